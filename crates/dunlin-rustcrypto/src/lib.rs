@@ -1,0 +1,1 @@
+//! Dunlin crypto provider.

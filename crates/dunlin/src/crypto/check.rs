@@ -1,0 +1,112 @@
+//! The consistency check of a provider: a wrong table is found when a configuration is built, not on the wire.
+
+use core::fmt;
+
+use super::{CryptoProvider, Hash, HashAlgorithm, MAX_TAG_LEN, NONCE_LEN, Tls13CipherSuite};
+
+/// What is wrong with a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProviderFault {
+    /// A part without which no handshake is possible is missing.
+    Missing(&'static str),
+    /// The same number stands twice in a table.
+    Duplicate(&'static str),
+    /// A hash gives another answer than the standard's.
+    Hash(HashAlgorithm),
+    /// An AEAD does not open what it sealed, or accepts a forgery.
+    Aead(super::AeadAlgorithm),
+    /// Two ends of a group do not agree.
+    Group(crate::wire::NamedGroup),
+    /// The random source fails or repeats itself.
+    Random,
+}
+
+impl fmt::Display for ProviderFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(what) => write!(f, "the provider has no {what}"),
+            Self::Duplicate(what) => write!(f, "the provider lists a {what} twice"),
+            Self::Hash(a) => write!(f, "{a:?} fails its known-answer test"),
+            Self::Aead(a) => write!(f, "{a:?} fails its round trip"),
+            Self::Group(g) => write!(f, "{g} does not agree on a secret with itself"),
+            Self::Random => f.write_str("the random source fails or repeats itself"),
+        }
+    }
+}
+
+impl core::error::Error for ProviderFault {}
+
+pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
+    let (mut a, mut b) = ([0u8; 32], [0u8; 32]);
+    provider.random.fill(&mut a).map_err(|_| ProviderFault::Random)?;
+    provider.random.fill(&mut b).map_err(|_| ProviderFault::Random)?;
+    if a == b {
+        return Err(ProviderFault::Random);
+    }
+    if provider.cipher_suites.is_empty() {
+        return Err(ProviderFault::Missing("cipher suite"));
+    }
+    for (i, suite) in provider.cipher_suites.iter().enumerate() {
+        if provider.cipher_suites.iter().skip(i + 1).any(|s| s.id == suite.id) {
+            return Err(ProviderFault::Duplicate("cipher suite"));
+        }
+        hash(suite.hash)?;
+        aead(suite)?;
+    }
+    for (i, group) in provider.groups.iter().enumerate() {
+        if provider.groups.iter().skip(i + 1).any(|g| g.name() == group.name()) {
+            return Err(ProviderFault::Duplicate("group"));
+        }
+        let fault = ProviderFault::Group(group.name());
+        let initiator = group.start(&*provider.random).map_err(|_| fault.clone())?;
+        let (share, ours) =
+            group.respond(&*provider.random, initiator.share()).map_err(|_| fault.clone())?;
+        let theirs = initiator.complete(&share).map_err(|_| fault.clone())?;
+        if ours.as_bytes() != theirs.as_bytes() || ours.as_bytes().is_empty() {
+            return Err(fault);
+        }
+    }
+    Ok(())
+}
+
+/// "abc", FIPS 180-4 examples, first eight bytes; HMAC test case 2 of RFC 4231, first eight bytes.
+fn hash(hash: &dyn Hash) -> Result<(), ProviderFault> {
+    let (plain, mac) = match hash.algorithm() {
+        HashAlgorithm::Sha256 => (0xba78_16bf_8f01_cfea_u64, 0x5bdc_c146_bf60_754e_u64),
+        HashAlgorithm::Sha384 => (0xcb00_753f_45a3_5e8b, 0xaf45_d2e3_7648_4031),
+    };
+    let mut context = hash.start();
+    context.update(b"a");
+    let fork = context.fork();
+    context.update(b"bc");
+    let len = hash.algorithm().output_len();
+    let whole = hash.hash(&[b"ab", b"c"]);
+    let tag = hash.hmac(b"Jefe").sign(&[b"what do ya want ", b"for nothing?"]);
+    let ok = whole.as_ref().len() == len
+        && whole.as_ref().starts_with(&plain.to_be_bytes())
+        && context.current().as_ref() == whole.as_ref()
+        && fork.current().as_ref() == hash.hash(&[b"a"]).as_ref()
+        && tag.as_ref().len() == len
+        && tag.as_ref().starts_with(&mac.to_be_bytes());
+    if ok { Ok(()) } else { Err(ProviderFault::Hash(hash.algorithm())) }
+}
+
+fn aead(suite: &Tls13CipherSuite) -> Result<(), ProviderFault> {
+    let algorithm = suite.aead.algorithm();
+    let fault = ProviderFault::Aead(algorithm);
+    let key_bytes = [7u8; super::MAX_KEY_LEN];
+    let key_bytes = key_bytes.get(..algorithm.key_len()).ok_or(fault.clone())?;
+    let key = suite.aead.key(key_bytes).map_err(|_| fault.clone())?;
+    suite.aead.record_number_key(key_bytes).map_err(|_| fault.clone())?;
+    let nonce = [3u8; NONCE_LEN];
+    let mut data = *b"travel light";
+    let mut tag = [0u8; MAX_TAG_LEN];
+    let tag = tag.get_mut(..algorithm.tag_len()).ok_or(fault.clone())?;
+    key.seal(&nonce, b"aad", &mut data, tag).map_err(|_| fault.clone())?;
+    let sealed = data;
+    let round_trip = key.open(&nonce, b"aad", &mut data, tag).is_ok() && data == *b"travel light";
+    let mut forged = sealed;
+    let forgery = key.open(&nonce, b"aae", &mut forged, tag).is_ok();
+    if sealed != *b"travel light" && round_trip && !forgery { Ok(()) } else { Err(fault) }
+}

@@ -1,0 +1,356 @@
+//! What the engine asks of a cryptographic library, as traits, and the consistency check of a provider.
+//!
+//! A provider is a plain struct of references to parts. Every part is a `static` of the provider crate, so a
+//! program that names only some of them in its own [`CryptoProvider`] links only those.
+//!
+//! All operations are synchronous and take their randomness from the caller, so that a handshake with given
+//! randomness is reproducible wherever the algorithm allows it.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use pki_types::{PrivateKeyDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::wire::{CipherSuite, NamedGroup, SignatureScheme};
+
+mod check;
+
+pub use check::ProviderFault;
+
+/// The largest hash output that a handshake uses, in bytes (SHA-384 needs 48; 64 leaves room for SHA-512).
+pub const MAX_HASH_LEN: usize = 64;
+/// The largest AEAD key, in bytes.
+pub const MAX_KEY_LEN: usize = 32;
+/// The nonce of every AEAD in TLS 1.3 and of our TLS 1.2 suites, in bytes.
+pub const NONCE_LEN: usize = 12;
+/// The largest AEAD tag, in bytes.
+pub const MAX_TAG_LEN: usize = 16;
+
+/// A cryptographic library as the engine sees it. Change parts with struct-update syntax.
+#[derive(Clone)]
+pub struct CryptoProvider {
+    /// The library's name, for messages and reports.
+    pub name: &'static str,
+    /// TLS 1.3 cipher suites, in order of preference.
+    pub cipher_suites: Vec<&'static Tls13CipherSuite>,
+    /// Groups for key exchange, in order of preference.
+    pub groups: Vec<&'static dyn KeyExchangeGroup>,
+    /// What signatures can be verified.
+    pub signatures: SignatureAlgorithms,
+    /// The source of randomness.
+    pub random: Arc<dyn SecureRandom>,
+    /// Makes signing keys of private keys in DER.
+    pub key_loader: &'static dyn KeyLoader,
+}
+
+impl CryptoProvider {
+    /// The group with this number.
+    pub(crate) fn suite(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
+        self.cipher_suites.iter().copied().find(|s| s.id == id)
+    }
+
+    pub(crate) fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {
+        self.groups.iter().copied().find(|g| g.name() == name)
+    }
+
+    /// Checks that the parts fit together and work: unique names, right lengths, and a known answer or a
+    /// round trip of every hash, AEAD, group and key derivation. Run once, when a configuration is built.
+    ///
+    /// # Errors
+    /// The first part that is missing, doubled or wrong.
+    pub fn check(&self) -> Result<(), ProviderFault> {
+        check::check(self)
+    }
+}
+
+impl fmt::Debug for CryptoProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CryptoProvider").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A cryptographic operation failed. Deliberately without detail: the reason may be a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CryptoError;
+
+impl fmt::Display for CryptoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cryptographic operation failed")
+    }
+}
+
+impl core::error::Error for CryptoError {}
+
+/// A cryptographically secure source of randomness.
+pub trait SecureRandom: Send + Sync + fmt::Debug {
+    /// Fills `buf` entirely.
+    ///
+    /// # Errors
+    /// The source has failed; nothing in `buf` may be used.
+    fn fill(&self, buf: &mut [u8]) -> Result<(), CryptoError>;
+}
+
+/// A cipher suite of TLS 1.3 (RFC 8446 §B.4): an AEAD and a hash.
+#[derive(Debug)]
+pub struct Tls13CipherSuite {
+    /// Its number.
+    pub id: CipherSuite,
+    /// The hash of the key schedule and the transcript.
+    pub hash: &'static dyn Hash,
+    /// The record protection.
+    pub aead: &'static dyn Aead,
+}
+
+/// A hash function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HashAlgorithm {
+    /// SHA-256
+    Sha256,
+    /// SHA-384
+    Sha384,
+}
+
+impl HashAlgorithm {
+    /// The length of its output, in bytes.
+    pub const fn output_len(self) -> usize {
+        match self {
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+        }
+    }
+}
+
+/// A hash function and the HMAC over it (RFC 2104).
+pub trait Hash: Send + Sync + fmt::Debug {
+    /// Which function it is.
+    fn algorithm(&self) -> HashAlgorithm;
+    /// Begins a hash of what comes in pieces.
+    fn start(&self) -> Box<dyn HashContext>;
+    /// The hash of the concatenation of `parts`.
+    fn hash(&self, parts: &[&[u8]]) -> HashOutput;
+    /// Prepares HMAC with `key`, of any length.
+    fn hmac(&self, key: &[u8]) -> Box<dyn HmacKey>;
+}
+
+/// A hash being computed.
+pub trait HashContext: Send + Sync {
+    /// Takes more of the input.
+    fn update(&mut self, data: &[u8]);
+    /// The hash of the input so far; the computation goes on.
+    fn current(&self) -> HashOutput;
+    /// An independent copy of the computation.
+    fn fork(&self) -> Box<dyn HashContext>;
+}
+
+/// A key for HMAC. Implementations wipe it on drop.
+pub trait HmacKey: Send + Sync {
+    /// HMAC of the concatenation of `parts`.
+    fn sign(&self, parts: &[&[u8]]) -> HashOutput;
+}
+
+/// The output of a hash or of HMAC, which may be secret: it wipes itself and has no `Debug`.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct HashOutput {
+    bytes: [u8; MAX_HASH_LEN],
+    len: usize,
+}
+
+impl HashOutput {
+    /// From `bytes`, of which at most [`MAX_HASH_LEN`] are kept.
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut out = Self { bytes: [0; MAX_HASH_LEN], len: bytes.len().min(MAX_HASH_LEN) };
+        for (to, from) in out.bytes.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        out
+    }
+}
+
+impl AsRef<[u8]> for HashOutput {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+    }
+}
+
+/// An algorithm for authenticated encryption with a 12-byte nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AeadAlgorithm {
+    /// AES-128-GCM
+    Aes128Gcm,
+    /// AES-256-GCM
+    Aes256Gcm,
+    /// ChaCha20-Poly1305
+    ChaCha20Poly1305,
+    /// AES-128-CCM with a 16-byte tag
+    Aes128Ccm,
+    /// AES-128-CCM with an 8-byte tag
+    Aes128Ccm8,
+}
+
+impl AeadAlgorithm {
+    /// The length of the key, in bytes.
+    pub const fn key_len(self) -> usize {
+        match self {
+            Self::Aes128Gcm | Self::Aes128Ccm | Self::Aes128Ccm8 => 16,
+            Self::Aes256Gcm | Self::ChaCha20Poly1305 => 32,
+        }
+    }
+
+    /// The length of the tag, in bytes.
+    pub const fn tag_len(self) -> usize {
+        match self {
+            Self::Aes128Ccm8 => 8,
+            _ => 16,
+        }
+    }
+}
+
+/// Authenticated encryption.
+pub trait Aead: Send + Sync + fmt::Debug {
+    /// Which algorithm it is.
+    fn algorithm(&self) -> AeadAlgorithm;
+    /// Prepares `key`, which has [`AeadAlgorithm::key_len`] bytes.
+    ///
+    /// # Errors
+    /// The length is wrong.
+    fn key(&self, key: &[u8]) -> Result<Box<dyn AeadKey>, CryptoError>;
+    /// Prepares a key for the encryption of record numbers (RFC 9147 §4.2.3), same length.
+    ///
+    /// # Errors
+    /// The length is wrong.
+    fn record_number_key(&self, key: &[u8]) -> Result<Box<dyn RecordNumberKey>, CryptoError>;
+}
+
+/// A key for an AEAD. Implementations wipe it on drop.
+pub trait AeadKey: Send + Sync {
+    /// Encrypts `data` in place and writes the tag to `tag`, which has [`AeadAlgorithm::tag_len`] bytes.
+    ///
+    /// # Errors
+    /// A length is wrong; `data` must not be sent.
+    fn seal(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), CryptoError>;
+    /// Decrypts `data` in place.
+    ///
+    /// # Errors
+    /// The tag does not verify; what is in `data` must not be used.
+    fn open(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        data: &mut [u8],
+        tag: &[u8],
+    ) -> Result<(), CryptoError>;
+}
+
+/// A key that masks the record numbers of DTLS 1.3. Implementations wipe it on drop.
+pub trait RecordNumberKey: Send + Sync {
+    /// The first bytes of the mask for a record whose ciphertext begins with `sample`: AES-ECB(sample), or for
+    /// ChaCha20 the key stream with the first four bytes as counter and the others as nonce (RFC 9147 §4.2.3).
+    fn mask(&self, sample: &[u8; 16]) -> [u8; 2];
+}
+
+/// A group for key exchange: (EC)DHE or a KEM.
+pub trait KeyExchangeGroup: Send + Sync + fmt::Debug {
+    /// Its number.
+    fn name(&self) -> NamedGroup;
+    /// Makes an ephemeral key, the initiator's side.
+    ///
+    /// # Errors
+    /// The random source failed.
+    fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError>;
+    /// Answers `peer` in one step, the responder's side: the own share and the secret.
+    ///
+    /// # Errors
+    /// `peer` is no valid share, or the random source failed.
+    fn respond(
+        &self,
+        random: &dyn SecureRandom,
+        peer: &[u8],
+    ) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
+        let active = self.start(random)?;
+        let share = active.share().to_vec();
+        Ok((share, active.complete(peer)?))
+    }
+}
+
+/// An ephemeral private key that waits for the peer's share.
+pub trait ActiveKeyExchange: Send + Sync {
+    /// The share to send.
+    fn share(&self) -> &[u8];
+    /// The secret agreed with `peer`. The point is checked to be on the curve, an all-zero X25519 result is
+    /// refused (RFC 8446 §4.2.8.2, §7.4.2).
+    ///
+    /// # Errors
+    /// `peer` is no valid share.
+    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError>;
+}
+
+/// A secret agreed by key exchange. It wipes itself and has no `Debug`.
+pub struct SharedSecret(Zeroizing<Vec<u8>>);
+
+impl SharedSecret {
+    /// Takes over `bytes`.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// The bytes, for the key schedule.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A private key that signs.
+pub trait SigningKey: Send + Sync + fmt::Debug {
+    /// The schemes it can sign with, in order of preference.
+    fn schemes(&self) -> &[SignatureScheme];
+    /// The public key.
+    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static>;
+    /// Signs `message`, which is not hashed yet, with one of its schemes. ECDSA signatures are in DER.
+    ///
+    /// # Errors
+    /// `scheme` is none of its schemes, or the operation failed.
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError>;
+}
+
+/// Makes signing keys.
+pub trait KeyLoader: Send + Sync + fmt::Debug {
+    /// The signing key in `der`: PKCS#8, PKCS#1 (RSA) or SEC 1 (P-256, P-384).
+    ///
+    /// # Errors
+    /// The key is damaged or of a kind that this library does not handle.
+    fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError>;
+}
+
+/// What signatures a library can verify.
+#[derive(Clone, Copy, Debug)]
+pub struct SignatureAlgorithms {
+    /// Every algorithm that may stand in a certificate chain.
+    pub all: &'static [&'static dyn SignatureVerificationAlgorithm],
+    /// For every scheme its algorithms (several where the scheme leaves the curve open, as in TLS 1.2), in order
+    /// of preference. Schemes that are for chains only, such as RSA PKCS#1, are listed too.
+    pub schemes: &'static [(SignatureScheme, &'static [&'static dyn SignatureVerificationAlgorithm])],
+}
+
+impl SignatureAlgorithms {
+    /// The algorithms that verify `scheme`; none if it is not supported.
+    pub(crate) fn for_scheme(
+        &self,
+        scheme: SignatureScheme,
+    ) -> &'static [&'static dyn SignatureVerificationAlgorithm] {
+        self.schemes.iter().find(|(s, _)| *s == scheme).map_or(&[], |(_, algorithms)| algorithms)
+    }
+}

@@ -1,0 +1,86 @@
+//! The table from error to alert (RFC 8446 §6.2). The driver sends the alert, nobody else.
+
+use super::{AuthenticationFailure, Error, Malformed, PeerIncompatible, PeerMisbehaved};
+use crate::wire::AlertDescription as Alert;
+
+impl Error {
+    /// The alert that tells the peer of this error; `None` where nothing may be sent, because the peer has
+    /// closed or the fault is a caller's that leaves the connection as it is.
+    pub fn alert(&self) -> Option<Alert> {
+        match self {
+            Self::Malformed(e) => Some(malformed(e)),
+            Self::PeerMisbehaved(e) => Some(misbehaved(e)),
+            Self::PeerIncompatible(e) => Some(incompatible(e)),
+            Self::Authentication(e) => Some(authentication(e)),
+            Self::AlertReceived(_) | Self::Truncated | Self::Misuse(_) => None,
+            Self::Internal(_) => Some(Alert::INTERNAL_ERROR),
+        }
+    }
+}
+
+const fn malformed(e: &Malformed) -> Alert {
+    match e {
+        // RFC 8446 §4: messages of illegal length are decode errors; a message above our limit is one for us.
+        Malformed::Truncated(_)
+        | Malformed::TrailingBytes(_)
+        | Malformed::Length(_)
+        | Malformed::Value(_)
+        | Malformed::TooLarge(_) => Alert::DECODE_ERROR,
+    }
+}
+
+const fn misbehaved(e: &PeerMisbehaved) -> Alert {
+    use PeerMisbehaved as P;
+    match e {
+        P::UnexpectedMessage { .. }
+        | P::UnexpectedRecord(_)
+        | P::EmptyRecord
+        | P::Flood(_)
+        | P::NotAlignedAtKeyChange
+        | P::SecondRetry
+        | P::TooMuchEarlyData => Alert::UNEXPECTED_MESSAGE,
+        P::RecordOverflow => Alert::RECORD_OVERFLOW,
+        P::BadRecordMac => Alert::BAD_RECORD_MAC,
+        P::UnsolicitedExtension(_) => Alert::UNSUPPORTED_EXTENSION,
+        P::MissingExtension(_) => Alert::MISSING_EXTENSION,
+        P::DuplicateExtension(_)
+        | P::MisplacedExtension(_)
+        | P::PskNotLast
+        | P::IllegalParameter(_)
+        | P::Downgrade
+        | P::PointlessRetry
+        | P::NotOffered(_)
+        | P::BadKeyShare => Alert::ILLEGAL_PARAMETER,
+        P::BadFinished | P::BadBinder | P::BadSignature => Alert::DECRYPT_ERROR,
+    }
+}
+
+const fn incompatible(e: &PeerIncompatible) -> Alert {
+    use PeerIncompatible as P;
+    match e {
+        P::Version(_) => Alert::PROTOCOL_VERSION,
+        P::CipherSuite | P::Group | P::SignatureScheme | P::NoCredential(_) | P::PskMode => {
+            Alert::HANDSHAKE_FAILURE
+        }
+        // RFC 7250 §4.2: no common type of the server's certificate ends the handshake with this alert.
+        P::CertificateType => Alert::UNSUPPORTED_CERTIFICATE,
+        P::ApplicationProtocol => Alert::NO_APPLICATION_PROTOCOL,
+        // RFC 8446 §6.2 lets a server answer decrypt_error, so that an unknown identity looks like a wrong key.
+        P::NoPsk => Alert::DECRYPT_ERROR,
+        P::ServerName => Alert::UNRECOGNIZED_NAME,
+        P::Refused => Alert::ACCESS_DENIED,
+    }
+}
+
+const fn authentication(e: &AuthenticationFailure) -> Alert {
+    use AuthenticationFailure as A;
+    match e {
+        A::NoCertificate => Alert::CERTIFICATE_REQUIRED,
+        A::BadEncoding | A::NameMismatch(_) | A::BadChainSignature => Alert::BAD_CERTIFICATE,
+        A::NotValidYet | A::Expired => Alert::CERTIFICATE_EXPIRED,
+        A::UnknownIssuer | A::UnknownRawKey => Alert::UNKNOWN_CA,
+        A::WrongPurpose | A::ConstraintViolated | A::Rejected(_) => Alert::CERTIFICATE_UNKNOWN,
+        A::Revoked => Alert::CERTIFICATE_REVOKED,
+        A::UnsupportedAlgorithm | A::UnsupportedType(_) => Alert::UNSUPPORTED_CERTIFICATE,
+    }
+}

@@ -1,0 +1,355 @@
+//! One error type in classes, and one table from error to alert.
+//!
+//! The class says who has to act: the peer broke the protocol ([`PeerMisbehaved`], [`Malformed`]), the two sides
+//! have no common ground ([`PeerIncompatible`]), the peer did not prove who it is ([`AuthenticationFailure`]),
+//! the caller asked for something impossible ([`Misuse`]), or a part below us failed ([`Internal`]).
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::crypto::{CryptoError, ProviderFault};
+use crate::wire::{AlertDescription, CertificateType, ExtensionType, HandshakeType, ProtocolVersion};
+
+mod alert;
+
+/// Why a connection failed, or a call was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Bytes that are not what they should be: `decode_error`.
+    Malformed(Malformed),
+    /// The peer broke the protocol.
+    PeerMisbehaved(PeerMisbehaved),
+    /// No common parameters.
+    PeerIncompatible(PeerIncompatible),
+    /// The peer is not who it should be, or cannot prove it.
+    Authentication(AuthenticationFailure),
+    /// The peer sent this fatal alert.
+    AlertReceived(AlertDescription),
+    /// The transport ended without close_notify: data may be cut off (RFC 8446 §6.1).
+    Truncated,
+    /// The caller did something that is not possible, now or ever.
+    Misuse(Misuse),
+    /// A fault below us that is not the peer's.
+    Internal(Internal),
+}
+
+/// Bytes that do not parse. Each names the structure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// The structure ends too early.
+    Truncated(&'static str),
+    /// Something follows the end of the structure.
+    TrailingBytes(&'static str),
+    /// A length outside what the definition allows.
+    Length(&'static str),
+    /// A value that makes the rest unreadable.
+    Value(&'static str),
+    /// A message above the size limit for its type.
+    TooLarge(HandshakeType),
+}
+
+/// A breach of the protocol by the peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerMisbehaved {
+    /// A handshake message that has no place now; what was expected.
+    UnexpectedMessage {
+        /// What came.
+        got: HandshakeType,
+        /// What the state waits for.
+        expected: &'static str,
+    },
+    /// A record of a type that has no place now.
+    UnexpectedRecord(&'static str),
+    /// A record that is larger than the protocol or the agreed limit allows.
+    RecordOverflow,
+    /// A record that does not decrypt.
+    BadRecordMac,
+    /// A record with no content in a place where that is refused, or too many of them.
+    EmptyRecord,
+    /// Too many records or messages of a kind that does no work.
+    Flood(&'static str),
+    /// A message that goes on across a change of keys (RFC 8446 §5.1).
+    NotAlignedAtKeyChange,
+    /// An extension twice in one message.
+    DuplicateExtension(ExtensionType),
+    /// An extension that may not stand in this message (RFC 8446 §4.2).
+    MisplacedExtension(ExtensionType),
+    /// An answer to an extension that was not offered.
+    UnsolicitedExtension(ExtensionType),
+    /// A required extension is missing.
+    MissingExtension(ExtensionType),
+    /// pre_shared_key is not the last extension (RFC 8446 §4.2.11).
+    PskNotLast,
+    /// A field with a value that the protocol forbids here; which.
+    IllegalParameter(&'static str),
+    /// The version was chosen below what both sides speak (RFC 8446 §4.1.3).
+    Downgrade,
+    /// A retry that asks for nothing new (RFC 8446 §4.1.4).
+    PointlessRetry,
+    /// A second HelloRetryRequest.
+    SecondRetry,
+    /// A choice that was not offered; of what.
+    NotOffered(&'static str),
+    /// A Finished with the wrong value.
+    BadFinished,
+    /// A PSK binder with the wrong value.
+    BadBinder,
+    /// A signature over the handshake that does not verify.
+    BadSignature,
+    /// A key share that is no valid share.
+    BadKeyShare,
+    /// More early data than allowed, or early data after a rejection that cannot be skipped.
+    TooMuchEarlyData,
+}
+
+/// Nothing in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerIncompatible {
+    /// No common version; what the peer has, if it said.
+    Version(Option<ProtocolVersion>),
+    /// No common cipher suite.
+    CipherSuite,
+    /// No common group.
+    Group,
+    /// No common signature scheme for any of our credentials.
+    SignatureScheme,
+    /// No common certificate type.
+    CertificateType,
+    /// No common application protocol.
+    ApplicationProtocol,
+    /// None of our credentials suits this peer; the reason for the last one.
+    NoCredential(&'static str),
+    /// The peer offers no PSK that is known here, and there is no other way.
+    NoPsk,
+    /// No PSK key exchange mode in common.
+    PskMode,
+    /// No service under the name asked for.
+    ServerName,
+    /// The caller's answer refused this client.
+    Refused,
+}
+
+/// Which check of the peer's identity failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AuthenticationFailure {
+    /// The peer sent no certificate where one is required.
+    NoCertificate,
+    /// The certificate is damaged.
+    BadEncoding,
+    /// A certificate of the chain is not valid yet.
+    NotValidYet,
+    /// A certificate of the chain has expired.
+    Expired,
+    /// No path to a trust anchor.
+    UnknownIssuer,
+    /// A signature in the chain does not verify.
+    BadChainSignature,
+    /// The certificate is for other names; the name that was wanted.
+    NameMismatch(String),
+    /// The certificate may not be used for this role.
+    WrongPurpose,
+    /// The chain breaks a constraint of its issuers.
+    ConstraintViolated,
+    /// The certificate is revoked.
+    Revoked,
+    /// The algorithm of a key or signature is not supported.
+    UnsupportedAlgorithm,
+    /// The raw public key is not among the trusted ones.
+    UnknownRawKey,
+    /// A certificate type that was not asked for or has no trust settings.
+    UnsupportedType(CertificateType),
+    /// The caller's own verification said no; its words.
+    Rejected(String),
+}
+
+/// A call or configuration that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Misuse {
+    /// Data was sent before the handshake was complete.
+    HandshakeNotComplete,
+    /// Data was sent after close_notify.
+    SendClosed,
+    /// An answer for a question that is not open.
+    NoSuchQuestion,
+    /// An answer of another kind than the question.
+    WrongAnswer,
+    /// A value does not fit its field on the wire.
+    FieldTooLong,
+    /// An exporter was asked for more than 255 hash lengths.
+    ExporterLength,
+    /// The configuration contradicts itself; how.
+    Config(String),
+    /// The provider is not consistent.
+    Provider(ProviderFault),
+    /// The call is not possible on this kind of connection.
+    NotSupported(&'static str),
+}
+
+/// A fault below the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Internal {
+    /// The provider failed.
+    Crypto,
+    /// The caller could not answer a question (store down, signer gone).
+    QuestionFailed,
+    /// The sequence numbers or keys of a direction are used up and cannot be renewed.
+    KeyExhausted,
+    /// Something that cannot happen; reported instead of a panic. Which.
+    Bug(&'static str),
+}
+
+macro_rules! from {
+    ($($class:ident => $variant:ident),*) => {
+        $(impl From<$class> for Error {
+            fn from(e: $class) -> Self {
+                Self::$variant(e)
+            }
+        })*
+    };
+}
+from!(Malformed => Malformed, PeerMisbehaved => PeerMisbehaved, PeerIncompatible => PeerIncompatible,
+      AuthenticationFailure => Authentication, Misuse => Misuse, Internal => Internal);
+
+impl From<CryptoError> for Error {
+    fn from(_: CryptoError) -> Self {
+        Self::Internal(Internal::Crypto)
+    }
+}
+
+impl From<ProviderFault> for Error {
+    fn from(e: ProviderFault) -> Self {
+        Self::Misuse(Misuse::Provider(e))
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(e) => write!(f, "malformed message from the peer: {e}"),
+            Self::PeerMisbehaved(e) => write!(f, "the peer broke the protocol: {e}"),
+            Self::PeerIncompatible(e) => write!(f, "nothing in common with the peer: {e}"),
+            Self::Authentication(e) => write!(f, "the peer is not accepted: {e}"),
+            Self::AlertReceived(a) => write!(f, "the peer refused: it sent the alert {a}"),
+            Self::Truncated => f.write_str("the connection ended without close_notify: data may be cut off"),
+            Self::Misuse(e) => write!(f, "{e}"),
+            Self::Internal(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated(what) => write!(f, "{what} ends too early"),
+            Self::TrailingBytes(what) => write!(f, "bytes after the end of {what}"),
+            Self::Length(what) => write!(f, "a length in {what} is not allowed"),
+            Self::Value(what) => write!(f, "a value in {what} is not allowed"),
+            Self::TooLarge(t) => write!(f, "{t} is larger than the limit"),
+        }
+    }
+}
+
+impl fmt::Display for PeerMisbehaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnexpectedMessage { got, expected } => write!(f, "{got} came where {expected} is expected"),
+            Self::UnexpectedRecord(what) => write!(f, "a record that has no place here: {what}"),
+            Self::RecordOverflow => f.write_str("a record is larger than allowed"),
+            Self::BadRecordMac => f.write_str("a record does not decrypt"),
+            Self::EmptyRecord => f.write_str("an empty record"),
+            Self::Flood(what) => write!(f, "too many {what}"),
+            Self::NotAlignedAtKeyChange => f.write_str("a message goes on across a change of keys"),
+            Self::DuplicateExtension(t) => write!(f, "the extension {t} stands twice"),
+            Self::MisplacedExtension(t) => write!(f, "the extension {t} may not stand in this message"),
+            Self::UnsolicitedExtension(t) => write!(f, "the extension {t} was not offered"),
+            Self::MissingExtension(t) => write!(f, "the extension {t} is missing"),
+            Self::PskNotLast => f.write_str("pre_shared_key is not the last extension"),
+            Self::IllegalParameter(what) => write!(f, "illegal {what}"),
+            Self::Downgrade => f.write_str("the version was forced below what both sides speak"),
+            Self::PointlessRetry => f.write_str("a HelloRetryRequest that asks for nothing new"),
+            Self::SecondRetry => f.write_str("a second HelloRetryRequest"),
+            Self::NotOffered(what) => write!(f, "a {what} was chosen that was not offered"),
+            Self::BadFinished => f.write_str("Finished does not verify"),
+            Self::BadBinder => f.write_str("the PSK binder does not verify: the keys differ"),
+            Self::BadSignature => f.write_str("the signature in CertificateVerify does not verify"),
+            Self::BadKeyShare => f.write_str("a key share is not valid"),
+            Self::TooMuchEarlyData => f.write_str("too much early data"),
+        }
+    }
+}
+
+impl fmt::Display for PeerIncompatible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(None) => f.write_str("no common version"),
+            Self::Version(Some(v)) => write!(f, "no common version, the peer has {v}"),
+            Self::CipherSuite => f.write_str("no common cipher suite"),
+            Self::Group => f.write_str("no common group"),
+            Self::SignatureScheme => f.write_str("no common signature scheme"),
+            Self::CertificateType => f.write_str("no common certificate type"),
+            Self::ApplicationProtocol => f.write_str("no common application protocol"),
+            Self::NoCredential(why) => write!(f, "none of our credentials suits: {why}"),
+            Self::NoPsk => f.write_str("no common pre-shared key, and no other way to authenticate"),
+            Self::PskMode => f.write_str("no common PSK key exchange mode"),
+            Self::ServerName => f.write_str("there is no service under the name asked for"),
+            Self::Refused => f.write_str("this client was refused by policy"),
+        }
+    }
+}
+
+impl fmt::Display for AuthenticationFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str("it sent no certificate"),
+            Self::BadEncoding => f.write_str("its certificate is damaged"),
+            Self::NotValidYet => f.write_str("a certificate of its chain is not valid yet"),
+            Self::Expired => f.write_str("a certificate of its chain has expired"),
+            Self::UnknownIssuer => f.write_str("its chain leads to no trusted CA"),
+            Self::BadChainSignature => f.write_str("a signature in its chain does not verify"),
+            Self::NameMismatch(name) => write!(f, "its certificate is not for {name}"),
+            Self::WrongPurpose => f.write_str("its certificate may not be used for this role"),
+            Self::ConstraintViolated => f.write_str("its chain breaks a constraint of its issuers"),
+            Self::Revoked => f.write_str("its certificate is revoked"),
+            Self::UnsupportedAlgorithm => f.write_str("an algorithm in its chain is not supported"),
+            Self::UnknownRawKey => f.write_str("its raw public key is not among the trusted ones"),
+            Self::UnsupportedType(t) => write!(f, "it sent a certificate of the type {t}, which is not trusted"),
+            Self::Rejected(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HandshakeNotComplete => f.write_str("the handshake is not complete"),
+            Self::SendClosed => f.write_str("the sending direction is closed"),
+            Self::NoSuchQuestion => f.write_str("no such question is open"),
+            Self::WrongAnswer => f.write_str("the answer does not fit the question"),
+            Self::FieldTooLong => f.write_str("a value is too long for its field"),
+            Self::ExporterLength => f.write_str("an exporter gives at most 255 hash lengths"),
+            Self::Config(why) => write!(f, "configuration: {why}"),
+            Self::Provider(e) => write!(f, "{e}"),
+            Self::NotSupported(what) => write!(f, "not possible here: {what}"),
+        }
+    }
+}
+
+impl fmt::Display for Internal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Crypto => f.write_str("a cryptographic operation failed"),
+            Self::QuestionFailed => f.write_str("a store, verifier or signer could not answer"),
+            Self::KeyExhausted => f.write_str("the keys of this direction are used up"),
+            Self::Bug(what) => write!(f, "internal error: {what}"),
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The protocol's numbers, as open newtypes: an unknown value is a value like any other.
+
+use core::fmt;
+
+macro_rules! wire_enum {
+    ($(#[$doc:meta])* $name:ident: $int:ty { $($(#[$vdoc:meta])* $variant:ident = $value:expr => $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $int);
+
+        impl $name {
+            $($(#[$vdoc])* pub const $variant: Self = Self($value);)*
+
+            /// Every value that has a name here, in the order of its registry.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name in the RFC's spelling; `None` for a number without one here.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some($text),)*
+                    _ => None,
+                }
+            }
+
+            /// The value with this name, in the RFC's spelling; upper and lower case are the same.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|v| v.name().is_some_and(|n| n.eq_ignore_ascii_case(name)))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, "{:#06x}", self.0),
+                }
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+wire_enum! {
+    /// A protocol version as it stands on the wire (RFC 8446 §4.2.1, RFC 9147 §5.3).
+    ProtocolVersion: u16 {
+        /// TLS 1.0, only as a record version.
+        TLS1_0 = 0x0301 => "TLSv1.0",
+        /// TLS 1.1, only as a number to refuse.
+        TLS1_1 = 0x0302 => "TLSv1.1",
+        /// TLS 1.2.
+        TLS1_2 = 0x0303 => "TLSv1.2",
+        /// TLS 1.3.
+        TLS1_3 = 0x0304 => "TLSv1.3",
+        /// DTLS 1.0, only as a number to refuse.
+        DTLS1_0 = 0xfeff => "DTLSv1.0",
+        /// DTLS 1.2.
+        DTLS1_2 = 0xfefd => "DTLSv1.2",
+        /// DTLS 1.3.
+        DTLS1_3 = 0xfefc => "DTLSv1.3",
+    }
+}
+
+wire_enum! {
+    /// The type of a record (RFC 8446 §5.1).
+    ContentType: u8 {
+        /// `change_cipher_spec`
+        CHANGE_CIPHER_SPEC = 20 => "change_cipher_spec",
+        /// `alert`
+        ALERT = 21 => "alert",
+        /// `handshake`
+        HANDSHAKE = 22 => "handshake",
+        /// `application_data`
+        APPLICATION_DATA = 23 => "application_data",
+        /// `ack` (RFC 9147 §7)
+        ACK = 26 => "ack",
+    }
+}
+
+wire_enum! {
+    /// The type of a handshake message (RFC 8446 §4).
+    HandshakeType: u8 {
+        /// `client_hello`
+        CLIENT_HELLO = 1 => "client_hello",
+        /// `server_hello`, which is also the form of a HelloRetryRequest
+        SERVER_HELLO = 2 => "server_hello",
+        /// `new_session_ticket`
+        NEW_SESSION_TICKET = 4 => "new_session_ticket",
+        /// `end_of_early_data`
+        END_OF_EARLY_DATA = 5 => "end_of_early_data",
+        /// `encrypted_extensions`
+        ENCRYPTED_EXTENSIONS = 8 => "encrypted_extensions",
+        /// `certificate`
+        CERTIFICATE = 11 => "certificate",
+        /// `certificate_request`
+        CERTIFICATE_REQUEST = 13 => "certificate_request",
+        /// `certificate_verify`
+        CERTIFICATE_VERIFY = 15 => "certificate_verify",
+        /// `finished`
+        FINISHED = 20 => "finished",
+        /// `key_update`
+        KEY_UPDATE = 24 => "key_update",
+        /// `message_hash`, synthetic: never on the wire
+        MESSAGE_HASH = 254 => "message_hash",
+    }
+}
+
+wire_enum! {
+    /// A cipher suite (RFC 8446 §B.4, RFC 6655 names its CCM ones for TLS 1.3 there too).
+    CipherSuite: u16 {
+        /// AES-128-GCM with SHA-256
+        TLS_AES_128_GCM_SHA256 = 0x1301 => "TLS_AES_128_GCM_SHA256",
+        /// AES-256-GCM with SHA-384
+        TLS_AES_256_GCM_SHA384 = 0x1302 => "TLS_AES_256_GCM_SHA384",
+        /// ChaCha20-Poly1305 with SHA-256
+        TLS_CHACHA20_POLY1305_SHA256 = 0x1303 => "TLS_CHACHA20_POLY1305_SHA256",
+        /// AES-128-CCM with SHA-256
+        TLS_AES_128_CCM_SHA256 = 0x1304 => "TLS_AES_128_CCM_SHA256",
+        /// AES-128-CCM with an 8-byte tag and SHA-256
+        TLS_AES_128_CCM_8_SHA256 = 0x1305 => "TLS_AES_128_CCM_8_SHA256",
+    }
+}
+
+wire_enum! {
+    /// A group for key exchange (RFC 8446 §4.2.7).
+    NamedGroup: u16 {
+        /// NIST P-256
+        SECP256R1 = 0x0017 => "secp256r1",
+        /// NIST P-384
+        SECP384R1 = 0x0018 => "secp384r1",
+        /// X25519
+        X25519 = 0x001d => "x25519",
+    }
+}
+
+wire_enum! {
+    /// A signature scheme (RFC 8446 §4.2.3).
+    SignatureScheme: u16 {
+        /// RSA PKCS#1 v1.5 with SHA-256, in certificates only
+        RSA_PKCS1_SHA256 = 0x0401 => "rsa_pkcs1_sha256",
+        /// RSA PKCS#1 v1.5 with SHA-384, in certificates only
+        RSA_PKCS1_SHA384 = 0x0501 => "rsa_pkcs1_sha384",
+        /// RSA PKCS#1 v1.5 with SHA-512, in certificates only
+        RSA_PKCS1_SHA512 = 0x0601 => "rsa_pkcs1_sha512",
+        /// ECDSA on P-256 with SHA-256
+        ECDSA_SECP256R1_SHA256 = 0x0403 => "ecdsa_secp256r1_sha256",
+        /// ECDSA on P-384 with SHA-384
+        ECDSA_SECP384R1_SHA384 = 0x0503 => "ecdsa_secp384r1_sha384",
+        /// RSA-PSS with SHA-256 and an rsaEncryption key
+        RSA_PSS_RSAE_SHA256 = 0x0804 => "rsa_pss_rsae_sha256",
+        /// RSA-PSS with SHA-384 and an rsaEncryption key
+        RSA_PSS_RSAE_SHA384 = 0x0805 => "rsa_pss_rsae_sha384",
+        /// RSA-PSS with SHA-512 and an rsaEncryption key
+        RSA_PSS_RSAE_SHA512 = 0x0806 => "rsa_pss_rsae_sha512",
+        /// Ed25519
+        ED25519 = 0x0807 => "ed25519",
+    }
+}
+
+wire_enum! {
+    /// How a certificate message carries a key (RFC 7250 §3).
+    CertificateType: u8 {
+        /// A chain of X.509 certificates
+        X509 = 0 => "X.509",
+        /// A bare SubjectPublicKeyInfo
+        RAW_PUBLIC_KEY = 2 => "RawPublicKey",
+    }
+}
+
+wire_enum! {
+    /// How a pre-shared key is used (RFC 8446 §4.2.9).
+    PskKeyExchangeMode: u8 {
+        /// The key alone, no forward secrecy
+        PSK_KE = 0 => "psk_ke",
+        /// With (EC)DHE
+        PSK_DHE_KE = 1 => "psk_dhe_ke",
+    }
+}
+
+wire_enum! {
+    /// Whether a KeyUpdate asks for one in return (RFC 8446 §4.6.3).
+    KeyUpdateRequest: u8 {
+        /// No answer wanted
+        UPDATE_NOT_REQUESTED = 0 => "update_not_requested",
+        /// The peer shall update its sending keys too
+        UPDATE_REQUESTED = 1 => "update_requested",
+    }
+}
+
+wire_enum! {
+    /// The level of an alert (RFC 8446 §6); TLS 1.3 ignores it on receipt.
+    AlertLevel: u8 {
+        /// `warning`
+        WARNING = 1 => "warning",
+        /// `fatal`
+        FATAL = 2 => "fatal",
+    }
+}
+
+wire_enum! {
+    /// What an alert says (RFC 8446 §6).
+    AlertDescription: u8 {
+        /// An orderly end of one direction
+        CLOSE_NOTIFY = 0 => "close_notify",
+        /// A message out of order
+        UNEXPECTED_MESSAGE = 10 => "unexpected_message",
+        /// A record that does not decrypt
+        BAD_RECORD_MAC = 20 => "bad_record_mac",
+        /// A record larger than agreed
+        RECORD_OVERFLOW = 22 => "record_overflow",
+        /// No common parameters
+        HANDSHAKE_FAILURE = 40 => "handshake_failure",
+        /// A certificate that is corrupt or whose signature fails
+        BAD_CERTIFICATE = 42 => "bad_certificate",
+        /// A certificate of a kind that is not handled
+        UNSUPPORTED_CERTIFICATE = 43 => "unsupported_certificate",
+        /// A revoked certificate
+        CERTIFICATE_REVOKED = 44 => "certificate_revoked",
+        /// A certificate outside its validity
+        CERTIFICATE_EXPIRED = 45 => "certificate_expired",
+        /// Another problem with a certificate
+        CERTIFICATE_UNKNOWN = 46 => "certificate_unknown",
+        /// A field with a forbidden value
+        ILLEGAL_PARAMETER = 47 => "illegal_parameter",
+        /// No path to a trust anchor
+        UNKNOWN_CA = 48 => "unknown_ca",
+        /// A valid identity without the right
+        ACCESS_DENIED = 49 => "access_denied",
+        /// A message that does not parse
+        DECODE_ERROR = 50 => "decode_error",
+        /// A signature, binder or Finished that does not verify
+        DECRYPT_ERROR = 51 => "decrypt_error",
+        /// A version that is not spoken here
+        PROTOCOL_VERSION = 70 => "protocol_version",
+        /// Parameters below the required strength
+        INSUFFICIENT_SECURITY = 71 => "insufficient_security",
+        /// A fault that is not the peer's
+        INTERNAL_ERROR = 80 => "internal_error",
+        /// A retry with an unjustified lower version (RFC 7507)
+        INAPPROPRIATE_FALLBACK = 86 => "inappropriate_fallback",
+        /// The user gave up
+        USER_CANCELED = 90 => "user_canceled",
+        /// A mandatory extension is missing
+        MISSING_EXTENSION = 109 => "missing_extension",
+        /// An extension that was not offered
+        UNSUPPORTED_EXTENSION = 110 => "unsupported_extension",
+        /// No service under that name
+        UNRECOGNIZED_NAME = 112 => "unrecognized_name",
+        /// A stapled status that is not acceptable
+        BAD_CERTIFICATE_STATUS_RESPONSE = 113 => "bad_certificate_status_response",
+        /// No such pre-shared key
+        UNKNOWN_PSK_IDENTITY = 115 => "unknown_psk_identity",
+        /// A certificate is demanded
+        CERTIFICATE_REQUIRED = 116 => "certificate_required",
+        /// No common application protocol
+        NO_APPLICATION_PROTOCOL = 120 => "no_application_protocol",
+    }
+}
+
+wire_enum! {
+    /// The type of an extension (RFC 8446 §4.2 and the IANA registry).
+    ExtensionType: u16 {
+        /// RFC 6066
+        SERVER_NAME = 0 => "server_name",
+        /// RFC 6066
+        MAX_FRAGMENT_LENGTH = 1 => "max_fragment_length",
+        /// RFC 6066
+        STATUS_REQUEST = 5 => "status_request",
+        /// RFC 8446
+        SUPPORTED_GROUPS = 10 => "supported_groups",
+        /// RFC 8446
+        SIGNATURE_ALGORITHMS = 13 => "signature_algorithms",
+        /// RFC 5764
+        USE_SRTP = 14 => "use_srtp",
+        /// RFC 6520
+        HEARTBEAT = 15 => "heartbeat",
+        /// RFC 7301
+        APPLICATION_LAYER_PROTOCOL_NEGOTIATION = 16 => "application_layer_protocol_negotiation",
+        /// RFC 6962
+        SIGNED_CERTIFICATE_TIMESTAMP = 18 => "signed_certificate_timestamp",
+        /// RFC 7250
+        CLIENT_CERTIFICATE_TYPE = 19 => "client_certificate_type",
+        /// RFC 7250
+        SERVER_CERTIFICATE_TYPE = 20 => "server_certificate_type",
+        /// RFC 7685
+        PADDING = 21 => "padding",
+        /// RFC 8449
+        RECORD_SIZE_LIMIT = 28 => "record_size_limit",
+        /// RFC 8446
+        PRE_SHARED_KEY = 41 => "pre_shared_key",
+        /// RFC 8446
+        EARLY_DATA = 42 => "early_data",
+        /// RFC 8446
+        SUPPORTED_VERSIONS = 43 => "supported_versions",
+        /// RFC 8446
+        COOKIE = 44 => "cookie",
+        /// RFC 8446
+        PSK_KEY_EXCHANGE_MODES = 45 => "psk_key_exchange_modes",
+        /// RFC 8446
+        CERTIFICATE_AUTHORITIES = 47 => "certificate_authorities",
+        /// RFC 8446
+        OID_FILTERS = 48 => "oid_filters",
+        /// RFC 8446
+        POST_HANDSHAKE_AUTH = 49 => "post_handshake_auth",
+        /// RFC 8446
+        SIGNATURE_ALGORITHMS_CERT = 50 => "signature_algorithms_cert",
+        /// RFC 8446
+        KEY_SHARE = 51 => "key_share",
+    }
+}

@@ -1,0 +1,124 @@
+//! Reading of bounded byte strings. Every length is checked before anything is taken.
+
+use alloc::vec::Vec;
+
+use crate::error::{Error, Malformed};
+
+/// A cursor over one structure. `what` names the structure in errors.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+    what: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(bytes: &'a [u8], what: &'static str) -> Self {
+        Self { rest: bytes, what }
+    }
+
+    /// Reads a whole structure: what is left over afterwards is an error (RFC 8446 §4.2 and §6.2, `decode_error`).
+    pub(crate) fn all<T>(
+        bytes: &'a [u8],
+        what: &'static str,
+        read: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut reader = Self::new(bytes, what);
+        let value = read(&mut reader)?;
+        reader.end()?;
+        Ok(value)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// An error unless everything was read.
+    pub(crate) fn end(&self) -> Result<(), Error> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::TrailingBytes(self.what).into()) }
+    }
+
+    /// The error for a value in this structure that its definition does not allow.
+    pub(crate) fn bad_length(&self) -> Error {
+        Malformed::Length(self.what).into()
+    }
+
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.rest)
+    }
+
+    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], Error> {
+        let (head, tail) = self.rest.split_at_checked(n).ok_or(Malformed::Truncated(self.what))?;
+        self.rest = tail;
+        Ok(head)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(Malformed::Truncated(self.what))?;
+        self.rest = tail;
+        Ok(*head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Error> {
+        Ok(u8::from_be_bytes(self.array()?))
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Error> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+
+    pub(crate) fn u24(&mut self) -> Result<usize, Error> {
+        let [a, b, c] = self.array()?;
+        Ok(u32::from_be_bytes([0, a, b, c]) as usize)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Error> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Error> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    /// `opaque x<min..max>` with a length of one byte.
+    pub(crate) fn vec8(&mut self, min: usize) -> Result<&'a [u8], Error> {
+        let len = usize::from(self.u8()?);
+        self.bounded(len, min)
+    }
+
+    /// `opaque x<min..2^16-1>` with a length of two bytes.
+    pub(crate) fn vec16(&mut self, min: usize) -> Result<&'a [u8], Error> {
+        let len = usize::from(self.u16()?);
+        self.bounded(len, min)
+    }
+
+    /// `opaque x<min..2^24-1>` with a length of three bytes.
+    pub(crate) fn vec24(&mut self, min: usize) -> Result<&'a [u8], Error> {
+        let len = self.u24()?;
+        self.bounded(len, min)
+    }
+
+    fn bounded(&mut self, len: usize, min: usize) -> Result<&'a [u8], Error> {
+        if len < min {
+            return Err(self.bad_length());
+        }
+        self.take(len)
+    }
+
+    /// The items of a list that fills `bytes`; at least one where `non_empty`.
+    pub(crate) fn items<T>(
+        bytes: &'a [u8],
+        what: &'static str,
+        mut item: impl FnMut(&mut Self) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let mut reader = Self::new(bytes, what);
+        let mut items = Vec::new();
+        while !reader.is_empty() {
+            items.push(item(&mut reader)?);
+        }
+        Ok(items)
+    }
+}

@@ -1,0 +1,74 @@
+//! Writing of byte strings whose lengths are filled in afterwards.
+
+use alloc::vec::Vec;
+
+/// A growing message. Lengths that do not fit are remembered and reported by [`Writer::finish`], so that
+/// no half-true length can leave the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    bytes: Vec<u8>,
+    overflow: bool,
+}
+
+impl Writer {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The bytes written; `Err` if a field was too long for its length prefix.
+    pub(crate) fn finish(self) -> Result<Vec<u8>, crate::Error> {
+        if self.overflow { Err(crate::error::Misuse::FieldTooLong.into()) } else { Ok(self.bytes) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn u8(&mut self, v: u8) {
+        self.bytes.push(v);
+    }
+
+    pub(crate) fn u16(&mut self, v: u16) {
+        self.bytes.extend_from_slice(&v.to_be_bytes());
+    }
+
+    pub(crate) fn u32(&mut self, v: u32) {
+        self.bytes.extend_from_slice(&v.to_be_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, v: u64) {
+        self.bytes.extend_from_slice(&v.to_be_bytes());
+    }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn vec8(&mut self, body: impl FnOnce(&mut Self)) {
+        self.prefixed::<1>(body);
+    }
+
+    pub(crate) fn vec16(&mut self, body: impl FnOnce(&mut Self)) {
+        self.prefixed::<2>(body);
+    }
+
+    pub(crate) fn vec24(&mut self, body: impl FnOnce(&mut Self)) {
+        self.prefixed::<3>(body);
+    }
+
+    /// The length stands at 0xff… until it is known, so that a frame cut short cannot parse.
+    fn prefixed<const N: usize>(&mut self, body: impl FnOnce(&mut Self)) {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0xff; N]);
+        body(self);
+        let len = (self.bytes.len() - at - N) as u64;
+        if len >> (8 * N) != 0 {
+            self.overflow = true;
+            return;
+        }
+        let be = len.to_be_bytes();
+        if let (Some(slot), Some(value)) = (self.bytes.get_mut(at..at + N), be.get(8 - N..)) {
+            slot.copy_from_slice(value);
+        }
+    }
+}
