@@ -44,6 +44,10 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
     if a == b {
         return Err(ProviderFault::Random);
     }
+    if provider.sha256.algorithm() != HashAlgorithm::Sha256 {
+        return Err(ProviderFault::Missing("SHA-256"));
+    }
+    hash(provider.sha256)?;
     if provider.cipher_suites.is_empty() {
         return Err(ProviderFault::Missing("cipher suite"));
     }
@@ -60,8 +64,7 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
         }
         let fault = ProviderFault::Group(group.name());
         let initiator = group.start(&*provider.random).map_err(|_| fault.clone())?;
-        let (share, ours) =
-            group.respond(&*provider.random, initiator.share()).map_err(|_| fault.clone())?;
+        let (share, ours) = group.respond(&*provider.random, initiator.share()).map_err(|_| fault.clone())?;
         let theirs = initiator.complete(&share).map_err(|_| fault.clone())?;
         if ours.as_bytes() != theirs.as_bytes() || ours.as_bytes().is_empty() {
             return Err(fault);

@@ -38,6 +38,8 @@ pub struct CryptoProvider {
     pub cipher_suites: Vec<&'static Tls13CipherSuite>,
     /// Groups for key exchange, in order of preference.
     pub groups: Vec<&'static dyn KeyExchangeGroup>,
+    /// SHA-256, for fingerprints and digests, whatever the suites use.
+    pub sha256: &'static dyn Hash,
     /// What signatures can be verified.
     pub signatures: SignatureAlgorithms,
     /// The source of randomness.
@@ -47,12 +49,13 @@ pub struct CryptoProvider {
 }
 
 impl CryptoProvider {
-    /// The group with this number.
-    pub(crate) fn suite(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
+    /// The suite with this number.
+    pub fn suite(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
         self.cipher_suites.iter().copied().find(|s| s.id == id)
     }
 
-    pub(crate) fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {
+    /// The group with this number.
+    pub fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {
         self.groups.iter().copied().find(|g| g.name() == name)
     }
 

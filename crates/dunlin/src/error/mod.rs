@@ -321,7 +321,9 @@ impl fmt::Display for AuthenticationFailure {
             Self::Revoked => f.write_str("its certificate is revoked"),
             Self::UnsupportedAlgorithm => f.write_str("an algorithm in its chain is not supported"),
             Self::UnknownRawKey => f.write_str("its raw public key is not among the trusted ones"),
-            Self::UnsupportedType(t) => write!(f, "it sent a certificate of the type {t}, which is not trusted"),
+            Self::UnsupportedType(t) => {
+                write!(f, "it sent a certificate of the type {t}, which is not trusted")
+            }
             Self::Rejected(why) => write!(f, "{why}"),
         }
     }

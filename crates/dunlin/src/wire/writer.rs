@@ -44,6 +44,11 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.overflow |= other.overflow;
+        self.put(&other.bytes);
+    }
+
     pub(crate) fn vec8(&mut self, body: impl FnOnce(&mut Self)) {
         self.prefixed::<1>(body);
     }

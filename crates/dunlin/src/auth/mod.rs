@@ -1,0 +1,178 @@
+//! How a side proves who it is: an ordered list of typed credentials, one file a way, and the trust in the
+//! peer's.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+
+use crate::crypto::SigningKey;
+use crate::wire::{CertificateType, SignatureScheme};
+
+pub(crate) mod psk;
+pub(crate) mod raw_key;
+pub(crate) mod select;
+pub(crate) mod x509;
+
+pub use psk::{FindPsk, Psk, PskTable};
+pub use raw_key::RawKeyTrust;
+pub use x509::X509Trust;
+
+/// A private key, here or elsewhere.
+#[derive(Clone, Debug)]
+pub enum PrivateKey {
+    /// It signs when asked.
+    Here(Arc<dyn SigningKey>),
+    /// It is in hardware or on another machine: the connection asks [`crate::Question::Sign`].
+    Elsewhere {
+        /// What it can sign with, in order of preference.
+        schemes: Vec<SignatureScheme>,
+        /// What the question calls it.
+        label: String,
+    },
+}
+
+impl PrivateKey {
+    pub(crate) fn schemes(&self) -> &[SignatureScheme] {
+        match self {
+            Self::Here(key) => key.schemes(),
+            Self::Elsewhere { schemes, .. } => schemes,
+        }
+    }
+}
+
+/// One way to prove who this side is.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// A chain of X.509 certificates, leaf first, without the root.
+    X509 {
+        /// The chain.
+        chain: Vec<CertificateDer<'static>>,
+        /// The leaf's key.
+        key: PrivateKey,
+    },
+    /// A raw public key (RFC 7250).
+    RawKey {
+        /// The public key.
+        public_key: SubjectPublicKeyInfoDer<'static>,
+        /// Its private key.
+        key: PrivateKey,
+    },
+}
+
+impl Credential {
+    /// A raw public key of a key that is here.
+    pub fn raw_key(key: Arc<dyn SigningKey>) -> Self {
+        Self::RawKey { public_key: key.public_key().clone(), key: PrivateKey::Here(key) }
+    }
+
+    /// A chain, leaf first, with its key here.
+    pub const fn x509(chain: Vec<CertificateDer<'static>>, key: Arc<dyn SigningKey>) -> Self {
+        Self::X509 { chain, key: PrivateKey::Here(key) }
+    }
+
+    pub(crate) const fn certificate_type(&self) -> CertificateType {
+        match self {
+            Self::X509 { .. } => CertificateType::X509,
+            Self::RawKey { .. } => CertificateType::RAW_PUBLIC_KEY,
+        }
+    }
+
+    pub(crate) const fn key(&self) -> &PrivateKey {
+        match self {
+            Self::X509 { key, .. } | Self::RawKey { key, .. } => key,
+        }
+    }
+
+    /// The entries of its Certificate message.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        let (chain, raw): (&[CertificateDer<'static>], _) = match self {
+            Self::X509 { chain, .. } => (chain, None),
+            Self::RawKey { public_key, .. } => (&[], Some(&**public_key)),
+        };
+        chain.iter().map(|c| &**c).chain(raw)
+    }
+}
+
+/// Whom this side believes, for each certificate type. A type without settings is not accepted.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// For chains of certificates.
+    pub x509: Option<X509Trust>,
+    /// For raw public keys.
+    pub raw_key: Option<RawKeyTrust>,
+}
+
+impl Trust {
+    /// The types that can be verified, in order of preference: the smaller first.
+    pub(crate) fn types(&self) -> Vec<CertificateType> {
+        let raw = self.raw_key.as_ref().map(|_| CertificateType::RAW_PUBLIC_KEY);
+        let x509 = self.x509.as_ref().map(|_| CertificateType::X509);
+        raw.into_iter().chain(x509).collect()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.x509.is_none() && self.raw_key.is_none()
+    }
+}
+
+/// Who the peer is, by whichever way it proved that. Seen only after its Finished was verified.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerIdentity {
+    /// By a chain of X.509 certificates.
+    X509(X509Identity),
+    /// By a raw public key.
+    RawKey(SubjectPublicKeyInfoDer<'static>),
+    /// By a pre-shared key of this identity.
+    Psk(Vec<u8>),
+}
+
+/// The identity in a chain of certificates.
+#[derive(Clone, PartialEq, Eq)]
+pub struct X509Identity {
+    /// The chain as received, leaf first; empty after a resumption by a stateless ticket, which does not carry it.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The leaf's DNS names and URIs.
+    pub names: Vec<String>,
+    /// SHA-256 of the leaf.
+    pub fingerprint: [u8; 32],
+}
+
+impl fmt::Debug for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex =
+            |f: &mut fmt::Formatter<'_>, bytes: &[u8]| bytes.iter().try_for_each(|b| write!(f, "{b:02x}"));
+        match self {
+            Self::X509(id) => {
+                f.write_str("X.509 ")?;
+                match id.names.first() {
+                    Some(name) => f.write_str(name),
+                    None => {
+                        f.write_str("sha256:")?;
+                        hex(f, &id.fingerprint)
+                    }
+                }
+            }
+            Self::RawKey(key) => {
+                f.write_str("raw key ")?;
+                hex(f, key)
+            }
+            Self::Psk(identity) => match core::str::from_utf8(identity) {
+                Ok(text) if text.chars().all(|c| !c.is_control()) => write!(f, "PSK {text}"),
+                _ => {
+                    f.write_str("PSK 0x")?;
+                    hex(f, identity)
+                }
+            },
+        }
+    }
+}

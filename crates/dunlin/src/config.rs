@@ -1,0 +1,234 @@
+//! The configuration of a client and of a server: a profile, and what only that role has.
+
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::auth::{FindPsk, Psk, RawKeyTrust, X509Trust};
+use crate::error::{Error, Misuse};
+use crate::profile::Profile;
+use crate::resume::{ClientSessions, SettingsDigest, Tickets};
+use crate::wire::{NamedGroup, PskKeyExchangeMode};
+
+/// What a client does. Make it once, share it in an `Arc` by many connections.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) psks: Vec<Arc<Psk>>,
+    pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
+    pub(crate) key_shares: Vec<NamedGroup>,
+    pub(crate) send_server_name: bool,
+    pub(crate) settings: SettingsDigest,
+}
+
+impl ClientConfig {
+    /// A client with this profile: a key share of its first group, the server's name sent, no PSK, no resumption.
+    pub fn new(profile: Profile) -> Self {
+        let settings = settings_digest(&profile, b"client", 0);
+        let key_shares = profile.groups.first().map(|g| g.name()).into_iter().collect();
+        Self {
+            profile: Arc::new(profile),
+            psks: Vec::new(),
+            sessions: None,
+            key_shares,
+            send_server_name: true,
+            settings,
+        }
+    }
+
+    /// External PSKs to offer, in order of preference.
+    #[must_use]
+    pub fn with_psks(mut self, psks: Vec<Arc<Psk>>) -> Self {
+        self.psks = psks;
+        self
+    }
+
+    /// Where tickets are kept between connections. Without it, none is used.
+    #[must_use]
+    pub fn with_sessions(mut self, sessions: Arc<dyn ClientSessions>) -> Self {
+        self.sessions = Some(sessions);
+        self
+    }
+
+    /// The groups for which the first ClientHello carries a share; with none, every server answers with a
+    /// HelloRetryRequest.
+    ///
+    /// # Errors
+    /// A group is not in the profile.
+    pub fn with_key_shares(mut self, groups: Vec<NamedGroup>) -> Result<Self, Error> {
+        if let Some(group) = groups.iter().find(|g| self.profile.group(**g).is_none()) {
+            let why = alloc::format!("a key share for {group}, which the profile does not have");
+            return Err(Misuse::Config(why).into());
+        }
+        self.key_shares = groups;
+        Ok(self)
+    }
+
+    /// Whether the server's name is sent (RFC 6066 §3). It is checked all the same.
+    #[must_use]
+    pub const fn with_server_name_sent(mut self, on: bool) -> Self {
+        self.send_server_name = on;
+        self
+    }
+
+    /// Its profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+}
+
+/// Whether a server asks clients for a certificate or raw key. A PSK, which proves the client already, replaces it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ClientAuth {
+    /// It does not ask.
+    #[default]
+    None,
+    /// It asks, and goes on without.
+    Optional,
+    /// It asks, and refuses clients without.
+    Required,
+}
+
+/// Where a server finds external PSKs.
+#[derive(Clone, Debug, Default)]
+pub enum PskSource {
+    /// It has none.
+    #[default]
+    None,
+    /// At hand.
+    Here(Arc<dyn FindPsk>),
+    /// Elsewhere: the connection asks [`crate::Question::FindPsk`].
+    Ask,
+}
+
+/// What a server does. Make it once, share it in an `Arc` by many connections.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) client_auth: ClientAuth,
+    pub(crate) psks: PskSource,
+    pub(crate) tickets: Tickets,
+    pub(crate) cookies: bool,
+    pub(crate) choose_profile: bool,
+    pub(crate) cookie_key: Arc<zeroize::Zeroizing<[u8; 32]>>,
+    pub(crate) settings: SettingsDigest,
+}
+
+impl ServerConfig {
+    /// A server with this profile: clients are not asked who they are, no PSK, no tickets, no cookies.
+    ///
+    /// # Errors
+    /// The random source failed.
+    pub fn new(profile: Profile) -> Result<Self, Error> {
+        let mut cookie_key = zeroize::Zeroizing::new([0; 32]);
+        profile.provider.random.fill(&mut *cookie_key)?;
+        let settings = settings_digest(&profile, b"server", ClientAuth::None as u8);
+        Ok(Self {
+            profile: Arc::new(profile),
+            client_auth: ClientAuth::None,
+            psks: PskSource::None,
+            tickets: Tickets::none(),
+            cookies: false,
+            choose_profile: false,
+            cookie_key: Arc::new(cookie_key),
+            settings,
+        })
+    }
+
+    /// Whether clients are asked for a certificate or raw key.
+    ///
+    /// # Errors
+    /// They would be, but the profile trusts no kind of credential.
+    pub fn with_client_auth(mut self, client_auth: ClientAuth) -> Result<Self, Error> {
+        if client_auth != ClientAuth::None && self.profile.trust.is_empty() {
+            return Err(
+                Misuse::Config("clients shall prove who they are, but nothing is trusted".into()).into()
+            );
+        }
+        self.client_auth = client_auth;
+        self.settings = settings_digest(&self.profile, b"server", client_auth as u8);
+        Ok(self)
+    }
+
+    /// Where external PSKs are found.
+    #[must_use]
+    pub fn with_psks(mut self, psks: PskSource) -> Self {
+        self.psks = psks;
+        self
+    }
+
+    /// Which tickets clients get, and where they are found again.
+    #[must_use]
+    pub fn with_tickets(mut self, tickets: Tickets) -> Self {
+        self.tickets = tickets;
+        self
+    }
+
+    /// Whether every client must return a cookie first (RFC 8446 §4.2.2): a round trip that proves its address.
+    #[must_use]
+    pub const fn with_cookies(mut self, on: bool) -> Self {
+        self.cookies = on;
+        self
+    }
+
+    /// Whether each ClientHello raises [`crate::Question::ChooseProfile`] before anything is decided.
+    #[must_use]
+    pub const fn with_profile_choice(mut self, on: bool) -> Self {
+        self.choose_profile = on;
+        self
+    }
+
+    /// Its profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Whether a PSK of any kind can be found.
+    pub(crate) const fn finds_psks(&self) -> bool {
+        !matches!(self.psks, PskSource::None) || !self.tickets.is_none()
+    }
+
+    pub(crate) fn allows_psk(&self) -> bool {
+        self.finds_psks()
+            && (self.profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE)
+                || self.profile.allows_mode(PskKeyExchangeMode::PSK_KE))
+    }
+}
+
+/// The digest of what authenticates the peer under this configuration. A session resumes only under the digest
+/// under which it was made: nobody keeps an identity that today's settings would not accept.
+fn settings_digest(profile: &Profile, role: &[u8], client_auth: u8) -> SettingsDigest {
+    let mut hash = profile.provider.sha256.start();
+    let mut add = |bytes: &[u8]| {
+        hash.update(&(bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    add(b"dunlin settings 1");
+    add(role);
+    add(profile.name.as_bytes());
+    add(profile.rank.to_string().as_bytes());
+    add(&[client_auth]);
+    match &profile.trust.x509 {
+        None => add(b"no X.509"),
+        Some(X509Trust::Ask) => add(b"X.509 asked"),
+        Some(X509Trust::DangerAnyone) => add(b"X.509 of anyone"),
+        Some(X509Trust::Anchors(anchors)) => {
+            add(b"X.509");
+            for anchor in anchors {
+                add(&anchor.subject);
+                add(&anchor.subject_public_key_info);
+                add(anchor.name_constraints.as_deref().unwrap_or_default());
+            }
+        }
+    }
+    match &profile.trust.raw_key {
+        None => add(b"no raw key"),
+        Some(RawKeyTrust::Ask) => add(b"raw key asked"),
+        Some(RawKeyTrust::DangerAnyone) => add(b"raw key of anyone"),
+        Some(RawKeyTrust::Keys(keys)) => {
+            add(b"raw keys");
+            keys.iter().for_each(|key| add(key));
+        }
+    }
+    SettingsDigest::new(hash.current().as_ref())
+}

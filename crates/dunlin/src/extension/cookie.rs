@@ -1,0 +1,22 @@
+//! `cookie` (RFC 8446 §4.2.2): what the server wants to hear again in the second ClientHello.
+
+use alloc::vec::Vec;
+
+use super::{Context, Extension};
+use crate::error::Error;
+use crate::wire::{ExtensionType, Reader, Writer};
+
+pub(crate) struct Cookie(pub(crate) Vec<u8>);
+
+impl Extension for Cookie {
+    const TYPE: ExtensionType = ExtensionType::COOKIE;
+    const IN: &'static [Context] = &[Context::ClientHello, Context::HelloRetryRequest];
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
+        r.vec16(1).map(|c| Self(c.to_vec()))
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.vec16(|w| w.put(&self.0));
+    }
+}

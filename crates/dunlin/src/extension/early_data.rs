@@ -1,0 +1,35 @@
+//! `early_data` (RFC 8446 §4.2.10). Early data is not sent or accepted here; a server skips what a client sends.
+
+use super::{Context, Extension};
+use crate::error::Error;
+use crate::wire::{ExtensionType, Reader, Writer};
+
+/// The empty form, in both directions of the handshake.
+pub(crate) struct EarlyData;
+
+impl Extension for EarlyData {
+    const TYPE: ExtensionType = ExtensionType::EARLY_DATA;
+    const IN: &'static [Context] = &[Context::ClientHello, Context::EncryptedExtensions];
+
+    fn read(_: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(Self)
+    }
+
+    fn write(&self, _: &mut Writer) {}
+}
+
+/// How much a ticket would allow.
+pub(crate) struct MaxEarlyDataSize(pub(crate) u32);
+
+impl Extension for MaxEarlyDataSize {
+    const TYPE: ExtensionType = ExtensionType::EARLY_DATA;
+    const IN: &'static [Context] = &[Context::NewSessionTicket];
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
+        r.u32().map(Self)
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.u32(self.0);
+    }
+}

@@ -1,0 +1,138 @@
+//! The extensions: one file each, and one row in the [`registry`] that says in which messages it may stand.
+
+use alloc::vec::Vec;
+
+use crate::error::{Error, Malformed, PeerMisbehaved};
+use crate::wire::{ExtensionType, Reader, Writer};
+
+pub(crate) mod alpn;
+pub(crate) mod certificate_authorities;
+pub(crate) mod certificate_type;
+pub(crate) mod cookie;
+pub(crate) mod early_data;
+pub(crate) mod key_share;
+pub(crate) mod pre_shared_key;
+pub(crate) mod psk_key_exchange_modes;
+pub(crate) mod record_size_limit;
+pub(crate) mod registry;
+pub(crate) mod server_name;
+pub(crate) mod signature_algorithms;
+pub(crate) mod supported_groups;
+pub(crate) mod supported_versions;
+
+pub(crate) use registry::Context;
+
+/// More extensions than any message needs; a bound on the work for one message (TLS has some 60 in all).
+const MAX_EXTENSIONS: usize = 64;
+
+/// The body of one extension in one message or several.
+pub(crate) trait Extension: Sized {
+    /// Its number.
+    const TYPE: ExtensionType;
+    /// The messages in which this body stands.
+    const IN: &'static [Context];
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Error>;
+    fn write(&self, w: &mut Writer);
+}
+
+/// The extensions of a received message: placed where they may stand, none twice, every known one well-formed.
+#[derive(Debug, Default)]
+pub(crate) struct Extensions<'a> {
+    list: Vec<(ExtensionType, &'a [u8])>,
+}
+
+impl<'a> Extensions<'a> {
+    /// Reads `Extension extensions<0..2^16-1>` of a message.
+    pub(crate) fn read(r: &mut Reader<'a>, context: Context) -> Result<Self, Error> {
+        Self::parse(r.vec16(0)?, context)
+    }
+
+    pub(crate) fn parse(bytes: &'a [u8], context: Context) -> Result<Self, Error> {
+        let mut list: Vec<(ExtensionType, &'a [u8])> = Vec::new();
+        let mut r = Reader::new(bytes, "extensions");
+        while !r.is_empty() {
+            let typ = ExtensionType(r.u16()?);
+            let body = r.vec16(0)?;
+            // RFC 8446 §4.2: "There MUST NOT be more than one extension of the same type".
+            if list.iter().any(|(t, _)| *t == typ) {
+                return Err(PeerMisbehaved::DuplicateExtension(typ).into());
+            }
+            if list.len() == MAX_EXTENSIONS {
+                return Err(Malformed::Length("extensions").into());
+            }
+            registry::check(typ, context, body)?;
+            list.push((typ, body));
+        }
+        Ok(Self { list })
+    }
+
+    /// The body of the extension `T`, if the message has it.
+    pub(crate) fn get<T: Extension>(&self) -> Result<Option<T>, Error> {
+        const { assert!(registry::has_row(T::TYPE), "no row in the registry") };
+        match self.list.iter().find(|(t, _)| *t == T::TYPE) {
+            Some((_, body)) => Reader::all(body, registry::name(T::TYPE), |r| T::read(r)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The body of the extension `T`, which the message must have.
+    pub(crate) fn require<T: Extension>(&self) -> Result<T, Error> {
+        self.get()?.ok_or_else(|| PeerMisbehaved::MissingExtension(T::TYPE).into())
+    }
+
+    pub(crate) fn has(&self, typ: ExtensionType) -> bool {
+        self.list.iter().any(|(t, _)| *t == typ)
+    }
+
+    pub(crate) fn last(&self) -> Option<ExtensionType> {
+        self.list.last().map(|(t, _)| *t)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ExtensionType, &'a [u8])> {
+        self.list.iter().copied()
+    }
+
+    pub(crate) fn types(&self) -> impl Iterator<Item = ExtensionType> {
+        self.list.iter().map(|(t, _)| *t)
+    }
+
+    /// Every extension answers one that was offered (RFC 8446 §4.2).
+    pub(crate) fn answer(&self, offered: &[ExtensionType]) -> Result<(), Error> {
+        match self.types().find(|t| !offered.contains(t)) {
+            Some(typ) => Err(PeerMisbehaved::UnsolicitedExtension(typ).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The extensions of a message being written; remembers which.
+#[derive(Debug, Default)]
+pub(crate) struct ExtensionsWriter {
+    body: Writer,
+    types: Vec<ExtensionType>,
+}
+
+impl ExtensionsWriter {
+    pub(crate) fn put<T: Extension>(&mut self, extension: &T) {
+        const { assert!(registry::has_row(T::TYPE), "no row in the registry") };
+        self.types.push(T::TYPE);
+        self.body.u16(T::TYPE.0);
+        self.body.vec16(|w| extension.write(w));
+    }
+
+    pub(crate) fn put_some<T: Extension>(&mut self, extension: Option<&T>) {
+        if let Some(extension) = extension {
+            self.put(extension);
+        }
+    }
+
+    pub(crate) fn types(&self) -> &[ExtensionType] {
+        &self.types
+    }
+
+    /// Writes `Extension extensions<0..2^16-1>`.
+    pub(crate) fn write(&self, w: &mut Writer) {
+        w.vec16(|w| w.append(&self.body));
+    }
+}

@@ -1,0 +1,304 @@
+//! Which extension may stand in which message: the table of RFC 8446 §4.2 and of the IANA registry.
+//!
+//! An extension has a row here, or it is unknown and skipped. A known one in another message than its row
+//! says is refused; so are trailing bytes and bodies that do not parse, used or not. Offers and selections of
+//! one extension are different forms of its row.
+
+use super::{
+    Extension, alpn, certificate_authorities, certificate_type, cookie, early_data, key_share,
+    pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
+    supported_groups, supported_versions,
+};
+use crate::error::{Error, PeerMisbehaved};
+use crate::wire::{ExtensionType, Reader};
+
+/// A message with extensions. ServerHello and HelloRetryRequest share a number but not their extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Context {
+    ClientHello,
+    ServerHello,
+    HelloRetryRequest,
+    EncryptedExtensions,
+    CertificateRequest,
+    Certificate,
+    NewSessionTicket,
+}
+
+struct Row {
+    typ: ExtensionType,
+    forms: &'static [Form],
+}
+
+struct Form {
+    contexts: &'static [Context],
+    check: fn(&[u8], &'static str) -> Result<(), Error>,
+}
+
+/// A form that is read here.
+const fn form<T: Extension>() -> Form {
+    Form { contexts: T::IN, check: |body, what| Reader::all(body, what, |r| T::read(r)).map(drop) }
+}
+
+/// A form that is known but not used here: only its place is checked.
+const fn placed(contexts: &'static [Context]) -> Form {
+    Form { contexts, check: |_, _| Ok(()) }
+}
+
+use Context as C;
+use ExtensionType as E;
+
+const REGISTRY: &[Row] = &[
+    Row {
+        typ: E::SERVER_NAME,
+        forms: &[form::<server_name::HostName>(), form::<server_name::Acknowledged>()],
+    },
+    Row { typ: E::MAX_FRAGMENT_LENGTH, forms: &[placed(&[C::ClientHello, C::EncryptedExtensions])] },
+    Row {
+        typ: E::STATUS_REQUEST,
+        forms: &[placed(&[C::ClientHello, C::CertificateRequest, C::Certificate])],
+    },
+    Row { typ: E::SUPPORTED_GROUPS, forms: &[form::<supported_groups::SupportedGroups>()] },
+    Row { typ: E::SIGNATURE_ALGORITHMS, forms: &[form::<signature_algorithms::SignatureAlgorithms>()] },
+    Row { typ: E::USE_SRTP, forms: &[placed(&[C::ClientHello, C::EncryptedExtensions])] },
+    Row { typ: E::HEARTBEAT, forms: &[placed(&[C::ClientHello, C::EncryptedExtensions])] },
+    Row {
+        typ: E::APPLICATION_LAYER_PROTOCOL_NEGOTIATION,
+        forms: &[form::<alpn::Protocols>(), form::<alpn::Selected>()],
+    },
+    Row {
+        typ: E::SIGNED_CERTIFICATE_TIMESTAMP,
+        forms: &[placed(&[C::ClientHello, C::CertificateRequest, C::Certificate])],
+    },
+    Row {
+        typ: E::CLIENT_CERTIFICATE_TYPE,
+        forms: &[form::<certificate_type::ClientTypes>(), form::<certificate_type::ClientType>()],
+    },
+    Row {
+        typ: E::SERVER_CERTIFICATE_TYPE,
+        forms: &[form::<certificate_type::ServerTypes>(), form::<certificate_type::ServerType>()],
+    },
+    Row { typ: E::PADDING, forms: &[placed(&[C::ClientHello])] },
+    Row { typ: E::RECORD_SIZE_LIMIT, forms: &[form::<record_size_limit::RecordSizeLimit>()] },
+    Row {
+        typ: E::PRE_SHARED_KEY,
+        forms: &[form::<pre_shared_key::Offer>(), form::<pre_shared_key::Selected>()],
+    },
+    Row {
+        typ: E::EARLY_DATA,
+        forms: &[form::<early_data::EarlyData>(), form::<early_data::MaxEarlyDataSize>()],
+    },
+    Row {
+        typ: E::SUPPORTED_VERSIONS,
+        forms: &[form::<supported_versions::Offer>(), form::<supported_versions::Selected>()],
+    },
+    Row { typ: E::COOKIE, forms: &[form::<cookie::Cookie>()] },
+    Row { typ: E::PSK_KEY_EXCHANGE_MODES, forms: &[form::<psk_key_exchange_modes::PskKeyExchangeModes>()] },
+    Row {
+        typ: E::CERTIFICATE_AUTHORITIES,
+        forms: &[form::<certificate_authorities::CertificateAuthorities>()],
+    },
+    Row { typ: E::OID_FILTERS, forms: &[placed(&[C::CertificateRequest])] },
+    Row { typ: E::POST_HANDSHAKE_AUTH, forms: &[placed(&[C::ClientHello])] },
+    Row {
+        typ: E::SIGNATURE_ALGORITHMS_CERT,
+        forms: &[form::<signature_algorithms::SignatureAlgorithmsCert>()],
+    },
+    Row {
+        typ: E::KEY_SHARE,
+        forms: &[form::<key_share::Offer>(), form::<key_share::Selected>(), form::<key_share::Retry>()],
+    },
+];
+
+/// Whether the registry knows the extension: asked while compiling, so that a missing row is a build error.
+pub(super) const fn has_row(typ: ExtensionType) -> bool {
+    let mut i = 0;
+    while i < REGISTRY.len() {
+        #[allow(clippy::indexing_slicing, reason = "bounded by the loop, evaluated while compiling")]
+        if REGISTRY[i].typ.0 == typ.0 {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+pub(super) const fn name(typ: ExtensionType) -> &'static str {
+    match typ.name() {
+        Some(name) => name,
+        None => "unknown extension",
+    }
+}
+
+/// Checks place and form of an extension; an unknown one passes.
+pub(super) fn check(typ: ExtensionType, context: Context, body: &[u8]) -> Result<(), Error> {
+    let Some(row) = REGISTRY.iter().find(|row| row.typ == typ) else { return Ok(()) };
+    match row.forms.iter().find(|form| form.contexts.contains(&context)) {
+        Some(form) => (form.check)(body, name(typ)),
+        // RFC 8446 §4.2: a recognised extension that is not specified for the message: illegal_parameter.
+        None => Err(PeerMisbehaved::MisplacedExtension(typ).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Malformed;
+    use crate::extension::Extensions;
+    use alloc::vec::Vec;
+
+    const CONTEXTS: [Context; 7] = [
+        C::ClientHello,
+        C::ServerHello,
+        C::HelloRetryRequest,
+        C::EncryptedExtensions,
+        C::CertificateRequest,
+        C::Certificate,
+        C::NewSessionTicket,
+    ];
+
+    /// The column "TLS 1.3" of the IANA registry for the extensions that have a name here, in the order CH, SH,
+    /// HRR, EE, CR, CT, NST. Kept apart from the registry on purpose: two hands must agree.
+    const IANA: &[(u16, &str)] = &[
+        (0, "CH EE"),
+        (1, "CH EE"),
+        (5, "CH CR CT"),
+        (10, "CH EE"),
+        (13, "CH CR"),
+        (14, "CH EE"),
+        (15, "CH EE"),
+        (16, "CH EE"),
+        (18, "CH CR CT"),
+        (19, "CH EE"),
+        (20, "CH EE"),
+        (21, "CH"),
+        (28, "CH EE"),
+        (41, "CH SH"),
+        (42, "CH EE NST"),
+        (43, "CH SH HRR"),
+        (44, "CH HRR"),
+        (45, "CH"),
+        (47, "CH CR"),
+        (48, "CR"),
+        (49, "CH"),
+        (50, "CH CR"),
+        (51, "CH SH HRR"),
+    ];
+
+    fn short(context: Context) -> &'static str {
+        match context {
+            C::ClientHello => "CH",
+            C::ServerHello => "SH",
+            C::HelloRetryRequest => "HRR",
+            C::EncryptedExtensions => "EE",
+            C::CertificateRequest => "CR",
+            C::Certificate => "CT",
+            C::NewSessionTicket => "NST",
+        }
+    }
+
+    #[test]
+    fn every_extension_in_every_message() {
+        assert_eq!(IANA.len(), ExtensionType::ALL.len(), "an extension without a line in this test");
+        assert_eq!(REGISTRY.len(), ExtensionType::ALL.len(), "an extension without a row");
+        for typ in ExtensionType::ALL {
+            let (_, places) = IANA.iter().find(|(n, _)| *n == typ.0).expect("no line in this test");
+            for context in CONTEXTS {
+                let allowed = places.split(' ').any(|p| p == short(context));
+                // A body of 0xff is no valid form of any extension that is read, so a form that accepts it
+                // is one that only checks the place.
+                let refused = matches!(
+                    check(*typ, context, &[0xff]),
+                    Err(Error::PeerMisbehaved(PeerMisbehaved::MisplacedExtension(_)))
+                );
+                assert_eq!(allowed, !refused, "{typ} in {context:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_form_a_message() {
+        for row in REGISTRY {
+            let all: Vec<Context> = row.forms.iter().flat_map(|f| f.contexts.iter().copied()).collect();
+            for context in CONTEXTS {
+                assert!(all.iter().filter(|c| **c == context).count() <= 1, "{} in {context:?}", row.typ);
+            }
+        }
+    }
+
+    fn one(typ: u16, body: &[u8]) -> Vec<u8> {
+        let mut out = typ.to_be_bytes().to_vec();
+        out.extend((body.len() as u16).to_be_bytes());
+        out.extend(body);
+        out
+    }
+
+    #[test]
+    fn trailing_bytes_are_refused_everywhere() {
+        // The smallest valid bodies, one for each form that is read.
+        let valid: &[(u16, Context, &[u8])] = &[
+            (0, C::ClientHello, &[0, 4, 0, 0, 1, b'a']),
+            (0, C::EncryptedExtensions, &[]),
+            (10, C::ClientHello, &[0, 2, 0, 29]),
+            (10, C::EncryptedExtensions, &[0, 2, 0, 29]),
+            (13, C::ClientHello, &[0, 2, 4, 3]),
+            (13, C::CertificateRequest, &[0, 2, 4, 3]),
+            (16, C::ClientHello, &[0, 2, 1, b'h']),
+            (16, C::EncryptedExtensions, &[0, 2, 1, b'h']),
+            (19, C::ClientHello, &[1, 2]),
+            (19, C::EncryptedExtensions, &[2]),
+            (20, C::ClientHello, &[1, 2]),
+            (20, C::EncryptedExtensions, &[2]),
+            (28, C::ClientHello, &[0x40, 1]),
+            (28, C::EncryptedExtensions, &[0x40, 1]),
+            (41, C::ServerHello, &[0, 0]),
+            (42, C::ClientHello, &[]),
+            (42, C::EncryptedExtensions, &[]),
+            (42, C::NewSessionTicket, &[0, 0, 0, 0]),
+            (43, C::ClientHello, &[2, 3, 4]),
+            (43, C::ServerHello, &[3, 4]),
+            (43, C::HelloRetryRequest, &[3, 4]),
+            (44, C::ClientHello, &[0, 1, 9]),
+            (44, C::HelloRetryRequest, &[0, 1, 9]),
+            (45, C::ClientHello, &[1, 1]),
+            (47, C::ClientHello, &[0, 3, 0, 1, 9]),
+            (47, C::CertificateRequest, &[0, 3, 0, 1, 9]),
+            (50, C::ClientHello, &[0, 2, 4, 3]),
+            (50, C::CertificateRequest, &[0, 2, 4, 3]),
+            (51, C::ClientHello, &[0, 5, 0, 29, 0, 1, 7]),
+            (51, C::ServerHello, &[0, 29, 0, 1, 7]),
+            (51, C::HelloRetryRequest, &[0, 29]),
+        ];
+        for (typ, context, body) in valid {
+            let typ_name = ExtensionType(*typ);
+            Extensions::parse(&one(*typ, body), *context).unwrap_or_else(|e| panic!("{typ_name}: {e}"));
+            let mut long = body.to_vec();
+            long.push(0);
+            let result = Extensions::parse(&one(*typ, &long), *context);
+            assert!(matches!(result, Err(Error::Malformed(_))), "{typ_name} in {context:?}: {result:?}");
+            for cut in 0..body.len() {
+                let result = Extensions::parse(&one(*typ, &body[..cut]), *context);
+                assert!(matches!(result, Err(Error::Malformed(_))), "{typ_name} cut at {cut}: {result:?}");
+            }
+            let twice = [one(*typ, body), one(*typ, body)].concat();
+            assert_eq!(
+                Extensions::parse(&twice, *context).err(),
+                Some(PeerMisbehaved::DuplicateExtension(typ_name).into())
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_ones_pass_but_not_twice_and_not_without_end() {
+        let unknown = one(0x7a7a, &[1, 2, 3]);
+        assert!(Extensions::parse(&unknown, C::ClientHello).is_ok());
+        assert_eq!(
+            Extensions::parse(&[unknown.clone(), unknown].concat(), C::ClientHello).err(),
+            Some(PeerMisbehaved::DuplicateExtension(ExtensionType(0x7a7a)).into())
+        );
+        let many: Vec<u8> = (0..65).flat_map(|i| one(0x7000 + i, &[])).collect();
+        assert_eq!(
+            Extensions::parse(&many, C::ClientHello).err(),
+            Some(Malformed::Length("extensions").into())
+        );
+    }
+}

@@ -1,0 +1,21 @@
+//! The client's handshake.
+//!
+//! ```text
+//! start                     ClientHello              ──────────►
+//!   ExpectServerHello                                ◄──────────  HelloRetryRequest
+//!                           ClientHello              ──────────►
+//!   ExpectServerHello                                ◄──────────  ServerHello
+//! tls13
+//!   ExpectEncryptedExtensions                        ◄──────────  {EncryptedExtensions}
+//!   ExpectCertificateOrRequest                       ◄──────────  {CertificateRequest*}
+//!   verify::ExpectCertificate                        ◄──────────  {Certificate*}
+//!   verify::ExpectCertificateVerify                  ◄──────────  {CertificateVerify*}
+//!   ExpectFinished                                   ◄──────────  {Finished}
+//!                           {Certificate*}           ──────────►
+//!                           {CertificateVerify*}     ──────────►
+//!                           {Finished}               ──────────►
+//! post::Traffic             [application data]       ◄─────────►  [application data]
+//! ```
+
+pub(crate) mod start;
+mod tls13;

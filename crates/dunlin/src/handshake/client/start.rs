@@ -1,0 +1,361 @@
+//! The client until the version is known: ClientHello, HelloRetryRequest, ServerHello.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::tls13;
+use crate::auth::Psk;
+use crate::config::ClientConfig;
+use crate::connection::ServerAddress;
+use crate::crypto::{ActiveKeyExchange, HashAlgorithm, Tls13CipherSuite};
+use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::extension::{
+    ExtensionsWriter, alpn, certificate_authorities, certificate_type, cookie, key_share, pre_shared_key,
+    psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms, supported_groups,
+    supported_versions,
+};
+use crate::handshake::{Cx, State, TransportKind};
+use crate::message::{ClientHello, Message, ServerHello};
+use crate::resume::{ClientSession, SessionKey};
+use crate::schedule::binder::PskKind;
+use crate::schedule::tls13::EarlySecret;
+use crate::schedule::{HelloTranscript, Transcript};
+use crate::wire::{
+    CertificateType, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
+};
+
+/// What this client offered, kept until the ServerHello has answered it.
+pub(super) struct Offer {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) server: ServerAddress,
+    pub(super) random: [u8; 32],
+    pub(super) session_id: Vec<u8>,
+    pub(super) psks: Vec<OfferedPsk>,
+    pub(super) shares: Vec<(NamedGroup, Box<dyn ActiveKeyExchange>)>,
+    /// The types of the extensions that were sent.
+    pub(super) extensions: Vec<ExtensionType>,
+    cookie: Option<cookie::Cookie>,
+}
+
+/// A PSK as it was offered.
+pub(super) enum OfferedPsk {
+    Session(Box<ClientSession>),
+    External(Arc<Psk>),
+}
+
+impl OfferedPsk {
+    pub(super) const fn kind(&self) -> PskKind {
+        match self {
+            Self::Session(_) => PskKind::Resumption,
+            Self::External(_) => PskKind::External,
+        }
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        match self {
+            Self::Session(s) => s.session.psk.as_ref(),
+            Self::External(psk) => psk.key(),
+        }
+    }
+
+    /// A suite with its hash that is offered; a PSK without one is not offered (RFC 8446 §4.2.11).
+    fn suite(&self, config: &ClientConfig) -> Option<&'static Tls13CipherSuite> {
+        let profile = &config.profile;
+        let hash = match self {
+            Self::Session(s) => profile.provider.suite(s.session.cipher_suite)?.hash.algorithm(),
+            Self::External(psk) => psk.hash(),
+        };
+        profile.cipher_suites.iter().copied().find(|s| s.hash.algorithm() == hash)
+    }
+
+    pub(super) fn hash(&self, config: &ClientConfig) -> Option<HashAlgorithm> {
+        self.suite(config).map(|s| s.hash.algorithm())
+    }
+}
+
+/// Sends the first ClientHello.
+pub(crate) fn start(
+    cx: &mut Cx<'_>,
+    config: Arc<ClientConfig>,
+    server: ServerAddress,
+) -> Result<Box<dyn State>, Error> {
+    let profile = &config.profile;
+    let random_source = &*profile.provider.random;
+    let mut random = [0; 32];
+    random_source.fill(&mut random)?;
+    let mut session_id = Vec::new();
+    if profile.compatibility_mode && cx.transport().has_compatibility_mode() {
+        session_id.resize(32, 0);
+        random_source.fill(&mut session_id)?;
+    }
+    let mut psks = Vec::new();
+    if let Some(store) = &config.sessions {
+        let key = session_key(&config, &server);
+        psks.extend(store.take(&key, cx.now).map(|s| OfferedPsk::Session(Box::new(s))));
+    }
+    psks.extend(config.psks.iter().map(|psk| OfferedPsk::External(Arc::clone(psk))));
+    psks.retain(|psk| psk.suite(&config).is_some());
+    if psks.is_empty() && profile.trust.is_empty() {
+        let why = "the client trusts no certificate or key and has no PSK: no server can prove who it is";
+        return Err(Misuse::Config(why.into()).into());
+    }
+    let mut shares = Vec::new();
+    if uses_groups(&config) {
+        for group in &config.key_shares {
+            let group = profile.group(*group).ok_or(Misuse::Config("a key share without group".into()))?;
+            shares.push((group.name(), group.start(random_source)?));
+        }
+    }
+    cx.output.client_random = random;
+    let mut offer =
+        Offer { config, server, random, session_id, psks, shares, extensions: Vec::new(), cookie: None };
+    let mut transcript = HelloTranscript::default();
+    let hello = offer.client_hello(cx, None)?;
+    transcript.add(&hello);
+    cx.send(hello)?;
+    cx.emitter.end_of_flight()?;
+    Ok(Box::new(ExpectServerHello { offer, transcript: TranscriptSoFar::First(transcript) }))
+}
+
+/// Under which key this client keeps tickets of this server.
+pub(super) fn session_key(config: &ClientConfig, server: &ServerAddress) -> SessionKey {
+    SessionKey { name: server.host(), port: server.port, settings: *config.settings.as_bytes() }
+}
+
+/// Whether (EC)DHE is possible at all: not if all that is left is psk_ke.
+fn uses_groups(config: &ClientConfig) -> bool {
+    !config.profile.trust.is_empty() || config.profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE)
+}
+
+impl Offer {
+    /// Writes a ClientHello: the first, or the second on top of `transcript`.
+    fn client_hello(&mut self, cx: &Cx<'_>, transcript: Option<&Transcript>) -> Result<Vec<u8>, Error> {
+        let config = &self.config;
+        let profile = &config.profile;
+        let transport = cx.transport();
+        let mut w = ExtensionsWriter::default();
+        if config.send_server_name
+            && let pki_types::ServerName::DnsName(name) = &self.server.name
+        {
+            w.put(&server_name::HostName(name.as_ref().into()));
+        }
+        w.put(&supported_versions::Offer([transport.version13()].to_vec()));
+        w.put_some(self.cookie.as_ref());
+        if uses_groups(config) {
+            w.put(&supported_groups::SupportedGroups(profile.groups.iter().map(|g| g.name()).collect()));
+            let entry = |(group, active): &(NamedGroup, Box<dyn ActiveKeyExchange>)| key_share::Entry {
+                group: *group,
+                share: active.share().to_vec(),
+            };
+            w.put(&key_share::Offer(self.shares.iter().map(entry).collect()));
+        }
+        if !profile.trust.is_empty() {
+            w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
+            self.certificate_types(&mut w);
+            if profile.send_authorities
+                && let Some(names) = profile.trust.x509.as_ref().map(crate::auth::X509Trust::authorities)
+                && !names.is_empty()
+            {
+                w.put(&certificate_authorities::CertificateAuthorities(names));
+            }
+        }
+        if !profile.alpn.is_empty() {
+            w.put(&alpn::Protocols(profile.alpn.clone()));
+        }
+        w.put_some(profile.record_size_limit.map(record_size_limit::RecordSizeLimit).as_ref());
+        // Without them a server gives no tickets (RFC 8446 §4.2.9).
+        if !self.psks.is_empty() || config.sessions.is_some() {
+            w.put(&psk_key_exchange_modes::PskKeyExchangeModes(profile.psk_modes.clone()));
+        }
+        if !self.psks.is_empty() {
+            w.put(&self.pre_shared_key(cx));
+        }
+        let suites: Vec<_> = profile.cipher_suites.iter().map(|s| s.id).collect();
+        let mut hello = ClientHello::write(transport, &self.random, &self.session_id, &suites, &w)?;
+        if !self.psks.is_empty() {
+            self.write_binders(&mut hello, transport, transcript);
+        }
+        self.extensions = w.types().to_vec();
+        Ok(hello)
+    }
+
+    /// Said only where something else than X.509 is possible (RFC 7250 §4.1).
+    fn certificate_types(&self, w: &mut ExtensionsWriter) {
+        let verified = self.config.profile.trust.types();
+        if verified.iter().any(|t| *t != CertificateType::X509) {
+            w.put(&certificate_type::ServerTypes(verified));
+        }
+        let mut own: Vec<CertificateType> = Vec::new();
+        for typ in self.config.profile.credentials.iter().map(|c| c.certificate_type()) {
+            if !own.contains(&typ) {
+                own.push(typ);
+            }
+        }
+        if own.iter().any(|t| *t != CertificateType::X509) {
+            w.put(&certificate_type::ClientTypes(own));
+        }
+    }
+
+    /// With binders of zeros, of the right lengths.
+    fn pre_shared_key(&self, cx: &Cx<'_>) -> pre_shared_key::Offer {
+        let identity = |psk: &OfferedPsk| match psk {
+            OfferedPsk::Session(s) => pre_shared_key::Identity {
+                identity: s.ticket.clone(),
+                obfuscated_ticket_age: s.session.obfuscated_age(cx.now),
+            },
+            // RFC 8446 §4.2.11: an external identity has age 0.
+            OfferedPsk::External(psk) => {
+                pre_shared_key::Identity { identity: psk.identity().to_vec(), obfuscated_ticket_age: 0 }
+            }
+        };
+        let zeros =
+            |psk: &OfferedPsk| alloc::vec![0; psk.hash(&self.config).map_or(0, HashAlgorithm::output_len)];
+        pre_shared_key::Offer {
+            identities: self.psks.iter().map(identity).collect(),
+            binders: self.psks.iter().map(zeros).collect(),
+        }
+    }
+
+    /// Fills the binders in: each signs the transcript up to itself (RFC 8446 §4.2.11.2).
+    fn write_binders(&self, hello: &mut [u8], transport: TransportKind, transcript: Option<&Transcript>) {
+        let suites: Vec<_> =
+            self.psks.iter().filter_map(|psk| Some((psk, psk.suite(&self.config)?))).collect();
+        let len = 2 + suites.iter().map(|(_, s)| 1 + s.hash.algorithm().output_len()).sum::<usize>();
+        let Some(at) = hello.len().checked_sub(len) else { return };
+        let Some((truncated, binders)) = hello.split_at_mut_checked(at) else { return };
+        let mut rest = binders.get_mut(2..).unwrap_or_default();
+        for (psk, suite) in suites {
+            let hash = match transcript {
+                Some(transcript) => transcript.with(truncated),
+                None => suite.hash.hash(&[truncated]),
+            };
+            let binder =
+                EarlySecret::new(suite, transport, Some(psk.key())).binder(psk.kind(), hash.as_ref());
+            let Some((this, others)) = rest.split_at_mut_checked(1 + binder.as_ref().len()) else { return };
+            for (to, from) in this.iter_mut().skip(1).zip(binder.as_ref()) {
+                *to = *from;
+            }
+            rest = others;
+        }
+    }
+}
+
+enum TranscriptSoFar {
+    /// One ClientHello.
+    First(HelloTranscript),
+    /// ClientHello1 and HelloRetryRequest; the suite is fixed.
+    Retried(Transcript, &'static Tls13CipherSuite),
+}
+
+struct ExpectServerHello {
+    offer: Offer,
+    transcript: TranscriptSoFar,
+}
+
+impl State for ExpectServerHello {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let body = message.expect(HandshakeType::SERVER_HELLO, "ServerHello")?;
+        let hello = ServerHello::read(body)?;
+        let suite = self.common_checks(cx, &hello)?;
+        if hello.is_retry() {
+            return self.retry(cx, &message, &hello, suite);
+        }
+        hello.extensions.answer(&self.offer.extensions)?;
+        let mut transcript = match self.transcript {
+            TranscriptSoFar::First(transcript) => transcript.start(suite.hash),
+            TranscriptSoFar::Retried(transcript, _) => transcript,
+        };
+        transcript.add(message.bytes());
+        tls13::server_hello(cx, self.offer, transcript, suite, &hello)
+    }
+}
+
+impl ExpectServerHello {
+    /// What holds for a ServerHello and a HelloRetryRequest.
+    fn common_checks(
+        &self,
+        cx: &Cx<'_>,
+        hello: &ServerHello<'_>,
+    ) -> Result<&'static Tls13CipherSuite, Error> {
+        let transport = cx.transport();
+        match hello.extensions.get::<supported_versions::Selected>()? {
+            Some(selected) if selected.0 == transport.version13() => {}
+            // RFC 8446 §4.2.1: a version that was not offered, or one before 1.3: illegal_parameter.
+            Some(_) => return Err(PeerMisbehaved::NotOffered("version").into()),
+            None => {
+                let version = hello.legacy_version;
+                return Err(if is_downgrade(&hello.random) && version < ProtocolVersion::TLS1_3 {
+                    PeerMisbehaved::Downgrade.into()
+                } else {
+                    PeerIncompatible::Version(Some(version)).into()
+                });
+            }
+        }
+        // RFC 8446 §4.1.3, §4.1.4.
+        if hello.legacy_version != transport.legacy_version() {
+            return Err(PeerMisbehaved::IllegalParameter("legacy_version").into());
+        }
+        if hello.session_id != self.offer.session_id {
+            return Err(PeerMisbehaved::IllegalParameter("legacy_session_id_echo").into());
+        }
+        let suite = self.offer.config.profile.suite(hello.cipher_suite);
+        let suite = suite.ok_or(PeerMisbehaved::NotOffered("cipher suite"))?;
+        match &self.transcript {
+            TranscriptSoFar::Retried(_, first) if first.id != suite.id => {
+                Err(PeerMisbehaved::IllegalParameter("cipher_suite: it changed after the retry").into())
+            }
+            _ => Ok(suite),
+        }
+    }
+
+    fn retry(
+        self: Box<Self>,
+        cx: &mut Cx<'_>,
+        message: &Message,
+        hello: &ServerHello<'_>,
+        suite: &'static Tls13CipherSuite,
+    ) -> Result<Box<dyn State>, Error> {
+        let Self { mut offer, transcript } = *self;
+        let TranscriptSoFar::First(transcript) = transcript else {
+            return Err(PeerMisbehaved::SecondRetry.into());
+        };
+        // RFC 8446 §4.2: of all extensions here only the cookie needs no offer.
+        if let Some(typ) =
+            hello.extensions.types().find(|t| *t != ExtensionType::COOKIE && !offer.extensions.contains(t))
+        {
+            return Err(PeerMisbehaved::UnsolicitedExtension(typ).into());
+        }
+        let share = hello.extensions.get::<key_share::Retry>()?;
+        offer.cookie = hello.extensions.get()?;
+        if let Some(key_share::Retry(group)) = share {
+            // RFC 8446 §4.2.8: a group that was offered, and not one whose share was sent.
+            let known = offer.config.profile.group(group).ok_or(PeerMisbehaved::NotOffered("group"))?;
+            if offer.shares.iter().any(|(g, _)| *g == group) {
+                return Err(PeerMisbehaved::PointlessRetry.into());
+            }
+            offer.shares = [(group, known.start(&*offer.config.profile.provider.random)?)].into();
+        } else if offer.cookie.is_none() {
+            return Err(PeerMisbehaved::PointlessRetry.into());
+        }
+        // RFC 8446 §4.1.4: PSKs whose hash is not the suite's are not offered again.
+        let config = Arc::clone(&offer.config);
+        offer.psks.retain(|psk| psk.hash(&config) == Some(suite.hash.algorithm()));
+        if !offer.session_id.is_empty() {
+            // RFC 8446 §D.4: before the second ClientHello.
+            cx.emitter.change_cipher_spec()?;
+        }
+        let mut transcript = transcript.start(suite.hash).into_retry();
+        transcript.add(message.bytes());
+        cx.output.negotiated.retried = true;
+        let hello = offer.client_hello(cx, Some(&transcript))?;
+        cx.send_in(&mut transcript, hello)?;
+        cx.emitter.end_of_flight()?;
+        Ok(Box::new(ExpectServerHello { offer, transcript: TranscriptSoFar::Retried(transcript, suite) }))
+    }
+}
+
+/// The last bytes of the random of a server that would have spoken a newer version (RFC 8446 §4.1.3).
+fn is_downgrade(random: &[u8; 32]) -> bool {
+    random.ends_with(b"DOWNGRD\x01") || random.ends_with(b"DOWNGRD\x00")
+}

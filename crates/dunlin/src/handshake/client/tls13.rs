@@ -1,0 +1,321 @@
+//! The client of TLS 1.3 and DTLS 1.3, from the ServerHello on.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::start::{Offer, OfferedPsk, session_key};
+use crate::auth::select::{self, Wanted};
+use crate::auth::{Credential, PeerIdentity};
+use crate::config::ClientConfig;
+use crate::connection::{Event, ServerAddress};
+use crate::crypto::Tls13CipherSuite;
+use crate::error::{Error, PeerMisbehaved};
+use crate::extension::{
+    Extensions, alpn, certificate_authorities, certificate_type, key_share, pre_shared_key,
+    record_size_limit, signature_algorithms,
+};
+use crate::handshake::post::{MAX_TICKETS, TicketIntake, Traffic};
+use crate::handshake::verify::ExpectCertificate;
+use crate::handshake::{Cx, Epoch, Side, State, prove};
+use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
+use crate::schedule::Transcript;
+use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, PskKeyExchangeMode, SignatureScheme};
+
+/// What the rest of the handshake needs.
+struct Handshake {
+    config: Arc<ClientConfig>,
+    server: ServerAddress,
+    suite: &'static Tls13CipherSuite,
+    secret: HandshakeSecret,
+    client_secret: TrafficSecret,
+    server_secret: TrafficSecret,
+    extensions: Vec<ExtensionType>,
+    /// When the server's identity was last proven otherwise than by resumption.
+    authenticated_ms: u64,
+    peer: Option<PeerIdentity>,
+}
+
+/// The version is 1.3: secrets, keys, and on to the encrypted part.
+pub(super) fn server_hello(
+    cx: &mut Cx<'_>,
+    mut offer: Offer,
+    transcript: Transcript,
+    suite: &'static Tls13CipherSuite,
+    hello: &ServerHello<'_>,
+) -> Result<Box<dyn State>, Error> {
+    let profile = &offer.config.profile;
+    let selected = match hello.extensions.get::<pre_shared_key::Selected>()? {
+        None => None,
+        Some(pre_shared_key::Selected(index)) => {
+            let psk = offer.psks.get(usize::from(index)).ok_or(PeerMisbehaved::NotOffered("PSK"))?;
+            // RFC 8446 §4.2.11: the suite's hash must be the PSK's.
+            if psk.hash(&offer.config) != Some(suite.hash.algorithm()) {
+                return Err(PeerMisbehaved::IllegalParameter("pre_shared_key: another hash").into());
+            }
+            Some(psk)
+        }
+    };
+    let shared = match hello.extensions.get::<key_share::Selected>()? {
+        Some(key_share::Selected(entry)) => {
+            if selected.is_some() && !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) {
+                return Err(PeerMisbehaved::NotOffered("PSK key exchange mode").into());
+            }
+            let at = offer.shares.iter().position(|(g, _)| *g == entry.group);
+            let (group, active) = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered("group"))?);
+            cx.output.negotiated.group = Some(group);
+            Some(active.complete(&entry.share).map_err(|_| PeerMisbehaved::BadKeyShare)?)
+        }
+        // Only psk_ke does without.
+        None if selected.is_some() && profile.allows_mode(PskKeyExchangeMode::PSK_KE) => None,
+        None => return Err(PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE).into()),
+    };
+    if selected.is_none() && profile.trust.is_empty() {
+        // No certificate was asked for, so none may answer.
+        return Err(PeerMisbehaved::MissingExtension(ExtensionType::PRE_SHARED_KEY).into());
+    }
+    let (peer, authenticated_ms) = match selected {
+        Some(OfferedPsk::Session(s)) => (s.session.peer.clone(), s.session.authenticated_ms),
+        Some(OfferedPsk::External(psk)) => (Some(PeerIdentity::Psk(psk.identity().to_vec())), cx.now.unix_ms),
+        None => (None, cx.now.unix_ms),
+    };
+    let by_psk = selected.is_some();
+    let negotiated = &mut cx.output.negotiated;
+    negotiated.version = Some(cx.emitter.kind().version13());
+    negotiated.cipher_suite = Some(suite.id);
+    negotiated.resumed = matches!(selected, Some(OfferedPsk::Session(_)));
+    negotiated.profile = profile.name.clone();
+
+    let secret = EarlySecret::new(suite, cx.transport(), selected.map(OfferedPsk::key))
+        .into_handshake(shared.as_ref());
+    let hash = transcript.current();
+    let client_secret = secret.traffic(Side::Client, hash.as_ref());
+    let server_secret = secret.traffic(Side::Server, hash.as_ref());
+    cx.output.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
+    cx.output.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
+    cx.emitter.read_keys(Epoch::Handshake, &server_secret.keys(cx.transport()))?;
+    if !offer.session_id.is_empty() {
+        cx.emitter.change_cipher_spec()?;
+    }
+    cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
+    let Offer { config, server, extensions, .. } = offer;
+    let handshake = Handshake {
+        config,
+        server,
+        suite,
+        secret,
+        client_secret,
+        server_secret,
+        extensions,
+        authenticated_ms,
+        peer,
+    };
+    Ok(Box::new(ExpectEncryptedExtensions { handshake, transcript, by_psk }))
+}
+
+struct ExpectEncryptedExtensions {
+    handshake: Handshake,
+    transcript: Transcript,
+    by_psk: bool,
+}
+
+impl State for ExpectEncryptedExtensions {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { handshake, mut transcript, by_psk } = *self;
+        let body = message.expect(HandshakeType::ENCRYPTED_EXTENSIONS, "EncryptedExtensions")?;
+        let extensions = encrypted_extensions::read(body)?;
+        extensions.answer(&handshake.extensions)?;
+        let profile = &handshake.config.profile;
+        if let Some(alpn::Selected(protocol)) = extensions.get()? {
+            if !profile.alpn.contains(&protocol) {
+                return Err(PeerMisbehaved::NotOffered("application protocol").into());
+            }
+            cx.output.negotiated.alpn = Some(protocol);
+        }
+        if let Some(limit) = extensions.get::<record_size_limit::RecordSizeLimit>()? {
+            cx.emitter.limit_sent_records(limit.content());
+        }
+        let types = certificate_types(&handshake, &extensions)?;
+        transcript.add(message.bytes());
+        Ok(match by_psk {
+            true => Box::new(ExpectFinished { handshake, transcript, request: None }),
+            false => Box::new(ExpectCertificateOrRequest { handshake, transcript, types }),
+        })
+    }
+}
+
+/// The types of certificate for the server and for this client (RFC 7250 §4.2); X.509 without an answer.
+#[derive(Clone, Copy)]
+struct CertificateTypes {
+    server: CertificateType,
+    client: CertificateType,
+}
+
+fn certificate_types(handshake: &Handshake, extensions: &Extensions<'_>) -> Result<CertificateTypes, Error> {
+    let profile = &handshake.config.profile;
+    let server = extensions.get::<certificate_type::ServerType>()?.map_or(CertificateType::X509, |t| t.0);
+    let client = extensions.get::<certificate_type::ClientType>()?.map_or(CertificateType::X509, |t| t.0);
+    let answered = extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE);
+    if answered && !profile.trust.types().contains(&server) {
+        return Err(PeerMisbehaved::NotOffered("server certificate type").into());
+    }
+    let own = |t| profile.credentials.iter().any(|c: &Credential| c.certificate_type() == t);
+    if extensions.has(ExtensionType::CLIENT_CERTIFICATE_TYPE) && !own(client) {
+        return Err(PeerMisbehaved::NotOffered("client certificate type").into());
+    }
+    Ok(CertificateTypes { server, client })
+}
+
+struct ExpectCertificateOrRequest {
+    handshake: Handshake,
+    transcript: Transcript,
+    types: CertificateTypes,
+}
+
+impl State for ExpectCertificateOrRequest {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { handshake, mut transcript, types } = *self;
+        match message.typ {
+            HandshakeType::CERTIFICATE_REQUEST => {
+                let request = Request::read(message.body(), types.client)?;
+                transcript.add(message.bytes());
+                Ok(expect_certificate(handshake, transcript, types.server, Some(request)))
+            }
+            HandshakeType::CERTIFICATE => {
+                expect_certificate(handshake, transcript, types.server, None).message(cx, message)
+            }
+            _ => Err(message.unexpected("Certificate or CertificateRequest")),
+        }
+    }
+}
+
+fn expect_certificate(
+    handshake: Handshake,
+    transcript: Transcript,
+    certificate_type: CertificateType,
+    request: Option<Request>,
+) -> Box<dyn State> {
+    Box::new(ExpectCertificate {
+        profile: Arc::clone(&handshake.config.profile),
+        transcript,
+        peer: Side::Server,
+        certificate_type,
+        name: Some(handshake.server.name.clone()),
+        optional: false,
+        then: Box::new(move |_, transcript, authenticated| {
+            let peer = authenticated.map(|a| a.identity);
+            let handshake = Handshake { peer, ..handshake };
+            Ok(Box::new(ExpectFinished { handshake, transcript, request }))
+        }),
+    })
+}
+
+/// What the server wants of this client's certificate.
+struct Request {
+    certificate_type: CertificateType,
+    schemes: Vec<SignatureScheme>,
+    authorities: Vec<Vec<u8>>,
+}
+
+impl Request {
+    fn read(body: &[u8], certificate_type: CertificateType) -> Result<Self, Error> {
+        let request = CertificateRequest::read(body)?;
+        // RFC 8446 §4.3.2: empty in the handshake.
+        if !request.context.is_empty() {
+            return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
+        }
+        let schemes = request.extensions.require::<signature_algorithms::SignatureAlgorithms>()?.0;
+        let authorities = request.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
+        Ok(Self { certificate_type, schemes, authorities: authorities.map_or_else(Vec::new, |a| a.0) })
+    }
+}
+
+struct ExpectFinished {
+    handshake: Handshake,
+    transcript: Transcript,
+    request: Option<Request>,
+}
+
+impl State for ExpectFinished {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { handshake, mut transcript, request } = *self;
+        let body = message.expect(HandshakeType::FINISHED, "Finished")?;
+        let _valid = handshake.server_secret.verify_finished(transcript.current().as_ref(), body)?;
+        transcript.add(message.bytes());
+        let Handshake { config, server, suite, secret, client_secret, authenticated_ms, peer, .. } =
+            handshake;
+        let master = secret.into_master();
+        let hash = transcript.current();
+        let read = master.traffic(Side::Server, hash.as_ref());
+        let write = master.traffic(Side::Client, hash.as_ref());
+        let exporter = master.exporter(hash.as_ref());
+        cx.output.log_secret("CLIENT_TRAFFIC_SECRET_0", write.bytes());
+        cx.output.log_secret("SERVER_TRAFFIC_SECRET_0", read.bytes());
+        cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
+        cx.output.exporter = Some(exporter);
+        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
+
+        let profile = Arc::clone(&config.profile);
+        let complete =
+            Complete { config, server, suite, client_secret, master, authenticated_ms, peer, read, write };
+        let Some(request) = request else { return complete.finish(cx, transcript) };
+        let wanted = Wanted {
+            types: &[request.certificate_type],
+            schemes: &request.schemes,
+            authorities: &request.authorities,
+        };
+        match select::select(&profile.credentials, &wanted) {
+            Ok(choice) => {
+                let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
+                prove::prove(cx, transcript, &profile.provider, Side::Client, &[], choice, then)
+            }
+            // RFC 8446 §4.4.2.3: nothing suitable: an empty Certificate; the server decides.
+            Err(_) => {
+                prove::decline(cx, &mut transcript, &[])?;
+                complete.finish(cx, transcript)
+            }
+        }
+    }
+}
+
+/// The server has proven itself; what is left is our Finished.
+struct Complete {
+    config: Arc<ClientConfig>,
+    server: ServerAddress,
+    suite: &'static Tls13CipherSuite,
+    client_secret: TrafficSecret,
+    master: MasterSecret,
+    authenticated_ms: u64,
+    peer: Option<PeerIdentity>,
+    read: TrafficSecret,
+    write: TrafficSecret,
+}
+
+impl Complete {
+    fn finish(self, cx: &mut Cx<'_>, mut transcript: Transcript) -> Result<Box<dyn State>, Error> {
+        let value = self.client_secret.finished(transcript.current().as_ref());
+        let finished = message::finished(value.as_ref())?;
+        cx.send_in(&mut transcript, finished)?;
+        cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
+        cx.emitter.end_of_flight()?;
+        cx.emitter.handshake_complete();
+        let server_name = Some(self.server.host());
+        cx.output.negotiated.server_name.clone_from(&server_name);
+        cx.output.negotiated.peer.clone_from(&self.peer);
+        cx.output.connected = true;
+        cx.output.events.push_back(Event::Connected);
+        let tickets = TicketIntake {
+            secret: self.master.into_resumption(transcript.current().as_ref()),
+            store: self.config.sessions.clone(),
+            key: session_key(&self.config, &self.server),
+            cipher_suite: self.suite.id,
+            authenticated_ms: self.authenticated_ms,
+            peer: self.peer,
+            settings: self.config.settings,
+            server_name,
+            room: MAX_TICKETS,
+        };
+        Ok(Box::new(Traffic { read: self.read, write: self.write, tickets: Some(tickets) }))
+    }
+}

@@ -1,0 +1,103 @@
+//! After the handshake: KeyUpdate and tickets, the same for both sides (RFC 8446 §4.6).
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use super::{Cx, Epoch, State};
+use crate::auth::PeerIdentity;
+use crate::connection::Event;
+use crate::error::{Error, PeerMisbehaved};
+use crate::message::{self, Message, NewSessionTicket};
+use crate::resume::{ClientSession, ClientSessions, MAX_LIFETIME, Session, SessionKey, SettingsDigest};
+use crate::schedule::tls13::{ResumptionSecret, TrafficSecret};
+use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest};
+
+/// The connection is established.
+pub(crate) struct Traffic {
+    pub(crate) read: TrafficSecret,
+    pub(crate) write: TrafficSecret,
+    /// What a client does with tickets; a server gets none.
+    pub(crate) tickets: Option<TicketIntake>,
+}
+
+/// What a client needs to keep a ticket.
+pub(crate) struct TicketIntake {
+    pub(crate) secret: ResumptionSecret,
+    pub(crate) store: Option<Arc<dyn ClientSessions>>,
+    pub(crate) key: SessionKey,
+    pub(crate) cipher_suite: CipherSuite,
+    pub(crate) authenticated_ms: u64,
+    pub(crate) peer: Option<PeerIdentity>,
+    pub(crate) settings: SettingsDigest,
+    pub(crate) server_name: Option<String>,
+    /// How many more tickets of this connection are kept: a server cannot fill the store.
+    pub(crate) room: u8,
+}
+
+/// Tickets that are kept of one connection.
+pub(crate) const MAX_TICKETS: u8 = 8;
+
+impl State for Traffic {
+    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        match (message.typ, &mut self.tickets) {
+            (HandshakeType::KEY_UPDATE, _) => self.key_update(cx, &message)?,
+            (HandshakeType::NEW_SESSION_TICKET, Some(intake)) => intake.ticket(cx, &message)?,
+            _ => return Err(message.unexpected("application data")),
+        }
+        Ok(self)
+    }
+
+    fn update_keys(&mut self, cx: &mut Cx<'_>, request: KeyUpdateRequest) -> Result<(), Error> {
+        cx.send(message::key_update::write(request)?)?;
+        self.write = self.write.next();
+        cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
+        cx.emitter.end_of_flight()
+    }
+}
+
+impl Traffic {
+    fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
+        let request = message::key_update::read(message.body())?;
+        cx.output.count_key_update()?;
+        self.read = self.read.next();
+        cx.emitter.read_keys(Epoch::Application, &self.read.keys(cx.transport()))?;
+        cx.output.events.push_back(Event::PeerUpdatedKeys);
+        if request == KeyUpdateRequest::UPDATE_REQUESTED {
+            // RFC 8446 §4.6.3: the answer does not ask again, or it would never end.
+            self.update_keys(cx, KeyUpdateRequest::UPDATE_NOT_REQUESTED)?;
+        }
+        Ok(())
+    }
+}
+
+impl TicketIntake {
+    fn ticket(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
+        let ticket = NewSessionTicket::read(message.body())?;
+        // RFC 8446 §4.6.1: no value above seven days.
+        if u64::from(ticket.lifetime) > MAX_LIFETIME.as_secs() {
+            return Err(PeerMisbehaved::IllegalParameter("ticket_lifetime").into());
+        }
+        cx.output.count_key_update()?;
+        cx.output.events.push_back(Event::TicketReceived);
+        let Some(store) = &self.store else { return Ok(()) };
+        // A lifetime of zero says "discard at once".
+        if self.room == 0 || ticket.lifetime == 0 {
+            return Ok(());
+        }
+        self.room -= 1;
+        let session = Session {
+            cipher_suite: self.cipher_suite,
+            psk: self.secret.psk(ticket.nonce),
+            issued_ms: cx.now.unix_ms,
+            authenticated_ms: self.authenticated_ms,
+            lifetime_s: ticket.lifetime,
+            age_add: ticket.age_add,
+            peer: self.peer.clone(),
+            settings: self.settings,
+            server_name: self.server_name.clone(),
+        };
+        store.put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), session });
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Certificate and CertificateVerify as we send them, the same for both sides.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::{Cx, Side, State, signature};
+use crate::auth::{Credential, PrivateKey};
+use crate::crypto::CryptoProvider;
+use crate::error::{Error, Internal, Misuse};
+use crate::message::{self, Message};
+use crate::question::{Answer, Question};
+use crate::schedule::Transcript;
+use crate::wire::SignatureScheme;
+
+/// What goes on after the proof was sent.
+pub(crate) type Then =
+    Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Box<dyn State>, Error> + Send + Sync>;
+
+/// Sends the credential and the proof of its key, then goes on with `then`.
+pub(crate) fn prove(
+    cx: &mut Cx<'_>,
+    mut transcript: Transcript,
+    provider: &CryptoProvider,
+    side: Side,
+    request_context: &[u8],
+    (credential, scheme): (&Credential, SignatureScheme),
+    then: Then,
+) -> Result<Box<dyn State>, Error> {
+    cx.output.negotiated.own_signature = Some(scheme);
+    let certificate = message::Certificate::write(request_context, credential.entries())?;
+    cx.send_in(&mut transcript, certificate)?;
+    let content = signature::content(side, transcript.current().as_ref());
+    let (known, label) = match credential.key() {
+        PrivateKey::Here(key) => {
+            let signature = key.sign(scheme, &content, &*provider.random)?;
+            (Some(Answer::Signature(signature)), "")
+        }
+        PrivateKey::Elsewhere { label, .. } => (None, label.as_str()),
+    };
+    let question = || Question::Sign { label: label.into(), scheme, message: content };
+    cx.ask(known, question, Box::new(AwaitSignature { transcript, scheme, then }))
+}
+
+/// Sends a Certificate message without certificates: nothing to prove (RFC 8446 §4.4.2).
+pub(crate) fn decline(
+    cx: &mut Cx<'_>,
+    transcript: &mut Transcript,
+    request_context: &[u8],
+) -> Result<(), Error> {
+    let certificate = message::Certificate::write(request_context, core::iter::empty())?;
+    cx.send_in(transcript, certificate)
+}
+
+struct AwaitSignature {
+    transcript: Transcript,
+    scheme: SignatureScheme,
+    then: Then,
+}
+
+impl State for AwaitSignature {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        // The driver holds messages back while a question is open.
+        Err(Internal::Bug("a message while a signature is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Self { mut transcript, scheme, then } = *self;
+        let Answer::Signature(signature) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        let verify: Vec<u8> = message::CertificateVerify::write(scheme, &signature)?;
+        cx.send_in(&mut transcript, verify)?;
+        then(cx, transcript)
+    }
+}

@@ -1,0 +1,460 @@
+//! The server until everything is chosen: ClientHello, the profile, the PSK, HelloRetryRequest.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::tls13;
+use crate::auth::Psk;
+use crate::config::{PskSource, ServerConfig};
+use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
+use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::extension::{
+    ExtensionsWriter, alpn, certificate_type, cookie, key_share, pre_shared_key, psk_key_exchange_modes,
+    server_name, signature_algorithms, supported_groups, supported_versions,
+};
+use crate::handshake::retry::{self, Retry};
+use crate::handshake::{Cx, State, TransportKind};
+use crate::message::server_hello::RETRY_RANDOM;
+use crate::message::{ClientHello, Message, ServerHello};
+use crate::question::{Answer, ClientHelloInfo, Question};
+use crate::resume::{Session, TicketKind};
+use crate::schedule::Transcript;
+use crate::schedule::binder::PskKind;
+use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode};
+
+/// Identities of one ClientHello that are looked up: a client has a ticket or two and a key, and each look-up is
+/// work for an unauthenticated peer.
+const MAX_IDENTITIES: usize = 5;
+
+/// A server waits for a ClientHello.
+pub(crate) fn start(config: Arc<ServerConfig>) -> Box<dyn State> {
+    Box::new(ExpectClientHello { config, retry: None })
+}
+
+struct ExpectClientHello {
+    config: Arc<ServerConfig>,
+    /// After a HelloRetryRequest: what was settled by it, and the cookie that was sent.
+    retry: Option<SentRetry>,
+}
+
+struct SentRetry {
+    retry: Retry,
+    cookie: Option<Vec<u8>>,
+}
+
+impl State for ExpectClientHello {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { config, retry } = *self;
+        let body = message.expect(HandshakeType::CLIENT_HELLO, "ClientHello")?;
+        let hello = ClientHello::read(body, cx.transport())?;
+        check(&hello, cx.transport())?;
+        if retry.is_none() {
+            cx.output.client_random = hello.random;
+            // The choice for the first ClientHello holds for the second.
+            if config.choose_profile {
+                let info = info(&hello)?;
+                let state = Box::new(AwaitProfile { message });
+                return cx.ask(None, || Question::ChooseProfile(info), state);
+            }
+        }
+        negotiate(cx, config, message, retry)
+    }
+}
+
+/// What every ClientHello for 1.3 must be, whatever the configuration.
+fn check(hello: &ClientHello<'_>, transport: TransportKind) -> Result<(), Error> {
+    let versions = hello.extensions.get::<supported_versions::Offer>()?;
+    let offers_13 = versions.as_ref().is_some_and(|v| v.0.contains(&transport.version13()));
+    if !offers_13 {
+        // RFC 8446 §4.2.1: without the extension, or without a common version: protocol_version.
+        let newest = versions.map_or(Some(hello.legacy_version), |v| v.0.first().copied());
+        return Err(PeerIncompatible::Version(newest).into());
+    }
+    // RFC 8446 §4.1.2: exactly one compression method, null.
+    if hello.compression_methods != [0] {
+        return Err(PeerMisbehaved::IllegalParameter("legacy_compression_methods").into());
+    }
+    let extensions = &hello.extensions;
+    if extensions.has(ExtensionType::PRE_SHARED_KEY) {
+        // RFC 8446 §4.2.11: it "MUST be the last extension in the ClientHello".
+        if extensions.last() != Some(ExtensionType::PRE_SHARED_KEY) {
+            return Err(PeerMisbehaved::PskNotLast.into());
+        }
+        // RFC 8446 §4.2.9: without modes, abort.
+        extensions.require::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
+    }
+    // RFC 8446 §9.2: a share without groups, and groups without a share, are missing_extension.
+    let (groups, shares) =
+        (extensions.has(ExtensionType::SUPPORTED_GROUPS), extensions.has(ExtensionType::KEY_SHARE));
+    match (groups, shares) {
+        (true, false) => Err(PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE).into()),
+        (false, true) => Err(PeerMisbehaved::MissingExtension(ExtensionType::SUPPORTED_GROUPS).into()),
+        _ => Ok(()),
+    }
+}
+
+/// The hints for the choice of a profile.
+fn info(hello: &ClientHello<'_>) -> Result<ClientHelloInfo, Error> {
+    let e = &hello.extensions;
+    let psk = e.get::<pre_shared_key::Offer>()?;
+    Ok(ClientHelloInfo {
+        server_name: e.get::<server_name::HostName>()?.map(|n| n.0),
+        alpn: e.get::<alpn::Protocols>()?.map_or_else(Vec::new, |p| p.0),
+        versions: e.get::<supported_versions::Offer>()?.map_or_else(Vec::new, |v| v.0),
+        cipher_suites: hello.cipher_suites.clone(),
+        groups: e.get::<supported_groups::SupportedGroups>()?.map_or_else(Vec::new, |g| g.0),
+        signature_schemes: e
+            .get::<signature_algorithms::SignatureAlgorithms>()?
+            .map_or_else(Vec::new, |s| s.0),
+        client_certificate_types: e.get::<certificate_type::ClientTypes>()?.map_or_else(Vec::new, |t| t.0),
+        psk_identities: psk.map_or_else(Vec::new, |p| p.identities.into_iter().map(|i| i.identity).collect()),
+    })
+}
+
+/// Waits for the choice of the configuration for this client.
+struct AwaitProfile {
+    message: Message,
+}
+
+impl State for AwaitProfile {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        Err(Internal::Bug("a message while a profile is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        negotiate(cx, config.ok_or(PeerIncompatible::Refused)?, self.message, None)
+    }
+}
+
+/// The configuration is known: settle a retry, then look for a PSK.
+fn negotiate(
+    cx: &mut Cx<'_>,
+    config: Arc<ServerConfig>,
+    message: Message,
+    sent: Option<SentRetry>,
+) -> Result<Box<dyn State>, Error> {
+    cx.output.key_log.clone_from(&config.profile.key_log);
+    cx.output.key_update_after = config.profile.key_update_after;
+    cx.output.negotiated.profile.clone_from(&config.profile.name);
+    let hello = ClientHello::read(message.body(), cx.transport())?;
+    let returned = hello.extensions.get::<cookie::Cookie>()?;
+    let retry = match (sent, returned) {
+        (None, None) => None,
+        // A cookie that an earlier, forgotten connection gave out.
+        (None, Some(cookie)) if config.cookies => Some(Retry::from_cookie(&config, cx.now, &cookie.0)?),
+        // RFC 8446 §4.2.2: cookies are only for the second ClientHello.
+        (None, Some(_)) => return Err(PeerMisbehaved::IllegalParameter("cookie").into()),
+        (Some(sent), returned) => {
+            if sent.cookie != returned.map(|c| c.0) {
+                return Err(PeerMisbehaved::IllegalParameter("cookie").into());
+            }
+            Some(sent.retry)
+        }
+    };
+    if let Some(retry) = &retry {
+        retry.check(&config.profile.provider, &hello)?;
+        cx.output.negotiated.retried = true;
+        // RFC 8446 §4.1.2: the second ClientHello offers no early data.
+        if hello.extensions.has(ExtensionType::EARLY_DATA) {
+            return Err(PeerMisbehaved::IllegalParameter("early_data after a retry").into());
+        }
+    }
+    let identities = hello.extensions.get::<pre_shared_key::Offer>()?.map_or_else(Vec::new, |o| o.identities);
+    let usable = config.allows_psk() && psk_mode(&config, &hello)?.is_some();
+    let identities = if usable { identities } else { Vec::new() };
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (index, identity) in identities.into_iter().enumerate().take(MAX_IDENTITIES) {
+        candidates.extend(Candidate::of(&config, index, identity.identity));
+    }
+    candidates.reverse();
+    find_psk(cx, Search { config, message, retry, candidates })
+}
+
+/// The mode in which a PSK could be used with this client.
+fn psk_mode(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Option<PskKeyExchangeMode>, Error> {
+    let theirs = hello.extensions.get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
+    let theirs = theirs.map_or_else(Vec::new, |m| m.0);
+    let both = |mode| config.profile.allows_mode(mode) && theirs.contains(&mode);
+    // Forward secrecy goes first wherever both sides allow it and have a group.
+    if both(PskKeyExchangeMode::PSK_DHE_KE) && !common_groups(config, hello)?.is_empty() {
+        return Ok(Some(PskKeyExchangeMode::PSK_DHE_KE));
+    }
+    Ok(both(PskKeyExchangeMode::PSK_KE).then_some(PskKeyExchangeMode::PSK_KE))
+}
+
+/// Our groups that the client has too, in our order.
+fn common_groups(
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+) -> Result<Vec<&'static dyn KeyExchangeGroup>, Error> {
+    let theirs = hello.extensions.get::<supported_groups::SupportedGroups>()?;
+    let theirs = theirs.map_or_else(Vec::new, |g| g.0);
+    Ok(config.profile.groups.iter().copied().filter(|g| theirs.contains(&g.name())).collect())
+}
+
+/// One look-up: an identity can name a session or an external key.
+struct Candidate {
+    index: usize,
+    identity: Vec<u8>,
+    kind: PskKind,
+}
+
+impl Candidate {
+    /// The look-ups for one identity, the last one first.
+    fn of(config: &ServerConfig, index: usize, identity: Vec<u8>) -> impl Iterator<Item = Self> {
+        let session = (!config.tickets.is_none()).then(|| (PskKind::Resumption, identity.clone()));
+        let external = (!matches!(config.psks, PskSource::None)).then_some((PskKind::External, identity));
+        session.into_iter().chain(external).map(move |(kind, identity)| Self { index, identity, kind })
+    }
+}
+
+/// The look-ups that are left, the next one last.
+struct Search {
+    config: Arc<ServerConfig>,
+    message: Message,
+    retry: Option<Retry>,
+    candidates: Vec<Candidate>,
+}
+
+/// Works through the look-ups until one gives a usable PSK; without one, certificates are left.
+fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error> {
+    let Some(candidate) = search.candidates.pop() else {
+        let Search { config, message, retry, .. } = search;
+        return choose(cx, config, message, retry, None);
+    };
+    let config = &search.config;
+    let known = match (candidate.kind, &config.tickets.kind, &config.psks) {
+        (PskKind::Resumption, TicketKind::Stateless(seal), _) => {
+            let ticket = seal.open(cx.now, config.settings.as_bytes(), &candidate.identity);
+            Some(Answer::Session(ticket.and_then(|t| Session::from_bytes(&t).ok())))
+        }
+        (PskKind::Resumption, TicketKind::Stateful(store), _) => {
+            Some(Answer::Session(store.find(&candidate.identity)))
+        }
+        (PskKind::External, _, PskSource::Here(keys)) => Some(Answer::Psk(keys.find(&candidate.identity))),
+        _ => None,
+    };
+    let (kind, identity) = (candidate.kind, candidate.identity.clone());
+    let question = move || match kind {
+        PskKind::Resumption => Question::FindSession { id: identity },
+        PskKind::External => Question::FindPsk { identity },
+    };
+    cx.ask(known, question, Box::new(AwaitPsk { search, candidate }))
+}
+
+/// Waits for what an identity names.
+struct AwaitPsk {
+    search: Search,
+    candidate: Candidate,
+}
+
+impl State for AwaitPsk {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        Err(Internal::Bug("a message while a PSK is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Self { search, candidate } = *self;
+        let secret = match (candidate.kind, answer) {
+            (PskKind::Resumption, Answer::Session(session)) => {
+                session.map(|s| PskSecret::Session(Box::new(s)))
+            }
+            (PskKind::External, Answer::Psk(psk)) => psk.map(PskSecret::External),
+            _ => return Err(Misuse::WrongAnswer.into()),
+        };
+        let hello = ClientHello::read(search.message.body(), cx.transport())?;
+        match secret.filter(|s| s.is_usable(cx, &search, &hello)) {
+            Some(secret) => {
+                let Search { config, message, retry, .. } = search;
+                let Candidate { index, identity, .. } = candidate;
+                choose(cx, config, message, retry, Some(FoundPsk { index, identity, secret }))
+            }
+            None => find_psk(cx, search),
+        }
+    }
+}
+
+/// A PSK that the client offered and this server knows.
+pub(super) struct FoundPsk {
+    pub(super) index: usize,
+    pub(super) identity: Vec<u8>,
+    pub(super) secret: PskSecret,
+}
+
+pub(super) enum PskSecret {
+    Session(Box<Session>),
+    External(Arc<Psk>),
+}
+
+impl PskSecret {
+    pub(super) const fn kind(&self) -> PskKind {
+        match self {
+            Self::Session(_) => PskKind::Resumption,
+            Self::External(_) => PskKind::External,
+        }
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        match self {
+            Self::Session(session) => session.psk.as_ref(),
+            Self::External(psk) => psk.key(),
+        }
+    }
+
+    fn hash(&self, config: &ServerConfig) -> Option<HashAlgorithm> {
+        match self {
+            Self::Session(s) => Some(config.profile.provider.suite(s.cipher_suite)?.hash.algorithm()),
+            Self::External(psk) => Some(psk.hash()),
+        }
+    }
+
+    /// Whether it is still good, made under these very settings and for this name, and fits a common suite.
+    fn is_usable(&self, cx: &Cx<'_>, search: &Search, hello: &ClientHello<'_>) -> bool {
+        let config = &search.config;
+        let bound = match self {
+            Self::External(_) => true,
+            Self::Session(session) => {
+                let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
+                session.is_fresh(cx.now) && session.settings == config.settings && session.server_name == name
+            }
+        };
+        let hash = self.hash(config);
+        let suite = common_suite(config, hello, hash);
+        let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
+        bound && hash.is_some() && suite.is_some() && search.retry.as_ref().is_none_or(same)
+    }
+}
+
+/// Our first suite that the client has too, with this hash if it matters.
+fn common_suite(
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+    hash: Option<HashAlgorithm>,
+) -> Option<&'static Tls13CipherSuite> {
+    let fits = |s: &&Tls13CipherSuite| hash.is_none_or(|h| h == s.hash.algorithm());
+    config.profile.cipher_suites.iter().copied().filter(fits).find(|s| hello.cipher_suites.contains(&s.id))
+}
+
+/// Everything is known: choose suite, group and credential, or ask for another ClientHello.
+fn choose(
+    cx: &mut Cx<'_>,
+    config: Arc<ServerConfig>,
+    message: Message,
+    retry: Option<Retry>,
+    psk: Option<FoundPsk>,
+) -> Result<Box<dyn State>, Error> {
+    let hello = ClientHello::read(message.body(), cx.transport())?;
+    let hash = psk.as_ref().and_then(|p| p.secret.hash(&config));
+    let suite = common_suite(&config, &hello, hash).ok_or(PeerIncompatible::CipherSuite)?;
+    if retry.as_ref().is_some_and(|r| r.cipher_suite != suite.id) {
+        return Err(PeerMisbehaved::IllegalParameter("ClientHello: it changed after the retry").into());
+    }
+    let mode = match psk {
+        Some(_) => psk_mode(&config, &hello)?,
+        None => None,
+    };
+    if psk.is_none() && config.profile.credentials.is_empty() {
+        return Err(PeerIncompatible::NoPsk.into());
+    }
+    let share = match mode {
+        Some(PskKeyExchangeMode::PSK_KE) => None,
+        _ => {
+            let shares = hello.extensions.require::<key_share::Offer>()?;
+            let groups = common_groups(&config, &hello)?;
+            let first = *groups.first().ok_or(PeerIncompatible::Group)?;
+            let with_share = groups.into_iter().find_map(|g| Some((g, shares.share(g.name())?.to_vec())));
+            match (&retry, with_share) {
+                // RFC 8446 §4.1.2, §4.2.8: the answer to a retry is one share, of the group asked for.
+                (Some(Retry { group: Some(group), .. }), share) => match share {
+                    Some(share) if share.0.name() == *group && shares.0.len() == 1 => Some(share),
+                    _ => return Err(PeerMisbehaved::IllegalParameter("key_share after the retry").into()),
+                },
+                (_, Some(share)) if retry.is_some() || !config.cookies => Some(share),
+                (None, share) => {
+                    let group = if share.is_none() { Some(first) } else { None };
+                    return send_retry(cx, config, &message, &hello, suite, group);
+                }
+                // Only a cookie was asked for, and the share is gone.
+                (Some(_), _) => {
+                    return Err(PeerMisbehaved::IllegalParameter("key_share after the retry").into());
+                }
+            }
+        }
+    };
+    if retry.is_none() && config.cookies {
+        return send_retry(cx, config, &message, &hello, suite, None);
+    }
+    let transcript = match retry {
+        None => Transcript::new(suite.hash),
+        Some(retry) => rebuild(cx, &config, &hello, suite, &retry)?,
+    };
+    tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, transcript }, &message, &hello)
+}
+
+/// Sends a HelloRetryRequest: for another group, or for nothing but the cookie.
+fn send_retry(
+    cx: &mut Cx<'_>,
+    config: Arc<ServerConfig>,
+    message: &Message,
+    hello: &ClientHello<'_>,
+    suite: &'static Tls13CipherSuite,
+    group: Option<&'static dyn KeyExchangeGroup>,
+) -> Result<Box<dyn State>, Error> {
+    let retry = Retry {
+        cipher_suite: suite.id,
+        group: group.map(|g| g.name()),
+        hello_hash: suite.hash.hash(&[message.bytes()]),
+        unchanged: retry::unchanged(&config.profile.provider, hello),
+    };
+    let cookie = match config.cookies {
+        true => Some(retry.to_cookie(&config, cx.now)?),
+        false => None,
+    };
+    let request = retry_request(cx.transport(), hello, &retry, cookie.clone())?;
+    cx.send(request)?;
+    if !hello.session_id.is_empty() && cx.transport().has_compatibility_mode() {
+        cx.emitter.change_cipher_spec()?;
+    }
+    cx.emitter.end_of_flight()?;
+    if hello.extensions.has(ExtensionType::EARLY_DATA) {
+        cx.emitter.skip_early_data();
+    }
+    Ok(Box::new(ExpectClientHello { config, retry: Some(SentRetry { retry, cookie }) }))
+}
+
+fn retry_request(
+    transport: TransportKind,
+    hello: &ClientHello<'_>,
+    retry: &Retry,
+    cookie: Option<Vec<u8>>,
+) -> Result<Vec<u8>, Error> {
+    let mut extensions = ExtensionsWriter::default();
+    extensions.put(&supported_versions::Selected(transport.version13()));
+    extensions.put_some(retry.group.map(key_share::Retry).as_ref());
+    extensions.put_some(cookie.map(cookie::Cookie).as_ref());
+    ServerHello::write(transport, &RETRY_RANDOM, echo(transport, hello), retry.cipher_suite, &extensions)
+}
+
+/// The session ID to send back (RFC 8446 §4.1.3); never on datagrams (RFC 9147 §5.3).
+pub(super) fn echo<'a>(transport: TransportKind, hello: &ClientHello<'a>) -> &'a [u8] {
+    if transport.has_compatibility_mode() { hello.session_id } else { &[] }
+}
+
+/// The transcript up to the HelloRetryRequest, from what the retry or its cookie remembers.
+fn rebuild(
+    cx: &Cx<'_>,
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+    suite: &'static Tls13CipherSuite,
+    retry: &Retry,
+) -> Result<Transcript, Error> {
+    let mut transcript = Transcript::from_hello_hash(suite.hash, retry.hello_hash.as_ref());
+    let cookie = match config.cookies {
+        true => hello.extensions.get::<cookie::Cookie>()?.map(|c| c.0),
+        false => None,
+    };
+    transcript.add(&retry_request(cx.transport(), hello, retry, cookie)?);
+    Ok(transcript)
+}

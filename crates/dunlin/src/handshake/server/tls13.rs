@@ -1,0 +1,437 @@
+//! The server of TLS 1.3 and DTLS 1.3, from the ServerHello on.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use subtle::ConstantTimeEq;
+
+use super::start::{FoundPsk, PskSecret, echo};
+use crate::auth::PeerIdentity;
+use crate::auth::select::{self, Wanted};
+use crate::config::{ClientAuth, ServerConfig};
+use crate::connection::Event;
+use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
+use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
+use crate::extension::{
+    ExtensionsWriter, alpn, certificate_authorities, certificate_type, key_share, pre_shared_key,
+    psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms, supported_versions,
+};
+use crate::handshake::post::Traffic;
+use crate::handshake::verify::ExpectCertificate;
+use crate::handshake::{Cx, Epoch, Side, State, prove};
+use crate::message::{
+    self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
+};
+use crate::resume::{Session, TicketKind};
+use crate::schedule::Transcript;
+use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme};
+
+/// What was chosen for this client.
+pub(super) struct Choice {
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) suite: &'static Tls13CipherSuite,
+    /// The group with the client's share; `None` with psk_ke.
+    pub(super) share: Option<(&'static dyn KeyExchangeGroup, Vec<u8>)>,
+    pub(super) psk: Option<FoundPsk>,
+    /// What came before this ClientHello.
+    pub(super) transcript: Transcript,
+}
+
+/// Sends everything up to Finished.
+pub(super) fn client_hello(
+    cx: &mut Cx<'_>,
+    choice: Choice,
+    message: &Message,
+    hello: &ClientHello<'_>,
+) -> Result<Box<dyn State>, Error> {
+    let Choice { config, suite, share, psk, mut transcript } = choice;
+    let transport = cx.transport();
+    let early = EarlySecret::new(suite, transport, psk.as_ref().map(|p| p.secret.key()));
+    if let Some(psk) = &psk {
+        verify_binder(&early, psk, &transcript, message, hello)?;
+        forget(cx, &config, psk);
+    }
+    transcript.add(message.bytes());
+    let own = own_certificate(&config, hello, psk.is_some())?;
+    let client_type = client_certificate_type(&config, hello, psk.is_some())?;
+    let extensions = encrypted_extensions(cx, &config, hello, own.as_ref().map(|o| o.typ), client_type)?;
+
+    let (share, shared) = match share {
+        None => (None, None),
+        Some((group, peer)) => {
+            let answer = group.respond(&*config.profile.provider.random, &peer);
+            let (share, shared) = answer.map_err(|_| PeerMisbehaved::BadKeyShare)?;
+            cx.output.negotiated.group = Some(group.name());
+            (Some(key_share::Selected(key_share::Entry { group: group.name(), share })), Some(shared))
+        }
+    };
+    let mut w = ExtensionsWriter::default();
+    w.put(&supported_versions::Selected(transport.version13()));
+    w.put_some(share.as_ref());
+    if let Some(psk) = &psk {
+        let index = u16::try_from(psk.index).map_err(|_| Internal::Bug("PSK index"))?;
+        w.put(&pre_shared_key::Selected(index));
+    }
+    let mut random = [0; 32];
+    config.profile.provider.random.fill(&mut random)?;
+    let server_hello = ServerHello::write(transport, &random, echo(transport, hello), suite.id, &w)?;
+    cx.send_in(&mut transcript, server_hello)?;
+    if !hello.session_id.is_empty() && transport.has_compatibility_mode() {
+        cx.emitter.change_cipher_spec()?;
+    }
+
+    let secret = early.into_handshake(shared.as_ref());
+    let hash = transcript.current();
+    let client_secret = secret.traffic(Side::Client, hash.as_ref());
+    let server_secret = secret.traffic(Side::Server, hash.as_ref());
+    cx.output.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
+    cx.output.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
+    cx.emitter.read_keys(Epoch::Handshake, &client_secret.keys(transport))?;
+    cx.emitter.write_keys(Epoch::Handshake, &server_secret.keys(transport))?;
+    if hello.extensions.has(ExtensionType::EARLY_DATA) {
+        cx.emitter.skip_early_data();
+    }
+    cx.send_in(&mut transcript, encrypted_extensions::write(&extensions)?)?;
+    if client_type.is_some() {
+        cx.send_in(&mut transcript, certificate_request(&config)?)?;
+    }
+
+    let (peer, authenticated_ms, resumed) = match psk.map(|p| (p.secret, p.identity)) {
+        None => (None, cx.now.unix_ms, false),
+        Some((PskSecret::External(_), identity)) => {
+            (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms, false)
+        }
+        Some((PskSecret::Session(session), _)) => (session.peer, session.authenticated_ms, true),
+    };
+    let negotiated = &mut cx.output.negotiated;
+    negotiated.version = Some(transport.version13());
+    negotiated.cipher_suite = Some(suite.id);
+    negotiated.resumed = resumed;
+    negotiated.server_name = hello.extensions.get::<server_name::HostName>()?.map(|n| n.0);
+    let modes = hello.extensions.get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
+    let takes_tickets = modes.is_some_and(|m| m.0.iter().any(|m| config.profile.allows_mode(*m)));
+    let handshake = Handshake {
+        server_name: negotiated.server_name.clone(),
+        config,
+        suite,
+        secret,
+        client_secret,
+        server_secret,
+        client_type,
+        peer,
+        authenticated_ms,
+        resumed,
+        takes_tickets,
+    };
+    match own {
+        None => handshake.finish(cx, transcript),
+        Some(own) => {
+            let profile = Arc::clone(&handshake.config.profile);
+            let credential = profile.credentials.get(own.index).ok_or(Internal::Bug("credential"))?;
+            let then: prove::Then = Box::new(move |cx, transcript| handshake.finish(cx, transcript));
+            let choice = (credential, own.scheme);
+            prove::prove(cx, transcript, &profile.provider, Side::Server, &[], choice, then)
+        }
+    }
+}
+
+/// The binder of the chosen PSK: the client has the key, and nobody changed its ClientHello
+/// (RFC 8446 §4.2.11.2).
+fn verify_binder(
+    early: &EarlySecret,
+    psk: &FoundPsk,
+    transcript: &Transcript,
+    message: &Message,
+    hello: &ClientHello<'_>,
+) -> Result<(), Error> {
+    let offer = hello.extensions.require::<pre_shared_key::Offer>()?;
+    let received = offer.binders.get(psk.index).ok_or(Internal::Bug("binder"))?;
+    let end = message.bytes().len().saturating_sub(offer.binders_len());
+    let truncated = message.bytes().get(..end).ok_or(Internal::Bug("binders"))?;
+    let expected = early.binder(psk.secret.kind(), transcript.with(truncated).as_ref());
+    match bool::from(expected.as_ref().ct_eq(received)) {
+        true => Ok(()),
+        false => Err(PeerMisbehaved::BadBinder.into()),
+    }
+}
+
+/// A session by name resumes once, counted from the proof that the client has its secret.
+fn forget(cx: &mut Cx<'_>, config: &ServerConfig, psk: &FoundPsk) {
+    if matches!(psk.secret, PskSecret::Session(_)) {
+        match &config.tickets.kind {
+            TicketKind::Stateful(store) => store.remove(&psk.identity),
+            TicketKind::Ask => cx.output.events.push_back(Event::SessionUsed(psk.identity.clone())),
+            TicketKind::Stateless(_) | TicketKind::None => {}
+        }
+    }
+}
+
+struct OwnCertificate {
+    index: usize,
+    scheme: SignatureScheme,
+    typ: CertificateType,
+}
+
+/// The credential for this client; none with a PSK, which proves both sides.
+fn own_certificate(
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+    by_psk: bool,
+) -> Result<Option<OwnCertificate>, Error> {
+    if by_psk {
+        return Ok(None);
+    }
+    // RFC 8446 §4.2.3: required where the server proves itself by certificate.
+    let schemes = hello.extensions.require::<signature_algorithms::SignatureAlgorithms>()?.0;
+    let types = hello.extensions.get::<certificate_type::ServerTypes>()?;
+    let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
+    let authorities = hello.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
+    let authorities = authorities.map_or_else(Vec::new, |a| a.0);
+    let credentials = &config.profile.credentials;
+    let wanted = Wanted { types: &types, schemes: &schemes, authorities: &authorities };
+    let (chosen, scheme) = select::select(credentials, &wanted)?;
+    let index =
+        credentials.iter().position(|c| core::ptr::eq(c, chosen)).ok_or(Internal::Bug("credential"))?;
+    Ok(Some(OwnCertificate { index, scheme, typ: chosen.certificate_type() }))
+}
+
+/// The type of certificate that the client shall send; `None` if it is not asked for one.
+fn client_certificate_type(
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+    by_psk: bool,
+) -> Result<Option<CertificateType>, Error> {
+    if by_psk || config.client_auth == ClientAuth::None {
+        return Ok(None);
+    }
+    let theirs = hello.extensions.get::<certificate_type::ClientTypes>()?;
+    let theirs = theirs.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
+    let ours = config.profile.trust.types();
+    match theirs.into_iter().find(|t| ours.contains(t)) {
+        Some(typ) => Ok(Some(typ)),
+        None if config.client_auth == ClientAuth::Optional => Ok(None),
+        // RFC 7250 §4.2.
+        None => Err(PeerIncompatible::CertificateType.into()),
+    }
+}
+
+fn encrypted_extensions(
+    cx: &mut Cx<'_>,
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+    server_type: Option<CertificateType>,
+    client_type: Option<CertificateType>,
+) -> Result<ExtensionsWriter, Error> {
+    let mut w = ExtensionsWriter::default();
+    let profile = &config.profile;
+    if let Some(theirs) = hello.extensions.get::<alpn::Protocols>()?
+        && !profile.alpn.is_empty()
+    {
+        // RFC 7301 §3.2: no overlap: no_application_protocol.
+        let chosen = profile.alpn.iter().find(|p| theirs.0.contains(p));
+        let chosen = chosen.ok_or(PeerIncompatible::ApplicationProtocol)?;
+        w.put(&alpn::Selected(chosen.clone()));
+        cx.output.negotiated.alpn = Some(chosen.clone());
+    }
+    if let Some(limit) = hello.extensions.get::<record_size_limit::RecordSizeLimit>()? {
+        cx.emitter.limit_sent_records(limit.content());
+        // RFC 8449 §4: sent only in answer.
+        if let Some(ours) = profile.record_size_limit {
+            w.put(&record_size_limit::RecordSizeLimit(ours));
+            cx.emitter.limit_received_records(usize::from(ours).saturating_sub(1));
+        }
+    }
+    // RFC 7250 §4.2: answered where the client asked and the type matters.
+    if let Some(typ) = server_type
+        && hello.extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE)
+    {
+        w.put(&certificate_type::ServerType(typ));
+    }
+    if let Some(typ) = client_type
+        && hello.extensions.has(ExtensionType::CLIENT_CERTIFICATE_TYPE)
+    {
+        w.put(&certificate_type::ClientType(typ));
+    }
+    Ok(w)
+}
+
+fn certificate_request(config: &ServerConfig) -> Result<Vec<u8>, Error> {
+    let profile = &config.profile;
+    let mut w = ExtensionsWriter::default();
+    w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
+    if profile.send_authorities
+        && let Some(names) = profile.trust.x509.as_ref().map(crate::auth::X509Trust::authorities)
+        && !names.is_empty()
+    {
+        w.put(&certificate_authorities::CertificateAuthorities(names));
+    }
+    CertificateRequest::write(&w)
+}
+
+/// What the rest of the handshake needs.
+struct Handshake {
+    config: Arc<ServerConfig>,
+    suite: &'static Tls13CipherSuite,
+    secret: HandshakeSecret,
+    client_secret: TrafficSecret,
+    server_secret: TrafficSecret,
+    /// What the client shall send; `None` if nothing.
+    client_type: Option<CertificateType>,
+    peer: Option<PeerIdentity>,
+    /// When the client's identity was last proven otherwise than by resumption.
+    authenticated_ms: u64,
+    resumed: bool,
+    takes_tickets: bool,
+    server_name: Option<String>,
+}
+
+impl Handshake {
+    /// Sends Finished and waits for the client's second flight.
+    fn finish(self, cx: &mut Cx<'_>, mut transcript: Transcript) -> Result<Box<dyn State>, Error> {
+        let value = self.server_secret.finished(transcript.current().as_ref());
+        let finished = message::finished(value.as_ref())?;
+        cx.send_in(&mut transcript, finished)?;
+        let master = self.secret.into_master();
+        let hash = transcript.current();
+        let read = master.traffic(Side::Client, hash.as_ref());
+        let write = master.traffic(Side::Server, hash.as_ref());
+        let exporter = master.exporter(hash.as_ref());
+        cx.output.log_secret("CLIENT_TRAFFIC_SECRET_0", read.bytes());
+        cx.output.log_secret("SERVER_TRAFFIC_SECRET_0", write.bytes());
+        cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
+        cx.output.exporter = Some(exporter);
+        cx.emitter.write_keys(Epoch::Application, &write.keys(cx.transport()))?;
+        cx.emitter.end_of_flight()?;
+
+        let (profile, client_type) = (Arc::clone(&self.config.profile), self.client_type);
+        let optional = self.config.client_auth == ClientAuth::Optional;
+        let finish = Finish {
+            config: self.config,
+            suite: self.suite,
+            client_secret: self.client_secret,
+            master,
+            read,
+            write,
+            peer: self.peer,
+            authenticated_ms: self.authenticated_ms,
+            resumed: self.resumed,
+            takes_tickets: self.takes_tickets,
+            server_name: self.server_name,
+        };
+        let Some(certificate_type) = client_type else {
+            return Ok(Box::new(ExpectFinished { finish, transcript }));
+        };
+        Ok(Box::new(ExpectCertificate {
+            profile,
+            transcript,
+            peer: Side::Client,
+            certificate_type,
+            name: None,
+            optional,
+            then: Box::new(move |_, transcript, authenticated| {
+                let finish = Finish { peer: authenticated.map(|a| a.identity), ..finish };
+                Ok(Box::new(ExpectFinished { finish, transcript }))
+            }),
+        }))
+    }
+}
+
+/// What is needed once the client's Finished is there.
+struct Finish {
+    config: Arc<ServerConfig>,
+    suite: &'static Tls13CipherSuite,
+    client_secret: TrafficSecret,
+    master: MasterSecret,
+    read: TrafficSecret,
+    write: TrafficSecret,
+    peer: Option<PeerIdentity>,
+    authenticated_ms: u64,
+    resumed: bool,
+    takes_tickets: bool,
+    server_name: Option<String>,
+}
+
+struct ExpectFinished {
+    finish: Finish,
+    transcript: Transcript,
+}
+
+impl State for ExpectFinished {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { finish, mut transcript } = *self;
+        let body = message.expect(HandshakeType::FINISHED, "Finished")?;
+        let _valid = finish.client_secret.verify_finished(transcript.current().as_ref(), body)?;
+        transcript.add(message.bytes());
+        let Finish { config, suite, master, read, write, peer, .. } = finish;
+        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
+        cx.emitter.handshake_complete();
+        cx.output.negotiated.peer.clone_from(&peer);
+        cx.output.connected = true;
+        cx.output.events.push_back(Event::Connected);
+        if finish.takes_tickets && !config.tickets.is_none() {
+            let secret = master.into_resumption(transcript.current().as_ref());
+            let session = |psk, age_add, now_ms| Session {
+                cipher_suite: suite.id,
+                psk,
+                issued_ms: now_ms,
+                authenticated_ms: finish.authenticated_ms,
+                lifetime_s: u32::try_from(config.tickets.lifetime.as_secs()).unwrap_or(u32::MAX),
+                age_add,
+                peer: peer.clone(),
+                settings: config.settings,
+                server_name: finish.server_name.clone(),
+            };
+            // After a resumption one replaces the one that was used.
+            let count = if finish.resumed { config.tickets.count.min(1) } else { config.tickets.count };
+            for nonce in 0..count {
+                send_ticket(cx, &config, &secret, nonce, &session)?;
+            }
+            cx.emitter.end_of_flight()?;
+        }
+        Ok(Box::new(Traffic { read, write, tickets: None }))
+    }
+}
+
+/// The length of the name of a stored session, in bytes: it cannot be guessed.
+const SESSION_NAME_LEN: usize = 16;
+
+fn send_ticket(
+    cx: &mut Cx<'_>,
+    config: &ServerConfig,
+    secret: &ResumptionSecret,
+    nonce: u8,
+    session: &impl Fn(crate::crypto::HashOutput, u32, u64) -> Session,
+) -> Result<(), Error> {
+    let random = &*config.profile.provider.random;
+    let mut age_add = [0; 4];
+    random.fill(&mut age_add)?;
+    let nonce = [nonce];
+    let session = session(secret.psk(&nonce), u32::from_be_bytes(age_add), cx.now.unix_ms);
+    let (lifetime, age_add) = (session.lifetime_s, session.age_add);
+    let mut name = [0; SESSION_NAME_LEN];
+    random.fill(&mut name)?;
+    let ticket = match &config.tickets.kind {
+        TicketKind::None => return Ok(()),
+        TicketKind::Stateless(seal) => {
+            let plain = session.to_bytes(false)?;
+            // A sealer that fails costs the client a resumption, not the connection.
+            match seal.seal(cx.now, config.settings.as_bytes(), &plain) {
+                Some(ticket) => ticket,
+                None => return Ok(()),
+            }
+        }
+        TicketKind::Stateful(store) => {
+            store.put(&name, session);
+            name.to_vec()
+        }
+        TicketKind::Ask => {
+            cx.output.events.push_back(Event::NewSession(name.to_vec(), session));
+            name.to_vec()
+        }
+    };
+    let ticket = NewSessionTicket { lifetime, age_add, nonce: &nonce, ticket: &ticket };
+    cx.send(ticket.write()?)
+}

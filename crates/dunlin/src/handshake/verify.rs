@@ -1,0 +1,141 @@
+//! Certificate and CertificateVerify as we receive them, the same for both sides.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
+
+use super::proof::{PeerVerified, SignatureValid};
+use super::{Cx, Side, State, signature};
+use crate::auth::{PeerIdentity, X509Identity};
+use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
+use crate::message::{self, Message};
+use crate::profile::Profile;
+use crate::question::{Answer, Question};
+use crate::schedule::Transcript;
+use crate::wire::{CertificateType, HandshakeType};
+
+/// Who the peer is, with the proofs that it is.
+pub(crate) struct Authenticated {
+    pub(crate) identity: PeerIdentity,
+    _verified: PeerVerified,
+    _signature: SignatureValid,
+}
+
+/// What goes on after the peer has proven who it is; `None` if it declined.
+pub(crate) type Then = Box<
+    dyn FnOnce(&mut Cx<'_>, Transcript, Option<Authenticated>) -> Result<Box<dyn State>, Error> + Send + Sync,
+>;
+
+/// Waits for the peer's Certificate.
+pub(crate) struct ExpectCertificate {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) transcript: Transcript,
+    pub(crate) peer: Side,
+    pub(crate) certificate_type: CertificateType,
+    /// The name that the certificate must be for.
+    pub(crate) name: Option<ServerName<'static>>,
+    /// Whether the peer may decline.
+    pub(crate) optional: bool,
+    pub(crate) then: Then,
+}
+
+impl State for ExpectCertificate {
+    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
+        // None of our requests has an extension that could be answered in an entry.
+        let certificate = message::Certificate::read(body, self.certificate_type, &[])?;
+        // RFC 8446 §4.4.2: in the handshake the context is empty, as it was in the request.
+        if !certificate.context.is_empty() {
+            return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
+        }
+        let chain: Vec<CertificateDer<'static>> =
+            certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
+        self.transcript.add(message.bytes());
+        let Some(leaf) = chain.first() else {
+            return match self.optional {
+                true => (self.then)(cx, self.transcript, None),
+                // RFC 8446 §4.4.2.4: a server's empty list is a decode_error.
+                false if self.peer == Side::Server => {
+                    Err(crate::error::Malformed::Length("certificate_list").into())
+                }
+                false => Err(AuthenticationFailure::NoCertificate.into()),
+            };
+        };
+        let trust = &self.profile.trust;
+        let unsupported = || AuthenticationFailure::UnsupportedType(self.certificate_type);
+        let known = match self.certificate_type {
+            CertificateType::RAW_PUBLIC_KEY => trust.raw_key.as_ref().ok_or_else(unsupported)?.verify(leaf),
+            _ => trust.x509.as_ref().ok_or_else(unsupported)?.verify(
+                &self.profile.provider,
+                &chain,
+                self.peer,
+                self.name.as_ref(),
+                cx.now.unix(),
+            ),
+        };
+        let question = {
+            let (certificate_type, peer, name) = (self.certificate_type, self.peer, self.name.clone());
+            let certificates = chain.clone();
+            move || Question::Verify { certificates, certificate_type, peer, name }
+        };
+        cx.ask(known.map(Answer::Verified), question, Box::new(AwaitVerification { expect: *self, chain }))
+    }
+}
+
+/// Waits for the verdict on the peer's chain or key.
+struct AwaitVerification {
+    expect: ExpectCertificate,
+    chain: Vec<CertificateDer<'static>>,
+}
+
+impl State for AwaitVerification {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        // The driver holds messages back while a question is open.
+        Err(Internal::Bug("a message while a verification is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, _: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        verdict?;
+        let Self { expect, chain } = *self;
+        Ok(Box::new(ExpectCertificateVerify { expect, chain, verified: PeerVerified::assert() }))
+    }
+}
+
+/// Waits for the proof that the peer has the key.
+struct ExpectCertificateVerify {
+    expect: ExpectCertificate,
+    chain: Vec<CertificateDer<'static>>,
+    verified: PeerVerified,
+}
+
+impl State for ExpectCertificateVerify {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { expect, chain, verified } = *self;
+        let ExpectCertificate { profile, mut transcript, peer, certificate_type, then, .. } = expect;
+        let body = message.expect(HandshakeType::CERTIFICATE_VERIFY, "CertificateVerify")?;
+        let verify = message::CertificateVerify::read(body)?;
+        // RFC 8446 §4.4.3: a scheme that was offered, and none of the legacy ones.
+        if !profile.signature_schemes.contains(&verify.scheme) || !signature::signs_handshakes(verify.scheme)
+        {
+            return Err(PeerMisbehaved::NotOffered("signature scheme").into());
+        }
+        let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;
+        let content = signature::content(peer, transcript.current().as_ref());
+        let provider = &profile.provider;
+        let proof =
+            signature::verify(provider, verify.scheme, certificate_type, leaf, &content, verify.signature)?;
+        cx.output.negotiated.peer_signature = Some(verify.scheme);
+        transcript.add(message.bytes());
+        let identity = match certificate_type {
+            CertificateType::RAW_PUBLIC_KEY => {
+                PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(leaf.to_vec()))
+            }
+            _ => PeerIdentity::X509(X509Identity::new(provider, chain)?),
+        };
+        let authenticated = Authenticated { identity, _verified: verified, _signature: proof };
+        then(cx, transcript, Some(authenticated))
+    }
+}

@@ -1,0 +1,106 @@
+//! The handshake messages, one file each. Reading borrows from the message, writing makes a whole one.
+
+use alloc::vec::Vec;
+
+use crate::error::{Error, Malformed};
+use crate::wire::{HandshakeType, Reader, Writer};
+
+pub(crate) mod certificate;
+pub(crate) mod certificate_request;
+pub(crate) mod certificate_verify;
+pub(crate) mod client_hello;
+pub(crate) mod encrypted_extensions;
+pub(crate) mod key_update;
+pub(crate) mod new_session_ticket;
+pub(crate) mod server_hello;
+
+pub(crate) use certificate::Certificate;
+pub(crate) use certificate_request::CertificateRequest;
+pub(crate) use certificate_verify::CertificateVerify;
+pub(crate) use client_hello::ClientHello;
+pub(crate) use new_session_ticket::NewSessionTicket;
+pub(crate) use server_hello::ServerHello;
+
+/// The header of a handshake message: type and length (RFC 8446 §4).
+pub(crate) const HEADER_LEN: usize = 4;
+
+/// The largest message that is taken from the peer by default, in bytes: a chain with post-quantum keys fits.
+pub(crate) const MAX_CERTIFICATE: usize = 64 * 1024;
+/// The largest ClientHello: RFC 8446 allows 2^24, but nothing sent in practice comes near.
+pub(crate) const MAX_CLIENT_HELLO: usize = 64 * 1024;
+/// The largest ticket message: identity and nonce with their fields.
+pub(crate) const MAX_NEW_SESSION_TICKET: usize = 64 * 1024 + 512;
+/// Any other message is small.
+pub(crate) const MAX_OTHER: usize = 16 * 1024;
+
+/// How long a message of this type may be.
+pub(crate) const fn limit(typ: HandshakeType) -> usize {
+    match typ {
+        HandshakeType::CERTIFICATE | HandshakeType::CERTIFICATE_REQUEST => MAX_CERTIFICATE,
+        HandshakeType::CLIENT_HELLO => MAX_CLIENT_HELLO,
+        HandshakeType::NEW_SESSION_TICKET => MAX_NEW_SESSION_TICKET,
+        _ => MAX_OTHER,
+    }
+}
+
+/// The type and the whole length, header included, that the first bytes of a message announce; `None` while
+/// the header is not complete.
+pub(crate) fn announced(bytes: &[u8]) -> Result<Option<(HandshakeType, usize)>, Error> {
+    let Some([typ, a, b, c]) = bytes.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+    let typ = HandshakeType(*typ);
+    let len = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+    if len > limit(typ) { Err(Malformed::TooLarge(typ).into()) } else { Ok(Some((typ, HEADER_LEN + len))) }
+}
+
+/// A received message, whole: type, length and body.
+pub(crate) struct Message {
+    pub(crate) typ: HandshakeType,
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    /// From `bytes` that [`announced`] found to be one whole message of the type `typ`.
+    pub(crate) const fn new(typ: HandshakeType, bytes: Vec<u8>) -> Self {
+        Self { typ, bytes }
+    }
+
+    /// With its header, as it enters the transcript.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn body(&self) -> &[u8] {
+        self.bytes.get(HEADER_LEN..).unwrap_or_default()
+    }
+
+    /// The message if it is of the type that the state waits for.
+    pub(crate) fn expect(&self, typ: HandshakeType, expected: &'static str) -> Result<&[u8], Error> {
+        if self.typ == typ { Ok(self.body()) } else { Err(self.unexpected(expected)) }
+    }
+
+    pub(crate) fn unexpected(&self, expected: &'static str) -> Error {
+        crate::error::PeerMisbehaved::UnexpectedMessage { got: self.typ, expected }.into()
+    }
+}
+
+/// Writes a whole message.
+pub(crate) fn encode(typ: HandshakeType, body: impl FnOnce(&mut Writer)) -> Result<Vec<u8>, Error> {
+    let mut w = Writer::new();
+    w.u8(typ.0);
+    w.vec24(body);
+    w.finish()
+}
+
+/// `Finished` (RFC 8446 §4.4.4): nothing but its value.
+pub(crate) fn finished(verify_data: &[u8]) -> Result<Vec<u8>, Error> {
+    encode(HandshakeType::FINISHED, |w| w.put(verify_data))
+}
+
+/// Reads a whole body.
+pub(crate) fn decode<'a, T>(
+    body: &'a [u8],
+    what: &'static str,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    Reader::all(body, what, read)
+}

@@ -1,0 +1,72 @@
+//! `ServerHello` and `HelloRetryRequest`, one format told apart by the random (RFC 8446 §4.1.3, §4.1.4).
+
+use alloc::vec::Vec;
+
+use super::{decode, encode};
+use crate::error::{Error, PeerMisbehaved};
+use crate::extension::{Context, Extensions, ExtensionsWriter};
+use crate::handshake::TransportKind;
+use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion};
+
+/// SHA-256 of "HelloRetryRequest" (RFC 8446 §4.1.3).
+pub(crate) const RETRY_RANDOM: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
+    0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
+
+pub(crate) struct ServerHello<'a> {
+    pub(crate) legacy_version: ProtocolVersion,
+    pub(crate) random: [u8; 32],
+    pub(crate) session_id: &'a [u8],
+    pub(crate) cipher_suite: CipherSuite,
+    pub(crate) extensions: Extensions<'a>,
+}
+
+impl<'a> ServerHello<'a> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
+        decode(body, "ServerHello", |r| {
+            let legacy_version = ProtocolVersion(r.u16()?);
+            let random: [u8; 32] = r.array()?;
+            let session_id = r.vec8(0)?;
+            if session_id.len() > 32 {
+                return Err(r.bad_length());
+            }
+            let cipher_suite = CipherSuite(r.u16()?);
+            // RFC 8446 §4.1.3: legacy_compression_method "MUST have the value 0".
+            if r.u8()? != 0 {
+                return Err(PeerMisbehaved::IllegalParameter("legacy_compression_method").into());
+            }
+            let context = match random == RETRY_RANDOM {
+                true => Context::HelloRetryRequest,
+                false => Context::ServerHello,
+            };
+            // A ServerHello of TLS 1.2 may have none.
+            let extensions = match r.is_empty() {
+                true => Extensions::default(),
+                false => Extensions::read(r, context)?,
+            };
+            Ok(Self { legacy_version, random, session_id, cipher_suite, extensions })
+        })
+    }
+
+    pub(crate) fn is_retry(&self) -> bool {
+        self.random == RETRY_RANDOM
+    }
+
+    pub(crate) fn write(
+        transport: TransportKind,
+        random: &[u8; 32],
+        session_id: &[u8],
+        cipher_suite: CipherSuite,
+        extensions: &ExtensionsWriter,
+    ) -> Result<Vec<u8>, Error> {
+        encode(HandshakeType::SERVER_HELLO, |w| {
+            w.u16(transport.legacy_version().0);
+            w.put(random);
+            w.vec8(|w| w.put(session_id));
+            w.u16(cipher_suite.0);
+            w.u8(0);
+            extensions.write(w);
+        })
+    }
+}

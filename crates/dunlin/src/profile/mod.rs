@@ -1,0 +1,234 @@
+//! Profiles: named, immutable sets of parameters, validated once when they are built.
+//!
+//! A profile is what both roles share: what is offered or accepted, how this side proves itself, whom it
+//! believes. A server can have several and choose one for each client ([`crate::Question::ChooseProfile`]).
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::auth::{Credential, Trust};
+use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use crate::error::Error;
+use crate::keylog::KeyLog;
+use crate::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
+
+mod rules;
+
+/// A named, immutable set of security parameters.
+#[derive(Clone)]
+pub struct Profile {
+    pub(crate) name: String,
+    pub(crate) rank: i32,
+    pub(crate) provider: Arc<CryptoProvider>,
+    pub(crate) cipher_suites: Vec<&'static Tls13CipherSuite>,
+    pub(crate) groups: Vec<&'static dyn KeyExchangeGroup>,
+    pub(crate) signature_schemes: Vec<SignatureScheme>,
+    pub(crate) credentials: Vec<Credential>,
+    pub(crate) trust: Trust,
+    pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
+    pub(crate) alpn: Vec<Vec<u8>>,
+    pub(crate) record_size_limit: Option<u16>,
+    pub(crate) compatibility_mode: bool,
+    pub(crate) send_authorities: bool,
+    pub(crate) key_update_after: Option<u64>,
+    pub(crate) key_log: Option<Arc<dyn KeyLog>>,
+}
+
+impl Profile {
+    /// A profile with the provider's preferences: its cipher suites, groups and signature schemes, no credential
+    /// and no trust, PSK only with (EC)DHE, compatibility mode on.
+    pub fn builder(provider: Arc<CryptoProvider>) -> ProfileBuilder {
+        let signature_schemes = provider.signatures.schemes.iter().map(|(s, _)| *s).collect();
+        ProfileBuilder {
+            profile: Self {
+                name: "default".into(),
+                rank: 0,
+                cipher_suites: provider.cipher_suites.clone(),
+                groups: provider.groups.clone(),
+                signature_schemes,
+                credentials: Vec::new(),
+                trust: Trust::default(),
+                psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
+                alpn: Vec::new(),
+                record_size_limit: None,
+                compatibility_mode: true,
+                send_authorities: false,
+                key_update_after: None,
+                key_log: None,
+                provider,
+            },
+            check_provider: true,
+        }
+    }
+
+    /// The lean profile for constrained devices: one suite, one group, one signature scheme, no compatibility
+    /// mode. The smallest offers that still mean the same.
+    pub fn lean(
+        provider: Arc<CryptoProvider>,
+        cipher_suite: &'static Tls13CipherSuite,
+        group: &'static dyn KeyExchangeGroup,
+        signature_scheme: SignatureScheme,
+    ) -> ProfileBuilder {
+        let mut builder = Self::builder(provider);
+        builder.profile.name = "lean".into();
+        builder.profile.cipher_suites = alloc::vec![cipher_suite];
+        builder.profile.groups = alloc::vec![group];
+        builder.profile.signature_schemes = alloc::vec![signature_scheme];
+        builder.profile.compatibility_mode = false;
+        builder
+    }
+
+    /// Its name, for logs and decisions.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its strength relative to other profiles of one server: higher is stronger.
+    pub const fn rank(&self) -> i32 {
+        self.rank
+    }
+
+    /// Its provider.
+    pub const fn provider(&self) -> &Arc<CryptoProvider> {
+        &self.provider
+    }
+
+    pub(crate) fn suite(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
+        self.cipher_suites.iter().copied().find(|s| s.id == id)
+    }
+
+    pub(crate) fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {
+        self.groups.iter().copied().find(|g| g.name() == name)
+    }
+
+    pub(crate) fn allows_mode(&self, mode: PskKeyExchangeMode) -> bool {
+        self.psk_modes.contains(&mode)
+    }
+
+    /// The largest content of a record that we receive.
+    pub(crate) fn received_content_limit(&self) -> Option<usize> {
+        self.record_size_limit.map(|limit| usize::from(limit).saturating_sub(1))
+    }
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile").field("name", &self.name).field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+/// Builds a [`Profile`]; nothing is in force before [`ProfileBuilder::build`] has checked it as a whole.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ProfileBuilder {
+    profile: Profile,
+    check_provider: bool,
+}
+
+impl ProfileBuilder {
+    /// A name, for logs and decisions.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.profile.name = name.into();
+        self
+    }
+
+    /// The strength relative to other profiles of one server: higher is stronger.
+    pub fn rank(mut self, rank: i32) -> Self {
+        self.profile.rank = rank;
+        self
+    }
+
+    /// The cipher suites, in order of preference.
+    pub fn cipher_suites(mut self, suites: Vec<&'static Tls13CipherSuite>) -> Self {
+        self.profile.cipher_suites = suites;
+        self
+    }
+
+    /// The groups for key exchange, in order of preference; none is possible with PSKs alone.
+    pub fn groups(mut self, groups: Vec<&'static dyn KeyExchangeGroup>) -> Self {
+        self.profile.groups = groups;
+        self
+    }
+
+    /// The signature schemes that are verified, in order of preference.
+    pub fn signature_schemes(mut self, schemes: Vec<SignatureScheme>) -> Self {
+        self.profile.signature_schemes = schemes;
+        self
+    }
+
+    /// How this side proves who it is, in order of preference: the first that suits the peer is used.
+    pub fn credentials(mut self, credentials: Vec<Credential>) -> Self {
+        self.profile.credentials = credentials;
+        self
+    }
+
+    /// Whom this side believes.
+    pub fn trust(mut self, trust: Trust) -> Self {
+        self.profile.trust = trust;
+        self
+    }
+
+    /// How PSKs may be used. psk_ke has no forward secrecy: say so where you allow it.
+    pub fn psk_modes(mut self, modes: Vec<PskKeyExchangeMode>) -> Self {
+        self.profile.psk_modes = modes;
+        self
+    }
+
+    /// Application protocols, in order of preference (RFC 7301).
+    pub fn alpn(mut self, protocols: Vec<Vec<u8>>) -> Self {
+        self.profile.alpn = protocols;
+        self
+    }
+
+    /// The largest record to receive, in bytes of content with its type: 64 to 16385 (RFC 8449). Not sent if `None`.
+    pub fn record_size_limit(mut self, limit: Option<u16>) -> Self {
+        self.profile.record_size_limit = limit;
+        self
+    }
+
+    /// Whether a client looks like TLS 1.2 to middleboxes (RFC 8446 §D.4): a session ID and ChangeCipherSpec, 44
+    /// bytes in all. Servers echo what the client does.
+    pub fn compatibility_mode(mut self, on: bool) -> Self {
+        self.profile.compatibility_mode = on;
+        self
+    }
+
+    /// Whether to tell the peer the names of the trust anchors (RFC 8446 §4.2.4).
+    pub fn send_authorities(mut self, on: bool) -> Self {
+        self.profile.send_authorities = on;
+        self
+    }
+
+    /// Replace the sending keys after this many records, if that comes before the limit of the cipher
+    /// (RFC 8446 §5.5).
+    pub fn key_update_after(mut self, records: Option<u64>) -> Self {
+        self.profile.key_update_after = records;
+        self
+    }
+
+    /// Where the secrets go for debugging. Whoever has them reads the traffic.
+    pub fn key_log(mut self, log: Option<Arc<dyn KeyLog>>) -> Self {
+        self.profile.key_log = log;
+        self
+    }
+
+    /// Does not test the provider: for fuzzing with one that does no cryptography.
+    pub fn danger_skip_provider_check(mut self) -> Self {
+        self.check_provider = false;
+        self
+    }
+
+    /// The profile, if it is sound.
+    ///
+    /// # Errors
+    /// The first rule that it breaks, in words.
+    pub fn build(self) -> Result<Profile, Error> {
+        if self.check_provider {
+            self.profile.provider.check()?;
+        }
+        rules::check(&self.profile)?;
+        Ok(self.profile)
+    }
+}

@@ -1,0 +1,74 @@
+//! The rules that a profile must keep. A bad one is found when it is built, not by a peer.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::Profile;
+use crate::auth::{Credential, X509Trust};
+use crate::error::{Error, Misuse};
+use crate::extension::record_size_limit;
+use crate::wire::PskKeyExchangeMode;
+
+/// 2^14 bytes of content and their type (RFC 8449 §4).
+const MAX_RECORD_SIZE_LIMIT: u16 = 16385;
+
+pub(super) fn check(profile: &Profile) -> Result<(), Error> {
+    let fail = |why: String| Err(Misuse::Config(format!("profile {}: {why}", profile.name)).into());
+    if profile.cipher_suites.is_empty() {
+        return fail("it has no cipher suite".into());
+    }
+    if repeats(profile.cipher_suites.iter().map(|s| s.id)) {
+        return fail("a cipher suite stands twice".into());
+    }
+    if repeats(profile.groups.iter().map(|g| g.name())) {
+        return fail("a group stands twice".into());
+    }
+    let psk_alone = profile.psk_modes == [PskKeyExchangeMode::PSK_KE];
+    if profile.groups.is_empty() && !psk_alone {
+        return fail(
+            "without groups only psk_ke is possible: add a group, or set the PSK modes to psk_ke".into(),
+        );
+    }
+    if let Some(mode) = profile.psk_modes.iter().find(|m| m.name().is_none()) {
+        return fail(format!("the PSK key exchange mode {mode} is unknown"));
+    }
+    for scheme in &profile.signature_schemes {
+        if profile.provider.signatures.for_scheme(*scheme).is_empty() {
+            return fail(format!("the provider {} cannot verify {scheme}", profile.provider.name));
+        }
+    }
+    if profile.signature_schemes.is_empty() && !profile.trust.is_empty() {
+        return fail("it trusts certificates or keys but verifies no signature scheme".into());
+    }
+    if let Some(X509Trust::Anchors(anchors)) = &profile.trust.x509
+        && anchors.is_empty()
+    {
+        return fail("it trusts X.509 but has no trust anchor".into());
+    }
+    for credential in &profile.credentials {
+        if let Credential::X509 { chain, .. } = credential
+            && chain.is_empty()
+        {
+            return fail("an X.509 credential has no certificate".into());
+        }
+        if credential.key().schemes().is_empty() {
+            return fail("a credential's key can sign with no scheme".into());
+        }
+    }
+    if let Some(bad) = profile.alpn.iter().find(|p| p.is_empty() || p.len() > 255) {
+        return fail(format!("an ALPN name has 1 to 255 bytes, one here has {}", bad.len()));
+    }
+    if let Some(limit) = profile.record_size_limit
+        && !(record_size_limit::MIN..=MAX_RECORD_SIZE_LIMIT).contains(&limit)
+    {
+        return fail(format!("record_size_limit is 64 to 16385 bytes, not {limit}"));
+    }
+    if profile.key_update_after == Some(0) {
+        return fail("the keys must be good for at least one record".into());
+    }
+    Ok(())
+}
+
+fn repeats<T: PartialEq>(items: impl Iterator<Item = T> + Clone) -> bool {
+    items.clone().enumerate().any(|(i, item)| items.clone().skip(i + 1).any(|other| other == item))
+}

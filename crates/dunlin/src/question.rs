@@ -1,0 +1,136 @@
+//! What a handshake cannot know by itself, asked of the caller and answered whenever the answer is there.
+//!
+//! A configuration that carries what is asked for ([`crate::auth::PrivateKey::Here`], a
+//! [`crate::auth::PskTable`], trust anchors) is never asked; so simple users see no question.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use pki_types::{CertificateDer, ServerName};
+
+use crate::auth::Psk;
+use crate::config::ServerConfig;
+use crate::error::AuthenticationFailure;
+use crate::handshake::Side;
+use crate::resume::Session;
+use crate::wire::{CertificateType, CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
+
+/// Names one question of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QuestionId(pub(crate) u64);
+
+/// A question. This handshake waits for [`crate::Connection::answer`]; others go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Question {
+    /// Which configuration for this client? Nothing in the hello is authenticated yet.
+    /// Answer: [`Answer::Profile`].
+    ChooseProfile(ClientHelloInfo),
+    /// The external PSK with this identity? Answer: [`Answer::Psk`].
+    FindPsk {
+        /// The identity, from an unauthenticated peer.
+        identity: Vec<u8>,
+    },
+    /// The session with this name? [`crate::Event::SessionUsed`] tells when to forget it.
+    /// Answer: [`Answer::Session`].
+    FindSession {
+        /// The name, from an unauthenticated peer.
+        id: Vec<u8>,
+    },
+    /// Is this peer to be believed? Answer: [`Answer::Verified`].
+    Verify {
+        /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo).
+        certificates: Vec<CertificateDer<'static>>,
+        /// Which of the two it is.
+        certificate_type: CertificateType,
+        /// The role of the peer.
+        peer: Side,
+        /// The name that a server's certificate must be for.
+        name: Option<ServerName<'static>>,
+    },
+    /// A signature by the key called `label`. Answer: [`Answer::Signature`].
+    Sign {
+        /// The key, as the credential calls it.
+        label: String,
+        /// How to sign.
+        scheme: SignatureScheme,
+        /// What to sign; not hashed yet.
+        message: Vec<u8>,
+    },
+}
+
+/// The answer to a question.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Answer {
+    /// The configuration for this client; `None` refuses it with access_denied.
+    Profile(Option<Arc<ServerConfig>>),
+    /// The key; `None` if there is none.
+    Psk(Option<Arc<Psk>>),
+    /// The session; `None` if there is none.
+    Session(Option<Session>),
+    /// Whether the peer is believed.
+    Verified(Result<(), AuthenticationFailure>),
+    /// The signature.
+    Signature(Vec<u8>),
+    /// Who should know could not be reached: the handshake ends with internal_error.
+    Failed,
+}
+
+/// Which answer fits which question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Profile,
+    Psk,
+    Session,
+    Verified,
+    Signature,
+}
+
+impl Question {
+    pub(crate) const fn kind(&self) -> Kind {
+        match self {
+            Self::ChooseProfile(_) => Kind::Profile,
+            Self::FindPsk { .. } => Kind::Psk,
+            Self::FindSession { .. } => Kind::Session,
+            Self::Verify { .. } => Kind::Verified,
+            Self::Sign { .. } => Kind::Signature,
+        }
+    }
+}
+
+impl Answer {
+    /// The kind of question that it answers; `None` fits every one.
+    pub(crate) const fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Profile(_) => Some(Kind::Profile),
+            Self::Psk(_) => Some(Kind::Psk),
+            Self::Session(_) => Some(Kind::Session),
+            Self::Verified(_) => Some(Kind::Verified),
+            Self::Signature(_) => Some(Kind::Signature),
+            Self::Failed => None,
+        }
+    }
+}
+
+/// What a ClientHello says about its sender: hints, as long as nothing is proven.
+#[derive(Clone, Debug, Default)]
+pub struct ClientHelloInfo {
+    /// server_name
+    pub server_name: Option<String>,
+    /// ALPN protocols, in order of preference.
+    pub alpn: Vec<Vec<u8>>,
+    /// Versions offered.
+    pub versions: Vec<ProtocolVersion>,
+    /// Cipher suites offered, in order of preference.
+    pub cipher_suites: Vec<CipherSuite>,
+    /// Groups offered, in order of preference.
+    pub groups: Vec<NamedGroup>,
+    /// Signature schemes that the client verifies, in order of preference.
+    pub signature_schemes: Vec<SignatureScheme>,
+    /// Types of certificate that the client can send.
+    pub client_certificate_types: Vec<CertificateType>,
+    /// Identities of PSKs and tickets offered.
+    pub psk_identities: Vec<Vec<u8>>,
+}

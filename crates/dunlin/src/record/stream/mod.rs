@@ -1,0 +1,111 @@
+//! Records on a byte stream: TLS (RFC 8446 §5).
+//!
+//! Received bytes stay where they are: a record is decrypted in place, and application data is read from there.
+//! One record is open at a time, so the buffer never holds more than was received, and an application that does
+//! not read stops the peer.
+
+mod receive;
+mod send;
+
+use alloc::vec::Vec;
+
+use crate::connection::{Incoming, Transport};
+use crate::error::Error;
+use crate::handshake::{Emitter, Epoch, TransportKind};
+use crate::schedule::tls13::TrafficKeys;
+use crate::wire::{AlertDescription, AlertLevel, ContentType};
+
+use receive::Receiver;
+use send::Sender;
+
+/// Type, legacy version and length (RFC 8446 §5.1).
+const HEADER_LEN: usize = 5;
+
+/// TLS over a byte stream.
+pub struct Stream {
+    receiver: Receiver,
+    sender: Sender,
+}
+
+impl Stream {
+    pub(crate) fn new() -> Self {
+        Self { receiver: Receiver::default(), sender: Sender::default() }
+    }
+
+    pub(crate) const fn receiver(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+
+    pub(crate) const fn sender(&mut self) -> &mut Sender {
+        &mut self.sender
+    }
+
+    pub(crate) fn received(&self) -> &[u8] {
+        self.receiver.application_data()
+    }
+
+    pub(crate) fn transmit(&self) -> &[u8] {
+        self.sender.output()
+    }
+}
+
+impl Emitter for Stream {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Stream
+    }
+
+    fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
+        self.sender.handshake(&message)
+    }
+
+    fn end_of_flight(&mut self) -> Result<(), Error> {
+        self.sender.end_of_flight()
+    }
+
+    fn change_cipher_spec(&mut self) -> Result<(), Error> {
+        self.sender.change_cipher_spec()
+    }
+
+    fn write_keys(&mut self, _: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
+        self.sender.set_key(keys)
+    }
+
+    fn read_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
+        self.receiver.set_key(epoch, keys)
+    }
+
+    fn limit_sent_records(&mut self, content: usize) {
+        self.sender.limit(content);
+    }
+
+    fn limit_received_records(&mut self, content: usize) {
+        self.receiver.limit(content);
+    }
+
+    fn skip_early_data(&mut self) {
+        self.receiver.skip_early_data();
+    }
+
+    fn handshake_complete(&mut self) {
+        self.receiver.handshake_complete();
+    }
+}
+
+impl Transport for Stream {
+    fn next(&mut self) -> Result<Option<Incoming>, Error> {
+        self.receiver.next()
+    }
+
+    fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
+        self.sender.flush()?;
+        self.sender.record(ContentType::ALERT, &[level.0, description.0])
+    }
+
+    fn needs_key_update(&self, after: Option<u64>) -> bool {
+        self.sender.needs_key_update(after)
+    }
+
+    fn discard_input(&mut self) {
+        self.receiver.discard();
+    }
+}

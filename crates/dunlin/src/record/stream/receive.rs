@@ -1,0 +1,258 @@
+//! Receiving: records are cut out of the stream, opened in place, and joined to messages.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::HEADER_LEN;
+use crate::connection::Incoming;
+use crate::error::{Error, Malformed, PeerMisbehaved};
+use crate::handshake::Epoch;
+use crate::message::{self, Message};
+use crate::record::protect::{RecordKey, Sequence};
+use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
+use crate::schedule::tls13::TrafficKeys;
+use crate::wire::{AlertDescription, AlertLevel, ContentType};
+
+/// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
+const MAX_IDLE_RECORDS: u32 = 32;
+
+/// Undecryptable early data that is skipped, in bytes of records: as much as a usual client sends at once.
+const MAX_SKIPPED: usize = 2 * MAX_CIPHERTEXT;
+
+#[derive(Default)]
+pub(crate) struct Receiver {
+    /// What was received from `start` on: records, the first of them perhaps half.
+    input: Vec<u8>,
+    start: usize,
+    /// Application data of the record that is open, in `input`.
+    data: Range<usize>,
+    /// Handshake bytes that do not make a whole message yet.
+    handshake: Vec<u8>,
+    key: Option<(RecordKey, Sequence)>,
+    epoch: Option<Epoch>,
+    content_limit: Option<usize>,
+    handshake_complete: bool,
+    /// Bytes of early data that may still be skipped; zero as soon as a record opens.
+    skippable: usize,
+    idle: u32,
+}
+
+impl Receiver {
+    /// How many more bytes are taken: one record at a time and its successor's beginning.
+    pub(crate) fn room(&self) -> usize {
+        (HEADER_LEN + MAX_CIPHERTEXT).saturating_sub(self.input.len() - self.start)
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        // Make room at the front, once there is something to gain and nothing to lose: data that is being read stays.
+        if self.data.is_empty() && self.start > 0 {
+            self.input.drain(..self.start);
+            self.start = 0;
+            self.data = 0..0;
+        }
+        self.input.extend_from_slice(bytes);
+    }
+
+    pub(super) fn application_data(&self) -> &[u8] {
+        self.input.get(self.data.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn consume(&mut self, n: usize) {
+        self.data.start = (self.data.start + n).min(self.data.end);
+        self.release();
+    }
+
+    pub(super) fn discard(&mut self) {
+        self.start = self.input.len();
+        self.release();
+    }
+
+    /// Gives the buffer back when nothing is in it: an idle connection keeps none.
+    fn release(&mut self) {
+        if self.data.is_empty() && self.start == self.input.len() {
+            self.input = Vec::new();
+            self.start = 0;
+            self.data = 0..0;
+        }
+    }
+
+    pub(super) fn limit(&mut self, content: usize) {
+        self.content_limit = Some(content);
+    }
+
+    pub(super) fn skip_early_data(&mut self) {
+        self.skippable = MAX_SKIPPED;
+    }
+
+    pub(super) fn handshake_complete(&mut self) {
+        self.handshake_complete = true;
+    }
+
+    pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
+        // RFC 8446 §5.1: "Handshake messages MUST NOT span key changes".
+        if !self.handshake.is_empty() {
+            return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
+        }
+        self.key = Some((RecordKey::new(keys)?, Sequence::default()));
+        self.epoch = Some(epoch);
+        Ok(())
+    }
+
+    /// The next message or alert; `None` until more is received, or while application data waits to be read.
+    pub(super) fn next(&mut self) -> Result<Option<Incoming>, Error> {
+        loop {
+            if let Some(message) = self.take_message()? {
+                return Ok(Some(Incoming::Message(message)));
+            }
+            if !self.data.is_empty() {
+                return Ok(None);
+            }
+            let Some(record) = self.record()? else { return Ok(None) };
+            if let Some(incoming) = self.dispatch(record)? {
+                return Ok(Some(incoming));
+            }
+        }
+    }
+
+    /// A whole message at the front of what was joined.
+    fn take_message(&mut self) -> Result<Option<Message>, Error> {
+        let Some((typ, len)) = message::announced(&self.handshake)? else { return Ok(None) };
+        if self.handshake.len() < len {
+            return Ok(None);
+        }
+        let rest = self.handshake.split_off(len);
+        let message = core::mem::replace(&mut self.handshake, rest);
+        Ok(Some(Message::new(typ, message)))
+    }
+
+    /// Cuts out and opens the next record.
+    fn record(&mut self) -> Result<Option<(ContentType, Range<usize>)>, Error> {
+        loop {
+            let waiting = self.input.get_mut(self.start..).unwrap_or_default();
+            let Some([typ, major, _, a, b]) = waiting.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+            let (typ, len) = (ContentType(*typ), usize::from(u16::from_be_bytes([*a, *b])));
+            // RFC 8446 §5.1 has the version ignored; but what does not even begin with 3 is not TLS at all.
+            if *major != 3 || typ.name().is_none() || typ == ContentType::ACK {
+                return Err(PeerMisbehaved::UnexpectedRecord("not a TLS record").into());
+            }
+            let protected = self.key.is_some() && typ == ContentType::APPLICATION_DATA;
+            // RFC 8446 §5.1, §5.2: longer records are refused before they are received.
+            if len > if protected || self.skippable > 0 { MAX_CIPHERTEXT } else { MAX_PLAINTEXT } {
+                return Err(PeerMisbehaved::RecordOverflow.into());
+            }
+            let Some(record) = waiting.get_mut(..HEADER_LEN + len) else { return Ok(None) };
+            let body = self.start + HEADER_LEN..self.start + HEADER_LEN + len;
+            let start = self.start;
+            self.start = body.end;
+            if !protected {
+                if typ == ContentType::APPLICATION_DATA && self.skip(len) {
+                    continue;
+                }
+                return self.plain(typ, body).map(Some);
+            }
+            let Some((key, sequence)) = &mut self.key else { return Ok(None) };
+            let (header, data) = record.split_at_mut(HEADER_LEN);
+            match key.open(sequence.used(), header, data) {
+                Ok(len) => {
+                    sequence.next()?;
+                    self.skippable = 0;
+                    return self.opened(start + HEADER_LEN, len).map(Some);
+                }
+                Err(_) if self.skip(len) => {}
+                Err(_) => return Err(PeerMisbehaved::BadRecordMac.into()),
+            }
+        }
+    }
+
+    /// Whether a record can be passed over as early data that was not wanted (RFC 8446 §4.2.10).
+    fn skip(&mut self, len: usize) -> bool {
+        let fits = len > 0 && len <= self.skippable;
+        if fits {
+            self.skippable -= len;
+        }
+        fits
+    }
+
+    /// A record that was not protected, where that is possible.
+    fn plain(&mut self, typ: ContentType, body: Range<usize>) -> Result<(ContentType, Range<usize>), Error> {
+        let content = self.input.get(body.clone()).unwrap_or_default();
+        let allowed = match typ {
+            // RFC 8446 §5: exactly one byte 1, and only during the handshake.
+            ContentType::CHANGE_CIPHER_SPEC => content == [1] && !self.handshake_complete,
+            // A peer that failed before it had keys can only say so in the clear; once something was opened, it
+            // has keys.
+            ContentType::ALERT => {
+                self.key.as_ref().is_none_or(|(_, sequence)| sequence.used() == 0)
+                    && self.epoch != Some(Epoch::Application)
+            }
+            _ => self.key.is_none(),
+        };
+        if !allowed {
+            return Err(PeerMisbehaved::UnexpectedRecord(typ.name().unwrap_or("unknown type")).into());
+        }
+        Ok((typ, body))
+    }
+
+    /// `TLSInnerPlaintext`: content, type, zeros (RFC 8446 §5.2, §5.4).
+    fn opened(&mut self, start: usize, len: usize) -> Result<(ContentType, Range<usize>), Error> {
+        let inner = self.input.get(start..start + len).unwrap_or_default();
+        let limit = self.content_limit.unwrap_or(MAX_PLAINTEXT);
+        if inner.len() > limit + 1 {
+            return Err(PeerMisbehaved::RecordOverflow.into());
+        }
+        // RFC 8446 §5.4: no non-zero byte at all: unexpected_message.
+        let Some(at) = inner.iter().rposition(|b| *b != 0) else {
+            return Err(PeerMisbehaved::UnexpectedRecord("a record of zeros").into());
+        };
+        let typ = ContentType(inner.get(at).copied().unwrap_or_default());
+        Ok((typ, start..start + at))
+    }
+
+    fn dispatch(&mut self, record: (ContentType, Range<usize>)) -> Result<Option<Incoming>, Error> {
+        let (typ, range) = record;
+        let content = self.input.get(range.clone()).unwrap_or_default();
+        // RFC 8446 §5.1: no other type between the records of one message. The compatibility record is dropped
+        // wherever it comes, but a message is no place for it either.
+        if typ != ContentType::HANDSHAKE && !self.handshake.is_empty() {
+            return Err(PeerMisbehaved::UnexpectedRecord("a record in the middle of a message").into());
+        }
+        match typ {
+            ContentType::HANDSHAKE => {
+                // RFC 8446 §5.1: "Implementations MUST NOT send zero-length fragments of Handshake types".
+                if content.is_empty() {
+                    return Err(PeerMisbehaved::EmptyRecord.into());
+                }
+                self.handshake.extend_from_slice(content);
+                // The length is judged before the rest is received.
+                message::announced(&self.handshake)?;
+                self.release();
+                Ok(None)
+            }
+            ContentType::ALERT => {
+                // RFC 8446 §5.1: an alert is one record of two bytes.
+                let [level, description] = content else { return Err(Malformed::Length("Alert").into()) };
+                Ok(Some(Incoming::Alert(AlertLevel(*level), AlertDescription(*description))))
+            }
+            ContentType::CHANGE_CIPHER_SPEC => {
+                // Protected, it is refused by its place: only `plain` lets it pass.
+                self.count_idle("ChangeCipherSpec records")?;
+                Ok(None)
+            }
+            ContentType::APPLICATION_DATA if self.epoch == Some(Epoch::Application) => {
+                if content.is_empty() {
+                    self.count_idle("empty records")?;
+                } else {
+                    self.idle = 0;
+                    self.data = range;
+                }
+                Ok(None)
+            }
+            _ => Err(PeerMisbehaved::UnexpectedRecord(typ.name().unwrap_or("unknown type")).into()),
+        }
+    }
+
+    fn count_idle(&mut self, what: &'static str) -> Result<(), Error> {
+        self.idle += 1;
+        if self.idle > MAX_IDLE_RECORDS { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,182 @@
+//! Sending: messages are joined into as few records as fit, data is sealed straight into the output.
+
+use alloc::vec::Vec;
+
+use super::HEADER_LEN;
+use crate::crypto::MAX_TAG_LEN;
+use crate::error::Error;
+use crate::record::MAX_PLAINTEXT;
+use crate::record::protect::{RecordKey, Sequence};
+use crate::schedule::tls13::TrafficKeys;
+use crate::wire::{ContentType, ProtocolVersion};
+
+/// Application data is taken only while less than this waits to be transmitted, in bytes: a few records, so that
+/// a slow transport does not make the output grow.
+const MAX_WAITING: usize = 64 * 1024;
+
+pub(crate) struct Sender {
+    key: Option<(RecordKey, Sequence)>,
+    /// Handshake bytes for the present key that are not in a record yet.
+    handshake: Vec<u8>,
+    /// Records, ready to be transmitted from `sent` on.
+    output: Vec<u8>,
+    sent: usize,
+    content_limit: usize,
+    first: bool,
+    change_cipher_spec: CompatibilityRecord,
+}
+
+/// The one ChangeCipherSpec of the compatibility mode (RFC 8446 §D.4).
+#[derive(PartialEq, Eq)]
+enum CompatibilityRecord {
+    NotWanted,
+    /// Before the next record, with which it shares a packet.
+    Next,
+    Sent,
+}
+
+impl Default for Sender {
+    fn default() -> Self {
+        Self {
+            key: None,
+            handshake: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            content_limit: MAX_PLAINTEXT,
+            first: true,
+            change_cipher_spec: CompatibilityRecord::NotWanted,
+        }
+    }
+}
+
+impl Sender {
+    pub(super) fn output(&self) -> &[u8] {
+        self.output.get(self.sent..).unwrap_or_default()
+    }
+
+    pub(crate) fn transmitted(&mut self, n: usize) {
+        self.sent = (self.sent + n).min(self.output.len());
+        if self.sent == self.output.len() {
+            self.sent = 0;
+            // An idle connection keeps no buffer.
+            self.output = Vec::new();
+        }
+    }
+
+    pub(super) fn limit(&mut self, content: usize) {
+        self.content_limit = content.min(MAX_PLAINTEXT);
+    }
+
+    pub(super) fn set_key(&mut self, keys: &TrafficKeys) -> Result<(), Error> {
+        self.flush()?;
+        self.key = Some((RecordKey::new(keys)?, Sequence::default()));
+        Ok(())
+    }
+
+    /// Whether the key should be replaced before the next record: a little before its limit, so that the
+    /// KeyUpdate itself and an alert still fit.
+    pub(super) fn needs_key_update(&self, after: Option<u64>) -> bool {
+        self.key.as_ref().is_some_and(|(key, sequence)| {
+            let limit = key.confidentiality_limit().saturating_sub(16);
+            sequence.used() >= after.map_or(limit, |a| a.min(limit))
+        })
+    }
+
+    pub(super) fn handshake(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.handshake.extend_from_slice(message);
+        Ok(())
+    }
+
+    /// Puts the waiting messages into records: several to a record, one over several, as it comes.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        let waiting = core::mem::take(&mut self.handshake);
+        for content in waiting.chunks(self.content_limit) {
+            self.record(ContentType::HANDSHAKE, content)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, to the last record.
+    pub(super) fn end_of_flight(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        self.write_change_cipher_spec();
+        Ok(())
+    }
+
+    /// Wants the compatibility record before whatever comes next; once is enough.
+    pub(super) fn change_cipher_spec(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        if self.change_cipher_spec == CompatibilityRecord::NotWanted {
+            self.change_cipher_spec = CompatibilityRecord::Next;
+        }
+        Ok(())
+    }
+
+    /// Never protected, whatever the key (RFC 8446 §5).
+    fn write_change_cipher_spec(&mut self) {
+        if self.change_cipher_spec == CompatibilityRecord::Next {
+            self.change_cipher_spec = CompatibilityRecord::Sent;
+            self.header(ContentType::CHANGE_CIPHER_SPEC, 1);
+            self.output.push(1);
+        }
+    }
+
+    /// Seals as much of `data` as the output has room for; gives how much.
+    pub(crate) fn application_data(&mut self, data: &[u8]) -> Result<usize, Error> {
+        let mut taken = 0;
+        for content in data.chunks(self.content_limit) {
+            if self.output().len() >= MAX_WAITING {
+                break;
+            }
+            self.record(ContentType::APPLICATION_DATA, content)?;
+            taken += content.len();
+        }
+        Ok(taken)
+    }
+
+    fn header(&mut self, typ: ContentType, len: usize) {
+        // RFC 8446 §5.1: an initial ClientHello may say 0x0301 for the sake of old servers; all others say 0x0303.
+        let version = match self.first && typ == ContentType::HANDSHAKE {
+            true => ProtocolVersion::TLS1_0,
+            false => ProtocolVersion::TLS1_2,
+        };
+        self.first = false;
+        self.output.push(typ.0);
+        self.output.extend_from_slice(&version.0.to_be_bytes());
+        self.output.extend_from_slice(&(len as u16).to_be_bytes());
+    }
+
+    /// One record; `content` is within the limits.
+    pub(super) fn record(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
+        self.write_change_cipher_spec();
+        let Some((key, sequence)) = &mut self.key else {
+            self.output.reserve(HEADER_LEN + content.len());
+            self.header(typ, content.len());
+            self.output.extend_from_slice(content);
+            return Ok(());
+        };
+        let tag_len = key.tag_len();
+        let number = sequence.next()?;
+        let len = content.len() + 1 + tag_len;
+        self.output.reserve(HEADER_LEN + len);
+        let start = self.output.len();
+        self.header(ContentType::APPLICATION_DATA, len);
+        self.output.extend_from_slice(content);
+        self.output.push(typ.0);
+        let mut tag = [0; MAX_TAG_LEN];
+        let Some((key, _)) = &self.key else { return Ok(()) };
+        let sealed = self
+            .output
+            .get_mut(start..)
+            .and_then(|record| record.split_at_mut_checked(HEADER_LEN))
+            .ok_or(crate::crypto::CryptoError)
+            .and_then(|(header, data)| key.seal(number, header, data, &mut tag));
+        if let Err(e) = sealed {
+            // Nothing half-sealed may leave.
+            self.output.truncate(start);
+            return Err(e.into());
+        }
+        self.output.extend_from_slice(tag.get(..tag_len).unwrap_or(&tag));
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! Resumption: sessions, what they are bound to, and where they are kept (RFC 8446 §2.2, §4.6.1).
+
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use zeroize::Zeroizing;
+
+use crate::auth::{PeerIdentity, X509Identity};
+use crate::crypto::HashOutput;
+use crate::error::{Error, Malformed};
+use crate::time::Now;
+use crate::wire::{CipherSuite, Reader, Writer};
+
+/// RFC 8446 §4.6.1: no ticket lives longer than seven days. A session made by resumption counts from the day the
+/// peer last proved its identity, so renewal does not extend it.
+pub const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The default lifetime of a ticket.
+pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A digest of the settings under which a peer was authenticated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SettingsDigest([u8; 32]);
+
+impl SettingsDigest {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let mut digest = [0; 32];
+        for (to, from) in digest.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        Self(digest)
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+/// What both sides keep of a connection in order to resume it.
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) cipher_suite: CipherSuite,
+    pub(crate) psk: HashOutput,
+    /// When the ticket was issued (server) or received (client), in milliseconds since 1970.
+    pub(crate) issued_ms: u64,
+    /// When the peer last proved who it is other than by resumption.
+    pub(crate) authenticated_ms: u64,
+    pub(crate) lifetime_s: u32,
+    pub(crate) age_add: u32,
+    pub(crate) peer: Option<PeerIdentity>,
+    pub(crate) settings: SettingsDigest,
+    pub(crate) server_name: Option<String>,
+}
+
+impl Session {
+    /// Whether it can still be used: neither the ticket nor the identity in it is too old. A clock that went
+    /// backwards makes it unusable, not eternal.
+    pub fn is_fresh(&self, now: Now) -> bool {
+        let age = |since: u64| now.unix_ms.checked_sub(since).map(Duration::from_millis);
+        age(self.issued_ms).is_some_and(|a| a < Duration::from_secs(self.lifetime_s.into()))
+            && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
+    }
+
+    /// The age to show to the server (RFC 8446 §4.2.11.1).
+    pub(crate) const fn obfuscated_age(&self, now: Now) -> u32 {
+        (now.unix_ms.saturating_sub(self.issued_ms) as u32).wrapping_add(self.age_add)
+    }
+
+    /// In bytes, for a store or a ticket: `whole` with the peer's chain, otherwise only its names and fingerprint.
+    /// They contain the secret: seal them.
+    pub fn to_bytes(&self, whole: bool) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let mut w = Writer::new();
+        w.u16(self.cipher_suite.0);
+        w.vec8(|w| w.put(self.psk.as_ref()));
+        w.u64(self.issued_ms);
+        // The age of the identity at issue, in seconds, takes half the room of a second date.
+        w.u32(u32::try_from(self.issued_ms.saturating_sub(self.authenticated_ms) / 1000).unwrap_or(u32::MAX));
+        w.u32(self.lifetime_s);
+        w.u32(self.age_add);
+        match &self.peer {
+            None => w.u8(0),
+            Some(PeerIdentity::X509(id)) => {
+                w.u8(1);
+                w.put(&id.fingerprint);
+                w.vec16(|w| id.names.iter().take(NAMES_KEPT).for_each(|n| w.vec16(|w| w.put(n.as_bytes()))));
+                let chain = if whole { &*id.chain } else { &[] };
+                w.vec24(|w| chain.iter().for_each(|c| w.vec24(|w| w.put(c))));
+            }
+            Some(PeerIdentity::RawKey(key)) => {
+                w.u8(2);
+                w.vec16(|w| w.put(key));
+            }
+            Some(PeerIdentity::Psk(identity)) => {
+                w.u8(3);
+                w.vec16(|w| w.put(identity));
+            }
+        }
+        w.put(&self.settings.0);
+        w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
+        w.finish().map(Zeroizing::new)
+    }
+
+    /// From what [`Session::to_bytes`] made.
+    ///
+    /// # Errors
+    /// The bytes are something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        Reader::all(bytes, "session", |r| {
+            let cipher_suite = CipherSuite(r.u16()?);
+            let psk = HashOutput::new(r.vec8(32)?);
+            let issued_ms = r.u64()?;
+            let authenticated_ms = issued_ms.saturating_sub(u64::from(r.u32()?) * 1000);
+            let lifetime_s = r.u32()?;
+            let age_add = r.u32()?;
+            let peer = read_peer(r)?;
+            let settings = SettingsDigest(r.array()?);
+            let name = text(r.vec8(0)?)?;
+            let server_name = if name.is_empty() { None } else { Some(name) };
+            Ok(Self {
+                cipher_suite,
+                psk,
+                issued_ms,
+                authenticated_ms,
+                lifetime_s,
+                age_add,
+                peer,
+                settings,
+                server_name,
+            })
+        })
+    }
+}
+
+/// More names than these do not travel in tickets.
+const NAMES_KEPT: usize = 4;
+
+fn text(bytes: &[u8]) -> Result<String, Error> {
+    Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value("session"))?.to_string())
+}
+
+fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
+    Ok(match r.u8()? {
+        0 => None,
+        1 => {
+            let fingerprint = r.array()?;
+            let names = Reader::items(r.vec16(0)?, "session", |r| text(r.vec16(0)?))?;
+            let chain = Reader::items(r.vec24(0)?, "session", |r| {
+                r.vec24(1).map(|c| CertificateDer::from(c.to_vec()))
+            })?;
+            Some(PeerIdentity::X509(X509Identity { chain, names, fingerprint }))
+        }
+        2 => Some(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(r.vec16(1)?.to_vec()))),
+        3 => Some(PeerIdentity::Psk(r.vec16(1)?.to_vec())),
+        _ => return Err(Malformed::Value("session").into()),
+    })
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("cipher_suite", &self.cipher_suite)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A ticket as the client keeps it.
+#[derive(Clone, Debug)]
+pub struct ClientSession {
+    pub(crate) ticket: Vec<u8>,
+    pub(crate) session: Session,
+}
+
+impl ClientSession {
+    /// Whether it can still be used.
+    pub fn is_fresh(&self, now: Now) -> bool {
+        self.session.is_fresh(now)
+    }
+
+    /// The ticket, as the server sent it.
+    pub fn ticket(&self) -> &[u8] {
+        &self.ticket
+    }
+
+    /// In bytes, for a store. They contain the secret: seal them.
+    ///
+    /// # Errors
+    /// A field is too long to be kept.
+    pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let mut w = Writer::new();
+        w.vec16(|w| w.put(&self.ticket));
+        w.put(&self.session.to_bytes(true)?);
+        w.finish().map(Zeroizing::new)
+    }
+
+    /// From what [`ClientSession::to_bytes`] made.
+    ///
+    /// # Errors
+    /// The bytes are something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        Reader::all(bytes, "session", |r| {
+            let ticket = r.vec16(1)?.to_vec();
+            Ok(Self { ticket, session: Session::from_bytes(r.rest())? })
+        })
+    }
+}
+
+/// For which server a client's ticket is: it is shown to no other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionKey {
+    /// The server's name or address.
+    pub name: String,
+    /// Its port; 0 where there is none.
+    pub port: u16,
+    /// The digest of the client's settings.
+    pub settings: [u8; 32],
+}
+
+/// Where a client keeps tickets.
+pub trait ClientSessions: Send + Sync + fmt::Debug {
+    /// Keeps `session`. A store is bounded and may forget.
+    fn put(&self, key: SessionKey, session: ClientSession);
+    /// Takes the newest fresh ticket out: each is used once, so that connections cannot be linked by it
+    /// (RFC 8446 §C.4).
+    fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession>;
+}
+
+/// Seals tickets that carry the session themselves. Implementations rotate their keys.
+pub trait SealTickets: Send + Sync + fmt::Debug {
+    /// Seals `plaintext`, bound to `aad`; `None` if that failed.
+    fn seal(&self, now: Now, aad: &[u8], plaintext: &[u8]) -> Option<Vec<u8>>;
+    /// Opens `ticket`; `None` for one that is not ours, is too old, or is bound to something else.
+    fn open(&self, now: Now, aad: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>>;
+}
+
+/// Where a server keeps sessions under random names.
+pub trait ServerSessions: Send + Sync + fmt::Debug {
+    /// Keeps `session` under `id`. A store is bounded and may forget.
+    fn put(&self, id: &[u8], session: Session);
+    /// The session under `id`, which came from an unauthenticated peer.
+    fn find(&self, id: &[u8]) -> Option<Session>;
+    /// The session was resumed by a client that proved to have its secret: forget it, each resumes once.
+    fn remove(&self, id: &[u8]);
+}
+
+/// How a server remembers sessions.
+#[derive(Clone, Debug)]
+pub(crate) enum TicketKind {
+    None,
+    Stateless(Arc<dyn SealTickets>),
+    Stateful(Arc<dyn ServerSessions>),
+    Ask,
+}
+
+/// Which tickets a server gives out.
+#[derive(Clone, Debug)]
+pub struct Tickets {
+    pub(crate) kind: TicketKind,
+    pub(crate) count: u8,
+    pub(crate) lifetime: Duration,
+}
+
+impl Tickets {
+    const fn new(kind: TicketKind) -> Self {
+        Self { kind, count: 1, lifetime: DEFAULT_LIFETIME }
+    }
+
+    /// None, and none is accepted.
+    pub const fn none() -> Self {
+        Self { kind: TicketKind::None, count: 0, lifetime: DEFAULT_LIFETIME }
+    }
+
+    /// Tickets that carry the session, sealed; the server keeps nothing.
+    pub const fn stateless(seal: Arc<dyn SealTickets>) -> Self {
+        Self::new(TicketKind::Stateless(seal))
+    }
+
+    /// Tickets that name a session in a store: short, and each good for one use.
+    pub const fn stateful(store: Arc<dyn ServerSessions>) -> Self {
+        Self::new(TicketKind::Stateful(store))
+    }
+
+    /// Tickets that name a session in a store that answers later: [`crate::Event::NewSession`] tells what to
+    /// keep, [`crate::Question::FindSession`] asks for it.
+    pub const fn ask() -> Self {
+        Self::new(TicketKind::Ask)
+    }
+
+    /// How many follow each full handshake; a resumption is followed by one, unless this is zero.
+    #[must_use]
+    pub const fn count(mut self, count: u8) -> Self {
+        self.count = count;
+        self
+    }
+
+    /// How long they live, at most [`MAX_LIFETIME`], to the second.
+    #[must_use]
+    pub fn lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = lifetime.min(MAX_LIFETIME);
+        self
+    }
+
+    pub(crate) const fn is_none(&self) -> bool {
+        matches!(self.kind, TicketKind::None)
+    }
+}

@@ -1,0 +1,20 @@
+//! Which kind of PSK a binder is for; each has its own label, so that one cannot pass for another
+//! (RFC 8446 §7.1).
+
+/// The kind of a pre-shared key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PskKind {
+    /// Provisioned outside TLS.
+    External,
+    /// From a ticket of an earlier connection.
+    Resumption,
+}
+
+impl PskKind {
+    pub(crate) const fn label(self) -> &'static [u8] {
+        match self {
+            Self::External => b"ext binder",
+            Self::Resumption => b"res binder",
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The key schedule of TLS 1.3 and DTLS 1.3 (RFC 8446 §7.1): one type a stage, each made from the one before.
+//!
+//! ```text
+//!             0
+//!             |
+//!   PSK ->  HKDF-Extract = EarlySecret ──── binder keys
+//!             |
+//!       Derive-Secret(., "derived", "")
+//!             |
+//! (EC)DHE -> HKDF-Extract = HandshakeSecret ── handshake traffic secrets
+//!             |
+//!       Derive-Secret(., "derived", "")
+//!             |
+//!   0 ->    HKDF-Extract = MasterSecret ──── application traffic secrets
+//!                                       ├── exporter secret
+//!                                       └── resumption secret
+//! ```
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::binder::PskKind;
+use super::hkdf::Secret;
+use crate::crypto::{HashOutput, MAX_HASH_LEN, MAX_KEY_LEN, NONCE_LEN, SharedSecret, Tls13CipherSuite};
+use crate::error::{Error, Misuse, PeerMisbehaved};
+use crate::handshake::proof::FinishedValid;
+use crate::handshake::{Side, TransportKind};
+use subtle::ConstantTimeEq;
+
+const ZEROS: [u8; MAX_HASH_LEN] = [0; MAX_HASH_LEN];
+
+fn zeros(suite: &Tls13CipherSuite) -> &'static [u8] {
+    ZEROS.get(..suite.hash.algorithm().output_len()).unwrap_or(&ZEROS)
+}
+
+/// After HKDF-Extract of the PSK.
+pub(crate) struct EarlySecret {
+    suite: &'static Tls13CipherSuite,
+    transport: TransportKind,
+    secret: Secret,
+}
+
+impl EarlySecret {
+    /// With the PSK, or without one.
+    pub(crate) fn new(
+        suite: &'static Tls13CipherSuite,
+        transport: TransportKind,
+        psk: Option<&[u8]>,
+    ) -> Self {
+        let ikm = psk.unwrap_or(zeros(suite));
+        let secret = Secret::extract(suite.hash, transport, zeros(suite), ikm);
+        Self { suite, transport, secret }
+    }
+
+    /// The binder over a ClientHello whose truncated transcript has this hash (RFC 8446 §4.2.11.2).
+    pub(crate) fn binder(&self, kind: PskKind, transcript_hash: &[u8]) -> HashOutput {
+        let empty = self.suite.hash.hash(&[]);
+        finished(&self.secret.derive(kind.label(), empty.as_ref()), transcript_hash)
+    }
+
+    /// With the (EC)DHE secret, or without one (psk_ke).
+    pub(crate) fn into_handshake(self, shared: Option<&SharedSecret>) -> HandshakeSecret {
+        let ikm = shared.map_or(zeros(self.suite), SharedSecret::as_bytes);
+        let empty = self.suite.hash.hash(&[]);
+        let salt = self.secret.derive(b"derived", empty.as_ref());
+        let secret = Secret::extract(self.suite.hash, self.transport, salt.bytes(), ikm);
+        HandshakeSecret { suite: self.suite, transport: self.transport, secret }
+    }
+}
+
+/// After HKDF-Extract of the (EC)DHE secret.
+pub(crate) struct HandshakeSecret {
+    suite: &'static Tls13CipherSuite,
+    transport: TransportKind,
+    secret: Secret,
+}
+
+impl HandshakeSecret {
+    /// The handshake traffic secret of a side, given the hash of ClientHello..ServerHello.
+    pub(crate) fn traffic(&self, side: Side, hello_hash: &[u8]) -> TrafficSecret {
+        let label: &[u8] = match side {
+            Side::Client => b"c hs traffic",
+            Side::Server => b"s hs traffic",
+        };
+        TrafficSecret { suite: self.suite, secret: self.secret.derive(label, hello_hash) }
+    }
+
+    pub(crate) fn into_master(self) -> MasterSecret {
+        let empty = self.suite.hash.hash(&[]);
+        let salt = self.secret.derive(b"derived", empty.as_ref());
+        let secret = Secret::extract(self.suite.hash, self.transport, salt.bytes(), zeros(self.suite));
+        MasterSecret { suite: self.suite, secret }
+    }
+}
+
+/// After the last HKDF-Extract.
+pub(crate) struct MasterSecret {
+    suite: &'static Tls13CipherSuite,
+    secret: Secret,
+}
+
+impl MasterSecret {
+    /// The first application traffic secret of a side, given the hash of ClientHello..server Finished.
+    pub(crate) fn traffic(&self, side: Side, server_finished_hash: &[u8]) -> TrafficSecret {
+        let label: &[u8] = match side {
+            Side::Client => b"c ap traffic",
+            Side::Server => b"s ap traffic",
+        };
+        TrafficSecret { suite: self.suite, secret: self.secret.derive(label, server_finished_hash) }
+    }
+
+    /// Given the hash of ClientHello..server Finished.
+    pub(crate) fn exporter(&self, server_finished_hash: &[u8]) -> Exporter {
+        Exporter { secret: self.secret.derive(b"exp master", server_finished_hash) }
+    }
+
+    /// Given the hash of ClientHello..client Finished.
+    pub(crate) fn into_resumption(self, client_finished_hash: &[u8]) -> ResumptionSecret {
+        ResumptionSecret { secret: self.secret.derive(b"res master", client_finished_hash) }
+    }
+}
+
+/// The secret from which the keys of one direction come.
+pub(crate) struct TrafficSecret {
+    suite: &'static Tls13CipherSuite,
+    secret: Secret,
+}
+
+/// The keys for the records of one direction and epoch (RFC 8446 §7.3).
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(crate) struct TrafficKeys {
+    #[zeroize(skip)]
+    pub(crate) suite: &'static Tls13CipherSuite,
+    key: [u8; MAX_KEY_LEN],
+    record_number_key: [u8; MAX_KEY_LEN],
+    pub(crate) iv: [u8; NONCE_LEN],
+}
+
+impl TrafficKeys {
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key.get(..self.suite.aead.algorithm().key_len()).unwrap_or(&self.key)
+    }
+
+    /// `sn_key` (RFC 9147 §4.2.3).
+    pub(crate) fn record_number_key(&self) -> &[u8] {
+        self.record_number_key.get(..self.suite.aead.algorithm().key_len()).unwrap_or(&self.record_number_key)
+    }
+}
+
+impl TrafficSecret {
+    pub(crate) fn keys(&self, transport: TransportKind) -> TrafficKeys {
+        let mut keys = TrafficKeys {
+            suite: self.suite,
+            key: [0; MAX_KEY_LEN],
+            record_number_key: [0; MAX_KEY_LEN],
+            iv: [0; NONCE_LEN],
+        };
+        let len = self.suite.aead.algorithm().key_len();
+        if let Some(key) = keys.key.get_mut(..len) {
+            self.secret.expand_label(b"key", &[], key);
+        }
+        self.secret.expand_label(b"iv", &[], &mut keys.iv);
+        if transport == TransportKind::Datagram
+            && let Some(key) = keys.record_number_key.get_mut(..len)
+        {
+            self.secret.expand_label(b"sn", &[], key);
+        }
+        keys
+    }
+
+    /// The value of Finished over a transcript with this hash (RFC 8446 §4.4.4).
+    pub(crate) fn finished(&self, transcript_hash: &[u8]) -> HashOutput {
+        finished(&self.secret, transcript_hash)
+    }
+
+    /// Compares the value of a received Finished, in constant time.
+    pub(crate) fn verify_finished(
+        &self,
+        transcript_hash: &[u8],
+        received: &[u8],
+    ) -> Result<FinishedValid, Error> {
+        let expected = self.finished(transcript_hash);
+        // RFC 8446 §4.4.4: a Finished has the length of the hash.
+        if received.len() != expected.as_ref().len() {
+            return Err(crate::error::Malformed::Length("Finished").into());
+        }
+        match bool::from(expected.as_ref().ct_eq(received)) {
+            true => Ok(FinishedValid::assert()),
+            false => Err(PeerMisbehaved::BadFinished.into()),
+        }
+    }
+
+    /// The secret of the next generation (RFC 8446 §7.2).
+    pub(crate) fn next(&self) -> Self {
+        Self { suite: self.suite, secret: self.secret.derive(b"traffic upd", &[]) }
+    }
+
+    /// For the key log.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.secret.bytes()
+    }
+}
+
+/// The source of exported keying material (RFC 8446 §7.5).
+pub(crate) struct Exporter {
+    secret: Secret,
+}
+
+impl Exporter {
+    /// TLS-Exporter(label, context, out.len()).
+    pub(crate) fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let hash = self.secret.hash();
+        // RFC 5869 §2.3, and the label with its prefix must fit 255 bytes.
+        if out.len() > 255 * hash.algorithm().output_len() || label.len() > 249 {
+            return Err(Misuse::ExporterLength.into());
+        }
+        let secret = self.secret.derive(label, hash.hash(&[]).as_ref());
+        secret.expand_label(b"exporter", hash.hash(&[context]).as_ref(), out);
+        Ok(())
+    }
+
+    /// For the key log.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.secret.bytes()
+    }
+}
+
+/// The source of the PSKs of tickets (RFC 8446 §4.6.1).
+pub(crate) struct ResumptionSecret {
+    secret: Secret,
+}
+
+impl ResumptionSecret {
+    pub(crate) fn psk(&self, ticket_nonce: &[u8]) -> HashOutput {
+        self.secret.expand_hash(b"resumption", ticket_nonce)
+    }
+}
+
+fn finished(base: &Secret, transcript_hash: &[u8]) -> HashOutput {
+    base.derive(b"finished", &[]).sign(transcript_hash)
+}

@@ -1,0 +1,65 @@
+//! The running hash over the handshake messages (RFC 8446 §4.4.1), always over the bytes that were on the wire.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::crypto::{Hash, HashContext, HashOutput};
+use crate::wire::HandshakeType;
+
+/// The messages before the hash function is known.
+#[derive(Clone, Default)]
+pub(crate) struct HelloTranscript {
+    bytes: Vec<u8>,
+}
+
+impl HelloTranscript {
+    pub(crate) fn add(&mut self, message: &[u8]) {
+        self.bytes.extend_from_slice(message);
+    }
+
+    pub(crate) fn start(&self, hash: &'static dyn Hash) -> Transcript {
+        let mut context = hash.start();
+        context.update(&self.bytes);
+        Transcript { hash, context }
+    }
+}
+
+/// The hash over the messages so far.
+pub(crate) struct Transcript {
+    hash: &'static dyn Hash,
+    context: Box<dyn HashContext>,
+}
+
+impl Transcript {
+    pub(crate) fn new(hash: &'static dyn Hash) -> Self {
+        Self { hash, context: hash.start() }
+    }
+
+    pub(crate) fn add(&mut self, message: &[u8]) {
+        self.context.update(message);
+    }
+
+    pub(crate) fn current(&self) -> HashOutput {
+        self.context.current()
+    }
+
+    /// The hash of the messages so far and of `more`, which is not added.
+    pub(crate) fn with(&self, more: &[u8]) -> HashOutput {
+        let mut fork = self.context.fork();
+        fork.update(more);
+        fork.current()
+    }
+
+    /// Replaces the first ClientHello by its hash when a retry follows (RFC 8446 §4.4.1).
+    pub(crate) fn into_retry(self) -> Self {
+        Self::from_hello_hash(self.hash, self.current().as_ref())
+    }
+
+    /// The transcript of a server that kept nothing but the hash of the first ClientHello.
+    pub(crate) fn from_hello_hash(hash: &'static dyn Hash, hello_hash: &[u8]) -> Self {
+        let mut retry = Self::new(hash);
+        retry.add(&[HandshakeType::MESSAGE_HASH.0, 0, 0, hello_hash.len() as u8]);
+        retry.add(hello_hash);
+        retry
+    }
+}
