@@ -1,1 +1,83 @@
-//! Dunlin crypto provider.
+//! Dunlin's crypto provider for servers and PCs, over AWS-LC.
+//!
+//! [`provider`] has everything that is on by default. Every part is a `static`, so a program that names only some of
+//! them in its own [`CryptoProvider`] uses only those; [`TLS13_AES_128_CCM_8_SHA256`] has to be added by name:
+//!
+//! ```
+//! let mut provider = dunlin_awslc::provider();
+//! provider.cipher_suites.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
+//! assert_eq!(provider.check(), Ok(()));
+//! ```
+//!
+//! AES-CCM is RustCrypto's: aws-lc-rs has none with the 12-byte nonce of TLS.
+//!
+//! Ephemeral keys are made of the caller's randomness. Signatures are not: ECDSA and RSA-PSS draw from AWS-LC's own
+//! generator.
+
+use std::sync::Arc;
+
+use dunlin::crypto::{CryptoError, CryptoProvider, SecureRandom, Tls13CipherSuite};
+use dunlin::wire::CipherSuite;
+
+mod aead;
+mod group;
+mod hash;
+mod sign;
+mod verify;
+
+pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
+pub use group::{SECP256R1, SECP384R1, X25519};
+pub use hash::{SHA256, SHA384};
+pub use sign::KEY_LOADER;
+pub use verify::SIGNATURES;
+
+/// The library's name, as in [`CryptoProvider::name`].
+pub const NAME: &str = "AWS-LC";
+
+/// `TLS_AES_128_GCM_SHA256` (RFC 8446 §B.4).
+pub static TLS13_AES_128_GCM_SHA256: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_AES_128_GCM_SHA256, hash: SHA256, aead: AES_128_GCM };
+
+/// `TLS_AES_256_GCM_SHA384` (RFC 8446 §B.4).
+pub static TLS13_AES_256_GCM_SHA384: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_AES_256_GCM_SHA384, hash: SHA384, aead: AES_256_GCM };
+
+/// `TLS_CHACHA20_POLY1305_SHA256` (RFC 8446 §B.4).
+pub static TLS13_CHACHA20_POLY1305_SHA256: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_CHACHA20_POLY1305_SHA256, hash: SHA256, aead: CHACHA20_POLY1305 };
+
+/// `TLS_AES_128_CCM_SHA256` (RFC 8446 §B.4).
+pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_SHA256, hash: SHA256, aead: AES_128_CCM };
+
+/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4). Its short tag is for devices that need it; no default list has it
+/// (RFC 8446 §9.1 does not, and RFC 9147 §4.5.3 limits what it may protect).
+pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
+
+/// All parts, in the order of preference for a server or PC, without `TLS_AES_128_CCM_8_SHA256`.
+pub fn provider() -> CryptoProvider {
+    CryptoProvider {
+        name: NAME,
+        cipher_suites: vec![
+            &TLS13_AES_128_GCM_SHA256,
+            &TLS13_AES_256_GCM_SHA384,
+            &TLS13_CHACHA20_POLY1305_SHA256,
+            &TLS13_AES_128_CCM_SHA256,
+        ],
+        groups: vec![X25519, SECP256R1, SECP384R1],
+        signatures: SIGNATURES,
+        random: Arc::new(SystemRandom),
+        key_loader: KEY_LOADER,
+    }
+}
+
+/// AWS-LC's random generator, seeded by the operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemRandom;
+
+impl SecureRandom for SystemRandom {
+    fn fill(&self, buf: &mut [u8]) -> Result<(), CryptoError> {
+        aws_lc_rs::rand::fill(buf).map_err(|_| CryptoError)
+    }
+}

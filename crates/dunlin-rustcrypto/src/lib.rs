@@ -1,1 +1,81 @@
-//! Dunlin crypto provider.
+//! Dunlin's crypto provider for microcontrollers, over RustCrypto: `no_std`, no C, no `unsafe` of its own.
+//!
+//! [`provider`] has everything that is on by default and takes the source of randomness, which only the device knows;
+//! `OsRandom` (feature `getrandom`) is the operating system's. Every part is a `static`, so a program that names only
+//! some of them in its own [`CryptoProvider`] links only those; [`TLS13_AES_128_CCM_8_SHA256`] has to be added by
+//! name. RSA, which is large and slow on such devices, is behind the feature `rsa` (on by default).
+//!
+//! Everything is drawn from the caller's randomness: ephemeral keys, the salts and blinding of RSA-PSS, and the
+//! hedging of ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So the same randomness gives the
+//! same handshake.
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
+
+extern crate alloc;
+
+use alloc::sync::Arc;
+use alloc::vec;
+
+use dunlin::crypto::{CryptoProvider, SecureRandom, Tls13CipherSuite};
+use dunlin::wire::CipherSuite;
+
+mod aead;
+mod group;
+mod hash;
+mod random;
+#[cfg(feature = "rsa")]
+mod rsa;
+mod sign;
+mod verify;
+
+pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
+pub use group::{SECP256R1, SECP384R1, X25519};
+pub use hash::{SHA256, SHA384};
+#[cfg(feature = "getrandom")]
+pub use random::OsRandom;
+pub use sign::KEY_LOADER;
+pub use verify::SIGNATURES;
+
+/// The library's name, as in [`CryptoProvider::name`].
+pub const NAME: &str = "RustCrypto";
+
+/// `TLS_AES_128_GCM_SHA256` (RFC 8446 §B.4).
+pub static TLS13_AES_128_GCM_SHA256: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_AES_128_GCM_SHA256, hash: SHA256, aead: AES_128_GCM };
+
+/// `TLS_AES_256_GCM_SHA384` (RFC 8446 §B.4).
+pub static TLS13_AES_256_GCM_SHA384: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_AES_256_GCM_SHA384, hash: SHA384, aead: AES_256_GCM };
+
+/// `TLS_CHACHA20_POLY1305_SHA256` (RFC 8446 §B.4).
+pub static TLS13_CHACHA20_POLY1305_SHA256: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_CHACHA20_POLY1305_SHA256, hash: SHA256, aead: CHACHA20_POLY1305 };
+
+/// `TLS_AES_128_CCM_SHA256` (RFC 8446 §B.4).
+pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_SHA256, hash: SHA256, aead: AES_128_CCM };
+
+/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4). Its short tag is for devices that need it; no default list has it
+/// (RFC 8446 §9.1 does not, and RFC 9147 §4.5.3 limits what it may protect).
+pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
+    Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
+
+/// All parts, in the order of preference, without `TLS_AES_128_CCM_8_SHA256`.
+///
+/// `random` must be seeded well before the first handshake: every secret comes from it.
+pub fn provider(random: Arc<dyn SecureRandom>) -> CryptoProvider {
+    CryptoProvider {
+        name: NAME,
+        cipher_suites: vec![
+            &TLS13_AES_128_GCM_SHA256,
+            &TLS13_AES_256_GCM_SHA384,
+            &TLS13_CHACHA20_POLY1305_SHA256,
+            &TLS13_AES_128_CCM_SHA256,
+        ],
+        groups: vec![X25519, SECP256R1, SECP384R1],
+        signatures: SIGNATURES,
+        random,
+        key_loader: KEY_LOADER,
+    }
+}

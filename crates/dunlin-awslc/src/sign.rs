@@ -1,0 +1,157 @@
+//! Private keys that sign, and their loader.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
+    Ed25519KeyPair, KeyPair, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
+};
+use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey};
+use dunlin::wire::SignatureScheme;
+use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
+
+/// Loads RSA (2048 to 8192 bits), P-256, P-384 and Ed25519 keys.
+pub static KEY_LOADER: &dyn KeyLoader = &Loader;
+
+#[derive(Debug)]
+struct Loader;
+
+impl KeyLoader for Loader {
+    fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
+        let bytes = der.secret_der();
+        if !is_one_sequence(bytes) {
+            return Err(CryptoError);
+        }
+        let key = match der {
+            PrivateKeyDer::Pkcs1(_) => Key::rsa(rsa::KeyPair::from_der(bytes).map_err(|_| CryptoError)?),
+            PrivateKeyDer::Sec1(_) => Key::ecdsa(bytes),
+            PrivateKeyDer::Pkcs8(_) => Key::ecdsa(bytes)
+                .or_else(|_| Key::ed25519(bytes))
+                .or_else(|_| Key::rsa(rsa::KeyPair::from_pkcs8(bytes).map_err(|_| CryptoError)?)),
+            _ => Err(CryptoError),
+        }?;
+        Ok(Arc::new(key))
+    }
+}
+
+/// Whether `der` is exactly one SEQUENCE with a definite length: AWS-LC ignores what follows a key.
+fn is_one_sequence(der: &[u8]) -> bool {
+    const SEQUENCE: u8 = 0x30;
+    let (len, content) = match der {
+        [SEQUENCE, len @ 0..=0x7f, content @ ..] => (usize::from(*len), content),
+        [SEQUENCE, 0x81, len, content @ ..] => (usize::from(*len), content),
+        [SEQUENCE, 0x82, high, low, content @ ..] => {
+            (usize::from(u16::from_be_bytes([*high, *low])), content)
+        }
+        _ => return false,
+    };
+    content.len() == len
+}
+
+/// A key pair; AWS-LC wipes it when it is dropped.
+enum Pair {
+    Rsa(rsa::KeyPair),
+    Ecdsa(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
+struct Key {
+    pair: Pair,
+    schemes: &'static [SignatureScheme],
+    public: SubjectPublicKeyInfoDer<'static>,
+}
+
+impl Key {
+    fn rsa(pair: rsa::KeyPair) -> Result<Self, CryptoError> {
+        // RSA PKCS#1 v1.5 signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
+        const SCHEMES: &[SignatureScheme] = &[
+            SignatureScheme::RSA_PSS_RSAE_SHA256,
+            SignatureScheme::RSA_PSS_RSAE_SHA384,
+            SignatureScheme::RSA_PSS_RSAE_SHA512,
+        ];
+        let public = spki(pair.public_key())?;
+        Ok(Self { pair: Pair::Rsa(pair), schemes: SCHEMES, public })
+    }
+
+    fn ecdsa(der: &[u8]) -> Result<Self, CryptoError> {
+        const CURVES: [(&EcdsaSigningAlgorithm, &[SignatureScheme]); 2] = [
+            (&ECDSA_P256_SHA256_ASN1_SIGNING, &[SignatureScheme::ECDSA_SECP256R1_SHA256]),
+            (&ECDSA_P384_SHA384_ASN1_SIGNING, &[SignatureScheme::ECDSA_SECP384R1_SHA384]),
+        ];
+        for (curve, schemes) in CURVES {
+            if let Ok(pair) = EcdsaKeyPair::from_private_key_der(curve, der) {
+                let public = spki(pair.public_key())?;
+                return Ok(Self { pair: Pair::Ecdsa(pair), schemes, public });
+            }
+        }
+        Err(CryptoError)
+    }
+
+    fn ed25519(pkcs8: &[u8]) -> Result<Self, CryptoError> {
+        let pair = Ed25519KeyPair::from_pkcs8(pkcs8).map_err(|_| CryptoError)?;
+        let public = spki(pair.public_key())?;
+        Ok(Self { pair: Pair::Ed25519(pair), schemes: &[SignatureScheme::ED25519], public })
+    }
+}
+
+fn spki(
+    key: &impl AsDer<PublicKeyX509Der<'static>>,
+) -> Result<SubjectPublicKeyInfoDer<'static>, CryptoError> {
+    let der = key.as_der().map_err(|_| CryptoError)?;
+    Ok(SubjectPublicKeyInfoDer::from(der.as_ref()).into_owned())
+}
+
+impl SigningKey for Key {
+    fn schemes(&self) -> &[SignatureScheme] {
+        self.schemes
+    }
+
+    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        &self.public
+    }
+
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        _random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        if !self.schemes.contains(&scheme) {
+            return Err(CryptoError);
+        }
+        // aws-lc-rs asks for a random source for likeness with ring, and uses AWS-LC's whatever it gets.
+        let random = SystemRandom::new();
+        match &self.pair {
+            Pair::Rsa(pair) => {
+                let encoding: &'static dyn RsaEncoding = match scheme {
+                    SignatureScheme::RSA_PSS_RSAE_SHA256 => &RSA_PSS_SHA256,
+                    SignatureScheme::RSA_PSS_RSAE_SHA384 => &RSA_PSS_SHA384,
+                    SignatureScheme::RSA_PSS_RSAE_SHA512 => &RSA_PSS_SHA512,
+                    _ => return Err(CryptoError),
+                };
+                let mut signature = vec![0; pair.public_modulus_len()];
+                pair.sign(encoding, &random, message, &mut signature).map_err(|_| CryptoError)?;
+                Ok(signature)
+            }
+            Pair::Ecdsa(pair) => {
+                let signature = pair.sign(&random, message).map_err(|_| CryptoError)?;
+                Ok(signature.as_ref().to_vec())
+            }
+            Pair::Ed25519(pair) => {
+                let signature = pair.try_sign(message).map_err(|_| CryptoError)?;
+                Ok(signature.as_ref().to_vec())
+            }
+        }
+    }
+}
+
+/// Shows what kind of key it is, never the key.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").field("schemes", &self.schemes).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,41 @@
+//! Randomness between the engine's trait and RustCrypto's.
+
+use dunlin::crypto::{CryptoError, SecureRandom};
+use rand_core::{TryCryptoRng, TryRng};
+
+/// A [`SecureRandom`] as RustCrypto wants it.
+pub(crate) struct Rng<'a>(pub(crate) &'a dyn SecureRandom);
+
+impl TryRng for Rng<'_> {
+    type Error = CryptoError;
+
+    fn try_next_u32(&mut self) -> Result<u32, CryptoError> {
+        let mut bytes = [0; 4];
+        self.0.fill(&mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, CryptoError> {
+        let mut bytes = [0; 8];
+        self.0.fill(&mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn try_fill_bytes(&mut self, dst: &mut [u8]) -> Result<(), CryptoError> {
+        self.0.fill(dst)
+    }
+}
+
+impl TryCryptoRng for Rng<'_> {}
+
+/// The operating system's source of randomness.
+#[cfg(feature = "getrandom")]
+#[derive(Clone, Copy, Debug)]
+pub struct OsRandom;
+
+#[cfg(feature = "getrandom")]
+impl SecureRandom for OsRandom {
+    fn fill(&self, buf: &mut [u8]) -> Result<(), CryptoError> {
+        getrandom::fill(buf).map_err(|_| CryptoError)
+    }
+}

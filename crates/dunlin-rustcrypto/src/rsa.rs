@@ -1,0 +1,95 @@
+//! RSA: verification, and signing with PSS.
+
+use alloc::vec::Vec;
+
+use dunlin::crypto::{CryptoError, SecureRandom};
+use pki_types::{SignatureVerificationAlgorithm, alg_id};
+use rsa::pkcs1::DecodeRsaPublicKey;
+use rsa::pkcs1v15::Pkcs1v15Sign;
+use rsa::pss::Pss;
+use rsa::sha2::digest::const_oid::AssociatedOid;
+use rsa::traits::{PublicKeyParts, SignatureScheme};
+use rsa::{RsaPrivateKey, RsaPublicKey};
+use sha2::digest::FixedOutputReset;
+use sha2::{Digest, Sha256, Sha384, Sha512};
+
+use crate::random::Rng;
+use crate::verify::Algorithm;
+
+/// The shortest modulus that is accepted, in bits (NIST SP 800-131A §3). The `rsa` crate bounds it from above.
+const MIN_BITS: u32 = 2048;
+
+pub(crate) static RSA_PSS_SHA256: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PSS_SHA256,
+    verify: pss_verify::<Sha256>,
+};
+
+pub(crate) static RSA_PSS_SHA384: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PSS_SHA384,
+    verify: pss_verify::<Sha384>,
+};
+
+pub(crate) static RSA_PSS_SHA512: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PSS_SHA512,
+    verify: pss_verify::<Sha512>,
+};
+
+pub(crate) static RSA_PKCS1_SHA256: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PKCS1_SHA256,
+    verify: pkcs1_verify::<Sha256>,
+};
+
+pub(crate) static RSA_PKCS1_SHA384: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PKCS1_SHA384,
+    verify: pkcs1_verify::<Sha384>,
+};
+
+pub(crate) static RSA_PKCS1_SHA512: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PKCS1_SHA512,
+    verify: pkcs1_verify::<Sha512>,
+};
+
+/// The salt is as long as the hash (RFC 8446 §4.2.3).
+fn pss_verify<D>(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError>
+where
+    D: Digest + FixedOutputReset,
+{
+    Pss::<D>::new().verify(&public_key(key)?, &D::digest(message), signature).map_err(|_| CryptoError)
+}
+
+fn pkcs1_verify<D>(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError>
+where
+    D: Digest + AssociatedOid,
+{
+    Pkcs1v15Sign::new::<D>()
+        .verify(&public_key(key)?, &D::digest(message), signature)
+        .map_err(|_| CryptoError)
+}
+
+fn public_key(pkcs1: &[u8]) -> Result<RsaPublicKey, CryptoError> {
+    let key = RsaPublicKey::from_pkcs1_der(pkcs1).map_err(|_| CryptoError)?;
+    if is_long_enough(&key) { Ok(key) } else { Err(CryptoError) }
+}
+
+/// Whether the modulus has at least [`MIN_BITS`].
+pub(crate) fn is_long_enough(key: &RsaPublicKey) -> bool {
+    key.n().bits() >= MIN_BITS
+}
+
+/// Signs with PSS, a salt as long as the hash and blinding, both from `random`.
+pub(crate) fn pss_sign<D>(
+    key: &RsaPrivateKey,
+    message: &[u8],
+    random: &dyn SecureRandom,
+) -> Result<Vec<u8>, CryptoError>
+where
+    D: Digest + FixedOutputReset,
+{
+    Pss::<D>::new().sign(Some(&mut Rng(random)), key, &D::digest(message)).map_err(|_| CryptoError)
+}

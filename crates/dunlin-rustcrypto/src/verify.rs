@@ -1,0 +1,118 @@
+//! What signatures can be verified.
+
+use dunlin::crypto::{CryptoError, SignatureAlgorithms};
+use dunlin::wire::SignatureScheme;
+use ed25519_dalek::VerifyingKey;
+use p256::ecdsa::signature::hazmat::PrehashVerifier;
+use pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm, alg_id};
+use sha2::{Digest, Sha256, Sha384};
+
+#[cfg(feature = "rsa")]
+use crate::rsa::{
+    RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
+};
+
+/// Every algorithm of this provider. RSA keys have 2048 to 8192 bits.
+pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
+    all: &[
+        ECDSA_P256_SHA256,
+        ECDSA_P256_SHA384,
+        ECDSA_P384_SHA256,
+        ECDSA_P384_SHA384,
+        ED25519,
+        #[cfg(feature = "rsa")]
+        RSA_PSS_SHA256,
+        #[cfg(feature = "rsa")]
+        RSA_PSS_SHA384,
+        #[cfg(feature = "rsa")]
+        RSA_PSS_SHA512,
+        #[cfg(feature = "rsa")]
+        RSA_PKCS1_SHA256,
+        #[cfg(feature = "rsa")]
+        RSA_PKCS1_SHA384,
+        #[cfg(feature = "rsa")]
+        RSA_PKCS1_SHA512,
+    ],
+    // TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3), so every scheme has one algorithm.
+    schemes: &[
+        (SignatureScheme::ECDSA_SECP256R1_SHA256, &[ECDSA_P256_SHA256]),
+        (SignatureScheme::ECDSA_SECP384R1_SHA384, &[ECDSA_P384_SHA384]),
+        (SignatureScheme::ED25519, &[ED25519]),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PSS_RSAE_SHA256, &[RSA_PSS_SHA256]),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PSS_RSAE_SHA384, &[RSA_PSS_SHA384]),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PSS_RSAE_SHA512, &[RSA_PSS_SHA512]),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PKCS1_SHA256, &[RSA_PKCS1_SHA256]),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PKCS1_SHA384, &[RSA_PKCS1_SHA384]),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PKCS1_SHA512, &[RSA_PKCS1_SHA512]),
+    ],
+};
+
+static ECDSA_P256_SHA256: &dyn SignatureVerificationAlgorithm =
+    &Algorithm { key: alg_id::ECDSA_P256, signature: alg_id::ECDSA_SHA256, verify: p256_verify::<Sha256> };
+
+static ECDSA_P256_SHA384: &dyn SignatureVerificationAlgorithm =
+    &Algorithm { key: alg_id::ECDSA_P256, signature: alg_id::ECDSA_SHA384, verify: p256_verify::<Sha384> };
+
+static ECDSA_P384_SHA256: &dyn SignatureVerificationAlgorithm =
+    &Algorithm { key: alg_id::ECDSA_P384, signature: alg_id::ECDSA_SHA256, verify: p384_verify::<Sha256> };
+
+static ECDSA_P384_SHA384: &dyn SignatureVerificationAlgorithm =
+    &Algorithm { key: alg_id::ECDSA_P384, signature: alg_id::ECDSA_SHA384, verify: p384_verify::<Sha384> };
+
+static ED25519: &dyn SignatureVerificationAlgorithm =
+    &Algorithm { key: alg_id::ED25519, signature: alg_id::ED25519, verify: ed25519_verify };
+
+/// An algorithm as webpki knows it: by the identifiers in a certificate.
+#[derive(Debug)]
+pub(crate) struct Algorithm {
+    pub(crate) key: AlgorithmIdentifier,
+    pub(crate) signature: AlgorithmIdentifier,
+    pub(crate) verify: Verify,
+}
+
+/// Takes the public key as it stands in the BIT STRING of its SubjectPublicKeyInfo, the message, and the signature.
+type Verify = fn(&[u8], &[u8], &[u8]) -> Result<(), CryptoError>;
+
+impl SignatureVerificationAlgorithm for Algorithm {
+    fn verify_signature(
+        &self,
+        public_key: &[u8],
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), InvalidSignature> {
+        (self.verify)(public_key, message, signature).map_err(|_| InvalidSignature)
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        self.key
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        self.signature
+    }
+}
+
+fn p256_verify<D: Digest>(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+    let key = p256::ecdsa::VerifyingKey::from_sec1_bytes(key).map_err(|_| CryptoError)?;
+    let signature = p256::ecdsa::Signature::from_der(signature).map_err(|_| CryptoError)?;
+    key.verify_prehash(&D::digest(message), &signature).map_err(|_| CryptoError)
+}
+
+fn p384_verify<D: Digest>(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+    let key = p384::ecdsa::VerifyingKey::from_sec1_bytes(key).map_err(|_| CryptoError)?;
+    let signature = p384::ecdsa::Signature::from_der(signature).map_err(|_| CryptoError)?;
+    key.verify_prehash(&D::digest(message), &signature).map_err(|_| CryptoError)
+}
+
+fn ed25519_verify(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+    let key = VerifyingKey::try_from(key).map_err(|_| CryptoError)?;
+    let signature = ed25519_dalek::Signature::from_slice(signature).map_err(|_| CryptoError)?;
+    // Strict: a public key of small order verifies almost anything and is refused.
+    key.verify_strict(message, &signature).map_err(|_| CryptoError)
+}
