@@ -66,6 +66,7 @@ pub fn provider() -> CryptoProvider {
             &TLS13_AES_128_CCM_SHA256,
         ],
         groups: vec![X25519, SECP256R1, SECP384R1],
+        sha256: SHA256,
         signatures: SIGNATURES,
         random: Arc::new(SystemRandom),
         key_loader: KEY_LOADER,

@@ -74,6 +74,7 @@ pub fn provider(random: Arc<dyn SecureRandom>) -> CryptoProvider {
             &TLS13_AES_128_CCM_SHA256,
         ],
         groups: vec![X25519, SECP256R1, SECP384R1],
+        sha256: SHA256,
         signatures: SIGNATURES,
         random,
         key_loader: KEY_LOADER,

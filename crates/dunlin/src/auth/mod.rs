@@ -16,7 +16,7 @@ pub(crate) mod raw_key;
 pub(crate) mod select;
 pub(crate) mod x509;
 
-pub use psk::{FindPsk, Psk, PskTable};
+pub use psk::{FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
 pub use x509::X509Trust;
 

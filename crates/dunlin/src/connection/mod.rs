@@ -46,7 +46,7 @@ pub(crate) trait Transport: Emitter {
 /// What a transport hands up.
 pub(crate) enum Incoming {
     Message(Message),
-    Alert(AlertLevel, AlertDescription),
+    Alert(AlertDescription),
 }
 
 /// What happened, in order.
@@ -413,7 +413,7 @@ impl<T: Transport> Connection<T> {
                     let state = self.state.take().ok_or(Internal::Bug("no state"))?;
                     self.step(now, |cx| state.message(cx, message))?;
                 }
-                Ok(Some(Incoming::Alert(_, description))) => self.alert(description)?,
+                Ok(Some(Incoming::Alert(description))) => self.alert(description)?,
                 Err(e) => return self.fail(e),
             }
         }

@@ -32,10 +32,6 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    pub(crate) fn remaining(&self) -> usize {
-        self.rest.len()
-    }
-
     /// An error unless everything was read.
     pub(crate) fn end(&self) -> Result<(), Error> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::TrailingBytes(self.what).into()) }

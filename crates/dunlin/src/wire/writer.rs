@@ -20,10 +20,6 @@ impl Writer {
         if self.overflow { Err(crate::error::Misuse::FieldTooLong.into()) } else { Ok(self.bytes) }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
     pub(crate) fn u8(&mut self, v: u8) {
         self.bytes.push(v);
     }

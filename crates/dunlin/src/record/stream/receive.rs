@@ -11,7 +11,7 @@ use crate::message::{self, Message};
 use crate::record::protect::{RecordKey, Sequence};
 use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 use crate::schedule::tls13::TrafficKeys;
-use crate::wire::{AlertDescription, AlertLevel, ContentType};
+use crate::wire::{AlertDescription, ContentType};
 
 /// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
 const MAX_IDLE_RECORDS: u32 = 32;
@@ -230,8 +230,8 @@ impl Receiver {
             }
             ContentType::ALERT => {
                 // RFC 8446 §5.1: an alert is one record of two bytes.
-                let [level, description] = content else { return Err(Malformed::Length("Alert").into()) };
-                Ok(Some(Incoming::Alert(AlertLevel(*level), AlertDescription(*description))))
+                let [_, description] = content else { return Err(Malformed::Length("Alert").into()) };
+                Ok(Some(Incoming::Alert(AlertDescription(*description))))
             }
             ContentType::CHANGE_CIPHER_SPEC => {
                 // Protected, it is refused by its place: only `plain` lets it pass.

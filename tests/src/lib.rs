@@ -1,0 +1,275 @@
+//! What the tests share: identities of every kind, and two ends of a connection in one process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use dunlin::auth::X509Trust;
+use dunlin::crypto::CryptoProvider;
+use dunlin::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
+};
+use dunlin::{
+    ClientConfig, Credential, Error, Event, Now, Question, QuestionId, ServerAddress, ServerConfig,
+    TlsConnection,
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// A moment within the validity of the test certificates: 2026-01-01T00:00:00Z.
+pub const NOW: Now = Now::from_unix_ms(1_767_225_600_000);
+
+/// The kind of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyType {
+    /// RSA with 2048 bits.
+    Rsa2048,
+    /// ECDSA on P-256.
+    P256,
+    /// ECDSA on P-384.
+    P384,
+    /// Ed25519.
+    Ed25519,
+}
+
+/// Every kind of key.
+pub const KEY_TYPES: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519];
+
+/// A chain of three with leaves for a server and a client.
+#[derive(Debug)]
+pub struct Pki {
+    /// The root.
+    pub root: CertificateDer<'static>,
+    /// For "localhost" and 127.0.0.1.
+    pub server: Leaf,
+    /// For "device-1".
+    pub client: Leaf,
+}
+
+/// A leaf with its intermediate.
+#[derive(Debug)]
+pub struct Leaf {
+    /// Leaf and intermediate.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The key, in PKCS#8.
+    pub key: Vec<u8>,
+    /// The public key.
+    pub public_key: SubjectPublicKeyInfoDer<'static>,
+}
+
+fn key_pair(typ: KeyType) -> KeyPair {
+    match typ {
+        KeyType::Rsa2048 => KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256),
+        KeyType::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
+        KeyType::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+        KeyType::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
+    }
+    .expect("key generation")
+}
+
+fn params(name: &str, ca: bool, usage: Option<ExtendedKeyUsagePurpose>) -> CertificateParams {
+    let names = if ca { vec![] } else { vec![name.to_owned()] };
+    let mut params = CertificateParams::new(names).expect("names");
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = rcgen::date_time_ymd(2025, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2035, 1, 1);
+    if ca {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    }
+    params.extended_key_usages.extend(usage);
+    params
+}
+
+impl Pki {
+    /// A new one, all keys of one kind.
+    pub fn new(typ: KeyType) -> Self {
+        let root_key = key_pair(typ);
+        let root_params = params("Test root", true, None);
+        let root = root_params.self_signed(&root_key).expect("root").der().clone();
+        let root = (root, Issuer::new(root_params, root_key));
+        let intermediate_key = key_pair(typ);
+        let intermediate_params = params("Test intermediate", true, None);
+        let intermediate =
+            intermediate_params.signed_by(&intermediate_key, &root.1).expect("intermediate").der().clone();
+        let issuer = Issuer::new(intermediate_params, intermediate_key);
+        let leaf = |name: &str, usage| {
+            let key = key_pair(typ);
+            let leaf = params(name, false, Some(usage)).signed_by(&key, &issuer).expect("leaf").der().clone();
+            let public_key =
+                SubjectPublicKeyInfoDer::from(rcgen::PublicKeyData::subject_public_key_info(&key));
+            Leaf { chain: vec![leaf, intermediate.clone()], key: key.serialize_der(), public_key }
+        };
+        let server = leaf("localhost", ExtendedKeyUsagePurpose::ServerAuth);
+        let client = leaf("device-1", ExtendedKeyUsagePurpose::ClientAuth);
+        Self { root: root.0, server, client }
+    }
+
+    /// The one that tests share.
+    pub fn shared(typ: KeyType) -> &'static Self {
+        static ALL: OnceLock<Mutex<HashMap<KeyType, &'static Pki>>> = OnceLock::new();
+        let mut all = ALL.get_or_init(Mutex::default).lock().expect("lock");
+        all.entry(typ).or_insert_with(|| Box::leak(Box::new(Self::new(typ))))
+    }
+
+    /// Trust in its root.
+    pub fn trust(&self) -> X509Trust {
+        X509Trust::anchors([self.root.clone()]).expect("anchor")
+    }
+}
+
+impl Leaf {
+    fn signing_key(&self, provider: &CryptoProvider) -> Arc<dyn dunlin::crypto::SigningKey> {
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
+        provider.key_loader.load(&der).expect("key")
+    }
+
+    /// As an X.509 credential.
+    pub fn x509(&self, provider: &CryptoProvider) -> Credential {
+        Credential::x509(self.chain.clone(), self.signing_key(provider))
+    }
+
+    /// As a raw public key.
+    pub fn raw_key(&self, provider: &CryptoProvider) -> Credential {
+        Credential::raw_key(self.signing_key(provider))
+    }
+}
+
+/// The providers under test.
+pub fn providers() -> [Arc<CryptoProvider>; 2] {
+    [awslc(), Arc::new(dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom)))]
+}
+
+/// The provider for tests that need only one.
+pub fn awslc() -> Arc<CryptoProvider> {
+    Arc::new(dunlin_awslc::provider())
+}
+
+/// The server that the test certificates are for.
+pub fn localhost() -> ServerAddress {
+    ServerAddress::new(ServerName::try_from("localhost").expect("name"), 4433)
+}
+
+/// Two ends of one connection, joined by nothing.
+pub struct Pair {
+    /// The client.
+    pub client: TlsConnection,
+    /// The server.
+    pub server: TlsConnection,
+    /// The time that both are told.
+    pub now: Now,
+    /// Bytes that the client sent.
+    pub client_sent: usize,
+    /// Bytes that the server sent.
+    pub server_sent: usize,
+    /// What the client reported.
+    pub client_events: Vec<Event>,
+    /// What the server reported.
+    pub server_events: Vec<Event>,
+}
+
+impl Pair {
+    /// Before the first byte.
+    pub fn new(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Self {
+        Self::at(client, server, NOW)
+    }
+
+    /// At another time.
+    pub fn at(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> Self {
+        Self {
+            client: TlsConnection::client(client, localhost(), now).expect("client"),
+            server: TlsConnection::server(server, now),
+            now,
+            client_sent: 0,
+            server_sent: 0,
+            client_events: Vec::new(),
+            server_events: Vec::new(),
+        }
+    }
+
+    /// Carries bytes both ways until neither side has more, or one fails; alerts are delivered too.
+    pub fn run(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        loop {
+            let (to_server, a) = carry(&mut self.client, &mut self.server, self.now);
+            let (to_client, b) = carry(&mut self.server, &mut self.client, self.now);
+            self.client_sent += to_server;
+            self.server_sent += to_client;
+            result = result.and(a).and(b);
+            self.client_events.extend(std::iter::from_fn(|| self.client.poll_event()));
+            self.server_events.extend(std::iter::from_fn(|| self.server.poll_event()));
+            if to_server == 0 && to_client == 0 {
+                return result;
+            }
+        }
+    }
+
+    /// Runs until both sides are connected.
+    pub fn connect(&mut self) -> Result<(), Error> {
+        self.run()?;
+        assert!(!self.client.is_handshaking() && !self.server.is_handshaking(), "the handshake stands still");
+        Ok(())
+    }
+
+    /// Data from one side to the other, and back.
+    pub fn echo(&mut self, data: &[u8]) -> Result<(), Error> {
+        assert_eq!(transfer(&mut self.client, &mut self.server, self.now, data)?, data);
+        assert_eq!(transfer(&mut self.server, &mut self.client, self.now, data)?, data);
+        Ok(())
+    }
+
+    /// The open question of the server, if its last event is one.
+    pub fn server_question(&mut self) -> Option<(QuestionId, Question)> {
+        match self.server_events.pop() {
+            Some(Event::Question(id, question)) => Some((id, question)),
+            other => {
+                self.server_events.extend(other);
+                None
+            }
+        }
+    }
+
+    /// The open question of the client, if its last event is one.
+    pub fn client_question(&mut self) -> Option<(QuestionId, Question)> {
+        match self.client_events.pop() {
+            Some(Event::Question(id, question)) => Some((id, question)),
+            other => {
+                self.client_events.extend(other);
+                None
+            }
+        }
+    }
+}
+
+/// Gives all that `from` has to `to`; how many bytes, and what `to` said.
+pub fn carry(from: &mut TlsConnection, to: &mut TlsConnection, now: Now) -> (usize, Result<(), Error>) {
+    let bytes = from.transmit().to_vec();
+    from.transmitted(bytes.len());
+    if to.error().is_some() || bytes.is_empty() {
+        return (bytes.len(), Ok(()));
+    }
+    (bytes.len(), to.receive(now, &bytes).map(|_| ()))
+}
+
+/// Sends all of `data` and gives what arrives.
+pub fn transfer(
+    from: &mut TlsConnection,
+    to: &mut TlsConnection,
+    now: Now,
+    data: &[u8],
+) -> Result<Vec<u8>, Error> {
+    let (mut sent, mut received, mut wire) = (0, Vec::new(), Vec::new());
+    while received.len() < data.len() {
+        sent += from.send(&data[sent..])?;
+        wire.extend_from_slice(from.transmit());
+        let n = from.transmit().len();
+        from.transmitted(n);
+        let taken = to.receive(now, &wire)?;
+        wire.drain(..taken);
+        let n = to.received().len();
+        received.extend_from_slice(to.received());
+        to.consume(now, n)?;
+    }
+    Ok(received)
+}
