@@ -3,6 +3,7 @@
 //! A configuration that carries what is asked for ([`crate::auth::PrivateKey::Here`], a
 //! [`crate::auth::PskTable`], trust anchors) is never asked; so simple users see no question.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -69,7 +70,7 @@ pub enum Answer {
     /// The key; `None` if there is none.
     Psk(Option<Arc<Psk>>),
     /// The session; `None` if there is none.
-    Session(Option<Session>),
+    Session(Option<Box<Session>>),
     /// Whether the peer is believed.
     Verified(Result<(), AuthenticationFailure>),
     /// The signature.

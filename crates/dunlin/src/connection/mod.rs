@@ -28,8 +28,8 @@ use crate::wire::{
 
 mod stream;
 
-/// KeyUpdates in a row, without data between them, before they count as an attack.
-const MAX_KEY_UPDATES: u32 = 32;
+/// KeyUpdates, tickets and warnings in a row, without data between them, before they count as an attack.
+const MAX_IDLE_MESSAGES: u32 = 32;
 
 /// What carries the connection: the seam that the handshake sees, and the driver's side of it.
 pub(crate) trait Transport: Emitter {
@@ -116,7 +116,7 @@ const MAX_NOTED: usize = 32;
 /// What the states give out.
 #[derive(Default)]
 pub(crate) struct Output {
-    pub(crate) events: VecDeque<Event>,
+    events: VecDeque<Event>,
     pub(crate) question: Option<Question>,
     pub(crate) negotiated: Negotiated,
     pub(crate) exporter: Option<Exporter>,
@@ -125,7 +125,7 @@ pub(crate) struct Output {
     pub(crate) client_random: [u8; 32],
     pub(crate) key_update_after: Option<u64>,
     messages: Vec<MessageSize>,
-    pub(crate) key_updates: u32,
+    idle: u32,
 }
 
 impl Output {
@@ -140,19 +140,33 @@ impl Output {
         }
     }
 
+    /// Reports an event. Those that a peer can cause at will are reported once until they are taken.
+    pub(crate) fn event(&mut self, event: Event) {
+        let repeated = matches!(
+            (self.events.back(), &event),
+            (Some(Event::PeerUpdatedKeys), Event::PeerUpdatedKeys)
+                | (Some(Event::TicketReceived), Event::TicketReceived)
+        );
+        if !repeated {
+            self.events.push_back(event);
+        }
+    }
+
     pub(crate) fn log_secret(&self, label: &str, secret: &[u8]) {
         if let Some(log) = &self.key_log {
             log.log(label, &self.client_random, secret);
         }
     }
 
-    /// A KeyUpdate came. They cost us work and the peer none, so they are counted until data comes between them.
-    pub(crate) fn count_key_update(&mut self) -> Result<(), Error> {
-        self.key_updates += 1;
-        match self.key_updates > MAX_KEY_UPDATES {
-            true => Err(PeerMisbehaved::Flood("KeyUpdates").into()),
-            false => Ok(()),
-        }
+    /// A message came that costs us work and the peer none: they are counted until data comes between them.
+    pub(crate) fn count_idle(&mut self, what: &'static str) -> Result<(), Error> {
+        self.idle += 1;
+        if self.idle > MAX_IDLE_MESSAGES { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
+    }
+
+    /// Data came.
+    pub(crate) const fn reset_idle(&mut self) {
+        self.idle = 0;
     }
 }
 
@@ -227,12 +241,9 @@ impl<T: Transport> Connection<T> {
     fn new_client(
         config: &Arc<ClientConfig>,
         server: ServerAddress,
-        mut transport: T,
+        transport: T,
         now: Now,
     ) -> Result<Self, Error> {
-        if let Some(limit) = config.profile.received_content_limit() {
-            transport.limit_received_records(limit);
-        }
         let mut connection = Self::new(Side::Client, transport, now);
         connection.output.key_log = config.profile.key_log.clone();
         connection.output.key_update_after = config.profile.key_update_after;
@@ -397,7 +408,7 @@ impl<T: Transport> Connection<T> {
             let id = QuestionId(self.asked);
             self.asked += 1;
             self.open_question = Some((id, question.kind()));
-            self.output.events.push_back(Event::Question(id, question));
+            self.output.event(Event::Question(id, question));
         }
         Ok(())
     }
@@ -426,10 +437,13 @@ impl<T: Transport> Connection<T> {
             AlertDescription::CLOSE_NOTIFY if self.output.connected => {
                 self.peer_closed = true;
                 self.transport.discard_input();
-                self.output.events.push_back(Event::PeerClosed);
+                self.output.event(Event::PeerClosed);
                 Ok(())
             }
-            AlertDescription::USER_CANCELED => self.output.count_key_update(),
+            AlertDescription::USER_CANCELED => match self.output.count_idle("warnings") {
+                Ok(()) => Ok(()),
+                Err(e) => self.fail(e),
+            },
             description => self.fail(Error::AlertReceived(description)),
         }
     }

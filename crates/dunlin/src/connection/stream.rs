@@ -70,7 +70,7 @@ impl Connection<Stream> {
     /// What ends the connection.
     pub fn consume(&mut self, now: Now, n: usize) -> Result<(), Error> {
         if n > 0 {
-            self.output.key_updates = 0;
+            self.output.reset_idle();
         }
         self.transport.receiver().consume(n);
         self.check()?;

@@ -46,12 +46,12 @@ impl Side {
 }
 
 /// A reliable byte stream or datagrams; with it, all that differs between TLS and DTLS above the seam.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TransportKind {
     /// TLS
-    Stream,
+    Stream = 0,
     /// DTLS
-    Datagram,
+    Datagram = 1,
 }
 
 impl TransportKind {
@@ -109,6 +109,9 @@ pub(crate) trait Emitter {
     /// Takes a whole message, header included. It goes out with the present keys, at the latest with
     /// [`Emitter::end_of_flight`] and together with its neighbours.
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error>;
+
+    /// Whether something waits to be transmitted.
+    fn has_output(&self) -> bool;
 
     /// What was given goes out now, and the peer is to answer.
     fn end_of_flight(&mut self) -> Result<(), Error>;

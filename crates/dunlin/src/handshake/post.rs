@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 
-use super::{Cx, Epoch, State};
+use super::{Cx, Epoch, State, TransportKind};
 use crate::auth::PeerIdentity;
 use crate::connection::Event;
 use crate::error::{Error, PeerMisbehaved};
@@ -15,10 +15,12 @@ use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest};
 
 /// The connection is established.
 pub(crate) struct Traffic {
-    pub(crate) read: TrafficSecret,
-    pub(crate) write: TrafficSecret,
+    read: TrafficSecret,
+    write: TrafficSecret,
     /// What a client does with tickets; a server gets none.
-    pub(crate) tickets: Option<TicketIntake>,
+    tickets: Option<TicketIntake>,
+    /// Whether the last output may hold our answer to a KeyUpdate.
+    answer_waits: bool,
 }
 
 /// What a client needs to keep a ticket.
@@ -28,6 +30,7 @@ pub(crate) struct TicketIntake {
     pub(crate) key: SessionKey,
     pub(crate) cipher_suite: CipherSuite,
     pub(crate) authenticated_ms: u64,
+    pub(crate) transport: TransportKind,
     pub(crate) peer: Option<PeerIdentity>,
     pub(crate) settings: SettingsDigest,
     pub(crate) server_name: Option<String>,
@@ -57,14 +60,25 @@ impl State for Traffic {
 }
 
 impl Traffic {
+    pub(crate) const fn new(
+        read: TrafficSecret,
+        write: TrafficSecret,
+        tickets: Option<TicketIntake>,
+    ) -> Self {
+        Self { read, write, tickets, answer_waits: false }
+    }
+
     fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
         let request = message::key_update::read(message.body())?;
-        cx.output.count_key_update()?;
+        cx.output.count_idle("KeyUpdates")?;
         self.read = self.read.next();
         cx.emitter.read_keys(Epoch::Application, &self.read.keys(cx.transport()))?;
-        cx.output.events.push_back(Event::PeerUpdatedKeys);
-        if request == KeyUpdateRequest::UPDATE_REQUESTED {
-            // RFC 8446 §4.6.3: the answer does not ask again, or it would never end.
+        cx.output.event(Event::PeerUpdatedKeys);
+        // RFC 8446 §4.6.3: one answer may stand for several requests, so while one waits to be transmitted no other
+        // joins it: requests alone cannot make our output grow.
+        if request == KeyUpdateRequest::UPDATE_REQUESTED && !(self.answer_waits && cx.emitter.has_output()) {
+            self.answer_waits = true;
+            // The answer does not ask again, or it would never end.
             self.update_keys(cx, KeyUpdateRequest::UPDATE_NOT_REQUESTED)?;
         }
         Ok(())
@@ -78,8 +92,8 @@ impl TicketIntake {
         if u64::from(ticket.lifetime) > MAX_LIFETIME.as_secs() {
             return Err(PeerMisbehaved::IllegalParameter("ticket_lifetime").into());
         }
-        cx.output.count_key_update()?;
-        cx.output.events.push_back(Event::TicketReceived);
+        cx.output.count_idle("tickets")?;
+        cx.output.event(Event::TicketReceived);
         let Some(store) = &self.store else { return Ok(()) };
         // A lifetime of zero says "discard at once".
         if self.room == 0 || ticket.lifetime == 0 {
@@ -91,6 +105,7 @@ impl TicketIntake {
             psk: self.secret.psk(ticket.nonce),
             issued_ms: cx.now.unix_ms,
             authenticated_ms: self.authenticated_ms,
+            transport: self.transport,
             lifetime_s: ticket.lifetime,
             age_add: ticket.age_add,
             peer: self.peer.clone(),

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 use crate::auth::{PeerIdentity, X509Identity};
 use crate::crypto::HashOutput;
 use crate::error::{Error, Malformed};
+use crate::handshake::TransportKind;
 use crate::time::Now;
 use crate::wire::{CipherSuite, Reader, Writer};
 
@@ -44,6 +45,8 @@ impl SettingsDigest {
 /// What both sides keep of a connection in order to resume it.
 #[derive(Clone)]
 pub struct Session {
+    /// TLS and DTLS have key schedules of their own: what one made is nothing to the other.
+    pub(crate) transport: TransportKind,
     pub(crate) cipher_suite: CipherSuite,
     pub(crate) psk: HashOutput,
     /// When the ticket was issued (server) or received (client), in milliseconds since 1970.
@@ -71,10 +74,53 @@ impl Session {
         (now.unix_ms.saturating_sub(self.issued_ms) as u32).wrapping_add(self.age_add)
     }
 
-    /// In bytes, for a store or a ticket: `whole` with the peer's chain, otherwise only its names and fingerprint.
-    /// They contain the secret: seal them.
-    pub fn to_bytes(&self, whole: bool) -> Result<Zeroizing<Vec<u8>>, Error> {
+    /// In bytes, for a store. They contain the secret: seal them.
+    ///
+    /// # Errors
+    /// A field is too long to be kept.
+    pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut w = Writer::new();
+        w.put(&self.settings.0);
+        let chain = match &self.peer {
+            Some(PeerIdentity::X509(id)) => &*id.chain,
+            _ => &[],
+        };
+        w.vec24(|w| chain.iter().for_each(|c| w.vec24(|w| w.put(c))));
+        self.write(&mut w);
+        w.finish().map(Zeroizing::new)
+    }
+
+    /// From what [`Session::to_bytes`] made.
+    ///
+    /// # Errors
+    /// The bytes are something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        Reader::all(bytes, "session", |r| {
+            let settings = SettingsDigest(r.array()?);
+            let chain = Reader::items(r.vec24(0)?, "session", |r| {
+                r.vec24(1).map(|c| CertificateDer::from(c.to_vec()))
+            })?;
+            let mut session = Self::read(r, settings)?;
+            if let Some(PeerIdentity::X509(id)) = &mut session.peer {
+                id.chain = chain;
+            }
+            Ok(session)
+        })
+    }
+
+    /// For a ticket that is bound to the settings: without them, and without the peer's chain.
+    pub(crate) fn to_ticket(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let mut w = Writer::new();
+        self.write(&mut w);
+        w.finish().map(Zeroizing::new)
+    }
+
+    pub(crate) fn from_ticket(bytes: &[u8], settings: SettingsDigest) -> Result<Self, Error> {
+        Reader::all(bytes, "ticket", |r| Self::read(r, settings))
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.u8(self.transport as u8);
         w.u16(self.cipher_suite.0);
         w.vec8(|w| w.put(self.psk.as_ref()));
         w.u64(self.issued_ms);
@@ -88,8 +134,6 @@ impl Session {
                 w.u8(1);
                 w.put(&id.fingerprint);
                 w.vec16(|w| id.names.iter().take(NAMES_KEPT).for_each(|n| w.vec16(|w| w.put(n.as_bytes()))));
-                let chain = if whole { &*id.chain } else { &[] };
-                w.vec24(|w| chain.iter().for_each(|c| w.vec24(|w| w.put(c))));
             }
             Some(PeerIdentity::RawKey(key)) => {
                 w.u8(2);
@@ -100,38 +144,35 @@ impl Session {
                 w.vec16(|w| w.put(identity));
             }
         }
-        w.put(&self.settings.0);
         w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
-        w.finish().map(Zeroizing::new)
     }
 
-    /// From what [`Session::to_bytes`] made.
-    ///
-    /// # Errors
-    /// The bytes are something else.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        Reader::all(bytes, "session", |r| {
-            let cipher_suite = CipherSuite(r.u16()?);
-            let psk = HashOutput::new(r.vec8(32)?);
-            let issued_ms = r.u64()?;
-            let authenticated_ms = issued_ms.saturating_sub(u64::from(r.u32()?) * 1000);
-            let lifetime_s = r.u32()?;
-            let age_add = r.u32()?;
-            let peer = read_peer(r)?;
-            let settings = SettingsDigest(r.array()?);
-            let name = text(r.vec8(0)?)?;
-            let server_name = if name.is_empty() { None } else { Some(name) };
-            Ok(Self {
-                cipher_suite,
-                psk,
-                issued_ms,
-                authenticated_ms,
-                lifetime_s,
-                age_add,
-                peer,
-                settings,
-                server_name,
-            })
+    fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
+        let transport = match r.u8()? {
+            0 => TransportKind::Stream,
+            1 => TransportKind::Datagram,
+            _ => return Err(Malformed::Value("session").into()),
+        };
+        let cipher_suite = CipherSuite(r.u16()?);
+        let psk = HashOutput::new(r.vec8(32)?);
+        let issued_ms = r.u64()?;
+        let authenticated_ms = issued_ms.saturating_sub(u64::from(r.u32()?) * 1000);
+        let lifetime_s = r.u32()?;
+        let age_add = r.u32()?;
+        let peer = read_peer(r)?;
+        let name = text(r.vec8(0)?)?;
+        let server_name = if name.is_empty() { None } else { Some(name) };
+        Ok(Self {
+            transport,
+            cipher_suite,
+            psk,
+            issued_ms,
+            authenticated_ms,
+            lifetime_s,
+            age_add,
+            peer,
+            settings,
+            server_name,
         })
     }
 }
@@ -149,10 +190,7 @@ fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
         1 => {
             let fingerprint = r.array()?;
             let names = Reader::items(r.vec16(0)?, "session", |r| text(r.vec16(0)?))?;
-            let chain = Reader::items(r.vec24(0)?, "session", |r| {
-                r.vec24(1).map(|c| CertificateDer::from(c.to_vec()))
-            })?;
-            Some(PeerIdentity::X509(X509Identity { chain, names, fingerprint }))
+            Some(PeerIdentity::X509(X509Identity { chain: Vec::new(), names, fingerprint }))
         }
         2 => Some(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(r.vec16(1)?.to_vec()))),
         3 => Some(PeerIdentity::Psk(r.vec16(1)?.to_vec())),
@@ -194,7 +232,7 @@ impl ClientSession {
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut w = Writer::new();
         w.vec16(|w| w.put(&self.ticket));
-        w.put(&self.session.to_bytes(true)?);
+        w.put(&self.session.to_bytes()?);
         w.finish().map(Zeroizing::new)
     }
 
@@ -213,6 +251,8 @@ impl ClientSession {
 /// For which server a client's ticket is: it is shown to no other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
+    /// TLS or DTLS.
+    pub transport: TransportKind,
     /// The server's name or address.
     pub name: String,
     /// Its port; 0 where there is none.

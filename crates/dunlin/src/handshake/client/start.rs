@@ -91,7 +91,7 @@ pub(crate) fn start(
     }
     let mut psks = Vec::new();
     if let Some(store) = &config.sessions {
-        let key = session_key(&config, &server);
+        let key = session_key(&config, &server, cx.transport());
         psks.extend(store.take(&key, cx.now).map(|s| OfferedPsk::Session(Box::new(s))));
     }
     psks.extend(config.psks.iter().map(|psk| OfferedPsk::External(Arc::clone(psk))));
@@ -119,8 +119,12 @@ pub(crate) fn start(
 }
 
 /// Under which key this client keeps tickets of this server.
-pub(super) fn session_key(config: &ClientConfig, server: &ServerAddress) -> SessionKey {
-    SessionKey { name: server.host(), port: server.port, settings: *config.settings.as_bytes() }
+pub(super) fn session_key(
+    config: &ClientConfig,
+    server: &ServerAddress,
+    transport: TransportKind,
+) -> SessionKey {
+    SessionKey { transport, name: server.host(), port: server.port, settings: *config.settings.as_bytes() }
 }
 
 /// Whether (EC)DHE is possible at all: not if all that is left is psk_ke.

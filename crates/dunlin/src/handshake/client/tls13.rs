@@ -135,6 +135,10 @@ impl State for ExpectEncryptedExtensions {
         }
         if let Some(limit) = extensions.get::<record_size_limit::RecordSizeLimit>()? {
             cx.emitter.limit_sent_records(limit.content());
+            // RFC 8449 §4: ours holds from the server's answer on.
+            if let Some(content) = profile.received_content_limit() {
+                cx.emitter.limit_received_records(content);
+            }
         }
         let types = certificate_types(&handshake, &extensions)?;
         transcript.add(message.bytes());
@@ -304,18 +308,19 @@ impl Complete {
         cx.output.negotiated.server_name.clone_from(&server_name);
         cx.output.negotiated.peer.clone_from(&self.peer);
         cx.output.connected = true;
-        cx.output.events.push_back(Event::Connected);
+        cx.output.event(Event::Connected);
         let tickets = TicketIntake {
             secret: self.master.into_resumption(transcript.current().as_ref()),
             store: self.config.sessions.clone(),
-            key: session_key(&self.config, &self.server),
+            key: session_key(&self.config, &self.server, cx.transport()),
             cipher_suite: self.suite.id,
             authenticated_ms: self.authenticated_ms,
+            transport: cx.transport(),
             peer: self.peer,
             settings: self.config.settings,
             server_name,
             room: MAX_TICKETS,
         };
-        Ok(Box::new(Traffic { read: self.read, write: self.write, tickets: Some(tickets) }))
+        Ok(Box::new(Traffic::new(self.read, self.write, Some(tickets))))
     }
 }

@@ -228,10 +228,12 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error
     let known = match (candidate.kind, &config.tickets.kind, &config.psks) {
         (PskKind::Resumption, TicketKind::Stateless(seal), _) => {
             let ticket = seal.open(cx.now, config.settings.as_bytes(), &candidate.identity);
-            Some(Answer::Session(ticket.and_then(|t| Session::from_bytes(&t).ok())))
+            Some(Answer::Session(
+                ticket.and_then(|t| Session::from_ticket(&t, config.settings).ok()).map(Box::new),
+            ))
         }
         (PskKind::Resumption, TicketKind::Stateful(store), _) => {
-            Some(Answer::Session(store.find(&candidate.identity)))
+            Some(Answer::Session(store.find(&candidate.identity).map(Box::new)))
         }
         (PskKind::External, _, PskSource::Here(keys)) => Some(Answer::Psk(keys.find(&candidate.identity))),
         _ => None,
@@ -258,9 +260,7 @@ impl State for AwaitPsk {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
         let Self { search, candidate } = *self;
         let secret = match (candidate.kind, answer) {
-            (PskKind::Resumption, Answer::Session(session)) => {
-                session.map(|s| PskSecret::Session(Box::new(s)))
-            }
+            (PskKind::Resumption, Answer::Session(session)) => session.map(PskSecret::Session),
             (PskKind::External, Answer::Psk(psk)) => psk.map(PskSecret::External),
             _ => return Err(Misuse::WrongAnswer.into()),
         };
@@ -317,7 +317,10 @@ impl PskSecret {
             Self::External(_) => true,
             Self::Session(session) => {
                 let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
-                session.is_fresh(cx.now) && session.settings == config.settings && session.server_name == name
+                session.is_fresh(cx.now)
+                    && session.transport == cx.transport()
+                    && session.settings == config.settings
+                    && session.server_name == name
             }
         };
         let hash = self.hash(config);

@@ -163,7 +163,7 @@ fn forget(cx: &mut Cx<'_>, config: &ServerConfig, psk: &FoundPsk) {
     if matches!(psk.secret, PskSecret::Session(_)) {
         match &config.tickets.kind {
             TicketKind::Stateful(store) => store.remove(&psk.identity),
-            TicketKind::Ask => cx.output.events.push_back(Event::SessionUsed(psk.identity.clone())),
+            TicketKind::Ask => cx.output.event(Event::SessionUsed(psk.identity.clone())),
             TicketKind::Stateless(_) | TicketKind::None => {}
         }
     }
@@ -239,9 +239,9 @@ fn encrypted_extensions(
     if let Some(limit) = hello.extensions.get::<record_size_limit::RecordSizeLimit>()? {
         cx.emitter.limit_sent_records(limit.content());
         // RFC 8449 §4: sent only in answer.
-        if let Some(ours) = profile.record_size_limit {
+        if let (Some(ours), Some(content)) = (profile.record_size_limit, profile.received_content_limit()) {
             w.put(&record_size_limit::RecordSizeLimit(ours));
-            cx.emitter.limit_received_records(usize::from(ours).saturating_sub(1));
+            cx.emitter.limit_received_records(content);
         }
     }
     // RFC 7250 §4.2: answered where the client asked and the type matters.
@@ -370,14 +370,16 @@ impl State for ExpectFinished {
         cx.emitter.handshake_complete();
         cx.output.negotiated.peer.clone_from(&peer);
         cx.output.connected = true;
-        cx.output.events.push_back(Event::Connected);
+        cx.output.event(Event::Connected);
         if finish.takes_tickets && !config.tickets.is_none() {
             let secret = master.into_resumption(transcript.current().as_ref());
+            let transport = cx.transport();
             let session = |psk, age_add, now_ms| Session {
                 cipher_suite: suite.id,
                 psk,
                 issued_ms: now_ms,
                 authenticated_ms: finish.authenticated_ms,
+                transport,
                 lifetime_s: u32::try_from(config.tickets.lifetime.as_secs()).unwrap_or(u32::MAX),
                 age_add,
                 peer: peer.clone(),
@@ -391,7 +393,7 @@ impl State for ExpectFinished {
             }
             cx.emitter.end_of_flight()?;
         }
-        Ok(Box::new(Traffic { read, write, tickets: None }))
+        Ok(Box::new(Traffic::new(read, write, None)))
     }
 }
 
@@ -416,7 +418,7 @@ fn send_ticket(
     let ticket = match &config.tickets.kind {
         TicketKind::None => return Ok(()),
         TicketKind::Stateless(seal) => {
-            let plain = session.to_bytes(false)?;
+            let plain = session.to_ticket()?;
             // A sealer that fails costs the client a resumption, not the connection.
             match seal.seal(cx.now, config.settings.as_bytes(), &plain) {
                 Some(ticket) => ticket,
@@ -428,7 +430,7 @@ fn send_ticket(
             name.to_vec()
         }
         TicketKind::Ask => {
-            cx.output.events.push_back(Event::NewSession(name.to_vec(), session));
+            cx.output.event(Event::NewSession(name.to_vec(), session));
             name.to_vec()
         }
     };

@@ -58,6 +58,10 @@ impl Emitter for Stream {
         self.sender.handshake(&message)
     }
 
+    fn has_output(&self) -> bool {
+        !self.sender.output().is_empty()
+    }
+
     fn end_of_flight(&mut self) -> Result<(), Error> {
         self.sender.end_of_flight()
     }
