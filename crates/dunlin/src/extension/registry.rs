@@ -273,10 +273,12 @@ mod tests {
             Extensions::parse(&one(*typ, body), *context).unwrap_or_else(|e| panic!("{typ_name}: {e}"));
             let mut long = body.to_vec();
             long.push(0);
-            let result = Extensions::parse(&one(*typ, &long), *context);
+            let bytes = one(*typ, &long);
+            let result = Extensions::parse(&bytes, *context);
             assert!(matches!(result, Err(Error::Malformed(_))), "{typ_name} in {context:?}: {result:?}");
             for cut in 0..body.len() {
-                let result = Extensions::parse(&one(*typ, &body[..cut]), *context);
+                let bytes = one(*typ, &body[..cut]);
+                let result = Extensions::parse(&bytes, *context);
                 assert!(matches!(result, Err(Error::Malformed(_))), "{typ_name} cut at {cut}: {result:?}");
             }
             let twice = [one(*typ, body), one(*typ, body)].concat();
