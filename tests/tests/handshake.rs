@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use dunlin::auth::{Psk, PskTable, RawKeyTrust, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
-use dunlin::wire::{AlertDescription, CipherSuite, HandshakeType, NamedGroup, PskKeyExchangeMode, SignatureScheme};
+use dunlin::wire::{
+    AlertDescription, CipherSuite, HandshakeType, NamedGroup, PskKeyExchangeMode, SignatureScheme,
+};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, Event, KeyLog, Profile, ProfileBuilder, PskSource,
     Question, ServerConfig, Trust,
@@ -43,7 +45,8 @@ fn profiles() -> (ProfileBuilder, ProfileBuilder) {
 }
 
 fn psk_pair(client: &Profile, server: &Profile, keys: [&[u8]; 2]) -> Pair {
-    let client = ClientConfig::new(client.clone()).with_psks(vec![Arc::new(Psk::new("d1", keys[0]).unwrap())]);
+    let client =
+        ClientConfig::new(client.clone()).with_psks(vec![Arc::new(Psk::new("d1", keys[0]).unwrap())]);
     let table = PskTable::from_iter([Psk::new("d1", keys[1]).unwrap()]);
     let server = ServerConfig::new(server.clone()).unwrap().with_psks(PskSource::Here(Arc::new(table)));
     Pair::new(&Arc::new(client), &Arc::new(server))
@@ -117,7 +120,8 @@ fn every_group_and_a_retry_for_each() {
 #[test]
 fn the_server_prefers_a_share_that_is_there_over_a_round_trip() {
     let (client, server) = profiles();
-    let client = ClientConfig::new(client.build().unwrap()).with_key_shares(vec![NamedGroup::SECP384R1]).unwrap();
+    let client =
+        ClientConfig::new(client.build().unwrap()).with_key_shares(vec![NamedGroup::SECP384R1]).unwrap();
     let server = ServerConfig::new(server.build().unwrap()).unwrap();
     let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
     pair.connect().unwrap();
@@ -145,7 +149,8 @@ fn raw_keys_each_direction_on_its_own() {
             let mut pair = mutual(client, server);
             pair.connect().unwrap();
             pair.echo(b"hello").unwrap();
-            let is = |peer: &dunlin::Negotiated| peer.peer.as_ref().unwrap().to_string().starts_with("raw key");
+            let is =
+                |peer: &dunlin::Negotiated| peer.peer.as_ref().unwrap().to_string().starts_with("raw key");
             assert_eq!(is(pair.server.negotiated().unwrap()), client_raw);
             assert_eq!(is(pair.client.negotiated().unwrap()), server_raw);
         }
@@ -187,10 +192,7 @@ fn the_first_credential_that_suits_the_peer_is_used() {
     let mut pair =
         Pair::new(&Arc::new(ClientConfig::new(profile)), &server(vec![rsa.server.x509(&provider)]));
     assert_eq!(pair.run(), Err(PeerIncompatible::SignatureScheme.into()));
-    assert_eq!(
-        pair.client.error(),
-        Some(&Error::AlertReceived(AlertDescription::HANDSHAKE_FAILURE))
-    );
+    assert_eq!(pair.client.error(), Some(&Error::AlertReceived(AlertDescription::HANDSHAKE_FAILURE)));
 }
 
 #[test]
@@ -244,8 +246,8 @@ fn a_wrong_psk_and_an_unknown_one_look_the_same() {
     let profile = Profile::builder(awslc()).build().unwrap();
     let mut wrong = psk_pair(&profile, &profile, [&[1; 32], &[2; 32]]);
     assert_eq!(wrong.run(), Err(PeerMisbehaved::BadBinder.into()));
-    let client = ClientConfig::new(profile.clone())
-        .with_psks(vec![Arc::new(Psk::new("nobody", &[1; 32]).unwrap())]);
+    let client =
+        ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("nobody", &[1; 32]).unwrap())]);
     let table = PskTable::from_iter([Psk::new("d1", &[1; 32]).unwrap()]);
     let server = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(table)));
     let mut unknown = Pair::new(&Arc::new(client), &Arc::new(server));
@@ -363,7 +365,8 @@ fn wrong_chains_names_and_times_are_refused_with_their_alert() {
         let server = Arc::new(ServerConfig::new(server).unwrap());
         let mut pair = Pair::at(&Arc::new(ClientConfig::new(client.clone())), &server, now);
         let address = dunlin::ServerAddress::new(name.to_owned().try_into().unwrap(), 0);
-        pair.client = dunlin::TlsConnection::client(&Arc::new(ClientConfig::new(client)), address, now).unwrap();
+        pair.client =
+            dunlin::TlsConnection::client(&Arc::new(ClientConfig::new(client)), address, now).unwrap();
         let result = pair.run();
         (result, pair.server.error().cloned())
     };
@@ -374,7 +377,11 @@ fn wrong_chains_names_and_times_are_refused_with_their_alert() {
     for (result, alert, wanted_alert) in [
         (F::UnknownIssuer, run(x509(&other), good(), now, "localhost"), AlertDescription::UNKNOWN_CA),
         (F::Expired, run(x509(&pki), good(), year(2040), "localhost"), AlertDescription::CERTIFICATE_EXPIRED),
-        (F::NotValidYet, run(x509(&pki), good(), year(2020), "localhost"), AlertDescription::CERTIFICATE_EXPIRED),
+        (
+            F::NotValidYet,
+            run(x509(&pki), good(), year(2020), "localhost"),
+            AlertDescription::CERTIFICATE_EXPIRED,
+        ),
         (
             F::NameMismatch("example.com".into()),
             run(x509(&pki), good(), now, "example.com"),
@@ -546,7 +553,13 @@ fn late_answers_to_every_question() {
         let Credential::X509 { chain, key } = leaf.x509(&provider) else { panic!() };
         let dunlin::auth::PrivateKey::Here(here) = key else { panic!() };
         let schemes = here.schemes().to_vec();
-        (Credential::X509 { chain, key: dunlin::auth::PrivateKey::Elsewhere { schemes, label: label.into() } }, here)
+        (
+            Credential::X509 {
+                chain,
+                key: dunlin::auth::PrivateKey::Elsewhere { schemes, label: label.into() },
+            },
+            here,
+        )
     };
     let (client_credential, client_key) = elsewhere(&pki.client, "client key");
     let (server_credential, server_key) = elsewhere(&pki.server, "server key");

@@ -1,0 +1,126 @@
+//! An evil peer: it knows the keys of an honest handshake and rewrites its messages.
+
+use std::sync::{Arc, Mutex};
+
+use dunlin::KeyLog;
+use dunlin::crypto::{CryptoProvider, Tls13CipherSuite};
+
+/// Keeps the secrets of a handshake.
+#[derive(Debug, Default)]
+pub struct Secrets(Mutex<Vec<(String, Vec<u8>)>>);
+
+impl KeyLog for Secrets {
+    fn log(&self, label: &str, _: &[u8; 32], secret: &[u8]) {
+        self.0.lock().unwrap().push((label.to_owned(), secret.to_vec()));
+    }
+}
+
+impl Secrets {
+    /// The secret with this label.
+    pub fn get(&self, label: &str) -> Vec<u8> {
+        let all = self.0.lock().unwrap();
+        all.iter().find(|(l, _)| l == label).map(|(_, s)| s.clone()).expect("no such secret")
+    }
+}
+
+/// Key and IV of one traffic secret.
+pub struct Keys {
+    suite: &'static Tls13CipherSuite,
+    key: Vec<u8>,
+    iv: Vec<u8>,
+}
+
+impl Keys {
+    /// From a logged traffic secret (RFC 8446 §7.3).
+    pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Self {
+        let expand = |label: &str, len: usize| {
+            let label = format!("tls13 {label}");
+            let hmac = suite.hash.hmac(secret);
+            let info =
+                [&(len as u16).to_be_bytes()[..], &[label.len() as u8], label.as_bytes(), &[0, 1]].concat();
+            hmac.sign(&[&info]).as_ref()[..len].to_vec()
+        };
+        Self { suite, key: expand("key", suite.aead.algorithm().key_len()), iv: expand("iv", 12) }
+    }
+
+    fn nonce(&self, number: u64) -> [u8; 12] {
+        let mut nonce: [u8; 12] = self.iv.clone().try_into().unwrap();
+        nonce.iter_mut().rev().zip(number.to_be_bytes().iter().rev()).for_each(|(n, s)| *n ^= s);
+        nonce
+    }
+
+    /// The inner plaintext of a record.
+    pub fn open(&self, number: u64, record: &[u8]) -> Vec<u8> {
+        let key = self.suite.aead.key(&self.key).unwrap();
+        let (header, body) = record.split_at(5);
+        let (text, tag) = body.split_at(body.len() - self.suite.aead.algorithm().tag_len());
+        let mut text = text.to_vec();
+        key.open(&self.nonce(number), header, &mut text, tag).expect("a record of the honest peer");
+        text
+    }
+
+    /// A record with this inner plaintext.
+    pub fn seal(&self, number: u64, inner: &[u8]) -> Vec<u8> {
+        let key = self.suite.aead.key(&self.key).unwrap();
+        let len = inner.len() + self.suite.aead.algorithm().tag_len();
+        let header = [23, 3, 3, (len >> 8) as u8, len as u8];
+        let (mut data, mut tag) = (inner.to_vec(), vec![0; self.suite.aead.algorithm().tag_len()]);
+        key.seal(&self.nonce(number), &header, &mut data, &mut tag).unwrap();
+        [&header[..], &data, &tag].concat()
+    }
+}
+
+/// Cuts bytes into records.
+pub fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut records = Vec::new();
+    while let [_, _, _, a, b, ..] = bytes {
+        let (record, rest) = bytes.split_at(5 + usize::from(u16::from_be_bytes([*a, *b])));
+        records.push(record.to_vec());
+        bytes = rest;
+    }
+    records
+}
+
+/// Cuts bytes into handshake messages.
+pub fn messages(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut messages = Vec::new();
+    while let [_, a, b, c, ..] = bytes {
+        let len = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        let (message, rest) = bytes.split_at(4 + len);
+        messages.push(message.to_vec());
+        bytes = rest;
+    }
+    messages
+}
+
+/// A message with another body.
+pub fn message(typ: u8, body: &[u8]) -> Vec<u8> {
+    [&[typ], &(body.len() as u32).to_be_bytes()[1..], body].concat()
+}
+
+/// Rewrites the encrypted handshake messages in a flight: records of other types stay.
+pub fn rewrite(
+    provider: &Arc<CryptoProvider>,
+    suite: dunlin::wire::CipherSuite,
+    secret: &[u8],
+    flight: &[u8],
+    edit: impl FnOnce(Vec<Vec<u8>>) -> Vec<Vec<u8>>,
+) -> Vec<u8> {
+    let keys = Keys::new(provider.suite(suite).unwrap(), secret);
+    let (mut out, mut number, mut handshake) = (Vec::new(), 0, Vec::new());
+    for record in records(flight) {
+        if record[0] == 23 {
+            let mut inner = keys.open(number, &record);
+            assert_eq!(inner.pop(), Some(22), "a handshake record");
+            handshake.extend(inner);
+            number += 1;
+        } else {
+            out.extend(record);
+        }
+    }
+    let edited: Vec<u8> = edit(messages(&handshake)).concat();
+    for (number, content) in edited.chunks(1 << 14).enumerate() {
+        out.extend(keys.seal(number as u64, &[content, &[22]].concat()));
+    }
+    out
+}
