@@ -8,8 +8,7 @@ use crate::random::{Broken, Reproducible, Script};
 
 /// The provider's group `name`.
 pub fn find(provider: &CryptoProvider, name: NamedGroup) -> &'static dyn KeyExchangeGroup {
-    let group = provider.groups.iter().find(|group| group.name() == name);
-    *group.unwrap_or_else(|| panic!("the provider has no {name}"))
+    provider.group(name).unwrap_or_else(|| panic!("the provider has no {name}"))
 }
 
 /// Every group.

@@ -160,7 +160,7 @@ fn der_signature(r: &[u8], s: &[u8]) -> Vec<u8> {
     [&[0x30, content.len() as u8], &content[..]].concat()
 }
 
-/// r and s are between 1 and the order less 1 (FIPS 186-4 §6.4.2), and DER has one encoding of them.
+/// r and s are between 1 and the order less 1 (FIPS 186-5 §6.4.2), and DER has one encoding of them.
 pub fn refuses_signatures_outside_their_range(provider: &CryptoProvider) {
     let algorithm = (alg_id::ECDSA_P256, alg_id::ECDSA_SHA256);
     let key = hex(P256_KEY);
