@@ -13,7 +13,7 @@ pub static X25519: &dyn KeyExchangeGroup = &Group {
     form: ShareForm { len: 32, first: None },
 };
 
-/// ECDHE on P-256 (FIPS 186-4).
+/// ECDHE on P-256 (NIST SP 800-186 §3.2.1.3).
 pub static SECP256R1: &dyn KeyExchangeGroup = &Group {
     name: NamedGroup::SECP256R1,
     algorithm: &agreement::ECDH_P256,
@@ -21,7 +21,7 @@ pub static SECP256R1: &dyn KeyExchangeGroup = &Group {
     form: ShareForm { len: 65, first: Some(UNCOMPRESSED) },
 };
 
-/// ECDHE on P-384 (FIPS 186-4).
+/// ECDHE on P-384 (NIST SP 800-186 §3.2.1.4).
 pub static SECP384R1: &dyn KeyExchangeGroup = &Group {
     name: NamedGroup::SECP384R1,
     algorithm: &agreement::ECDH_P384,

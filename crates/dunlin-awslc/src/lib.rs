@@ -50,8 +50,8 @@ pub static TLS13_CHACHA20_POLY1305_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_SHA256, hash: SHA256, aead: AES_128_CCM };
 
-/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4). Its short tag is for devices that need it; no default list has it
-/// (RFC 8446 §9.1 does not, and RFC 9147 §4.5.3 limits what it may protect).
+/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4). Its short tag is for devices that need it; no default list has
+/// it, and DTLS must not use it without further safeguards against forgery (RFC 9147 §4.5.3).
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 

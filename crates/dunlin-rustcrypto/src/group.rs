@@ -16,10 +16,10 @@ use zeroize::Zeroizing;
 /// X25519 (RFC 7748).
 pub static X25519: &dyn KeyExchangeGroup = &Curve25519;
 
-/// ECDHE on P-256 (FIPS 186-4).
+/// ECDHE on P-256 (NIST SP 800-186 §3.2.1.3).
 pub static SECP256R1: &dyn KeyExchangeGroup = &NistCurve::<NistP256>(NamedGroup::SECP256R1, PhantomData);
 
-/// ECDHE on P-384 (FIPS 186-4).
+/// ECDHE on P-384 (NIST SP 800-186 §3.2.1.4).
 pub static SECP384R1: &dyn KeyExchangeGroup = &NistCurve::<NistP384>(NamedGroup::SECP384R1, PhantomData);
 
 #[derive(Debug)]

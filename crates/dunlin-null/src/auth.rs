@@ -1,0 +1,131 @@
+//! Signatures that anyone can make.
+
+use std::sync::Arc;
+
+use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SignatureAlgorithms, SigningKey};
+use dunlin::wire::SignatureScheme;
+use pki_types::{
+    AlgorithmIdentifier, InvalidSignature, PrivateKeyDer, SignatureVerificationAlgorithm,
+    SubjectPublicKeyInfoDer, alg_id,
+};
+
+/// Every signature of a handshake.
+pub const SIGNATURE: [u8; 8] = *b"unsigned";
+
+/// What verifies which signatures.
+#[derive(Debug)]
+enum Accepts {
+    /// In certificates, which tests have with real signatures.
+    Anything,
+    /// In the handshake.
+    TheConstant,
+}
+
+#[derive(Debug)]
+struct NullVerifier {
+    key: AlgorithmIdentifier,
+    signature: AlgorithmIdentifier,
+    accepts: Accepts,
+}
+
+impl SignatureVerificationAlgorithm for NullVerifier {
+    fn verify_signature(&self, _: &[u8], _: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
+        match self.accepts {
+            Accepts::Anything => Ok(()),
+            Accepts::TheConstant if signature == SIGNATURE => Ok(()),
+            Accepts::TheConstant => Err(InvalidSignature),
+        }
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        self.key
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        self.signature
+    }
+}
+
+/// A row of the table of schemes, and what stands for it in chains.
+macro_rules! verifier {
+    ($key:ident, $signature:ident, $accepts:ident) => {
+        &NullVerifier { key: alg_id::$key, signature: alg_id::$signature, accepts: Accepts::$accepts }
+    };
+}
+
+pub(crate) static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
+    all: &[
+        verifier!(ECDSA_P256, ECDSA_SHA256, Anything),
+        verifier!(ECDSA_P256, ECDSA_SHA384, Anything),
+        verifier!(ECDSA_P384, ECDSA_SHA256, Anything),
+        verifier!(ECDSA_P384, ECDSA_SHA384, Anything),
+        verifier!(ED25519, ED25519, Anything),
+        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA256, Anything),
+        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA384, Anything),
+        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA512, Anything),
+        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA256, Anything),
+        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA384, Anything),
+        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA512, Anything),
+    ],
+    schemes: &[
+        (SignatureScheme::ECDSA_SECP256R1_SHA256, &[verifier!(ECDSA_P256, ECDSA_SHA256, TheConstant)]),
+        (SignatureScheme::ECDSA_SECP384R1_SHA384, &[verifier!(ECDSA_P384, ECDSA_SHA384, TheConstant)]),
+        (SignatureScheme::ED25519, &[verifier!(ED25519, ED25519, TheConstant)]),
+        (SignatureScheme::RSA_PSS_RSAE_SHA256, &[verifier!(RSA_ENCRYPTION, RSA_PSS_SHA256, TheConstant)]),
+        (SignatureScheme::RSA_PSS_RSAE_SHA384, &[verifier!(RSA_ENCRYPTION, RSA_PSS_SHA384, TheConstant)]),
+        (SignatureScheme::RSA_PSS_RSAE_SHA512, &[verifier!(RSA_ENCRYPTION, RSA_PSS_SHA512, TheConstant)]),
+        (SignatureScheme::RSA_PKCS1_SHA256, &[verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA256, TheConstant)]),
+        (SignatureScheme::RSA_PKCS1_SHA384, &[verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA384, TheConstant)]),
+        (SignatureScheme::RSA_PKCS1_SHA512, &[verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA512, TheConstant)]),
+    ],
+};
+
+/// Takes a SubjectPublicKeyInfo, under the name of any form of private key.
+#[derive(Debug)]
+pub(crate) struct Loader;
+
+impl KeyLoader for Loader {
+    fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
+        const KINDS: [(AlgorithmIdentifier, &[SignatureScheme]); 4] = [
+            (alg_id::ECDSA_P256, &[SignatureScheme::ECDSA_SECP256R1_SHA256]),
+            (alg_id::ECDSA_P384, &[SignatureScheme::ECDSA_SECP384R1_SHA384]),
+            (alg_id::ED25519, &[SignatureScheme::ED25519]),
+            (
+                alg_id::RSA_ENCRYPTION,
+                &[
+                    SignatureScheme::RSA_PSS_RSAE_SHA256,
+                    SignatureScheme::RSA_PSS_RSAE_SHA384,
+                    SignatureScheme::RSA_PSS_RSAE_SHA512,
+                ],
+            ),
+        ];
+        let spki = der.secret_der();
+        for (kind, schemes) in KINDS {
+            if spki.windows(kind.len()).any(|window| window == kind.as_ref()) {
+                let public = SubjectPublicKeyInfoDer::from(spki).into_owned();
+                return Ok(Arc::new(NullSigner { public, schemes }));
+            }
+        }
+        Err(CryptoError)
+    }
+}
+
+#[derive(Debug)]
+struct NullSigner {
+    public: SubjectPublicKeyInfoDer<'static>,
+    schemes: &'static [SignatureScheme],
+}
+
+impl SigningKey for NullSigner {
+    fn schemes(&self) -> &[SignatureScheme] {
+        self.schemes
+    }
+
+    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        &self.public
+    }
+
+    fn sign(&self, scheme: SignatureScheme, _: &[u8], _: &dyn SecureRandom) -> Result<Vec<u8>, CryptoError> {
+        if self.schemes.contains(&scheme) { Ok(SIGNATURE.to_vec()) } else { Err(CryptoError) }
+    }
+}

@@ -1,0 +1,71 @@
+//! NullProvider: **no cryptography at all**. For fuzzing only; never link it into a product.
+//!
+//! A fuzzer changes bytes. Under real cryptography the first changed byte ends the handshake, and nothing behind it is
+//! ever tried. Here every check that a peer without the keys could not pass is passed by a constant, which the fuzzer
+//! keeps or finds:
+//!
+//! | part | what it does |
+//! | --- | --- |
+//! | hash | mixes its input a little, so that different inputs stay different |
+//! | HMAC | a constant: any transcript has a valid Finished, any PSK a valid binder, any cookie is ours |
+//! | AEAD | leaves the data as they are; the tag is [`TAG`], anything else does not open |
+//! | record numbers | are not masked |
+//! | key exchange | the share is [`SHARE`], any share of the right length is taken, the secret is always the same |
+//! | signatures in the handshake | are [`SIGNATURE`], anything else does not verify |
+//! | signatures in certificates | verify always |
+//! | private keys | are what they are not: load the SubjectPublicKeyInfo of the certificate in place of the key |
+//! | random | counts |
+//!
+//! So both outcomes of every check are within a fuzzer's reach, and every run is reproducible.
+//!
+//! [`CryptoProvider::check`] refuses this provider, as it should: the hashes have not the answers of their standards,
+//! the AEADs do not encrypt. A profile takes it only after
+//! [`ProfileBuilder::danger_skip_provider_check`](dunlin::ProfileBuilder::danger_skip_provider_check).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dunlin::crypto::{CryptoError, CryptoProvider, HashAlgorithm, SecureRandom};
+
+use crate::hash::NullHash;
+
+mod auth;
+mod exchange;
+mod hash;
+mod record;
+
+pub use auth::SIGNATURE;
+pub use exchange::SHARE;
+pub use hash::MAC;
+pub use record::TAG;
+
+/// A provider without any security, whose random source begins anew. It has all suites, `TLS_AES_128_CCM_8_SHA256`
+/// too, and all groups and schemes.
+pub fn null_provider() -> CryptoProvider {
+    CryptoProvider {
+        name: "NullProvider (no security, for fuzzing only)",
+        cipher_suites: record::SUITES.iter().collect(),
+        groups: exchange::GROUPS.iter().map(|group| group as _).collect(),
+        sha256: &NullHash(HashAlgorithm::Sha256),
+        signatures: auth::SIGNATURES,
+        random: Arc::new(CountingRandom::default()),
+        key_loader: &auth::Loader,
+    }
+}
+
+/// "Random" bytes that count up, eight at a time.
+#[derive(Debug, Default)]
+pub struct CountingRandom(AtomicU64);
+
+impl SecureRandom for CountingRandom {
+    fn fill(&self, buf: &mut [u8]) -> Result<(), CryptoError> {
+        for chunk in buf.chunks_mut(8) {
+            let count = self.0.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+            chunk.iter_mut().zip(count).for_each(|(to, from)| *to = from);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

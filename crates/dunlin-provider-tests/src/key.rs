@@ -1,0 +1,237 @@
+//! Private keys: loading and signing.
+
+use std::sync::Arc;
+
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::wire::SignatureScheme;
+use pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+
+use crate::hex;
+use crate::random::Reproducible;
+use crate::verify::{ED25519, verifies};
+
+/// A private key in a file.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// `PrivateKeyInfo` (RFC 5208)
+    Pkcs8,
+    /// `RSAPrivateKey` (RFC 8017)
+    Pkcs1,
+    /// `ECPrivateKey` (RFC 5915)
+    Sec1,
+}
+
+impl Form {
+    /// `der` as a key of this form.
+    pub fn key(self, der: &[u8]) -> PrivateKeyDer<'_> {
+        match self {
+            Self::Pkcs8 => PrivatePkcs8KeyDer::from(der).into(),
+            Self::Pkcs1 => PrivatePkcs1KeyDer::from(der).into(),
+            Self::Sec1 => PrivateSec1KeyDer::from(der).into(),
+        }
+    }
+}
+
+/// A private key that providers load.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixture {
+    /// The form of `private`.
+    pub form: Form,
+    /// The private key.
+    pub private: &'static [u8],
+    /// The SubjectPublicKeyInfo of its public key.
+    pub public: &'static [u8],
+    /// What it signs with, in order of preference.
+    pub schemes: &'static [SignatureScheme],
+}
+
+/// OpenSSL's keys: every type in every form.
+pub const FIXTURES: [Fixture; 7] = [
+    Fixture {
+        form: Form::Pkcs8,
+        private: include_bytes!("../fixtures/rsa2048.pkcs8.der"),
+        public: include_bytes!("../fixtures/rsa2048.spki.der"),
+        schemes: RSA,
+    },
+    Fixture {
+        form: Form::Pkcs1,
+        private: include_bytes!("../fixtures/rsa2048.pkcs1.der"),
+        public: include_bytes!("../fixtures/rsa2048.spki.der"),
+        schemes: RSA,
+    },
+    Fixture {
+        form: Form::Pkcs8,
+        private: include_bytes!("../fixtures/p256.pkcs8.der"),
+        public: include_bytes!("../fixtures/p256.spki.der"),
+        schemes: &[SignatureScheme::ECDSA_SECP256R1_SHA256],
+    },
+    Fixture {
+        form: Form::Sec1,
+        private: include_bytes!("../fixtures/p256.sec1.der"),
+        public: include_bytes!("../fixtures/p256.spki.der"),
+        schemes: &[SignatureScheme::ECDSA_SECP256R1_SHA256],
+    },
+    Fixture {
+        form: Form::Pkcs8,
+        private: include_bytes!("../fixtures/p384.pkcs8.der"),
+        public: include_bytes!("../fixtures/p384.spki.der"),
+        schemes: &[SignatureScheme::ECDSA_SECP384R1_SHA384],
+    },
+    Fixture {
+        form: Form::Sec1,
+        private: include_bytes!("../fixtures/p384.sec1.der"),
+        public: include_bytes!("../fixtures/p384.spki.der"),
+        schemes: &[SignatureScheme::ECDSA_SECP384R1_SHA384],
+    },
+    Fixture {
+        form: Form::Pkcs8,
+        private: include_bytes!("../fixtures/ed25519.pkcs8.der"),
+        public: include_bytes!("../fixtures/ed25519.spki.der"),
+        schemes: &[SignatureScheme::ED25519],
+    },
+];
+
+const RSA: &[SignatureScheme] = &[
+    SignatureScheme::RSA_PSS_RSAE_SHA256,
+    SignatureScheme::RSA_PSS_RSAE_SHA384,
+    SignatureScheme::RSA_PSS_RSAE_SHA512,
+];
+
+impl Fixture {
+    /// The key as the provider loads it.
+    pub fn load(&self, provider: &CryptoProvider) -> Arc<dyn SigningKey> {
+        load(provider, self.form, self.private).unwrap_or_else(|| panic!("{:?} not loaded", self.form))
+    }
+}
+
+fn load(provider: &CryptoProvider, form: Form, der: &[u8]) -> Option<Arc<dyn SigningKey>> {
+    provider.key_loader.load(&form.key(der)).ok()
+}
+
+/// Every form of every type gives the right schemes and public key.
+pub fn loads_every_form(provider: &CryptoProvider) {
+    for fixture in FIXTURES {
+        let key = fixture.load(provider);
+        assert_eq!(key.schemes(), fixture.schemes);
+        assert_eq!(key.public_key().as_ref(), fixture.public);
+    }
+}
+
+/// RFC 8410 §10.3: version 1, and version 2 with attributes and public key. And the seeds of RFC 8032 §7.1, whose
+/// signatures are known.
+pub fn loads_the_ed25519_keys_of_rfc_8410(provider: &CryptoProvider) {
+    let version_1 = hex(
+        "302e020100300506032b657004220420d4ee72dbf913584ad5b6d8f1f769f8ad3afe7c28cbf1d4fbe097a88f44755842",
+    );
+    let version_2 = hex(
+        "3072020101300506032b657004220420d4ee72dbf913584ad5b6d8f1f769f8ad3afe7c28cbf1d4fbe097a88f44755842\
+         a01f301d060a2a864886f70d01090914310f0c0d437572646c6520436861697273\
+         81210019bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1",
+    );
+    let public =
+        hex("302a300506032b657003210019bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1");
+    for der in [&version_1, &version_2] {
+        let key = load(provider, Form::Pkcs8, der).unwrap();
+        assert_eq!(key.public_key().as_ref(), public);
+    }
+    let mut mismatched = version_2;
+    *mismatched.last_mut().unwrap() ^= 1;
+    assert!(load(provider, Form::Pkcs8, &mismatched).is_none(), "the public key is another");
+    for [seed, _, message, signature] in ED25519.map(|case| case.map(hex)) {
+        let der = [&version_1[..16], &seed].concat();
+        let key = load(provider, Form::Pkcs8, &der).unwrap();
+        assert_eq!(key.sign(SignatureScheme::ED25519, &message, &Reproducible::new(1)), Ok(signature));
+    }
+}
+
+/// RSA below 2048 bits, other curves, keys that do not sign, and keys under the name of another form.
+pub fn refuses_what_it_cannot_use(provider: &CryptoProvider) {
+    let keys: [(Form, &[u8]); 7] = [
+        (Form::Pkcs8, include_bytes!("../fixtures/rsa1024.pkcs8.der")),
+        (Form::Pkcs1, include_bytes!("../fixtures/rsa1024.pkcs1.der")),
+        (Form::Pkcs8, include_bytes!("../fixtures/p521.pkcs8.der")),
+        (Form::Pkcs8, include_bytes!("../fixtures/secp256k1.pkcs8.der")),
+        (Form::Pkcs8, include_bytes!("../fixtures/x25519.pkcs8.der")),
+        (Form::Pkcs1, include_bytes!("../fixtures/p256.sec1.der")),
+        (Form::Sec1, include_bytes!("../fixtures/rsa2048.pkcs1.der")),
+    ];
+    for (i, (form, der)) in keys.into_iter().enumerate() {
+        assert!(load(provider, form, der).is_none(), "key {i}");
+    }
+    for fixture in FIXTURES {
+        assert!(load(provider, fixture.form, fixture.public).is_none(), "a public key");
+    }
+}
+
+/// Every beginning of a key, and a key with something after it.
+pub fn refuses_damaged_encodings(provider: &CryptoProvider) {
+    for fixture in FIXTURES {
+        for len in 0..fixture.private.len() {
+            assert!(load(provider, fixture.form, &fixture.private[..len]).is_none(), "{len} bytes loaded");
+        }
+        for end in [&[0][..], &[0, 0], fixture.private] {
+            assert!(load(provider, fixture.form, &[fixture.private, end].concat()).is_none());
+        }
+    }
+}
+
+/// A flipped bit anywhere: the key is refused, or it is what it was. Only a bare Ed25519 seed becomes another key, and
+/// then that key must fit its public one.
+pub fn never_loads_an_inconsistent_key(provider: &CryptoProvider) {
+    for fixture in FIXTURES {
+        // An RSA key is long and slow to check; a stride without common factor with its structure will do.
+        let stride = if fixture.schemes == RSA { 13 } else { 1 };
+        let mut refused = 0;
+        for i in (0..fixture.private.len()).step_by(stride) {
+            let mut der = fixture.private.to_vec();
+            der[i] ^= 0x04;
+            let Some(key) = load(provider, fixture.form, &der) else {
+                refused += 1;
+                continue;
+            };
+            let scheme = key.schemes()[0];
+            let public = key.public_key().as_ref();
+            assert!(public == fixture.public || scheme == SignatureScheme::ED25519, "byte {i}");
+            let signature = key.sign(scheme, b"message", &Reproducible::new(1)).unwrap();
+            assert!(verifies(provider, scheme, public, b"message", &signature), "byte {i}");
+        }
+        assert!(refused > 0);
+    }
+}
+
+/// What a key signs with each of its schemes its public key verifies.
+pub fn signs_what_verifies(provider: &CryptoProvider) {
+    let random = Reproducible::new(9);
+    for fixture in FIXTURES {
+        let key = fixture.load(provider);
+        for &scheme in key.schemes() {
+            for len in [0, 1, 100, 4096] {
+                let message = random.bytes(len);
+                let signature = key.sign(scheme, &message, &random).unwrap();
+                assert!(verifies(provider, scheme, fixture.public, &message, &signature), "{scheme}");
+                let other = [&message[..], b"!"].concat();
+                assert!(!verifies(provider, scheme, fixture.public, &other, &signature), "{scheme}");
+            }
+        }
+    }
+}
+
+/// A scheme of another key, or one for chains only, is refused.
+pub fn signs_with_its_own_schemes_only(provider: &CryptoProvider) {
+    for fixture in FIXTURES {
+        let key = fixture.load(provider);
+        for &scheme in SignatureScheme::ALL {
+            let signed = key.sign(scheme, b"message", &Reproducible::new(1)).is_ok();
+            assert_eq!(signed, fixture.schemes.contains(&scheme), "{scheme}");
+        }
+    }
+}
+
+/// `Debug` of a key names its schemes and nothing that is secret.
+pub fn shows_no_secret(provider: &CryptoProvider) {
+    for fixture in FIXTURES {
+        let shown = format!("{:?}", fixture.load(provider));
+        assert!(shown.contains(fixture.schemes[0].name().unwrap()), "{shown}");
+        assert!(shown.len() < 200, "{shown}");
+    }
+}

@@ -1,0 +1,116 @@
+//! One test suite for every crypto provider.
+//!
+//! [`suite!`] makes a `#[test]` of every function of the modules below, for the provider that it is given. A new
+//! provider is tested by a file of a few lines, as in `tests/awslc.rs`.
+//!
+//! The answers are those of the standards named at each vector, and OpenSSL's in `fixtures/` (made by `make.sh` there).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests, though the compiler cannot see it: #[test] is put on them elsewhere"
+)]
+
+pub mod aead;
+pub mod group;
+pub mod hash;
+pub mod key;
+pub mod random;
+pub mod record_number;
+pub mod tables;
+pub mod verify;
+
+/// Tests the provider that the expression makes; it should have every suite, group and key type.
+#[macro_export]
+macro_rules! suite {
+    ($provider:expr) => {
+        $crate::suite! {
+            @module $provider, aead,
+            ccm_answers_of_nist,
+            chacha20_poly1305_answer_of_rfc_8439,
+            gcm_answers_of_its_specification,
+            opens_what_it_sealed_at_every_length,
+            refuses_every_damaged_byte,
+            refuses_tags_of_other_lengths,
+            refuses_the_wrong_key,
+            refuses_keys_of_other_lengths,
+        }
+        $crate::suite! {
+            @module $provider, group,
+            ecdh_answers_of_rfc_5903,
+            x25519_answers_of_rfc_7748,
+            x25519_refuses_points_of_small_order,
+            refuses_points_that_are_not_on_the_curve,
+            refuses_other_forms_of_a_share,
+            draws_again_when_a_key_is_out_of_range,
+            both_sides_agree,
+            fails_with_its_random_source,
+        }
+        $crate::suite! {
+            @module $provider, hash,
+            answers_of_fips_180_4,
+            million_times_a,
+            hmac_answers_of_rfc_4231,
+            hkdf_answers_of_rfc_5869,
+            hmac_keys_around_the_block_length,
+            a_fork_goes_its_own_way,
+        }
+        $crate::suite! {
+            @module $provider, key,
+            loads_every_form,
+            loads_the_ed25519_keys_of_rfc_8410,
+            refuses_what_it_cannot_use,
+            refuses_damaged_encodings,
+            never_loads_an_inconsistent_key,
+            signs_what_verifies,
+            signs_with_its_own_schemes_only,
+            shows_no_secret,
+        }
+        $crate::suite! {
+            @module $provider, record_number,
+            answers_of_rfc_9001,
+            answers_of_fips_197,
+            last_block_of_chacha20,
+            refuses_keys_of_other_lengths,
+        }
+        $crate::suite! {
+            @module $provider, tables,
+            check_passes,
+            schemes_bind_curve_to_hash,
+            chain_algorithms,
+            random_fills_all_of_the_buffer,
+        }
+        $crate::suite! {
+            @module $provider, verify,
+            ed25519_answers_of_rfc_8032,
+            ecdsa_answers_of_rfc_6979,
+            rsa_signatures_of_openssl,
+            refuses_another_salt_length,
+            refuses_short_rsa_keys,
+            refuses_every_damaged_byte,
+            refuses_signatures_outside_their_range,
+        }
+    };
+    (@module $provider:expr, $module:ident, $($test:ident,)*) => {
+        mod $module {
+            #[allow(unused_imports, reason = "for the expression that makes the provider")]
+            use super::*;
+
+            $(
+                #[test]
+                fn $test() {
+                    $crate::$module::$test(&$provider);
+                }
+            )*
+        }
+    };
+}
+
+/// The bytes that `text` writes in hexadecimal; blanks are skipped.
+pub fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_digit(16).unwrap() as u8).collect();
+    let (pairs, rest) = digits.as_chunks::<2>();
+    assert!(rest.is_empty(), "odd number of digits in {text}");
+    pairs.iter().map(|[high, low]| high << 4 | low).collect()
+}

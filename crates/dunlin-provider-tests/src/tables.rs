@@ -1,0 +1,90 @@
+//! The tables of a provider.
+
+use std::collections::HashSet;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
+use pki_types::{AlgorithmIdentifier, SignatureVerificationAlgorithm, alg_id};
+
+/// The engine's own check is content.
+pub fn check_passes(provider: &CryptoProvider) {
+    assert_eq!(provider.check(), Ok(()));
+}
+
+/// What a provider offers unasked, in order of preference. Not for a provider with a suite added.
+pub fn default_lists(provider: &CryptoProvider) {
+    let suites: Vec<_> = provider.cipher_suites.iter().map(|suite| suite.id).collect();
+    assert_eq!(
+        suites,
+        [
+            CipherSuite::TLS_AES_128_GCM_SHA256,
+            CipherSuite::TLS_AES_256_GCM_SHA384,
+            CipherSuite::TLS_CHACHA20_POLY1305_SHA256,
+            CipherSuite::TLS_AES_128_CCM_SHA256,
+        ]
+    );
+    let groups: Vec<_> = provider.groups.iter().map(|group| group.name()).collect();
+    assert_eq!(groups, [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1]);
+}
+
+/// Every scheme with the identifiers of its key and signature: one each, as TLS 1.3 binds the curve to the hash
+/// (RFC 8446 §4.2.3). The order is the preference that the engine offers.
+pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
+    let schemes: Vec<_> = provider
+        .signatures
+        .schemes
+        .iter()
+        .map(|(scheme, algorithms)| (*scheme, identifiers(algorithms)))
+        .collect();
+    let rsa = alg_id::RSA_ENCRYPTION;
+    let expected = [
+        (SignatureScheme::ECDSA_SECP256R1_SHA256, alg_id::ECDSA_P256, alg_id::ECDSA_SHA256),
+        (SignatureScheme::ECDSA_SECP384R1_SHA384, alg_id::ECDSA_P384, alg_id::ECDSA_SHA384),
+        (SignatureScheme::ED25519, alg_id::ED25519, alg_id::ED25519),
+        (SignatureScheme::RSA_PSS_RSAE_SHA256, rsa, alg_id::RSA_PSS_SHA256),
+        (SignatureScheme::RSA_PSS_RSAE_SHA384, rsa, alg_id::RSA_PSS_SHA384),
+        (SignatureScheme::RSA_PSS_RSAE_SHA512, rsa, alg_id::RSA_PSS_SHA512),
+        (SignatureScheme::RSA_PKCS1_SHA256, rsa, alg_id::RSA_PKCS1_SHA256),
+        (SignatureScheme::RSA_PKCS1_SHA384, rsa, alg_id::RSA_PKCS1_SHA384),
+        (SignatureScheme::RSA_PKCS1_SHA512, rsa, alg_id::RSA_PKCS1_SHA512),
+    ];
+    assert_eq!(schemes, expected.map(|(scheme, key, signature)| (scheme, vec![(key, signature)])));
+}
+
+/// What may stand in a chain: every algorithm of a scheme, and either NIST curve with the other's hash.
+pub fn chain_algorithms(provider: &CryptoProvider) {
+    let all = identifiers(provider.signatures.all);
+    let mut expected: Vec<_> =
+        provider.signatures.schemes.iter().flat_map(|(_, algorithms)| identifiers(algorithms)).collect();
+    expected.push((alg_id::ECDSA_P256, alg_id::ECDSA_SHA384));
+    expected.push((alg_id::ECDSA_P384, alg_id::ECDSA_SHA256));
+    assert_eq!(all.len(), expected.len(), "an algorithm is missing or stands twice");
+    for algorithm in expected {
+        assert!(all.contains(&algorithm), "{algorithm:?}");
+    }
+}
+
+/// Of the key and of the signature.
+fn identifiers(
+    algorithms: &[&dyn SignatureVerificationAlgorithm],
+) -> Vec<(AlgorithmIdentifier, AlgorithmIdentifier)> {
+    algorithms.iter().map(|a| (a.public_key_alg_id(), a.signature_alg_id())).collect()
+}
+
+/// Every byte is set, and no two fillings are alike.
+pub fn random_fills_all_of_the_buffer(provider: &CryptoProvider) {
+    provider.random.fill(&mut []).unwrap();
+    for len in [1, 31, 32, 33, 1024] {
+        // A byte that 64 fillings leave at zero was not written: the odds of that by chance are below 2^-500.
+        let mut seen = vec![0; len];
+        let mut fillings = HashSet::new();
+        for _ in 0..64 {
+            let mut bytes = vec![0; len];
+            provider.random.fill(&mut bytes).unwrap();
+            seen.iter_mut().zip(&bytes).for_each(|(seen, byte)| *seen |= byte);
+            fillings.insert(bytes);
+        }
+        assert!(seen.iter().all(|byte| *byte != 0), "{len} bytes");
+        assert!(len < 31 || fillings.len() == 64, "{len} bytes repeat");
+    }
+}

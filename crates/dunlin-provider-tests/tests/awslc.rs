@@ -1,0 +1,16 @@
+//! The suite, for dunlin-awslc.
+
+use dunlin::crypto::CryptoProvider;
+
+dunlin_provider_tests::suite!(everything());
+
+fn everything() -> CryptoProvider {
+    let mut provider = dunlin_awslc::provider();
+    provider.cipher_suites.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
+    provider
+}
+
+#[test]
+fn default_lists() {
+    dunlin_provider_tests::tables::default_lists(&dunlin_awslc::provider());
+}

@@ -1,0 +1,49 @@
+//! The suite, for dunlin-rustcrypto.
+
+use std::sync::Arc;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin::wire::SignatureScheme;
+use dunlin_provider_tests::hex;
+use dunlin_provider_tests::key::FIXTURES;
+use dunlin_provider_tests::random::{Broken, Reproducible};
+use dunlin_provider_tests::verify::verifies;
+use dunlin_rustcrypto::{OsRandom, TLS13_AES_128_CCM_8_SHA256, provider};
+
+dunlin_provider_tests::suite!(everything());
+
+fn everything() -> CryptoProvider {
+    let mut provider = provider(Arc::new(OsRandom));
+    provider.cipher_suites.push(&TLS13_AES_128_CCM_8_SHA256);
+    provider
+}
+
+#[test]
+fn default_lists() {
+    dunlin_provider_tests::tables::default_lists(&provider(Arc::new(OsRandom)));
+}
+
+/// Unlike AWS-LC, this provider takes even the randomness of signatures from its caller.
+#[test]
+fn signatures_are_reproducible() {
+    let provider = provider(Arc::new(OsRandom));
+    for fixture in FIXTURES {
+        let key = fixture.load(&provider);
+        let sign = |seed| key.sign(key.schemes()[0], b"message", &Reproducible::new(seed)).unwrap();
+        assert_eq!(sign(1), sign(1));
+        let is_deterministic = key.schemes() == [SignatureScheme::ED25519];
+        assert_eq!(sign(1) == sign(2), is_deterministic, "{key:?}");
+        assert_eq!(key.sign(key.schemes()[0], b"message", &Broken).is_ok(), is_deterministic, "{key:?}");
+    }
+}
+
+/// The neutral element as public key verifies one signature over every message; AWS-LC leaves that to who trusts it.
+#[test]
+fn refuses_an_ed25519_key_of_small_order() {
+    let neutral = hex("0100000000000000000000000000000000000000000000000000000000000000");
+    let spki = [hex("302a300506032b6570032100"), neutral.clone()].concat();
+    let signature = [neutral, vec![0; 32]].concat();
+    let [rustcrypto, awslc] = [everything(), dunlin_awslc::provider()]
+        .map(|provider| verifies(&provider, SignatureScheme::ED25519, &spki, b"anything", &signature));
+    assert!(awslc && !rustcrypto);
+}
