@@ -1,6 +1,7 @@
 //! What the tests share: identities of every kind, and two ends of a connection in one process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+pub mod peer;
 pub mod tamper;
 
 use std::collections::HashMap;
@@ -120,6 +121,11 @@ impl Pki {
         all.entry(typ).or_insert_with(|| Box::leak(Box::new(Self::new(typ))))
     }
 
+    /// The root in PEM.
+    pub fn root_pem(&self) -> String {
+        pem::encode(&pem::Pem::new("CERTIFICATE", self.root.to_vec()))
+    }
+
     /// Trust in its root.
     pub fn trust(&self) -> X509Trust {
         X509Trust::anchors([self.root.clone()]).expect("anchor")
@@ -130,6 +136,27 @@ impl Leaf {
     fn signing_key(&self, provider: &CryptoProvider) -> Arc<dyn dunlin::crypto::SigningKey> {
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
         provider.key_loader.load(&der).expect("key")
+    }
+
+    /// Leaf and intermediate in PEM.
+    pub fn chain_pem(&self) -> String {
+        self.chain.iter().map(|c| pem::encode(&pem::Pem::new("CERTIFICATE", c.to_vec()))).collect()
+    }
+
+    /// The key in PEM: for Ed25519 without the public key, which older peers do not read (RFC 8410 §7).
+    pub fn key_pem(&self) -> String {
+        const ED25519: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+        let key = &self.key;
+        let key = match key.windows(5).position(|w| w == [6, 3, 0x2b, 0x65, 0x70]) {
+            Some(at) => [&ED25519[..], &key[at + 9..at + 41]].concat(),
+            None => key.clone(),
+        };
+        pem::encode(&pem::Pem::new("PRIVATE KEY", key))
+    }
+
+    /// The public key in PEM.
+    pub fn public_key_pem(&self) -> String {
+        pem::encode(&pem::Pem::new("PUBLIC KEY", self.public_key.to_vec()))
     }
 
     /// As an X.509 credential.

@@ -1,0 +1,353 @@
+//! Real peers: other stacks' command-line programs as server or client, and our engine on a blocking transport.
+//!
+//! A foreign server lives in a network namespace of its own, which ends with it: it may bind where it likes, on
+//! a fixed port, and nobody else reaches it. A foreign client connects to us on loopback.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use dunlin::{Error, Event, Now, TlsConnection};
+use tempfile::TempDir;
+
+/// A peer that says nothing for so long has hung: the test fails instead of waiting.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The wall clock.
+pub fn now() -> Now {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("clock");
+    Now::from_unix_ms(since.as_millis() as u64)
+}
+
+/// Files for a peer, gone at the end.
+pub struct Files(TempDir);
+
+impl Default for Files {
+    fn default() -> Self {
+        Self(tempfile::tempdir().expect("temporary directory"))
+    }
+}
+
+impl Files {
+    /// Writes a file; its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.0.path().join(name), content).expect("file");
+        self.path(name)
+    }
+
+    /// A path in the directory.
+    pub fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().expect("path").to_owned()
+    }
+}
+
+/// Whether this process may make namespaces as it is; otherwise it makes a user namespace too.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
+
+fn reader(mut from: impl Read + Send + 'static) -> (Receiver<Vec<u8>>, JoinHandle<()>) {
+    let (to, received) = channel();
+    let thread = std::thread::spawn(move || {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            if to.send(buffer[..n].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    (received, thread)
+}
+
+/// A program that must be there: a missing one fails the test and says what installs it.
+fn program(name: &str) -> Command {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| Path::new(&dir).join(name).exists()));
+    assert!(found, "the program {name} is missing: `make peers` installs the peers that the tests talk to");
+    Command::new(name)
+}
+
+/// A program with its standard streams in hand.
+pub struct Process {
+    child: Child,
+    /// Its standard input.
+    pub stdin: Option<ChildStdin>,
+    stdout: Receiver<Vec<u8>>,
+    stderr: Receiver<Vec<u8>>,
+    seen: Vec<u8>,
+}
+
+impl Process {
+    fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let stdin = child.stdin.take();
+        let (stdout, _) = reader(child.stdout.take().expect("stdout"));
+        let (stderr, _) = reader(child.stderr.take().expect("stderr"));
+        Self { child, stdin, stdout, stderr, seen: Vec::new() }
+    }
+
+    /// A client program.
+    pub fn client(name: &str, args: &[&str]) -> Self {
+        let mut command = program(name);
+        command.args(args);
+        Self::spawn(command)
+    }
+
+    /// Reads its output until `done` says that all of it is there.
+    pub fn output_until(&mut self, what: &str, done: impl Fn(&[u8]) -> bool) -> &[u8] {
+        while !done(&self.seen) {
+            match self.stdout.recv_timeout(PATIENCE) {
+                Ok(bytes) => self.seen.extend(bytes),
+                Err(_) => panic!(
+                    "no {what} in what the peer printed: {} … {}",
+                    String::from_utf8_lossy(&self.seen),
+                    self.errors()
+                ),
+            }
+        }
+        &self.seen
+    }
+
+    /// What it has said on its standard error.
+    pub fn errors(&self) -> String {
+        let bytes: Vec<u8> = self.stderr.try_iter().flatten().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Writes to its standard input without waiting for it to be read.
+    pub fn feed(&mut self, data: Vec<u8>) {
+        let mut stdin = self.stdin.take().expect("stdin");
+        std::thread::spawn(move || {
+            let _ = stdin.write_all(&data);
+            let _ = stdin.flush();
+            // Kept open: an end of input ends some peers.
+            std::thread::park();
+        });
+    }
+
+    /// Types a line.
+    pub fn type_line(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("stdin");
+        writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("the peer reads");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A foreign server in its own network namespace, on port 4433.
+pub struct Server {
+    /// The program.
+    pub process: Process,
+    _files: Files,
+}
+
+impl Server {
+    /// Starts `name` with `args`; `files` live as long as it.
+    pub fn start(files: Files, name: &str, args: &[&str]) -> Self {
+        drop(program(name));
+        let mut command = program("unshare");
+        if !is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        // The shell becomes the server, so the namespace ends with it.
+        command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\"", name]).args(args);
+        Self { process: Process::spawn(command), _files: files }
+    }
+
+    /// Connects to it from inside its namespace; the connection is a pair of pipes.
+    pub fn connect(&self) -> Relay {
+        let mut command = program("nsenter");
+        command.args(["--target", &self.process.child.id().to_string(), "--net"]);
+        if !is_root() {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        // The server takes a moment to listen.
+        let script = "for i in $(seq 200); do
+            if exec 3<>/dev/tcp/127.0.0.1/4433; then ok=1; break; fi; sleep 0.05
+        done 2>/dev/null
+        [ \"$ok\" ] || exit 1
+        cat <&3 & cat >&3";
+        command.args(["bash", "-c", script]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().expect("nsenter");
+        let stdin = child.stdin.take().expect("stdin");
+        let stdout = child.stdout.take().expect("stdout");
+        Relay { child, stdin, stdout }
+    }
+}
+
+/// A byte stream to a foreign server.
+pub struct Relay {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: std::process::ChildStdout,
+}
+
+/// Our engine on a blocking transport.
+pub struct Link {
+    /// The connection.
+    pub connection: TlsConnection,
+    output: Box<dyn Write>,
+    input: Receiver<Vec<u8>>,
+    /// Received, not taken yet.
+    waiting: Vec<u8>,
+    /// What was reported.
+    pub events: Vec<Event>,
+    relay: Option<Child>,
+    socket: Option<TcpStream>,
+}
+
+impl Link {
+    /// As the client of a foreign server.
+    pub fn to_server(connection: TlsConnection, server: &Server) -> Self {
+        let Relay { child, stdin, stdout } = server.connect();
+        let (input, _) = reader(stdout);
+        Self {
+            connection,
+            output: Box::new(stdin),
+            input,
+            waiting: Vec::new(),
+            events: Vec::new(),
+            relay: Some(child),
+            socket: None,
+        }
+    }
+
+    /// As the server of a foreign client.
+    pub fn accept(connection: TlsConnection, listener: &TcpListener) -> Self {
+        let socket = accept(listener);
+        let (input, _) = reader(socket.try_clone().expect("socket"));
+        Self {
+            connection,
+            output: Box::new(socket.try_clone().expect("socket")),
+            input,
+            waiting: Vec::new(),
+            events: Vec::new(),
+            relay: None,
+            socket: Some(socket),
+        }
+    }
+
+    fn flush(&mut self) {
+        let n = self.connection.transmit().len();
+        // A peer that is gone is noticed when it is read from.
+        let _ = self.output.write_all(self.connection.transmit()).and_then(|()| self.output.flush());
+        self.connection.transmitted(n);
+    }
+
+    /// Sends what waits and takes in the next bytes.
+    fn step(&mut self) -> Result<(), Error> {
+        self.flush();
+        if self.waiting.is_empty() {
+            match self.input.recv_timeout(PATIENCE) {
+                Ok(bytes) => self.waiting = bytes,
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return self.connection.receive_end(),
+                Err(_) => panic!("the peer says nothing"),
+            }
+        }
+        let result = self.connection.receive(now(), &self.waiting);
+        self.flush();
+        self.waiting.drain(..result?);
+        self.events.extend(std::iter::from_fn(|| self.connection.poll_event()));
+        Ok(())
+    }
+
+    /// Completes the handshake.
+    pub fn handshake(&mut self) -> Result<(), Error> {
+        while self.connection.is_handshaking() {
+            self.step()?;
+        }
+        self.flush();
+        Ok(())
+    }
+
+    /// Waits until an event is there.
+    pub fn wait_for(&mut self, is_it: impl Fn(&Event) -> bool) -> Result<(), Error> {
+        while !self.events.iter().any(&is_it) {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Sends all of it.
+    pub fn send(&mut self, data: &[u8]) -> Result<(), Error> {
+        let mut sent = 0;
+        while sent < data.len() {
+            sent += self.connection.send(&data[sent..])?;
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Receives so many bytes.
+    pub fn receive(&mut self, len: usize) -> Result<Vec<u8>, Error> {
+        let mut received = Vec::new();
+        while received.len() < len {
+            if self.connection.received().is_empty() {
+                self.step()?;
+            }
+            received.extend_from_slice(self.connection.received());
+            self.connection.consume(now(), self.connection.received().len())?;
+        }
+        Ok(received)
+    }
+
+    /// Closes our direction.
+    pub fn close(&mut self) {
+        self.connection.close();
+        self.flush();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.socket {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+        if let Some(child) = &mut self.relay {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A connection, or a failure if none comes: the peer may have ended before it connected.
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).expect("listener");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match listener.accept() {
+            Ok((socket, _)) => {
+                socket.set_nonblocking(false).expect("socket");
+                return socket;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(e) => panic!("the peer does not connect: {e}"),
+        }
+    }
+}
+
+/// A listener on loopback, and its port.
+pub fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let port = listener.local_addr().expect("address").port().to_string();
+    (listener, port)
+}
+
+/// Text of this length, in lines: some peers work by line.
+pub fn text(len: usize) -> Vec<u8> {
+    (0..len).map(|i| if i % 64 == 63 { b'\n' } else { b'a' + (i / 64 % 26) as u8 }).collect()
+}

@@ -1,0 +1,134 @@
+//! Our ends for the tests with real peers.
+#![allow(dead_code, reason = "each peer uses its part")]
+
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use dunlin::auth::{Psk, PskTable, RawKeyTrust};
+use dunlin::resume::{ClientSession, ClientSessions, ServerSessions, Session, SessionKey, Tickets};
+use dunlin::wire::PskKeyExchangeMode;
+use dunlin::{ClientAuth, ClientConfig, Now, Profile, PskSource, ServerConfig, TlsConnection, Trust};
+use dunlin_tests::peer::{listen, now};
+use dunlin_tests::{KeyType, Pki, awslc, localhost};
+
+/// The kinds of key with which real peers are tried.
+pub const KEYS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
+/// 2^20 bytes.
+pub const MIB: usize = 1 << 20;
+/// The shared key of "device-1", in hexadecimal.
+pub const PSK: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+fn psk() -> Psk {
+    let key: Vec<u8> = (0..32).collect();
+    Psk::new("device-1", &key).unwrap()
+}
+
+pub fn listening() -> (TcpListener, String) {
+    listen()
+}
+
+/// A client with X.509 of this kind.
+pub fn client(typ: KeyType, edit: impl FnOnce(ClientConfig) -> ClientConfig) -> TlsConnection {
+    let (pki, provider) = (Pki::shared(typ), awslc());
+    let profile = Profile::builder(provider.clone())
+        .trust(Trust { x509: Some(pki.trust()), raw_key: None })
+        .credentials(vec![pki.client.x509(&provider)])
+        .build()
+        .unwrap();
+    TlsConnection::client(&Arc::new(edit(ClientConfig::new(profile))), localhost(), now()).unwrap()
+}
+
+/// A client that has no credential.
+pub fn anonymous_client(typ: KeyType) -> TlsConnection {
+    let trust = Trust { x509: Some(Pki::shared(typ).trust()), raw_key: None };
+    let profile = Profile::builder(awslc()).trust(trust).build().unwrap();
+    TlsConnection::client(&Arc::new(ClientConfig::new(profile)), localhost(), now()).unwrap()
+}
+
+/// What a server with X.509 of this kind does, which demands a client certificate.
+pub fn server_config(typ: KeyType, edit: impl FnOnce(ServerConfig) -> ServerConfig) -> Arc<ServerConfig> {
+    let (pki, provider) = (Pki::shared(typ), awslc());
+    let profile = Profile::builder(provider.clone())
+        .trust(Trust { x509: Some(pki.trust()), raw_key: None })
+        .credentials(vec![pki.server.x509(&provider)])
+        .build()
+        .unwrap();
+    let config = ServerConfig::new(profile).unwrap().with_client_auth(ClientAuth::Required).unwrap();
+    Arc::new(edit(config))
+}
+
+/// A server with X.509 of this kind, which demands a client certificate.
+pub fn server(typ: KeyType, edit: impl FnOnce(ServerConfig) -> ServerConfig) -> TlsConnection {
+    TlsConnection::server(&server_config(typ, edit), now())
+}
+
+fn psk_profile(mode: &str) -> Profile {
+    let mode = PskKeyExchangeMode::from_name(mode).unwrap();
+    Profile::builder(awslc()).psk_modes(vec![mode]).build().unwrap()
+}
+
+/// A client with nothing but a PSK.
+pub fn psk_client(mode: &str) -> TlsConnection {
+    let config = ClientConfig::new(psk_profile(mode)).with_psks(vec![Arc::new(psk())]);
+    TlsConnection::client(&Arc::new(config), localhost(), now()).unwrap()
+}
+
+/// A server with nothing but a PSK.
+pub fn psk_server(mode: &str) -> TlsConnection {
+    let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+    let config = ServerConfig::new(psk_profile(mode)).unwrap().with_psks(keys);
+    TlsConnection::server(&Arc::new(config), now())
+}
+
+fn raw_profile(typ: KeyType, is_client: bool) -> Profile {
+    let (pki, provider) = (Pki::shared(typ), awslc());
+    let (own, peer) = if is_client { (&pki.client, &pki.server) } else { (&pki.server, &pki.client) };
+    let trust = Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![peer.public_key.clone()])) };
+    Profile::builder(provider.clone()).trust(trust).credentials(vec![own.raw_key(&provider)]).build().unwrap()
+}
+
+/// A client with raw keys in both directions.
+pub fn raw_client(typ: KeyType) -> TlsConnection {
+    TlsConnection::client(&Arc::new(ClientConfig::new(raw_profile(typ, true))), localhost(), now()).unwrap()
+}
+
+/// A server with raw keys in both directions.
+pub fn raw_server(typ: KeyType) -> TlsConnection {
+    let config = ServerConfig::new(raw_profile(typ, false)).unwrap();
+    TlsConnection::server(&Arc::new(config.with_client_auth(ClientAuth::Required).unwrap()), now())
+}
+
+/// A place for tickets.
+pub fn with_sessions() -> Arc<dyn ClientSessions> {
+    #[derive(Debug, Default)]
+    struct Store(Mutex<Vec<(SessionKey, ClientSession)>>);
+    impl ClientSessions for Store {
+        fn put(&self, key: SessionKey, session: ClientSession) {
+            self.0.lock().unwrap().push((key, session));
+        }
+        fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession> {
+            let mut all = self.0.lock().unwrap();
+            let at = all.iter().rposition(|(k, s)| k == key && s.is_fresh(now))?;
+            Some(all.remove(at).1)
+        }
+    }
+    Arc::new(Store::default())
+}
+
+/// Tickets of every kind.
+pub fn tickets() -> Vec<Tickets> {
+    #[derive(Debug, Default)]
+    struct Store(Mutex<Vec<(Vec<u8>, Session)>>);
+    impl ServerSessions for Store {
+        fn put(&self, id: &[u8], session: Session) {
+            self.0.lock().unwrap().push((id.to_vec(), session));
+        }
+        fn find(&self, id: &[u8]) -> Option<Session> {
+            self.0.lock().unwrap().iter().find(|(i, _)| i == id).map(|(_, s)| s.clone())
+        }
+        fn remove(&self, id: &[u8]) {
+            self.0.lock().unwrap().retain(|(i, _)| i != id);
+        }
+    }
+    vec![Tickets::stateful(Arc::new(Store::default()))]
+}

@@ -1,0 +1,248 @@
+//! OpenSSL's command line as the peer, in both roles.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod interop;
+
+use dunlin::Event;
+use dunlin_tests::peer::{Files, Link, Process, Server, text};
+use dunlin_tests::{KeyType, Pki};
+use interop::{KEYS, MIB, PSK, client, listening, psk_client, psk_server, server, with_sessions};
+
+/// A server with X.509 of this kind that demands a client certificate.
+fn s_server(typ: KeyType, more: &[&str]) -> Server {
+    let (pki, files) = (Pki::shared(typ), Files::default());
+    let (cert, key) =
+        (files.write("cert.pem", pki.server.chain_pem()), files.write("key.pem", pki.server.key_pem()));
+    let root = files.write("root.pem", pki.root_pem());
+    let mut args =
+        vec!["s_server", "-accept", "127.0.0.1:4433", "-tls1_3", "-cert", &cert, "-cert_chain", &cert];
+    args.extend(["-key", &key, "-CAfile", &root, "-Verify", "3", "-verify_return_error"]);
+    args.extend(more);
+    Server::start(files, "openssl", &args)
+}
+
+fn s_client(typ: KeyType, port: &str, more: &[&str]) -> (Process, Files) {
+    let (pki, files) = (Pki::shared(typ), Files::default());
+    let (cert, key) =
+        (files.write("cert.pem", pki.client.chain_pem()), files.write("key.pem", pki.client.key_pem()));
+    let root = files.write("root.pem", pki.root_pem());
+    let connect = format!("127.0.0.1:{port}");
+    let mut args = vec!["s_client", "-connect", &connect, "-servername", "localhost", "-tls1_3"];
+    args.extend([
+        "-cert",
+        &cert,
+        "-cert_chain",
+        &cert,
+        "-key",
+        &key,
+        "-CAfile",
+        &root,
+        "-verify_return_error",
+    ]);
+    args.extend(["-verify_hostname", "localhost"]);
+    args.extend(more);
+    (Process::client("openssl", &args), files)
+}
+
+#[test]
+fn mutual_x509_and_a_mebibyte_each_way_with_its_server() {
+    for typ in KEYS {
+        let mut peer = s_server(typ, &["-quiet"]);
+        let mut link = Link::to_server(client(typ, |c| c), &peer);
+        link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e}"));
+        let data = text(MIB);
+        link.send(&data).unwrap();
+        assert!(peer.process.output_until("mebibyte", |o| o.len() >= MIB) == data);
+        peer.process.feed(data.clone());
+        assert!(link.receive(MIB).unwrap() == data);
+        link.close();
+    }
+}
+
+#[test]
+fn mutual_x509_and_a_mebibyte_each_way_with_its_client() {
+    for typ in KEYS {
+        let (listener, port) = listening();
+        let (mut peer, _files) = s_client(typ, &port, &["-quiet"]);
+        let mut link = Link::accept(server(typ, |s| s), &listener);
+        link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e} / {}", peer.errors()));
+        assert_eq!(
+            link.connection.negotiated().unwrap().peer.as_ref().unwrap().to_string(),
+            "X.509 device-1"
+        );
+        let data = text(MIB);
+        peer.feed(data.clone());
+        assert!(link.receive(MIB).unwrap() == data);
+        link.send(&data).unwrap();
+        assert!(peer.output_until("mebibyte", |o| o.len() >= MIB) == data);
+    }
+}
+
+#[test]
+fn hello_retry_request_from_its_server() {
+    let peer = s_server(KeyType::P256, &["-quiet", "-groups", "P-384"]);
+    let mut link = Link::to_server(client(KeyType::P256, |c| c), &peer);
+    link.handshake().unwrap();
+    assert!(link.connection.negotiated().unwrap().retried);
+}
+
+#[test]
+fn a_cookie_from_its_server() {
+    let peer = s_server(KeyType::P256, &["-quiet", "-stateless"]);
+    let mut link = Link::to_server(client(KeyType::P256, |c| c), &peer);
+    link.handshake().unwrap();
+    assert!(link.connection.negotiated().unwrap().retried);
+}
+
+#[test]
+fn hello_retry_request_and_cookie_to_its_client() {
+    for cookies in [false, true] {
+        let (listener, port) = listening();
+        // Its first share is for a group that we do not have.
+        let (peer, _files) = s_client(KeyType::P256, &port, &["-quiet", "-groups", "P-521:P-256"]);
+        let mut link = Link::accept(server(KeyType::P256, |s| s.with_cookies(cookies)), &listener);
+        link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
+        assert!(link.connection.negotiated().unwrap().retried);
+    }
+}
+
+#[test]
+fn resumption_with_its_server() {
+    for more in [&["-quiet"][..], &["-quiet", "-no_ticket"]] {
+        let peer = s_server(KeyType::P256, more);
+        let sessions = with_sessions();
+        for resumed in [false, true, true] {
+            let mut link =
+                Link::to_server(client(KeyType::P256, |c| c.with_sessions(sessions.clone())), &peer);
+            link.handshake().unwrap();
+            let negotiated = link.connection.negotiated().unwrap();
+            assert_eq!(negotiated.resumed, resumed, "{more:?}");
+            assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), "X.509 localhost");
+            link.wait_for(|e| matches!(e, Event::TicketReceived)).unwrap();
+            link.close();
+        }
+    }
+}
+
+#[test]
+fn resumption_with_its_client() {
+    for tickets in interop::tickets() {
+        let (listener, port) = listening();
+        let config = interop::server_config(KeyType::P256, |s| s.with_tickets(tickets.clone()));
+        let kept = Files::default();
+        let session = kept.path("session.pem");
+        for resumed in [false, true] {
+            let file = if resumed { "-sess_in" } else { "-sess_out" };
+            let (mut peer, _files) = s_client(KeyType::P256, &port, &[file, &session]);
+            let connection = dunlin::TlsConnection::server(&config, dunlin_tests::peer::now());
+            let mut link = Link::accept(connection, &listener);
+            link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
+            assert_eq!(link.connection.negotiated().unwrap().resumed, resumed);
+            assert_eq!(
+                link.connection.negotiated().unwrap().peer.as_ref().unwrap().to_string(),
+                "X.509 device-1"
+            );
+            // It writes the file when the ticket is there; then it is told to end.
+            let wanted =
+                if resumed { "Reused, TLSv1.3" } else { "Post-Handshake New Session Ticket arrived" };
+            peer.output_until(wanted, |o| o.windows(wanted.len()).any(|w| w == wanted.as_bytes()));
+            peer.type_line("Q");
+            link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn external_psk_with_its_server() {
+    for mode in ["psk_dhe_ke", "psk_ke"] {
+        let mut args = vec!["s_server", "-accept", "127.0.0.1:4433", "-tls1_3", "-nocert", "-quiet"];
+        args.extend(["-psk_identity", "device-1", "-psk", PSK, "-ciphersuites", "TLS_AES_128_GCM_SHA256"]);
+        if mode == "psk_ke" {
+            args.push("-allow_no_dhe_kex");
+        }
+        let mut peer = Server::start(Files::default(), "openssl", &args);
+        let mut link = Link::to_server(psk_client(mode), &peer);
+        link.handshake().unwrap_or_else(|e| panic!("{mode}: {e} / {}", peer.process.errors()));
+        assert_eq!(link.connection.negotiated().unwrap().group.is_none(), mode == "psk_ke");
+        link.send(b"hello\n").unwrap();
+        assert_eq!(peer.process.output_until("hello", |o| o.len() >= 6), b"hello\n");
+    }
+}
+
+#[test]
+fn external_psk_with_its_client() {
+    for mode in ["psk_dhe_ke", "psk_ke"] {
+        let (listener, port) = listening();
+        let connect = format!("127.0.0.1:{port}");
+        let mut args = vec!["s_client", "-connect", &connect, "-tls1_3", "-quiet"];
+        args.extend(["-psk_identity", "device-1", "-psk", PSK, "-ciphersuites", "TLS_AES_128_GCM_SHA256"]);
+        if mode == "psk_ke" {
+            args.push("-allow_no_dhe_kex");
+        }
+        let mut peer = Process::client("openssl", &args);
+        let mut link = Link::accept(psk_server(mode), &listener);
+        link.handshake().unwrap_or_else(|e| panic!("{mode}: {e} / {}", peer.errors()));
+        assert_eq!(link.connection.negotiated().unwrap().peer.as_ref().unwrap().to_string(), "PSK device-1");
+        link.send(b"hello\n").unwrap();
+        peer.output_until("hello", |o| o.ends_with(b"hello\n"));
+    }
+}
+
+#[test]
+fn key_updates_with_its_server() {
+    let mut peer = s_server(KeyType::P256, &[]);
+    let mut link = Link::to_server(client(KeyType::P256, |c| c), &peer);
+    link.handshake().unwrap();
+    // Ours, with an answer asked for.
+    link.connection.update_keys(true).unwrap();
+    link.send(b"after ours\n").unwrap();
+    link.wait_for(|e| matches!(e, Event::PeerUpdatedKeys)).unwrap();
+    link.events.clear();
+    peer.process.output_until("data", |o| o.windows(10).any(|w| w == b"after ours"));
+    // Its own, with an answer asked for.
+    peer.process.type_line("K");
+    link.wait_for(|e| matches!(e, Event::PeerUpdatedKeys)).unwrap();
+    peer.process.type_line("after its own");
+    assert_eq!(link.receive(14).unwrap(), b"after its own\n");
+    link.send(b"and back\n").unwrap();
+    peer.process.output_until("data", |o| o.windows(8).any(|w| w == b"and back"));
+}
+
+#[test]
+fn key_updates_with_its_client() {
+    let (listener, port) = listening();
+    let (mut peer, _files) = s_client(KeyType::P256, &port, &[]);
+    let mut link = Link::accept(server(KeyType::P256, |s| s), &listener);
+    link.handshake().unwrap();
+    link.connection.update_keys(true).unwrap();
+    link.send(b"after ours\n").unwrap();
+    link.wait_for(|e| matches!(e, Event::PeerUpdatedKeys)).unwrap();
+    link.events.clear();
+    peer.output_until("data", |o| o.windows(10).any(|w| w == b"after ours"));
+    peer.type_line("K");
+    link.wait_for(|e| matches!(e, Event::PeerUpdatedKeys)).unwrap();
+    peer.type_line("after its own");
+    assert_eq!(link.receive(14).unwrap(), b"after its own\n");
+}
+
+#[test]
+fn its_refusals_are_heard_and_ours_too() {
+    // A client without certificate.
+    let peer = s_server(KeyType::P256, &["-quiet"]);
+    let mut link = Link::to_server(interop::anonymous_client(KeyType::P256), &peer);
+    let refused = link.handshake().and_then(|()| link.receive(1).map(drop));
+    assert_eq!(
+        refused,
+        Err(dunlin::Error::AlertReceived(dunlin::wire::AlertDescription::CERTIFICATE_REQUIRED))
+    );
+    // A server that we do not know.
+    let (listener, port) = listening();
+    let (peer, _files) = s_client(KeyType::Ed25519, &port, &["-quiet"]);
+    let mut link = Link::accept(server(KeyType::P256, |s| s), &listener);
+    assert_eq!(
+        link.handshake(),
+        Err(dunlin::Error::AlertReceived(dunlin::wire::AlertDescription::UNKNOWN_CA)),
+        "{}",
+        peer.errors()
+    );
+}
