@@ -1,0 +1,67 @@
+//! A client's tickets.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dunlin::Now;
+use dunlin::resume::{ClientSession, ClientSessions, SessionKey};
+use hashlink::LruCache;
+
+type Servers = LruCache<SessionKey, VecDeque<ClientSession>>;
+
+/// A client's tickets in memory: those of the servers that were used last, some for each.
+pub struct MemoryClientSessions {
+    servers: Mutex<Servers>,
+    tickets: usize,
+}
+
+impl MemoryClientSessions {
+    /// Room for so many `servers`, with so many `tickets` each; at least one of each.
+    pub fn new(servers: usize, tickets: usize) -> Self {
+        Self { servers: Mutex::new(LruCache::new(servers.max(1))), tickets: tickets.max(1) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Servers> {
+        // Nothing that runs under the lock leaves a deque half changed.
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryClientSessions {
+    /// Room for 256 servers, with 4 tickets each.
+    fn default() -> Self {
+        Self::new(256, 4)
+    }
+}
+
+impl ClientSessions for MemoryClientSessions {
+    fn put(&self, key: SessionKey, session: ClientSession) {
+        let mut servers = self.lock();
+        if let Some(tickets) = servers.get_mut(&key) {
+            tickets.push_back(session);
+            if tickets.len() > self.tickets {
+                tickets.pop_front();
+            }
+        } else {
+            servers.insert(key, VecDeque::from([session]));
+        }
+    }
+
+    fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession> {
+        let mut servers = self.lock();
+        let tickets = servers.get_mut(key)?;
+        tickets.retain(|t| t.is_fresh(now));
+        let newest = tickets.pop_back();
+        if tickets.is_empty() {
+            servers.remove(key);
+        }
+        newest
+    }
+}
+
+impl fmt::Debug for MemoryClientSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryClientSessions").field("servers", &self.lock().len()).finish_non_exhaustive()
+    }
+}

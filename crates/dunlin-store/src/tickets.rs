@@ -1,0 +1,150 @@
+//! Tickets that carry the session, sealed with keys that never leave the process.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use dunlin::crypto::{Aead, AeadKey, CryptoError, CryptoProvider, MAX_KEY_LEN, MAX_TAG_LEN, NONCE_LEN};
+use dunlin::error::{Error, Misuse};
+use dunlin::resume::{DEFAULT_LIFETIME, SealTickets};
+use dunlin::{Instant, Now};
+use zeroize::{Zeroize, Zeroizing};
+
+/// Tells the keys of one server apart, no more: it need not be unguessable.
+const KEY_NAME_LEN: usize = 4;
+
+/// Tickets under one key. With random nonces of 96 bits, a collision is then less likely than 2^-32 (NIST
+/// SP 800-38D §8.3).
+const MAX_SEALS: u64 = 1 << 32;
+
+/// Seals tickets with random keys that change with time.
+///
+/// A key seals for one period and opens for another; then it is wiped. So a ticket can be opened for one period at
+/// least, and someone who takes the keys from a running server reads no resumption older than two.
+///
+/// A ticket is the name of its key, a random nonce (a counter would show which tickets a client got together), the
+/// ciphertext and its tag: 32 bytes more than the session.
+pub struct RotatingTickets {
+    provider: Arc<CryptoProvider>,
+    aead: &'static dyn Aead,
+    period: Duration,
+    /// The newest last. Handshakes only read; one in a period writes.
+    keys: RwLock<Vec<TicketKey>>,
+}
+
+struct TicketKey {
+    name: [u8; KEY_NAME_LEN],
+    key: Box<dyn AeadKey>,
+    since: Instant,
+    seals: AtomicU64,
+}
+
+impl RotatingTickets {
+    /// With a period of [`DEFAULT_LIFETIME`], and an AEAD of the provider's: the first with a key of 256 bits, so
+    /// that no suite's sessions are sealed below their strength.
+    ///
+    /// # Errors
+    /// The provider has no AEAD with a tag of 16 bytes.
+    pub fn new(provider: Arc<CryptoProvider>) -> Result<Self, Error> {
+        let aeads = provider.cipher_suites.iter().map(|s| s.aead);
+        let mut aeads = aeads.filter(|a| a.algorithm().tag_len() == MAX_TAG_LEN);
+        let strong = aeads.clone().find(|a| a.algorithm().key_len() == MAX_KEY_LEN);
+        let aead = strong.or_else(|| aeads.next());
+        let aead = aead.ok_or_else(|| Misuse::Config("no AEAD to seal tickets with".into()))?;
+        Ok(Self { provider, aead, period: DEFAULT_LIFETIME, keys: RwLock::default() })
+    }
+
+    /// How long a key seals. Make it no shorter than the lifetime of the tickets: they are not opened for longer than
+    /// one to two periods.
+    #[must_use]
+    pub const fn with_period(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Vec<TicketKey>> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<TicketKey>> {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seals(&self, key: &TicketKey, now: Now) -> bool {
+        now.monotonic.since(key.since) < self.period && key.seals.load(Ordering::Relaxed) < MAX_SEALS
+    }
+
+    fn opens(&self, key: &TicketKey, now: Now) -> bool {
+        now.monotonic.since(key.since) < self.period.saturating_mul(2)
+    }
+
+    /// Wipes the keys that are too old.
+    fn wipe(&self, now: Now) {
+        if !self.read().iter().all(|k| self.opens(k, now)) {
+            self.write().retain(|k| self.opens(k, now));
+        }
+    }
+
+    /// Makes a new key, unless somebody else just did.
+    fn renew(&self, now: Now) -> Result<(), CryptoError> {
+        let mut keys = self.write();
+        if !keys.last().is_some_and(|k| self.seals(k, now)) {
+            keys.push(self.key(now)?);
+        }
+        Ok(())
+    }
+
+    fn key(&self, now: Now) -> Result<TicketKey, CryptoError> {
+        let mut name = [0; KEY_NAME_LEN];
+        self.provider.random.fill(&mut name)?;
+        let mut key = Zeroizing::new(vec![0; self.aead.algorithm().key_len()]);
+        self.provider.random.fill(&mut key)?;
+        let key = self.aead.key(&key)?;
+        Ok(TicketKey { name, key, since: now.monotonic, seals: AtomicU64::new(0) })
+    }
+}
+
+impl SealTickets for RotatingTickets {
+    fn seal(&self, now: Now, aad: &[u8], plaintext: &[u8]) -> Option<Vec<u8>> {
+        self.wipe(now);
+        if !self.read().last().is_some_and(|k| self.seals(k, now)) {
+            self.renew(now).ok()?;
+        }
+        let keys = self.read();
+        let key = keys.last()?;
+        key.seals.fetch_add(1, Ordering::Relaxed);
+        let mut nonce = [0; NONCE_LEN];
+        self.provider.random.fill(&mut nonce).ok()?;
+        let mut ticket = Vec::with_capacity(KEY_NAME_LEN + NONCE_LEN + plaintext.len() + MAX_TAG_LEN);
+        ticket.extend_from_slice(&key.name);
+        ticket.extend_from_slice(&nonce);
+        let start = ticket.len();
+        ticket.extend_from_slice(plaintext);
+        let mut tag = [0; MAX_TAG_LEN];
+        if key.key.seal(&nonce, aad, ticket.get_mut(start..)?, &mut tag).is_err() {
+            ticket.zeroize();
+            return None;
+        }
+        ticket.extend_from_slice(&tag);
+        Some(ticket)
+    }
+
+    fn open(&self, now: Now, aad: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        self.wipe(now);
+        let (name, rest) = ticket.split_first_chunk::<KEY_NAME_LEN>()?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let (ciphertext, tag) = rest.split_last_chunk::<MAX_TAG_LEN>()?;
+        let keys = self.read();
+        let key = keys.iter().find(|k| k.name == *name)?;
+        let mut plaintext = Zeroizing::new(ciphertext.to_vec());
+        key.key.open(nonce, aad, &mut plaintext, tag).ok()?;
+        Some(plaintext)
+    }
+}
+
+impl fmt::Debug for RotatingTickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RotatingTickets").field("period", &self.period).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,206 @@
+//! The stores in memory, with sessions of real handshakes and virtual time.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dunlin::auth::{Psk, PskTable};
+use dunlin::resume::{
+    ClientSession, ClientSessions, DEFAULT_LIFETIME, SealTickets, ServerSessions, SessionKey, Tickets,
+};
+use dunlin::{ClientConfig, Now, Profile, PskSource, ServerConfig, TransportKind};
+use dunlin_store::{MemoryClientSessions, MemoryServerSessions, RotatingTickets};
+use dunlin_tests::{NOW, Pair, awslc};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// So much after the beginning.
+fn after(time: Duration) -> Now {
+    Now::from_unix_ms(NOW.unix_ms + u64::try_from(time.as_millis()).unwrap())
+}
+
+fn client(sessions: Arc<dyn ClientSessions>) -> Arc<ClientConfig> {
+    let profile = Profile::builder(awslc()).build().unwrap();
+    let psk = Arc::new(Psk::new("d1", &[7; 32]).unwrap());
+    Arc::new(ClientConfig::new(profile).with_psks(vec![psk]).with_sessions(sessions))
+}
+
+fn server(tickets: Tickets) -> Arc<ServerConfig> {
+    let profile = Profile::builder(awslc()).build().unwrap();
+    let psks = PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]);
+    let config = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(psks)));
+    Arc::new(config.with_tickets(tickets))
+}
+
+/// Whether a connection at this time resumes.
+fn resumes(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> bool {
+    let mut pair = Pair::at(client, server, now);
+    pair.connect().unwrap();
+    pair.server.negotiated().unwrap().resumed
+}
+
+/// Keeps every ticket in order.
+#[derive(Debug, Default)]
+struct All(Mutex<Vec<ClientSession>>);
+
+impl ClientSessions for All {
+    fn put(&self, _: SessionKey, session: ClientSession) {
+        self.0.lock().unwrap().push(session);
+    }
+
+    fn take(&self, _: &SessionKey, _: Now) -> Option<ClientSession> {
+        None
+    }
+}
+
+/// So many tickets, all issued at this time.
+fn tickets(count: u8, now: Now) -> Vec<ClientSession> {
+    let all = Arc::new(All::default());
+    let store = Arc::new(MemoryServerSessions::new(100));
+    let mut pair =
+        Pair::at(&client(all.clone()), &server(Tickets::stateful(store).count(count).lifetime(HOUR)), now);
+    pair.connect().unwrap();
+    let tickets = std::mem::take(&mut *all.0.lock().unwrap());
+    assert_eq!(tickets.len(), usize::from(count));
+    tickets
+}
+
+fn key(name: &str) -> SessionKey {
+    SessionKey { transport: TransportKind::Stream, name: name.into(), port: 1, settings: [0; 32] }
+}
+
+fn taken(store: &MemoryClientSessions, name: &str, now: Now) -> Option<Vec<u8>> {
+    store.take(&key(name), now).map(|t| t.ticket().to_vec())
+}
+
+#[test]
+fn client_takes_the_newest_once() {
+    let store = MemoryClientSessions::new(2, 2);
+    let all = tickets(3, NOW);
+    all.iter().for_each(|t| store.put(key("a"), t.clone()));
+    assert_eq!(taken(&store, "a", NOW).unwrap(), all[2].ticket());
+    assert_eq!(taken(&store, "a", NOW).unwrap(), all[1].ticket());
+    assert_eq!(taken(&store, "a", NOW), None, "there was room for two");
+}
+
+#[test]
+fn client_shows_a_ticket_to_nobody_else() {
+    let store = MemoryClientSessions::default();
+    store.put(key("a"), tickets(1, NOW).remove(0));
+    let others = [
+        SessionKey { port: 2, ..key("a") },
+        SessionKey { settings: [1; 32], ..key("a") },
+        SessionKey { transport: TransportKind::Datagram, ..key("a") },
+        key("b"),
+    ];
+    assert!(others.iter().all(|other| store.take(other, NOW).is_none()));
+    assert!(taken(&store, "a", NOW).is_some());
+}
+
+#[test]
+fn client_forgets_the_server_unused_longest() {
+    let store = MemoryClientSessions::new(2, 4);
+    for (name, ticket) in ["a", "a", "b"].into_iter().zip(tickets(3, NOW)) {
+        store.put(key(name), ticket);
+    }
+    assert!(taken(&store, "a", NOW).is_some());
+    store.put(key("c"), tickets(1, NOW).remove(0));
+    assert_eq!(taken(&store, "b", NOW), None);
+    assert!(taken(&store, "a", NOW).is_some());
+    assert!(taken(&store, "c", NOW).is_some());
+}
+
+#[test]
+fn client_drops_stale_tickets() {
+    let store = MemoryClientSessions::default();
+    let (late, early) = (tickets(1, after(HOUR / 2)).remove(0), tickets(1, NOW).remove(0));
+    store.put(key("a"), late.clone());
+    store.put(key("a"), early);
+    assert_eq!(taken(&store, "a", after(HOUR)).unwrap(), late.ticket(), "the other one lived for an hour");
+    assert_eq!(taken(&store, "a", NOW), None);
+}
+
+#[test]
+fn server_sessions_resume_once() {
+    let store = Arc::new(MemoryServerSessions::new(10));
+    let server = server(Tickets::stateful(store.clone()));
+    let tickets = Arc::new(MemoryClientSessions::default());
+    let client = client(tickets.clone());
+    assert!(!resumes(&client, &server, NOW));
+    assert_eq!(store.len(), 1);
+    assert!(resumes(&client, &server, NOW));
+    assert_eq!(store.len(), 1, "the used one went, its successor came");
+    assert!(resumes(&client, &server, after(DEFAULT_LIFETIME / 2)));
+    assert!(!resumes(&client, &server, after(DEFAULT_LIFETIME * 2)), "expired");
+}
+
+#[test]
+fn server_forgets_the_oldest() {
+    let store = MemoryServerSessions::new(2);
+    let session = || {
+        let source = Arc::new(MemoryServerSessions::new(1));
+        let all = Arc::new(All::default());
+        let mut pair = Pair::new(&client(all.clone()), &server(Tickets::stateful(source.clone())));
+        pair.connect().unwrap();
+        let name = all.0.lock().unwrap()[0].ticket().to_vec();
+        source.find(&name).unwrap()
+    };
+    for id in [b"1", b"2", b"3"] {
+        store.put(id, session());
+    }
+    assert!(store.find(b"1").is_none());
+    assert!(store.find(b"2").is_some());
+    store.remove(b"2");
+    assert!(store.find(b"2").is_none());
+    store.remove_expired(after(DEFAULT_LIFETIME / 2));
+    assert_eq!(store.len(), 1);
+    store.remove_expired(after(DEFAULT_LIFETIME));
+    assert!(store.is_empty());
+}
+
+#[test]
+fn sealed_tickets_resume_for_their_lifetime() {
+    let seal = Arc::new(RotatingTickets::new(awslc()).unwrap().with_period(HOUR));
+    let server = server(Tickets::stateless(seal.clone()).lifetime(HOUR));
+    let client = client(Arc::new(MemoryClientSessions::default()));
+    assert!(!resumes(&client, &server, NOW));
+    assert!(resumes(&client, &server, after(HOUR / 2)), "a ticket of the first key");
+    // The second key begins with the next ticket.
+    assert!(resumes(&client, &server, after(HOUR + HOUR / 4)));
+    assert!(resumes(&client, &server, after(HOUR * 2)));
+    assert!(!resumes(&client, &server, after(HOUR * 3)), "the ticket has expired");
+}
+
+#[test]
+fn keys_open_for_two_periods() {
+    let seal = RotatingTickets::new(awslc()).unwrap().with_period(HOUR);
+    let ticket = seal.seal(NOW, b"settings", b"session").unwrap();
+    assert_eq!(ticket.len(), b"session".len() + 32);
+    let opened = |ticket: &[u8], now| seal.open(now, b"settings", ticket).map(|p| p.to_vec());
+    let almost = |time: Duration| after(time - Duration::from_millis(1));
+    assert_eq!(opened(&ticket, NOW).unwrap(), b"session");
+    let late = seal.seal(almost(HOUR), b"settings", b"late").unwrap();
+    assert_eq!(late[..4], ticket[..4], "the same key for a period");
+    let next = seal.seal(after(HOUR), b"settings", b"next").unwrap();
+    assert_ne!(next[..4], ticket[..4], "another key afterwards");
+    assert_eq!(opened(&ticket, almost(HOUR * 2)).unwrap(), b"session");
+    assert_eq!(opened(&next, almost(HOUR * 2)).unwrap(), b"next");
+    assert_eq!(opened(&late, after(HOUR * 2)), None);
+    assert_eq!(opened(&next, almost(HOUR * 3)).unwrap(), b"next");
+    assert_eq!(opened(&next, after(HOUR * 3)), None);
+    assert_eq!(opened(&next, NOW), None, "the key is gone, not only out of date");
+}
+
+#[test]
+fn sealed_tickets_are_bound() {
+    let seal = RotatingTickets::new(awslc()).unwrap();
+    let ticket = seal.seal(NOW, b"settings", b"session").unwrap();
+    assert!(seal.open(NOW, b"other settings", &ticket).is_none());
+    assert!(RotatingTickets::new(awslc()).unwrap().open(NOW, b"settings", &ticket).is_none());
+    for i in 0..ticket.len() {
+        let mut bad = ticket.clone();
+        bad[i] ^= 1;
+        assert!(seal.open(NOW, b"settings", &bad).is_none(), "byte {i} was changed");
+        assert!(seal.open(NOW, b"settings", &ticket[..i]).is_none(), "cut at {i}");
+    }
+    assert!(seal.open(NOW, b"settings", &ticket).is_some());
+}
