@@ -162,7 +162,15 @@ impl Server {
         }
         // The shell becomes the server, so the namespace ends with it.
         command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\"", name]).args(args);
-        Self { process: Process::spawn(command), _files: files }
+        let process = Process::spawn(command);
+        // Who enters too early enters the namespace that we are in.
+        let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("namespace");
+        let (own, id) = (of("self"), process.child.id().to_string());
+        let end = Instant::now() + PATIENCE;
+        while of(&id) == own && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self { process, _files: files }
     }
 
     /// Connects to it from inside its namespace; the connection is a pair of pipes.
@@ -177,7 +185,7 @@ impl Server {
             if exec 3<>/dev/tcp/127.0.0.1/4433; then ok=1; break; fi; sleep 0.05
         done 2>/dev/null
         [ \"$ok\" ] || exit 1
-        cat <&3 & cat >&3";
+        cat <&0 >&3 & cat <&3; kill $!";
         command.args(["bash", "-c", script]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().expect("nsenter");

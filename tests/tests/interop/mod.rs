@@ -2,12 +2,13 @@
 #![allow(dead_code, reason = "each peer uses its part")]
 
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dunlin::auth::{Psk, PskTable, RawKeyTrust};
-use dunlin::resume::{ClientSession, ClientSessions, ServerSessions, Session, SessionKey, Tickets};
+use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::PskKeyExchangeMode;
-use dunlin::{ClientAuth, ClientConfig, Now, Profile, PskSource, ServerConfig, TlsConnection, Trust};
+use dunlin::{ClientAuth, ClientConfig, Profile, PskSource, ServerConfig, TlsConnection, Trust};
 use dunlin_tests::peer::{listen, now};
 use dunlin_tests::{KeyType, Pki, awslc, localhost};
 
@@ -36,6 +37,15 @@ pub fn client(typ: KeyType, edit: impl FnOnce(ClientConfig) -> ClientConfig) -> 
         .build()
         .unwrap();
     TlsConnection::client(&Arc::new(edit(ClientConfig::new(profile))), localhost(), now()).unwrap()
+}
+
+/// A client without the compatibility mode.
+pub fn plain_client(typ: KeyType) -> TlsConnection {
+    let trust = Trust { x509: Some(Pki::shared(typ).trust()), raw_key: None };
+    let credentials = vec![Pki::shared(typ).client.x509(&awslc())];
+    let profile = Profile::builder(awslc()).trust(trust).credentials(credentials).compatibility_mode(false);
+    let config = Arc::new(ClientConfig::new(profile.build().unwrap()));
+    TlsConnection::client(&config, localhost(), now()).unwrap()
 }
 
 /// A client that has no credential.
@@ -100,35 +110,21 @@ pub fn raw_server(typ: KeyType) -> TlsConnection {
 
 /// A place for tickets.
 pub fn with_sessions() -> Arc<dyn ClientSessions> {
-    #[derive(Debug, Default)]
-    struct Store(Mutex<Vec<(SessionKey, ClientSession)>>);
-    impl ClientSessions for Store {
-        fn put(&self, key: SessionKey, session: ClientSession) {
-            self.0.lock().unwrap().push((key, session));
-        }
-        fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession> {
-            let mut all = self.0.lock().unwrap();
-            let at = all.iter().rposition(|(k, s)| k == key && s.is_fresh(now))?;
-            Some(all.remove(at).1)
-        }
-    }
-    Arc::new(Store::default())
+    Arc::new(dunlin_store::MemoryClientSessions::new(8, 8))
 }
 
 /// Tickets of every kind.
 pub fn tickets() -> Vec<Tickets> {
-    #[derive(Debug, Default)]
-    struct Store(Mutex<Vec<(Vec<u8>, Session)>>);
-    impl ServerSessions for Store {
-        fn put(&self, id: &[u8], session: Session) {
-            self.0.lock().unwrap().push((id.to_vec(), session));
-        }
-        fn find(&self, id: &[u8]) -> Option<Session> {
-            self.0.lock().unwrap().iter().find(|(i, _)| i == id).map(|(_, s)| s.clone())
-        }
-        fn remove(&self, id: &[u8]) {
-            self.0.lock().unwrap().retain(|(i, _)| i != id);
-        }
+    let stateless = dunlin_store::RotatingTickets::new(awslc()).unwrap();
+    let stateful = dunlin_store::MemoryServerSessions::new(16);
+    vec![Tickets::stateless(Arc::new(stateless)), Tickets::stateful(Arc::new(stateful))]
+}
+
+/// Waits until a peer has written a file.
+pub fn wait_for_file(path: &str) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while std::fs::metadata(path).map_or(0, |m| m.len()) == 0 {
+        assert!(Instant::now() < end, "the peer does not write {path}");
+        std::thread::sleep(Duration::from_millis(10));
     }
-    vec![Tickets::stateful(Arc::new(Store::default()))]
 }
