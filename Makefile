@@ -1,0 +1,38 @@
+# Every way to build and check the project. `.ci/run` runs the same targets.
+
+CARGO := tools/cargo
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format doc deny audit bare-metal
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+
+run: ## Prepare the machine, build, and start `dunlin up` on loopback (Ctrl-C stops it)
+	@tools/setup build
+	$(CARGO) run --release --locked -p dunlin-cli -- up
+
+test: ## Install the peers that the tests talk to, then run every test
+	@tools/setup test
+	$(CARGO) test --workspace --no-fail-fast
+
+lint: ## Formatting, clippy, and the rules of the house; a warning is an error
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	tools/house-rules
+
+format: ## Format every Rust file
+	$(CARGO) fmt --all
+
+doc: ## Build the documentation; a warning is an error
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --lib
+
+deny: ## Check licences, sources and banned crates of all dependencies
+	tools/deny check bans licenses sources
+
+audit: ## Check the dependencies for known vulnerabilities (fetches the RustSec database)
+	tools/deny check advisories
+
+bare-metal: ## Build the engine and its RustCrypto provider for a microcontroller
+	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto --target thumbv7em-none-eabihf
