@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::auth::{FindPsk, Psk, RawKeyTrust, X509Trust};
 use crate::error::{Error, Misuse};
 use crate::profile::Profile;
+use crate::record::datagram::{DEFAULT_MTU, MTU_RANGE};
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
 use crate::wire::{NamedGroup, PskKeyExchangeMode};
 
@@ -18,6 +19,7 @@ pub struct ClientConfig {
     pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
     pub(crate) key_shares: Vec<NamedGroup>,
     pub(crate) send_server_name: bool,
+    pub(crate) mtu: usize,
     pub(crate) settings: SettingsDigest,
 }
 
@@ -32,6 +34,7 @@ impl ClientConfig {
             sessions: None,
             key_shares,
             send_server_name: true,
+            mtu: DEFAULT_MTU,
             settings,
         }
     }
@@ -69,6 +72,15 @@ impl ClientConfig {
     pub const fn with_server_name_sent(mut self, on: bool) -> Self {
         self.send_server_name = on;
         self
+    }
+
+    /// The largest datagram to send, in bytes of UDP payload: 64 to 65507, and 1200 if nothing is said.
+    ///
+    /// # Errors
+    /// It is outside of this range.
+    pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
+        self.mtu = check_mtu(mtu)?;
+        Ok(self)
     }
 
     /// Its profile.
@@ -110,6 +122,7 @@ pub struct ServerConfig {
     pub(crate) tickets: Tickets,
     pub(crate) cookies: bool,
     pub(crate) choose_profile: bool,
+    pub(crate) mtu: usize,
     pub(crate) cookie_key: Arc<zeroize::Zeroizing<[u8; 32]>>,
     pub(crate) settings: SettingsDigest,
 }
@@ -130,6 +143,7 @@ impl ServerConfig {
             tickets: Tickets::none(),
             cookies: false,
             choose_profile: false,
+            mtu: DEFAULT_MTU,
             cookie_key: Arc::new(cookie_key),
             settings,
         })
@@ -178,6 +192,15 @@ impl ServerConfig {
         self
     }
 
+    /// The largest datagram to send, in bytes of UDP payload: 64 to 65507, and 1200 if nothing is said.
+    ///
+    /// # Errors
+    /// It is outside of this range.
+    pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
+        self.mtu = check_mtu(mtu)?;
+        Ok(self)
+    }
+
     /// Its profile.
     pub fn profile(&self) -> &Profile {
         &self.profile
@@ -192,6 +215,13 @@ impl ServerConfig {
         self.finds_psks()
             && (self.profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE)
                 || self.profile.allows_mode(PskKeyExchangeMode::PSK_KE))
+    }
+}
+
+fn check_mtu(mtu: usize) -> Result<usize, Error> {
+    match MTU_RANGE.contains(&mtu) {
+        true => Ok(mtu),
+        false => Err(Misuse::Config(alloc::format!("an MTU is 64 to 65507 bytes, not {mtu}")).into()),
     }
 }
 

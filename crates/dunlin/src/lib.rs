@@ -28,6 +28,7 @@ mod connection;
 pub mod crypto;
 pub mod error;
 mod extension;
+mod flight;
 mod handshake;
 mod keylog;
 mod message;
@@ -41,7 +42,9 @@ pub mod wire;
 
 pub use auth::{Credential, PeerIdentity, Trust};
 pub use config::{ClientAuth, ClientConfig, PskSource, ServerConfig};
-pub use connection::{Connection, Event, MessageSize, Negotiated, ServerAddress, TlsConnection};
+pub use connection::{
+    Connection, DtlsConnection, Event, MessageSize, Negotiated, ServerAddress, TlsConnection,
+};
 pub use crypto::CryptoProvider;
 pub use error::Error;
 pub use handshake::{Side, TransportKind};
@@ -49,6 +52,7 @@ pub use keylog::KeyLog;
 pub use pki_types;
 pub use profile::{Profile, ProfileBuilder};
 pub use question::{Answer, ClientHelloInfo, Question, QuestionId};
+pub use record::datagram::{Datagram, Discarded};
 pub use record::stream::Stream;
 pub use schedule::binder::PskKind;
 pub use time::{Instant, Now};

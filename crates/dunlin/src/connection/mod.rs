@@ -17,6 +17,7 @@ use crate::handshake::{Cx, Emitter, Side, State, client, server};
 use crate::keylog::KeyLog;
 use crate::message::Message;
 use crate::question::{Answer, Kind, Question, QuestionId};
+use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
 use crate::resume::Session;
 use crate::schedule::tls13::Exporter;
@@ -26,6 +27,7 @@ use crate::wire::{
     SignatureScheme,
 };
 
+mod datagram;
 mod stream;
 
 /// KeyUpdates, tickets and warnings in a row, without data between them, before they count as an attack.
@@ -39,6 +41,10 @@ pub(crate) trait Transport: Emitter {
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error>;
     /// Whether the sending keys should be replaced: near the limit of the cipher, or after so many records.
     fn needs_key_update(&self, after: Option<u64>) -> bool;
+    /// Whether the sending keys are being replaced and no other KeyUpdate may be sent yet (RFC 9147 §5.8.4).
+    fn key_update_waits(&self) -> bool {
+        false
+    }
     /// Drops what was received and not read: nothing after close_notify or an error counts.
     fn discard_input(&mut self);
 }
@@ -220,6 +226,8 @@ pub struct Connection<T> {
 
 /// TLS over a byte stream.
 pub type TlsConnection = Connection<Stream>;
+/// DTLS over datagrams.
+pub type DtlsConnection = Connection<Datagram>;
 
 #[allow(private_bounds, reason = "the transports are ours alone")]
 impl<T: Transport> Connection<T> {
@@ -331,11 +339,15 @@ impl<T: Transport> Connection<T> {
     /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3).
     ///
     /// # Errors
-    /// The handshake is not complete, or the connection is over.
+    /// The handshake is not complete, or the connection is over. Over datagrams also
+    /// [`Misuse::KeyUpdateWaits`], which leaves the connection as it is.
     pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         self.check()?;
         if !self.output.connected {
             return Err(Misuse::HandshakeNotComplete.into());
+        }
+        if self.transport.key_update_waits() {
+            return Err(Misuse::KeyUpdateWaits.into());
         }
         let request = match both {
             true => KeyUpdateRequest::UPDATE_REQUESTED,
@@ -416,7 +428,7 @@ impl<T: Transport> Connection<T> {
     /// Takes in what the transport has, until it has no more or something must be known first.
     fn drive(&mut self, now: Now) -> Result<(), Error> {
         self.now = now;
-        while self.open_question.is_none() && !self.peer_closed {
+        while self.open_question.is_none() {
             match self.transport.next() {
                 Ok(None) => break,
                 Ok(Some(Incoming::Message(message))) => {

@@ -175,6 +175,15 @@ pub enum Misuse {
     HandshakeNotComplete,
     /// Data was sent after close_notify.
     SendClosed,
+    /// The peer has not acknowledged the last KeyUpdate yet: there can be no other (RFC 9147 §5.8.4).
+    KeyUpdateWaits,
+    /// Data is longer than what one datagram carries.
+    DataTooLong {
+        /// How long it may be, in bytes.
+        max: usize,
+    },
+    /// Too many datagrams wait: transmit them first.
+    OutputFull,
     /// An answer for a question that is not open.
     NoSuchQuestion,
     /// An answer of another kind than the question.
@@ -334,6 +343,9 @@ impl fmt::Display for Misuse {
         match self {
             Self::HandshakeNotComplete => f.write_str("the handshake is not complete"),
             Self::SendClosed => f.write_str("the sending direction is closed"),
+            Self::KeyUpdateWaits => f.write_str("the peer has not acknowledged the last KeyUpdate yet"),
+            Self::DataTooLong { max } => write!(f, "the data is too long: one datagram carries {max} bytes"),
+            Self::OutputFull => f.write_str("too many datagrams wait: transmit them first"),
             Self::NoSuchQuestion => f.write_str("no such question is open"),
             Self::WrongAnswer => f.write_str("the answer does not fit the question"),
             Self::FieldTooLong => f.write_str("a value is too long for its field"),

@@ -12,6 +12,7 @@ pub(crate) struct ClientHello<'a> {
     pub(crate) legacy_version: ProtocolVersion,
     pub(crate) random: [u8; 32],
     pub(crate) session_id: &'a [u8],
+    pub(crate) legacy_cookie: &'a [u8],
     pub(crate) cipher_suites: Vec<CipherSuite>,
     pub(crate) compression_methods: &'a [u8],
     pub(crate) extensions: Extensions<'a>,
@@ -26,11 +27,7 @@ impl<'a> ClientHello<'a> {
             if session_id.len() > 32 {
                 return Err(Malformed::Length("legacy_session_id").into());
             }
-            if transport.has_legacy_cookie() {
-                // RFC 9147 §5.3: in a DTLS 1.3 hello it is empty; what an older client sends there is for the
-                // handler of its version, which is not spoken here.
-                r.vec8(0)?;
-            }
+            let legacy_cookie = if transport.has_legacy_cookie() { r.vec8(0)? } else { &[] };
             let suites = r.vec16(2)?;
             let cipher_suites = Reader::items(suites, "cipher_suites", |r| r.u16().map(CipherSuite))?;
             let compression_methods = r.vec8(1)?;
@@ -39,7 +36,15 @@ impl<'a> ClientHello<'a> {
                 true => Extensions::default(),
                 false => Extensions::read(r, Context::ClientHello)?,
             };
-            Ok(Self { legacy_version, random, session_id, cipher_suites, compression_methods, extensions })
+            Ok(Self {
+                legacy_version,
+                random,
+                session_id,
+                legacy_cookie,
+                cipher_suites,
+                compression_methods,
+                extensions,
+            })
         })
     }
 

@@ -75,6 +75,10 @@ fn check(hello: &ClientHello<'_>, transport: TransportKind) -> Result<(), Error>
     if hello.compression_methods != [0] {
         return Err(PeerMisbehaved::IllegalParameter("legacy_compression_methods").into());
     }
+    // RFC 9147 §5.3: in a ClientHello of DTLS 1.3 it is empty.
+    if !hello.legacy_cookie.is_empty() {
+        return Err(PeerMisbehaved::IllegalParameter("legacy_cookie").into());
+    }
     let extensions = &hello.extensions;
     if extensions.has(ExtensionType::PRE_SHARED_KEY) {
         // RFC 8446 §4.2.11: it "MUST be the last extension in the ClientHello".

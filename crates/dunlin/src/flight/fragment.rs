@@ -1,0 +1,195 @@
+//! Handshake messages on their way out: cut into fragments and packed into as few datagrams and records as fit
+//! (RFC 9147 §5.2, §5.5).
+
+use alloc::vec::Vec;
+
+use crate::error::{Error, Internal};
+use crate::message;
+use crate::wire::ContentType;
+
+/// Type, length, message number, offset and length of the fragment (RFC 9147 §5.2).
+pub(crate) const HEADER_LEN: usize = 12;
+
+/// What is left of a datagram is used for a fragment only if at least so many bytes of the message fit: smaller
+/// pieces cost more headers than they save.
+const MIN_PIECE: usize = 16;
+
+/// The least room for content that a record in an empty datagram must have.
+pub(crate) const MIN_ROOM: usize = HEADER_LEN + MIN_PIECE;
+
+/// The records of an epoch, as far as packing is concerned.
+#[derive(Clone, Copy)]
+pub(crate) struct Records {
+    pub(crate) epoch: u64,
+    /// By how much a record is longer than its content, in bytes.
+    pub(crate) overhead: usize,
+    /// The longest content, in bytes.
+    pub(crate) limit: usize,
+}
+
+/// A record to be sealed.
+pub(crate) struct Planned {
+    pub(crate) epoch: u64,
+    pub(crate) typ: ContentType,
+    pub(crate) content: Vec<u8>,
+}
+
+/// Datagrams being filled.
+pub(crate) struct Packer {
+    mtu: usize,
+    datagrams: Vec<Vec<Planned>>,
+    /// Bytes that the last datagram will have.
+    used: usize,
+}
+
+impl Packer {
+    pub(crate) const fn new(mtu: usize) -> Self {
+        Self { mtu, datagrams: Vec::new(), used: 0 }
+    }
+
+    pub(crate) fn into_datagrams(self) -> Vec<Vec<Planned>> {
+        self.datagrams
+    }
+
+    /// Adds a record as it is.
+    pub(crate) fn record(
+        &mut self,
+        records: Records,
+        typ: ContentType,
+        content: Vec<u8>,
+    ) -> Result<(), Error> {
+        self.begin_record(records, typ, content.len())?;
+        self.append(&content);
+        Ok(())
+    }
+
+    /// Adds a whole message, header included, with its number: in one piece or in several, next to its neighbours
+    /// of the same epoch.
+    pub(crate) fn message(&mut self, records: Records, number: u16, message: &[u8]) -> Result<(), Error> {
+        let (header, body) =
+            message.split_at_checked(message::HEADER_LEN).ok_or(Internal::Bug("a message without header"))?;
+        let mut offset = 0;
+        loop {
+            let rest = body.get(offset..).unwrap_or_default();
+            let least = HEADER_LEN + rest.len().min(MIN_PIECE);
+            let room = match self.room(records) {
+                Some(room) if room >= least => room,
+                _ => self.begin_record(records, ContentType::HANDSHAKE, least)?,
+            };
+            let piece = rest.get(..rest.len().min(room.saturating_sub(HEADER_LEN))).unwrap_or_default();
+            self.append(header);
+            self.append(&number.to_be_bytes());
+            self.append(&uint24(offset));
+            self.append(&uint24(piece.len()));
+            self.append(piece);
+            offset += piece.len();
+            if offset == body.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How much more handshake content the last record takes, if it is one of these.
+    fn room(&self, records: Records) -> Option<usize> {
+        let last = self.datagrams.last()?.last()?;
+        if last.epoch != records.epoch || last.typ != ContentType::HANDSHAKE {
+            return None;
+        }
+        let in_record = records.limit.saturating_sub(last.content.len());
+        Some(in_record.min(self.mtu.saturating_sub(self.used)))
+    }
+
+    /// Begins a record that has room for `least` bytes, in a new datagram if it must be; gives the room that it
+    /// has.
+    fn begin_record(&mut self, records: Records, typ: ContentType, least: usize) -> Result<usize, Error> {
+        if self.datagrams.is_empty() || self.mtu.saturating_sub(self.used) < records.overhead + least {
+            self.datagrams.push(Vec::new());
+            self.used = 0;
+        }
+        self.used += records.overhead;
+        let room = records.limit.min(self.mtu.saturating_sub(self.used));
+        // The bounds on the MTU and on the record size limit leave room.
+        if room < least {
+            return Err(Internal::Bug("no room in a datagram").into());
+        }
+        if let Some(datagram) = self.datagrams.last_mut() {
+            datagram.push(Planned { epoch: records.epoch, typ, content: Vec::new() });
+        }
+        Ok(room)
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        if let Some(record) = self.datagrams.last_mut().and_then(|records| records.last_mut()) {
+            record.content.extend_from_slice(bytes);
+            self.used += bytes.len();
+        }
+    }
+}
+
+/// Messages are bounded far below 2^24.
+const fn uint24(value: usize) -> [u8; 3] {
+    let [_, a, b, c] = (value as u32).to_be_bytes();
+    [a, b, c]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const PLAIN: Records = Records { epoch: 0, overhead: 13, limit: 1 << 14 };
+    const SEALED: Records = Records { epoch: 2, overhead: 22, limit: 1 << 14 };
+
+    fn message(len: usize) -> Vec<u8> {
+        let mut message = vec![11, 0, (len >> 8) as u8, len as u8];
+        message.extend((0..len).map(|i| i as u8));
+        message
+    }
+
+    #[test]
+    fn neighbours_share_a_record_and_a_datagram() {
+        let mut packer = Packer::new(1200);
+        packer.message(PLAIN, 0, &message(100)).unwrap();
+        packer.message(SEALED, 1, &message(10)).unwrap();
+        packer.message(SEALED, 2, &message(0)).unwrap();
+        let [datagram] = &packer.into_datagrams()[..] else { panic!("more than one datagram") };
+        let [plain, sealed] = &datagram[..] else { panic!("not two records") };
+        assert_eq!((plain.epoch, plain.content.len()), (0, 112));
+        assert_eq!((sealed.epoch, sealed.content.len()), (2, 34));
+        assert_eq!(plain.content[..HEADER_LEN], [11, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0, 100]);
+        assert_eq!(sealed.content[22..], [11, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn no_datagram_is_longer_than_the_mtu_and_nothing_is_lost() {
+        for mtu in [64, 65, 100, 256] {
+            let mut packer = Packer::new(mtu);
+            let (first, second) = (message(300), message(777));
+            packer.message(PLAIN, 0, &first).unwrap();
+            packer.message(SEALED, 1, &second).unwrap();
+            let mut bodies = [Vec::new(), Vec::new()];
+            for datagram in packer.into_datagrams() {
+                let mut len = 0;
+                for record in datagram {
+                    len += record.content.len() + if record.epoch == 0 { 13 } else { 22 };
+                    let (header, piece) = record.content.split_at(HEADER_LEN);
+                    let body = &mut bodies[usize::from(header[5])];
+                    assert_eq!(usize::from(header[7]) << 8 | usize::from(header[8]), body.len());
+                    assert_eq!(usize::from(header[10]) << 8 | usize::from(header[11]), piece.len());
+                    body.extend_from_slice(piece);
+                }
+                assert!(len <= mtu, "{len} bytes at an MTU of {mtu}");
+            }
+            assert_eq!(bodies, [first[4..].to_vec(), second[4..].to_vec()]);
+        }
+    }
+
+    #[test]
+    fn the_record_size_limit_holds() {
+        let mut packer = Packer::new(1200);
+        packer.message(Records { limit: 63, ..SEALED }, 0, &message(200)).unwrap();
+        let datagrams = packer.into_datagrams();
+        assert_eq!(datagrams.len(), 1);
+        assert!(datagrams[0].iter().all(|record| record.content.len() <= 63));
+    }
+}

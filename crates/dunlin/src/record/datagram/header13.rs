@@ -1,0 +1,156 @@
+//! The unified header of protected records (RFC 9147 §4):
+//!
+//! ```text
+//!  0 1 2 3 4 5 6 7
+//! +-+-+-+-+-+-+-+-+
+//! |0|0|1|C|S|L|E E|   C: a connection ID follows
+//! +-+-+-+-+-+-+-+-+   S: 16 bits of the record number, else 8
+//! | connection ID |   L: the length is there, else the record ends with the datagram
+//! | record number |   E: the low bits of the epoch
+//! |    length     |
+//! +-+-+-+-+-+-+-+-+
+//! ```
+
+use alloc::vec::Vec;
+
+const FIXED_MASK: u8 = 0b1110_0000;
+const FIXED: u8 = 0b0010_0000;
+const CONNECTION_ID: u8 = 0b0001_0000;
+const LONG_NUMBER: u8 = 0b0000_1000;
+const LENGTH: u8 = 0b0000_0100;
+const EPOCH: u8 = 0b0000_0011;
+
+/// The longest header without a connection ID: flags, 16 bits of the number, length.
+pub(super) const MAX_LEN: usize = 5;
+
+/// Numbers below this are sent in 8 bits. Whatever was lost, the receiver expects one of 0 to 128 then, and the
+/// closest number with these bits is the right one; later ones need 16 bits to survive a long loss.
+const SHORT_NUMBERS: u64 = 128;
+
+/// A header as it stands on the wire, but for the record number, which is masked there.
+pub(super) struct Header {
+    flags: u8,
+    /// The length of what follows; `None` if that is the rest of the datagram.
+    pub(super) length: Option<usize>,
+}
+
+impl Header {
+    /// Whether a record that begins with this byte has a unified header (RFC 9147 §4.1).
+    pub(super) const fn begins_with(first: u8) -> bool {
+        first & FIXED_MASK == FIXED
+    }
+
+    /// The header at the front of `bytes`; `None` if it is not whole, or has a connection ID, of which none was
+    /// negotiated.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let flags = *bytes.first()?;
+        if !Self::begins_with(flags) || flags & CONNECTION_ID != 0 {
+            return None;
+        }
+        let header = Self { flags, length: None };
+        let rest = bytes.get(1 + header.number_len()..)?;
+        if flags & LENGTH == 0 {
+            return Some(header);
+        }
+        let [a, b] = rest.first_chunk()?;
+        Some(Self { flags, length: Some(usize::from(u16::from_be_bytes([*a, *b]))) })
+    }
+
+    /// Appends the header of the record with this number, which is masked later. Without a length it is the last
+    /// record of its datagram.
+    pub(super) fn write(epoch: u64, number: u64, length: Option<u16>, out: &mut Vec<u8>) -> Self {
+        let long = number >= SHORT_NUMBERS;
+        let mut flags = FIXED | (epoch as u8 & EPOCH);
+        flags |= if long { LONG_NUMBER } else { 0 };
+        flags |= if length.is_some() { LENGTH } else { 0 };
+        out.push(flags);
+        match long {
+            true => out.extend_from_slice(&(number as u16).to_be_bytes()),
+            false => out.push(number as u8),
+        }
+        if let Some(length) = length {
+            out.extend_from_slice(&length.to_be_bytes());
+        }
+        Self { flags, length: length.map(usize::from) }
+    }
+
+    /// The length of the header, in bytes.
+    pub(super) const fn len(&self) -> usize {
+        1 + self.number_len() + if self.flags & LENGTH == 0 { 0 } else { 2 }
+    }
+
+    /// The length of the record number after the first byte, in bytes.
+    pub(super) const fn number_len(&self) -> usize {
+        if self.flags & LONG_NUMBER == 0 { 1 } else { 2 }
+    }
+
+    /// Whether these are the low bits of `epoch`.
+    pub(super) const fn is_of(&self, epoch: u64) -> bool {
+        self.flags & EPOCH == epoch as u8 & EPOCH
+    }
+}
+
+/// The record number with the low bits `low`, 8 or 16 as their length says, that is closest to the `expected` one
+/// (RFC 9147 §4.2.2).
+pub(super) fn reconstruct(expected: u64, low: &[u8]) -> u64 {
+    let size = 1 << (8 * low.len());
+    let low = low.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let near = (expected & !(size - 1)) | low;
+    let half = size / 2;
+    if near.saturating_add(half) < expected {
+        near.saturating_add(size)
+    } else if near > expected.saturating_add(half) {
+        near.checked_sub(size).unwrap_or(near)
+    } else {
+        near
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minimal_and_full() {
+        let mut bytes = Vec::new();
+        let header = Header::write(2, 5, None, &mut bytes);
+        assert_eq!(bytes, [0b0010_0010, 5]);
+        assert_eq!((header.len(), header.number_len()), (2, 1));
+        let header = Header::write(7, 0x1234, Some(16), &mut bytes);
+        assert_eq!(bytes[2..], [0b0010_1111, 0x12, 0x34, 0, 16]);
+        assert_eq!((header.len(), header.number_len()), (MAX_LEN, 2));
+        assert!(header.is_of(3) && !header.is_of(4));
+        let read = Header::read(&bytes[2..]).unwrap();
+        assert_eq!((read.length, read.len()), (Some(16), 5));
+    }
+
+    #[test]
+    fn refused() {
+        assert!(Header::read(&[]).is_none());
+        assert!(Header::read(&[0b0100_0000, 0]).is_none());
+        assert!(Header::read(&[0b0011_0000, 0, 0]).is_none(), "a connection ID");
+        assert!(Header::read(&[0b0010_1000, 0]).is_none(), "half a number");
+        assert!(Header::read(&[0b0010_0100, 0, 0]).is_none(), "half a length");
+    }
+
+    #[test]
+    fn closest_number() {
+        for (expected, low, number) in
+            [(0, 0, 0), (0, 255, 255), (128, 0, 0), (129, 0, 256), (300, 0x20, 0x120), (300, 0xff, 0xff)]
+        {
+            assert_eq!(reconstruct(expected, &[low]), number, "{low} where {expected} is expected");
+        }
+        assert_eq!(reconstruct(0x1_ffff, &[0, 1]), 0x2_0001);
+        assert_eq!(reconstruct(0x2_0001, &[0xff, 0xff]), 0x1_ffff);
+    }
+
+    /// What the choice between 8 and 16 bits rests on.
+    #[test]
+    fn short_numbers_are_never_ambiguous() {
+        for expected in 0..=SHORT_NUMBERS {
+            for number in 0..SHORT_NUMBERS {
+                assert_eq!(reconstruct(expected, &[number as u8]), number);
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Receiving: datagrams are cut into records, which are opened once the handshake has made their keys, and sorted
+//! by what they carry.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::ciphertext::{self, EpochKey};
+use super::replay::ReplayWindow;
+use super::{Discarded, HANDSHAKE_EPOCH, header13, plaintext};
+use crate::error::{Error, Malformed, PeerMisbehaved};
+use crate::flight::reassemble::{Reassembler, Taken};
+use crate::flight::{RecordNumber, ack};
+use crate::handshake::Epoch;
+use crate::message::Message;
+use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
+use crate::schedule::tls13::TrafficKeys;
+use crate::wire::{AlertDescription, ContentType};
+
+/// Records that wait while a question is open, in bytes: a large flight. The peer sends the rest again.
+const MAX_WAITING: usize = 64 * 1024;
+/// Application data that was not read yet, in bytes and in records. As in a socket, what comes on top is lost.
+const MAX_UNREAD: usize = 64 * 1024;
+const MAX_UNREAD_RECORDS: usize = 256;
+/// Records to be acknowledged: a long flight in the smallest datagrams. Others are acknowledged when they come
+/// again.
+const MAX_ACKNOWLEDGED: usize = 256;
+
+/// The keys of the peer's records of one epoch.
+struct ReadEpoch {
+    number: u64,
+    key: EpochKey,
+    window: ReplayWindow,
+    /// Records that did not open (RFC 9147 §4.5.3).
+    forged: u64,
+}
+
+/// What a record brought, apart from messages and data, which are kept here.
+pub(super) enum Received {
+    Alert(AlertDescription),
+    /// These records of ours have come.
+    Ack(Vec<RecordNumber>),
+    Nothing,
+}
+
+pub(crate) struct Receiver {
+    /// Records that are not opened yet.
+    records: VecDeque<Vec<u8>>,
+    waiting: usize,
+    /// The present epoch last, before it the one that it replaced: the acknowledgement of a KeyUpdate may be lost,
+    /// and records come late (RFC 9147 §8).
+    epochs: Vec<ReadEpoch>,
+    messages: Reassembler,
+    /// Records with handshake messages that came since our last flight, which acknowledges all before it.
+    to_acknowledge: Vec<RecordNumber>,
+    data: VecDeque<Vec<u8>>,
+    unread: usize,
+    content_limit: usize,
+    /// The record with the close_notify.
+    closed_by: Option<RecordNumber>,
+    pub(super) discarded: Discarded,
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Self {
+            records: VecDeque::new(),
+            waiting: 0,
+            epochs: Vec::new(),
+            messages: Reassembler::default(),
+            to_acknowledge: Vec::new(),
+            data: VecDeque::new(),
+            unread: 0,
+            content_limit: MAX_PLAINTEXT,
+            closed_by: None,
+            discarded: Discarded::default(),
+        }
+    }
+}
+
+impl Receiver {
+    /// Cuts a datagram into its records. What does not look like one is discarded with all that follows it in
+    /// the datagram (RFC 9147 §4.1, §4.5.2).
+    pub(crate) fn push(&mut self, datagram: &[u8]) {
+        let mut rest = datagram;
+        while !rest.is_empty() {
+            let Some((record, others)) = record_len(rest).and_then(|len| rest.split_at_checked(len)) else {
+                self.discarded.malformed += 1;
+                return;
+            };
+            rest = others;
+            if self.waiting + record.len() > MAX_WAITING {
+                self.discarded.overflow += 1;
+                continue;
+            }
+            self.waiting += record.len();
+            self.records.push_back(record.to_vec());
+        }
+    }
+
+    pub(super) fn discard_input(&mut self) {
+        self.records = VecDeque::new();
+        self.waiting = 0;
+    }
+
+    /// The data of the next record.
+    pub(crate) fn read(&mut self) -> Option<Vec<u8>> {
+        let data = self.data.pop_front()?;
+        self.unread -= data.len();
+        Some(data)
+    }
+
+    pub(super) const fn limit(&mut self, content: usize) {
+        self.content_limit = content;
+    }
+
+    pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
+        let present = self.present();
+        if present == 0 {
+            // Anybody can have sent parts of further messages in the clear.
+            self.messages.clear();
+        } else if !self.messages.is_empty() {
+            return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
+        }
+        let number = match epoch {
+            Epoch::Handshake => HANDSHAKE_EPOCH,
+            Epoch::Application => present + 1,
+        };
+        if self.epochs.len() > 1 {
+            self.epochs.remove(0);
+        }
+        let key = EpochKey::new(keys)?;
+        self.epochs.push(ReadEpoch { number, key, window: ReplayWindow::default(), forged: 0 });
+        Ok(())
+    }
+
+    /// The number of the present epoch.
+    fn present(&self) -> u64 {
+        self.epochs.last().map_or(0, |epoch| epoch.number)
+    }
+
+    pub(super) fn next_message(&mut self) -> Option<Message> {
+        self.messages.next_message()
+    }
+
+    /// Takes what is to be acknowledged, in increasing order (RFC 9147 §7).
+    pub(super) fn take_to_acknowledge(&mut self) -> Vec<RecordNumber> {
+        let mut numbers = core::mem::take(&mut self.to_acknowledge);
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// What the next record brought; `None` until more is received.
+    pub(super) fn next_record(&mut self) -> Result<Option<Received>, Error> {
+        let Some(record) = self.records.pop_front() else { return Ok(None) };
+        self.waiting -= record.len();
+        let received = match plaintext::Header::read(&record) {
+            Some(header) if plaintext::Header::begins_with(header.typ.0) => self.plain(&header, &record)?,
+            _ => match self.open(record)? {
+                Some((number, typ, content)) => self.dispatch(number, typ, content)?,
+                None => Received::Nothing,
+            },
+        };
+        Ok(Some(received))
+    }
+
+    /// A record without protection carries hellos. Alerts and ACKs are authentic only with keys: anybody could end
+    /// the handshake or delay it with others, so those are not listened to.
+    fn plain(&mut self, header: &plaintext::Header, record: &[u8]) -> Result<Received, Error> {
+        let content = record.get(plaintext::HEADER_LEN..).unwrap_or_default();
+        if header.epoch != 0 || header.typ != ContentType::HANDSHAKE || self.present() != 0 {
+            self.discarded.misplaced += 1;
+        } else if self.messages.insert(content, true).is_err() {
+            self.discarded.malformed += 1;
+        }
+        Ok(Received::Nothing)
+    }
+
+    /// Opens a protected record; `None` if it is discarded.
+    fn open(&mut self, mut record: Vec<u8>) -> Result<Option<(RecordNumber, ContentType, Vec<u8>)>, Error> {
+        let Some(header) = header13::Header::read(&record) else {
+            self.discarded.malformed += 1;
+            return Ok(None);
+        };
+        // RFC 9147 §4.2.2: the most recent epoch with these bits.
+        let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| header.is_of(epoch.number)) else {
+            self.discarded.no_keys += 1;
+            return Ok(None);
+        };
+        let Ok((sequence, inner)) = epoch.key.open(epoch.window.expected(), &header, &mut record) else {
+            self.discarded.unauthenticated += 1;
+            epoch.forged += 1;
+            // RFC 9147 §4.5.3.
+            return match epoch.forged >= epoch.key.integrity_limit() {
+                true => Err(PeerMisbehaved::Flood("records that do not decrypt").into()),
+                false => Ok(None),
+            };
+        };
+        let number = RecordNumber { epoch: epoch.number, sequence };
+        // RFC 9147 §4.5.1: only now, so that the time it takes tells nothing of the number.
+        if !epoch.window.accept(sequence) {
+            self.discarded.replayed += 1;
+            return Ok(None);
+        }
+        // RFC 9147 §5.10: what was sent after close_notify "MUST be ignored"; what was sent before it may come
+        // after it.
+        if self.closed_by.is_some_and(|closed| number > closed) {
+            self.discarded.misplaced += 1;
+            return Ok(None);
+        }
+        // `DTLSInnerPlaintext`: content, type, zeros (RFC 9147 §4). RFC 8449 §4 lets records above our limit be
+        // discarded.
+        let content_len = inner.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+        let typ = ContentType(inner.get(content_len).copied().unwrap_or(0));
+        if typ.0 == 0 || inner.len() > self.content_limit + 1 {
+            self.discarded.malformed += 1;
+            return Ok(None);
+        }
+        record.truncate(header.len() + content_len);
+        record.drain(..header.len());
+        Ok(Some((number, typ, record)))
+    }
+
+    /// What an authentic record carries. Its errors are the peer's (RFC 9147 §4.5.2).
+    fn dispatch(
+        &mut self,
+        number: RecordNumber,
+        typ: ContentType,
+        content: Vec<u8>,
+    ) -> Result<Received, Error> {
+        match typ {
+            ContentType::HANDSHAKE => {
+                let taken = self.messages.insert(&content, number.epoch == self.present())?;
+                if taken == Taken::All && self.to_acknowledge.len() < MAX_ACKNOWLEDGED {
+                    self.to_acknowledge.push(number);
+                }
+                Ok(Received::Nothing)
+            }
+            ContentType::ALERT => {
+                let [_, description] = content[..] else { return Err(Malformed::Length("Alert").into()) };
+                let description = AlertDescription(description);
+                if description == AlertDescription::CLOSE_NOTIFY {
+                    self.closed_by = Some(number);
+                }
+                Ok(Received::Alert(description))
+            }
+            ContentType::ACK => {
+                let numbers = ack::read(&content)?;
+                // Nobody acknowledges what is protected with later keys than its ACK.
+                if numbers.iter().any(|acknowledged| acknowledged.epoch > number.epoch) {
+                    return Err(PeerMisbehaved::IllegalParameter("record_numbers").into());
+                }
+                Ok(Received::Ack(numbers))
+            }
+            ContentType::APPLICATION_DATA if number.epoch > HANDSHAKE_EPOCH => {
+                if self.unread + content.len() > MAX_UNREAD || self.data.len() >= MAX_UNREAD_RECORDS {
+                    self.discarded.overflow += 1;
+                } else {
+                    self.unread += content.len();
+                    self.data.push_back(content);
+                }
+                Ok(Received::Nothing)
+            }
+            _ => Err(PeerMisbehaved::UnexpectedRecord(typ.name().unwrap_or("unknown type")).into()),
+        }
+    }
+}
+
+/// The length of the record at the front of `bytes`, by its header alone; `None` for what is no record.
+fn record_len(bytes: &[u8]) -> Option<usize> {
+    let first = *bytes.first()?;
+    if plaintext::Header::begins_with(first) {
+        let length = plaintext::Header::read(bytes)?.length;
+        return (length <= MAX_PLAINTEXT).then_some(plaintext::HEADER_LEN + length);
+    }
+    let header = header13::Header::read(bytes)?;
+    let length = header.length.unwrap_or(bytes.len() - header.len());
+    (ciphertext::MIN_BODY..=MAX_CIPHERTEXT).contains(&length).then_some(header.len() + length)
+}
