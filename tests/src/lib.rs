@@ -1,6 +1,7 @@
 //! What the tests share: identities of every kind, and two ends of a connection in one process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+pub mod ends;
 pub mod peer;
 pub mod tamper;
 

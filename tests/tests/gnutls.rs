@@ -1,12 +1,10 @@
 //! GnuTLS's command line as the peer, in both roles, also with raw public keys.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
-mod interop;
-
 use dunlin::Event;
-use dunlin_tests::peer::{Files, Link, Process, Server, text};
-use dunlin_tests::{KeyType, Pki};
-use interop::{KEYS, MIB, PSK, client, listening, psk_client, psk_server, server, with_sessions};
+use dunlin_tests::ends::{KEYS, MIB, PSK, client, psk_client, psk_server, server, with_sessions};
+use dunlin_tests::peer::{Files, Link, Process, Server, listen, text};
+use dunlin_tests::{KeyType, Pki, ends};
 
 const TLS13: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
 
@@ -66,7 +64,7 @@ fn mutual_x509_and_a_mebibyte_each_way_with_its_server() {
 #[test]
 fn mutual_x509_and_a_mebibyte_each_way_with_its_client() {
     for typ in KEYS {
-        let (listener, port) = listening();
+        let (listener, port) = listen();
         let (mut peer, _files) = gnutls_cli(typ, &port, TLS13, &[]);
         let mut link = Link::accept(server(typ, |s| s), &listener);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e} / {}", peer.errors()));
@@ -95,7 +93,7 @@ fn hello_retry_request_from_its_server() {
 #[test]
 fn hello_retry_request_and_cookie_to_its_client() {
     for cookies in [false, true] {
-        let (listener, port) = listening();
+        let (listener, port) = listen();
         let priority = format!("{TLS13}:-GROUP-ALL:+GROUP-SECP521R1:+GROUP-SECP256R1");
         let (peer, _files) = gnutls_cli(KeyType::P256, &port, &priority, &["--single-key-share"]);
         let mut link = Link::accept(server(KeyType::P256, |s| s.with_cookies(cookies)), &listener);
@@ -119,9 +117,9 @@ fn resumption_with_its_server() {
 
 #[test]
 fn resumption_with_its_client() {
-    for tickets in interop::tickets() {
-        let (listener, port) = listening();
-        let config = interop::server_config(KeyType::P256, |s| s.with_tickets(tickets.clone()));
+    for tickets in ends::tickets() {
+        let (listener, port) = listen();
+        let config = ends::server_config(KeyType::P256, |s| s.with_tickets(tickets.clone()));
         let (mut peer, _files) = gnutls_cli(KeyType::P256, &port, TLS13, &["--resume", "--waitresumption"]);
         for resumed in [false, true] {
             let connection = dunlin::TlsConnection::server(&config, dunlin_tests::peer::now());
@@ -159,7 +157,7 @@ fn external_psk_with_its_server() {
 #[test]
 fn external_psk_with_its_client() {
     for (mode, kx) in [("psk_dhe_ke", "+ECDHE-PSK"), ("psk_ke", "+PSK")] {
-        let (listener, port) = listening();
+        let (listener, port) = listen();
         let priority = format!("{TLS13}:-KX-ALL:{kx}");
         let args = [
             "--port",
@@ -191,7 +189,7 @@ fn raw_keys_with_its_server() {
         let mut args = vec!["--port", "4433", "--echo", "--priority", &priority, "--require-client-cert"];
         args.extend(["--rawpkkeyfile", &key, "--rawpkfile", &public]);
         let peer = Server::start(files, "gnutls-serv", &args);
-        let mut link = Link::to_server(interop::raw_client(typ), &peer);
+        let mut link = Link::to_server(ends::raw_client(typ), &peer);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e} / {}", peer.process.errors()));
         echo(&mut link, b"hello\n");
     }
@@ -200,7 +198,7 @@ fn raw_keys_with_its_server() {
 #[test]
 fn raw_keys_with_its_client() {
     for typ in KEYS {
-        let (listener, port) = listening();
+        let (listener, port) = listen();
         let (pki, files) = (Pki::shared(typ), Files::default());
         let key = files.write("key.pem", pki.client.key_pem());
         let public = files.write("public.pem", pki.client.public_key_pem());
@@ -208,7 +206,7 @@ fn raw_keys_with_its_client() {
         let mut args = vec!["--port", &port, "--priority", &priority, "--no-ca-verification"];
         args.extend(["--rawpkkeyfile", &key, "--rawpkfile", &public, "127.0.0.1"]);
         let mut peer = Process::client("gnutls-cli", &args);
-        let mut link = Link::accept(interop::raw_server(typ), &listener);
+        let mut link = Link::accept(ends::raw_server(typ), &listener);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e} / {}", peer.errors()));
         assert!(
             link.connection.negotiated().unwrap().peer.as_ref().unwrap().to_string().starts_with("raw key")
@@ -232,7 +230,7 @@ fn key_updates_with_its_server() {
 
 #[test]
 fn key_updates_with_its_client() {
-    let (listener, port) = listening();
+    let (listener, port) = listen();
     let (mut peer, _files) = gnutls_cli(KeyType::P256, &port, TLS13, &["--inline-commands"]);
     let mut link = Link::accept(server(KeyType::P256, |s| s), &listener);
     link.handshake().unwrap();

@@ -1,12 +1,10 @@
 //! OpenSSL's command line as the peer, in both roles.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
-mod interop;
-
 use dunlin::Event;
-use dunlin_tests::peer::{Files, Link, Process, Server, text};
-use dunlin_tests::{KeyType, Pki};
-use interop::{KEYS, MIB, PSK, client, listening, psk_client, psk_server, server, with_sessions};
+use dunlin_tests::ends::{KEYS, MIB, PSK, client, psk_client, psk_server, server, with_sessions};
+use dunlin_tests::peer::{Files, Link, Process, Server, listen, text};
+use dunlin_tests::{KeyType, Pki, ends};
 
 /// A server with X.509 of this kind that demands a client certificate.
 fn s_server(typ: KeyType, more: &[&str]) -> Server {
@@ -62,7 +60,7 @@ fn mutual_x509_and_a_mebibyte_each_way_with_its_server() {
 #[test]
 fn mutual_x509_and_a_mebibyte_each_way_with_its_client() {
     for typ in KEYS {
-        let (listener, port) = listening();
+        let (listener, port) = listen();
         let (mut peer, _files) = s_client(typ, &port, &["-quiet"]);
         let mut link = Link::accept(server(typ, |s| s), &listener);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e} / {}", peer.errors()));
@@ -91,7 +89,7 @@ fn a_cookie_from_its_server() {
     let peer = s_server(KeyType::P256, &["-quiet", "-stateless"]);
     // Its stateless server ends the connection at a ChangeCipherSpec before the second ClientHello, which
     // RFC 8446 §D.4 would have it ignore.
-    let mut link = Link::to_server(interop::plain_client(KeyType::P256), &peer);
+    let mut link = Link::to_server(ends::plain_client(KeyType::P256), &peer);
     link.handshake().unwrap();
     assert!(link.connection.negotiated().unwrap().retried);
 }
@@ -99,7 +97,7 @@ fn a_cookie_from_its_server() {
 #[test]
 fn hello_retry_request_and_cookie_to_its_client() {
     for cookies in [false, true] {
-        let (listener, port) = listening();
+        let (listener, port) = listen();
         // Its first share is for a group that we do not have.
         let (peer, _files) = s_client(KeyType::P256, &port, &["-quiet", "-groups", "P-521:P-256"]);
         let mut link = Link::accept(server(KeyType::P256, |s| s.with_cookies(cookies)), &listener);
@@ -128,9 +126,9 @@ fn resumption_with_its_server() {
 
 #[test]
 fn resumption_with_its_client() {
-    for tickets in interop::tickets() {
-        let (listener, port) = listening();
-        let config = interop::server_config(KeyType::P256, |s| s.with_tickets(tickets.clone()));
+    for tickets in ends::tickets() {
+        let (listener, port) = listen();
+        let config = ends::server_config(KeyType::P256, |s| s.with_tickets(tickets.clone()));
         let kept = Files::default();
         let session = kept.path("session.pem");
         for resumed in [false, true] {
@@ -146,7 +144,7 @@ fn resumption_with_its_client() {
             );
             // It writes the file when the ticket is there; then it is told to end.
             if !resumed {
-                interop::wait_for_file(&session);
+                ends::wait_for_file(&session);
             }
             peer.type_line("Q");
             link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();
@@ -174,7 +172,7 @@ fn external_psk_with_its_server() {
 #[test]
 fn external_psk_with_its_client() {
     for mode in ["psk_dhe_ke", "psk_ke"] {
-        let (listener, port) = listening();
+        let (listener, port) = listen();
         let connect = format!("127.0.0.1:{port}");
         let mut args = vec!["s_client", "-connect", &connect, "-tls1_3", "-quiet"];
         args.extend(["-psk_identity", "device-1", "-psk", PSK, "-ciphersuites", "TLS_AES_128_GCM_SHA256"]);
@@ -215,7 +213,7 @@ fn key_updates_with_its_server() {
 
 #[test]
 fn key_updates_with_its_client() {
-    let (listener, port) = listening();
+    let (listener, port) = listen();
     let (mut peer, _files) = s_client(KeyType::P256, &port, &[]);
     let mut link = Link::accept(server(KeyType::P256, |s| s), &listener);
     link.handshake().unwrap();
@@ -237,14 +235,14 @@ fn key_updates_with_its_client() {
 fn its_refusals_are_heard_and_ours_too() {
     // A client without certificate.
     let peer = s_server(KeyType::P256, &["-quiet"]);
-    let mut link = Link::to_server(interop::anonymous_client(KeyType::P256), &peer);
+    let mut link = Link::to_server(ends::anonymous_client(KeyType::P256), &peer);
     let refused = link.handshake().and_then(|()| link.receive(1).map(drop));
     assert_eq!(
         refused,
         Err(dunlin::Error::AlertReceived(dunlin::wire::AlertDescription::CERTIFICATE_REQUIRED))
     );
     // A server that we do not know.
-    let (listener, port) = listening();
+    let (listener, port) = listen();
     let (peer, _files) = s_client(KeyType::Ed25519, &port, &["-quiet"]);
     let mut link = Link::accept(server(KeyType::P256, |s| s), &listener);
     assert_eq!(

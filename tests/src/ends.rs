@@ -1,16 +1,14 @@
 //! Our ends for the tests with real peers.
-#![allow(dead_code, reason = "each peer uses its part")]
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::peer::now;
+use crate::{KeyType, Pki, awslc, localhost};
 use dunlin::auth::{Psk, PskTable, RawKeyTrust};
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{ClientAuth, ClientConfig, Profile, PskSource, ServerConfig, TlsConnection, Trust};
-use dunlin_tests::peer::{listen, now};
-use dunlin_tests::{KeyType, Pki, awslc, localhost};
 
 /// The kinds of key with which real peers are tried.
 pub const KEYS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
@@ -22,10 +20,6 @@ pub const PSK: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1
 fn psk() -> Psk {
     let key: Vec<u8> = (0..32).collect();
     Psk::new("device-1", &key).unwrap()
-}
-
-pub fn listening() -> (TcpListener, String) {
-    listen()
 }
 
 /// A client with X.509 of this kind.
