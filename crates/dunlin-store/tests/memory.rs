@@ -1,4 +1,5 @@
 //! The stores in memory, with sessions of real handshakes and virtual time.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,0 +1,159 @@
+//! The handshake, from the first byte to the stream.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use dunlin::{Answer, ClientHelloInfo, Event, MessageSize, Question, QuestionId, ServerConfig, Side};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::answers::DynAnswers;
+use crate::clock::now;
+use crate::error::HandshakeError;
+use crate::stream::{Task, TlsStream};
+
+/// How long a handshake may take, unless another time is set.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(crate) type ChooseProfile = dyn Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync;
+pub(crate) type OnMessage = dyn Fn(&MessageSize) + Send + Sync;
+
+/// What connectors and acceptors have in common.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) timeout: Duration,
+    pub(crate) answers: Option<Arc<dyn DynAnswers>>,
+    pub(crate) profiles: Option<Arc<ChooseProfile>>,
+    pub(crate) on_message: Option<Arc<OnMessage>>,
+    pub(crate) hold_finished: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            timeout: DEFAULT_TIMEOUT,
+            answers: None,
+            profiles: None,
+            on_message: None,
+            hold_finished: false,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        mut stream: TlsStream<IO>,
+    ) -> Result<TlsStream<IO>, HandshakeError> {
+        match tokio::time::timeout(self.timeout, self.run(&mut stream)).await {
+            Ok(result) => result.map(|()| stream),
+            // The peer may be what is slow: to take the alert.
+            Err(_) => Err(match stream.connection.error() {
+                Some(error) => HandshakeError::Tls(error.clone()),
+                None => HandshakeError::Timeout(self.timeout),
+            }),
+        }
+    }
+
+    async fn run<IO: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: &mut TlsStream<IO>,
+    ) -> Result<(), HandshakeError> {
+        let mut reported = 0;
+        loop {
+            self.report(stream, &mut reported);
+            while let Some(event) = stream.connection.poll_event() {
+                let handled = self.handle(stream, event).await;
+                self.report(stream, &mut reported);
+                if let Err(misfit) = handled {
+                    return Err(fail(stream, misfit).await);
+                }
+            }
+            if let Some(error) = stream.connection.error().cloned() {
+                return Err(fail(stream, error).await);
+            }
+            if !stream.connection.is_handshaking() {
+                break;
+            }
+            poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(HandshakeError::Io)?;
+        }
+        match stream.connection.side() {
+            // The server waits for this Finished.
+            Side::Client if !self.hold_finished => {
+                poll_fn(|cx| stream.poll_drain(cx, Task::Writer)).await.map_err(HandshakeError::Io)
+            }
+            Side::Client => Ok(()),
+            Side::Server => {
+                // Tickets are on their way or follow with the next read or write: nobody waits for them.
+                let _ = poll_fn(|cx| Poll::Ready(stream.poll_drain(cx, Task::Writer))).await;
+                Ok(())
+            }
+        }
+    }
+
+    fn report<IO>(&self, stream: &TlsStream<IO>, reported: &mut usize) {
+        let messages = stream.messages();
+        if let Some(on_message) = &self.on_message {
+            messages.iter().skip(*reported).for_each(|m| on_message(m));
+        }
+        *reported = messages.len();
+    }
+
+    async fn handle<IO>(&self, stream: &mut TlsStream<IO>, event: Event) -> Result<(), dunlin::Error> {
+        match (event, &self.answers) {
+            (Event::Question(id, question), _) => {
+                let answer = self.answer(question).await;
+                give(stream, id, answer)
+            }
+            (Event::NewSession(name, session), Some(answers)) => {
+                answers.keep_session(name, session).await;
+                Ok(())
+            }
+            (Event::SessionUsed(name), Some(answers)) => {
+                answers.forget_session(name).await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn answer(&self, question: Question) -> Answer {
+        match (&question, &self.profiles, &self.answers) {
+            (Question::ChooseProfile(hello), Some(profiles), _) => Answer::Profile(profiles(hello)),
+            (_, _, Some(answers)) => answers.answer(question).await,
+            (_, _, None) => Answer::Failed,
+        }
+    }
+}
+
+/// Gives an answer; fails if it does not fit the question.
+fn give<IO>(stream: &mut TlsStream<IO>, id: QuestionId, answer: Answer) -> Result<(), dunlin::Error> {
+    match stream.connection.answer(now(), id, answer) {
+        // The caller looks for what ended the connection.
+        Err(_) if stream.connection.error().is_some() => Ok(()),
+        // An answer that does not fit the question is a fault of whoever answers; the peer hears internal_error.
+        Err(misfit) => {
+            let _ = stream.connection.answer(now(), id, Answer::Failed);
+            Err(misfit)
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Tells the peer, as far as it listens, and gives the error.
+async fn fail<IO: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut TlsStream<IO>,
+    error: dunlin::Error,
+) -> HandshakeError {
+    let _ = poll_fn(|cx| stream.poll_drain(cx, Task::Writer)).await;
+    match error {
+        // No data can be cut off yet.
+        dunlin::Error::Truncated => HandshakeError::Io(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the peer ended the connection without saying why",
+        )),
+        error => HandshakeError::Tls(error),
+    }
+}

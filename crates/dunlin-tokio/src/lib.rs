@@ -1,0 +1,40 @@
+//! Dunlin on tokio: TLS over anything that reads and writes.
+//!
+//! A [`TlsConnector`] or [`TlsAcceptor`] does the handshake and gives a [`TlsStream`], which reads and writes like the
+//! transport below it:
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! use dunlin::{ClientConfig, ServerAddress};
+//! use dunlin_tokio::TlsConnector;
+//! use tokio::io::AsyncWriteExt;
+//! use tokio::net::TcpStream;
+//!
+//! # async fn example(config: Arc<ClientConfig>, server: ServerAddress) -> std::io::Result<()> {
+//! let tcp = TcpStream::connect(("example.org", 443)).await?;
+//! let mut tls = TlsConnector::new(config).connect(tcp, server).await?;
+//! tls.write_all(b"hello").await?;
+//! tls.shutdown().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a handshake has to ask ([`dunlin::Question`]) is answered by an implementation of [`Answers`], which may take
+//! its time.
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod answers;
+mod clock;
+mod connector;
+mod error;
+mod handshake;
+mod stream;
+
+pub use acceptor::TlsAcceptor;
+pub use answers::Answers;
+pub use clock::now;
+pub use connector::TlsConnector;
+pub use error::HandshakeError;
+pub use handshake::DEFAULT_TIMEOUT;
+pub use stream::TlsStream;

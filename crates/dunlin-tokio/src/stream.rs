@@ -1,0 +1,309 @@
+//! A TLS connection that reads and writes like what carries it.
+
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use dunlin::{MessageSize, Negotiated, TlsConnection};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::clock::now;
+use crate::error::from_tls;
+
+/// What is asked of the transport at once, in bytes: the largest record (RFC 8446 §5.2) with its header.
+const READ_LEN: usize = 5 + (1 << 14) + 256;
+
+/// A TLS connection over `IO`, after its handshake.
+///
+/// * Reading gives 0 bytes only after the peer's close_notify. An end without it is
+///   [`io::ErrorKind::UnexpectedEof`]: data may be cut off.
+/// * Writing takes data as long as the transport keeps up. What was taken goes out by itself as far as the transport
+///   allows, and for certain with a flush.
+/// * Shutting down sends close_notify and ends the sending direction; reading goes on.
+/// * Futures may be dropped at any point: nothing that was taken or received is lost.
+///
+/// Errors of the protocol are [`dunlin::Error`] inside of [`io::Error`]. With [`tokio::io::split`], two tasks may read
+/// and write at the same time.
+pub struct TlsStream<IO> {
+    io: IO,
+    pub(crate) connection: TlsConnection,
+    /// Bytes that were read and that the connection had no room for.
+    waiting: Vec<u8>,
+    /// Whether the transport took bytes that it was not told to flush.
+    unflushed: bool,
+    bytes_read: u64,
+    bytes_written: u64,
+    /// Who waits for the transport to take more: the transport itself keeps only one of them in mind.
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+/// The direction in which a task uses the stream. One that reads also sends: alerts and KeyUpdates.
+#[derive(Clone, Copy)]
+pub(crate) enum Task {
+    Reader,
+    Writer,
+}
+
+impl<IO> TlsStream<IO> {
+    pub(crate) const fn new(io: IO, connection: TlsConnection) -> Self {
+        Self {
+            io,
+            connection,
+            waiting: Vec::new(),
+            unflushed: false,
+            bytes_read: 0,
+            bytes_written: 0,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    /// What was agreed.
+    pub fn negotiated(&self) -> &Negotiated {
+        static NOTHING: LazyLock<Negotiated> = LazyLock::new(Negotiated::default);
+        // Streams are given out after their handshake, when there always is something.
+        self.connection.negotiated().unwrap_or(&NOTHING)
+    }
+
+    /// Keying material for another protocol (RFC 8446 §7.5): fills `out`.
+    ///
+    /// # Errors
+    /// `out` is longer than 255 hash lengths.
+    pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), dunlin::Error> {
+        self.connection.export(label, context, out)
+    }
+
+    /// The handshake messages with their sizes, in order.
+    pub fn messages(&self) -> &[MessageSize] {
+        self.connection.messages()
+    }
+
+    /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3). The message goes out
+    /// with the next read, write or flush.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn update_keys(&mut self, both: bool) -> io::Result<()> {
+        self.connection.update_keys(both).map_err(from_tls)
+    }
+
+    /// The bytes read from the transport so far.
+    pub const fn bytes_read(&self) -> u64 {
+        self.bytes_read
+    }
+
+    /// The bytes written to the transport so far.
+    pub const fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    /// The connection, for what else it tells.
+    pub const fn connection(&self) -> &TlsConnection {
+        &self.connection
+    }
+
+    /// The transport.
+    pub const fn get_ref(&self) -> &IO {
+        &self.io
+    }
+
+    /// The transport. Reading or writing it breaks the connection.
+    pub const fn get_mut(&mut self) -> &mut IO {
+        &mut self.io
+    }
+
+    /// Gives the transport back, without an end to the connection.
+    pub fn into_inner(self) -> IO {
+        self.io
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
+    /// Takes in what has come, at most once. Errors of the connection stay in it.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.waiting.is_empty() {
+            let taken = self.connection.receive(now(), &self.waiting).unwrap_or(self.waiting.len());
+            // An idle connection keeps no buffer.
+            self.waiting = self.waiting.split_off(taken);
+            return Poll::Ready(Ok(()));
+        }
+        let mut bytes = [MaybeUninit::uninit(); READ_LEN];
+        let mut bytes = ReadBuf::uninit(&mut bytes);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut bytes))?;
+        let bytes = bytes.filled();
+        self.bytes_read += bytes.len() as u64;
+        if bytes.is_empty() {
+            let _ = self.connection.receive_end();
+        } else {
+            let taken = self.connection.receive(now(), bytes).unwrap_or(bytes.len());
+            self.waiting = bytes.get(taken..).unwrap_or_default().to_vec();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what waits to be sent, to the last byte.
+    pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<io::Result<()>> {
+        let (own, other) = match task {
+            Task::Reader => (&mut self.reader, &mut self.writer),
+            Task::Writer => (&mut self.writer, &mut self.reader),
+        };
+        // If the other one waits too, both shall hear of it.
+        let both = other.as_ref().filter(|w| !w.will_wake(cx.waker()));
+        let both = both.map(|w| Waker::from(Arc::new(Both(w.clone(), cx.waker().clone()))));
+        let mut joint = Context::from_waker(both.as_ref().unwrap_or(cx.waker()));
+        let drained = loop {
+            let bytes = self.connection.transmit();
+            if bytes.is_empty() {
+                break Ok(());
+            }
+            match Pin::new(&mut self.io).poll_write(&mut joint, bytes) {
+                Poll::Ready(Ok(0)) => break Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(n)) => {
+                    self.connection.transmitted(n);
+                    self.bytes_written += n as u64;
+                    self.unflushed = true;
+                }
+                Poll::Ready(Err(e)) => break Err(e),
+                Poll::Pending => {
+                    *own = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+        };
+        if drained.is_ok() && self.unflushed {
+            match Pin::new(&mut self.io).poll_flush(&mut joint) {
+                Poll::Ready(flushed) => {
+                    self.unflushed = false;
+                    flushed?;
+                }
+                Poll::Pending => {
+                    *own = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+        }
+        *own = None;
+        if let Some(other) = other.take() {
+            other.wake();
+        }
+        Poll::Ready(drained)
+    }
+
+    /// One step of the handshake: sends and receives what is possible.
+    pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = self.poll_drain(cx, Task::Writer);
+        match (self.poll_receive(cx), sent) {
+            // A peer that refused has closed: its alert tells more than the failed write.
+            (Poll::Pending, Poll::Ready(Err(e))) => Poll::Ready(Err(e)),
+            (received, _) => received,
+        }
+    }
+
+    /// Until there is data to read, or the peer has closed.
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            // What these tell is told otherwise.
+            while self.connection.poll_event().is_some() {}
+            if !self.connection.received().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(error) = self.connection.error().cloned() {
+                if error.alert().is_some() {
+                    // The peer shall know why; if it cannot be told, the error is the same.
+                    let _ = ready!(self.poll_drain(cx, Task::Reader));
+                }
+                return Poll::Ready(Err(from_tls(error)));
+            }
+            // Answers to the peer do not wait for the next write; whether it fails is for the next write to say.
+            let _ = self.poll_drain(cx, Task::Reader);
+            if self.connection.peer_has_closed() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.poll_receive(cx))?;
+        }
+    }
+}
+
+/// Wakes two tasks.
+struct Both(Waker, Waker);
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake_by_ref();
+        self.1.wake_by_ref();
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncBufRead for TlsStream<IO> {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        ready!(this.poll_readable(cx))?;
+        Poll::Ready(Ok(this.connection.received()))
+    }
+
+    fn consume(self: Pin<&mut Self>, n: usize) {
+        // An error in what follows is the next read's.
+        let _ = self.get_mut().connection.consume(now(), n);
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let data = ready!(self.as_mut().poll_fill_buf(cx))?;
+        let data = data.get(..buf.remaining()).unwrap_or(data);
+        buf.put_slice(data);
+        let n = data.len();
+        self.consume(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        loop {
+            match this.connection.send(data).map_err(from_tls)? {
+                // The transport does not keep up.
+                0 if !data.is_empty() => ready!(this.poll_drain(cx, Task::Writer))?,
+                taken => {
+                    return match this.poll_drain(cx, Task::Writer) {
+                        Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+                        _ => Poll::Ready(Ok(taken)),
+                    };
+                }
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_drain(cx, Task::Writer)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.connection.close();
+        ready!(this.poll_drain(cx, Task::Writer))?;
+        Pin::new(&mut this.io).poll_shutdown(cx)
+    }
+}
+
+impl<IO: fmt::Debug> fmt::Debug for TlsStream<IO> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsStream").field("io", &self.io).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,375 @@
+//! Handshakes: questions answered late, choices, failures, and time.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{PSK, data, profile, psk_client, psk_server, x509};
+use dunlin::auth::{PrivateKey, Psk, RawKeyTrust, X509Trust};
+use dunlin::crypto::SigningKey;
+use dunlin::error::{AuthenticationFailure, Internal, Misuse, PeerIncompatible};
+use dunlin::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use dunlin::resume::{Session, Tickets};
+use dunlin::wire::{AlertDescription, CipherSuite, HandshakeType};
+use dunlin::{
+    Answer, ClientAuth, ClientConfig, ClientHelloInfo, Credential, Error, Profile, PskSource, Question,
+    ServerConfig, Trust,
+};
+use dunlin_store::{MemoryClientSessions, RotatingTickets};
+use dunlin_tests::{KeyType, Pki, awslc, localhost};
+use dunlin_tokio::{Answers, DEFAULT_TIMEOUT, HandshakeError, TlsAcceptor, TlsConnector, TlsStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::{Instant, sleep};
+
+type Side = Result<TlsStream<DuplexStream>, HandshakeError>;
+
+async fn handshake(connector: &TlsConnector, acceptor: &TlsAcceptor) -> (Side, Side) {
+    let (client, server) = duplex(4096);
+    tokio::join!(connector.connect(client, localhost()), acceptor.accept(server))
+}
+
+async fn connect(
+    connector: &TlsConnector,
+    acceptor: &TlsAcceptor,
+) -> (TlsStream<DuplexStream>, TlsStream<DuplexStream>) {
+    let (client, server) = handshake(connector, acceptor).await;
+    let (mut client, mut server) = (client.unwrap(), server.unwrap());
+    let sent = data(100, 1);
+    client.write_all(&sent).await.unwrap();
+    let mut received = vec![0; sent.len()];
+    server.read_exact(&mut received).await.unwrap();
+    assert_eq!(received, sent);
+    (client, server)
+}
+
+fn tls(side: Side) -> Error {
+    match side {
+        Err(HandshakeError::Tls(e)) => e,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asserts what each side says of a handshake that fails.
+async fn assert_fails(connector: &TlsConnector, acceptor: &TlsAcceptor, client: Error, server: Error) {
+    let (client_side, server_side) = handshake(connector, acceptor).await;
+    assert_eq!(tls(server_side), server);
+    // A client can be done before the server has judged it: then it hears so when it reads.
+    let told = match client_side {
+        Ok(mut stream) => common::tls_error(&stream.read(&mut [0]).await.unwrap_err()).clone(),
+        side => tls(side),
+    };
+    assert_eq!(told, client);
+}
+
+/// Answers as it is told to, after as long as it is told to.
+struct Late<F> {
+    after: Duration,
+    answer: F,
+    asked: Mutex<Vec<String>>,
+}
+
+impl<F> Late<F> {
+    fn new(answer: F) -> Arc<Self> {
+        Arc::new(Self { after: Duration::from_secs(3), answer, asked: Mutex::default() })
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl<F: Fn(Question) -> Answer + Send + Sync> Answers for Late<F> {
+    async fn answer(&self, question: Question) -> Answer {
+        let name = format!("{question:?}");
+        let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();
+        sleep(self.after).await;
+        self.asked.lock().unwrap().push(name);
+        (self.answer)(question)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_key() {
+    let answers = Late::new(|question| match question {
+        Question::FindPsk { identity } if identity == b"d1" => {
+            Answer::Psk(Some(Arc::new(Psk::new("d1", &PSK).unwrap())))
+        }
+        other => panic!("{other:?}"),
+    });
+    let acceptor =
+        TlsAcceptor::new(Arc::new(psk_server().with_psks(PskSource::Ask))).with_answers(answers.clone());
+    let began = Instant::now();
+    connect(&TlsConnector::new(Arc::new(psk_client())), &acceptor).await;
+    assert_eq!(answers.asked(), ["FindPsk"]);
+    assert_eq!(began.elapsed(), Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_profile() {
+    let chosen = Arc::new(psk_server());
+    let answers = Late::new(move |question| match question {
+        Question::ChooseProfile(hello) => {
+            assert_eq!(hello.server_name.as_deref(), Some("localhost"));
+            Answer::Profile(Some(chosen.clone()))
+        }
+        other => panic!("{other:?}"),
+    });
+    let undecided = ServerConfig::new(profile().build().unwrap()).unwrap().with_profile_choice(true);
+    let acceptor = TlsAcceptor::new(Arc::new(undecided)).with_answers(answers.clone());
+    connect(&TlsConnector::new(Arc::new(psk_client())), &acceptor).await;
+    assert_eq!(answers.asked(), ["ChooseProfile"]);
+}
+
+/// Both sides ask whether the other is to be believed, by X.509 and by raw key.
+#[tokio::test(start_paused = true)]
+async fn late_verification() {
+    let pki = Pki::shared(KeyType::P256);
+    let asks = [
+        Trust { x509: Some(X509Trust::Ask), raw_key: None },
+        Trust { x509: None, raw_key: Some(RawKeyTrust::Ask) },
+    ];
+    for trust in asks {
+        let raw = trust.x509.is_none();
+        let config = |leaf: &dunlin_tests::Leaf| {
+            let credential = if raw { leaf.raw_key(&awslc()) } else { leaf.x509(&awslc()) };
+            profile().trust(trust.clone()).credentials(vec![credential]).build().unwrap()
+        };
+        let server = ServerConfig::new(config(&pki.server)).unwrap();
+        let server = Arc::new(server.with_client_auth(ClientAuth::Required).unwrap());
+        let client = Arc::new(ClientConfig::new(config(&pki.client)));
+        let believes = |result: Result<(), AuthenticationFailure>| {
+            Late::new(move |question| match question {
+                Question::Verify { .. } => Answer::Verified(result.clone()),
+                other => panic!("{other:?}"),
+            })
+        };
+        let (of_client, of_server) = (believes(Ok(())), believes(Ok(())));
+        let connector = TlsConnector::new(client.clone()).with_answers(of_client.clone());
+        let acceptor = TlsAcceptor::new(server.clone()).with_answers(of_server.clone());
+        connect(&connector, &acceptor).await;
+        assert_eq!((of_client.asked(), of_server.asked()), (vec!["Verify".into()], vec!["Verify".into()]));
+
+        let no = AuthenticationFailure::Revoked;
+        let acceptor = acceptor.with_answers(believes(Err(no.clone())));
+        let alert = Error::AlertReceived(AlertDescription::CERTIFICATE_REVOKED);
+        assert_fails(&connector, &acceptor, alert, Error::Authentication(no)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_signature() {
+    let pki = Pki::shared(KeyType::P256);
+    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pki.server.key.clone()));
+    let key: Arc<dyn SigningKey> = awslc().key_loader.load(&der).unwrap();
+    let elsewhere = PrivateKey::Elsewhere { schemes: key.schemes().to_vec(), label: "vault 1".into() };
+    let credential = Credential::X509 { chain: pki.server.chain.clone(), key: elsewhere };
+    let answers = Late::new(move |question| match question {
+        Question::Sign { label, scheme, message } => {
+            assert_eq!(label, "vault 1");
+            Answer::Signature(key.sign(scheme, &message, &*awslc().random).unwrap())
+        }
+        other => panic!("{other:?}"),
+    });
+    let server = ServerConfig::new(profile().credentials(vec![credential]).build().unwrap()).unwrap();
+    let acceptor = TlsAcceptor::new(Arc::new(server)).with_answers(answers.clone());
+    connect(&TlsConnector::new(Arc::new(x509().0)), &acceptor).await;
+    assert_eq!(answers.asked(), ["Sign"]);
+}
+
+/// A store of sessions that takes its time.
+#[derive(Default)]
+struct RemoteSessions {
+    kept: Mutex<Vec<(Vec<u8>, Session)>>,
+    forgotten: Mutex<usize>,
+}
+
+impl Answers for RemoteSessions {
+    async fn answer(&self, question: Question) -> Answer {
+        let Question::FindSession { id } = question else { panic!("{question:?}") };
+        sleep(Duration::from_secs(1)).await;
+        let kept = self.kept.lock().unwrap();
+        Answer::Session(kept.iter().find(|(name, _)| *name == id).map(|(_, s)| Box::new(s.clone())))
+    }
+
+    async fn keep_session(&self, name: Vec<u8>, session: Session) {
+        sleep(Duration::from_secs(1)).await;
+        self.kept.lock().unwrap().push((name, session));
+    }
+
+    async fn forget_session(&self, name: Vec<u8>) {
+        self.kept.lock().unwrap().retain(|(n, _)| *n != name);
+        *self.forgotten.lock().unwrap() += 1;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_session() {
+    let (client, server) = x509();
+    let tickets = Arc::new(MemoryClientSessions::default());
+    let connector = TlsConnector::new(Arc::new(client.with_sessions(tickets)));
+    let store = Arc::new(RemoteSessions::default());
+    let acceptor =
+        TlsAcceptor::new(Arc::new(server.with_tickets(Tickets::ask()))).with_answers(store.clone());
+    for resumed in [false, true, true] {
+        let (mut client, mut server) = connect(&connector, &acceptor).await;
+        assert_eq!(server.negotiated().resumed, resumed);
+        assert_eq!(server.negotiated().peer.as_ref().unwrap().to_string(), "X.509 device-1");
+        // The ticket comes before the end.
+        tokio::try_join!(server.shutdown(), client.read_u8()).unwrap_err();
+        assert_eq!(store.kept.lock().unwrap().len(), 1);
+    }
+    assert_eq!(*store.forgotten.lock().unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_that_nobody_answers_end_the_handshake() {
+    let connector = TlsConnector::new(Arc::new(psk_client()));
+    let config = Arc::new(psk_server().with_psks(PskSource::Ask));
+    let told = Error::AlertReceived(AlertDescription::INTERNAL_ERROR);
+    let failed = Error::Internal(Internal::QuestionFailed);
+    assert_fails(&connector, &TlsAcceptor::new(config.clone()), told.clone(), failed.clone()).await;
+    let acceptor = TlsAcceptor::new(config.clone()).with_answers(Late::new(|_| Answer::Failed));
+    assert_fails(&connector, &acceptor, told.clone(), failed).await;
+    let acceptor = TlsAcceptor::new(config).with_answers(Late::new(|_| Answer::Profile(None)));
+    assert_fails(&connector, &acceptor, told, Error::Misuse(Misuse::WrongAnswer)).await;
+}
+
+#[tokio::test]
+async fn profile_by_client_hello() {
+    let with_suite = |suite: CipherSuite| {
+        let suites = awslc().cipher_suites.iter().copied().filter(|s| s.id == suite).collect();
+        let built = profile().name(suite.to_string()).cipher_suites(suites).build().unwrap();
+        Arc::new(ServerConfig::new(built).unwrap().with_psks(psk_source()))
+    };
+    let (aes, chacha) = (
+        with_suite(CipherSuite::TLS_AES_128_GCM_SHA256),
+        with_suite(CipherSuite::TLS_CHACHA20_POLY1305_SHA256),
+    );
+    let choose = move |hello: &ClientHelloInfo| match hello.alpn.first().map(Vec::as_slice) {
+        Some(b"a") => Some(aes.clone()),
+        Some(b"c") => Some(chacha.clone()),
+        _ => None,
+    };
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server())).with_profiles(choose);
+    let connector = |alpn: &[u8]| {
+        let profile: Profile = profile().alpn(vec![alpn.to_vec()]).build().unwrap();
+        let psk = Arc::new(Psk::new("d1", &PSK).unwrap());
+        TlsConnector::new(Arc::new(ClientConfig::new(profile).with_psks(vec![psk])))
+    };
+    for (alpn, suite) in
+        [(b"a", CipherSuite::TLS_AES_128_GCM_SHA256), (b"c", CipherSuite::TLS_CHACHA20_POLY1305_SHA256)]
+    {
+        let (client, server) = connect(&connector(alpn), &acceptor).await;
+        assert_eq!(client.negotiated().cipher_suite, Some(suite));
+        assert_eq!(server.negotiated().profile, suite.to_string());
+    }
+    let told = Error::AlertReceived(AlertDescription::ACCESS_DENIED);
+    let refused = Error::PeerIncompatible(PeerIncompatible::Refused);
+    assert_fails(&connector(b"x"), &acceptor, told, refused).await;
+}
+
+fn psk_source() -> PskSource {
+    PskSource::Here(Arc::new(dunlin::auth::PskTable::from_iter([Psk::new("d1", &PSK).unwrap()])))
+}
+
+#[tokio::test]
+async fn each_side_learns_why_it_failed() {
+    let (_, server) = x509();
+    let acceptor = TlsAcceptor::new(Arc::new(server));
+    // A client that trusts somebody else.
+    let stranger = Pki::shared(KeyType::P256).client.chain[0].clone();
+    let other = Trust { x509: Some(X509Trust::anchors([stranger]).unwrap()), raw_key: None };
+    let client = |trust: Trust| {
+        let own = Pki::shared(KeyType::P256).client.x509(&awslc());
+        let profile = profile().trust(trust).credentials(vec![own]).build().unwrap();
+        TlsConnector::new(Arc::new(ClientConfig::new(profile)))
+    };
+    let (client_side, server_side) = handshake(&client(other), &acceptor).await;
+    assert_eq!(tls(client_side), Error::Authentication(AuthenticationFailure::UnknownIssuer));
+    assert_eq!(tls(server_side), Error::AlertReceived(AlertDescription::UNKNOWN_CA));
+    // A client that has nothing to show.
+    let trust = Trust { x509: Some(Pki::shared(KeyType::P256).trust()), raw_key: None };
+    let nobody = TlsConnector::new(Arc::new(ClientConfig::new(profile().trust(trust).build().unwrap())));
+    let told = Error::AlertReceived(AlertDescription::CERTIFICATE_REQUIRED);
+    assert_fails(&nobody, &acceptor, told, Error::Authentication(AuthenticationFailure::NoCertificate)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn handshakes_time_out() {
+    let began = Instant::now();
+    let (client, mut silent) = duplex(4096);
+    let error = TlsConnector::new(Arc::new(psk_client())).connect(client, localhost()).await.unwrap_err();
+    assert!(matches!(error, HandshakeError::Timeout(DEFAULT_TIMEOUT)), "{error}");
+    assert_eq!(began.elapsed(), DEFAULT_TIMEOUT);
+    let mut hello = Vec::new();
+    silent.read_to_end(&mut hello).await.unwrap();
+    assert!(!hello.is_empty(), "the transport was closed");
+
+    let timeout = Duration::from_millis(1500);
+    let (_client, server) = duplex(4096);
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server())).with_timeout(timeout);
+    let error = io::Error::from(acceptor.accept(server).await.unwrap_err());
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(error.to_string(), "the handshake was not complete after 1.5s");
+}
+
+/// Answers count: who is slow to answer makes the handshake time out.
+#[tokio::test(start_paused = true)]
+async fn late_is_not_too_late() {
+    let answers = Late::new(|_| Answer::Psk(None));
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server().with_psks(PskSource::Ask)))
+        .with_answers(answers)
+        .with_timeout(Duration::from_secs(2));
+    let (client, server) = handshake(&TlsConnector::new(Arc::new(psk_client())), &acceptor).await;
+    assert!(matches!(server, Err(HandshakeError::Timeout(_))));
+    let error = client.unwrap_err();
+    assert!(matches!(&error, HandshakeError::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof), "{error}");
+}
+
+#[tokio::test]
+async fn a_dropped_handshake_closes_the_transport() {
+    let (client, mut server) = duplex(4096);
+    let connector = TlsConnector::new(Arc::new(psk_client()));
+    let mut hello = [0; 5];
+    tokio::select! {
+        _ = connector.connect(client, localhost()) => panic!("nobody answers"),
+        read = server.read_exact(&mut hello) => { read.unwrap(); }
+    }
+    let mut rest = Vec::new();
+    server.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(usize::from(u16::from_be_bytes([hello[3], hello[4]])), rest.len(), "all of the ClientHello");
+}
+
+#[tokio::test]
+async fn tickets_resume() {
+    let (client, server) = x509();
+    let connector =
+        TlsConnector::new(Arc::new(client.with_sessions(Arc::new(MemoryClientSessions::default()))));
+    let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+    let acceptor = TlsAcceptor::new(Arc::new(server.with_tickets(Tickets::stateless(seal))));
+    for resumed in [false, true] {
+        let (mut client, mut server) = connect(&connector, &acceptor).await;
+        assert_eq!((client.negotiated().resumed, server.negotiated().resumed), (resumed, resumed));
+        tokio::try_join!(server.shutdown(), client.read_u8()).unwrap_err();
+    }
+}
+
+#[tokio::test]
+async fn messages_are_told_as_they_come() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = seen.clone();
+    let connector = TlsConnector::new(Arc::new(psk_client()))
+        .with_on_message(move |m| note.lock().unwrap().push((m.sent, m.typ)));
+    connect(&connector, &TlsAcceptor::new(Arc::new(psk_server()))).await;
+    let expected = [
+        (true, HandshakeType::CLIENT_HELLO),
+        (false, HandshakeType::SERVER_HELLO),
+        (false, HandshakeType::ENCRYPTED_EXTENSIONS),
+        (false, HandshakeType::FINISHED),
+        (true, HandshakeType::FINISHED),
+    ];
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
