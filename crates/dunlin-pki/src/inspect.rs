@@ -1,0 +1,231 @@
+//! What a certificate or public key says, for people and reports.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::SystemTime;
+
+use const_oid::ObjectIdentifier;
+use const_oid::db::{DB, rfc5912, rfc8410};
+use der::asn1::UintRef;
+use der::{Decode, Encode, Sequence};
+use pki_types::SubjectPublicKeyInfoDer;
+use serde::{Serialize, Serializer};
+use x509_cert::Certificate;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
+use x509_cert::spki::{SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
+
+use crate::{Error, format_time};
+
+/// What a certificate says. Nothing in it is checked, least of all the signature.
+#[derive(Clone, Debug, Serialize)]
+pub struct CertificateInfo {
+    /// The subject in the notation of RFC 4514; may be empty.
+    pub subject: String,
+    /// The issuer in the same notation.
+    pub issuer: String,
+    /// The serial number in hexadecimal.
+    pub serial: String,
+    /// The first moment of its validity.
+    #[serde(serialize_with = "time")]
+    pub not_before: SystemTime,
+    /// The last moment of its validity.
+    #[serde(serialize_with = "time")]
+    pub not_after: SystemTime,
+    /// The subject alternative names, each with its kind: `DNS:localhost`.
+    pub names: Vec<String>,
+    /// Whether it may issue others.
+    pub ca: bool,
+    /// How many authorities may follow it; `None`: any number.
+    pub path_len: Option<u8>,
+    /// The key usages by their names in RFC 5280 §4.2.1.3; empty: not restricted.
+    pub key_usages: Vec<String>,
+    /// The extended key usages; empty: not restricted.
+    pub purposes: Vec<String>,
+    /// The public key.
+    pub public_key: PublicKeyInfo,
+    /// The algorithm of the issuer's signature.
+    pub signature_algorithm: String,
+    /// SHA-256 of the whole certificate, in hexadecimal.
+    pub sha256: String,
+    /// Its size in bytes.
+    pub bytes: usize,
+    /// What takes how much of it; together exactly [`CertificateInfo::bytes`].
+    pub parts: Vec<Part>,
+}
+
+/// What a public key is.
+#[derive(Clone, Debug, Serialize)]
+pub struct PublicKeyInfo {
+    /// Its algorithm and size: `RSA 2048`, `P-256`, `Ed25519`, or the name or number of the algorithm.
+    pub algorithm: String,
+    /// SHA-256 of the SubjectPublicKeyInfo, in hexadecimal.
+    pub sha256: String,
+    /// The size of the SubjectPublicKeyInfo in bytes.
+    pub bytes: usize,
+}
+
+/// A part of a certificate and its size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// Its name in RFC 5280, or that of the extension.
+    pub name: String,
+    /// Its size in bytes, with tag and length.
+    pub bytes: usize,
+}
+
+impl CertificateInfo {
+    /// Reads it from DER.
+    ///
+    /// # Errors
+    /// [`Error::MalformedCertificate`].
+    pub fn from_der(der: &[u8]) -> Result<Self, Error> {
+        Self::read(der).map_err(|error| Error::MalformedCertificate(error.to_string()))
+    }
+
+    fn read(der: &[u8]) -> der::Result<Self> {
+        let certificate = Certificate::from_der(der)?;
+        let tbs = certificate.tbs_certificate();
+        let constraints = tbs.get_extension::<BasicConstraints>()?.map(|(_, constraints)| constraints);
+        let names = tbs.get_extension::<SubjectAltName>()?.map(|(_, names)| names.0).unwrap_or_default();
+        let usages = tbs.get_extension::<KeyUsage>()?.map(|(_, usage)| usage.0).unwrap_or_default();
+        let purposes = tbs.get_extension::<ExtendedKeyUsage>()?.map(|(_, usage)| usage.0).unwrap_or_default();
+        Ok(Self {
+            subject: tbs.subject().to_string(),
+            issuer: tbs.issuer().to_string(),
+            serial: hex(tbs.serial_number().as_bytes()),
+            not_before: tbs.validity().not_before.to_system_time(),
+            not_after: tbs.validity().not_after.to_system_time(),
+            names: names.iter().map(general_name).collect(),
+            ca: constraints.as_ref().is_some_and(|constraints| constraints.ca),
+            path_len: constraints.and_then(|constraints| constraints.path_len_constraint),
+            key_usages: usages.into_iter().map(|usage| lower_first(&format!("{usage:?}"))).collect(),
+            purposes: purposes.iter().map(purpose).collect(),
+            public_key: PublicKeyInfo::of(tbs.subject_public_key_info())?,
+            signature_algorithm: oid_name(&certificate.signature_algorithm().oid),
+            sha256: sha256(der),
+            bytes: der.len(),
+            parts: parts(&certificate, der.len())?,
+        })
+    }
+}
+
+impl PublicKeyInfo {
+    /// Reads it from the DER of a SubjectPublicKeyInfo.
+    ///
+    /// # Errors
+    /// [`Error::MalformedPublicKey`].
+    pub fn from_der(key: &SubjectPublicKeyInfoDer<'_>) -> Result<Self, Error> {
+        SubjectPublicKeyInfoOwned::from_der(key)
+            .and_then(|spki| Self::of(&spki))
+            .map_err(|error| Error::MalformedPublicKey(error.to_string()))
+    }
+
+    fn of(spki: &SubjectPublicKeyInfoOwned) -> der::Result<Self> {
+        let der = spki.to_der()?;
+        Ok(Self { algorithm: algorithm(&der)?, sha256: sha256(&der), bytes: der.len() })
+    }
+}
+
+/// RFC 8017 §A.1.1
+#[derive(Sequence)]
+struct RsaPublicKey<'a> {
+    modulus: UintRef<'a>,
+    public_exponent: UintRef<'a>,
+}
+
+fn algorithm(spki: &[u8]) -> der::Result<String> {
+    let spki = SubjectPublicKeyInfoRef::from_der(spki)?;
+    let oid = spki.algorithm.oid;
+    if oid == rfc5912::RSA_ENCRYPTION {
+        let key = RsaPublicKey::from_der(spki.subject_public_key.raw_bytes())?;
+        let bits = key.modulus.as_bytes().first().map_or(0, |first| {
+            u32::try_from(key.modulus.as_bytes().len()).map_or(u32::MAX, |len| len * 8)
+                - first.leading_zeros()
+        });
+        return Ok(format!("RSA {bits}"));
+    }
+    if oid == rfc5912::ID_EC_PUBLIC_KEY {
+        return Ok(match spki.algorithm.parameters_oid() {
+            Ok(rfc5912::SECP_256_R_1) => "P-256".into(),
+            Ok(rfc5912::SECP_384_R_1) => "P-384".into(),
+            Ok(other) => oid_name(&other),
+            // Explicit parameters, which no certificate may have (RFC 5480 §2.1.1).
+            Err(_) => "EC without a named curve".into(),
+        });
+    }
+    Ok(if oid == rfc8410::ID_ED_25519 { "Ed25519".into() } else { oid_name(&oid) })
+}
+
+/// Each part's size; what is left over, tags and lengths of the structures around them, is the framing.
+fn parts(certificate: &Certificate, total: usize) -> der::Result<Vec<Part>> {
+    let tbs = certificate.tbs_certificate();
+    let mut parts = vec![];
+    let mut add = |name: &str, size: der::Length| -> der::Result<()> {
+        parts.push(Part { name: name.to_owned(), bytes: usize::try_from(size)? });
+        Ok(())
+    };
+    add("serialNumber", tbs.serial_number().encoded_len()?)?;
+    add("signature", tbs.signature().encoded_len()?)?;
+    add("issuer", tbs.issuer().encoded_len()?)?;
+    add("validity", tbs.validity().encoded_len()?)?;
+    add("subject", tbs.subject().encoded_len()?)?;
+    add("subjectPublicKeyInfo", tbs.subject_public_key_info().encoded_len()?)?;
+    for extension in tbs.extensions().into_iter().flatten() {
+        add(&oid_name(&extension.extn_id), extension.encoded_len()?)?;
+    }
+    add("signatureAlgorithm", certificate.signature_algorithm().encoded_len()?)?;
+    add("signatureValue", certificate.signature().encoded_len()?)?;
+    let named: usize = parts.iter().map(|part| part.bytes).sum();
+    parts.push(Part { name: "framing".into(), bytes: total.saturating_sub(named) });
+    Ok(parts)
+}
+
+fn general_name(name: &GeneralName) -> String {
+    match name {
+        GeneralName::DnsName(name) => format!("DNS:{name}"),
+        GeneralName::Rfc822Name(address) => format!("email:{address}"),
+        GeneralName::UniformResourceIdentifier(uri) => format!("URI:{uri}"),
+        GeneralName::DirectoryName(name) => format!("dirName:{name}"),
+        GeneralName::RegisteredId(oid) => format!("RID:{oid}"),
+        GeneralName::IpAddress(bytes) => {
+            let bytes = bytes.as_bytes();
+            if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
+                format!("IP:{}", Ipv4Addr::from(octets))
+            } else if let Ok(octets) = <[u8; 16]>::try_from(bytes) {
+                format!("IP:{}", Ipv6Addr::from(octets))
+            } else {
+                format!("IP:{}", hex(bytes))
+            }
+        }
+        GeneralName::OtherName(other) => format!("otherName:{}", other.type_id),
+        GeneralName::EdiPartyName(_) => "ediPartyName".into(),
+    }
+}
+
+fn purpose(oid: &ObjectIdentifier) -> String {
+    let name = oid_name(oid);
+    name.strip_prefix("id-kp-").map(str::to_owned).unwrap_or(name)
+}
+
+fn oid_name(oid: &ObjectIdentifier) -> String {
+    let name = DB.by_oid(oid).map_or_else(|| oid.to_string(), str::to_owned);
+    name.strip_prefix("id-ce-").map(str::to_owned).unwrap_or(name)
+}
+
+fn lower_first(name: &str) -> String {
+    // cRLSign is written so in the RFC, and falls out of the same rule.
+    let mut chars = name.chars();
+    chars.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(chars).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format_time(*time))
+}

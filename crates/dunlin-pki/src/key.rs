@@ -1,0 +1,237 @@
+//! Key pairs that sign certificates and handshakes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
+    Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
+};
+use const_oid::db::{rfc5912, rfc8410};
+use der::asn1::{Any, SequenceRef};
+use der::{Decode, pem};
+use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
+use x509_cert::spki::AlgorithmIdentifierOwned;
+use zeroize::Zeroizing;
+
+use crate::Error;
+
+/// The kinds of keys that can be made and used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyType {
+    /// RSA with a modulus of 2048 bits and the exponent 65537.
+    Rsa2048,
+    /// RSA with a modulus of 3072 bits.
+    Rsa3072,
+    /// RSA with a modulus of 4096 bits.
+    Rsa4096,
+    /// ECDSA on the curve secp256r1.
+    P256,
+    /// ECDSA on the curve secp384r1.
+    P384,
+    /// Ed25519 (RFC 8032).
+    Ed25519,
+}
+
+impl KeyType {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Rsa2048, Self::Rsa3072, Self::Rsa4096, Self::P256, Self::P384, Self::Ed25519];
+
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rsa2048 => "rsa2048",
+            Self::Rsa3072 => "rsa3072",
+            Self::Rsa4096 => "rsa4096",
+            Self::P256 => "p256",
+            Self::P384 => "p384",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+
+    /// Whether it is RSA of any size.
+    pub(crate) const fn is_rsa(self) -> bool {
+        matches!(self, Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096)
+    }
+
+    /// The names of all, for messages.
+    pub(crate) fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+
+    /// How a key of this type signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 4055 §5). RSA signs with
+    /// PKCS#1 v1.5: what every verifier has, and smaller than PSS, whose parameters stand in the certificate twice.
+    pub(crate) fn signature_algorithm(self) -> AlgorithmIdentifierOwned {
+        let (oid, parameters) = match self {
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => {
+                (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(Any::null()))
+            }
+            Self::P256 => (rfc5912::ECDSA_WITH_SHA_256, None),
+            Self::P384 => (rfc5912::ECDSA_WITH_SHA_384, None),
+            Self::Ed25519 => (rfc8410::ID_ED_25519, None),
+        };
+        AlgorithmIdentifierOwned { oid, parameters }
+    }
+}
+
+impl fmt::Display for KeyType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for KeyType {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|typ| typ.name() == name);
+        found.ok_or_else(|| Error::UnknownKeyType(name.to_owned()))
+    }
+}
+
+/// A private key and its public key. The library wipes the private part when it is dropped.
+pub struct KeyPair {
+    typ: KeyType,
+    pair: Pair,
+    public: SubjectPublicKeyInfoDer<'static>,
+}
+
+enum Pair {
+    Rsa(rsa::KeyPair),
+    Ecdsa(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
+/// The curves, each with the hash that TLS 1.3 binds to it (RFC 8446 §4.2.3).
+const CURVES: [(KeyType, &EcdsaSigningAlgorithm); 2] =
+    [(KeyType::P256, &ECDSA_P256_SHA256_ASN1_SIGNING), (KeyType::P384, &ECDSA_P384_SHA384_ASN1_SIGNING)];
+
+impl KeyPair {
+    /// A new key from the system's randomness.
+    ///
+    /// # Errors
+    /// [`Error::Crypto`].
+    pub fn generate(typ: KeyType) -> Result<Self, Error> {
+        let rsa = |size| rsa::KeyPair::generate(size).map(Pair::Rsa);
+        let ecdsa = |curve| EcdsaKeyPair::generate(curve).map(Pair::Ecdsa);
+        let pair = match typ {
+            KeyType::Rsa2048 => rsa(rsa::KeySize::Rsa2048),
+            KeyType::Rsa3072 => rsa(rsa::KeySize::Rsa3072),
+            KeyType::Rsa4096 => rsa(rsa::KeySize::Rsa4096),
+            KeyType::P256 => ecdsa(&ECDSA_P256_SHA256_ASN1_SIGNING),
+            KeyType::P384 => ecdsa(&ECDSA_P384_SHA384_ASN1_SIGNING),
+            KeyType::Ed25519 => Ed25519KeyPair::generate().map(Pair::Ed25519),
+        };
+        Self::new(typ, pair.map_err(|_| Error::Crypto)?)
+    }
+
+    /// The key of a PKCS#8, PKCS#1 or SEC 1 structure.
+    ///
+    /// # Errors
+    /// [`Error::UnusableKey`] if it does not parse or is of another type or size.
+    pub fn from_der(key: &PrivateKeyDer<'_>) -> Result<Self, Error> {
+        let der = key.secret_der();
+        // AWS-LC ignores what follows a key; der does not.
+        <&SequenceRef>::from_der(der).map_err(|_| Error::UnusableKey)?;
+        for (typ, curve) in CURVES {
+            if let Ok(pair) = EcdsaKeyPair::from_private_key_der(curve, der) {
+                return Self::new(typ, Pair::Ecdsa(pair));
+            }
+        }
+        if let Ok(pair) = Ed25519KeyPair::from_pkcs8(der) {
+            return Self::new(KeyType::Ed25519, Pair::Ed25519(pair));
+        }
+        let pair = rsa::KeyPair::from_pkcs8(der).or_else(|_| rsa::KeyPair::from_der(der));
+        let pair = pair.map_err(|_| Error::UnusableKey)?;
+        let typ = match pair.public_modulus_len() {
+            256 => KeyType::Rsa2048,
+            384 => KeyType::Rsa3072,
+            512 => KeyType::Rsa4096,
+            _ => return Err(Error::UnusableKey),
+        };
+        Self::new(typ, Pair::Rsa(pair))
+    }
+
+    fn new(typ: KeyType, pair: Pair) -> Result<Self, Error> {
+        let public = match &pair {
+            Pair::Rsa(pair) => spki(pair.public_key()),
+            Pair::Ecdsa(pair) => spki(pair.public_key()),
+            Pair::Ed25519(pair) => spki(pair.public_key()),
+        }?;
+        Ok(Self { typ, pair, public })
+    }
+
+    /// Its type.
+    pub fn key_type(&self) -> KeyType {
+        self.typ
+    }
+
+    /// The public key, which is all there is of a raw public key (RFC 7250 §3).
+    pub fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        &self.public
+    }
+
+    /// The public key as PEM, labelled `PUBLIC KEY`.
+    ///
+    /// # Errors
+    /// [`Error::Crypto`].
+    pub fn public_key_pem(&self) -> Result<String, Error> {
+        crate::pem::encode("PUBLIC KEY", &self.public)
+    }
+
+    /// The private key as PKCS#8 version 1 (RFC 5208 §5), the form that `openssl genpkey` writes too.
+    ///
+    /// # Errors
+    /// [`Error::Crypto`].
+    pub fn to_pkcs8(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let copy = |der: &[u8]| Zeroizing::new(der.to_vec());
+        match &self.pair {
+            Pair::Rsa(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map(|der| copy(der.as_ref())),
+            Pair::Ecdsa(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
+            Pair::Ed25519(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map(|der| copy(der.as_ref())),
+        }
+        .map_err(|_| Error::Crypto)
+    }
+
+    /// The private key as PEM, labelled `PRIVATE KEY`.
+    ///
+    /// # Errors
+    /// [`Error::Crypto`].
+    pub fn to_pem(&self) -> Result<Zeroizing<String>, Error> {
+        let pkcs8 = self.to_pkcs8()?;
+        pem::encode_string("PRIVATE KEY", pem::LineEnding::LF, &pkcs8)
+            .map(Zeroizing::new)
+            .map_err(|_| Error::Crypto)
+    }
+
+    /// A signature over `message` by [`KeyType::signature_algorithm`].
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        // aws-lc-rs asks for a random source for likeness with ring, and uses AWS-LC's whatever it gets.
+        let random = SystemRandom::new();
+        match &self.pair {
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public_modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map(|()| signature)
+            }
+            Pair::Ecdsa(pair) => pair.sign(&random, message).map(|signature| signature.as_ref().to_vec()),
+            Pair::Ed25519(pair) => pair.try_sign(message).map(|signature| signature.as_ref().to_vec()),
+        }
+        .map_err(|_| Error::Crypto)
+    }
+}
+
+/// Shows what kind of key it is, never the key.
+impl fmt::Debug for KeyPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyPair").field("type", &self.typ).finish_non_exhaustive()
+    }
+}
+
+fn spki(key: &impl AsDer<PublicKeyX509Der<'static>>) -> Result<SubjectPublicKeyInfoDer<'static>, Error> {
+    let der = key.as_der().map_err(|_| Error::Crypto)?;
+    Ok(SubjectPublicKeyInfoDer::from(der.as_ref()).into_owned())
+}

@@ -1,0 +1,41 @@
+//! Keys and certificates: made, read and described.
+//!
+//! An [`Authority`] is a certificate that may issue others, with its key; an [`Identity`] is what a client or a
+//! server presents. Both come in two forms: [`Form::Full`] follows RFC 5280 to the letter, [`Form::Lean`] is the
+//! smallest that webpki, OpenSSL and GnuTLS accept, for links where each byte costs airtime.
+//!
+//! ```
+//! use dunlin_pki::{Authority, CaSpec, KeyPair, KeyType, LeafSpec, Validity};
+//!
+//! # fn main() -> Result<(), dunlin_pki::Error> {
+//! let year = Validity::from_now_days(365)?;
+//! let root = Authority::root(&CaSpec::new("Example root".parse()?, year), KeyPair::generate(KeyType::P256)?)?;
+//! let server = LeafSpec::server(["localhost".parse()?, "127.0.0.1".parse()?], year);
+//! let identity = root.issue(&server, KeyPair::generate(KeyType::Ed25519)?)?;
+//! assert_eq!(identity.chain.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Validation is not here: it is webpki's, through the engine.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod authority;
+mod encode;
+mod error;
+mod inspect;
+mod key;
+mod pem;
+mod spec;
+mod time;
+mod tree;
+
+pub use authority::{Authority, Identity};
+pub use error::Error;
+pub use inspect::{CertificateInfo, Part, PublicKeyInfo};
+pub use key::{KeyPair, KeyType};
+pub use pem::{Item, certificates_to_pem, parse};
+pub use spec::{AltName, CaSpec, Form, LeafSpec, Purpose, Subject};
+pub use time::{Validity, format_time, parse_time};
+pub use tree::{Tree, TreeSpec};

@@ -1,0 +1,288 @@
+//! What a certificate shall say.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use const_oid::db::rfc4519;
+use der::asn1::{Any, Ia5String, OctetString, SetOfVec, Utf8StringRef};
+use der::{Decode, Encode};
+use pki_types::DnsName;
+use x509_cert::attr::AttributeTypeAndValue;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
+
+use crate::error::encoding;
+use crate::{Error, Validity};
+
+/// How much a certificate says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// All that RFC 5280 asks of an authority: key identifiers, key usage, purposes, a serial number with 62 random bits.
+    #[default]
+    Full,
+    /// The smallest that webpki, OpenSSL and GnuTLS accept. It leaves out
+    /// * the key identifiers (RFC 5280 §4.2.1.1, §4.2.1.2): they help to choose among authorities of one name;
+    /// * key usage and, unless there is just one, the purposes of a leaf: without them nothing is restricted;
+    /// * the subject of a leaf that has subject alternative names, which are then critical (RFC 5280 §4.1.2.6);
+    /// * 16 of the 62 random bits of the serial number. Among n certificates of one authority, two share a number
+    ///   with a probability of about n²/2^47: 0.7 % for a million. Serial numbers matter for revocation only.
+    Lean,
+}
+
+/// What a leaf is for (RFC 5280 §4.2.1.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Purpose {
+    /// TLS server authentication.
+    Server,
+    /// TLS client authentication.
+    Client,
+}
+
+/// What the certificate of an authority shall say.
+#[derive(Clone, Debug)]
+pub struct CaSpec {
+    /// The authority's name; not empty, since it is the issuer's name in others (RFC 5280 §4.1.2.4).
+    pub subject: Subject,
+    /// From when until when it may be used.
+    pub validity: Validity,
+    /// How many further authorities may stand between it and a leaf; `None`: any number.
+    pub path_len: Option<u8>,
+    /// How much it says.
+    pub form: Form,
+}
+
+impl CaSpec {
+    /// A certificate in full form with no limit on the path.
+    pub fn new(subject: Subject, validity: Validity) -> Self {
+        Self { subject, validity, path_len: None, form: Form::Full }
+    }
+}
+
+/// What the certificate of a server or client shall say.
+#[derive(Clone, Debug)]
+pub struct LeafSpec {
+    /// Who it is, for people; may be empty where there are names.
+    pub subject: Subject,
+    /// Who it is, for machines: a server's hosts and addresses, a client's identifiers.
+    pub names: Vec<AltName>,
+    /// What it is for.
+    pub purposes: BTreeSet<Purpose>,
+    /// From when until when it may be used.
+    pub validity: Validity,
+    /// How much it says.
+    pub form: Form,
+}
+
+impl LeafSpec {
+    /// A server's, in full form, with the first name as its subject where that fits.
+    pub fn server(names: impl IntoIterator<Item = AltName>, validity: Validity) -> Self {
+        let names: Vec<_> = names.into_iter().collect();
+        let subject = names.first().map(Subject::of).unwrap_or_default();
+        Self { subject, names, purposes: [Purpose::Server].into(), validity, form: Form::Full }
+    }
+
+    /// A client's, in full form.
+    pub fn client(subject: Subject, validity: Validity) -> Self {
+        Self { subject, names: vec![], purposes: [Purpose::Client].into(), validity, form: Form::Full }
+    }
+}
+
+/// A distinguished name (RFC 5280 §4.1.2.6).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject(Name);
+
+impl Subject {
+    /// The longest common name, in characters (ub-common-name, RFC 5280 §A.1).
+    pub const MAX_COMMON_NAME: usize = 64;
+
+    /// The name that consists of one common name.
+    ///
+    /// # Errors
+    /// [`Error::BadSubject`] if it is empty or longer than [`Subject::MAX_COMMON_NAME`].
+    pub fn common_name(name: &str) -> Result<Self, Error> {
+        let bad = || Error::BadSubject(name.to_owned());
+        let value = Utf8StringRef::new(name).map_err(|_| bad())?;
+        let attribute = AttributeTypeAndValue { oid: rfc4519::CN, value: Any::from(value) };
+        let rdn = SetOfVec::try_from(vec![attribute]).map_err(encoding)?;
+        let mut sequence = RdnSequence::default();
+        sequence.push(RelativeDistinguishedName::from(rdn));
+        Self::checked(sequence).ok_or_else(bad)
+    }
+
+    /// The common name of a leaf with this alternative name; empty where it is too long for one.
+    pub fn of(name: &AltName) -> Self {
+        Self::common_name(name.value().as_str()).unwrap_or_default()
+    }
+
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        &self.0
+    }
+
+    fn checked(sequence: RdnSequence) -> Option<Self> {
+        let common_names =
+            sequence.iter().flat_map(RelativeDistinguishedName::iter).filter(|a| a.oid == rfc4519::CN);
+        for attribute in common_names {
+            let length = std::str::from_utf8(attribute.value.value()).ok()?.chars().count();
+            if !(1..=Self::MAX_COMMON_NAME).contains(&length) {
+                return None;
+            }
+        }
+        // The way from a sequence to a name is through its encoding.
+        Name::from_der(&sequence.to_der().ok()?).ok().map(Self)
+    }
+}
+
+/// `CN=name` or any other name in the notation of RFC 4514; text without `=` is a common name.
+impl FromStr for Subject {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if !text.contains('=') {
+            return Self::common_name(text);
+        }
+        let sequence = RdnSequence::from_str(text).ok().and_then(Self::checked);
+        sequence.ok_or_else(|| Error::BadSubject(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A subject alternative name (RFC 5280 §4.2.1.6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AltName {
+    /// A host name, perhaps with `*` as its first label.
+    Dns(String),
+    /// An address.
+    Ip(IpAddr),
+    /// A URI, such as a DID or a device's URN.
+    Uri(String),
+}
+
+impl AltName {
+    /// The name without its kind.
+    pub fn value(&self) -> String {
+        match self {
+            Self::Dns(name) | Self::Uri(name) => name.clone(),
+            Self::Ip(address) => address.to_string(),
+        }
+    }
+
+    fn dns(name: &str) -> Option<Self> {
+        DnsName::try_from(name.strip_prefix("*.").unwrap_or(name)).ok()?;
+        Some(Self::Dns(name.to_owned()))
+    }
+
+    /// A scheme, a colon, and something that fits an IA5String (RFC 3986 §3.1, RFC 5280 §4.2.1.6).
+    fn uri(uri: &str) -> Option<Self> {
+        let (scheme, rest) = uri.split_once(':')?;
+        let scheme_ok = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+        let rest_ok = !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_graphic());
+        (scheme_ok && rest_ok).then(|| Self::Uri(uri.to_owned()))
+    }
+
+    pub(crate) fn encoded(&self) -> Result<GeneralName, Error> {
+        let ia5 = |text: &str| Ia5String::new(text).map_err(encoding);
+        Ok(match self {
+            Self::Dns(name) => GeneralName::DnsName(ia5(name)?),
+            Self::Uri(uri) => GeneralName::UniformResourceIdentifier(ia5(uri)?),
+            Self::Ip(IpAddr::V4(a)) => {
+                GeneralName::IpAddress(OctetString::new(a.octets()).map_err(encoding)?)
+            }
+            Self::Ip(IpAddr::V6(a)) => {
+                GeneralName::IpAddress(OctetString::new(a.octets()).map_err(encoding)?)
+            }
+        })
+    }
+}
+
+/// `DNS:name`, `IP:address` or `URI:uri` as OpenSSL writes them; without a kind, whichever of the three it is.
+impl FromStr for AltName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let ip = |text: &str| text.parse().ok().map(Self::Ip);
+        let found = match text.split_once(':') {
+            Some((kind, name)) if kind.eq_ignore_ascii_case("dns") => Self::dns(name),
+            Some((kind, address)) if kind.eq_ignore_ascii_case("ip") => ip(address),
+            Some((kind, uri)) if kind.eq_ignore_ascii_case("uri") => Self::uri(uri),
+            _ => ip(text).or_else(|| Self::uri(text)).or_else(|| Self::dns(text)),
+        };
+        found.ok_or_else(|| Error::BadAltName(text.to_owned()))
+    }
+}
+
+impl fmt::Display for AltName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(name) => write!(f, "DNS:{name}"),
+            Self::Ip(address) => write!(f, "IP:{address}"),
+            Self::Uri(uri) => write!(f, "URI:{uri}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alternative_names_are_recognised() {
+        for (text, want) in [
+            ("localhost", "DNS:localhost"),
+            ("*.example.com", "DNS:*.example.com"),
+            ("127.0.0.1", "IP:127.0.0.1"),
+            ("::1", "IP:::1"),
+            ("ip:::1", "IP:::1"),
+            ("dns:a.example", "DNS:a.example"),
+            ("did:key:z6Mk", "URI:did:key:z6Mk"),
+            ("uri:dns:a.example", "URI:dns:a.example"),
+            ("urn:dev:mac:0024befffe804ff1", "URI:urn:dev:mac:0024befffe804ff1"),
+        ] {
+            assert_eq!(text.parse::<AltName>().unwrap().to_string(), want, "{text}");
+        }
+        for text in [
+            "",
+            "dns:",
+            "dns:*",
+            "*.",
+            "a b",
+            "ip:localhost",
+            "uri:localhost",
+            "uri:x:",
+            "x:ü",
+            "1.2.3.4.5.",
+            "dns:a..b",
+        ] {
+            assert_eq!(text.parse::<AltName>(), Err(Error::BadAltName(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn subjects_are_read() {
+        for (text, want) in [
+            ("device 7", "CN=device 7"),
+            ("CN=a,O=b", "CN=a,O=b"),
+            ("O=Example\\, Inc.,C=DE", "O=Example\\, Inc.,C=DE"),
+            ("Küche", "CN=Küche"),
+        ] {
+            assert_eq!(text.parse::<Subject>().unwrap().to_string(), want);
+        }
+        let long = "x".repeat(65);
+        for text in ["", "CN=", "nonsense=1", &long, &format!("O=b,CN={long}")] {
+            assert_eq!(text.parse::<Subject>(), Err(Error::BadSubject(text.to_owned())), "{text}");
+        }
+        assert!("x".repeat(64).parse::<Subject>().is_ok());
+    }
+}

@@ -1,0 +1,281 @@
+//! Chains of every key type and form: webpki accepts them, and the lean ones are small.
+
+use std::time::{Duration, SystemTime};
+
+use dunlin_pki::{
+    AltName, Authority, CaSpec, CertificateInfo, Error, Form, Item, KeyPair, KeyType, LeafSpec, Purpose,
+    Subject, Tree, TreeSpec, Validity, certificates_to_pem, parse,
+};
+use pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+const FORMS: [Form; 2] = [Form::Full, Form::Lean];
+
+fn tree(key_type: KeyType, form: Form) -> Tree {
+    Tree::generate(&TreeSpec { form, ..TreeSpec::new(key_type, 30).unwrap() }).unwrap()
+}
+
+fn verify(root: &Authority, chain: &[CertificateDer<'_>], usage: KeyUsage) -> Result<(), webpki::Error> {
+    let anchor = anchor_from_trusted_cert(root.certificate()).unwrap();
+    let now = UnixTime::since_unix_epoch(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap());
+    let leaf = EndEntityCert::try_from(&chain[0])?;
+    leaf.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &[anchor], &chain[1..], now, usage, None, None)?;
+    Ok(())
+}
+
+fn key_type(name: &str) -> KeyType {
+    name.parse().unwrap()
+}
+
+#[test]
+fn every_key_type_and_form_validates() {
+    for key_type in KeyType::ALL {
+        for form in FORMS {
+            let tree = tree(key_type, form);
+            verify(&tree.root, &tree.server.chain, KeyUsage::server_auth()).unwrap();
+            verify(&tree.root, &tree.client.chain, KeyUsage::client_auth()).unwrap();
+            let leaf = EndEntityCert::try_from(&tree.server.chain[0]).unwrap();
+            for name in ["localhost", "127.0.0.1"] {
+                leaf.verify_is_valid_for_subject_name(&ServerName::try_from(name).unwrap()).unwrap();
+            }
+            assert!(
+                leaf.verify_is_valid_for_subject_name(&ServerName::try_from("example.com").unwrap()).is_err()
+            );
+            let stranger = Authority::root(
+                &CaSpec::new("Dunlin root".parse().unwrap(), Validity::from_now_days(1).unwrap()),
+                KeyPair::generate(KeyType::P256).unwrap(),
+            );
+            assert!(verify(&stranger.unwrap(), &tree.server.chain, KeyUsage::server_auth()).is_err());
+        }
+    }
+}
+
+/// Leaf and intermediate together, on average over 20 chains. The bars come from the comparison of identities
+/// (X.509, credential, DID): 803, 405 and 342 bytes for each of the two. The limits here are what the encoding
+/// reaches, an ECDSA signature being 71.5 bytes long on average and never more than 72, and far below the bars.
+#[test]
+fn lean_chains_are_small() {
+    const CHAINS: usize = 20;
+    for (name, bar, reached) in
+        [("rsa2048", 2 * 803, 1336), ("p256", 2 * 405, 604), ("ed25519", 2 * 342, 474)]
+    {
+        let sum: usize = (0..CHAINS)
+            .map(|_| {
+                let chain = tree(key_type(name), Form::Lean).server.chain;
+                assert_eq!(chain.len(), 2);
+                chain.iter().map(|certificate| certificate.len()).sum::<usize>()
+            })
+            .sum();
+        println!("{name}: {:.1} bytes on average", sum as f64 / CHAINS as f64);
+        assert!(sum <= CHAINS * bar, "{name}: {sum} bytes in {CHAINS} chains, bar {bar} each");
+        assert!(sum <= CHAINS * reached, "{name}: {sum} bytes in {CHAINS} chains, used to be {reached} each");
+    }
+}
+
+#[test]
+fn a_full_certificate_says_what_rfc_5280_asks_for() {
+    let tree = tree(KeyType::Rsa2048, Form::Full);
+    let info = |der: &CertificateDer<'_>| CertificateInfo::from_der(der).unwrap();
+    let names = |info: &CertificateInfo| info.parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>();
+
+    let root = info(tree.root.certificate());
+    assert!(root.ca && root.path_len.is_none());
+    assert_eq!(root.key_usages, ["keyCertSign", "cRLSign"]);
+    assert!(names(&root).contains(&"subjectKeyIdentifier".to_owned()));
+
+    let server = info(&tree.server.chain[0]);
+    assert!(!server.ca);
+    assert_eq!((server.subject.as_str(), server.issuer.as_str()), ("CN=localhost", "CN=Dunlin intermediate"));
+    assert_eq!(server.names, ["DNS:localhost", "IP:127.0.0.1"]);
+    assert_eq!(server.key_usages, ["digitalSignature", "keyEncipherment"]);
+    assert_eq!(server.purposes, ["serverAuth"]);
+    assert_eq!(server.public_key.algorithm, "RSA 2048");
+    assert_eq!(server.signature_algorithm, "sha256WithRSAEncryption");
+    assert_eq!(server.serial.len(), 16);
+    for extension in ["subjectKeyIdentifier", "authorityKeyIdentifier"] {
+        assert!(names(&server).contains(&extension.to_owned()), "{:?}", names(&server));
+    }
+
+    assert_eq!(info(&tree.client.chain[0]).purposes, ["clientAuth"]);
+}
+
+#[test]
+fn a_lean_certificate_says_no_more_than_it_must() {
+    let tree = tree(KeyType::Ed25519, Form::Lean);
+    let server = CertificateInfo::from_der(&tree.server.chain[0]).unwrap();
+    assert_eq!((server.subject.as_str(), server.serial.len()), ("", 12));
+    let extensions: Vec<_> = server
+        .parts
+        .iter()
+        .map(|part| part.name.as_str())
+        .skip_while(|name| *name != "subjectPublicKeyInfo")
+        .collect();
+    assert_eq!(
+        extensions,
+        ["subjectPublicKeyInfo", "subjectAltName", "signatureAlgorithm", "signatureValue", "framing"]
+    );
+    // One purpose is worth its bytes: without it the certificate would do for the other, too.
+    let validity = Validity::from_now_days(1).unwrap();
+    let spec = LeafSpec { form: Form::Lean, ..LeafSpec::server(["a.example".parse().unwrap()], validity) };
+    let leaf = tree.intermediate.issue(&spec, KeyPair::generate(KeyType::Ed25519).unwrap()).unwrap();
+    assert_eq!(CertificateInfo::from_der(&leaf.chain[0]).unwrap().purposes, ["serverAuth"]);
+    assert!(verify(&tree.root, &leaf.chain, KeyUsage::client_auth()).is_err());
+}
+
+#[test]
+fn the_parts_add_up() {
+    for form in FORMS {
+        let tree = tree(KeyType::P384, form);
+        for der in
+            [&tree.server.chain[0], &tree.client.chain[0], &tree.server.chain[1], tree.root.certificate()]
+        {
+            let info = CertificateInfo::from_der(der).unwrap();
+            assert_eq!(info.bytes, der.len());
+            assert_eq!(info.parts.iter().map(|part| part.bytes).sum::<usize>(), der.len());
+            // Version, and tag and length of certificate, TBSCertificate and two levels of extensions.
+            let framing = info.parts.last().unwrap();
+            assert!(framing.name == "framing" && (11..=21).contains(&framing.bytes), "{framing:?}");
+        }
+    }
+}
+
+#[test]
+fn serial_numbers_are_positive_and_differ() {
+    let root = tree(KeyType::Ed25519, Form::Lean).root;
+    let spec = LeafSpec::client("c".parse().unwrap(), Validity::from_now_days(1).unwrap());
+    for (form, length) in [(Form::Full, 8), (Form::Lean, 6)] {
+        let serials: std::collections::HashSet<_> = (0..50)
+            .map(|_| {
+                let spec = LeafSpec { form, ..spec.clone() };
+                let leaf = root.issue(&spec, KeyPair::generate(KeyType::Ed25519).unwrap()).unwrap();
+                CertificateInfo::from_der(&leaf.chain[0]).unwrap().serial
+            })
+            .collect();
+        assert_eq!(serials.len(), 50);
+        for serial in serials {
+            // The first bit is the sign; the second is set, so that no number is shorter.
+            assert_eq!(serial.len(), 2 * length);
+            assert!(('4'..='7').contains(&serial.chars().next().unwrap()), "{serial}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_on_the_path_holds() {
+    let validity = Validity::from_now_days(1).unwrap();
+    let key = || KeyPair::generate(KeyType::Ed25519).unwrap();
+    let ca = |name: &str, path_len| CaSpec { path_len, ..CaSpec::new(name.parse().unwrap(), validity) };
+    let leaf = LeafSpec::client("c".parse().unwrap(), validity);
+    let root = Authority::root(&ca("root", None), key()).unwrap();
+    for (limit, ok) in [(None, true), (Some(1), true), (Some(0), false)] {
+        let first = root.intermediate(&ca("first", limit), key()).unwrap();
+        let second = first.intermediate(&ca("second", None), key()).unwrap();
+        let identity = second.issue(&leaf, key()).unwrap();
+        assert_eq!(identity.chain.len(), 3);
+        assert_eq!(verify(&root, &identity.chain, KeyUsage::client_auth()).is_ok(), ok, "{limit:?}");
+    }
+}
+
+#[test]
+fn an_authority_is_its_certificate_and_its_key() {
+    let tree = tree(KeyType::P256, Form::Full);
+    let pem = certificates_to_pem(tree.intermediate.chain()).unwrap()
+        + &certificates_to_pem(tree.root.chain()).unwrap();
+    let Item::PrivateKey(key) =
+        parse(tree.intermediate.key().to_pem().unwrap().as_bytes()).unwrap().remove(0)
+    else {
+        panic!("no key");
+    };
+    let chain = || -> Vec<_> {
+        let items = parse(pem.as_bytes()).unwrap().into_iter();
+        items
+            .map(|item| if let Item::Certificate(der) = item { der } else { panic!("no certificate") })
+            .collect()
+    };
+    let loaded = Authority::load(chain(), key).unwrap();
+    // The root came along in the file, and is not sent on.
+    assert_eq!(loaded.chain(), tree.intermediate.chain());
+    assert_eq!(loaded.not_after(), tree.intermediate.not_after());
+    let spec = LeafSpec::client("c".parse().unwrap(), Validity::from_now_days(1).unwrap());
+    let leaf = loaded.issue(&spec, KeyPair::generate(KeyType::Ed25519).unwrap()).unwrap();
+    verify(&tree.root, &leaf.chain, KeyUsage::client_auth()).unwrap();
+
+    let stranger = || KeyPair::generate(KeyType::P256).unwrap();
+    assert_eq!(Authority::load(chain(), stranger()).err(), Some(Error::KeyMismatch));
+    assert_eq!(Authority::load(vec![], stranger()).err(), Some(Error::Missing("certificate")));
+    let Tree { client, .. } = tree;
+    assert_eq!(Authority::load(client.chain, client.key).err(), Some(Error::NotAnAuthority));
+    let garbage = CertificateDer::from(vec![0x30, 0x00]);
+    assert!(matches!(Authority::load(vec![garbage], stranger()), Err(Error::MalformedCertificate(_))));
+}
+
+#[test]
+fn every_private_key_survives_a_file() {
+    for key_type in KeyType::ALL {
+        let key = KeyPair::generate(key_type).unwrap();
+        let der = key.to_pkcs8().unwrap();
+        for file in [key.to_pem().unwrap().as_bytes(), &der] {
+            let Item::PrivateKey(read) = parse(file).unwrap().remove(0) else { panic!("no key") };
+            assert_eq!(read.key_type(), key_type);
+            assert_eq!(read.public_key(), key.public_key());
+        }
+        // What follows a key is not passed over.
+        let mut longer = der.to_vec();
+        longer.push(0);
+        let longer = PrivateKeyDer::Pkcs8(longer.into());
+        assert_eq!(KeyPair::from_der(&longer).err(), Some(Error::UnusableKey));
+    }
+}
+
+#[test]
+fn files_that_are_something_else_are_refused() {
+    let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let old =
+        b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMAA=\n-----END RSA PRIVATE KEY-----\n";
+    let cut = b"-----BEGIN CERTIFICATE-----\nMAA=\n";
+    let bad_key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+    let other = b"-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n";
+    let cases: [(&[u8], Error); 6] = [
+        (b"", Error::UnknownFormat),
+        (b"hello", Error::UnknownFormat),
+        (encrypted, Error::EncryptedKey),
+        (old, Error::EncryptedKey),
+        (bad_key, Error::UnusableKey),
+        (other, Error::Missing("certificate or key")),
+    ];
+    for (file, error) in cases {
+        assert_eq!(parse(file).err(), Some(error), "{}", String::from_utf8_lossy(file));
+    }
+    assert!(matches!(parse(cut), Err(Error::MalformedPem(_))));
+}
+
+#[test]
+fn impossible_wishes_are_refused() {
+    let root = tree(KeyType::Ed25519, Form::Full).root;
+    let validity = Validity::from_now_days(1).unwrap();
+    let issue = |spec: LeafSpec| root.issue(&spec, KeyPair::generate(KeyType::Ed25519).unwrap()).err();
+    let nobody = LeafSpec::client(Subject::default(), validity);
+    assert_eq!(issue(nobody.clone()), Some(Error::Nameless));
+    let mut server = LeafSpec::client("a".parse().unwrap(), validity);
+    server.purposes.insert(Purpose::Server);
+    assert_eq!(issue(server), Some(Error::ServerWithoutName));
+    let named = LeafSpec { names: vec![AltName::Uri("did:example:1".into())], ..nobody };
+    assert_eq!(issue(named), None);
+    let nameless = CaSpec::new(Subject::default(), validity);
+    let key = KeyPair::generate(KeyType::Ed25519).unwrap();
+    assert_eq!(Authority::root(&nameless, key).err(), Some(Error::BadSubject(String::new())));
+}
+
+#[test]
+fn years_from_2050_on_are_written_out() {
+    let from = dunlin_pki::parse_time("2049-06-01").unwrap();
+    let validity = Validity::new(from, from + Duration::from_secs(365 * 24 * 60 * 60)).unwrap();
+    let key = KeyPair::generate(KeyType::Ed25519).unwrap();
+    let root = Authority::root(&CaSpec::new("r".parse().unwrap(), validity), key).unwrap();
+    let der: &[u8] = root.certificate();
+    let contains = |text: &[u8]| der.windows(text.len()).any(|window| window == text);
+    // UTCTime up to 2049, GeneralizedTime from then on (RFC 5280 §4.1.2.5).
+    assert!(contains(b"\x17\x0d490601000000Z") && contains(b"\x18\x0f20500601000000Z"));
+    let info = CertificateInfo::from_der(der).unwrap();
+    assert_eq!((info.not_before, info.not_after), (validity.not_before(), validity.not_after()));
+}
