@@ -87,6 +87,11 @@ impl ClientConfig {
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
+
+    /// The digest of what authenticates a server under this configuration; tickets are kept under it.
+    pub const fn settings(&self) -> &SettingsDigest {
+        &self.settings
+    }
 }
 
 /// Whether a server asks clients for a certificate or raw key. A PSK, which proves the client already, replaces it.

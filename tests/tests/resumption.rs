@@ -1,0 +1,316 @@
+//! Resumption: what a ticket is bound to, how long it lives, how often it works.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::auth::RawKeyTrust;
+use dunlin::resume::{ClientSession, ClientSessions, Session, SessionKey, Tickets};
+use dunlin::{
+    Answer, ClientAuth, ClientConfig, Event, Now, PeerIdentity, Profile, ProfileBuilder, Question,
+    ServerConfig, Trust,
+};
+use dunlin_store::{MemoryClientSessions, MemoryServerSessions, RotatingTickets};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
+
+fn later(time: Duration) -> Now {
+    Now::from_unix_ms(NOW.unix_ms + u64::try_from(time.as_millis()).unwrap())
+}
+
+fn trust() -> Trust {
+    Trust { x509: Some(Pki::shared(KeyType::P256).trust()), raw_key: None }
+}
+
+fn client_profile() -> ProfileBuilder {
+    Profile::builder(awslc())
+        .trust(trust())
+        .credentials(vec![Pki::shared(KeyType::P256).client.x509(&awslc())])
+}
+
+fn server_profile() -> ProfileBuilder {
+    Profile::builder(awslc())
+        .trust(trust())
+        .credentials(vec![Pki::shared(KeyType::P256).server.x509(&awslc())])
+}
+
+fn client_with_store() -> (Arc<ClientConfig>, Arc<MemoryClientSessions>) {
+    let store = Arc::new(MemoryClientSessions::new(8, 8));
+    (Arc::new(ClientConfig::new(client_profile().build().unwrap()).with_sessions(store.clone())), store)
+}
+
+fn client() -> Arc<ClientConfig> {
+    client_with_store().0
+}
+
+fn server(tickets: &Tickets) -> Arc<ServerConfig> {
+    let config = ServerConfig::new(server_profile().build().unwrap()).unwrap().with_tickets(tickets.clone());
+    Arc::new(config.with_client_auth(ClientAuth::Required).unwrap())
+}
+
+fn stateless() -> Tickets {
+    Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()))
+}
+
+fn stateful() -> Tickets {
+    Tickets::stateful(Arc::new(MemoryServerSessions::new(16)))
+}
+
+/// Under which key this client keeps the tickets of the test server.
+fn key(client: &ClientConfig) -> SessionKey {
+    SessionKey {
+        transport: dunlin::TransportKind::Stream,
+        name: "localhost".into(),
+        port: localhost().port,
+        settings: *client.settings().as_bytes(),
+    }
+}
+
+/// Connects, says whether it resumed, and leaves the pair for a look.
+fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> (bool, Pair) {
+    let mut pair = Pair::at(client, server, now);
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    let (ours, theirs) = (pair.client.negotiated().unwrap(), pair.server.negotiated().unwrap());
+    assert_eq!(ours.resumed, theirs.resumed);
+    (ours.resumed, pair)
+}
+
+#[test]
+fn a_chain_of_resumptions_keeps_both_identities() {
+    for tickets in [stateless(), stateful()] {
+        let (client, server) = (client(), server(&tickets));
+        for round in 0..5 {
+            let (resumed, pair) = connect(&client, &server, NOW);
+            assert_eq!(resumed, round > 0);
+            let seen = pair.server.negotiated().unwrap().peer.clone().unwrap();
+            assert_eq!(seen.to_string(), "X.509 device-1");
+            assert_eq!(
+                pair.client.negotiated().unwrap().peer.as_ref().unwrap().to_string(),
+                "X.509 localhost"
+            );
+            let PeerIdentity::X509(id) = seen else { panic!() };
+            assert_ne!(id.fingerprint, [0; 32]);
+        }
+    }
+}
+
+#[test]
+fn a_stored_session_keeps_the_whole_chain_a_ticket_does_not() {
+    for (tickets, kept) in [(stateful(), 2), (stateless(), 0)] {
+        let (client, server) = (client(), server(&tickets));
+        connect(&client, &server, NOW);
+        let (_, pair) = connect(&client, &server, NOW);
+        let Some(PeerIdentity::X509(id)) = pair.server.negotiated().unwrap().peer.clone() else { panic!() };
+        assert_eq!(id.chain.len(), kept);
+    }
+}
+
+#[test]
+fn raw_keys_are_resumed_too() {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::Ed25519));
+    let trust = |key: &dunlin_tests::Leaf| Trust {
+        x509: None,
+        raw_key: Some(RawKeyTrust::Keys(vec![key.public_key.clone()])),
+    };
+    let client = Profile::builder(provider.clone())
+        .trust(trust(&pki.server))
+        .credentials(vec![pki.client.raw_key(&provider)]);
+    let store = Arc::new(MemoryClientSessions::new(1, 1));
+    let client = Arc::new(ClientConfig::new(client.build().unwrap()).with_sessions(store));
+    let server = Profile::builder(provider.clone())
+        .trust(trust(&pki.client))
+        .credentials(vec![pki.server.raw_key(&provider)]);
+    let server = ServerConfig::new(server.build().unwrap()).unwrap().with_tickets(stateless());
+    let server = Arc::new(server.with_client_auth(ClientAuth::Required).unwrap());
+    connect(&client, &server, NOW);
+    let (resumed, pair) = connect(&client, &server, NOW);
+    assert!(resumed);
+    assert_eq!(
+        pair.server.negotiated().unwrap().peer,
+        Some(PeerIdentity::RawKey(pki.client.public_key.clone()))
+    );
+}
+
+#[test]
+fn as_many_tickets_as_asked_for() {
+    for count in [0u8, 1, 4] {
+        let (client, store) = client_with_store();
+        let server = server(&stateless().count(count));
+        let (_, pair) = connect(&client, &server, NOW);
+        let got = pair.client_events.iter().filter(|e| matches!(e, Event::TicketReceived)).count();
+        // Several in a row are one report.
+        assert_eq!(got, usize::from(count > 0));
+        let key = key(&client);
+        let kept = std::iter::from_fn(|| store.take(&key, NOW)).count();
+        assert_eq!(kept, usize::from(count));
+    }
+}
+
+#[test]
+fn tickets_die_in_time() {
+    let hour = Duration::from_secs(3600);
+    for tickets in [stateless().lifetime(hour), stateful().lifetime(hour)] {
+        let (client, server) = (client(), server(&tickets));
+        connect(&client, &server, NOW);
+        assert!(connect(&client, &server, later(hour - Duration::from_secs(1))).0);
+        assert!(!connect(&client, &server, later(hour * 2)).0);
+    }
+}
+
+#[test]
+fn renewal_does_not_make_an_identity_older_than_a_week() {
+    let day = Duration::from_secs(24 * 3600);
+    for tickets in [stateless().lifetime(day * 7), stateful().lifetime(day * 7)] {
+        let (client, server) = (client(), server(&tickets));
+        connect(&client, &server, NOW);
+        for days in 1..7 {
+            assert!(connect(&client, &server, later(day * days)).0, "day {days}");
+        }
+        assert!(!connect(&client, &server, later(day * 7)).0, "the seventh day");
+    }
+}
+
+#[test]
+fn a_session_by_name_resumes_once() {
+    let (client, store) = client_with_store();
+    let server = server(&stateful());
+    connect(&client, &server, NOW);
+    let key = key(&client);
+    let session = store.take(&key, NOW).unwrap();
+    // A thief who only saw the name, and has no secret, takes nothing away.
+    for resumed in [true, false] {
+        store.put(key.clone(), session.clone());
+        assert_eq!(connect(&client, &server, NOW).0, resumed);
+        while store.take(&key, NOW).is_some() {}
+    }
+}
+
+#[test]
+fn a_ticket_is_bound_to_the_settings_that_authenticated_it() {
+    let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+    let store = Arc::new(MemoryServerSessions::new(16));
+    for tickets in [Tickets::stateless(seal), Tickets::stateful(store)] {
+        let strict = server(&tickets);
+        let optional = ServerConfig::new(server_profile().build().unwrap())
+            .unwrap()
+            .with_tickets(tickets.clone())
+            .with_client_auth(ClientAuth::Optional)
+            .unwrap();
+        let other = Pki::shared(KeyType::Ed25519);
+        let other_trust = Profile::builder(awslc())
+            .trust(Trust { x509: Some(other.trust()), raw_key: None })
+            .credentials(vec![Pki::shared(KeyType::P256).server.x509(&awslc())]);
+        let other_trust = ServerConfig::new(other_trust.build().unwrap())
+            .unwrap()
+            .with_tickets(tickets.clone())
+            .with_client_auth(ClientAuth::Optional)
+            .unwrap();
+        let ranked = ServerConfig::new(server_profile().rank(5).build().unwrap())
+            .unwrap()
+            .with_tickets(tickets.clone())
+            .with_client_auth(ClientAuth::Required)
+            .unwrap();
+        for elsewhere in [optional, ranked] {
+            let client = client();
+            connect(&client, &strict, NOW);
+            assert!(!connect(&client, &Arc::new(elsewhere), NOW).0);
+        }
+        // Whom these settings would refuse, no ticket brings in.
+        let client = client();
+        connect(&client, &strict, NOW);
+        let mut pair = Pair::new(&client, &Arc::new(other_trust));
+        pair.run().unwrap_err();
+        assert!(pair.server.negotiated().is_none());
+    }
+}
+
+#[test]
+fn a_ticket_is_for_one_name_and_port_and_for_one_setting_of_the_client() {
+    let tickets = stateless();
+    let server = server(&tickets);
+    let store = Arc::new(MemoryClientSessions::new(8, 8));
+    let config = |profile: ProfileBuilder| {
+        Arc::new(ClientConfig::new(profile.build().unwrap()).with_sessions(store.clone()))
+    };
+    let client = config(client_profile());
+    connect(&client, &server, NOW);
+    let mut other_port = Pair::new(&client, &server);
+    let address = dunlin::ServerAddress::new(localhost().name, 5555);
+    other_port.client = dunlin::TlsConnection::client(&client, address, NOW).unwrap();
+    other_port.connect().unwrap();
+    assert!(!other_port.client.negotiated().unwrap().resumed);
+    assert!(!connect(&config(client_profile().name("another")), &server, NOW).0);
+    connect(&client, &server, NOW);
+    assert!(connect(&client, &server, NOW).0);
+}
+
+#[test]
+fn forged_tickets_are_no_tickets() {
+    for tickets in [stateless(), stateful()] {
+        let (client, store) = client_with_store();
+        let server = server(&tickets);
+        connect(&client, &server, NOW);
+        let key = key(&client);
+        let session = store.take(&key, NOW).unwrap();
+        let bytes = session.to_bytes().unwrap();
+        for at in [2, 3, 10, 17] {
+            let mut forged = bytes.to_vec();
+            forged[at] ^= 1;
+            let forged = ClientSession::from_bytes(&forged).unwrap();
+            store.put(key.clone(), forged);
+            assert!(!connect(&client, &server, NOW).0, "byte {at}");
+            while store.take(&key, NOW).is_some() {}
+        }
+        assert!(ClientSession::from_bytes(&bytes[..bytes.len() - 1]).is_err());
+        assert!(Session::from_bytes(&bytes).is_err());
+    }
+}
+
+#[test]
+fn another_hash_or_a_retry_do_not_get_in_the_way() {
+    let server_of = |suites, tickets: &Tickets| {
+        let profile = server_profile().cipher_suites(suites).build().unwrap();
+        let config = ServerConfig::new(profile).unwrap().with_tickets(tickets.clone());
+        Arc::new(config.with_client_auth(ClientAuth::Required).unwrap())
+    };
+    let tickets = stateful();
+    let client = client();
+    let sha384 = server_of(vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384], &tickets);
+    let sha256 = server_of(vec![&dunlin_awslc::TLS13_AES_128_GCM_SHA256], &tickets);
+    connect(&client, &sha384, NOW);
+    assert!(connect(&client, &sha384, NOW).0);
+    // The session's hash has no suite here: a full handshake.
+    assert!(!connect(&client, &sha256, NOW).0);
+    let config = (*sha256).clone().with_cookies(true);
+    let (resumed, pair) = connect(&client, &Arc::new(config), NOW);
+    assert!(resumed && pair.server.negotiated().unwrap().retried);
+}
+
+#[test]
+fn sessions_that_are_kept_elsewhere() {
+    let (client, server) = (client(), server(&Tickets::ask()));
+    let mut kept: Vec<(Vec<u8>, Session)> = Vec::new();
+    for resumed in [false, true, true] {
+        let mut pair = Pair::new(&client, &server);
+        pair.run().unwrap();
+        while let Some((id, question)) = pair.server_question() {
+            let Question::FindSession { id: name } = question else { panic!() };
+            let found = kept.iter().find(|(n, _)| *n == name).map(|(_, s)| Box::new(s.clone()));
+            pair.server.answer(pair.now, id, Answer::Session(found)).unwrap();
+            pair.run().unwrap();
+        }
+        pair.echo(b"hello").unwrap();
+        assert_eq!(pair.server.negotiated().unwrap().resumed, resumed);
+        for event in pair.server_events.drain(..) {
+            match event {
+                // Through bytes, as a store would have it.
+                Event::NewSession(name, session) => {
+                    kept.push((name, Session::from_bytes(&session.to_bytes().unwrap()).unwrap()));
+                }
+                Event::SessionUsed(name) => kept.retain(|(n, _)| *n != name),
+                _ => {}
+            }
+        }
+        assert_eq!(kept.len(), 1);
+    }
+}
