@@ -1,13 +1,19 @@
-//! Handshakes and data between two ends of our own.
+//! Handshakes between two ends of our own.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
 
 use std::sync::Arc;
 
-use common::{Configs, connect, exchange, longest, received};
-use dunlin::wire::ProtocolVersion;
-use dunlin::{Now, Side};
-use dunlin_tests::{NOW, awslc, providers};
+use common::{App, Configs, close, connect, events, exchange, longest, profile, sent};
+use dunlin::auth::{Psk, PskTable};
+use dunlin::error::{AuthenticationFailure, Error};
+use dunlin::resume::Tickets;
+use dunlin::wire::{AlertDescription, ProtocolVersion};
+use dunlin::{Answer, ClientConfig, Event, Now, Profile, PskSource, Question, ServerConfig, Side, Trust};
+use dunlin_sim::SeededRandom;
+use dunlin_store::{MemoryClientSessions, RotatingTickets};
+use dunlin_tests::{KEY_TYPES, KeyType, NOW, awslc, providers};
 
 /// So many one-way delays have passed.
 fn trips(now: Now) -> u128 {
@@ -17,26 +23,193 @@ fn trips(now: Now) -> u128 {
 #[test]
 fn mutual_ecdsa() {
     for provider in providers() {
-        let mut pair = Configs::new(&provider).pair();
+        let mut pair = Configs::ecdsa(&provider).pair();
         connect(&mut pair);
         // ClientHello, the server's flight, the client's flight, its acknowledgement.
         assert_eq!(trips(pair.now), 4);
-        exchange(&mut pair);
         let client = pair.client.negotiated().unwrap();
         assert_eq!(client.version, Some(ProtocolVersion::DTLS1_3));
         assert!(!client.retried);
-        let server = pair.server.negotiated().unwrap();
-        assert_eq!(server.peer.clone().unwrap().to_string(), "X.509 device-1");
-        assert_eq!(pair.client.discarded(), Default::default());
-        assert_eq!(pair.server.discarded(), Default::default());
+        let peer = pair.server.negotiated().unwrap().peer.clone().unwrap();
+        assert_eq!(peer.to_string(), "X.509 device-1");
+        exchange(&mut pair);
+        close(&mut pair);
+        for side in [&mut pair.client, &mut pair.server] {
+            assert!(matches!(events(side)[..], [Event::Connected, Event::PeerClosed]));
+            assert_eq!(side.discarded(), Default::default());
+        }
     }
 }
 
 #[test]
 fn with_a_cookie() {
-    let mut pair = Configs::new(&awslc()).cookies(true).pair();
+    let mut pair = Configs::ecdsa(&awslc()).cookies(true).pair();
     connect(&mut pair);
     assert_eq!(trips(pair.now), 6);
     assert!(pair.client.negotiated().unwrap().retried && pair.server.negotiated().unwrap().retried);
     exchange(&mut pair);
+}
+
+#[test]
+fn with_a_retry_for_a_group() {
+    for cookie in [false, true] {
+        let mut configs = Configs::ecdsa(&awslc()).cookies(cookie);
+        configs.client = configs.client.with_key_shares(vec![]).unwrap();
+        let mut pair = configs.pair();
+        connect(&mut pair);
+        assert_eq!(trips(pair.now), 6);
+        exchange(&mut pair);
+    }
+}
+
+#[test]
+fn every_cipher_suite() {
+    for provider in providers() {
+        for suite in provider.cipher_suites.clone() {
+            let mut pair = Configs::with(&provider, |profile| profile.cipher_suites(vec![suite])).pair();
+            connect(&mut pair);
+            assert_eq!(pair.client.negotiated().unwrap().cipher_suite, Some(suite.id));
+            exchange(&mut pair);
+            // Short ones are padded, so that there is something to make the mask of the record number of.
+            for data in [&b""[..], b"x"] {
+                pair.client.send(data).unwrap();
+                pair.run().unwrap();
+                assert_eq!(pair.server.received(), [data]);
+            }
+        }
+    }
+}
+
+/// Small datagrams and small records, and chains that fill many of them.
+#[test]
+fn fragments() {
+    let provider = awslc();
+    for keys in KEY_TYPES {
+        for (mtu, limit) in [(64, None), (100, None), (300, Some(64)), (1200, Some(64)), (65507, None)] {
+            let profile = |side| profile(&provider, side, keys).record_size_limit(limit).build().unwrap();
+            let configs = Configs::of(profile(Side::Client), profile(Side::Server)).mtu(mtu).cookies(true);
+            let mut pair = configs.pair();
+            connect(&mut pair);
+            for side in [Side::Client, Side::Server] {
+                assert!(longest(&pair, side) <= mtu, "{keys:?} at {mtu}");
+            }
+            for side in [&mut pair.client, &mut pair.server] {
+                assert_eq!(side.discarded(), Default::default());
+            }
+        }
+    }
+}
+
+/// As few datagrams as fit: hellos and acknowledgements take one each, the flights with certificates are full.
+#[test]
+fn datagrams_are_filled() {
+    for mtu in [300, 600, 1200] {
+        let mut pair = Configs::ecdsa(&awslc()).mtu(mtu).pair();
+        connect(&mut pair);
+        for side in [Side::Client, Side::Server] {
+            let flight = sent(&pair, side, 1);
+            let flight = &flight[..flight.len() - usize::from(side == Side::Server)];
+            let (last, full) = flight.split_last().unwrap();
+            assert!(full.iter().all(|datagram| datagram.len() > mtu - 32), "{side:?} at {mtu}");
+            assert!(last.len() <= mtu);
+        }
+    }
+}
+
+#[test]
+fn everything_follows_from_the_seed() {
+    let run = |seed: u64| {
+        let random = |offset| Arc::new(SeededRandom::new(seed + offset));
+        let provider = |offset| Arc::new(dunlin_rustcrypto::provider(random(offset)));
+        let profile = |side, offset| profile(&provider(offset), side, KeyType::P256).build().unwrap();
+        let configs = Configs::of(profile(Side::Client, 0), profile(Side::Server, 1)).cookies(true);
+        let mut pair = configs.pair();
+        connect(&mut pair);
+        exchange(&mut pair);
+        pair.sent
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(3));
+}
+
+#[test]
+fn external_psk() {
+    let key = [7; 32];
+    let profile = Profile::builder(awslc()).build().unwrap();
+    let client = ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("d1", &key).unwrap())]);
+    let table = PskTable::from_iter([Psk::new("d1", &key).unwrap()]);
+    let server = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(table)));
+    let mut pair = Configs::new(client, server).cookies(true).pair();
+    connect(&mut pair);
+    exchange(&mut pair);
+}
+
+/// Tickets have no answer: the client acknowledges them.
+#[test]
+fn resumption() {
+    let provider = awslc();
+    let seal = Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap());
+    let mut configs = Configs::ecdsa(&provider);
+    configs.client = configs.client.with_sessions(Arc::new(MemoryClientSessions::new(1, 4)));
+    configs.server = configs.server.with_tickets(Tickets::stateless(seal));
+    for resumed in [false, true] {
+        let mut pair = configs.pair();
+        connect(&mut pair);
+        assert_eq!(pair.client.negotiated().unwrap().resumed, resumed);
+        assert!(events(&mut pair.client).iter().any(|event| matches!(event, Event::TicketReceived)));
+        // The last datagram is the client's acknowledgement.
+        assert_eq!(pair.sent.last().unwrap().by, Side::Client);
+        exchange(&mut pair);
+        configs.now = pair.now;
+    }
+}
+
+/// What comes while a question is open is worked on afterwards.
+#[test]
+fn questions() {
+    let mut configs = Configs::ecdsa(&awslc()).mtu(300);
+    let answer = Arc::new(configs.server.clone());
+    configs.server = configs.server.with_profile_choice(true);
+    configs.client = {
+        let trust = Trust { x509: Some(dunlin::auth::X509Trust::Ask), raw_key: None };
+        let profile = profile(&awslc(), Side::Client, KeyType::P256).trust(trust).build().unwrap();
+        ClientConfig::new(profile).with_mtu(300).unwrap()
+    };
+    let mut pair = configs.pair();
+    pair.run().unwrap();
+    let [Event::Question(id, Question::ChooseProfile(_))] = events(&mut pair.server)[..] else {
+        panic!("not asked");
+    };
+    pair.server.answer(pair.now, id, Answer::Profile(Some(answer))).unwrap();
+    pair.run().unwrap();
+    let [Event::Question(id, Question::Verify { .. })] = events(&mut pair.client)[..] else {
+        panic!("not asked");
+    };
+    assert!(pair.client.is_handshaking());
+    pair.client.answer(pair.now, id, Answer::Verified(Ok(()))).unwrap();
+    connect(&mut pair);
+    exchange(&mut pair);
+    assert_eq!(pair.client.discarded(), Default::default());
+}
+
+/// A peer that is refused hears of it, protected as soon as there are keys.
+#[test]
+fn alerts_arrive() {
+    let provider = awslc();
+    let stranger = Trust { x509: Some(dunlin_tests::Pki::new(KeyType::P256).trust()), raw_key: None };
+    for distrusting in [Side::Client, Side::Server] {
+        let profile = |side| {
+            let profile = profile(&provider, side, KeyType::P256);
+            let profile = if side == distrusting { profile.trust(stranger.clone()) } else { profile };
+            profile.build().unwrap()
+        };
+        let mut pair = Configs::of(profile(Side::Client), profile(Side::Server)).pair();
+        pair.run().unwrap();
+        let (refusing, refused) = match distrusting {
+            Side::Client => (&pair.client, &pair.server),
+            Side::Server => (&pair.server, &pair.client),
+        };
+        assert_eq!(refusing.error(), Some(&Error::Authentication(AuthenticationFailure::UnknownIssuer)));
+        assert_eq!(refused.error(), Some(&Error::AlertReceived(AlertDescription::UNKNOWN_CA)));
+    }
 }

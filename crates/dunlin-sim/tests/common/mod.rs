@@ -6,23 +6,34 @@ use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
 use dunlin::{
-    ClientAuth, ClientConfig, DtlsConnection, Event, Profile, ProfileBuilder, ServerConfig, Side, Trust,
+    ClientAuth, ClientConfig, DtlsConnection, Event, Now, Profile, ProfileBuilder, ServerConfig, Side, Trust,
 };
-use dunlin_sim::{Endpoint, Pair};
+use dunlin_sim::{Endpoint, Link, Pair};
 use dunlin_tests::{KeyType, NOW, Pki, localhost};
+
+pub(crate) mod peer;
 
 /// One way.
 pub(crate) const DELAY: Duration = Duration::from_millis(20);
+
+/// Two ends of our own.
+pub(crate) type OwnPair = Pair<DtlsConnection, DtlsConnection>;
 
 /// A client and a server that authenticate each other by ECDSA on P-256.
 pub(crate) struct Configs {
     pub(crate) client: ClientConfig,
     pub(crate) server: ServerConfig,
+    /// When they meet.
+    pub(crate) now: Now,
 }
 
 impl Configs {
+    pub(crate) const fn new(client: ClientConfig, server: ServerConfig) -> Self {
+        Self { client, server, now: NOW }
+    }
+
     /// With the same provider on both sides.
-    pub(crate) fn new(provider: &Arc<CryptoProvider>) -> Self {
+    pub(crate) fn ecdsa(provider: &Arc<CryptoProvider>) -> Self {
         Self::with(provider, |profile| profile)
     }
 
@@ -31,14 +42,14 @@ impl Configs {
         provider: &Arc<CryptoProvider>,
         change: impl Fn(ProfileBuilder) -> ProfileBuilder,
     ) -> Self {
-        let profile = |side| change(profile(provider, side)).build().unwrap();
+        let profile = |side| change(profile(provider, side, KeyType::P256)).build().unwrap();
         Self::of(profile(Side::Client), profile(Side::Server))
     }
 
     /// Of these profiles.
     pub(crate) fn of(client: Profile, server: Profile) -> Self {
         let server = ServerConfig::new(server).unwrap().with_client_auth(ClientAuth::Required).unwrap();
-        Self { client: ClientConfig::new(client), server }
+        Self::new(ClientConfig::new(client), server)
     }
 
     /// Whether the server wants a cookie first.
@@ -54,25 +65,29 @@ impl Configs {
         self
     }
 
-    pub(crate) fn client(self) -> DtlsConnection {
-        DtlsConnection::client(&Arc::new(self.client), localhost(), NOW).unwrap()
+    pub(crate) fn client(&self) -> DtlsConnection {
+        DtlsConnection::client(&Arc::new(self.client.clone()), localhost(), self.now).unwrap()
     }
 
-    pub(crate) fn server(self) -> DtlsConnection {
-        DtlsConnection::server(&Arc::new(self.server), NOW)
+    pub(crate) fn server(&self) -> DtlsConnection {
+        DtlsConnection::server(&Arc::new(self.server.clone()), self.now)
     }
 
     /// Both, before the first datagram.
-    pub(crate) fn pair(self) -> Pair<DtlsConnection, DtlsConnection> {
-        let client = DtlsConnection::client(&Arc::new(self.client), localhost(), NOW).unwrap();
-        let server = DtlsConnection::server(&Arc::new(self.server), NOW);
-        Pair::new(client, server, NOW, DELAY)
+    pub(crate) fn pair(&self) -> OwnPair {
+        Pair::new(self.client(), self.server(), self.now, DELAY)
+    }
+
+    /// The same over a link that treats every datagram like this.
+    pub(crate) fn pair_over<L: Link + Clone + 'static>(&self, link: &L) -> OwnPair {
+        let link = || Box::new(link.clone());
+        Pair::with_links(self.client(), self.server(), self.now, link(), link())
     }
 }
 
 /// A profile for one side: its certificate, and trust in the root of the other's.
-pub(crate) fn profile(provider: &Arc<CryptoProvider>, side: Side) -> ProfileBuilder {
-    let pki = Pki::shared(KeyType::P256);
+pub(crate) fn profile(provider: &Arc<CryptoProvider>, side: Side, keys: KeyType) -> ProfileBuilder {
+    let pki = Pki::shared(keys);
     let leaf = match side {
         Side::Client => &pki.client,
         Side::Server => &pki.server,
@@ -82,36 +97,104 @@ pub(crate) fn profile(provider: &Arc<CryptoProvider>, side: Side) -> ProfileBuil
         .credentials(vec![leaf.x509(provider)])
 }
 
-/// Runs until both sides are connected and have told each other so.
-pub(crate) fn connect(pair: &mut Pair<DtlsConnection, DtlsConnection>) {
-    pair.run().unwrap();
-    for side in [&mut pair.client, &mut pair.server] {
-        assert_eq!(side.error(), None);
-        assert!(!side.is_handshaking(), "the handshake stands still");
-        assert!(matches!(side.poll_event(), Some(Event::Connected)));
+/// What the tests do with both implementations.
+pub(crate) trait App: Endpoint {
+    /// Asserts that the handshake is complete.
+    fn assert_connected(&self);
+    fn send(&mut self, data: &[u8]);
+    /// All data that came since the last time.
+    fn received(&mut self) -> Vec<Vec<u8>>;
+    fn close(&mut self);
+    fn peer_has_closed(&self) -> bool;
+}
+
+impl App for DtlsConnection {
+    fn assert_connected(&self) {
+        assert_eq!(self.error(), None);
+        assert!(!self.is_handshaking(), "the handshake stands still");
+    }
+
+    fn send(&mut self, data: &[u8]) {
+        Self::send(self, data).unwrap();
+    }
+
+    fn received(&mut self) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.read()).collect()
+    }
+
+    fn close(&mut self) {
+        Self::close(self);
+    }
+
+    fn peer_has_closed(&self) -> bool {
+        Self::peer_has_closed(self)
     }
 }
 
-/// All that a connection has received.
-pub(crate) fn received(connection: &mut DtlsConnection) -> Vec<Vec<u8>> {
-    std::iter::from_fn(|| connection.read()).collect()
+/// Runs until both sides are connected.
+pub(crate) fn connect<C: App, S: App>(pair: &mut Pair<C, S>) {
+    pair.run().unwrap();
+    pair.client.assert_connected();
+    pair.server.assert_connected();
 }
 
 /// Data from each side to the other.
-pub(crate) fn exchange(pair: &mut Pair<DtlsConnection, DtlsConnection>) {
-    pair.client.send(b"ping").unwrap();
-    pair.server.send(b"pong").unwrap();
+pub(crate) fn exchange<C: App, S: App>(pair: &mut Pair<C, S>) {
+    for data in [&b"ping"[..], &[7; 200]] {
+        pair.client.send(data);
+        pair.server.send(data);
+        pair.run().unwrap();
+        assert_eq!(pair.server.received(), [data]);
+        assert_eq!(pair.client.received(), [data]);
+    }
+}
+
+/// First the client closes, then the server; what is sent in between arrives.
+pub(crate) fn close<C: App, S: App>(pair: &mut Pair<C, S>) {
+    pair.client.close();
     pair.run().unwrap();
-    assert_eq!(received(&mut pair.server), [b"ping"]);
-    assert_eq!(received(&mut pair.client), [b"pong"]);
+    assert!(pair.server.peer_has_closed() && !pair.client.peer_has_closed());
+    pair.server.send(b"last words");
+    pair.server.close();
+    pair.run().unwrap();
+    assert_eq!(pair.client.received(), [b"last words"]);
+    assert!(pair.client.peer_has_closed());
 }
 
-/// The longest datagram that a side sent.
+/// All that a connection reports.
+pub(crate) fn events(connection: &mut DtlsConnection) -> Vec<Event> {
+    std::iter::from_fn(|| connection.poll_event()).collect()
+}
+
+/// The length of the longest datagram that a side sent.
 pub(crate) fn longest<C: Endpoint, S: Endpoint>(pair: &Pair<C, S>, by: Side) -> usize {
-    pair.sent.iter().filter(|sent| sent.by == by).map(|sent| sent.datagram.len()).max().unwrap_or(0)
+    sent(pair, by, 0).iter().map(|datagram| datagram.len()).max().unwrap_or(0)
 }
 
-/// How many datagrams a side sent.
-pub(crate) fn datagrams<C: Endpoint, S: Endpoint>(pair: &Pair<C, S>, by: Side) -> usize {
-    pair.sent.iter().filter(|sent| sent.by == by).count()
+/// What a side sent after the first `skip` datagrams of all.
+pub(crate) fn sent<C: Endpoint, S: Endpoint>(pair: &Pair<C, S>, by: Side, skip: usize) -> Vec<&[u8]> {
+    pair.sent.iter().skip(skip).filter(|sent| sent.by == by).map(|sent| &sent.datagram[..]).collect()
+}
+
+/// The low bits of the epoch of a protected record.
+pub(crate) fn epoch_bits(record: &[u8]) -> u8 {
+    assert_eq!(record[0] >> 5, 1, "not protected");
+    record[0] & 3
+}
+
+/// Everything arrives after [`DELAY`], but first comes whatever `before` makes of it, and afterwards whatever
+/// `after` makes.
+pub(crate) fn around(
+    mut before: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Clone + 'static,
+    mut after: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Clone + 'static,
+) -> impl Link + Clone + 'static {
+    move |_: Now, datagram: Vec<u8>| {
+        let (before, after) = (before(&datagram), after(&datagram));
+        before
+            .into_iter()
+            .chain([datagram])
+            .chain(after)
+            .map(|datagram| (DELAY, datagram))
+            .collect::<Vec<_>>()
+    }
 }

@@ -245,8 +245,10 @@ impl Receiver {
             }
             ContentType::ACK => {
                 let numbers = ack::read(&content)?;
-                // Nobody acknowledges what is protected with later keys than its ACK.
-                if numbers.iter().any(|acknowledged| acknowledged.epoch > number.epoch) {
+                // RFC 9147 §7: an ACK is protected at least as well as what it acknowledges. Generations of
+                // application keys are all the same in this: each direction counts its own.
+                let stage = |number: &RecordNumber| number.epoch.min(HANDSHAKE_EPOCH + 1);
+                if numbers.iter().any(|acknowledged| stage(acknowledged) > stage(&number)) {
                     return Err(PeerMisbehaved::IllegalParameter("record_numbers").into());
                 }
                 Ok(Received::Ack(numbers))

@@ -1,0 +1,145 @@
+//! Handshakes and data with dimpl in both roles.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::peer::Peer;
+use common::{App, Configs, DELAY, close, connect, epoch_bits, events, exchange, longest, profile, sent};
+use dimpl::{Config, ConfigBuilder};
+use dunlin::auth::X509Trust;
+use dunlin::crypto::CryptoProvider;
+use dunlin::wire::{CipherSuite, ProtocolVersion};
+use dunlin::{DtlsConnection, Event, ProfileBuilder, Side, Trust};
+use dunlin_sim::Pair;
+use dunlin_tests::{KeyType, NOW, Pki, awslc, providers};
+
+/// Our side. dimpl sends its leaf alone, so its issuer is the trust anchor.
+fn configs(provider: &Arc<CryptoProvider>, change: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Configs {
+    let issuer = Pki::shared(KeyType::P256).server.chain[1].clone();
+    let trust = Trust { x509: Some(X509Trust::anchors([issuer]).unwrap()), raw_key: None };
+    let profile = |side| change(profile(provider, side, KeyType::P256)).trust(trust.clone()).build().unwrap();
+    Configs::of(profile(Side::Client), profile(Side::Server))
+}
+
+fn plain(provider: &Arc<CryptoProvider>) -> Configs {
+    configs(provider, |profile| profile)
+}
+
+fn dimpl(side: Side, change: impl FnOnce(ConfigBuilder) -> ConfigBuilder) -> Peer {
+    Peer::new(change(Config::builder()).build().unwrap(), side)
+}
+
+/// We are the client.
+fn to_dimpl(configs: &Configs, server: Peer) -> Pair<DtlsConnection, Peer> {
+    let mut pair = Pair::new(configs.client(), server, NOW, DELAY);
+    connect(&mut pair);
+    assert_eq!(pair.client.negotiated().unwrap().version, Some(ProtocolVersion::DTLS1_3));
+    let ours = &Pki::shared(KeyType::P256).client.chain[0];
+    assert_eq!(pair.server.peer_certificate.as_deref(), Some(&ours[..]));
+    assert_eq!(pair.client.discarded(), Default::default());
+    pair
+}
+
+/// We are the server.
+fn from_dimpl(client: Peer, configs: &Configs) -> Pair<Peer, DtlsConnection> {
+    let mut pair = Pair::new(client, configs.server(), NOW, DELAY);
+    connect(&mut pair);
+    let negotiated = pair.server.negotiated().unwrap();
+    assert_eq!(negotiated.version, Some(ProtocolVersion::DTLS1_3));
+    assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), "X.509 device-1");
+    let ours = &Pki::shared(KeyType::P256).server.chain[0];
+    assert_eq!(pair.client.peer_certificate.as_deref(), Some(&ours[..]));
+    assert_eq!(pair.server.discarded(), Default::default());
+    pair
+}
+
+#[test]
+fn client_to_dimpl() {
+    for provider in providers() {
+        for cookie in [false, true] {
+            let server = dimpl(Side::Server, |config| config.use_server_cookie(cookie));
+            let mut pair = to_dimpl(&plain(&provider), server);
+            assert_eq!(pair.client.negotiated().unwrap().retried, cookie);
+            exchange(&mut pair);
+            close(&mut pair);
+        }
+    }
+}
+
+#[test]
+fn server_to_dimpl() {
+    for provider in providers() {
+        for cookie in [false, true] {
+            let configs = plain(&provider).cookies(cookie);
+            let mut pair = from_dimpl(dimpl(Side::Client, |config| config), &configs);
+            assert_eq!(pair.server.negotiated().unwrap().retried, cookie);
+            exchange(&mut pair);
+            close(&mut pair);
+        }
+    }
+}
+
+/// Each has its own way to mask record numbers, and a schedule of its own hash.
+#[test]
+fn every_common_cipher_suite() {
+    let common = [
+        CipherSuite::TLS_AES_128_GCM_SHA256,
+        CipherSuite::TLS_AES_256_GCM_SHA384,
+        CipherSuite::TLS_CHACHA20_POLY1305_SHA256,
+    ];
+    for provider in providers() {
+        for id in common {
+            let suite = provider.suite(id).unwrap();
+            let configs = configs(&provider, |profile| profile.cipher_suites(vec![suite]));
+            exchange(&mut to_dimpl(&configs, dimpl(Side::Server, |config| config)));
+            exchange(&mut from_dimpl(dimpl(Side::Client, |config| config), &configs));
+        }
+    }
+}
+
+#[test]
+fn fragments() {
+    // dimpl's default queues hold 10 datagrams out and 30 in; at 256 bytes our flights need fewer.
+    for mtu in [256, 400, 700] {
+        for cookie in [false, true] {
+            let configs = plain(&awslc()).mtu(mtu).cookies(cookie);
+            let server = dimpl(Side::Server, |config| config.mtu(mtu).use_server_cookie(cookie));
+            let pair = to_dimpl(&configs, server);
+            assert!(longest(&pair, Side::Client) <= mtu && sent(&pair, Side::Client, 0).len() > 2);
+            let mut pair = from_dimpl(dimpl(Side::Client, |config| config.mtu(mtu)), &configs);
+            assert!(longest(&pair, Side::Server) <= mtu && sent(&pair, Side::Server, 0).len() > 2);
+            pair.client.send(b"ping");
+            pair.run().unwrap();
+            assert_eq!(pair.server.received(), [b"ping"]);
+        }
+    }
+}
+
+#[test]
+fn our_key_update() {
+    let mut pair = to_dimpl(&plain(&awslc()), dimpl(Side::Server, |config| config));
+    // Past the point where the two bits of the epoch begin again.
+    for generation in 1..=6 {
+        pair.client.update_keys(true).unwrap();
+        pair.run().unwrap();
+        assert!(events(&mut pair.client).iter().any(|event| matches!(event, Event::PeerUpdatedKeys)));
+        let before = pair.sent.len();
+        exchange(&mut pair);
+        for side in [Side::Client, Side::Server] {
+            let epochs: Vec<_> = sent(&pair, side, before).iter().map(|record| epoch_bits(record)).collect();
+            assert_eq!(epochs, [(3 + generation) as u8 & 3; 2], "{side:?}, generation {generation}");
+        }
+    }
+}
+
+#[test]
+fn key_update_of_dimpl() {
+    let client = dimpl(Side::Client, |config| config.aead_encryption_limit(4));
+    let mut pair = from_dimpl(client, &plain(&awslc()));
+    for _ in 0..10 {
+        exchange(&mut pair);
+    }
+    assert!(events(&mut pair.server).iter().any(|event| matches!(event, Event::PeerUpdatedKeys)));
+}

@@ -1,0 +1,162 @@
+//! What anybody can send: garbage, pieces, changed and repeated datagrams. It is discarded and counted, and the
+//! connection goes on (RFC 9147 §4.5.2).
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use common::{App, Configs, around, close, connect, exchange};
+use dunlin::{Discarded, DtlsConnection, Side};
+use dunlin_tests::{awslc, providers};
+
+/// What both sides discarded.
+fn discarded(pair: &common::OwnPair) -> [Discarded; 2] {
+    [pair.client.discarded(), pair.server.discarded()]
+}
+
+fn nothing(_: &[u8]) -> Vec<Vec<u8>> {
+    Vec::new()
+}
+
+/// Where the protected records of a datagram begin: after the plaintext records.
+fn protected_at(datagram: &[u8]) -> usize {
+    let mut at = 0;
+    while datagram.get(at) == Some(&22) {
+        at += 13 + usize::from(u16::from_be_bytes([datagram[at + 11], datagram[at + 12]]));
+    }
+    at
+}
+
+#[test]
+fn garbage() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let garbage = move |_: &[u8]| {
+        let mut datagram = |first: Option<u8>| {
+            let mut bytes = vec![0; random.usize(1..200)];
+            random.fill(&mut bytes);
+            bytes[0] = first.unwrap_or(bytes[0]);
+            bytes
+        };
+        // Anything, a DTLS 1.2 record, a handshake record, the four epochs of protected records, a connection ID.
+        [None, Some(23), Some(22), Some(0x20), Some(0x2d), Some(0x2e), Some(0x2f), Some(0x30)]
+            .map(&mut datagram)
+            .to_vec()
+    };
+    let mut pair = Configs::ecdsa(&awslc()).cookies(true).mtu(300).pair_over(&around(garbage, nothing));
+    connect(&mut pair);
+    exchange(&mut pair);
+    close(&mut pair);
+    for side in discarded(&pair) {
+        assert!(side.malformed > 10 && side.unauthenticated + side.no_keys > 5, "{side:?}");
+    }
+}
+
+/// Every beginning of every datagram comes before it.
+#[test]
+fn truncated() {
+    let pieces = |datagram: &[u8]| (1..datagram.len()).map(|len| datagram[..len].to_vec()).collect();
+    let mut pair = Configs::ecdsa(&awslc()).mtu(300).pair_over(&around(pieces, nothing));
+    connect(&mut pair);
+    exchange(&mut pair);
+    close(&mut pair);
+    for side in discarded(&pair) {
+        assert!(side.malformed > 100 && side.unauthenticated > 100, "{side:?}");
+    }
+}
+
+/// Every byte of every protected record is changed once, header and all; the datagram itself comes afterwards.
+#[test]
+fn changed() {
+    for provider in providers() {
+        let changed = |datagram: &[u8]| {
+            let change = |at: usize| {
+                let mut datagram = datagram.to_vec();
+                datagram[at] ^= 1 << (at % 8);
+                datagram
+            };
+            (protected_at(datagram)..datagram.len()).map(change).collect()
+        };
+        let mut pair = Configs::ecdsa(&provider).mtu(300).pair_over(&around(changed, nothing));
+        connect(&mut pair);
+        exchange(&mut pair);
+        close(&mut pair);
+        for side in discarded(&pair) {
+            assert!(side.unauthenticated > 500, "{side:?}");
+        }
+    }
+}
+
+/// Every datagram comes three times.
+#[test]
+fn repeated() {
+    let twice = |datagram: &[u8]| vec![datagram.to_vec(); 2];
+    for cookie in [false, true] {
+        let mut pair = Configs::ecdsa(&awslc()).cookies(cookie).pair_over(&around(nothing, twice));
+        connect(&mut pair);
+        exchange(&mut pair);
+        for update in [DtlsConnection::update_keys, DtlsConnection::update_keys] {
+            update(&mut pair.client, true).unwrap();
+            pair.run().unwrap();
+            exchange(&mut pair);
+        }
+        close(&mut pair);
+        for side in discarded(&pair) {
+            assert!(side.replayed > 10, "{side:?}");
+        }
+    }
+}
+
+/// A replay long after: all that was ever sent, once more.
+#[test]
+fn replayed_afterwards() {
+    let mut pair = Configs::ecdsa(&awslc()).cookies(true).pair();
+    connect(&mut pair);
+    exchange(&mut pair);
+    for sent in pair.sent.clone() {
+        pair.inject(sent.by.peer(), sent.datagram);
+    }
+    let before = pair.sent.len();
+    pair.run().unwrap();
+    assert_eq!(pair.sent.len(), before, "nobody answers");
+    assert_eq!((pair.client.received(), pair.server.received()), (vec![], vec![]));
+    exchange(&mut pair);
+}
+
+/// Without keys anybody can send alerts and acknowledgements, so nobody listens to them.
+#[test]
+fn plaintext_alerts_and_acks() {
+    let plain = |typ: u8, content: &[u8]| {
+        let mut record = vec![typ, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 99, 0, content.len() as u8];
+        record.extend(content);
+        record
+    };
+    let alerts = move |_: &[u8]| vec![plain(21, &[2, 40]), plain(21, &[1, 0]), plain(26, &[0, 0])];
+    let mut pair = Configs::ecdsa(&awslc()).cookies(true).pair_over(&around(alerts, nothing));
+    connect(&mut pair);
+    exchange(&mut pair);
+    for side in discarded(&pair) {
+        assert!(side.misplaced >= 9, "{side:?}");
+    }
+}
+
+/// Handshake messages in the clear count only until there are keys.
+#[test]
+fn plaintext_handshake_after_keys() {
+    let mut pair = Configs::ecdsa(&awslc()).pair();
+    connect(&mut pair);
+    for to in [Side::Client, Side::Server] {
+        for number in 0..10 {
+            // A KeyUpdate that asks for an answer.
+            let fragment = [24, 0, 0, 1, 0, number, 0, 0, 0, 0, 0, 1, 1];
+            let mut record = vec![22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 99, 0, fragment.len() as u8];
+            record.extend(fragment);
+            pair.inject(to, record);
+        }
+    }
+    let before = pair.sent.len();
+    pair.run().unwrap();
+    assert_eq!(pair.sent.len(), before, "nobody answers");
+    exchange(&mut pair);
+    for side in discarded(&pair) {
+        assert_eq!(side.misplaced, 10);
+    }
+}
