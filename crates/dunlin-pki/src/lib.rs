@@ -19,8 +19,6 @@
 //!
 //! Validation is not here: it is webpki's, through the engine.
 
-#![cfg_attr(test, allow(clippy::unwrap_used))]
-
 mod authority;
 mod encode;
 mod error;

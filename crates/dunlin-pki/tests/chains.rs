@@ -1,5 +1,7 @@
 //! Chains of every key type and form: webpki accepts them, and the lean ones are small.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 use std::time::{Duration, SystemTime};
 
 use dunlin_pki::{
@@ -57,7 +59,7 @@ fn every_key_type_and_form_validates() {
 fn lean_chains_are_small() {
     const CHAINS: usize = 20;
     for (name, bar, reached) in
-        [("rsa2048", 2 * 803, 1336), ("p256", 2 * 405, 604), ("ed25519", 2 * 342, 474)]
+        [("rsa2048", 2 * 803, 1392), ("p256", 2 * 405, 600), ("ed25519", 2 * 342, 468)]
     {
         let sum: usize = (0..CHAINS)
             .map(|_| {

@@ -1,0 +1,4 @@
+//! One module a command; each has its arguments and a `run`.
+
+pub(crate) mod pki;
+pub(crate) mod psk;

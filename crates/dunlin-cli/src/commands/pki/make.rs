@@ -1,0 +1,412 @@
+//! The commands that make keys and certificates.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args as ClapArgs, value_parser};
+use dunlin_pki::{
+    AltName, Authority, CaSpec, Form, KeyPair, KeyType, LeafSpec, Purpose, Subject, Tree, TreeSpec, Validity,
+    certificates_to_pem, parse_time,
+};
+use pki_types::CertificateDer;
+
+use crate::error::{Error, printable};
+use crate::files::{self, Access, Existing};
+
+/// For how long a root is valid where nothing else is said; an intermediate authority and a leaf less.
+const ROOT_DAYS: u32 = 3650;
+const INTERMEDIATE_DAYS: u32 = 1825;
+const LEAF_DAYS: u32 = 365;
+const DEMO_DAYS: u32 = 90;
+
+/// Make a root: a certificate authority that signs itself.
+#[derive(ClapArgs)]
+#[command(after_help = "Example:\n  dunlin pki ca --name \"Example root\" --key-type p384 --out pki")]
+pub(super) struct Ca {
+    #[command(flatten)]
+    authority: AuthorityArgs,
+    #[command(flatten)]
+    key: KeyArg,
+    #[command(flatten)]
+    times: Times,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Make a certificate authority under another one.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Example:
+  dunlin pki intermediate --issuer pki/ca.pem --issuer-key pki/ca.key --name \"Example sub-CA\" --out pki")]
+pub(super) struct Intermediate {
+    #[command(flatten)]
+    issuer: Issuer,
+    #[command(flatten)]
+    authority: AuthorityArgs,
+    #[command(flatten)]
+    key: KeyArg,
+    #[command(flatten)]
+    times: Times,
+    #[command(flatten)]
+    output: Output,
+    /// Put the issuers' certificates behind the new one, except the root's.
+    #[arg(long)]
+    chain: bool,
+}
+
+/// Make a certificate for a server, a client or both.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin pki leaf --issuer ca.pem --issuer-key ca.key --server --san gw.example.com --san 192.0.2.1
+  dunlin pki leaf --issuer sub.pem --issuer-key sub.key --client --name sensor-7 --lean --chain \\
+    --cert sensor-7.pem --key sensor-7.key")]
+pub(super) struct Leaf {
+    #[command(flatten)]
+    issuer: Issuer,
+    /// Who it is, as a common name; the first --san if left out.
+    #[arg(long, visible_alias = "name", value_name = "NAME|DN", value_parser = subject)]
+    subject: Option<Subject>,
+    /// A name by which it is known: DNS:host, IP:address or URI:uri, or just the name itself. May be repeated.
+    #[arg(long = "san", value_name = "NAME", value_parser = alt_name)]
+    names: Vec<AltName>,
+    /// For TLS servers; for both unless one is chosen.
+    #[arg(long)]
+    server: bool,
+    /// For TLS clients; for both unless one is chosen.
+    #[arg(long)]
+    client: bool,
+    #[command(flatten)]
+    lean: Lean,
+    #[command(flatten)]
+    key: KeyArg,
+    #[command(flatten)]
+    times: Times,
+    #[command(flatten)]
+    output: Output,
+    /// Put the issuers' certificates behind the new one, except the root's: what a TLS peer has to send.
+    #[arg(long)]
+    chain: bool,
+}
+
+/// Make a raw public key (RFC 7250): a private key and its SubjectPublicKeyInfo.
+#[derive(ClapArgs)]
+#[command(
+    after_help = "Example:\n  dunlin pki raw-key --key-type ed25519 --key device.key --public device.pub"
+)]
+pub(super) struct RawKey {
+    #[command(flatten)]
+    key_type: KeyArg,
+    /// The directory for raw.key and raw.pub.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// The file for the private key, instead of DIR/raw.key.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The file for the public key, instead of DIR/raw.pub.
+    #[arg(long, value_name = "FILE")]
+    public: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
+}
+
+/// Make a whole tree at once: root, intermediate, server and client.
+///
+/// The files are root, intermediate, server and client, each as .pem and .key. Those of the server and the client hold
+/// the intermediate certificate, too; root.pem is what both sides trust.
+#[derive(ClapArgs)]
+#[command(
+    visible_alias = "tree",
+    after_help = "\
+Examples:
+  dunlin pki demo --out demo
+  dunlin pki demo --out demo --key-type ed25519 --lean --san gw.local --client sensor-7"
+)]
+pub(super) struct Demo {
+    /// The directory for the files.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// A name of the server; localhost and 127.0.0.1 if left out. May be repeated.
+    #[arg(long = "san", value_name = "NAME", value_parser = alt_name)]
+    names: Vec<AltName>,
+    /// The name of the client.
+    #[arg(long, value_name = "NAME|DN", default_value = "device-1", value_parser = subject)]
+    client: Subject,
+    /// For how many days all are valid.
+    #[arg(long, value_name = "N", default_value_t = DEMO_DAYS, value_parser = value_parser!(u32).range(1..))]
+    days: u32,
+    #[command(flatten)]
+    lean: Lean,
+    #[command(flatten)]
+    key: KeyArg,
+    #[command(flatten)]
+    force: Force,
+}
+
+#[derive(ClapArgs)]
+struct AuthorityArgs {
+    /// Its name: a common name, or a distinguished name such as "CN=Root,O=Example".
+    #[arg(long, visible_alias = "name", value_name = "NAME|DN", value_parser = subject)]
+    subject: Subject,
+    /// How many further authorities may stand between it and a leaf; any number if left out.
+    #[arg(long, value_name = "N")]
+    path_len: Option<u8>,
+    #[command(flatten)]
+    lean: Lean,
+}
+
+impl AuthorityArgs {
+    fn spec(&self, validity: Validity) -> CaSpec {
+        CaSpec { subject: self.subject.clone(), validity, path_len: self.path_len, form: self.lean.form() }
+    }
+}
+
+#[derive(ClapArgs)]
+struct Issuer {
+    /// The issuer's certificate; those above it may follow in the same file.
+    #[arg(long, value_name = "CERT")]
+    issuer: PathBuf,
+    /// The issuer's private key.
+    #[arg(long, value_name = "KEY")]
+    issuer_key: PathBuf,
+}
+
+impl Issuer {
+    fn load(&self) -> Result<Authority, Error> {
+        let chain = files::certificates(&self.issuer)?;
+        let key = files::private_key(&self.issuer_key)?;
+        Authority::load(chain, key).map_err(|error| {
+            let at = match error {
+                dunlin_pki::Error::KeyMismatch => &self.issuer_key,
+                _ => &self.issuer,
+            };
+            Error::in_file(at, &error)
+        })
+    }
+}
+
+#[derive(ClapArgs)]
+struct KeyArg {
+    /// The type of the new key.
+    #[arg(long, value_name = "TYPE", default_value = "p256", value_parser = key_types())]
+    key_type: KeyType,
+}
+
+impl KeyArg {
+    fn generate(&self) -> Result<KeyPair, Error> {
+        Ok(KeyPair::generate(self.key_type)?)
+    }
+}
+
+#[derive(ClapArgs)]
+struct Lean {
+    /// The smallest certificate that still validates everywhere, for slow links.
+    #[arg(long)]
+    lean: bool,
+}
+
+impl Lean {
+    fn form(&self) -> Form {
+        if self.lean { Form::Lean } else { Form::Full }
+    }
+}
+
+#[derive(ClapArgs)]
+struct Times {
+    /// When it begins to be valid: YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ; an hour ago if left out.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    not_before: Option<SystemTime>,
+    /// When it ceases to be valid.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "days")]
+    not_after: Option<SystemTime>,
+    /// For how many days it is valid [default: 3650 for a root, 1825 for an intermediate authority, 365 for a leaf,
+    /// and no longer than its issuer].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    days: Option<u32>,
+}
+
+impl Times {
+    /// `default_days` apply where nothing else is said, as far as the issuer is valid itself.
+    fn validity(&self, default_days: u32, issuer: Option<&Authority>) -> Result<Validity, Error> {
+        let not_before = self.not_before.unwrap_or_else(Validity::now);
+        Ok(match (self.not_after, self.days) {
+            (Some(not_after), _) => Validity::new(not_before, not_after)?,
+            (None, Some(days)) => Validity::days_from(not_before, days)?,
+            (None, None) => {
+                let validity = Validity::days_from(not_before, default_days)?;
+                issuer.map_or(validity, |issuer| validity.ending_by(issuer.not_after()))
+            }
+        })
+    }
+}
+
+#[derive(ClapArgs)]
+struct Force {
+    /// Replace files that exist.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(ClapArgs)]
+struct Output {
+    /// The directory for the certificate and its key, named after the command: ca.pem, ca.key.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// The file for the certificate.
+    #[arg(long, value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// The file for the private key.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
+}
+
+impl Output {
+    fn targets(&self, stem: &str) -> Targets {
+        let or_in_directory = |path: &Option<PathBuf>, name: String| match path {
+            Some(path) => path.clone(),
+            None => self.out.join(name),
+        };
+        Targets {
+            certificate: or_in_directory(&self.cert, format!("{stem}.pem")),
+            key: or_in_directory(&self.key, format!("{stem}.key")),
+            existing: Existing::from_force(self.force.force),
+        }
+    }
+}
+
+/// Where a certificate and its key go.
+struct Targets {
+    certificate: PathBuf,
+    key: PathBuf,
+    existing: Existing,
+}
+
+impl Targets {
+    fn check(&self) -> Result<(), Error> {
+        files::check_new(&[&self.certificate, &self.key], self.existing)
+    }
+
+    /// The key goes first: a key without a certificate does no harm.
+    fn write(&self, chain: &[CertificateDer<'_>], key: &KeyPair, out: &mut dyn Write) -> Result<(), Error> {
+        write_key(&self.key, key, self.existing, out)?;
+        let pem = certificates_to_pem(chain)?;
+        files::write(&self.certificate, pem.as_bytes(), Access::Public, self.existing)?;
+        let sizes: Vec<_> = chain.iter().map(|der| der.len().to_string()).collect();
+        report(&self.certificate, &format!("certificate, {} bytes", sizes.join(" + ")), out)
+    }
+}
+
+fn write_key(path: &Path, key: &KeyPair, existing: Existing, out: &mut dyn Write) -> Result<(), Error> {
+    files::write(path, key.to_pem()?.as_bytes(), Access::Secret, existing)?;
+    report(path, &format!("private key, {}", key.key_type()), out)
+}
+
+fn report(path: &Path, what: &str, out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out, "{}: {what}", printable(&path.display().to_string()))?;
+    Ok(())
+}
+
+/// `dunlin pki ca`
+pub(super) fn ca(args: &Ca, out: &mut dyn Write) -> Result<(), Error> {
+    let targets = args.output.targets("ca");
+    targets.check()?;
+    let spec = args.authority.spec(args.times.validity(ROOT_DAYS, None)?);
+    let root = Authority::root(&spec, args.key.generate()?)?;
+    targets.write(root.chain(), root.key(), out)
+}
+
+/// `dunlin pki intermediate`
+pub(super) fn intermediate(args: &Intermediate, out: &mut dyn Write) -> Result<(), Error> {
+    let targets = args.output.targets("intermediate");
+    targets.check()?;
+    let issuer = args.issuer.load()?;
+    let spec = args.authority.spec(args.times.validity(INTERMEDIATE_DAYS, Some(&issuer))?);
+    let authority = issuer.intermediate(&spec, args.key.generate()?)?;
+    targets.write(sent(authority.chain(), args.chain), authority.key(), out)
+}
+
+/// `dunlin pki leaf`
+pub(super) fn leaf(args: &Leaf, out: &mut dyn Write) -> Result<(), Error> {
+    let targets = args.output.targets("leaf");
+    targets.check()?;
+    let issuer = args.issuer.load()?;
+    let purposes = match (args.server, args.client) {
+        (true, false) => BTreeSet::from([Purpose::Server]),
+        (false, true) => BTreeSet::from([Purpose::Client]),
+        _ => BTreeSet::from([Purpose::Server, Purpose::Client]),
+    };
+    if args.names.is_empty() && purposes.contains(&Purpose::Server) {
+        let advice = "give the host that clients connect to, or say --client for a client alone";
+        return Err(Error::usage("--san", "missing, and a server is checked by it", advice));
+    }
+    let spec = LeafSpec {
+        subject: args.subject.clone().or_else(|| args.names.first().map(Subject::of)).unwrap_or_default(),
+        names: args.names.clone(),
+        purposes,
+        validity: args.times.validity(LEAF_DAYS, Some(&issuer))?,
+        form: args.lean.form(),
+    };
+    let identity = issuer.issue(&spec, args.key.generate()?)?;
+    targets.write(sent(&identity.chain, args.chain), &identity.key, out)
+}
+
+/// The whole chain, or the first certificate alone.
+fn sent<'a>(chain: &'a [CertificateDer<'static>], whole: bool) -> &'a [CertificateDer<'static>] {
+    if whole { chain } else { &chain[..1] }
+}
+
+/// `dunlin pki raw-key`
+pub(super) fn raw_key(args: &RawKey, out: &mut dyn Write) -> Result<(), Error> {
+    let existing = Existing::from_force(args.force.force);
+    let private = args.key.clone().unwrap_or_else(|| args.out.join("raw.key"));
+    let public = args.public.clone().unwrap_or_else(|| args.out.join("raw.pub"));
+    files::check_new(&[&private, &public], existing)?;
+    let key = args.key_type.generate()?;
+    write_key(&private, &key, existing, out)?;
+    files::write(&public, key.public_key_pem()?.as_bytes(), Access::Public, existing)?;
+    report(&public, &format!("public key, {} bytes", key.public_key().len()), out)
+}
+
+/// `dunlin pki demo`
+pub(super) fn demo(args: &Demo, out: &mut dyn Write) -> Result<(), Error> {
+    let mut spec = TreeSpec::new(args.key.key_type, args.days)?;
+    spec.form = args.lean.form();
+    spec.client = args.client.clone();
+    if !args.names.is_empty() {
+        spec.server_names.clone_from(&args.names);
+    }
+    let targets = ["root", "intermediate", "server", "client"].map(|stem| Targets {
+        certificate: args.out.join(format!("{stem}.pem")),
+        key: args.out.join(format!("{stem}.key")),
+        existing: Existing::from_force(args.force.force),
+    });
+    targets.iter().try_for_each(Targets::check)?;
+    let tree = Tree::generate(&spec)?;
+    let [root, intermediate, server, client] = targets;
+    root.write(tree.root.chain(), tree.root.key(), out)?;
+    intermediate.write(tree.intermediate.chain(), tree.intermediate.key(), out)?;
+    server.write(&tree.server.chain, &tree.server.key, out)?;
+    client.write(&tree.client.chain, &tree.client.key, out)
+}
+
+fn key_types() -> impl TypedValueParser<Value = KeyType> {
+    PossibleValuesParser::new(KeyType::ALL.map(KeyType::name)).try_map(|name| name.parse::<KeyType>())
+}
+
+fn subject(text: &str) -> Result<Subject, String> {
+    text.parse().map_err(told)
+}
+
+fn alt_name(text: &str) -> Result<AltName, String> {
+    text.parse().map_err(told)
+}
+
+/// clap names the argument; why, and what to do, come from here.
+fn told(error: dunlin_pki::Error) -> String {
+    format!("{error}; {}", error.advice())
+}

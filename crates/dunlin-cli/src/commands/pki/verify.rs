@@ -1,0 +1,142 @@
+//! `dunlin pki verify`: whether a peer would accept a chain, by the rules that the engine goes by.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap::Args as ClapArgs;
+use dunlin_awslc::SIGNATURES;
+use dunlin_pki::{format_time, parse_time};
+use pki_types::{CertificateDer, ServerName, UnixTime};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+use crate::error::Error;
+use crate::files;
+
+/// Verify that a chain leads to a trusted root.
+///
+/// Prints what the certificate may be used for. Without --server, --client and --name one purpose is enough. Revocation is
+/// not checked.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin pki verify --ca root.pem server.pem --name localhost
+  dunlin pki verify --ca root.pem client.pem --client --time 2027-01-01")]
+pub(super) struct Verify {
+    /// The file with the trusted certificates.
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+    /// The certificate, followed by the intermediate ones; - for stdin.
+    #[arg(value_name = "CHAIN")]
+    chain: PathBuf,
+    /// The host or address that it has to be valid for.
+    #[arg(long, value_name = "NAME", value_parser = server_name)]
+    name: Option<ServerName<'static>>,
+    /// It has to be good for a server.
+    #[arg(long)]
+    server: bool,
+    /// It has to be good for a client.
+    #[arg(long)]
+    client: bool,
+    /// Verify as of this time instead of now: YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    time: Option<SystemTime>,
+}
+
+/// Runs `dunlin pki verify`.
+pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
+    let trusted = files::certificates(&args.ca)?;
+    let chain = files::certificates(&args.chain)?;
+    let failed = |(why, advice): (String, &str)| Error::failed(args.chain.display(), why, advice);
+    let time = args.time.unwrap_or_else(SystemTime::now);
+
+    let check = |usage| verify(&trusted, &chain, time, usage);
+    let server = check(KeyUsage::server_auth());
+    let client = check(KeyUsage::client_auth());
+    let asked = [(args.server || args.name.is_some(), &server), (args.client, &client)];
+    for (_, result) in asked.iter().filter(|(wanted, _)| *wanted) {
+        (*result).as_ref().map_err(|error| failed(reason(error)))?;
+    }
+    let good_for = match (&server, &client) {
+        (Ok(()), Ok(())) => "server and client",
+        (Ok(()), Err(_)) => "server",
+        (Err(_), Ok(())) => "client",
+        // Not being a server's certificate is no fault of a client's.
+        (Err(webpki::Error::RequiredEkuNotFoundContext(_)), Err(error)) | (Err(error), Err(_)) => {
+            return Err(failed(reason(error)));
+        }
+    };
+    if let Some(name) = &args.name {
+        let leaf = EndEntityCert::try_from(&chain[0]).map_err(|error| failed(reason(&error)))?;
+        leaf.verify_is_valid_for_subject_name(name).map_err(|error| failed(reason(&error)))?;
+    }
+    writeln!(out, "{}: valid for {good_for}", args.chain.display())?;
+    Ok(())
+}
+
+fn verify(
+    trusted: &[CertificateDer<'_>],
+    chain: &[CertificateDer<'_>],
+    time: SystemTime,
+    usage: KeyUsage,
+) -> Result<(), webpki::Error> {
+    let anchors: Vec<_> = trusted.iter().map(anchor_from_trusted_cert).collect::<Result<_, _>>()?;
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let (leaf, intermediates) = chain.split_first().ok_or(webpki::Error::UnknownIssuer)?;
+    EndEntityCert::try_from(leaf)?.verify_for_usage(
+        SIGNATURES.all,
+        &anchors,
+        intermediates,
+        UnixTime::since_unix_epoch(since_epoch),
+        usage,
+        None,
+        None,
+    )?;
+    Ok(())
+}
+
+/// Why webpki refuses a chain, and what to do.
+fn reason(error: &webpki::Error) -> (String, &'static str) {
+    let at = |time: &UnixTime| format_time(SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs()));
+    match error {
+        webpki::Error::CertExpired { not_after, .. } => {
+            (format!("a certificate expired at {}", at(not_after)), "issue a new one")
+        }
+        webpki::Error::CertNotValidYet { not_before, .. } => {
+            (format!("a certificate is not valid before {}", at(not_before)), "wait or check the clock")
+        }
+        webpki::Error::CertNotValidForName(_) => (
+            "not valid for that name".into(),
+            "issue one with the name as --san, or ask for a name that it has",
+        ),
+        webpki::Error::UnknownIssuer => (
+            "no path to a trusted certificate".into(),
+            "give the root that issued it as --ca, and the intermediate certificates in the chain's file",
+        ),
+        webpki::Error::InvalidSignatureForPublicKey => {
+            ("a signature is wrong".into(), "give the certificate of the authority that really issued it")
+        }
+        webpki::Error::CaUsedAsEndEntity => {
+            ("the first certificate is an authority's".into(), "put the leaf first in the file")
+        }
+        webpki::Error::EndEntityUsedAsCa => {
+            ("a certificate was issued by one that is no authority".into(), "issue it by an authority")
+        }
+        webpki::Error::RequiredEkuNotFoundContext(_) => {
+            ("not meant for this purpose".into(), "issue one with --server or --client as needed")
+        }
+        webpki::Error::PathLenConstraintViolated => (
+            "more authorities in the path than one of them allows".into(),
+            "issue it higher up, or raise --path-len",
+        ),
+        webpki::Error::NameConstraintViolation => (
+            "a name that its authority may not issue".into(),
+            "choose a name within the authority's constraints",
+        ),
+        other => (format!("refused by webpki: {other:?}"), "look at it with `dunlin pki show`"),
+    }
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(text.to_owned()).map_err(|_| "neither a host name nor an address".to_owned())
+}

@@ -1,0 +1,126 @@
+//! The error that ends a command: one line, what went wrong, why, and what to do.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+
+/// Why a command ends without success.
+#[derive(Debug)]
+pub(crate) struct Error {
+    kind: Kind,
+    line: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It was tried and did not work.
+    Failed,
+    /// It was asked for in a way that cannot work.
+    Usage,
+    /// Nobody reads the output any more, as in `dunlin … | head`: not worth a word.
+    Unread,
+}
+
+impl Error {
+    /// Something was tried and did not work: exit status 1.
+    pub(crate) fn failed(what: impl Display, why: impl Display, advice: impl Display) -> Self {
+        Self::new(Kind::Failed, what, why, advice)
+    }
+
+    /// Something was asked for that makes no sense: exit status 2.
+    pub(crate) fn usage(what: impl Display, why: impl Display, advice: impl Display) -> Self {
+        Self::new(Kind::Usage, what, why, advice)
+    }
+
+    /// A key or certificate from the file `path` is not good enough.
+    pub(crate) fn in_file(path: &Path, error: &dunlin_pki::Error) -> Self {
+        Self::failed(path.display(), error, error.advice())
+    }
+
+    fn new(kind: Kind, what: impl Display, why: impl Display, advice: impl Display) -> Self {
+        Self { kind, line: printable(&format!("{what}: {why}; {advice}")) }
+    }
+
+    /// Writes the line to stderr, its first word in colour on a terminal.
+    pub(crate) fn report(&self) {
+        if self.kind == Kind::Unread {
+            return;
+        }
+        let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+        anstream::eprintln!("{style}dunlin:{style:#} {}", self.line);
+    }
+
+    /// 1 or 2.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self.kind {
+            Kind::Failed | Kind::Unread => ExitCode::FAILURE,
+            Kind::Usage => ExitCode::from(2),
+        }
+    }
+}
+
+/// A key or certificate that cannot be made as wished.
+impl From<dunlin_pki::Error> for Error {
+    fn from(error: dunlin_pki::Error) -> Self {
+        match error {
+            dunlin_pki::Error::Crypto => Self::failed("key or certificate", &error, error.advice()),
+            _ => Self::usage("the certificate", &error, error.advice()),
+        }
+    }
+}
+
+/// Output that cannot be written; whatever touches files names the file itself.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self { kind: Kind::Unread, line: String::new() },
+            _ => Self::failed("output", error, "check where it goes"),
+        }
+    }
+}
+
+/// Arguments that clap refuses; its several lines become one.
+impl From<clap::Error> for Error {
+    fn from(error: clap::Error) -> Self {
+        let text = error.render().to_string();
+        let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+        let told: Vec<_> =
+            lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+        let told = told.join(" ");
+        let why = told.strip_prefix("error: ").unwrap_or(&told);
+        Self::usage("arguments", why.trim_end_matches('.'), "add --help to see how it is used")
+    }
+}
+
+/// `text` with control characters shown as escapes, so that a name from a file can neither break the line nor
+/// command the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line() {
+        let error = Error::failed("a\nb", "\x1b[31mred", "go\r\non");
+        assert_eq!(error.to_string(), "a\\nb: \\u{1b}[31mred; go\\r\\non");
+    }
+
+    #[test]
+    fn a_broken_pipe_is_no_news() {
+        assert_eq!(Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).kind, Kind::Unread);
+        assert_eq!(Error::from(io::Error::from(io::ErrorKind::StorageFull)).kind, Kind::Failed);
+    }
+}

@@ -1,0 +1,229 @@
+//! Files with keys and certificates: read whole within a limit, written whole or not at all.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use dunlin_pki::{Item, KeyPair};
+use pki_types::CertificateDer;
+use tempfile::Builder;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+
+/// The largest file that is read, in bytes: room for a bundle of every public root, or half a million PSKs.
+const MAX_FILE: u64 = 64 << 20;
+
+/// The name that stands for stdin.
+const STDIN: &str = "-";
+
+/// Who may read a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everybody: mode 0644, for certificates and public keys.
+    Public,
+    /// The owner alone: mode 0600, for private and pre-shared keys.
+    Secret,
+}
+
+/// What happens to a file that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// It stays, and writing fails.
+    Keep,
+    /// It is replaced.
+    Replace,
+}
+
+impl Existing {
+    /// What `--force` says.
+    pub(crate) fn from_force(force: bool) -> Self {
+        if force { Self::Replace } else { Self::Keep }
+    }
+}
+
+/// The whole content of `path`, or of stdin where that is `-`. It is wiped after use, since it may be a key.
+pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Error::failed(path.display(), "no such file", "check the path"),
+        _ => Error::failed(path.display(), error, "give a file that can be read"),
+    };
+    let content = if path.as_os_str() == STDIN {
+        read_bounded(io::stdin().lock(), 0)
+    } else {
+        File::open(path).and_then(|file| {
+            let expected = file.metadata()?.len();
+            read_bounded(file, expected)
+        })
+    };
+    content.map_err(failed)
+}
+
+fn read_bounded(reader: impl Read, expected: u64) -> io::Result<Zeroizing<Vec<u8>>> {
+    // Room for all of it, because a vector that grows leaves unwiped copies behind.
+    let room = usize::try_from(expected.clamp(64 << 10, MAX_FILE) + 1).unwrap_or(0);
+    let mut content = Zeroizing::new(Vec::with_capacity(room));
+    reader.take(MAX_FILE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 64 MiB"));
+    }
+    Ok(content)
+}
+
+/// The keys and certificates in `path`; at least one.
+pub(crate) fn items(path: &Path) -> Result<Vec<Item>, Error> {
+    dunlin_pki::parse(&read(path)?).map_err(|error| Error::in_file(path, &error))
+}
+
+/// The certificates in `path`, at least one; keys beside them are passed over.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let certificates: Vec<_> = items(path)?
+        .into_iter()
+        .filter_map(|item| if let Item::Certificate(der) = item { Some(der) } else { None })
+        .collect();
+    if certificates.is_empty() {
+        return Err(Error::in_file(path, &dunlin_pki::Error::Missing("certificate")));
+    }
+    Ok(certificates)
+}
+
+/// The first private key in `path`.
+pub(crate) fn private_key(path: &Path) -> Result<KeyPair, Error> {
+    items(path)?
+        .into_iter()
+        .find_map(|item| if let Item::PrivateKey(key) = item { Some(key) } else { None })
+        .ok_or_else(|| Error::in_file(path, &dunlin_pki::Error::Missing("private key")))
+}
+
+/// Fails if one of `paths` is there already and may not be replaced, or if two of them are the same: to be asked
+/// before work is done, so that nothing is half written.
+pub(crate) fn check_new(paths: &[&Path], existing: Existing) -> Result<(), Error> {
+    for (index, path) in paths.iter().enumerate() {
+        if paths[..index].contains(path) {
+            return Err(Error::usage(path.display(), "named for two files", "give each a name of its own"));
+        }
+        if existing == Existing::Keep && path.symlink_metadata().is_ok() {
+            return Err(exists(path));
+        }
+    }
+    Ok(())
+}
+
+fn exists(path: &Path) -> Error {
+    Error::failed(path.display(), "exists already", "remove it, choose another name or add --force")
+}
+
+/// Writes `content` to `path` so that a reader sees all of it or what was there before, even after a crash: a new
+/// file beside it is synced and then takes the name. Missing directories are made.
+pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Existing) -> Result<(), Error> {
+    // A link stays, and what it points to is replaced.
+    let target = match existing {
+        Existing::Replace => fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+        Existing::Keep => path.to_owned(),
+    };
+    match write_beside(&target, content, access, existing) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path)),
+        result => result.map_err(|error| {
+            Error::failed(path.display(), error, "give a path in a directory that can be written to")
+        }),
+    }
+}
+
+fn write_beside(target: &Path, content: &[u8], access: Access, existing: Existing) -> io::Result<()> {
+    let directory = directory_of(target);
+    fs::create_dir_all(&directory)?;
+    let mut builder = Builder::new();
+    // tempfile alone makes files of mode 0600.
+    #[cfg(unix)]
+    if access == Access::Public {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(Permissions::from_mode(0o644));
+    }
+    let mut file = builder.prefix(".dunlin-").tempfile_in(&directory)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    match existing {
+        Existing::Keep => file.persist_noclobber(target),
+        Existing::Replace => file.persist(target),
+    }
+    .map_err(|error| error.error)?;
+    // The name is part of the directory, which has to reach the disk as well.
+    File::open(&directory)?.sync_all()
+}
+
+/// Keeps other runs of this program from changing files in the directory of `path` until the result is dropped.
+/// The lock is on the directory, since a file that is replaced takes its lock with it.
+pub(crate) fn lock_directory_of(path: &Path) -> Result<File, Error> {
+    if path.as_os_str() == STDIN {
+        return Err(Error::usage("-", "stdin cannot be changed", "name a file"));
+    }
+    let directory = directory_of(path);
+    File::open(&directory)
+        .and_then(|file| file.lock().map(|()| file))
+        .map_err(|error| Error::failed(directory.display(), error, "give a file in a directory that exists"))
+}
+
+fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_is_written_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/deep/key");
+        write(&path, b"one", Access::Secret, Existing::Keep).unwrap();
+        assert_eq!((fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"one"[..], 0o600));
+
+        let error = write(&path, b"two", Access::Secret, Existing::Keep).unwrap_err();
+        assert!(error.to_string().contains("exists already"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+
+        // A key that everybody could read no longer is when it is replaced.
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        write(&path, b"three", Access::Secret, Existing::Replace).unwrap();
+        assert_eq!((fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"three"[..], 0o600));
+        let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "temporary files are left");
+    }
+
+    #[test]
+    fn a_link_is_followed_when_its_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link, b"new", Access::Public, Existing::Replace).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+
+        let dangling = dir.path().join("dangling");
+        symlink(dir.path().join("nowhere"), &dangling).unwrap();
+        assert!(check_new(&[&dangling], Existing::Keep).is_err());
+        assert!(write(&dangling, b"", Access::Public, Existing::Keep).is_err());
+    }
+
+    #[test]
+    fn two_files_of_one_name_are_refused() {
+        let (a, b) = (Path::new("a"), Path::new("b"));
+        assert!(check_new(&[a, b], Existing::Replace).is_ok());
+        assert!(check_new(&[a, b, a], Existing::Replace).is_err());
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_read() {
+        assert!(read_bounded(io::repeat(0), 0).is_err());
+    }
+}
