@@ -50,7 +50,7 @@ impl Error {
             return;
         }
         let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-        anstream::eprintln!("{style}dunlin:{style:#} {}", self.line);
+        anstream::eprintln!("{style}dunlin:{style:#} {self}");
     }
 
     /// 1 or 2.

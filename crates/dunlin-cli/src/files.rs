@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use dunlin_pki::{Item, KeyPair};
@@ -132,14 +133,14 @@ pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Exist
 fn write_beside(target: &Path, content: &[u8], access: Access, existing: Existing) -> io::Result<()> {
     let directory = directory_of(target);
     fs::create_dir_all(&directory)?;
-    let mut builder = Builder::new();
-    // tempfile alone makes files of mode 0600.
-    #[cfg(unix)]
-    if access == Access::Public {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(Permissions::from_mode(0o644));
-    }
-    let mut file = builder.prefix(".dunlin-").tempfile_in(&directory)?;
+    let mode = match access {
+        Access::Public => 0o644,
+        Access::Secret => 0o600,
+    };
+    let mut file = Builder::new()
+        .prefix(".dunlin-")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(&directory)?;
     file.write_all(content)?;
     file.as_file().sync_all()?;
     match existing {
@@ -170,9 +171,10 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use x509_cert::ext::pkix::{BasicConstraints, SubjectKeyIdentifier};
 use x509_cert::name::Name;
 
 use crate::encode::{self, Signer};
-use crate::{CaSpec, Error, Form, KeyPair, LeafSpec, Purpose, Subject};
+use crate::{CaSpec, Error, Form, KeyPair, LeafSpec, Purpose};
 
 /// A certificate that may issue others, its private key, and the certificates above it.
 #[derive(Debug)]
@@ -97,18 +97,11 @@ impl Authority {
             // The subject is no longer looked at (RFC 9525 §2).
             return Err(Error::ServerWithoutName);
         }
-        let nobody = Subject::default();
-        let subject = match spec.form {
-            Form::Lean if !spec.names.is_empty() => &nobody,
-            _ => &spec.subject,
-        };
         let signer = self.signer(spec.form);
-        let key_id = encode::key_identifier(key.public_key())?;
-        let extensions =
-            encode::leaf_extensions(spec, subject.is_empty(), key.key_type(), signer.key_id, key_id)?;
+        let extensions = encode::leaf_extensions(spec, key.key_type(), signer.key_id)?;
         let certificate = encode::certificate(
             &signer,
-            subject.name(),
+            spec.subject.name(),
             key.public_key(),
             &spec.validity,
             spec.form,

@@ -82,11 +82,11 @@ pub(crate) fn certificate(
 /// A random number of fixed length whose first two bits are 01: positive, and no leading zeros to cut off
 /// (RFC 5280 §4.1.2.2).
 fn serial_number(form: Form) -> Result<SerialNumber, Error> {
-    let mut bytes = [0; 8];
+    let mut bytes = [0; 9];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::Crypto)?;
     bytes[0] = bytes[0] & 0x3f | 0x40;
     let length = match form {
-        Form::Full => 8,
+        Form::Full => 9,
         Form::Lean => 6,
     };
     SerialNumber::new(&bytes[..length]).map_err(encoding)
@@ -104,24 +104,23 @@ pub(crate) fn ca_extensions(
         extension(true, &KeyUsage(KeyUsages::KeyCertSign | KeyUsages::CRLSign))?,
     ];
     if spec.form == Form::Full {
-        extensions.extend(key_identifiers(signer_key_id, id)?);
+        extensions.push(extension(false, &SubjectKeyIdentifier(id))?);
+        extensions.extend(authority_key_identifier(signer_key_id)?);
     }
     Ok(extensions)
 }
 
-/// The extensions of a leaf's certificate; `id` identifies its key, which is of type `key_type`.
+/// The extensions of a leaf's certificate, whose key is of type `key_type`.
 pub(crate) fn leaf_extensions(
     spec: &LeafSpec,
-    subject_is_empty: bool,
     key_type: KeyType,
     signer_key_id: Option<&OctetString>,
-    id: OctetString,
 ) -> Result<Vec<Extension>, Error> {
     let mut extensions = vec![];
     if !spec.names.is_empty() {
         let names = spec.names.iter().map(crate::AltName::encoded).collect::<Result<_, _>>()?;
         // Critical if and only if the subject is empty (RFC 5280 §4.2.1.6).
-        extensions.push(extension(subject_is_empty, &SubjectAltName(names))?);
+        extensions.push(extension(spec.subject.is_empty(), &SubjectAltName(names))?);
     }
     if spec.form == Form::Full {
         let mut usage = FlagSet::from(KeyUsages::DigitalSignature);
@@ -140,18 +139,18 @@ pub(crate) fn leaf_extensions(
         extensions.push(extension(false, &ExtendedKeyUsage(oids.collect()))?);
     }
     if spec.form == Form::Full {
-        extensions.extend(key_identifiers(signer_key_id, id)?);
+        // Its own key identifier would help nobody (draft-ietf-uta-tls13-iot-profile, end entity certificates).
+        extensions.extend(authority_key_identifier(signer_key_id)?);
     }
     Ok(extensions)
 }
 
-fn key_identifiers(signer: Option<&OctetString>, own: OctetString) -> Result<Vec<Extension>, Error> {
-    let mut extensions = vec![extension(false, &SubjectKeyIdentifier(own))?];
-    if let Some(id) = signer {
-        let authority = AuthorityKeyIdentifier { key_identifier: Some(id.clone()), ..Default::default() };
-        extensions.push(extension(false, &authority)?);
-    }
-    Ok(extensions)
+fn authority_key_identifier(signer: Option<&OctetString>) -> Result<Option<Extension>, Error> {
+    let identifier = signer.map(|id| {
+        let key_identifier = Some(id.clone());
+        extension(false, &AuthorityKeyIdentifier { key_identifier, ..Default::default() })
+    });
+    identifier.transpose()
 }
 
 fn extension<T: AssociatedOid + Encode>(critical: bool, value: &T) -> Result<Extension, Error> {

@@ -19,14 +19,14 @@ use crate::{Error, Validity};
 /// How much a certificate says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// All that RFC 5280 asks of an authority: key identifiers, key usage, purposes, a serial number with 62 random bits.
+    /// All that RFC 5280 asks for: key identifiers, key usage, purposes, and a serial number with 70 random bits, as
+    /// draft-ietf-uta-tls13-iot-profile wants them.
     #[default]
     Full,
     /// The smallest that webpki, OpenSSL and GnuTLS accept. It leaves out
     /// * the key identifiers (RFC 5280 §4.2.1.1, §4.2.1.2): they help to choose among authorities of one name;
     /// * key usage and, unless there is just one, the purposes of a leaf: without them nothing is restricted;
-    /// * the subject of a leaf that has subject alternative names, which are then critical (RFC 5280 §4.1.2.6);
-    /// * 16 of the 62 random bits of the serial number. Among n certificates of one authority, two share a number
+    /// * 24 of the 70 random bits of the serial number. Among n certificates of one authority, two share a number
     ///   with a probability of about n²/2^47: 0.7 % for a million. Serial numbers matter for revocation only.
     Lean,
 }
@@ -63,7 +63,8 @@ impl CaSpec {
 /// What the certificate of a server or client shall say.
 #[derive(Clone, Debug)]
 pub struct LeafSpec {
-    /// Who it is, for people; may be empty where there are names.
+    /// Who it is, for people; empty where the names say it all. No host name: that belongs to the names alone
+    /// (RFC 9525 §2).
     pub subject: Subject,
     /// Who it is, for machines: a server's hosts and addresses, a client's identifiers.
     pub names: Vec<AltName>,
@@ -76,11 +77,15 @@ pub struct LeafSpec {
 }
 
 impl LeafSpec {
-    /// A server's, in full form, with the first name as its subject where that fits.
+    /// A server's, in full form, without a subject.
     pub fn server(names: impl IntoIterator<Item = AltName>, validity: Validity) -> Self {
-        let names: Vec<_> = names.into_iter().collect();
-        let subject = names.first().map(Subject::of).unwrap_or_default();
-        Self { subject, names, purposes: [Purpose::Server].into(), validity, form: Form::Full }
+        Self {
+            subject: Subject::default(),
+            names: names.into_iter().collect(),
+            purposes: [Purpose::Server].into(),
+            validity,
+            form: Form::Full,
+        }
     }
 
     /// A client's, in full form.
@@ -109,11 +114,6 @@ impl Subject {
         let mut sequence = RdnSequence::default();
         sequence.push(RelativeDistinguishedName::from(rdn));
         Self::checked(sequence).ok_or_else(bad)
-    }
-
-    /// The common name of a leaf with this alternative name; empty where it is too long for one.
-    pub fn of(name: &AltName) -> Self {
-        Self::common_name(name.value().as_str()).unwrap_or_default()
     }
 
     /// Whether it says nothing.
@@ -170,14 +170,6 @@ pub enum AltName {
 }
 
 impl AltName {
-    /// The name without its kind.
-    pub fn value(&self) -> String {
-        match self {
-            Self::Dns(name) | Self::Uri(name) => name.clone(),
-            Self::Ip(address) => address.to_string(),
-        }
-    }
-
     fn dns(name: &str) -> Option<Self> {
         DnsName::try_from(name.strip_prefix("*.").unwrap_or(name)).ok()?;
         Some(Self::Dns(name.to_owned()))

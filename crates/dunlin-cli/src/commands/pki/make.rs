@@ -67,7 +67,7 @@ Examples:
 pub(super) struct Leaf {
     #[command(flatten)]
     issuer: Issuer,
-    /// Who it is, as a common name; the first --san if left out.
+    /// Who it is, as a common name or a distinguished name; no host names, those go to --san.
     #[arg(long, visible_alias = "name", value_name = "NAME|DN", value_parser = subject)]
     subject: Option<Subject>,
     /// A name by which it is known: DNS:host, IP:address or URI:uri, or just the name itself. May be repeated.
@@ -345,7 +345,7 @@ pub(super) fn leaf(args: &Leaf, out: &mut dyn Write) -> Result<(), Error> {
         return Err(Error::usage("--san", "missing, and a server is checked by it", advice));
     }
     let spec = LeafSpec {
-        subject: args.subject.clone().or_else(|| args.names.first().map(Subject::of)).unwrap_or_default(),
+        subject: args.subject.clone().unwrap_or_default(),
         names: args.names.clone(),
         purposes,
         validity: args.times.validity(LEAF_DAYS, Some(&issuer))?,
