@@ -15,6 +15,8 @@
 //!    [`Connection::consume`] it.
 //! 6. [`Connection::close`] ends the sending direction; [`Event::PeerClosed`] says that the peer ended its own.
 //!
+//! Over datagrams, make a [`DtlsConnection`]: it takes and gives whole datagrams, and the data of one record at a time.
+//!
 //! After an error, transmit what is left: it may hold the alert that tells the peer.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -226,7 +226,7 @@ pub struct Connection<T> {
 
 /// TLS over a byte stream.
 pub type TlsConnection = Connection<Stream>;
-/// DTLS over datagrams.
+/// DTLS over datagrams. Messages of the handshake are sent once: it stands still where the path loses one.
 pub type DtlsConnection = Connection<Datagram>;
 
 #[allow(private_bounds, reason = "the transports are ours alone")]

@@ -46,8 +46,9 @@ pub(crate) enum Taken {
 }
 
 impl Reassembler {
-    /// Takes the fragments in the content of a record. Only one of the present epoch may have new ones: what its
-    /// sender left behind a change of keys, it can only send again (RFC 9147 §5.2, §8).
+    /// Takes the fragments in the content of a record. Only one of the present epoch may have new ones: no
+    /// message spans a change of keys (RFC 8446 §5.1), and none follows a KeyUpdate with the old ones
+    /// (draft-ietf-tls-rfc9147bis §8).
     ///
     /// # Errors
     /// The content does not parse, contradicts what came before, or has something new where that is not possible.

@@ -178,7 +178,7 @@ impl Sender {
         }
         let mut sent = Vec::new();
         for datagram in packer.into_datagrams() {
-            let mut bytes = Vec::with_capacity(self.mtu);
+            let mut bytes = Vec::new();
             let last = datagram.len().saturating_sub(1);
             for (i, record) in datagram.iter().enumerate() {
                 let epoch = self.past.iter_mut().find(|e| e.number == record.epoch);
