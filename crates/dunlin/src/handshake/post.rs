@@ -52,6 +52,10 @@ impl State for Traffic {
     }
 
     fn update_keys(&mut self, cx: &mut Cx<'_>, request: KeyUpdateRequest) -> Result<(), Error> {
+        if request == KeyUpdateRequest::UPDATE_REQUESTED {
+            // The answer is work that we asked for.
+            cx.output.reset_idle();
+        }
         cx.send(message::key_update::write(request)?)?;
         self.write = self.write.next();
         cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
