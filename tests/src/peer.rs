@@ -134,7 +134,8 @@ impl Process {
     /// Types a line.
     pub fn type_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin");
-        writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("the peer reads");
+        // In one piece: some peers take commands from the beginning of what they read.
+        stdin.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdin.flush()).expect("the peer reads");
     }
 }
 

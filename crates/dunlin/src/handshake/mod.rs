@@ -110,8 +110,8 @@ pub(crate) trait Emitter {
     /// [`Emitter::end_of_flight`] and together with its neighbours.
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error>;
 
-    /// Whether something waits to be transmitted.
-    fn has_output(&self) -> bool;
+    /// Whether a KeyUpdate of ours has not left yet: it answers whatever request comes meanwhile.
+    fn has_unsent_key_update(&self) -> bool;
 
     /// What was given goes out now, and the peer is to answer.
     fn end_of_flight(&mut self) -> Result<(), Error>;

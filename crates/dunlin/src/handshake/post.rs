@@ -19,8 +19,6 @@ pub(crate) struct Traffic {
     write: TrafficSecret,
     /// What a client does with tickets; a server gets none.
     tickets: Option<TicketIntake>,
-    /// Whether the last output may hold our answer to a KeyUpdate.
-    answer_waits: bool,
 }
 
 /// What a client needs to keep a ticket.
@@ -69,7 +67,7 @@ impl Traffic {
         write: TrafficSecret,
         tickets: Option<TicketIntake>,
     ) -> Self {
-        Self { read, write, tickets, answer_waits: false }
+        Self { read, write, tickets }
     }
 
     fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
@@ -78,10 +76,8 @@ impl Traffic {
         self.read = self.read.next();
         cx.emitter.read_keys(Epoch::Application, &self.read.keys(cx.transport()))?;
         cx.output.event(Event::PeerUpdatedKeys);
-        // RFC 8446 §4.6.3: one answer may stand for several requests, so while one waits to be transmitted no other
-        // joins it: requests alone cannot make our output grow.
-        if request == KeyUpdateRequest::UPDATE_REQUESTED && !(self.answer_waits && cx.emitter.has_output()) {
-            self.answer_waits = true;
+        // RFC 8446 §4.6.3: one answer may stand for several requests: requests alone cannot make our output grow.
+        if request == KeyUpdateRequest::UPDATE_REQUESTED && !cx.emitter.has_unsent_key_update() {
             // The answer does not ask again, or it would never end.
             self.update_keys(cx, KeyUpdateRequest::UPDATE_NOT_REQUESTED)?;
         }

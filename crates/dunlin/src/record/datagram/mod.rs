@@ -116,9 +116,8 @@ impl Emitter for Datagram {
         self.sender.message(message)
     }
 
-    /// Asked whether an answer to a KeyUpdate would join another one that waits: here one waits for an
-    /// acknowledgement, not for the transport.
-    fn has_output(&self) -> bool {
+    /// The next one is held until the last one is acknowledged (RFC 9147 §5.8.4).
+    fn has_unsent_key_update(&self) -> bool {
         self.sender.has_next_update()
     }
 

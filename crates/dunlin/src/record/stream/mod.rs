@@ -58,8 +58,8 @@ impl Emitter for Stream {
         self.sender.handshake(&message)
     }
 
-    fn has_output(&self) -> bool {
-        !self.sender.output().is_empty()
+    fn has_unsent_key_update(&self) -> bool {
+        self.sender.has_unsent_key_update()
     }
 
     fn end_of_flight(&mut self) -> Result<(), Error> {
@@ -70,8 +70,8 @@ impl Emitter for Stream {
         self.sender.change_cipher_spec()
     }
 
-    fn write_keys(&mut self, _: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
-        self.sender.set_key(keys)
+    fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
+        self.sender.set_key(epoch, keys)
     }
 
     fn read_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {

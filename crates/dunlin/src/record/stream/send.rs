@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::HEADER_LEN;
 use crate::crypto::MAX_TAG_LEN;
 use crate::error::Error;
+use crate::handshake::Epoch;
 use crate::record::MAX_PLAINTEXT;
 use crate::record::protect::{RecordKey, Sequence};
 use crate::schedule::tls13::TrafficKeys;
@@ -24,6 +25,8 @@ pub(crate) struct Sender {
     content_limit: usize,
     first: bool,
     change_cipher_spec: CompatibilityRecord,
+    epoch: Option<Epoch>,
+    unsent_key_update: bool,
 }
 
 /// The one ChangeCipherSpec of the compatibility mode (RFC 8446 §D.4).
@@ -45,6 +48,8 @@ impl Default for Sender {
             content_limit: MAX_PLAINTEXT,
             first: true,
             change_cipher_spec: CompatibilityRecord::NotWanted,
+            epoch: None,
+            unsent_key_update: false,
         }
     }
 }
@@ -58,17 +63,25 @@ impl Sender {
         self.sent = (self.sent + n).min(self.output.len());
         if self.sent == self.output.len() {
             self.sent = 0;
+            self.unsent_key_update = false;
             // An idle connection keeps no buffer.
             self.output = Vec::new();
         }
+    }
+
+    pub(super) const fn has_unsent_key_update(&self) -> bool {
+        self.unsent_key_update
     }
 
     pub(super) fn limit(&mut self, content: usize) {
         self.content_limit = content.min(MAX_PLAINTEXT);
     }
 
-    pub(super) fn set_key(&mut self, keys: &TrafficKeys) -> Result<(), Error> {
+    pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         self.flush()?;
+        // The second key of this epoch follows a KeyUpdate, which is in the output now.
+        self.unsent_key_update = self.epoch == Some(Epoch::Application);
+        self.epoch = Some(epoch);
         self.key = Some((RecordKey::new(keys)?, Sequence::default()));
         Ok(())
     }
