@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{pki, psk as psk_command};
+use crate::commands::{pki, psk as psk_command, up};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -28,6 +28,7 @@ struct Cli {
 enum Command {
     Pki(pki::Args),
     Psk(psk_command::Args),
+    Up(up::Args),
 }
 
 impl Command {
@@ -36,6 +37,7 @@ impl Command {
         match self {
             Self::Pki(args) => pki::run(args, out),
             Self::Psk(args) => psk_command::run(args, out),
+            Self::Up(args) => up::run(&args, out),
         }
     }
 }

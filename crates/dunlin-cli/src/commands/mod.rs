@@ -2,3 +2,4 @@
 
 pub(crate) mod pki;
 pub(crate) mod psk;
+pub(crate) mod up;

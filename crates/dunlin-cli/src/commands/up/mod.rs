@@ -1,0 +1,279 @@
+//! `dunlin up`: a server and devices that authenticate to each other over loopback, in one process.
+
+mod device;
+mod server;
+mod setup;
+mod table;
+
+use std::io::{self, IsTerminal, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args as ClapArgs;
+use dunlin::ServerAddress;
+use dunlin_tokio::TlsAcceptor;
+use tokio::net::TcpListener;
+use tokio::runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::error::{Error, printable};
+use crate::files::Existing;
+
+use self::device::{Plan, Report};
+use self::server::Verdicts;
+use self::setup::{Device, Guest, Setup};
+use self::table::{Live, Table};
+
+/// How many connections a device makes with `--once`: the second one can resume the first.
+const ROUNDS_ONCE: u64 = 2;
+/// How often a table on a terminal is drawn again.
+const FRAME: Duration = Duration::from_millis(250);
+/// After how many intervals a table is printed where there is no terminal.
+const TABLE_INTERVALS: u32 = 5;
+/// How many reports wait before devices do.
+const REPORTS: usize = 1024;
+const WORKERS: usize = 2;
+
+/// See it work: a server and devices that authenticate to each other, until Ctrl-C.
+///
+/// All in one process, over TCP on 127.0.0.1, with fresh keys in memory. Devices take the ways to authenticate in turn:
+/// X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, PSK alone, X.509 with resumption. The server
+/// accepts all of them on one port and echoes what they send.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin up
+  dunlin up --devices 100 --interval 5
+  dunlin up --dir demo                       writes certificates to connect by hand
+  dunlin up --once --json | jq .handshake_us
+
+Exit status: 0 after Ctrl-C or SIGTERM; with --once, 1 if a connection failed.")]
+pub(crate) struct Args {
+    /// The server's port on 127.0.0.1; 0 for any that is free.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// How many devices, at most 1000.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    devices: u16,
+    /// How long a device waits between connections, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    interval: Duration,
+    /// Write a root, a client's certificate and key, and a pre-shared key here, to join by hand.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Replace the files of an earlier run in --dir.
+    #[arg(long, requires = "dir")]
+    force: bool,
+    /// Stop when each device has made two connections.
+    #[arg(long)]
+    once: bool,
+    /// Print a line for each connection instead of a table.
+    #[arg(long, conflicts_with = "json")]
+    log: bool,
+    /// Print a JSON object for each connection, one a line; all else goes to stderr.
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    const RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86400);
+    let duration = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.filter(|d| RANGE.contains(d)).ok_or_else(|| "give seconds, 0.01 to 86400".to_owned())
+}
+
+/// Runs `dunlin up`.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
+    let runtime = runtime.map_err(|error| Error::failed("the runtime", error, "free some resources"))?;
+    runtime.block_on(up(args, out))
+}
+
+async fn up(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    let Setup { server, devices, guest } = Setup::new(args.devices.into())?;
+    if let Some(dir) = &args.dir {
+        guest.write(dir, Existing::from_force(args.force))?;
+    }
+    let mut stop = Stop::new()?;
+    let (listener, address) = listen(args.port).await?;
+    let verdicts = Verdicts::default();
+    let (guests_in, guests) = mpsc::channel(REPORTS);
+    tokio::spawn(server::serve(listener, TlsAcceptor::new(server), verdicts.clone(), guests_in));
+    announce(args, address, out)?;
+
+    let plan = Plan {
+        server: address,
+        name: ServerAddress::new(setup::server_name()?, address.port()),
+        verdicts,
+        interval: args.interval,
+        rounds: args.once.then_some(ROUNDS_ONCE),
+    };
+    let started = Instant::now();
+    let mut view = View::new(args, &devices);
+    let connections = start(devices, &plan);
+    let stopped = tokio::select! {
+        result = view.follow(connections, guests, out) => result,
+        () = stop.wait() => Ok(()),
+    };
+    stopped?;
+    view.finish(started.elapsed(), out)
+}
+
+async fn listen(port: u16) -> Result<(TcpListener, SocketAddr), Error> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let failed = |error| Error::failed(address, error, "choose another --port, or none for any that is free");
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// Starts the devices, the first connections spread over one interval.
+fn start(devices: Vec<Device>, plan: &Plan) -> mpsc::Receiver<Report> {
+    let (reports, connections) = mpsc::channel(REPORTS);
+    let spread = plan.interval.div_f64(devices.len() as f64);
+    for (index, device) in devices.into_iter().enumerate() {
+        let delay = spread.mul_f64(index as f64);
+        tokio::spawn(device::run(index, device, plan.clone(), delay, reports.clone()));
+    }
+    connections
+}
+
+/// Says that all is ready, and how to join.
+fn announce(args: &Args, address: SocketAddr, out: &mut dyn Write) -> Result<(), Error> {
+    let mut stderr = io::stderr();
+    let out = if args.json { &mut stderr } else { out };
+    let end = if args.once { "two connections each" } else { "Ctrl-C stops" };
+    writeln!(out, "dunlin up: ready on {address}, {} devices, {end}", args.devices)?;
+    match &args.dir {
+        None => writeln!(out, "--dir DIR writes certificates to connect by hand")?,
+        Some(dir) => {
+            let [root, certificate, key, psk] =
+                Guest::paths(dir).map(|path| printable(&path.display().to_string()));
+            writeln!(
+                out,
+                "by hand: dunlin client {address} --CAfile {root} --cert {certificate} --key {key}"
+            )?;
+            writeln!(out, "     or: dunlin client {address} --psk-file {psk}")?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// What makes the process stop.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self, Error> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Error::failed("signals", error, "free some resources"));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// How connections are shown.
+enum Form {
+    Json,
+    Log,
+    Live(Live),
+    /// The whole table now and then.
+    Tables,
+}
+
+struct View {
+    table: Table,
+    form: Form,
+    redraw: Duration,
+    once: bool,
+}
+
+impl View {
+    fn new(args: &Args, devices: &[Device]) -> Self {
+        let (form, redraw) = match (args.json, args.log) {
+            (true, _) => (Form::Json, FRAME),
+            (_, true) => (Form::Log, FRAME),
+            _ if io::stdout().is_terminal() => (Form::Live(Live::default()), FRAME),
+            _ => (Form::Tables, args.interval.saturating_mul(TABLE_INTERVALS)),
+        };
+        Self { table: Table::new(devices), form, redraw, once: args.once }
+    }
+
+    /// Shows what comes, until all devices are done.
+    async fn follow(
+        &mut self,
+        mut connections: mpsc::Receiver<Report>,
+        mut guests: mpsc::Receiver<server::Verdict>,
+        out: &mut dyn Write,
+    ) -> Result<(), Error> {
+        let mut frames = tokio::time::interval(self.redraw);
+        // The first tick comes at once, when there is nothing to show.
+        frames.tick().await;
+        loop {
+            tokio::select! {
+                report = connections.recv() => match report {
+                    Some(report) => self.connection(&report, out)?,
+                    None => return Ok(()),
+                },
+                Some(verdict) = guests.recv() => self.table.note_guest(&verdict),
+                _ = frames.tick() => self.frame(out)?,
+            }
+        }
+    }
+
+    fn connection(&mut self, report: &Report, out: &mut dyn Write) -> Result<(), Error> {
+        self.table.note(report);
+        let line = match self.form {
+            Form::Json => table::json_line(report)?,
+            Form::Log => table::log_line(report),
+            Form::Live(_) | Form::Tables => return Ok(()),
+        };
+        writeln!(out, "{line}")?;
+        out.flush()?;
+        Ok(())
+    }
+
+    fn frame(&mut self, out: &mut dyn Write) -> Result<(), Error> {
+        match &mut self.form {
+            Form::Json | Form::Log => {}
+            Form::Live(live) => live.draw(&self.table, out)?,
+            Form::Tables => {
+                for line in self.table.lines(usize::MAX) {
+                    writeln!(out, "{line}")?;
+                }
+                writeln!(out)?;
+                out.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last table and a summary.
+    fn finish(mut self, after: Duration, out: &mut dyn Write) -> Result<(), Error> {
+        self.frame(out)?;
+        let (done, failed) = self.table.totals();
+        let summary = format!(
+            "dunlin up: {done} connections with both sides authenticated, {failed} failed, in {:.1} s",
+            after.as_secs_f64()
+        );
+        match self.form {
+            Form::Json => writeln!(io::stderr(), "{summary}")?,
+            _ => writeln!(out, "{summary}")?,
+        }
+        if self.once && failed > 0 {
+            let what = format!("{failed} of {} connections", done + failed);
+            return Err(Error::failed(what, "failed", "see above what each failed of"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! The server: it accepts everybody whom it trusts, and echoes what they send.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
+use tokio::io::{AsyncWriteExt, copy, split};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+
+use super::setup::identity;
+
+/// How long to wait when no connection can be accepted, which is for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the server has to say of a handshake.
+pub(super) type Verdict = Result<Seen, Refusal>;
+
+/// Whom the server saw.
+pub(super) struct Seen {
+    /// The client's identity, known after its Finished.
+    pub(super) client: String,
+}
+
+/// Why the server has no connection.
+pub(super) struct Refusal {
+    /// In words.
+    pub(super) why: String,
+    /// Whether the server found it, and did not just hear of it from the client.
+    pub(super) found_here: bool,
+}
+
+/// The verdicts that somebody in this process waits for, by the client's address.
+#[derive(Clone, Default)]
+pub(super) struct Verdicts(Arc<Mutex<HashMap<SocketAddr, oneshot::Sender<Verdict>>>>);
+
+impl Verdicts {
+    /// Waits for the verdict on the client at `address`. To be called before the first byte goes out.
+    pub(super) fn expect(&self, address: SocketAddr) -> oneshot::Receiver<Verdict> {
+        let (sender, receiver) = oneshot::channel();
+        self.lock().insert(address, sender);
+        receiver
+    }
+
+    fn take(&self, address: SocketAddr) -> Option<oneshot::Sender<Verdict>> {
+        self.lock().remove(&address)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, oneshot::Sender<Verdict>>> {
+        // Nothing that runs under the lock leaves the map half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Accepts clients until the process ends. Verdicts on those whom nobody expects go to `guests`.
+pub(super) async fn serve(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    verdicts: Verdicts,
+    guests: mpsc::Sender<Verdict>,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((tcp, address)) => {
+                let (acceptor, verdicts, guests) = (acceptor.clone(), verdicts.clone(), guests.clone());
+                tokio::spawn(async move {
+                    let (stream, verdict) = handshake(&acceptor, tcp).await;
+                    match verdicts.take(address) {
+                        // Whoever waited may have given up.
+                        Some(waiting) => drop(waiting.send(verdict)),
+                        None => drop(guests.send(verdict).await),
+                    }
+                    if let Some(stream) = stream {
+                        echo(stream).await;
+                    }
+                });
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+async fn handshake(acceptor: &TlsAcceptor, tcp: TcpStream) -> (Option<TlsStream<TcpStream>>, Verdict) {
+    // Small messages shall not wait for acknowledgements; without this they are only slower.
+    let _ = tcp.set_nodelay(true);
+    match acceptor.accept(tcp).await {
+        Ok(stream) => {
+            let client = stream.negotiated().peer.as_ref().map_or_else(|| "nobody".to_owned(), identity);
+            (Some(stream), Ok(Seen { client }))
+        }
+        Err(error) => {
+            let found_here = !matches!(
+                error,
+                HandshakeError::Tls(dunlin::Error::AlertReceived(_)) | HandshakeError::Io(_)
+            );
+            (None, Err(Refusal { why: error.to_string(), found_here }))
+        }
+    }
+}
+
+/// Sends everything back until the client closes. A client that breaks off hears so itself.
+async fn echo(stream: TlsStream<TcpStream>) {
+    let (mut reader, mut writer) = split(stream);
+    if copy(&mut reader, &mut writer).await.is_ok() {
+        let _ = writer.shutdown().await;
+    }
+}

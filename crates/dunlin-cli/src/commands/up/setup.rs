@@ -1,0 +1,297 @@
+//! Who takes part: fresh keys and certificates for the server, the devices, and whoever joins by hand.
+
+use std::fmt::Display;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dunlin::auth::{Psk as PskKey, PskTable, RawKeyTrust, X509Trust};
+use dunlin::crypto::{CryptoProvider, SigningKey, Tls13CipherSuite};
+use dunlin::resume::Tickets;
+use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, PeerIdentity, Profile, ProfileBuilder, PskSource, ServerConfig,
+    Trust,
+};
+use dunlin_pki::{
+    AltName, Authority, Form, Identity, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec, Validity,
+    certificates_to_pem,
+};
+use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
+use dunlin_tokio::TlsConnector;
+use pki_types::{PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer};
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::files::{self, Access, Existing};
+use crate::psk::{self, Psk, PskFile};
+
+/// How long the certificates are valid, in days.
+const DAYS: u32 = 30;
+/// The length of a pre-shared key, in bytes.
+const PSK_LEN: usize = 32;
+/// The name of whoever joins by hand.
+const GUEST: &str = "guest";
+/// The name of the server.
+const SERVER: &str = "localhost";
+
+/// How a device authenticates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A certificate with a P-256 key.
+    X509P256,
+    /// A certificate with an Ed25519 key.
+    X509Ed25519,
+    /// A raw public key (RFC 7250).
+    RawKey,
+    /// A pre-shared key, with ECDHE.
+    PskEcdhe,
+    /// A pre-shared key alone, without forward secrecy.
+    Psk,
+    /// A certificate once, then tickets.
+    X509Resumed,
+}
+
+impl Way {
+    /// Every way; devices take them in turn.
+    const ALL: [Self; 6] =
+        [Self::X509P256, Self::X509Ed25519, Self::RawKey, Self::PskEcdhe, Self::Psk, Self::X509Resumed];
+
+    /// Its name, in tables and JSON.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::X509P256 => "X.509 P-256",
+            Self::X509Ed25519 => "X.509 Ed25519",
+            Self::RawKey => "raw key",
+            Self::PskEcdhe => "PSK + ECDHE",
+            Self::Psk => "PSK",
+            Self::X509Resumed => "X.509, resumed",
+        }
+    }
+}
+
+/// A device: what it connects with, and who the two sides have to be for each other.
+pub(super) struct Device {
+    /// Its name.
+    pub(super) name: String,
+    /// How it authenticates.
+    pub(super) way: Way,
+    /// What it connects with.
+    pub(super) connector: TlsConnector,
+    /// Who it is for the server, as [`identity`] says it.
+    pub(super) as_client: String,
+    /// Who the server is for it.
+    pub(super) as_server: String,
+}
+
+/// Everything that there is before the first connection.
+pub(super) struct Setup {
+    /// The server's configuration.
+    pub(super) server: Arc<ServerConfig>,
+    /// The devices.
+    pub(super) devices: Vec<Device>,
+    /// What somebody needs to join by hand.
+    pub(super) guest: Guest,
+}
+
+impl Setup {
+    /// Makes all keys and certificates for `count` devices.
+    pub(super) fn new(count: usize) -> Result<Self, Error> {
+        let mut maker = Maker::new()?;
+        let devices =
+            (0..count).map(|i| maker.device(i, Way::ALL[i % Way::ALL.len()])).collect::<Result<_, _>>()?;
+        let guest = maker.guest()?;
+        let server = Arc::new(maker.server(count)?);
+        Ok(Self { server, devices, guest })
+    }
+}
+
+/// Makes devices, and keeps what the server has to know of them.
+struct Maker {
+    provider: Arc<CryptoProvider>,
+    validity: Validity,
+    tree: Tree,
+    /// The server's raw key.
+    raw: Arc<dyn SigningKey>,
+    /// The devices' raw keys.
+    raw_keys: Vec<SubjectPublicKeyInfoDer<'static>>,
+    psks: Vec<PskKey>,
+}
+
+impl Maker {
+    fn new() -> Result<Self, Error> {
+        let provider = Arc::new(dunlin_awslc::provider());
+        let mut spec = TreeSpec::new(KeyType::P256, DAYS)?;
+        spec.form = Form::Lean;
+        spec.server_names = vec![SERVER.parse()?, AltName::Ip(Ipv4Addr::LOCALHOST.into())];
+        let raw = signing_key(&provider, &KeyPair::generate(KeyType::Ed25519)?)?;
+        let (validity, tree) = (spec.validity, Tree::generate(&spec)?);
+        Ok(Self { provider, validity, tree, raw, raw_keys: vec![], psks: vec![] })
+    }
+
+    fn device(&mut self, index: usize, way: Way) -> Result<Device, Error> {
+        let name = format!("device-{}", index + 1);
+        let (config, as_client, as_server) = match way {
+            Way::X509P256 => self.x509(&name, KeyType::P256)?,
+            Way::X509Ed25519 => self.x509(&name, KeyType::Ed25519)?,
+            Way::X509Resumed => {
+                let (config, as_client, as_server) = self.x509(&name, KeyType::P256)?;
+                (config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))), as_client, as_server)
+            }
+            Way::RawKey => self.raw_key()?,
+            Way::PskEcdhe | Way::Psk => self.psk(&name, way)?,
+        };
+        // The server has one name: nobody has to ask for it.
+        let connector = TlsConnector::new(Arc::new(config.with_server_name_sent(false)));
+        Ok(Device { name, way, connector, as_client, as_server })
+    }
+
+    /// A certificate of this key type; the chain that comes back is P-256 in any case.
+    fn x509(&self, name: &str, key_type: KeyType) -> Result<(ClientConfig, String, String), Error> {
+        let identity = leaf(&self.tree.intermediate, name, self.validity, KeyPair::generate(key_type)?)?;
+        let key = signing_key(&self.provider, &identity.key)?;
+        let profile = self
+            .lean(&dunlin_awslc::TLS13_AES_128_GCM_SHA256, SignatureScheme::ECDSA_SECP256R1_SHA256)
+            .trust(Trust { x509: Some(self.trust()?), raw_key: None })
+            .credentials(vec![Credential::x509(identity.chain, key)]);
+        Ok((client(profile)?, format!("X.509 {name}"), format!("X.509 {SERVER}")))
+    }
+
+    fn raw_key(&mut self) -> Result<(ClientConfig, String, String), Error> {
+        let key = signing_key(&self.provider, &KeyPair::generate(KeyType::Ed25519)?)?;
+        let public = |key: &Arc<dyn SigningKey>| key.public_key().clone();
+        self.raw_keys.push(public(&key));
+        let names = [&key, &self.raw].map(|key| identity(&PeerIdentity::RawKey(public(key))));
+        let profile = self
+            .lean(&dunlin_awslc::TLS13_AES_128_CCM_SHA256, SignatureScheme::ED25519)
+            .trust(Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![public(&self.raw)])) })
+            .credentials(vec![Credential::raw_key(key)]);
+        let [as_client, as_server] = names;
+        Ok((client(profile)?, as_client, as_server))
+    }
+
+    fn psk(&mut self, name: &str, way: Way) -> Result<(ClientConfig, String, String), Error> {
+        let key = self.psk_key()?;
+        self.psks.push(PskKey::new(name, &*key).map_err(setup_failed)?);
+        let mut profile = self.lean(&dunlin_awslc::TLS13_AES_128_CCM_SHA256, SignatureScheme::ED25519);
+        if way == Way::Psk {
+            profile = profile.groups(vec![]).psk_modes(vec![PskKeyExchangeMode::PSK_KE]);
+        }
+        let psk = Arc::new(PskKey::new(name, &*key).map_err(setup_failed)?);
+        let seen = format!("PSK {name}");
+        Ok((client(profile)?.with_psks(vec![psk]), seen.clone(), seen))
+    }
+
+    fn lean(&self, suite: &'static Tls13CipherSuite, scheme: SignatureScheme) -> ProfileBuilder {
+        Profile::lean(self.provider.clone(), suite, dunlin_awslc::X25519, scheme)
+    }
+
+    fn trust(&self) -> Result<X509Trust, Error> {
+        X509Trust::anchors([self.tree.root.certificate().clone()]).map_err(setup_failed)
+    }
+
+    fn psk_key(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let mut key = Zeroizing::new(vec![0; PSK_LEN]);
+        self.provider.random.fill(&mut key).map_err(setup_failed)?;
+        Ok(key)
+    }
+
+    fn guest(&mut self) -> Result<Guest, Error> {
+        let key = KeyPair::generate(KeyType::P256)?;
+        let identity = leaf(&self.tree.intermediate, GUEST, self.validity, key)?;
+        let psk = self.psk_key()?;
+        self.psks.push(PskKey::new(GUEST, &*psk).map_err(setup_failed)?);
+        let name = psk::Identity::parse(GUEST.as_bytes()).map_err(setup_failed)?;
+        let psk = Psk { identity: name, key: psk };
+        Ok(Guest { root: certificates_to_pem(self.tree.root.chain())?, identity, psk })
+    }
+
+    /// The server of all these devices: every way on one port.
+    fn server(self, devices: usize) -> Result<ServerConfig, Error> {
+        let trust = Trust {
+            x509: Some(self.trust()?),
+            // Without raw keys to trust, none is asked for.
+            raw_key: (!self.raw_keys.is_empty()).then_some(RawKeyTrust::Keys(self.raw_keys)),
+        };
+        let key = signing_key(&self.provider, &self.tree.server.key)?;
+        let profile = Profile::builder(self.provider)
+            .credentials(vec![Credential::x509(self.tree.server.chain, key), Credential::raw_key(self.raw)])
+            .trust(trust)
+            // psk_ke is for the devices that show it; ECDHE comes first.
+            .psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE])
+            .build()
+            .map_err(setup_failed)?;
+        // Others get tickets, too, and let them lie: room for several rounds before one that is needed goes.
+        let sessions = Arc::new(MemoryServerSessions::new(8 * devices.max(128)));
+        let config = ServerConfig::new(profile).map_err(setup_failed)?;
+        let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
+        Ok(config
+            .with_psks(PskSource::Here(Arc::new(PskTable::from_iter(self.psks))))
+            .with_tickets(Tickets::stateful(sessions)))
+    }
+}
+
+/// A lean certificate for a client called `name`.
+fn leaf(issuer: &Authority, name: &str, validity: Validity, key: KeyPair) -> Result<Identity, Error> {
+    let mut spec = LeafSpec::client(Subject::default(), validity);
+    spec.names = vec![name.parse()?];
+    spec.form = Form::Lean;
+    Ok(issuer.issue(&spec, key)?)
+}
+
+fn signing_key(provider: &CryptoProvider, key: &KeyPair) -> Result<Arc<dyn SigningKey>, Error> {
+    let der = key.to_pkcs8()?;
+    let der = PrivateKeyDer::Pkcs8(der.as_slice().into());
+    provider.key_loader.load(&der).map_err(setup_failed)
+}
+
+fn client(profile: ProfileBuilder) -> Result<ClientConfig, Error> {
+    profile.build().map(ClientConfig::new).map_err(setup_failed)
+}
+
+fn setup_failed(error: impl Display) -> Error {
+    Error::failed("keys and configurations", error, "start again; if it stays, this is a fault in dunlin")
+}
+
+/// The name in the server's certificate.
+pub(super) fn server_name() -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(SERVER).map_err(setup_failed)
+}
+
+/// Who `peer` is, in text that fits a line: a raw key by its SHA-256, as `dunlin pki show` prints it.
+pub(super) fn identity(peer: &PeerIdentity) -> String {
+    match peer {
+        PeerIdentity::RawKey(key) => {
+            let digest = dunlin_awslc::SHA256.hash(&[key]);
+            format!("raw key sha256:{}", base16ct::lower::encode_string(digest.as_ref()))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What somebody needs to join by hand.
+pub(super) struct Guest {
+    root: String,
+    identity: Identity,
+    psk: Psk,
+}
+
+impl Guest {
+    /// The files in `dir`: root, certificate, key, PSK.
+    pub(super) fn paths(dir: &Path) -> [PathBuf; 4] {
+        ["root.pem", "client.pem", "client.key", "psk.txt"].map(|name| dir.join(name))
+    }
+
+    /// Writes them.
+    pub(super) fn write(&self, dir: &Path, existing: Existing) -> Result<(), Error> {
+        let [root, certificate, key, psk] = Self::paths(dir);
+        let mut keys = PskFile::default();
+        keys.insert(Psk { identity: self.psk.identity.clone(), key: self.psk.key.clone() });
+        files::check_new(&[&root, &certificate, &key, &psk], existing)?;
+        files::write(&root, self.root.as_bytes(), Access::Public, existing)?;
+        files::write(&key, self.identity.key.to_pem()?.as_bytes(), Access::Secret, existing)?;
+        let chain = certificates_to_pem(&self.identity.chain)?;
+        files::write(&certificate, chain.as_bytes(), Access::Public, existing)?;
+        files::write(&psk, keys.to_text().as_bytes(), Access::Secret, existing)
+    }
+}

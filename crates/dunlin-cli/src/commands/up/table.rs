@@ -1,0 +1,231 @@
+//! What is shown: the state of every device as a table, in place on a terminal, or a line for each connection.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use crate::error::{Error, printable};
+
+use super::device::{Done, Outcome, Report};
+use super::server::Verdict;
+use super::setup::Device;
+
+const HEADER: [&str; 8] =
+    ["device", "way", "seen by the server as", "done", "failed", "first bytes", "last bytes", "ms"];
+/// Columns of text; the others are figures and stand to the right.
+const TEXT_COLUMNS: usize = 3;
+/// The widest cell, in characters: a raw key's digest is cut, an error stands in a place of its own.
+const MAX_CELL: usize = 32;
+/// What stands below the rows.
+const LEGEND: &str = "done: each side took the other for who it is, and the message came back
+bytes: read + written on the device's socket during the handshake; tickets come later";
+
+/// All that is known of the devices.
+pub(super) struct Table {
+    rows: Vec<Row>,
+    guests: Guests,
+}
+
+struct Row {
+    name: String,
+    way: &'static str,
+    done: u64,
+    failed: u64,
+    first: Option<Done>,
+    last: Option<Done>,
+    /// What the last connection failed of, if it did.
+    error: Option<String>,
+}
+
+/// Those who joined by hand.
+#[derive(Default)]
+struct Guests {
+    done: u64,
+    failed: u64,
+    last: String,
+}
+
+impl Table {
+    /// A table of these devices, with nothing known.
+    pub(super) fn new(devices: &[Device]) -> Self {
+        let row = |device: &Device| Row {
+            name: device.name.clone(),
+            way: device.way.name(),
+            done: 0,
+            failed: 0,
+            first: None,
+            last: None,
+            error: None,
+        };
+        Self { rows: devices.iter().map(row).collect(), guests: Guests::default() }
+    }
+
+    /// Takes in what became of a connection.
+    pub(super) fn note(&mut self, report: &Report) {
+        let Some(row) = self.rows.get_mut(report.index) else { return };
+        match &report.outcome {
+            Outcome::Ok(done) => {
+                row.done += 1;
+                row.error = None;
+                row.first.get_or_insert_with(|| done.clone());
+                row.last = Some(done.clone());
+            }
+            Outcome::Failed { side, error } => {
+                row.failed += 1;
+                row.error = Some(format!("{} side: {error}", side.name()));
+            }
+        }
+    }
+
+    /// Takes in what the server says of somebody who joined by hand.
+    pub(super) fn note_guest(&mut self, verdict: &Verdict) {
+        let (count, last) = match verdict {
+            Ok(seen) => (&mut self.guests.done, seen.client.clone()),
+            Err(refusal) => (&mut self.guests.failed, refusal.why.clone()),
+        };
+        *count += 1;
+        self.guests.last = last;
+    }
+
+    /// How many connections there were: those that did all they should, and those that failed.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        self.rows.iter().fold((0, 0), |(done, failed), row| (done + row.done, failed + row.failed))
+    }
+
+    /// The table in at most so many lines. If that is too few, devices in trouble come first and the rest is counted.
+    pub(super) fn lines(&self, limit: usize) -> Vec<String> {
+        // Besides the rows: the header, the legend's two, the guests, and the count of what is left out.
+        let room = limit.saturating_sub(5).max(1);
+        let mut shown: Vec<_> = self.rows.iter().collect();
+        if shown.len() > room {
+            shown.sort_by_key(|row| row.error.is_none());
+            shown.truncate(room);
+        }
+        let cells: Vec<_> = shown.iter().map(|row| row.cells()).collect();
+        let mut widths = HEADER.map(str::len);
+        for row in &cells {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        let mut lines = vec![aligned(&HEADER.map(str::to_owned), &widths)];
+        for (row, cells) in shown.iter().zip(&cells) {
+            let mut line = aligned(cells, &widths);
+            if let Some(error) = &row.error {
+                let _ = write!(line, "  {}", printable(error));
+            }
+            lines.push(line);
+        }
+        if shown.len() < self.rows.len() {
+            let (done, failed) = self.totals();
+            let left_out = self.rows.len() - shown.len();
+            lines.push(format!("and {left_out} more devices; {done} connections in all, {failed} failed"));
+        }
+        if self.guests.done + self.guests.failed > 0 {
+            let Guests { done, failed, last } = &self.guests;
+            lines
+                .push(format!("by hand: {done} joined, {failed} refused; the last one: {}", printable(last)));
+        }
+        lines.extend(LEGEND.lines().map(str::to_owned));
+        lines
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; HEADER.len()] {
+        let nothing = || "-".to_owned();
+        let bytes = |done: &Done| {
+            let resumed = if done.own.resumed { "resumed " } else { "" };
+            format!("{resumed}{} + {}", done.own.handshake_bytes_read, done.own.handshake_bytes_written)
+        };
+        let of =
+            |done: &Option<Done>, show: &dyn Fn(&Done) -> String| done.as_ref().map_or_else(nothing, show);
+        [
+            self.name.clone(),
+            self.way.to_owned(),
+            of(&self.last, &|done| cut(&printable(&done.client_identity))),
+            self.done.to_string(),
+            self.failed.to_string(),
+            of(&self.first, &bytes),
+            of(&self.last, &bytes),
+            of(&self.last, &|done| milliseconds(done.own.handshake_us)),
+        ]
+    }
+}
+
+fn milliseconds(us: u64) -> String {
+    format!("{}.{}", us / 1000, us / 100 % 10)
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= MAX_CELL {
+        return text.to_owned();
+    }
+    text.chars().take(MAX_CELL - 1).chain(['…']).collect()
+}
+
+fn aligned<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
+    let mut line = String::new();
+    for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
+        let gap = if column == 0 { "" } else { "  " };
+        let _ = if column < TEXT_COLUMNS {
+            write!(line, "{gap}{cell:<width$}")
+        } else {
+            write!(line, "{gap}{cell:>width$}")
+        };
+    }
+    line.trim_end().to_owned()
+}
+
+/// A table on a terminal that is drawn again in its place.
+#[derive(Default)]
+pub(super) struct Live {
+    drawn: usize,
+}
+
+impl Live {
+    /// Draws `table` over its last drawing. Lines that are too wide are cut by the terminal.
+    pub(super) fn draw(&mut self, table: &Table, out: &mut dyn Write) -> io::Result<()> {
+        const DEFAULT_HEIGHT: u16 = 24;
+        let height = terminal_size::terminal_size().map_or(DEFAULT_HEIGHT, |(_, height)| height.0);
+        let lines = table.lines(usize::from(height).saturating_sub(1));
+        let mut frame = String::new();
+        if self.drawn > 0 {
+            let _ = write!(frame, "\x1b[{}A", self.drawn);
+        }
+        // Erase what is below; no wrapping while lines are drawn, or they would not be one line each.
+        frame.push_str("\r\x1b[J\x1b[?7l");
+        for line in &lines {
+            frame.push_str(line);
+            frame.push('\n');
+        }
+        frame.push_str("\x1b[?7h");
+        self.drawn = lines.len();
+        out.write_all(frame.as_bytes())?;
+        out.flush()
+    }
+}
+
+/// One connection as a line.
+pub(super) fn log_line(report: &Report) -> String {
+    let Report { device, way, connection, outcome, .. } = report;
+    match outcome {
+        Outcome::Ok(Done { client_identity, own }) => {
+            let how = if own.resumed { "resumed" } else { "full" };
+            format!(
+                "{device} #{connection} {way}: ok, {how}, {} + {} bytes, {} ms, client {client_identity}, server {}",
+                own.handshake_bytes_read,
+                own.handshake_bytes_written,
+                milliseconds(own.handshake_us),
+                own.server_identity
+            )
+        }
+        Outcome::Failed { side, error } => {
+            format!("{device} #{connection} {way}: failed on the {} side: {}", side.name(), printable(error))
+        }
+    }
+}
+
+/// One connection as a JSON object.
+pub(super) fn json_line(report: &Report) -> Result<String, Error> {
+    serde_json::to_string(report).map_err(|error| Error::failed("output", error, "run it without --json"))
+}
