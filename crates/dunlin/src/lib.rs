@@ -18,6 +18,45 @@
 //! Over datagrams, make a [`DtlsConnection`]: it takes and gives whole datagrams, and the data of one record at a time.
 //!
 //! After an error, transmit what is left: it may hold the alert that tells the peer.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use dunlin::auth::{Psk, PskTable};
+//! use dunlin::{ClientConfig, Now, Profile, PskSource, ServerAddress, ServerConfig, TlsConnection};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A device and a server that share a key. Certificates and raw keys are set on the profile instead.
+//! let profile = Profile::builder(Arc::new(dunlin_awslc::provider())).build()?;
+//! let key = [7; 32];
+//! let client = ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("device-1", &key)?)]);
+//! let keys = PskTable::from_iter([Psk::new("device-1", &key)?]);
+//! let server = ServerConfig::new(profile)?.with_psks(PskSource::Here(Arc::new(keys)));
+//!
+//! let now = Now::from_unix_ms(1_767_225_600_000);
+//! let address = ServerAddress::parse("example.org", 8883)?;
+//! let mut device = TlsConnection::client(&Arc::new(client), address, now)?;
+//! let mut server = TlsConnection::server(&Arc::new(server), now);
+//!
+//! // Any transport will do; here the bytes are handed over.
+//! while device.is_handshaking() || server.is_handshaking() {
+//!     for (from, to) in [(0, 1), (1, 0)] {
+//!         let ends = [&mut device, &mut server];
+//!         let bytes = ends[from].transmit().to_vec();
+//!         ends[from].transmitted(bytes.len());
+//!         ends[to].receive(now, &bytes)?;
+//!     }
+//! }
+//! let peer = server.negotiated().and_then(|n| n.peer.clone()).ok_or("nobody")?;
+//! assert_eq!(peer.to_string(), "PSK device-1");
+//!
+//! device.send(b"21.5 C")?;
+//! let n = server.receive(now, device.transmit())?;
+//! device.transmitted(n);
+//! assert_eq!(server.received(), b"21.5 C");
+//! # Ok(())
+//! # }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]

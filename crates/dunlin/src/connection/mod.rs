@@ -191,6 +191,17 @@ impl ServerAddress {
         Self { name, port }
     }
 
+    /// A server by the text of its name or IP address, and port.
+    ///
+    /// # Errors
+    /// `name` is neither a DNS name nor an IP address.
+    pub fn parse(name: &str, port: u16) -> Result<Self, Error> {
+        match ServerName::try_from(name) {
+            Ok(name) => Ok(Self::new(name.to_owned(), port)),
+            Err(_) => Err(Misuse::Config(alloc::format!("{name:?} is no DNS name or IP address")).into()),
+        }
+    }
+
     /// The name in text.
     pub(crate) fn host(&self) -> String {
         name_text(&self.name)
