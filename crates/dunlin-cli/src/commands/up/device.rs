@@ -197,3 +197,108 @@ async fn exchange(stream: &mut TlsStream<TcpStream>, message: &[u8]) -> io::Resu
     let more = stream.take(1).read_to_end(&mut echoed).await?;
     Ok(more == 0 && echoed == message)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use dunlin_tokio::TlsAcceptor;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::commands::up::server;
+    use crate::commands::up::setup::{Setup, Way, server_name};
+
+    /// A server for the devices of `setup`, and how to reach it.
+    async fn serve(setup: &Setup) -> Plan {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let plan = Plan {
+            server: address,
+            name: ServerAddress::new(server_name().unwrap(), address.port()),
+            verdicts: Verdicts::default(),
+            interval: Duration::ZERO,
+            rounds: None,
+        };
+        let (guests, _) = mpsc::channel(1);
+        tokio::spawn(server::serve(
+            listener,
+            TlsAcceptor::new(setup.server.clone()),
+            plan.verdicts.clone(),
+            guests,
+        ));
+        plan
+    }
+
+    async fn fails(device: &Device, plan: &Plan) -> (Side, String) {
+        match connect(device, plan, 1).await {
+            Outcome::Failed { side, error } => (side, error),
+            Outcome::Ok(done) => panic!("{done:?}"),
+        }
+    }
+
+    /// Strangers are refused, by the side that finds it, whatever their way.
+    #[tokio::test]
+    async fn strangers_fail() {
+        let (own, strangers) = (Setup::new(6).unwrap(), Setup::new(6).unwrap());
+        let plan = serve(&own).await;
+        for device in &strangers.devices {
+            let (side, expected) = match device.way {
+                Way::X509P256 | Way::X509Ed25519 | Way::X509Resumed => {
+                    (
+                        Side::Client, // Its root has the name of ours.
+                        "a signature in its chain does not verify",
+                    )
+                }
+                Way::RawKey => (Side::Client, "its raw public key is not among the trusted ones"),
+                Way::PskEcdhe | Way::Psk => (Side::Server, "the PSK binder does not verify"),
+            };
+            let (found_by, error) = fails(device, &plan).await;
+            assert!(
+                error.contains(expected) && found_by == side,
+                "{}: {found_by:?} {error}",
+                device.way.name()
+            );
+        }
+        for device in &own.devices {
+            assert!(matches!(connect(device, &plan, 1).await, Outcome::Ok(_)), "{}", device.way.name());
+        }
+    }
+
+    /// The server's own words are shown, not the alert that the device got when it was done already.
+    #[tokio::test]
+    async fn a_refused_device_is_told_by_the_server() {
+        let setup = Setup::with_unknown(Way::RawKey).unwrap();
+        let plan = serve(&setup).await;
+        assert!(matches!(connect(&setup.devices[0], &plan, 1).await, Outcome::Ok(_)));
+        let (side, error) = fails(&setup.devices[1], &plan).await;
+        assert_eq!(side, Side::Server, "{error}");
+        assert!(error.contains("its raw public key is not among the trusted ones"), "{error}");
+    }
+
+    /// Who is somebody else than expected has failed, though both sides trust each other.
+    #[tokio::test]
+    async fn a_wrong_identity_fails() {
+        let mut setup = Setup::new(1).unwrap();
+        let plan = serve(&setup).await;
+        setup.devices[0].as_client = "X.509 device-2".into();
+        let (side, error) = fails(&setup.devices[0], &plan).await;
+        assert_eq!(side, Side::Server);
+        assert_eq!(error, "it took the other side for X.509 device-1, which is X.509 device-2");
+        setup.devices[0].as_client = "X.509 device-1".into();
+        setup.devices[0].as_server = "X.509 elsewhere".into();
+        assert_eq!(fails(&setup.devices[0], &plan).await.0, Side::Client);
+    }
+
+    #[tokio::test]
+    async fn nobody_listens() {
+        let setup = Setup::new(1).unwrap();
+        let mut plan = serve(&setup).await;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        plan.server = listener.local_addr().unwrap();
+        drop(listener);
+        let (side, error) = fails(&setup.devices[0], &plan).await;
+        assert!(side == Side::Client && error.contains("refused"), "{error}");
+    }
+}

@@ -72,7 +72,7 @@ pub(crate) struct Args {
     /// Print a line for each connection instead of a table.
     #[arg(long, conflicts_with = "json")]
     log: bool,
-    /// Print a JSON object for each connection, one a line; all else goes to stderr.
+    /// Print a JSON object for each connection of a device, one a line; all else goes to stderr.
     #[arg(long)]
     json: bool,
 }
@@ -225,7 +225,7 @@ impl View {
                     Some(report) => self.connection(&report, out)?,
                     None => return Ok(()),
                 },
-                Some(verdict) = guests.recv() => self.table.note_guest(&verdict),
+                Some(verdict) = guests.recv() => self.guest(&verdict, out)?,
                 _ = frames.tick() => self.frame(out)?,
             }
         }
@@ -240,6 +240,15 @@ impl View {
         };
         writeln!(out, "{line}")?;
         out.flush()?;
+        Ok(())
+    }
+
+    fn guest(&mut self, verdict: &server::Verdict, out: &mut dyn Write) -> Result<(), Error> {
+        self.table.note_guest(verdict);
+        if matches!(self.form, Form::Log) {
+            writeln!(out, "{}", table::guest_line(verdict))?;
+            out.flush()?;
+        }
         Ok(())
     }
 

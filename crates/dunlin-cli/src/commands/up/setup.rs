@@ -1,6 +1,7 @@
 //! Who takes part: fresh keys and certificates for the server, the devices, and whoever joins by hand.
 
 use std::fmt::Display;
+use std::mem::take;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,6 +105,16 @@ impl Setup {
         let server = Arc::new(maker.server(count)?);
         Ok(Self { server, devices, guest })
     }
+
+    /// Two devices of one way, of which the server knows only the first.
+    #[cfg(test)]
+    pub(super) fn with_unknown(way: Way) -> Result<Self, Error> {
+        let mut maker = Maker::new()?;
+        let known = maker.device(0, way)?;
+        let guest = maker.guest()?;
+        let server = Arc::new(maker.server(1)?);
+        Ok(Self { server, devices: vec![known, maker.device(1, way)?], guest })
+    }
 }
 
 /// Makes devices, and keeps what the server has to know of them.
@@ -172,12 +183,12 @@ impl Maker {
 
     fn psk(&mut self, name: &str, way: Way) -> Result<(ClientConfig, String, String), Error> {
         let key = self.psk_key()?;
-        self.psks.push(PskKey::new(name, &*key).map_err(setup_failed)?);
+        self.psks.push(PskKey::new(name, &key).map_err(setup_failed)?);
         let mut profile = self.lean(&dunlin_awslc::TLS13_AES_128_CCM_SHA256, SignatureScheme::ED25519);
         if way == Way::Psk {
             profile = profile.groups(vec![]).psk_modes(vec![PskKeyExchangeMode::PSK_KE]);
         }
-        let psk = Arc::new(PskKey::new(name, &*key).map_err(setup_failed)?);
+        let psk = Arc::new(PskKey::new(name, &key).map_err(setup_failed)?);
         let seen = format!("PSK {name}");
         Ok((client(profile)?.with_psks(vec![psk]), seen.clone(), seen))
     }
@@ -200,22 +211,25 @@ impl Maker {
         let key = KeyPair::generate(KeyType::P256)?;
         let identity = leaf(&self.tree.intermediate, GUEST, self.validity, key)?;
         let psk = self.psk_key()?;
-        self.psks.push(PskKey::new(GUEST, &*psk).map_err(setup_failed)?);
+        self.psks.push(PskKey::new(GUEST, &psk).map_err(setup_failed)?);
         let name = psk::Identity::parse(GUEST.as_bytes()).map_err(setup_failed)?;
         let psk = Psk { identity: name, key: psk };
         Ok(Guest { root: certificates_to_pem(self.tree.root.chain())?, identity, psk })
     }
 
-    /// The server of all these devices: every way on one port.
-    fn server(self, devices: usize) -> Result<ServerConfig, Error> {
+    /// The server of all devices so far: every way on one port.
+    fn server(&mut self, devices: usize) -> Result<ServerConfig, Error> {
         let trust = Trust {
             x509: Some(self.trust()?),
             // Without raw keys to trust, none is asked for.
-            raw_key: (!self.raw_keys.is_empty()).then_some(RawKeyTrust::Keys(self.raw_keys)),
+            raw_key: (!self.raw_keys.is_empty()).then_some(RawKeyTrust::Keys(take(&mut self.raw_keys))),
         };
         let key = signing_key(&self.provider, &self.tree.server.key)?;
-        let profile = Profile::builder(self.provider)
-            .credentials(vec![Credential::x509(self.tree.server.chain, key), Credential::raw_key(self.raw)])
+        let profile = Profile::builder(self.provider.clone())
+            .credentials(vec![
+                Credential::x509(self.tree.server.chain.clone(), key),
+                Credential::raw_key(self.raw.clone()),
+            ])
             .trust(trust)
             // psk_ke is for the devices that show it; ECDHE comes first.
             .psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE])
@@ -226,7 +240,7 @@ impl Maker {
         let config = ServerConfig::new(profile).map_err(setup_failed)?;
         let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
         Ok(config
-            .with_psks(PskSource::Here(Arc::new(PskTable::from_iter(self.psks))))
+            .with_psks(PskSource::Here(Arc::new(PskTable::from_iter(take(&mut self.psks)))))
             .with_tickets(Tickets::stateful(sessions)))
     }
 }

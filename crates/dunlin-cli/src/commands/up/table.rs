@@ -78,12 +78,11 @@ impl Table {
 
     /// Takes in what the server says of somebody who joined by hand.
     pub(super) fn note_guest(&mut self, verdict: &Verdict) {
-        let (count, last) = match verdict {
-            Ok(seen) => (&mut self.guests.done, seen.client.clone()),
-            Err(refusal) => (&mut self.guests.failed, refusal.why.clone()),
-        };
-        *count += 1;
-        self.guests.last = last;
+        match verdict {
+            Ok(_) => self.guests.done += 1,
+            Err(_) => self.guests.failed += 1,
+        }
+        self.guests.last = guest_line(verdict);
     }
 
     /// How many connections there were: those that did all they should, and those that failed.
@@ -122,8 +121,7 @@ impl Table {
         }
         if self.guests.done + self.guests.failed > 0 {
             let Guests { done, failed, last } = &self.guests;
-            lines
-                .push(format!("by hand: {done} joined, {failed} refused; the last one: {}", printable(last)));
+            lines.push(format!("{last} ({done} joined, {failed} failed)"));
         }
         lines.extend(LEGEND.lines().map(str::to_owned));
         lines
@@ -225,7 +223,70 @@ pub(super) fn log_line(report: &Report) -> String {
     }
 }
 
+/// What the server says of somebody who joined by hand, as a line.
+pub(super) fn guest_line(verdict: &Verdict) -> String {
+    match verdict {
+        Ok(seen) => format!("by hand: joined as {}", printable(&seen.client)),
+        Err(refusal) => format!("by hand: failed: {}", printable(&refusal.why)),
+    }
+}
+
 /// One connection as a JSON object.
 pub(super) fn json_line(report: &Report) -> Result<String, Error> {
     serde_json::to_string(report).map_err(|error| Error::failed("output", error, "run it without --json"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail")]
+mod tests {
+    use crate::commands::up::device::Side;
+    use crate::commands::up::server::{Refusal, Seen};
+    use crate::commands::up::setup::Setup;
+
+    use super::*;
+
+    fn failure(index: usize, error: &str) -> Report {
+        let outcome = Outcome::Failed { side: Side::Server, error: error.into() };
+        Report { index, device: format!("device-{}", index + 1), way: "PSK", connection: 1, outcome }
+    }
+
+    #[test]
+    fn errors_stand_in_the_row_of_their_device() {
+        let mut table = Table::new(&Setup::new(3).unwrap().devices);
+        table.note(&failure(1, "no\x1b[2J"));
+        let lines = table.lines(usize::MAX);
+        assert!(
+            lines[2].starts_with("device-2") && lines[2].ends_with("  server side: no\\u{1b}[2J"),
+            "{lines:?}"
+        );
+        assert_eq!(table.totals(), (0, 1));
+        assert_eq!(lines.iter().filter(|line| line.contains("server side")).count(), 1);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_trouble_comes_first() {
+        let mut table = Table::new(&Setup::new(40).unwrap().devices);
+        table.note(&failure(39, "bad"));
+        table.note_guest(&Err(Refusal { why: "bad".into(), found_here: true }));
+        table.note_guest(&Ok(Seen { client: "PSK x\ny".into() }));
+        let lines = table.lines(10);
+        assert_eq!(lines.len(), 10, "{lines:?}");
+        assert!(lines[1].starts_with("device-40 ") && lines[2].starts_with("device-1 "), "{lines:?}");
+        assert_eq!(lines[6], "and 35 more devices; 0 connections in all, 1 failed");
+        assert_eq!(lines[7], "by hand: joined as PSK x\\ny (1 joined, 1 failed)");
+        assert_eq!(table.lines(usize::MAX).len(), 1 + 40 + 1 + 2);
+    }
+
+    #[test]
+    fn a_drawing_covers_the_last_one() {
+        let table = Table::new(&Setup::new(1).unwrap().devices);
+        let mut live = Live::default();
+        let mut draw = || {
+            let mut out = vec![];
+            live.draw(&table, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let (first, second) = (draw(), draw());
+        assert_eq!(second, format!("\x1b[{}A{first}", first.matches('\n').count()));
+    }
 }
