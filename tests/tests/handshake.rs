@@ -251,9 +251,14 @@ fn a_wrong_psk_and_an_unknown_one_look_the_same() {
         ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("nobody", &[1; 32]).unwrap())]);
     let table = PskTable::from_iter([Psk::new("d1", &[1; 32]).unwrap()]);
     let server = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(table)));
-    let mut unknown = Pair::new(&Arc::new(client), &Arc::new(server));
+    let client = Arc::new(client);
+    let mut unknown = Pair::new(&client, &Arc::new(server));
     assert_eq!(unknown.run(), Err(PeerIncompatible::NoPsk.into()));
-    for pair in [wrong, unknown] {
+    // A server that has certificates cannot show them to a client that did not ask.
+    let certificates = ServerConfig::new(profiles().1.build().unwrap()).unwrap();
+    let mut unasked = Pair::new(&client, &Arc::new(certificates));
+    assert_eq!(unasked.run(), Err(PeerIncompatible::NoPsk.into()));
+    for pair in [wrong, unknown, unasked] {
         assert_eq!(pair.client.error(), Some(&Error::AlertReceived(AlertDescription::DECRYPT_ERROR)));
     }
 }

@@ -362,7 +362,11 @@ fn choose(
         Some(_) => psk_mode(&config, &hello)?,
         None => None,
     };
-    if psk.is_none() && config.profile.credentials.is_empty() {
+    // RFC 8446 §9.2: a ClientHello with PSKs may leave out what certificates need; then there is nothing else.
+    let psk_alone = hello.extensions.has(ExtensionType::PRE_SHARED_KEY)
+        && !(hello.extensions.has(ExtensionType::SIGNATURE_ALGORITHMS)
+            && hello.extensions.has(ExtensionType::SUPPORTED_GROUPS));
+    if psk.is_none() && (config.profile.credentials.is_empty() || psk_alone) {
         return Err(PeerIncompatible::NoPsk.into());
     }
     let share = match mode {
