@@ -68,7 +68,7 @@ fn reader(mut from: impl Read + Send + 'static) -> (Receiver<Vec<u8>>, JoinHandl
 fn program(name: &str) -> Command {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| Path::new(&dir).join(name).exists()));
-    assert!(found, "the program {name} is missing: `make peers` installs the peers that the tests talk to");
+    assert!(found, "the program {name} is missing: `tools/setup test` installs what the tests talk to");
     Command::new(name)
 }
 
@@ -162,7 +162,7 @@ impl Server {
             command.args(["--user", "--map-root-user"]);
         }
         // The shell becomes the server, so the namespace ends with it.
-        command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\"", name]).args(args);
+        command.args(["--net", "sh", "-c", "PATH=$PATH:/sbin ip link set lo up && exec \"$0\" \"$@\"", name]).args(args);
         let process = Process::spawn(command);
         // Who enters too early enters the namespace that we are in.
         let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("namespace");
