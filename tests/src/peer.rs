@@ -68,7 +68,7 @@ fn reader(mut from: impl Read + Send + 'static) -> (Receiver<Vec<u8>>, JoinHandl
 fn program(name: &str) -> Command {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| Path::new(&dir).join(name).exists()));
-    assert!(found, "the program {name} is missing: `make peers` installs the peers that the tests talk to");
+    assert!(found, "the program {name} is missing: `tools/setup test` installs what the tests need");
     Command::new(name)
 }
 
@@ -157,6 +157,7 @@ impl Server {
     /// Starts `name` with `args`; `files` live as long as it.
     pub fn start(files: Files, name: &str, args: &[&str]) -> Self {
         drop(program(name));
+        drop(program("ip"));
         let mut command = program("unshare");
         if !is_root() {
             command.args(["--user", "--map-root-user"]);
