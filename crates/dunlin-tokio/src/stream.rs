@@ -25,7 +25,7 @@ const READ_LEN: usize = 5 + (1 << 14) + 256;
 /// * Shutting down sends close_notify and ends the sending direction; reading goes on.
 /// * Futures may be dropped at any point: nothing that was taken or received is lost.
 ///
-/// Errors of the protocol are [`dunlin::Error`] inside of [`io::Error`]. With [`tokio::io::split`], two tasks may read
+/// Errors of the protocol are [`dunlin::Error`] inside of [`io::Error`]. With `tokio::io::split`, two tasks may read
 /// and write at the same time.
 pub struct TlsStream<IO> {
     io: IO,
