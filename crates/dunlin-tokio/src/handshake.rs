@@ -79,6 +79,7 @@ impl Options {
             }
             poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(HandshakeError::Io)?;
         }
+        stream.note_handshake();
         match stream.connection.side() {
             // The server waits for this Finished.
             Side::Client if !self.hold_finished => {

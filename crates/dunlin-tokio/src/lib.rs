@@ -37,4 +37,4 @@ pub use clock::now;
 pub use connector::TlsConnector;
 pub use error::HandshakeError;
 pub use handshake::DEFAULT_TIMEOUT;
-pub use stream::TlsStream;
+pub use stream::{HandshakeBytes, TlsStream};

@@ -7,14 +7,17 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use dunlin::{MessageSize, Negotiated, TlsConnection};
+use dunlin::{MessageSize, Negotiated, Side, TlsConnection};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::now;
 use crate::error::from_tls;
 
+/// Type, version and length of a record (RFC 8446 §5.1).
+const HEADER_LEN: usize = 5;
+
 /// What is asked of the transport at once, in bytes: the largest record (RFC 8446 §5.2) with its header.
-const READ_LEN: usize = 5 + (1 << 14) + 256;
+const READ_LEN: usize = HEADER_LEN + (1 << 14) + 256;
 
 /// A TLS connection over `IO`, after its handshake.
 ///
@@ -36,6 +39,8 @@ pub struct TlsStream<IO> {
     unflushed: bool,
     bytes_read: u64,
     bytes_written: u64,
+    records: RecordScanner,
+    handshake_bytes: HandshakeBytes,
     /// Who waits for the transport to take more: the transport itself keeps only one of them in mind.
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -57,6 +62,8 @@ impl<IO> TlsStream<IO> {
             unflushed: false,
             bytes_read: 0,
             bytes_written: 0,
+            records: RecordScanner::new(),
+            handshake_bytes: HandshakeBytes { read: 0, written: 0 },
             reader: None,
             writer: None,
         }
@@ -89,6 +96,24 @@ impl<IO> TlsStream<IO> {
     /// The connection is over.
     pub fn update_keys(&mut self, both: bool) -> io::Result<()> {
         self.connection.update_keys(both).map_err(from_tls)
+    }
+
+    /// What the handshake took on the transport, to the last byte of the later Finished.
+    pub const fn handshake_bytes(&self) -> HandshakeBytes {
+        self.handshake_bytes
+    }
+
+    /// Notes the end of the handshake.
+    pub(crate) fn note_handshake(&mut self) {
+        // What waits to be sent is the end of a client's handshake; a server has sent its own, and tickets follow.
+        let unsent = match self.connection.side() {
+            Side::Client => self.connection.transmit().len(),
+            Side::Server => 0,
+        };
+        self.handshake_bytes = HandshakeBytes {
+            read: self.bytes_read - self.waiting.len() as u64,
+            written: self.bytes_written + unsent as u64,
+        };
     }
 
     /// The bytes read from the transport so far.
@@ -126,9 +151,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     /// Takes in what has come, at most once. Errors of the connection stay in it.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.waiting.is_empty() {
-            let taken = self.connection.receive(now(), &self.waiting).unwrap_or(self.waiting.len());
-            // An idle connection keeps no buffer.
-            self.waiting = self.waiting.split_off(taken);
+            let bytes = std::mem::take(&mut self.waiting);
+            self.give(&bytes);
             return Poll::Ready(Ok(()));
         }
         let mut bytes = [MaybeUninit::uninit(); READ_LEN];
@@ -139,10 +163,20 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         if bytes.is_empty() {
             let _ = self.connection.receive_end();
         } else {
-            let taken = self.connection.receive(now(), bytes).unwrap_or(bytes.len());
-            self.waiting = bytes.get(taken..).unwrap_or_default().to_vec();
+            self.give(bytes);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Gives bytes to the connection, and keeps those that it has no room for. During the handshake it gets a record
+    /// at a time, so that the end of the handshake is the end of what it has.
+    fn give(&mut self, bytes: &[u8]) {
+        let piece = match self.connection.is_handshaking() {
+            true => bytes.get(..self.records.piece(bytes)).unwrap_or(bytes),
+            false => bytes,
+        };
+        let taken = self.connection.receive(now(), piece).unwrap_or(bytes.len());
+        self.waiting = bytes.get(taken..).unwrap_or_default().to_vec();
     }
 
     /// Sends what waits to be sent, to the last byte.
@@ -225,6 +259,50 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             }
             ready!(self.poll_receive(cx))?;
         }
+    }
+}
+
+/// What a handshake took on the transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandshakeBytes {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
+/// Finds the ends of records in a stream of bytes (RFC 8446 §5.1).
+struct RecordScanner {
+    header: [u8; HEADER_LEN],
+    /// How much of the header is there.
+    have: usize,
+    /// What is left of the record after its header.
+    left: usize,
+}
+
+impl RecordScanner {
+    const fn new() -> Self {
+        Self { header: [0; HEADER_LEN], have: 0, left: 0 }
+    }
+
+    /// How many of `bytes` belong to the record that they begin in.
+    fn piece(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        if self.left == 0 {
+            let (_, missing) = self.header.split_at_mut(self.have);
+            taken = missing.len().min(bytes.len());
+            missing.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            self.have += taken;
+            if self.have < HEADER_LEN {
+                return taken;
+            }
+            let [.., high, low] = self.header;
+            self.left = usize::from(u16::from_be_bytes([high, low]));
+            self.have = 0;
+        }
+        let body = self.left.min(bytes.len() - taken);
+        self.left -= body;
+        taken + body
     }
 }
 

@@ -10,9 +10,11 @@ use std::task::{Context, Poll};
 
 use common::{connect, data, pair, psk_client, psk_server, tls_error};
 use dunlin::error::PeerMisbehaved;
+use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription, HandshakeType};
 use dunlin::{Error, TlsConnection};
-use dunlin_tests::localhost;
+use dunlin_store::{MemoryClientSessions, RotatingTickets};
+use dunlin_tests::{awslc, localhost};
 use dunlin_tokio::{TlsAcceptor, TlsConnector, TlsStream, now};
 use tokio::io::{
     AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex, split,
@@ -282,6 +284,39 @@ async fn both_ends_tell_the_same() {
     let sizes =
         |stream: &TlsStream<DuplexStream>| stream.messages().iter().map(|m| m.len).collect::<Vec<_>>();
     assert_eq!(sizes(&client), sizes(&server));
+}
+
+/// What follows the Finished of either side is no part of the handshake, even where it came in the same piece.
+#[tokio::test]
+async fn handshake_bytes_are_exact() {
+    for capacity in [3, 65_536] {
+        let (client, server) = duplex(capacity);
+        let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+        let server_config = psk_server().with_tickets(Tickets::stateless(seal).count(4));
+        let client_config = psk_client().with_sessions(Arc::new(MemoryClientSessions::default()));
+        let connector = TlsConnector::new(Arc::new(client_config)).with_finished_held(true);
+        let client = async {
+            let mut client = connector.connect(client, localhost()).await.unwrap();
+            client.write_all(b"with Finished").await.unwrap();
+            client.flush().await.unwrap();
+            assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+            client
+        };
+        let server = async {
+            let mut server = TlsAcceptor::new(Arc::new(server_config)).accept(server).await.unwrap();
+            let mut data = [0; 13];
+            server.read_exact(&mut data).await.unwrap();
+            server.shutdown().await.unwrap();
+            server
+        };
+        let (client, server) = tokio::join!(client, server);
+        let (here, there) = (client.handshake_bytes(), server.handshake_bytes());
+        assert_eq!((here.read, here.written), (there.written, there.read));
+        assert!(client.bytes_written() > here.written && server.bytes_written() > there.written);
+        let sent: usize = client.messages().iter().filter(|m| m.sent).map(|m| m.len).sum();
+        // Records of ClientHello, ChangeCipherSpec and Finished, which is protected.
+        assert_eq!(here.written, (sent + 5 + 6 + 5 + 17) as u64);
+    }
 }
 
 /// Counts what its owner writes in one piece.
