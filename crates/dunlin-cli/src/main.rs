@@ -2,17 +2,19 @@
 //!
 //! Exit status: 0 fine, 1 failed, 2 wrong use. Errors are one line on stderr: what, why, and what to do.
 
+mod argv;
 mod commands;
 mod error;
 mod files;
 mod psk;
+mod tls;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{pki, psk as psk_command, up};
+use crate::commands::{client, pki, psk as psk_command, server, up};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -26,25 +28,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Client(Box<client::Args>),
+    Server(Box<server::Args>),
     Pki(pki::Args),
     Psk(psk_command::Args),
     Up(up::Args),
 }
 
 impl Command {
-    /// Runs the command, which writes what it has to say to `out`.
-    fn run(self, out: &mut dyn Write) -> Result<(), Error> {
+    /// Runs the command, which writes what it has to say to stdout.
+    fn run(self) -> Result<(), Error> {
+        // Where several tasks write, none may keep the others out.
+        let locked = || io::stdout().lock();
         match self {
-            Self::Pki(args) => pki::run(args, out),
-            Self::Psk(args) => psk_command::run(args, out),
-            Self::Up(args) => up::run(&args, out),
+            Self::Client(args) => client::run(&args),
+            Self::Server(args) => server::run(*args),
+            Self::Pki(args) => pki::run(args, &mut locked()),
+            Self::Psk(args) => psk_command::run(args, &mut locked()),
+            Self::Up(args) => up::run(&args, &mut locked()),
         }
     }
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::try_parse() {
-        Ok(cli) => cli.command.run(&mut io::stdout().lock()),
+    let args = argv::from_openssl(std::env::args_os(), &Cli::command(), &["client", "server"]);
+    let result = match Cli::try_parse_from(args) {
+        Ok(cli) => cli.command.run(),
         Err(error) if error.use_stderr() => Err(Error::from(error)),
         // --help and --version come as errors, too.
         Err(help) => help.print().map_err(Error::from),

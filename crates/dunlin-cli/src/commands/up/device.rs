@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::server::Verdicts;
-use super::setup::{Device, identity};
+use super::setup::Device;
+use crate::tls::report::identity;
 
 /// How long a connection may take from its first packet to its last.
 const PATIENCE: Duration = Duration::from_secs(30);

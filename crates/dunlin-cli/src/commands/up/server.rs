@@ -10,7 +10,7 @@ use tokio::io::{AsyncWriteExt, copy, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::setup::identity;
+use crate::tls::report::identity;
 
 /// How long to wait when no connection can be accepted, which is for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -26,6 +26,7 @@ use zeroize::Zeroizing;
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
 use crate::psk::{self, Psk, PskFile};
+use crate::tls::report::identity;
 
 /// How long the certificates are valid, in days.
 const DAYS: u32 = 30;
@@ -270,17 +271,6 @@ fn setup_failed(error: impl Display) -> Error {
 /// The name in the server's certificate.
 pub(super) fn server_name() -> Result<ServerName<'static>, Error> {
     ServerName::try_from(SERVER).map_err(setup_failed)
-}
-
-/// Who `peer` is, in text that fits a line: a raw key by its SHA-256, as `dunlin pki show` prints it.
-pub(super) fn identity(peer: &PeerIdentity) -> String {
-    match peer {
-        PeerIdentity::RawKey(key) => {
-            let digest = dunlin_awslc::SHA256.hash(&[key]);
-            format!("raw key sha256:{}", base16ct::lower::encode_string(digest.as_ref()))
-        }
-        other => other.to_string(),
-    }
 }
 
 /// What somebody needs to join by hand.

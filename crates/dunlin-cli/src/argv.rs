@@ -1,0 +1,73 @@
+//! OpenSSL's spelling of options: `-psk_identity` for `--psk-identity`.
+
+use std::ffi::OsString;
+
+use clap::Command;
+
+/// Rewrites the options of the subcommands named in `subcommands` to ours, where they have one of that name.
+pub(crate) fn from_openssl(
+    args: impl IntoIterator<Item = OsString>,
+    cli: &Command,
+    subcommands: &[&str],
+) -> Vec<OsString> {
+    let mut args: Vec<_> = args.into_iter().collect();
+    let named = args.get(1).and_then(|name| name.to_str()).filter(|name| subcommands.contains(name));
+    let Some(command) = named.and_then(|name| cli.find_subcommand(name)) else { return args };
+    for arg in args.iter_mut().skip(2).take_while(|arg| *arg != "--") {
+        if let Some(ours) = arg.to_str().and_then(|arg| long_option(arg, command)) {
+            *arg = ours.into();
+        }
+    }
+    args
+}
+
+fn long_option(arg: &str, command: &Command) -> Option<String> {
+    let arg = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
+    let (name, value) = arg.split_once('=').map_or((arg, None), |(name, value)| (name, Some(value)));
+    let name = name.replace('_', "-");
+    // A single letter is a short option.
+    let known = name.len() > 1
+        && command.get_arguments().any(|a| {
+            a.get_long() == Some(&name) || a.get_all_aliases().unwrap_or_default().contains(&name.as_str())
+        });
+    let value = value.map_or_else(String::new, |value| format!("={value}"));
+    known.then(|| format!("--{name}{value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Arg;
+
+    use super::*;
+
+    #[test]
+    fn options_are_rewritten_where_they_exist() {
+        let client = Command::new("client")
+            .arg(Arg::new("a").long("sess-out").visible_alias("sess"))
+            .arg(Arg::new("b").long("CAfile"));
+        let cli = Command::new("dunlin").subcommand(client).subcommand(Command::new("pki"));
+        let rewritten = |args: &[&str]| {
+            let args = args.iter().map(OsString::from);
+            from_openssl(args, &cli, &["client"])
+                .into_iter()
+                .map(|a| a.into_string().unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            rewritten(&[
+                "dunlin",
+                "client",
+                "-CAfile",
+                "-sess_out",
+                "--sess_out=a_b",
+                "-sess",
+                "-x",
+                "-none"
+            ]),
+            ["dunlin", "client", "--CAfile", "--sess-out", "--sess-out=a_b", "--sess", "-x", "-none"]
+        );
+        assert_eq!(rewritten(&["dunlin", "client", "--", "-CAfile"])[3], "-CAfile");
+        assert_eq!(rewritten(&["dunlin", "pki", "-CAfile"])[2], "-CAfile");
+        assert_eq!(rewritten(&["dunlin"]), ["dunlin"]);
+    }
+}

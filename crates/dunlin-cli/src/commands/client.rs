@@ -1,0 +1,251 @@
+//! `dunlin client`: a TLS client like `openssl s_client`.
+
+use std::io::{self, Write};
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use dunlin::resume::ClientSessions;
+use dunlin::{ClientConfig, ServerAddress, Side};
+use dunlin_tokio::{TlsConnector, TlsStream};
+use pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::error::Error;
+use crate::tls::explain::{Explainer, Explanation};
+use crate::tls::options::TlsOptions;
+use crate::tls::pipe::{self, AtEnd, Broken, Input};
+use crate::tls::report::{Report, message_line};
+use crate::tls::sessions::ClientTickets;
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin client example.org:443 --alpn http/1.1
+  dunlin client localhost:4433 --CAfile ca.pem --cert device.pem --key device.key
+  dunlin client localhost:4433 --psk-file keys.psk --psk-identity d1 --lean
+  dunlin client localhost:4433 --rpk-file server.pub --enable-client-rpk --key device.key
+  dunlin client localhost:4433 --CAfile ca.pem --sess-out session     and then with --sess-in session
+
+The options are spelled as those of s_client where they mean the same, and may be written its way: -CAfile.
+The server is verified, unlike there: without --CAfile, --rpk-file or a PSK, by the authorities of this machine.
+
+Lines with a single letter are commands, unless --quiet or --nocommands is given:
+  Q  end the connection      K  new keys for both directions      k  new keys for this direction
+
+Exit status: 0 orderly end, 1 failed, 2 wrong use.";
+
+/// Connect to a TLS server, show what was negotiated, and pipe stdin and stdout.
+#[derive(ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The server [default: localhost:4433].
+    #[arg(value_name = "HOST:PORT", conflicts_with = "connect", value_parser = target)]
+    server: Option<Target>,
+    /// The server, as s_client has it.
+    #[arg(long, value_name = "HOST:PORT", value_parser = target)]
+    connect: Option<Target>,
+    /// The name to ask for and to find in the server's certificate, instead of the host's.
+    #[arg(long, value_name = "NAME", value_parser = server_name)]
+    servername: Option<ServerName<'static>>,
+    /// Do not send the server's name. It is verified all the same.
+    #[arg(long)]
+    noservername: bool,
+    /// Believe whoever answers. For experiments only.
+    #[arg(long, help_heading = "Identity")]
+    insecure: bool,
+    /// Keep the last ticket in this file, for --sess-in.
+    #[arg(long, value_name = "FILE", help_heading = "Resumption")]
+    sess_out: Option<PathBuf>,
+    /// Resume the session in this file.
+    #[arg(long, value_name = "FILE", help_heading = "Resumption")]
+    sess_in: Option<PathBuf>,
+    /// Connect five more times, each time resuming the session before.
+    #[arg(long, help_heading = "Resumption")]
+    reconnect: bool,
+    /// Every line is data, none a command.
+    #[arg(long)]
+    nocommands: bool,
+    /// Nothing but data on stdout, and no commands.
+    #[arg(long, short)]
+    quiet: bool,
+    /// What was negotiated, in one line.
+    #[arg(long)]
+    brief: bool,
+    /// What was negotiated, as a line of JSON.
+    #[arg(long, conflicts_with_all = ["brief", "quiet"])]
+    json: bool,
+    #[command(flatten)]
+    tls: TlsOptions,
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    host: String,
+    port: u16,
+}
+
+const DEFAULT_PORT: u16 = 4433;
+
+/// Connections after the first with `--reconnect`; as many as s_client makes.
+const RECONNECTIONS: usize = 5;
+
+/// Reads HOST, HOST:PORT, an IPv6 address, or one in brackets with a port.
+fn target(text: &str) -> Result<Target, String> {
+    let bare = |host: &str| Target { host: host.to_owned(), port: DEFAULT_PORT };
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Ok(bare(text));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        None => (text, None),
+        Some((host, port)) => (host, Some(port)),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| "the port is no number up to 65535")?;
+    if host.is_empty() {
+        return Err("no host".into());
+    }
+    Ok(Target { port, ..bare(host) })
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(text.to_owned()).map_err(|_| "neither a host name nor an address".to_owned())
+}
+
+/// Runs `dunlin client`.
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    let client = Client::new(args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(client.run());
+    // A read of stdin may be waiting, which nothing can end.
+    runtime.shutdown_background();
+    result
+}
+
+struct Client<'a> {
+    args: &'a Args,
+    target: Target,
+    name: ServerName<'static>,
+    config: Arc<ClientConfig>,
+}
+
+impl<'a> Client<'a> {
+    fn new(args: &'a Args) -> Result<Self, Error> {
+        let default = || Target { host: "localhost".into(), port: DEFAULT_PORT };
+        let target = args.server.clone().or_else(|| args.connect.clone()).unwrap_or_else(default);
+        let name = match &args.servername {
+            Some(name) => name.clone(),
+            None => server_name(&target.host)
+                .map_err(|why| Error::usage(&target.host, why, "name the server with --servername"))?,
+        };
+        // Without a place for tickets the client says that it wants none, which makes its messages shorter.
+        let wants_tickets = args.sess_in.is_some() || args.sess_out.is_some() || args.reconnect;
+        let tickets = wants_tickets
+            .then(|| ClientTickets::new(args.sess_in.as_deref(), args.sess_out.as_deref()))
+            .transpose()?;
+        let tickets = tickets.map(|t| Arc::new(t) as Arc<dyn ClientSessions>);
+        let config = args.tls.client_config(args.insecure, tickets)?;
+        let config = Arc::new(config.with_server_name_sent(!args.noservername));
+        Ok(Self { args, target, name, config })
+    }
+
+    async fn run(&self) -> Result<(), Error> {
+        let mut stream = self.connect().await?;
+        if self.args.reconnect {
+            for _ in 0..RECONNECTIONS {
+                self.end(&mut stream).await?;
+                stream = self.connect().await?;
+            }
+        }
+        let msg = |message: &_| {
+            if self.args.tls.msg {
+                println!("{}", message_line(message));
+            }
+        };
+        let mut input = Input::new(!self.args.quiet && !self.args.nocommands);
+        let at_end = AtEnd::Close(self.args.tls.timeout);
+        pipe::pipe(&mut stream, Some(&mut input), at_end, msg).await.map_err(|broken| match broken {
+            Broken::Connection(e) => self.failed(self.explainer().stream(&e)),
+            Broken::Local(e) => e.into(),
+        })
+    }
+
+    /// Connects, and shows what was negotiated.
+    async fn connect(&self) -> Result<TlsStream<TcpStream>, Error> {
+        let Target { host, port } = &self.target;
+        let connecting = TcpStream::connect((host.as_str(), *port));
+        let tcp = tokio::time::timeout(self.args.tls.timeout, connecting).await;
+        let tcp = tcp.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")));
+        let tcp =
+            tcp.map_err(|e| Error::failed(self.what(), e, "check the address, and that the server runs"))?;
+        tcp.set_nodelay(true)?;
+        let peer_address = tcp.peer_addr()?;
+        let mut connector = TlsConnector::new(self.config.clone()).with_timeout(self.args.tls.timeout);
+        if self.args.tls.msg {
+            connector = connector.with_on_message(|m| println!("{}", message_line(m)));
+        }
+        let server = ServerAddress::new(self.name.clone(), *port);
+        let stream = connector.connect(tcp, server).await;
+        let stream = stream.map_err(|e| self.failed(self.explainer().handshake(&e)))?;
+        let report = Report::new(&stream);
+        let out = &mut io::stdout().lock();
+        match (self.args.quiet, self.args.json, self.args.brief) {
+            (true, ..) => {}
+            (_, true, _) => writeln!(out, "{}", report.json())?,
+            (_, _, true) => writeln!(out, "connected to {peer_address}: {}", report.line())?,
+            _ => {
+                writeln!(out, "connected to {peer_address}")?;
+                report.write_full(out, if self.args.insecure { " (not verified)" } else { "" })?;
+            }
+        }
+        out.flush()?;
+        Ok(stream)
+    }
+
+    /// Ends a connection, and takes the tickets that come before its end.
+    async fn end(&self, stream: &mut TlsStream<TcpStream>) -> Result<(), Error> {
+        let mut rest = vec![0; 4096];
+        let ending = async {
+            stream.shutdown().await?;
+            while stream.read(&mut rest).await? > 0 {}
+            Ok(())
+        };
+        let patience: Duration = self.args.tls.timeout;
+        let ended = tokio::time::timeout(patience, ending).await;
+        let ended =
+            ended.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it does not close")));
+        ended.map_err(|e| self.failed(self.explainer().stream(&e)))
+    }
+
+    fn explainer(&self) -> Explainer<'_> {
+        Explainer { side: Side::Client, options: &self.args.tls }
+    }
+
+    fn what(&self) -> String {
+        format!("server {}:{}", self.target.host, self.target.port)
+    }
+
+    fn failed(&self, explanation: Explanation) -> Error {
+        Error::failed(self.what(), explanation.why, explanation.advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets() {
+        let read = |text| target(text).map(|t| (t.host, t.port));
+        assert_eq!(read("example.org:443"), Ok(("example.org".into(), 443)));
+        assert_eq!(read("example.org"), Ok(("example.org".into(), 4433)));
+        assert_eq!(read("[::1]:443"), Ok(("::1".into(), 443)));
+        assert_eq!(read("[::1]:"), Err("the port is no number up to 65535".into()));
+        assert_eq!(read("::1"), Ok(("::1".into(), 4433)));
+        assert_eq!(read(":443"), Err("no host".into()));
+        assert_eq!(read("example.org:65536"), Err("the port is no number up to 65535".into()));
+    }
+}

@@ -1,0 +1,280 @@
+//! `dunlin server`: a TLS server like `openssl s_server`.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use dunlin::Side;
+use dunlin_tokio::{TlsAcceptor, TlsStream};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinSet;
+
+use crate::error::{Error, printable};
+use crate::tls::explain::{Explainer, Explanation};
+use crate::tls::options::{ServerOptions, TlsOptions};
+use crate::tls::pipe::{self, AtEnd, Broken, Input};
+use crate::tls::report::{Report, message_line};
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin server --cert server.pem --key server.key --echo
+  dunlin server --accept 0.0.0.0:4433 --cert rsa.pem --key rsa.key --cert ec.pem --key ec.key
+  dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo
+  dunlin server --psk-file keys.psk --echo
+  dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
+
+The options are spelled as those of s_server where they mean the same, and may be written its way: -CAfile.
+It listens on 127.0.0.1 unless --accept names another address: 0.0.0.0 and [::] are all of them.
+
+Without --echo or --rev, what clients send goes to stdout, and stdin goes to the client that came first.
+
+Exit status: 0 fine, 1 failed (with --naccept also if a connection failed), 2 wrong use.";
+
+/// Accept TLS clients: show them, echo what they send, or pipe stdin and stdout.
+#[derive(ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 is any free one.
+    #[arg(long, visible_alias = "port", value_name = "[ADDR:]PORT", default_value = "4433", value_parser = address)]
+    accept: SocketAddr,
+    /// Send back what comes.
+    #[arg(long)]
+    echo: bool,
+    /// Send every line back with its characters reversed.
+    #[arg(long, conflicts_with = "echo")]
+    rev: bool,
+    /// End after so many connections.
+    #[arg(long, value_name = "N")]
+    naccept: Option<usize>,
+    /// Connections at the same time; others wait.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
+    max_connections: usize,
+    /// No line for every connection.
+    #[arg(long, short)]
+    quiet: bool,
+    /// The lines as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    tls: TlsOptions,
+    #[command(flatten)]
+    server: ServerOptions,
+}
+
+/// The longest line that is reversed, in bytes.
+const MAX_LINE: u64 = 64 * 1024;
+
+/// After a failure to accept, e.g. for lack of file descriptors, before it is tried again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let port = text.parse().map(loopback);
+    port.or_else(|_| text.parse()).map_err(|_| "neither a port nor an IP address with a port".to_owned())
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "not a number from 1 on".to_owned())
+}
+
+/// Runs `dunlin server`.
+pub(crate) fn run(args: Args) -> Result<(), Error> {
+    let config = Arc::new(args.tls.server_config(&args.server)?);
+    let acceptor = TlsAcceptor::new(config).with_timeout(args.tls.timeout);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(async {
+        // Only where it is wanted: who reads stdin takes it from others.
+        let input = (!args.echo && !args.rev).then(|| Arc::new(Mutex::new(Input::new(false))));
+        Arc::new(Server { args, acceptor, input }).run().await
+    });
+    // A read of stdin may be waiting, which nothing can end.
+    runtime.shutdown_background();
+    result
+}
+
+struct Server {
+    args: Args,
+    acceptor: TlsAcceptor,
+    /// For one client at a time.
+    input: Option<Arc<Mutex<Input>>>,
+}
+
+impl Server {
+    async fn run(self: Arc<Self>) -> Result<(), Error> {
+        let address = self.args.accept;
+        let listener = TcpListener::bind(address).await;
+        let listener =
+            listener.map_err(|e| Error::failed(address, e, "give another address with --accept"))?;
+        let address = listener.local_addr()?;
+        match self.args.json {
+            true => say(&json!({ "event": "listening", "address": address.to_string() }).to_string())?,
+            false => say(&format!("dunlin server: listening on {address}"))?,
+        }
+        let limit = Arc::new(Semaphore::new(self.args.max_connections));
+        let mut connections = JoinSet::new();
+        let (mut accepted, mut failed) = (0, 0);
+        while self.args.naccept.is_none_or(|n| accepted < n) {
+            // Only `close` makes this fail, and nobody calls it.
+            let Ok(permit) = limit.clone().acquire_owned().await else { break };
+            let (tcp, from) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(e) => {
+                    anstream::eprintln!("dunlin: warning: a connection was not accepted: {e}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            accepted += 1;
+            let server = self.clone();
+            connections.spawn(async move {
+                let served = server.serve(tcp, from).await;
+                drop(permit);
+                served
+            });
+            while let Some(served) = connections.try_join_next() {
+                failed += usize::from(!served.unwrap_or(false));
+            }
+        }
+        while let Some(served) = connections.join_next().await {
+            failed += usize::from(!served.unwrap_or(false));
+        }
+        match failed {
+            0 => Ok(()),
+            failed => {
+                let why = format!("{failed} of {accepted} connections failed");
+                Err(Error::failed(address, why, "see what was said of each"))
+            }
+        }
+    }
+
+    /// Serves one client; whether all went well.
+    async fn serve(&self, tcp: TcpStream, from: SocketAddr) -> bool {
+        let explainer = Explainer { side: Side::Server, options: &self.args.tls };
+        let stream = match self.handshake(tcp, from).await {
+            Ok(stream) => stream,
+            Err(e) => {
+                self.log_failure(from, explainer.handshake(&e));
+                return false;
+            }
+        };
+        self.log_connection(from, &stream);
+        let served = match (self.args.echo, self.args.rev) {
+            (true, _) => echo(stream).await,
+            (_, true) => reverse(stream).await,
+            _ => self.pipe(stream, from).await,
+        };
+        if let Err(e) = &served {
+            self.log_failure(from, explainer.stream(e));
+        }
+        served.is_ok()
+    }
+
+    async fn handshake(
+        &self,
+        tcp: TcpStream,
+        from: SocketAddr,
+    ) -> Result<TlsStream<TcpStream>, dunlin_tokio::HandshakeError> {
+        // A transport without it works as well.
+        let _ = tcp.set_nodelay(true);
+        if !self.args.tls.msg {
+            return self.acceptor.accept(tcp).await;
+        }
+        let acceptor =
+            self.acceptor.clone().with_on_message(move |m| log(&format!("{from} {}", message_line(m))));
+        acceptor.accept(tcp).await
+    }
+
+    async fn pipe(&self, mut stream: TlsStream<TcpStream>, from: SocketAddr) -> io::Result<()> {
+        let mut input = self.input.as_ref().and_then(|input| input.try_lock().ok());
+        let msg = |message: &_| {
+            if self.args.tls.msg {
+                log(&format!("{from} {}", message_line(message)));
+            }
+        };
+        let piped = pipe::pipe(&mut stream, input.as_deref_mut(), AtEnd::Wait, msg).await;
+        piped.map_err(|broken| match broken {
+            Broken::Connection(e) | Broken::Local(e) => e,
+        })
+    }
+
+    fn log_connection(&self, from: SocketAddr, stream: &TlsStream<TcpStream>) {
+        let report = Report::new(stream);
+        if self.args.json {
+            let mut entry = report.json();
+            entry["event"] = json!("connection");
+            entry["address"] = json!(from.to_string());
+            log(&entry.to_string());
+        } else if !self.args.quiet {
+            log(&format!("{from} connected: {}", report.line()));
+        }
+    }
+
+    fn log_failure(&self, from: SocketAddr, explanation: Explanation) {
+        let Explanation { why, advice } = explanation;
+        if self.args.json {
+            let entry =
+                json!({ "event": "failure", "address": from.to_string(), "why": why, "advice": advice });
+            log(&entry.to_string());
+        } else if !self.args.quiet {
+            log(&printable(&format!("{from} failed: {why}; {advice}")));
+        }
+    }
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+/// A line of the log. Connections go on when nobody reads it.
+fn log(line: &str) {
+    let _ = say(line);
+}
+
+async fn echo(mut stream: TlsStream<TcpStream>) -> io::Result<()> {
+    loop {
+        let data = stream.fill_buf().await?.to_vec();
+        if data.is_empty() {
+            return stream.shutdown().await;
+        }
+        stream.consume(data.len());
+        stream.write_all(&data).await?;
+        stream.flush().await?;
+    }
+}
+
+async fn reverse(mut stream: TlsStream<TcpStream>) -> io::Result<()> {
+    loop {
+        let mut line = vec![];
+        (&mut stream).take(MAX_LINE).read_until(b'\n', &mut line).await?;
+        if line.is_empty() {
+            return stream.shutdown().await;
+        }
+        let end = if line.ends_with(b"\n") { line.len() - 1 } else { line.len() };
+        if let Some(text) = line.get_mut(..end) {
+            text.reverse();
+        }
+        stream.write_all(&line).await?;
+        stream.flush().await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        assert_eq!(address("4433").unwrap().to_string(), "127.0.0.1:4433");
+        assert_eq!(address("0.0.0.0:1").unwrap().to_string(), "0.0.0.0:1");
+        assert_eq!(address("[::]:0").unwrap().to_string(), "[::]:0");
+        assert!(address("localhost:1").is_err());
+        assert!(address("65536").is_err());
+    }
+}

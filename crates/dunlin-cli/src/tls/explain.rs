@@ -1,0 +1,194 @@
+//! Why a connection failed: which check, on which side, with which file, and what to do.
+
+use std::io;
+use std::path::Path;
+
+use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
+use dunlin::wire::AlertDescription;
+use dunlin::{Error, Side};
+use dunlin_tokio::HandshakeError;
+
+use crate::tls::options::TlsOptions;
+
+/// A failure in words.
+pub(crate) struct Explanation {
+    /// What happened.
+    pub(crate) why: String,
+    /// What the user of this side can do.
+    pub(crate) advice: String,
+}
+
+impl Explanation {
+    fn new(why: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { why: why.into(), advice: advice.into() }
+    }
+}
+
+/// The settings of one side, for their file names.
+#[derive(Clone, Copy)]
+pub(crate) struct Explainer<'a> {
+    pub(crate) side: Side,
+    pub(crate) options: &'a TlsOptions,
+}
+
+impl Explainer<'_> {
+    /// Of a handshake.
+    pub(crate) fn handshake(&self, error: &HandshakeError) -> Explanation {
+        match error {
+            HandshakeError::Tls(e) => self.tls(e),
+            e => {
+                Explanation::new(e.to_string(), format!("check that the {} speaks TLS 1.3", peer(self.side)))
+            }
+        }
+    }
+
+    /// Of reading or writing afterwards.
+    pub(crate) fn stream(&self, error: &io::Error) -> Explanation {
+        match error.get_ref().and_then(|e| e.downcast_ref()) {
+            Some(e) => self.tls(e),
+            None => Explanation::new(error.to_string(), format!("look at the {}", peer(self.side))),
+        }
+    }
+
+    fn tls(&self, error: &Error) -> Explanation {
+        let peer = peer(self.side);
+        match error {
+            Error::Authentication(failure) => self.authentication(failure),
+            Error::AlertReceived(alert) => self.alert(*alert),
+            Error::PeerIncompatible(PeerIncompatible::NoPsk) => Explanation::new(
+                format!("the {peer} offers no pre-shared key of {}", self.psk_source()),
+                "give both sides the same identity and key",
+            ),
+            Error::PeerIncompatible(why) => Explanation::new(
+                format!("this {} finds {why}", own(self.side)),
+                "compare the options of both sides",
+            ),
+            Error::PeerMisbehaved(PeerMisbehaved::BadBinder) => Explanation::new(
+                format!(
+                    "the {peer} has another pre-shared key under this identity than {}",
+                    self.psk_source()
+                ),
+                "give both sides the same key",
+            ),
+            Error::Truncated => Explanation::new(error.to_string(), format!("look at the {peer}")),
+            Error::Misuse(_) | Error::Internal(_) => Explanation::new(error.to_string(), "report it"),
+            error => Explanation::new(error.to_string(), format!("check that the {peer} speaks TLS 1.3")),
+        }
+    }
+
+    /// This side refused the peer.
+    fn authentication(&self, failure: &AuthenticationFailure) -> Explanation {
+        use AuthenticationFailure as F;
+        let peer = peer(self.side);
+        let refused =
+            |where_: String| format!("this {} refused the {peer}: {failure}{where_}", own(self.side));
+        match failure {
+            F::UnknownIssuer | F::BadChainSignature => Explanation::new(
+                refused(format!(" in {}", self.ca_source())),
+                "give the root that issued it with --CAfile",
+            ),
+            F::UnknownRawKey => Explanation::new(
+                refused(format!(" in {}", self.rpk_source())),
+                "add its public key to the file of --rpk-file",
+            ),
+            F::NameMismatch(_) => {
+                Explanation::new(refused(String::new()), "name it as its certificate does, with --servername")
+            }
+            F::NotValidYet | F::Expired => {
+                Explanation::new(refused(String::new()), "check the clock, or let it be renewed")
+            }
+            F::NoCertificate => {
+                Explanation::new(refused(String::new()), format!("give the {peer} a certificate and key"))
+            }
+            _ => Explanation::new(refused(String::new()), "look at it with `dunlin pki show`"),
+        }
+    }
+
+    /// The peer refused this side.
+    fn alert(&self, alert: AlertDescription) -> Explanation {
+        use AlertDescription as A;
+        let (own, peer) = (own(self.side), peer(self.side));
+        let says = |what: String| format!("the {peer} {what} (alert {alert})");
+        match alert {
+            A::UNKNOWN_CA
+            | A::BAD_CERTIFICATE
+            | A::UNSUPPORTED_CERTIFICATE
+            | A::CERTIFICATE_REVOKED
+            | A::CERTIFICATE_EXPIRED
+            | A::CERTIFICATE_UNKNOWN => Explanation::new(
+                says(format!("refused what this {own} proves itself with, {}", self.own_source())),
+                format!("give this {own} one that the {peer} trusts, or let it trust this one"),
+            ),
+            A::CERTIFICATE_REQUIRED => Explanation::new(
+                says(format!("refused this {own}, which showed no certificate")),
+                "give --cert and --key",
+            ),
+            A::DECRYPT_ERROR | A::UNKNOWN_PSK_IDENTITY if self.options.has_psk() => Explanation::new(
+                says(format!("does not know this identity with the key of {}", self.psk_source())),
+                "give both sides the same identity and key",
+            ),
+            A::HANDSHAKE_FAILURE | A::INSUFFICIENT_SECURITY => Explanation::new(
+                says("finds nothing in common".into()),
+                "compare suites, groups, signature schemes and keys of both sides",
+            ),
+            A::PROTOCOL_VERSION => {
+                Explanation::new(says("does not speak TLS 1.3".into()), "use one that does")
+            }
+            A::NO_APPLICATION_PROTOCOL => Explanation::new(
+                says("speaks none of these application protocols".into()),
+                "give another list with --alpn",
+            ),
+            A::UNRECOGNIZED_NAME => Explanation::new(
+                says("has no service under this name".into()),
+                "give another one with --servername",
+            ),
+            A::ACCESS_DENIED => Explanation::new(says("denies access".into()), "ask who runs it"),
+            _ => Explanation::new(
+                says("ended the connection".into()),
+                format!("look at the log of the {peer}"),
+            ),
+        }
+    }
+
+    fn ca_source(&self) -> String {
+        match &self.options.ca_file {
+            Some(path) => shown(path),
+            None => "the certificates of this machine".into(),
+        }
+    }
+
+    fn rpk_source(&self) -> String {
+        self.options.rpk_file.as_deref().map_or_else(|| "--rpk-file".into(), shown)
+    }
+
+    fn psk_source(&self) -> String {
+        match (&self.options.psk, &self.options.psk_file) {
+            (_, Some(path)) => shown(path),
+            (Some(_), None) => "--psk".into(),
+            (None, None) => "this side, which has none".into(),
+        }
+    }
+
+    fn own_source(&self) -> String {
+        let files = if self.options.cert.is_empty() { &self.options.key } else { &self.options.cert };
+        match files.is_empty() {
+            true => "nothing".into(),
+            false => files.iter().map(|path| shown(path)).collect::<Vec<_>>().join(" or "),
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+const fn own(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    }
+}
+
+const fn peer(side: Side) -> &'static str {
+    own(side.peer())
+}

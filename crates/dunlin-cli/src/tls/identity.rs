@@ -1,0 +1,235 @@
+//! Files of keys and certificates: what this side proves, and whom it believes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin::auth::{Psk, RawKeyTrust, X509Trust};
+use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
+use dunlin::{ClientAuth, Credential, Side, Trust};
+use dunlin_pki::{Item, KeyPair};
+use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
+use webpki::EndEntityCert;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::files;
+use crate::psk::{Identity, PskFile, ShortKeys};
+use crate::tls::options::{TlsOptions, reason};
+
+/// What OpenSSL calls a client that has not been given a name.
+const DEFAULT_IDENTITY: &str = "Client_identity";
+
+impl TlsOptions {
+    /// How this side proves who it is: raw keys first, for they are smaller.
+    pub(super) fn credentials(
+        &self,
+        side: Side,
+        provider: &CryptoProvider,
+    ) -> Result<Vec<Credential>, Error> {
+        let (raw, option) = match side {
+            Side::Client => (self.enable_client_rpk, "--enable-client-rpk"),
+            Side::Server => (self.enable_server_rpk, "--enable-server-rpk"),
+        };
+        if raw && self.key.is_empty() && self.cert.is_empty() {
+            return Err(Error::usage(option, "there is no key of our own", "give it with --key"));
+        }
+        if self.cert.is_empty() && !self.key.is_empty() && !raw {
+            let advice = format!("give it with --cert, or use the key alone with {option}");
+            return Err(Error::usage("--key", "there is no certificate for it", advice));
+        }
+        if !self.cert.is_empty() && !self.key.is_empty() && self.cert.len() != self.key.len() {
+            let why = format!("{} keys for {} certificates", self.key.len(), self.cert.len());
+            return Err(Error::usage("--key", why, "give one for each --cert, in the same order"));
+        }
+        let (mut raw_keys, mut chains) = (vec![], vec![]);
+        for i in 0..self.cert.len().max(self.key.len()) {
+            let cert = self.cert.get(i);
+            let Some(key_file) = self.key.get(i).or(cert) else { continue };
+            let pair = files::private_key(key_file)?;
+            let key = signing_key(&pair, key_file, provider)?;
+            if let Some(cert) = cert {
+                let chain = files::certificates(cert)?;
+                check_match(&chain, cert, &pair, key_file)?;
+                chains.push(Credential::x509(chain, key.clone()));
+            }
+            if raw {
+                raw_keys.push(Credential::raw_key(key));
+            }
+        }
+        raw_keys.append(&mut chains);
+        Ok(raw_keys)
+    }
+
+    /// Whom a client believes: what it was given, else the authorities of this machine.
+    pub(super) fn client_trust(&self, insecure: bool) -> Result<Trust, Error> {
+        let raw = self.enable_server_rpk || self.rpk_file.is_some();
+        if insecure {
+            anstream::eprintln!("dunlin: warning: --insecure: whoever answers is taken for the server");
+            let raw_key = raw.then_some(RawKeyTrust::DangerAnyone);
+            return Ok(Trust { x509: Some(X509Trust::DangerAnyone), raw_key });
+        }
+        let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
+        let x509 = match &self.ca_file {
+            Some(path) => Some(anchors(path)?),
+            None if raw || self.has_psk() => None,
+            None => Some(system_anchors()?),
+        };
+        Ok(Trust { x509, raw_key })
+    }
+
+    /// Which clients a server believes.
+    pub(super) fn server_trust(&self, client_auth: ClientAuth) -> Result<Trust, Error> {
+        let raw_key = self.enable_client_rpk.then(|| self.trusted_keys("--enable-client-rpk")).transpose()?;
+        let x509 = self.ca_file.as_deref().map(anchors).transpose()?;
+        if client_auth != ClientAuth::None && raw_key.is_none() && x509.is_none() {
+            let advice = "give --CAfile, or --enable-client-rpk with --rpk-file";
+            return Err(Error::usage("--verify", "nothing says which clients to trust", advice));
+        }
+        if self.cert.is_empty() && self.key.is_empty() && !self.has_psk() {
+            let advice = "give --cert and --key, --enable-server-rpk and --key, or --psk-file";
+            return Err(Error::usage("server", "nothing to prove itself with", advice));
+        }
+        Ok(Trust { x509, raw_key })
+    }
+
+    /// Whether pre-shared keys are used.
+    pub(super) const fn has_psk(&self) -> bool {
+        self.psk.is_some() || self.psk_file.is_some()
+    }
+
+    /// The pre-shared key that a client offers.
+    pub(super) fn client_psk(&self) -> Result<Option<Psk>, Error> {
+        if let Some(path) = &self.psk_file {
+            let file = self.read_psk_file(path)?;
+            let wanted = self.psk_identity.as_deref().map(identity).transpose()?;
+            let mut all = file.iter();
+            let found = match (&wanted, all.next(), all.next()) {
+                (Some(identity), ..) => file.get(identity).ok_or_else(|| {
+                    Error::failed(path.display(), format!("no key of {identity}"), "name one that is in it")
+                })?,
+                (None, Some(only), None) => only,
+                (None, None, _) => {
+                    return Err(Error::failed(path.display(), "no key in it", "add one with `dunlin psk`"));
+                }
+                (None, Some(_), Some(_)) => {
+                    let why = format!("{} has several keys", path.display());
+                    return Err(Error::usage("--psk-file", why, "choose one with --psk-identity"));
+                }
+            };
+            return self.psk_of(found).map(Some);
+        }
+        self.psk_of_command_line()
+    }
+
+    /// The pre-shared keys that a server knows.
+    pub(super) fn server_psks(&self) -> Result<Vec<Psk>, Error> {
+        let mut psks: Vec<_> = self.psk_of_command_line()?.into_iter().collect();
+        if let Some(path) = &self.psk_file {
+            for psk in self.read_psk_file(path)?.iter() {
+                psks.push(self.psk_of(psk)?);
+            }
+        }
+        Ok(psks)
+    }
+
+    fn read_psk_file(&self, path: &Path) -> Result<PskFile, Error> {
+        let short = if self.allow_short { ShortKeys::Allow } else { ShortKeys::Refuse };
+        PskFile::parse(&files::read(path)?, short)
+            .map_err(|bad| Error::failed(path.display(), &bad, bad.fault.advice()))
+    }
+
+    fn psk_of_command_line(&self) -> Result<Option<Psk>, Error> {
+        let Some(hex) = &self.psk else { return Ok(None) };
+        let key = base16ct::mixed::decode_vec(hex).map(Zeroizing::new);
+        let key = key.map_err(|_| Error::usage("--psk", "not hexadecimal", "write two digits a byte"))?;
+        let identity = identity(self.psk_identity.as_deref().unwrap_or(DEFAULT_IDENTITY))?;
+        self.psk(identity.as_bytes(), &key).map(Some)
+    }
+
+    fn psk_of(&self, entry: &crate::psk::Psk) -> Result<Psk, Error> {
+        self.psk(entry.identity.as_bytes(), &entry.key)
+    }
+
+    fn psk(&self, identity: &[u8], key: &[u8]) -> Result<Psk, Error> {
+        let psk = match self.allow_short {
+            true => Psk::new_allow_short(identity, key),
+            false => Psk::new(identity, key),
+        };
+        let psk = psk.map_err(|e| Error::usage("the pre-shared key", reason(&e), "take a longer key"))?;
+        // A key belongs to one hash (RFC 8446 §4.2.11): SHA-256, unless no suite has that.
+        let sha384 = self
+            .ciphersuites
+            .as_ref()
+            .is_some_and(|suites| suites.0.iter().all(|s| s.hash.algorithm() == HashAlgorithm::Sha384));
+        Ok(if sha384 { psk.with_hash(HashAlgorithm::Sha384) } else { psk })
+    }
+
+    /// The raw public keys to believe.
+    fn trusted_keys(&self, option: &str) -> Result<RawKeyTrust, Error> {
+        let Some(path) = &self.rpk_file else {
+            return Err(Error::usage(
+                option,
+                "nothing says which keys to trust",
+                "give them with --rpk-file",
+            ));
+        };
+        let public = |item| match item {
+            Item::PublicKey(key) => Some(key),
+            Item::PrivateKey(pair) => Some(pair.public_key().clone()),
+            _ => None,
+        };
+        let keys: Vec<SubjectPublicKeyInfoDer<'static>> =
+            files::items(path)?.into_iter().filter_map(public).collect();
+        match keys.is_empty() {
+            true => Err(Error::in_file(path, &dunlin_pki::Error::Missing("public key"))),
+            false => Ok(RawKeyTrust::Keys(keys)),
+        }
+    }
+}
+
+fn identity(text: &str) -> Result<Identity, Error> {
+    Identity::parse(text.as_bytes()).map_err(|fault| Error::usage("--psk-identity", fault, fault.advice()))
+}
+
+fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, Error> {
+    let unusable = |error: &dunlin_pki::Error| Error::in_file(path, error);
+    let der = pair.to_pkcs8().map_err(|e| unusable(&e))?;
+    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(&der[..]));
+    provider.key_loader.load(&der).map_err(|_| unusable(&dunlin_pki::Error::UnusableKey))
+}
+
+/// Whether the key is that of the first certificate; if not, every handshake would fail at the peer.
+fn check_match(chain: &[CertificateDer<'_>], cert: &Path, pair: &KeyPair, key: &Path) -> Result<(), Error> {
+    let leaf =
+        chain.first().ok_or_else(|| Error::in_file(cert, &dunlin_pki::Error::Missing("certificate")))?;
+    let leaf = EndEntityCert::try_from(leaf)
+        .map_err(|e| Error::in_file(cert, &dunlin_pki::Error::MalformedCertificate(e.to_string())))?;
+    match leaf.subject_public_key_info() == *pair.public_key() {
+        true => Ok(()),
+        false => {
+            let why = format!("not the key of the first certificate in {}", cert.display());
+            Err(Error::failed(key.display(), why, "give the key that was made with this certificate"))
+        }
+    }
+}
+
+fn anchors(path: &Path) -> Result<X509Trust, Error> {
+    X509Trust::anchors(files::certificates(path)?)
+        .map_err(|e| Error::failed(path.display(), reason(&e), "give certificates of authorities"))
+}
+
+/// The authorities that this machine trusts; those that cannot be used are passed over, as there are many.
+fn system_anchors() -> Result<X509Trust, Error> {
+    let mut all = vec![];
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        if let Ok(X509Trust::Anchors(anchors)) = X509Trust::anchors([certificate]) {
+            all.extend(anchors);
+        }
+    }
+    match all.is_empty() {
+        true => {
+            Err(Error::usage("trust", "this machine has no certificates of authorities", "give --CAfile"))
+        }
+        false => Ok(X509Trust::Anchors(all)),
+    }
+}

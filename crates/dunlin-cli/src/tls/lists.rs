@@ -1,0 +1,92 @@
+//! Lists of names on the command line: suites, groups, signature schemes, protocols.
+
+use std::fmt::Display;
+
+use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
+
+/// All that this program can do, of which it does by default what the library does by default.
+pub(crate) fn provider() -> CryptoProvider {
+    dunlin_awslc::provider()
+}
+
+/// A list of things that have names, in order of preference.
+#[derive(Clone)]
+pub(crate) struct List<T>(pub(crate) Vec<T>);
+
+/// Reads a list of cipher suites.
+pub(crate) fn cipher_suites(text: &str) -> Result<List<&'static Tls13CipherSuite>, String> {
+    let mut known = provider().cipher_suites;
+    // Possible, but nobody gets its short tag without asking for it.
+    known.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
+    list(text, CipherSuite::from_name, known, |s| s.id)
+}
+
+/// Reads a list of groups.
+pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
+    list(text, group, provider().groups, |g| g.name())
+}
+
+/// Reads a list of signature schemes.
+pub(crate) fn signature_schemes(text: &str) -> Result<List<SignatureScheme>, String> {
+    let known = provider().signatures.schemes.iter().map(|(scheme, _)| *scheme).collect();
+    list(text, SignatureScheme::from_name, known, |s| s)
+}
+
+/// Reads a list of application protocols, separated by commas as OpenSSL has it.
+pub(crate) fn protocols(text: &str) -> Result<List<Vec<u8>>, String> {
+    match text.split(',').map(str::len).find(|len| *len == 0 || *len > 255) {
+        Some(len) => Err(format!("a protocol's name has 1 to 255 bytes, one here has {len}")),
+        None => Ok(List(text.split(',').map(|p| p.as_bytes().to_vec()).collect())),
+    }
+}
+
+/// A group by its name in TLS, or by one of its other names.
+fn group(name: &str) -> Option<NamedGroup> {
+    match name {
+        "P-256" | "prime256v1" => Some(NamedGroup::SECP256R1),
+        "P-384" => Some(NamedGroup::SECP384R1),
+        name => NamedGroup::from_name(name),
+    }
+}
+
+/// Reads names separated by colons or commas; each must be one of `known`.
+fn list<T: Copy, N: PartialEq + Display>(
+    text: &str,
+    by_name: impl Fn(&str) -> Option<N>,
+    known: Vec<T>,
+    name_of: impl Fn(T) -> N,
+) -> Result<List<T>, String> {
+    let find = |name: &str| {
+        let wanted = by_name(name);
+        known.iter().copied().find(|k| wanted.as_ref() == Some(&name_of(*k))).ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(|k| name_of(*k).to_string()).collect();
+            format!("{name:?} is none of {}", names.join(", "))
+        })
+    };
+    text.split([':', ',']).map(find).collect::<Result<_, _>>().map(List)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_in_order() {
+        let suites = cipher_suites("TLS_AES_128_CCM_8_SHA256:tls_aes_256_gcm_sha384").unwrap().0;
+        let suites: Vec<_> = suites.iter().map(|s| s.id).collect();
+        assert_eq!(suites, [CipherSuite::TLS_AES_128_CCM_8_SHA256, CipherSuite::TLS_AES_256_GCM_SHA384]);
+        let groups: Vec<_> = groups("P-256,X25519").unwrap().0.iter().map(|g| g.name()).collect();
+        assert_eq!(groups, [NamedGroup::SECP256R1, NamedGroup::X25519]);
+        assert_eq!(signature_schemes("ed25519").unwrap().0, [SignatureScheme::ED25519]);
+        assert_eq!(protocols("h2,http/1.1").unwrap().0, [b"h2".to_vec(), b"http/1.1".to_vec()]);
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_the_known_ones() {
+        let error = groups("x25519:P-521").err().unwrap();
+        assert_eq!(error, "\"P-521\" is none of x25519, secp256r1, secp384r1");
+        assert!(cipher_suites("").is_err());
+        assert!(protocols("h2,").is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! The options that `client` and `server` share, and the configurations that become of them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use dunlin::auth::PskTable;
+use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use dunlin::error::Misuse;
+use dunlin::resume::{ClientSessions, Tickets};
+use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
+use dunlin::{ClientAuth, ClientConfig, Profile, PskSource, ServerConfig, Side, Trust};
+
+use crate::error::Error;
+use crate::tls::keylog::KeyLogFile;
+use crate::tls::lists::{self, List};
+
+/// How a client or server proves who it is, whom it believes, and what it offers or accepts.
+///
+/// The default offers everything, trusts nobody and proves nothing.
+#[derive(Args, Clone, Default)]
+pub(crate) struct TlsOptions {
+    /// Own certificate chain in PEM, leaf first. May be repeated: the first that suits the peer is used.
+    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    pub(crate) cert: Vec<PathBuf>,
+    /// Its private key; by default in the file of the certificate. One for each --cert, in the same order.
+    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    pub(crate) key: Vec<PathBuf>,
+    /// Certificates of the authorities to trust.
+    #[arg(long = "CAfile", value_name = "FILE", help_heading = "Identity")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// The server proves itself by a raw public key (RFC 7250).
+    #[arg(long, help_heading = "Identity")]
+    pub(crate) enable_server_rpk: bool,
+    /// The client proves itself by a raw public key (RFC 7250).
+    #[arg(long, help_heading = "Identity")]
+    pub(crate) enable_client_rpk: bool,
+    /// Public keys in PEM of the peers to trust, for raw public keys.
+    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    pub(crate) rpk_file: Option<PathBuf>,
+    /// A pre-shared key in hexadecimal. Other users of this machine can see it: better is --psk-file.
+    #[arg(long, value_name = "HEX", help_heading = "Identity")]
+    pub(crate) psk: Option<String>,
+    /// The identity of --psk, or the one to take from --psk-file [default: Client_identity].
+    #[arg(long, value_name = "ID", help_heading = "Identity")]
+    pub(crate) psk_identity: Option<String>,
+    /// A file of pre-shared keys, a line identity:hex for each, as `dunlin psk` makes it.
+    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    pub(crate) psk_file: Option<PathBuf>,
+    /// Take pre-shared keys of less than 16 bytes, which can be guessed (RFC 9257 §6).
+    #[arg(long, help_heading = "Identity")]
+    pub(crate) allow_short: bool,
+    /// Pre-shared keys alone, without (EC)DHE and so without forward secrecy; a server allows both.
+    #[arg(long, help_heading = "Parameters")]
+    pub(crate) psk_ke: bool,
+    /// Allow pre-shared keys without (EC)DHE, too.
+    #[arg(long, help_heading = "Parameters")]
+    pub(crate) allow_no_dhe_kex: bool,
+    /// Cipher suites, in order of preference, separated by colons.
+    #[arg(long, value_name = "LIST", value_parser = lists::cipher_suites, help_heading = "Parameters")]
+    pub(crate) ciphersuites: Option<List<&'static Tls13CipherSuite>>,
+    /// Groups, in order of preference; a client sends a share of the first.
+    #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups,
+          help_heading = "Parameters")]
+    pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
+    /// Signature schemes to verify, in order of preference.
+    #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
+    pub(crate) sigalgs: Option<List<SignatureScheme>>,
+    /// Application protocols, in order of preference, separated by commas.
+    #[arg(long, value_name = "LIST", value_parser = lists::protocols, help_heading = "Parameters")]
+    pub(crate) alpn: Option<List<Vec<u8>>>,
+    /// The largest record to receive, in bytes: 64 to 16385 (RFC 8449).
+    #[arg(long, value_name = "BYTES", help_heading = "Parameters")]
+    pub(crate) record_size_limit: Option<u16>,
+    /// One suite, one group, one scheme and no compatibility mode: the smallest messages. Lists that are given
+    /// replace its own.
+    #[arg(long, help_heading = "Parameters")]
+    pub(crate) lean: bool,
+    /// Without the compatibility mode for middleboxes (RFC 8446 §D.4).
+    #[arg(long, help_heading = "Parameters")]
+    pub(crate) no_middlebox: bool,
+    /// Replace the sending keys after so many records.
+    #[arg(long, value_name = "RECORDS", help_heading = "Parameters")]
+    pub(crate) key_update: Option<u64>,
+    /// Append the secrets of the connection to this file, for a protocol analyser. Whoever reads it reads the traffic.
+    #[arg(long, value_name = "FILE", help_heading = "Debugging")]
+    pub(crate) keylogfile: Option<PathBuf>,
+    /// How long a handshake may take, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+    /// Show every handshake message as it comes.
+    #[arg(long, help_heading = "Debugging")]
+    pub(crate) msg: bool,
+}
+
+/// What only a server has.
+#[derive(Args, Clone)]
+pub(crate) struct ServerOptions {
+    /// Ask clients for a certificate or raw key, and go on without.
+    #[arg(long, help_heading = "Identity")]
+    pub(crate) verify: bool,
+    /// Refuse clients without a certificate or raw key.
+    #[arg(long = "Verify", conflicts_with = "verify", help_heading = "Identity")]
+    pub(crate) verify_required: bool,
+    /// Tickets that a client gets after a full handshake; 0: no resumption.
+    #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Resumption")]
+    pub(crate) num_tickets: u8,
+    /// How long tickets live, in seconds; at most seven days.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Resumption")]
+    pub(crate) ticket_lifetime: Option<Duration>,
+    /// Keep the sessions here instead of sealing them in the tickets: shorter tickets, each good for one use.
+    #[arg(long, help_heading = "Resumption")]
+    pub(crate) stateful_tickets: bool,
+    /// Let every client return a cookie first (RFC 8446 §4.2.2).
+    #[arg(long, visible_alias = "stateless", help_heading = "Parameters")]
+    pub(crate) stateless_cookie: bool,
+}
+
+/// Sessions that a server keeps with `--stateful-tickets`.
+const MAX_SESSIONS: usize = 10_000;
+
+/// Reads a positive number of seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("not a number of seconds from 1 on".to_owned()),
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+    }
+}
+
+impl TlsOptions {
+    /// The configuration of a client. With `insecure` it believes every server.
+    pub(crate) fn client_config(
+        &self,
+        insecure: bool,
+        sessions: Option<Arc<dyn ClientSessions>>,
+    ) -> Result<ClientConfig, Error> {
+        let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
+            (true, _) => vec![PskKeyExchangeMode::PSK_KE],
+            (false, true) => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
+            (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
+        };
+        let profile = self.profile(Side::Client, self.client_trust(insecure)?, modes)?;
+        let psks = self.client_psk()?.into_iter().map(Arc::new).collect();
+        let config = ClientConfig::new(profile).with_psks(psks);
+        Ok(match sessions {
+            Some(sessions) => config.with_sessions(sessions),
+            None => config,
+        })
+    }
+
+    /// The configuration of a server.
+    pub(crate) fn server_config(&self, server: &ServerOptions) -> Result<ServerConfig, Error> {
+        let client_auth = match (server.verify_required, server.verify) {
+            (true, _) => ClientAuth::Required,
+            (false, true) => ClientAuth::Optional,
+            (false, false) => ClientAuth::None,
+        };
+        let trust = self.server_trust(client_auth)?;
+        let modes = match self.psk_ke || self.allow_no_dhe_kex {
+            true => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
+            false => vec![PskKeyExchangeMode::PSK_DHE_KE],
+        };
+        let profile = self.profile(Side::Server, trust, modes)?;
+        let provider = profile.provider().clone();
+        let psks = self.server_psks()?;
+        let psks = match psks.is_empty() {
+            true => PskSource::None,
+            false => PskSource::Here(Arc::new(PskTable::from_iter(psks))),
+        };
+        let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
+        let config = config.map_err(|e| misuse(&e))?.with_psks(psks).with_cookies(server.stateless_cookie);
+        Ok(config.with_tickets(server.tickets(provider)?))
+    }
+
+    fn profile(&self, side: Side, trust: Trust, modes: Vec<PskKeyExchangeMode>) -> Result<Profile, Error> {
+        let mut provider = lists::provider();
+        if let Some(List(suites)) = &self.ciphersuites {
+            // What was asked for by name counts, even if the library's defaults leave it out.
+            provider.cipher_suites.extend(suites.iter().filter(|s| lists::provider().suite(s.id).is_none()));
+        }
+        let provider = Arc::new(provider);
+        let credentials = self.credentials(side, &provider)?;
+        let mut builder = match self.lean {
+            true => self.lean_profile(&provider)?,
+            false => Profile::builder(provider.clone()).compatibility_mode(!self.no_middlebox),
+        };
+        if let Some(List(suites)) = &self.ciphersuites {
+            builder = builder.cipher_suites(suites.clone());
+        }
+        if let Some(List(groups)) = &self.groups {
+            builder = builder.groups(groups.clone());
+        }
+        if let Some(List(schemes)) = &self.sigalgs {
+            builder = builder.signature_schemes(schemes.clone());
+        }
+        if let Some(List(protocols)) = &self.alpn {
+            builder = builder.alpn(protocols.clone());
+        }
+        if let Some(path) = &self.keylogfile {
+            builder = builder.key_log(Some(Arc::new(KeyLogFile::open(path)?)));
+        }
+        builder
+            .credentials(credentials)
+            .trust(trust)
+            .psk_modes(modes)
+            .record_size_limit(self.record_size_limit)
+            .key_update_after(self.key_update)
+            .build()
+            .map_err(|e| misuse(&e))
+    }
+
+    /// What every implementation has (RFC 8446 §9.1), apart from the group, of which the smaller one is taken.
+    fn lean_profile(&self, provider: &Arc<CryptoProvider>) -> Result<dunlin::ProfileBuilder, Error> {
+        let missing = || Error::usage("--lean", "the library lacks a part of it", "leave it out");
+        let suite = match &self.ciphersuites {
+            Some(List(suites)) => suites.first().copied(),
+            None => provider.suite(CipherSuite::TLS_AES_128_GCM_SHA256),
+        };
+        let group = provider.group(NamedGroup::X25519);
+        Ok(Profile::lean(
+            provider.clone(),
+            suite.ok_or_else(missing)?,
+            group.ok_or_else(missing)?,
+            SignatureScheme::ECDSA_SECP256R1_SHA256,
+        ))
+    }
+}
+
+impl ServerOptions {
+    fn tickets(&self, provider: Arc<CryptoProvider>) -> Result<Tickets, Error> {
+        let lifetime = self.ticket_lifetime.unwrap_or(dunlin::resume::DEFAULT_LIFETIME);
+        if lifetime > dunlin::resume::MAX_LIFETIME {
+            return Err(Error::usage(
+                "--ticket-lifetime",
+                "tickets live for at most seven days (RFC 8446 §4.6.1)",
+                "give at most 604800",
+            ));
+        }
+        let tickets = match (self.num_tickets, self.stateful_tickets) {
+            (0, _) => return Ok(Tickets::none()),
+            (_, true) => Tickets::stateful(Arc::new(dunlin_store::MemoryServerSessions::new(MAX_SESSIONS))),
+            (_, false) => {
+                let seal = dunlin_store::RotatingTickets::new(provider).map_err(|e| misuse(&e))?;
+                Tickets::stateless(Arc::new(seal.with_period(lifetime)))
+            }
+        };
+        Ok(tickets.count(self.num_tickets).lifetime(lifetime))
+    }
+}
+
+/// Options that contradict each other, in the library's words.
+fn misuse(error: &dunlin::Error) -> Error {
+    Error::usage("options", reason(error), "add --help to see what they mean")
+}
+
+/// The library's words for what is wrong with a value.
+pub(super) fn reason(error: &dunlin::Error) -> String {
+    match error {
+        dunlin::Error::Misuse(Misuse::Config(why)) => why.clone(),
+        error => error.to_string(),
+    }
+}

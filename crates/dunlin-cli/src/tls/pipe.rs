@@ -1,0 +1,297 @@
+//! Data from stdin to the peer, and from the peer to stdout.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use dunlin::MessageSize;
+use dunlin_tokio::TlsStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, Stdin};
+
+/// The lines that are commands, as s_client has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    /// `Q`: end the connection.
+    Quit,
+    /// `K` and `k`: replace the sending keys; with `K`, the peer shall too.
+    UpdateKeys { both: bool },
+}
+
+impl Command {
+    const fn from_letter(letter: u8) -> Option<Self> {
+        match letter {
+            b'Q' => Some(Self::Quit),
+            b'K' => Some(Self::UpdateKeys { both: true }),
+            b'k' => Some(Self::UpdateKeys { both: false }),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    Data(Vec<u8>),
+    Command(Command),
+}
+
+/// Finds the commands in what is typed: lines of one letter.
+#[derive(Debug, Default)]
+struct Lines {
+    in_line: bool,
+    /// A letter at the beginning of a line, of which the rest is not there yet.
+    held: Option<u8>,
+}
+
+impl Lines {
+    fn split(&mut self, chunk: &[u8]) -> Vec<Piece> {
+        let held: Vec<u8> = self.held.take().into_iter().collect();
+        let input = [&held, chunk].concat();
+        let mut pieces = vec![];
+        for line in input.split_inclusive(|b| *b == b'\n') {
+            let at_start = !std::mem::replace(&mut self.in_line, !line.ends_with(b"\n"));
+            let command = match line {
+                [letter, b'\n'] | [letter, b'\r', b'\n'] if at_start => Command::from_letter(*letter),
+                [letter] if at_start && Command::from_letter(*letter).is_some() => {
+                    self.held = Some(*letter);
+                    self.in_line = false;
+                    continue;
+                }
+                _ => None,
+            };
+            pieces.push(command.map_or_else(|| Piece::Data(line.to_vec()), Piece::Command));
+        }
+        pieces
+    }
+
+    /// The end of the input: a letter alone is a command even without the end of its line.
+    fn end(&mut self) -> Option<Command> {
+        self.held.take().and_then(Command::from_letter)
+    }
+}
+
+/// What comes from stdin, for one connection after the other.
+pub(crate) struct Input {
+    stdin: Stdin,
+    buf: Box<[u8]>,
+    lines: Option<Lines>,
+    ended: bool,
+}
+
+impl Input {
+    /// Stdin; with `commands`, lines with a single letter may be commands.
+    pub(crate) fn new(commands: bool) -> Self {
+        Self {
+            stdin: tokio::io::stdin(),
+            buf: vec![0; BUF_LEN].into(),
+            lines: commands.then(Lines::default),
+            ended: false,
+        }
+    }
+
+    /// More of it; empty at its end. Nothing is lost if the future is dropped.
+    async fn read(&mut self) -> io::Result<Vec<Piece>> {
+        let n = self.stdin.read(&mut self.buf).await?;
+        let chunk = self.buf.get(..n).unwrap_or_default();
+        self.ended = n == 0;
+        Ok(match &mut self.lines {
+            Some(lines) if n == 0 => lines.end().map(Piece::Command).into_iter().collect(),
+            Some(lines) => lines.split(chunk),
+            None if n == 0 => vec![],
+            None => vec![Piece::Data(chunk.to_vec())],
+        })
+    }
+}
+
+/// Bytes that are moved at once.
+const BUF_LEN: usize = 16 * 1024;
+
+/// What the end of stdin means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtEnd {
+    /// The connection is closed in this direction, and the peer has so long to close its own.
+    Close(Duration),
+    /// There is nothing more to send; the peer ends the connection.
+    Wait,
+}
+
+/// Why data does not flow any more.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The connection failed.
+    Connection(io::Error),
+    /// Stdin or stdout failed.
+    Local(io::Error),
+}
+
+/// Pipes until the peer closes, or stdin says so. `on_message` hears of messages after the handshake.
+pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
+    tls: &mut TlsStream<IO>,
+    mut input: Option<&mut Input>,
+    at_end: AtEnd,
+    on_message: impl Fn(&MessageSize),
+) -> Result<(), Broken> {
+    let mut stdout = tokio::io::stdout();
+    let mut buf = vec![0; BUF_LEN];
+    let mut out = Outgoing::default();
+    let mut told = tls.messages().len();
+    loop {
+        let patience = match at_end {
+            AtEnd::Close(patience) if out.closed => patience,
+            _ => Duration::MAX,
+        };
+        let reading = input.as_deref_mut().filter(|i| !i.ended && out.is_idle());
+        let did = tokio::select! {
+            pieces = read(reading) => {
+                take(tls, &mut out, pieces.map_err(Broken::Local)?).map_err(Broken::Connection)?;
+                if at_end != AtEnd::Wait && input.as_ref().is_some_and(|i| i.ended) {
+                    out.close = true;
+                }
+                continue;
+            }
+            did = tokio::time::timeout(patience, step(tls, &mut out, &mut buf)) => did,
+        };
+        let did =
+            did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not close its side"));
+        tls.messages().iter().skip(told).for_each(&on_message);
+        told = tls.messages().len();
+        match did.flatten().map_err(Broken::Connection)? {
+            Step::Sent => {}
+            Step::Closed if out.quit => return Ok(()),
+            Step::Closed => {}
+            Step::Received(0) => {
+                return tls.shutdown().await.map_err(Broken::Connection);
+            }
+            Step::Received(n) => {
+                let data = buf.get(..n).unwrap_or_default();
+                let written = async {
+                    stdout.write_all(data).await?;
+                    stdout.flush().await
+                };
+                written.await.map_err(Broken::Local)?;
+            }
+        }
+    }
+}
+
+/// What shall be sent.
+#[derive(Debug, Default)]
+struct Outgoing {
+    data: Vec<u8>,
+    sent: usize,
+    close: bool,
+    closed: bool,
+    quit: bool,
+    /// Why nothing can be sent any more. The peer's reason may still be on its way.
+    failed: Option<io::Error>,
+}
+
+impl Outgoing {
+    fn waiting(&self) -> &[u8] {
+        self.data.get(self.sent..).unwrap_or_default()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting().is_empty() && !self.close && self.failed.is_none()
+    }
+}
+
+/// More of the input; waits for ever if there is none to be read.
+async fn read(input: Option<&mut Input>) -> io::Result<Vec<Piece>> {
+    match input {
+        Some(input) => input.read().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn take<IO>(tls: &mut TlsStream<IO>, out: &mut Outgoing, pieces: Vec<Piece>) -> io::Result<()> {
+    out.data.clear();
+    out.sent = 0;
+    for piece in pieces {
+        match piece {
+            Piece::Data(data) => out.data.extend(data),
+            Piece::Command(Command::UpdateKeys { both }) => tls.update_keys(both)?,
+            Piece::Command(Command::Quit) => {
+                (out.close, out.quit) = (true, true);
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+enum Step {
+    Sent,
+    Closed,
+    Received(usize),
+}
+
+/// Sends or receives, whatever is possible first. Nothing is lost if the future is dropped.
+async fn step<IO: AsyncRead + AsyncWrite + Unpin>(
+    tls: &mut TlsStream<IO>,
+    out: &mut Outgoing,
+    buf: &mut [u8],
+) -> io::Result<Step> {
+    poll_fn(|cx| {
+        if out.failed.is_none() {
+            let sent = if !out.waiting().is_empty() {
+                Pin::new(&mut *tls).poll_write(cx, out.waiting()).map_ok(Some)
+            } else if out.close && !out.closed {
+                Pin::new(&mut *tls).poll_shutdown(cx).map_ok(|()| None)
+            } else {
+                Poll::Pending
+            };
+            match sent {
+                Poll::Ready(Ok(Some(n))) => {
+                    out.sent += n;
+                    return Poll::Ready(Ok(Step::Sent));
+                }
+                Poll::Ready(Ok(None)) => {
+                    out.closed = true;
+                    return Poll::Ready(Ok(Step::Closed));
+                }
+                Poll::Ready(Err(e)) => out.failed = Some(e),
+                Poll::Pending => {}
+            }
+        }
+        let mut read = ReadBuf::new(buf);
+        match ready!(Pin::new(&mut *tls).poll_read(cx, &mut read)) {
+            Ok(()) => Poll::Ready(Ok(Step::Received(read.filled().len()))),
+            // The peer's own words tell more than the failed write.
+            Err(e) if e.get_ref().is_some() => Poll::Ready(Err(e)),
+            Err(e) => Poll::Ready(Err(out.failed.take().unwrap_or(e))),
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(text: &str) -> Piece {
+        Piece::Data(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn commands_are_lines_of_one_letter() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.split(b"Quit\nQ\n"), [data("Quit\n"), Piece::Command(Command::Quit)]);
+        assert_eq!(lines.split(b"k\r\n"), [Piece::Command(Command::UpdateKeys { both: false })]);
+        // The Q here is the end of a line that began before.
+        assert_eq!(lines.split(b"x"), [data("x")]);
+        assert_eq!(lines.split(b"Q\n"), [data("Q\n")]);
+        assert_eq!(lines.split(b"\nK K\n"), [data("\n"), data("K K\n")]);
+    }
+
+    #[test]
+    fn commands_may_come_in_two_parts() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.split(b"K"), []);
+        assert_eq!(lines.split(b"\nK"), [Piece::Command(Command::UpdateKeys { both: true })]);
+        assert_eq!(lines.split(b"eep\n"), [data("Keep\n")]);
+        assert_eq!(lines.split(b"Q"), []);
+        assert_eq!(lines.end(), Some(Command::Quit));
+    }
+}

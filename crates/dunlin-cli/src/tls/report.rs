@@ -1,0 +1,169 @@
+//! What a handshake came to, for people and for scripts.
+
+use std::io::{self, Write};
+
+use dunlin::{MessageSize, Negotiated, PeerIdentity, Side};
+use dunlin_pki::CertificateInfo;
+use dunlin_tokio::{HandshakeBytes, TlsStream};
+use pki_types::CertificateDer;
+use serde_json::{Value, json};
+
+use crate::error::printable;
+
+/// What a handshake came to.
+pub(crate) struct Report<'a> {
+    side: Side,
+    negotiated: &'a Negotiated,
+    messages: &'a [MessageSize],
+    bytes: HandshakeBytes,
+}
+
+impl<'a> Report<'a> {
+    /// Of a stream, right after its handshake.
+    pub(crate) fn new<IO>(stream: &'a TlsStream<IO>) -> Self {
+        Self {
+            side: stream.connection().side(),
+            negotiated: stream.negotiated(),
+            messages: stream.messages(),
+            bytes: stream.handshake_bytes(),
+        }
+    }
+
+    /// Everything, with a table of the messages. `peer_note` says how the peer was verified.
+    pub(crate) fn write_full(&self, out: &mut dyn Write, peer_note: &str) -> io::Result<()> {
+        let n = self.negotiated;
+        let peer = match self.side {
+            Side::Client => "Server",
+            Side::Server => "Client",
+        };
+        writeln!(out, "---")?;
+        writeln!(out, "Version            {}", text(n.version))?;
+        writeln!(out, "Cipher suite       {}", text(n.cipher_suite))?;
+        writeln!(out, "Group              {}", text(n.group))?;
+        writeln!(out, "{peer}             {}{peer_note}", self.peer())?;
+        writeln!(out, "Peer signature     {}", text(n.peer_signature))?;
+        writeln!(out, "Own signature      {}", text(n.own_signature))?;
+        writeln!(out, "ALPN               {}", self.alpn().unwrap_or_else(|| "-".into()))?;
+        writeln!(out, "Resumed            {}", yes(n.resumed))?;
+        writeln!(out, "HelloRetryRequest  {}", yes(n.retried))?;
+        writeln!(out, "---")?;
+        writeln!(
+            out,
+            "SSL handshake has read {} bytes and written {} bytes",
+            self.bytes.read, self.bytes.written
+        )?;
+        writeln!(out, "---")?;
+        for message in self.messages {
+            writeln!(out, "{}", message_line(message))?;
+        }
+        writeln!(out, "---")
+    }
+
+    /// The whole in one line.
+    pub(crate) fn line(&self) -> String {
+        let n = self.negotiated;
+        let mut words = vec![text(n.version), text(n.cipher_suite), text(n.group), self.peer()];
+        words.extend(self.alpn().map(|alpn| format!("ALPN {alpn}")));
+        if n.resumed {
+            words.push("resumed".into());
+        }
+        if n.retried {
+            words.push("after a HelloRetryRequest".into());
+        }
+        format!(
+            "{}; handshake read {} bytes, wrote {}",
+            words.join(", "),
+            self.bytes.read,
+            self.bytes.written
+        )
+    }
+
+    /// For scripts.
+    pub(crate) fn json(&self) -> Value {
+        let n = self.negotiated;
+        let message = |m: &MessageSize| json!({ "sent": m.sent, "name": message_name(m), "bytes": m.len });
+        json!({
+            "version": n.version.map(|v| v.to_string()),
+            "cipher_suite": n.cipher_suite.map(|s| s.to_string()),
+            "group": n.group.map(|g| g.to_string()),
+            "alpn": n.alpn.as_deref().map(String::from_utf8_lossy),
+            "server_name": n.server_name,
+            "peer": n.peer.as_ref().map(|_| self.peer()),
+            "peer_signature": n.peer_signature.map(|s| s.to_string()),
+            "own_signature": n.own_signature.map(|s| s.to_string()),
+            "resumed": n.resumed,
+            "hello_retry_request": n.retried,
+            "handshake_bytes_read": self.bytes.read,
+            "handshake_bytes_written": self.bytes.written,
+            "messages": self.messages.iter().map(message).collect::<Vec<_>>(),
+        })
+    }
+
+    fn peer(&self) -> String {
+        self.negotiated.peer.as_ref().map_or_else(|| "anonymous".into(), |p| printable(&identity(p)))
+    }
+
+    fn alpn(&self) -> Option<String> {
+        self.negotiated.alpn.as_deref().map(|alpn| printable(&String::from_utf8_lossy(alpn)))
+    }
+}
+
+/// Who `peer` is, in text that fits a line: a certificate without other names by its subject, a raw key by its
+/// SHA-256, as `dunlin pki show` prints it.
+pub(crate) fn identity(peer: &PeerIdentity) -> String {
+    let subject = |leaf: &CertificateDer<'_>| CertificateInfo::from_der(leaf).ok().map(|c| c.subject);
+    let text = match peer {
+        PeerIdentity::X509(x509) if x509.names.is_empty() => {
+            let subject = x509.chain.first().and_then(subject).filter(|s| !s.is_empty());
+            subject.map(|s| format!("X.509 {s}"))
+        }
+        PeerIdentity::RawKey(key) => {
+            let digest = dunlin_awslc::SHA256.hash(&[key]);
+            Some(format!("raw key sha256:{}", base16ct::lower::encode_string(digest.as_ref())))
+        }
+        _ => None,
+    };
+    text.unwrap_or_else(|| peer.to_string())
+}
+
+/// One message of a table: its direction, name and length with its header.
+pub(crate) fn message_line(message: &MessageSize) -> String {
+    let direction = if message.sent { "sent" } else { "received" };
+    format!("{direction:<8}  {:<20} {:>6}", message_name(message), message.len)
+}
+
+/// The name of its structure in RFC 8446 §4.
+fn message_name(message: &MessageSize) -> String {
+    if message.is_retry {
+        return "HelloRetryRequest".into();
+    }
+    let name = message.typ.to_string();
+    let capitalised = |word: &str| {
+        let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+        first.to_uppercase() + rest
+    };
+    name.split('_').map(capitalised).collect()
+}
+
+fn text(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
+const fn yes(it_is: bool) -> &'static str {
+    if it_is { "yes" } else { "no" }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::wire::HandshakeType;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_called_as_in_the_rfc() {
+        let name = |typ, is_retry| message_name(&MessageSize { sent: true, typ, is_retry, len: 4 });
+        assert_eq!(name(HandshakeType::ENCRYPTED_EXTENSIONS, false), "EncryptedExtensions");
+        assert_eq!(name(HandshakeType::SERVER_HELLO, true), "HelloRetryRequest");
+        assert_eq!(name(HandshakeType(99), false), "0x0063");
+    }
+}

@@ -1,0 +1,107 @@
+//! A client's tickets, of which one can be kept in a file for the next run.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use dunlin::resume::{ClientSession, ClientSessions, SessionKey};
+use dunlin::{Now, TransportKind};
+use dunlin_store::MemoryClientSessions;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::files::{self, Access, Existing};
+
+/// The first line of the file.
+const MAGIC: &[u8] = b"dunlin session 1\n";
+
+/// The tickets of this run, and of an earlier one.
+#[derive(Debug)]
+pub(crate) struct ClientTickets {
+    memory: MemoryClientSessions,
+    out: Option<PathBuf>,
+    /// From the file, until it is used.
+    loaded: Mutex<Option<(SessionKey, ClientSession)>>,
+}
+
+impl ClientTickets {
+    /// With the ticket in the file `from`, and a file `out` for the last one that comes.
+    pub(crate) fn new(from: Option<&Path>, out: Option<&Path>) -> Result<Self, Error> {
+        let loaded = from.map(load).transpose()?;
+        Ok(Self {
+            memory: MemoryClientSessions::new(1, 8),
+            out: out.map(Path::to_owned),
+            loaded: Mutex::new(loaded),
+        })
+    }
+}
+
+impl ClientSessions for ClientTickets {
+    fn put(&self, key: SessionKey, session: ClientSession) {
+        if let Some(out) = &self.out
+            && let Err(error) = store(out, &key, &session)
+        {
+            // The connection is worth more than its successor.
+            error.report();
+        }
+        self.memory.put(key, session);
+    }
+
+    fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession> {
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((made_for, session)) = loaded else { return self.memory.take(key, now) };
+        // The port is the user's affair: the same server may listen on another one.
+        let unusable = if made_for.name != key.name || made_for.transport != key.transport {
+            Some(format!("it is for {}", made_for.name))
+        } else if made_for.settings != key.settings {
+            Some("it was made with other settings".to_owned())
+        } else if !session.is_fresh(now) {
+            Some("it has expired".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = &unusable {
+            anstream::eprintln!("dunlin: the session is not used: {why}");
+        }
+        unusable.is_none().then_some(session)
+    }
+}
+
+fn load(path: &Path) -> Result<(SessionKey, ClientSession), Error> {
+    read(&files::read(path)?).ok_or_else(|| {
+        Error::failed(path.display(), "not a session of this program", "give a file that --sess-out wrote")
+    })
+}
+
+fn read(file: &[u8]) -> Option<(SessionKey, ClientSession)> {
+    let (transport, rest) = file.strip_prefix(MAGIC)?.split_first()?;
+    let transport = match transport {
+        0 => TransportKind::Stream,
+        1 => TransportKind::Datagram,
+        _ => return None,
+    };
+    let (port, rest) = rest.split_first_chunk()?;
+    let (settings, rest) = rest.split_first_chunk()?;
+    let (len, rest) = rest.split_first()?;
+    let (name, session) = rest.split_at_checked(usize::from(*len))?;
+    let name = std::str::from_utf8(name).ok()?.to_owned();
+    let key = SessionKey { transport, name, port: u16::from_be_bytes(*port), settings: *settings };
+    Some((key, ClientSession::from_bytes(session).ok()?))
+}
+
+fn store(path: &Path, key: &SessionKey, session: &ClientSession) -> Result<(), Error> {
+    let failed = || Error::failed(path.display(), "the session is too large", "leave out --sess-out");
+    let session = session.to_bytes().map_err(|_| failed())?;
+    let len = u8::try_from(key.name.len()).map_err(|_| failed())?;
+    let mut file = Zeroizing::new(Vec::with_capacity(MAGIC.len() + 36 + key.name.len() + session.len()));
+    file.extend_from_slice(MAGIC);
+    file.push(match key.transport {
+        TransportKind::Stream => 0,
+        TransportKind::Datagram => 1,
+    });
+    file.extend_from_slice(&key.port.to_be_bytes());
+    file.extend_from_slice(&key.settings);
+    file.push(len);
+    file.extend_from_slice(key.name.as_bytes());
+    file.extend_from_slice(&session);
+    files::write(path, &file, Access::Secret, Existing::Replace)
+}
