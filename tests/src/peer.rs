@@ -162,7 +162,9 @@ impl Server {
             command.args(["--user", "--map-root-user"]);
         }
         // The shell becomes the server, so the namespace ends with it.
-        command.args(["--net", "sh", "-c", "PATH=$PATH:/sbin ip link set lo up && exec \"$0\" \"$@\"", name]).args(args);
+        command
+            .args(["--net", "sh", "-c", "PATH=$PATH:/sbin ip link set lo up && exec \"$0\" \"$@\"", name])
+            .args(args);
         let process = Process::spawn(command);
         // Who enters too early enters the namespace that we are in.
         let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("namespace");

@@ -183,7 +183,8 @@ impl ServerConfig {
         self
     }
 
-    /// Whether every client must return a cookie first (RFC 8446 §4.2.2): a round trip that proves its address.
+    /// Whether every client must return a cookie first (RFC 8446 §4.2.2): a round trip before anything is signed. The
+    /// cookie does not name the client's address, so over datagrams it does not prove one yet.
     #[must_use]
     pub const fn with_cookies(mut self, on: bool) -> Self {
         self.cookies = on;
@@ -243,6 +244,9 @@ fn settings_digest(profile: &Profile, role: &[u8], client_auth: u8) -> SettingsD
     add(profile.name.as_bytes());
     add(profile.rank.to_string().as_bytes());
     add(&[client_auth]);
+    for scheme in &profile.signature_schemes {
+        add(&scheme.0.to_be_bytes());
+    }
     match &profile.trust.x509 {
         None => add(b"no X.509"),
         Some(X509Trust::Ask) => add(b"X.509 asked"),

@@ -233,6 +233,8 @@ pub struct Connection<T> {
     now: Now,
     peer_closed: bool,
     closed: bool,
+    /// The transport ended while data waited to be read.
+    ended: bool,
 }
 
 /// TLS over a byte stream.
@@ -254,6 +256,7 @@ impl<T: Transport> Connection<T> {
             now,
             peer_closed: false,
             closed: false,
+            ended: false,
         }
     }
 
@@ -354,6 +357,9 @@ impl<T: Transport> Connection<T> {
     /// [`Misuse::KeyUpdateWaits`], which leaves the connection as it is.
     pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         self.check()?;
+        if self.closed {
+            return Err(Misuse::SendClosed.into());
+        }
         if !self.output.connected {
             return Err(Misuse::HandshakeNotComplete.into());
         }

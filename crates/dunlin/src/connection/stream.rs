@@ -14,12 +14,12 @@ impl Connection<Stream> {
     /// # Errors
     /// The random source failed, or a value of the configuration does not fit its field.
     pub fn client(config: &Arc<ClientConfig>, server: ServerAddress, now: Now) -> Result<Self, Error> {
-        Self::new_client(config, server, Stream::new(), now)
+        Self::new_client(config, server, Stream::new(true), now)
     }
 
     /// A server that waits for a ClientHello.
     pub fn server(config: &Arc<ServerConfig>, now: Now) -> Self {
-        Self::new_server(config, Stream::new(), now)
+        Self::new_server(config, Stream::new(config.cookies), now)
     }
 
     /// Takes received bytes and works on them; gives how many were taken. Fewer than all means that a question is
@@ -56,7 +56,16 @@ impl Connection<Stream> {
     /// [`Error::Truncated`], unless the peer had closed.
     pub fn receive_end(&mut self) -> Result<(), Error> {
         self.check()?;
-        if self.peer_closed { Ok(()) } else { self.fail(Error::Truncated) }
+        self.ended = true;
+        self.check_end()
+    }
+
+    /// What was received before the end is read first; then it shows whether close_notify was there.
+    fn check_end(&mut self) -> Result<(), Error> {
+        if !self.ended || self.peer_closed || !self.received().is_empty() {
+            return Ok(());
+        }
+        self.fail(Error::Truncated)
     }
 
     /// Application data that was received, decrypted in place. [`Connection::consume`] what was used.
@@ -74,7 +83,8 @@ impl Connection<Stream> {
         }
         self.transport.receiver().consume(n);
         self.check()?;
-        self.drive(now)
+        self.drive(now)?;
+        self.check_end()
     }
 
     /// Seals as much of `data` as the output has room for; gives how much. Transmit, then call again for the rest.

@@ -5,15 +5,15 @@ use crate::wire::AlertDescription as Alert;
 
 impl Error {
     /// The alert that tells the peer of this error; `None` where nothing may be sent, because the peer has
-    /// closed or the fault is a caller's that leaves the connection as it is.
+    /// closed. A misuse that leaves the connection as it is sends none either.
     pub fn alert(&self) -> Option<Alert> {
         match self {
             Self::Malformed(e) => Some(malformed(e)),
             Self::PeerMisbehaved(e) => Some(misbehaved(e)),
             Self::PeerIncompatible(e) => Some(incompatible(e)),
             Self::Authentication(e) => Some(authentication(e)),
-            Self::AlertReceived(_) | Self::Truncated | Self::Misuse(_) => None,
-            Self::Internal(_) => Some(Alert::INTERNAL_ERROR),
+            Self::AlertReceived(_) | Self::Truncated => None,
+            Self::Misuse(_) | Self::Internal(_) => Some(Alert::INTERNAL_ERROR),
         }
     }
 }

@@ -3,8 +3,11 @@
 use alloc::vec::Vec;
 
 use super::{Context, Extension};
-use crate::error::{Error, PeerMisbehaved};
+use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::wire::{ExtensionType, NamedGroup, Reader, Writer};
+
+/// More shares than any client sends; a bound on the comparison of each with each.
+const MAX_SHARES: usize = 16;
 
 /// `KeyShareEntry`
 #[derive(Clone)]
@@ -39,6 +42,9 @@ impl Extension for Offer {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let entries = Reader::items(r.vec16(0)?, "key_share", |r| Entry::read(r))?;
+        if entries.len() > MAX_SHARES {
+            return Err(Malformed::Length("key_share").into());
+        }
         // RFC 8446 §4.2.8: "Clients MUST NOT offer multiple KeyShareEntry values for the same group".
         for (i, entry) in entries.iter().enumerate() {
             if entries.iter().skip(i + 1).any(|e| e.group == entry.group) {

@@ -6,6 +6,9 @@ use super::{Context, Extension};
 use crate::error::{Error, Malformed};
 use crate::wire::{ExtensionType, Reader, Writer};
 
+/// More identities than any client offers; a bound on the work for one ClientHello.
+const MAX_IDENTITIES: usize = 64;
+
 /// `PskIdentity`
 #[derive(Clone)]
 pub(crate) struct Identity {
@@ -42,7 +45,7 @@ impl Extension for Offer {
                 "pre_shared_key: as many binders as identities are required",
             )));
         }
-        if identities.is_empty() {
+        if identities.is_empty() || identities.len() > MAX_IDENTITIES {
             return Err(Malformed::Length("pre_shared_key").into());
         }
         Ok(Self { identities, binders })

@@ -19,6 +19,8 @@ pub(crate) struct Traffic {
     write: TrafficSecret,
     /// What a client does with tickets; a server gets none.
     tickets: Option<TicketIntake>,
+    /// Whether a KeyUpdate of the peer is asked for and has not come.
+    requested: bool,
 }
 
 /// What a client needs to keep a ticket.
@@ -50,10 +52,16 @@ impl State for Traffic {
     }
 
     fn update_keys(&mut self, cx: &mut Cx<'_>, request: KeyUpdateRequest) -> Result<(), Error> {
-        if request == KeyUpdateRequest::UPDATE_REQUESTED {
-            // The answer is work that we asked for.
-            cx.output.reset_idle();
-        }
+        // RFC 9846 §4.7.3: no second request before the first is answered.
+        let request = match request {
+            KeyUpdateRequest::UPDATE_REQUESTED if !self.requested => {
+                self.requested = true;
+                // The answer is work that we asked for.
+                cx.output.reset_idle();
+                request
+            }
+            _ => KeyUpdateRequest::UPDATE_NOT_REQUESTED,
+        };
         cx.send(message::key_update::write(request)?)?;
         self.write = self.write.next();
         cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
@@ -67,12 +75,13 @@ impl Traffic {
         write: TrafficSecret,
         tickets: Option<TicketIntake>,
     ) -> Self {
-        Self { read, write, tickets }
+        Self { read, write, tickets, requested: false }
     }
 
     fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
         let request = message::key_update::read(message.body())?;
         cx.output.count_idle("KeyUpdates")?;
+        self.requested = false;
         self.read = self.read.next();
         cx.emitter.read_keys(Epoch::Application, &self.read.keys(cx.transport()))?;
         cx.output.event(Event::PeerUpdatedKeys);

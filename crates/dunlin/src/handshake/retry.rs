@@ -13,7 +13,9 @@ use crate::time::Now;
 use crate::wire::{CipherSuite, ExtensionType, NamedGroup, Reader, Writer};
 
 /// A cookie older than this is not taken, in seconds: a round trip over the slowest link, with retransmissions.
-const COOKIE_LIFETIME: u64 = 120;
+const COOKIE_LIFETIME: i32 = 120;
+/// Clocks of servers that share a key may differ by so much, in seconds.
+const CLOCK_SKEW: i32 = 5;
 /// The part of digests that a cookie carries, in bytes.
 const TRUNCATED: usize = 16;
 
@@ -61,8 +63,8 @@ impl Retry {
             return Err(bad());
         }
         let mut r = Reader::new(body, "cookie");
-        let age = ((now.unix_ms / 1000) as u32).wrapping_sub(r.u32()?);
-        if u64::from(age) > COOKIE_LIFETIME {
+        let age = ((now.unix_ms / 1000) as u32).wrapping_sub(r.u32()?) as i32;
+        if !(-CLOCK_SKEW..=COOKIE_LIFETIME).contains(&age) {
             return Err(bad());
         }
         let cipher_suite = CipherSuite(r.u16()?);
@@ -72,7 +74,8 @@ impl Retry {
 }
 
 fn tag(config: &ServerConfig, cookie: &[u8]) -> [u8; TRUNCATED] {
-    let tag = config.profile.provider.sha256.hmac(&**config.cookie_key).sign(&[cookie]);
+    let tag =
+        config.profile.provider.sha256.hmac(&**config.cookie_key).sign(&[cookie, config.settings.as_bytes()]);
     truncated(&tag)
 }
 

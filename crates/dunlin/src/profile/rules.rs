@@ -23,6 +23,11 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     if repeats(profile.groups.iter().map(|g| g.name())) {
         return fail("a group stands twice".into());
     }
+    if profile.psk_modes.is_empty() {
+        return fail(
+            "it has no PSK key exchange mode: leave the default, psk_dhe_ke, where no PSK is used".into(),
+        );
+    }
     let psk_alone = profile.psk_modes == [PskKeyExchangeMode::PSK_KE];
     if profile.groups.is_empty() && !psk_alone {
         return fail(

@@ -92,7 +92,15 @@ pub(crate) fn start(
     let mut psks = Vec::new();
     if let Some(store) = &config.sessions {
         let key = session_key(&config, &server, cx.transport());
-        psks.extend(store.take(&key, cx.now).map(|s| OfferedPsk::Session(Box::new(s))));
+        // RFC 8446 §4.6.1: it is the client that must not use an old ticket, or another server's.
+        let ours = |s: &ClientSession| {
+            s.session.is_fresh(cx.now)
+                && s.session.transport == cx.transport()
+                && s.session.settings == config.settings
+                && s.session.server_name.as_ref() == Some(&key.name)
+        };
+        let session = store.take(&key, cx.now).filter(ours);
+        psks.extend(session.map(|s| OfferedPsk::Session(Box::new(s))));
     }
     psks.extend(config.psks.iter().map(|psk| OfferedPsk::External(Arc::clone(psk))));
     psks.retain(|psk| psk.suite(&config).is_some());

@@ -69,6 +69,10 @@ pub(super) fn server_hello(
         }
         // Only psk_ke does without.
         None if selected.is_some() && profile.allows_mode(PskKeyExchangeMode::PSK_KE) => None,
+        // RFC 8446 §4.2.11: a PSK without the share that its mode demands: illegal_parameter.
+        None if selected.is_some() => {
+            return Err(PeerMisbehaved::IllegalParameter("ServerHello: a PSK without key_share").into());
+        }
         None => return Err(PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE).into()),
     };
     if selected.is_none() && profile.trust.is_empty() {

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::tls13;
-use crate::auth::Psk;
+use crate::auth::{PeerIdentity, Psk};
 use crate::config::{PskSource, ServerConfig};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
@@ -70,6 +70,10 @@ fn check(hello: &ClientHello<'_>, transport: TransportKind) -> Result<(), Error>
         // RFC 8446 §4.2.1: without the extension, or without a common version: protocol_version.
         let newest = versions.map_or(Some(hello.legacy_version), |v| v.0.first().copied());
         return Err(PeerIncompatible::Version(newest).into());
+    }
+    // RFC 8446 §D.5: what says SSL 3.0 or less is refused, whatever else it offers.
+    if transport == TransportKind::Stream && hello.legacy_version.0 <= 0x0300 {
+        return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
     }
     // RFC 8446 §4.1.2: exactly one compression method, null.
     if hello.compression_methods != [0] {
@@ -321,7 +325,17 @@ impl PskSecret {
             Self::External(_) => true,
             Self::Session(session) => {
                 let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
-                session.is_fresh(cx.now)
+                // A key that was taken away takes its tickets with it. Where keys are asked for elsewhere, that
+                // cannot be known here.
+                let still_known = match (&session.peer, &config.psks) {
+                    (Some(PeerIdentity::Psk(identity)), PskSource::Here(keys)) => {
+                        keys.find(identity).is_some()
+                    }
+                    (Some(PeerIdentity::Psk(_)), _) => false,
+                    _ => true,
+                };
+                still_known
+                    && session.is_fresh(cx.now)
                     && session.transport == cx.transport()
                     && session.settings == config.settings
                     && session.server_name == name
@@ -367,7 +381,11 @@ fn choose(
         && !(hello.extensions.has(ExtensionType::SIGNATURE_ALGORITHMS)
             && hello.extensions.has(ExtensionType::SUPPORTED_GROUPS));
     if psk.is_none() && (config.profile.credentials.is_empty() || psk_alone) {
-        return Err(PeerIncompatible::NoPsk.into());
+        return Err(match hello.extensions.has(ExtensionType::PRE_SHARED_KEY) {
+            true => PeerIncompatible::NoPsk.into(),
+            // RFC 8446 §4.1.1: no parameters in common.
+            false => PeerIncompatible::NoCredential("there is none, and no PSK was offered").into(),
+        });
     }
     let share = match mode {
         Some(PskKeyExchangeMode::PSK_KE) => None,

@@ -13,7 +13,7 @@ use crate::connection::{Incoming, Transport};
 use crate::error::Error;
 use crate::handshake::{Emitter, Epoch, TransportKind};
 use crate::schedule::tls13::TrafficKeys;
-use crate::wire::{AlertDescription, AlertLevel, ContentType};
+use crate::wire::{AlertDescription, AlertLevel};
 
 use receive::Receiver;
 use send::Sender;
@@ -28,8 +28,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new() -> Self {
-        Self { receiver: Receiver::default(), sender: Sender::default() }
+    /// `begun` says whether a ChangeCipherSpec may come before the first message: to a client, which has sent its
+    /// own, and to a server that may have forgotten it (RFC 8446 §5, §D.4).
+    pub(crate) fn new(begun: bool) -> Self {
+        Self { receiver: Receiver::new(begun), sender: Sender::default() }
     }
 
     pub(crate) const fn receiver(&mut self) -> &mut Receiver {
@@ -101,8 +103,7 @@ impl Transport for Stream {
     }
 
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
-        self.sender.flush()?;
-        self.sender.record(ContentType::ALERT, &[level.0, description.0])
+        self.sender.alert([level.0, description.0])
     }
 
     fn needs_key_update(&self, after: Option<u64>) -> bool {

@@ -35,9 +35,15 @@ pub(crate) struct Receiver {
     /// Bytes of early data that may still be skipped; zero as soon as a record opens.
     skippable: usize,
     idle: u32,
+    /// Whether a message was received, or none need be.
+    begun: bool,
 }
 
 impl Receiver {
+    pub(super) fn new(begun: bool) -> Self {
+        Self { begun, ..Self::default() }
+    }
+
     /// How many more bytes are taken: one record at a time and its successor's beginning.
     pub(crate) fn room(&self) -> usize {
         (HEADER_LEN + MAX_CIPHERTEXT).saturating_sub(self.input.len() - self.start)
@@ -58,7 +64,7 @@ impl Receiver {
     }
 
     pub(crate) fn consume(&mut self, n: usize) {
-        self.data.start = (self.data.start + n).min(self.data.end);
+        self.data.start = self.data.start.saturating_add(n).min(self.data.end);
         self.release();
     }
 
@@ -122,6 +128,11 @@ impl Receiver {
         }
         let rest = self.handshake.split_off(len);
         let message = core::mem::replace(&mut self.handshake, rest);
+        self.begun = true;
+        if self.key.is_none() {
+            // RFC 8446 §4.2.10: after a retry, early data is skipped up to the second ClientHello.
+            self.skippable = 0;
+        }
         Ok(Some(Message::new(typ, message)))
     }
 
@@ -137,7 +148,8 @@ impl Receiver {
             }
             let protected = self.key.is_some() && typ == ContentType::APPLICATION_DATA;
             // RFC 8446 §5.1, §5.2: longer records are refused before they are received.
-            if len > if protected || self.skippable > 0 { MAX_CIPHERTEXT } else { MAX_PLAINTEXT } {
+            let early = self.skippable > 0 && typ == ContentType::APPLICATION_DATA;
+            if len > if protected || early { MAX_CIPHERTEXT } else { MAX_PLAINTEXT } {
                 return Err(PeerMisbehaved::RecordOverflow.into());
             }
             let Some(record) = waiting.get_mut(..HEADER_LEN + len) else { return Ok(None) };
@@ -178,7 +190,7 @@ impl Receiver {
         let content = self.input.get(body.clone()).unwrap_or_default();
         let allowed = match typ {
             // RFC 8446 §5: exactly one byte 1, and only during the handshake.
-            ContentType::CHANGE_CIPHER_SPEC => content == [1] && !self.handshake_complete,
+            ContentType::CHANGE_CIPHER_SPEC => content == [1] && self.begun && !self.handshake_complete,
             // A peer that failed before it had keys can only say so in the clear; once something was opened, it
             // has keys.
             ContentType::ALERT => {
@@ -205,6 +217,10 @@ impl Receiver {
             return Err(PeerMisbehaved::UnexpectedRecord("a record of zeros").into());
         };
         let typ = ContentType(inner.get(at).copied().unwrap_or_default());
+        // RFC 8446 §5: a protected ChangeCipherSpec is refused, whatever is in it.
+        if typ == ContentType::CHANGE_CIPHER_SPEC {
+            return Err(PeerMisbehaved::UnexpectedRecord("a protected ChangeCipherSpec").into());
+        }
         Ok((typ, start..start + at))
     }
 
@@ -234,7 +250,6 @@ impl Receiver {
                 Ok(Some(Incoming::Alert(AlertDescription(*description))))
             }
             ContentType::CHANGE_CIPHER_SPEC => {
-                // Protected, it is refused by its place: only `plain` lets it pass.
                 self.count_idle("ChangeCipherSpec records")?;
                 Ok(None)
             }

@@ -26,7 +26,10 @@ pub(crate) struct Sender {
     first: bool,
     change_cipher_spec: CompatibilityRecord,
     epoch: Option<Epoch>,
-    unsent_key_update: bool,
+    /// Where the last KeyUpdate ends in `output`; zero once it has left.
+    key_update_end: usize,
+    /// An alert ended this direction: nothing follows (RFC 8446 §6.1).
+    closed: bool,
 }
 
 /// The one ChangeCipherSpec of the compatibility mode (RFC 8446 §D.4).
@@ -49,7 +52,8 @@ impl Default for Sender {
             first: true,
             change_cipher_spec: CompatibilityRecord::NotWanted,
             epoch: None,
-            unsent_key_update: false,
+            key_update_end: 0,
+            closed: false,
         }
     }
 }
@@ -60,17 +64,22 @@ impl Sender {
     }
 
     pub(crate) fn transmitted(&mut self, n: usize) {
-        self.sent = (self.sent + n).min(self.output.len());
+        self.sent = self.sent.saturating_add(n).min(self.output.len());
         if self.sent == self.output.len() {
-            self.sent = 0;
-            self.unsent_key_update = false;
             // An idle connection keeps no buffer.
             self.output = Vec::new();
+        } else if self.sent >= MAX_WAITING {
+            // A pipe that is never empty must not keep what has left.
+            self.output.drain(..self.sent);
+        } else {
+            return;
         }
+        self.key_update_end = self.key_update_end.saturating_sub(self.sent);
+        self.sent = 0;
     }
 
     pub(super) const fn has_unsent_key_update(&self) -> bool {
-        self.unsent_key_update
+        self.key_update_end > self.sent
     }
 
     pub(super) fn limit(&mut self, content: usize) {
@@ -80,7 +89,9 @@ impl Sender {
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         self.flush()?;
         // The second key of this epoch follows a KeyUpdate, which is in the output now.
-        self.unsent_key_update = self.epoch == Some(Epoch::Application);
+        if self.epoch == Some(Epoch::Application) {
+            self.key_update_end = self.output.len();
+        }
         self.epoch = Some(epoch);
         self.key = Some((RecordKey::new(keys)?, Sequence::default()));
         Ok(())
@@ -127,7 +138,7 @@ impl Sender {
 
     /// Never protected, whatever the key (RFC 8446 §5).
     fn write_change_cipher_spec(&mut self) {
-        if self.change_cipher_spec == CompatibilityRecord::Next {
+        if self.change_cipher_spec == CompatibilityRecord::Next && !self.closed {
             self.change_cipher_spec = CompatibilityRecord::Sent;
             self.header(ContentType::CHANGE_CIPHER_SPEC, 1);
             self.output.push(1);
@@ -147,6 +158,14 @@ impl Sender {
         Ok(taken)
     }
 
+    /// The last record of this direction.
+    pub(super) fn alert(&mut self, alert: [u8; 2]) -> Result<(), Error> {
+        self.flush()?;
+        let result = self.record(ContentType::ALERT, &alert);
+        self.closed = true;
+        result
+    }
+
     fn header(&mut self, typ: ContentType, len: usize) {
         // RFC 8446 §5.1: an initial ClientHello may say 0x0301 for the sake of old servers; all others say 0x0303.
         let version = match self.first && typ == ContentType::HANDSHAKE {
@@ -161,6 +180,9 @@ impl Sender {
 
     /// One record; `content` is within the limits.
     pub(super) fn record(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
+        if self.closed {
+            return Ok(());
+        }
         self.write_change_cipher_spec();
         let Some((key, sequence)) = &mut self.key else {
             self.output.reserve(HEADER_LEN + content.len());
