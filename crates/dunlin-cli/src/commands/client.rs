@@ -169,7 +169,8 @@ impl<'a> Client<'a> {
         let at_end = AtEnd::Close(self.args.tls.timeout);
         pipe::pipe(&mut stream, Some(&mut input), at_end, msg).await.map_err(|broken| match broken {
             Broken::Connection(e) => self.failed(self.explainer().stream(&e)),
-            Broken::Local(e) => e.into(),
+            Broken::Stdin(e) => Error::failed("stdin", e, "give it a file or a pipe"),
+            Broken::Stdout(e) => e.into(),
         })
     }
 
