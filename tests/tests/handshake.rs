@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use dunlin::auth::{Psk, PskTable, RawKeyTrust, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
-use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
+use dunlin::error::{AuthenticationFailure, Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
     AlertDescription, CipherSuite, HandshakeType, NamedGroup, PskKeyExchangeMode, SignatureScheme,
 };
@@ -473,6 +473,27 @@ fn requests_for_key_updates_do_not_pile_up() {
         dunlin_tests::carry(&mut pair.client, &mut pair.server, pair.now).1.err()
     });
     assert_eq!(error, Some(PeerMisbehaved::Flood("KeyUpdates").into()));
+}
+
+#[test]
+fn nothing_follows_close_notify() {
+    let (client, server) = profiles();
+    let mut pair = mutual(client, server);
+    pair.connect().unwrap();
+    pair.server.close();
+    pair.run().unwrap();
+    // The other direction is open: its keys can change, but the answer would come too late.
+    pair.client.update_keys(true).unwrap();
+    pair.run().unwrap();
+    assert!(pair.server_events.iter().any(|e| matches!(e, Event::PeerUpdatedKeys)));
+    assert!(!pair.client_events.iter().any(|e| matches!(e, Event::PeerUpdatedKeys)));
+    assert!(!pair.server.messages().iter().any(|m| m.sent && m.typ == HandshakeType::KEY_UPDATE));
+    let refused = Err(Misuse::SendClosed.into());
+    assert_eq!(pair.server.update_keys(false), refused);
+    assert_eq!(pair.server.send(b"x"), Err(Misuse::SendClosed.into()));
+    let sent =
+        dunlin_tests::transfer(&mut pair.client, &mut pair.server, pair.now, b"still arrives").unwrap();
+    assert_eq!(sent, b"still arrives");
 }
 
 #[test]

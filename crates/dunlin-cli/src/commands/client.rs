@@ -1,7 +1,7 @@
 //! `dunlin client`: a TLS client like `openssl s_client`.
 
 use std::io::{self, Write};
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,14 +169,21 @@ impl<'a> Client<'a> {
         let at_end = AtEnd::Close(self.args.tls.timeout);
         pipe::pipe(&mut stream, Some(&mut input), at_end, msg).await.map_err(|broken| match broken {
             Broken::Connection(e) => self.failed(self.explainer().stream(&e)),
-            Broken::Local(e) => e.into(),
+            Broken::Stdin(e) => Error::failed("stdin", e, "give it a file or a pipe"),
+            Broken::Stdout(e) => e.into(),
         })
     }
 
     /// Connects, and shows what was negotiated.
     async fn connect(&self) -> Result<TlsStream<TcpStream>, Error> {
         let Target { host, port } = &self.target;
-        let connecting = TcpStream::connect((host.as_str(), *port));
+        // RFC 6761 §6.3: this name is always this machine, also where no resolver says so.
+        let connecting = async {
+            match host.eq_ignore_ascii_case("localhost") {
+                true => TcpStream::connect(&localhost(*port)[..]).await,
+                false => TcpStream::connect((host.as_str(), *port)).await,
+            }
+        };
         let tcp = tokio::time::timeout(self.args.tls.timeout, connecting).await;
         let tcp = tcp.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")));
         let tcp =
@@ -231,6 +238,11 @@ impl<'a> Client<'a> {
     fn failed(&self, explanation: Explanation) -> Error {
         Error::failed(self.what(), explanation.why, explanation.advice)
     }
+}
+
+/// Where "localhost" is.
+fn localhost(port: u16) -> [SocketAddr; 2] {
+    [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
 }
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ impl Server {
         };
         let piped = pipe::pipe(&mut stream, input.as_deref_mut(), AtEnd::Wait, msg).await;
         piped.map_err(|broken| match broken {
-            Broken::Connection(e) | Broken::Local(e) => e,
+            Broken::Connection(e) | Broken::Stdin(e) | Broken::Stdout(e) => e,
         })
     }
 

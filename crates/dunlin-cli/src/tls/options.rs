@@ -90,7 +90,7 @@ pub(crate) struct TlsOptions {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: Duration,
     /// Show every handshake message as it comes.
-    #[arg(long, help_heading = "Debugging")]
+    #[arg(long, conflicts_with_all = ["quiet", "json"], help_heading = "Debugging")]
     pub(crate) msg: bool,
 }
 

@@ -121,8 +121,10 @@ pub(crate) enum AtEnd {
 pub(crate) enum Broken {
     /// The connection failed.
     Connection(io::Error),
-    /// Stdin or stdout failed.
-    Local(io::Error),
+    /// Stdin failed.
+    Stdin(io::Error),
+    /// Stdout failed.
+    Stdout(io::Error),
 }
 
 /// Pipes until the peer closes, or stdin says so. `on_message` hears of messages after the handshake.
@@ -144,7 +146,7 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
         let reading = input.as_deref_mut().filter(|i| !i.ended && out.is_idle());
         let did = tokio::select! {
             pieces = read(reading) => {
-                take(tls, &mut out, pieces.map_err(Broken::Local)?).map_err(Broken::Connection)?;
+                take(tls, &mut out, pieces.map_err(Broken::Stdin)?).map_err(Broken::Connection)?;
                 if at_end != AtEnd::Wait && input.as_ref().is_some_and(|i| i.ended) {
                     out.close = true;
                 }
@@ -169,7 +171,7 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
                     stdout.write_all(data).await?;
                     stdout.flush().await
                 };
-                written.await.map_err(Broken::Local)?;
+                written.await.map_err(Broken::Stdout)?;
             }
         }
     }

@@ -130,6 +130,8 @@ pub(crate) struct Output {
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,
     pub(crate) client_random: [u8; 32],
     pub(crate) key_update_after: Option<u64>,
+    /// close_notify or a fatal alert was sent: nothing may follow it (RFC 8446 §6.1).
+    pub(crate) send_closed: bool,
     messages: Vec<MessageSize>,
     idle: u32,
 }
@@ -232,7 +234,6 @@ pub struct Connection<T> {
     error: Option<Error>,
     now: Now,
     peer_closed: bool,
-    closed: bool,
     /// The transport ended while data waited to be read.
     ended: bool,
 }
@@ -255,7 +256,6 @@ impl<T: Transport> Connection<T> {
             error: None,
             now,
             peer_closed: false,
-            closed: false,
             ended: false,
         }
     }
@@ -353,11 +353,11 @@ impl<T: Transport> Connection<T> {
     /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3).
     ///
     /// # Errors
-    /// The handshake is not complete, or the connection is over. Over datagrams also
+    /// The handshake is not complete, or the connection is closed or over. Over datagrams also
     /// [`Misuse::KeyUpdateWaits`], which leaves the connection as it is.
     pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         self.check()?;
-        if self.closed {
+        if self.output.send_closed {
             return Err(Misuse::SendClosed.into());
         }
         if !self.output.connected {
@@ -380,8 +380,8 @@ impl<T: Transport> Connection<T> {
 
     /// Sends close_notify: no more data follows from here. The peer's may still come.
     pub fn close(&mut self) {
-        if !self.closed && self.error.is_none() {
-            self.closed = true;
+        if !self.output.send_closed && self.error.is_none() {
+            self.output.send_closed = true;
             // Only a failing cipher can refuse, and then there is nothing to say any more.
             let _ = self.transport.alert(AlertLevel::WARNING, AlertDescription::CLOSE_NOTIFY);
         }
@@ -390,7 +390,7 @@ impl<T: Transport> Connection<T> {
     /// Whether data can be sent.
     fn check_send(&mut self) -> Result<(), Error> {
         self.check()?;
-        if self.closed {
+        if self.output.send_closed {
             return Err(Misuse::SendClosed.into());
         }
         if !self.output.connected {
@@ -409,9 +409,9 @@ impl<T: Transport> Connection<T> {
     /// Ends the connection: the alert goes out here and nowhere else.
     fn fail(&mut self, error: Error) -> Result<(), Error> {
         if let Some(alert) = error.alert()
-            && !self.closed
+            && !self.output.send_closed
         {
-            self.closed = true;
+            self.output.send_closed = true;
             let _ = self.transport.alert(AlertLevel::FATAL, alert);
         }
         self.state = None;

@@ -85,8 +85,10 @@ impl Traffic {
         self.read = self.read.next();
         cx.emitter.read_keys(Epoch::Application, &self.read.keys(cx.transport()))?;
         cx.output.event(Event::PeerUpdatedKeys);
-        // RFC 8446 §4.6.3: one answer may stand for several requests: requests alone cannot make our output grow.
-        if request == KeyUpdateRequest::UPDATE_REQUESTED && !cx.emitter.has_unsent_key_update() {
+        // RFC 8446 §4.6.3: one answer may stand for several requests: requests alone cannot make our output grow. It
+        // is due before our next data, so it is never due after close_notify.
+        let due = !cx.output.send_closed && !cx.emitter.has_unsent_key_update();
+        if request == KeyUpdateRequest::UPDATE_REQUESTED && due {
             // The answer does not ask again, or it would never end.
             self.update_keys(cx, KeyUpdateRequest::UPDATE_NOT_REQUESTED)?;
         }
