@@ -171,6 +171,21 @@ fn renewal_does_not_make_an_identity_older_than_a_week() {
 }
 
 #[test]
+fn no_identity_outlives_its_certificate() {
+    // The test certificates end with 2034.
+    let end = Now::from_unix_ms(2_051_222_400_000);
+    let (before, after) = (Now::from_unix_ms(end.unix_ms - 60_000), Now::from_unix_ms(end.unix_ms + 60_000));
+    for tickets in [stateless(), stateful()] {
+        let (client, server) = (client(), server(&tickets));
+        connect(&client, &server, before);
+        assert!(connect(&client, &server, before).0);
+        let mut pair = Pair::at(&client, &server, after);
+        let expired = dunlin::error::AuthenticationFailure::Expired;
+        assert_eq!(pair.run(), Err(expired.into()));
+    }
+}
+
+#[test]
 fn a_session_by_name_resumes_once() {
     let (client, store) = client_with_store();
     let server = server(&stateful());

@@ -139,6 +139,8 @@ pub struct X509Identity {
     pub names: Vec<String>,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
+    /// When the first certificate of the chain expires, in seconds since 1970: no session resumes after it.
+    pub not_after_s: u64,
 }
 
 impl fmt::Debug for PeerIdentity {

@@ -134,8 +134,54 @@ impl X509Identity {
         let parsed = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
         let names =
             parsed.valid_dns_names().chain(parsed.valid_uri_names()).map(ToString::to_string).collect();
-        Ok(Self { chain, names, fingerprint })
+        let not_after_s = chain.iter().map(|c| not_after(c).unwrap_or(0)).min().unwrap_or(0);
+        Ok(Self { chain, names, fingerprint, not_after_s })
     }
+}
+
+/// notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki checks but does not tell.
+fn not_after(certificate: &[u8]) -> Option<u64> {
+    let (_, certificate, _) = tlv(certificate)?;
+    let (_, mut tbs, _) = tlv(certificate)?;
+    // version [0] is optional; then serialNumber, signature and issuer stand before the validity.
+    if tbs.first() == Some(&0xa0) {
+        tbs = tlv(tbs)?.2;
+    }
+    for _ in 0..3 {
+        tbs = tlv(tbs)?.2;
+    }
+    let (_, validity, _) = tlv(tbs)?;
+    let (tag, time, _) = tlv(tlv(validity)?.2)?;
+    let number = |at: usize, len: usize| {
+        time.get(at..at + len)?.iter().try_fold(0u64, |n, b| Some(n * 10 + u64::from(b.checked_sub(b'0')?)))
+    };
+    // UTCTime has two digits for a year from 1950 to 2049, GeneralizedTime four.
+    let (year, at) = match tag {
+        0x17 => (number(0, 2).map(|y| if y < 50 { 2000 + y } else { 1900 + y })?, 2),
+        0x18 => (number(0, 4)?, 4),
+        _ => return None,
+    };
+    let (month, day) = (number(at, 2)?, number(at + 2, 2)?);
+    let (hour, minute, second) = (number(at + 4, 2)?, number(at + 6, 2)?, number(at + 8, 2)?);
+    // Days from 1970-01-01 in the Gregorian calendar, the year beginning in March.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let days = y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day;
+    let days = days.checked_sub(719_469)?;
+    Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+}
+
+/// The first element of a DER encoding: tag, content and what follows it.
+fn tlv(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = bytes.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (len, rest) = match *first {
+        short @ 0..=0x7f => (usize::from(short), rest),
+        0x81 => rest.split_first().map(|(len, rest)| (usize::from(*len), rest))?,
+        0x82 => rest.split_first_chunk().map(|(len, rest)| (usize::from(u16::from_be_bytes(*len)), rest))?,
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(len)?;
+    Some((*tag, content, rest))
 }
 
 /// A DER SEQUENCE with this content: webpki keeps names without their header.
@@ -152,4 +198,44 @@ fn sequence(content: &[u8]) -> Vec<u8> {
     }
     out.extend_from_slice(content);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate with nothing in it but the two times.
+    fn certificate(tag: u8, time: &[u8]) -> Vec<u8> {
+        let element = |tag: u8, content: &[u8]| [&[tag, content.len() as u8], content].concat();
+        let times = [element(0x17, b"700101000000Z"), element(tag, time)].concat();
+        let tbs = [
+            element(0xa0, &element(2, &[2])),
+            element(2, &[1]),
+            element(0x30, &[]),
+            element(0x30, &[]),
+            element(0x30, &times),
+        ];
+        element(0x30, &element(0x30, &tbs.concat()))
+    }
+
+    #[test]
+    fn the_end_of_validity_is_read() {
+        for (tag, time, seconds) in [
+            (0x17, &b"700101000001Z"[..], 1),
+            (0x17, b"000229120000Z", 951_825_600),
+            (0x17, b"350101000000Z", 2_051_222_400),
+            (0x17, b"491231235959Z", 2_524_607_999),
+            (0x18, b"20500101000000Z", 2_524_608_000),
+            (0x18, b"99991231235959Z", 253_402_300_799),
+        ] {
+            assert_eq!(not_after(&certificate(tag, time)), Some(seconds));
+        }
+        for bad in [certificate(0x16, b"350101000000Z"), certificate(0x17, b"3501"), Vec::new()] {
+            assert_eq!(not_after(&bad), None);
+        }
+        let whole = certificate(0x17, b"350101000000Z");
+        for len in 0..whole.len() {
+            assert_eq!(not_after(&whole[..len]), None);
+        }
+    }
 }

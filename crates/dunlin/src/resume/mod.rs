@@ -65,7 +65,13 @@ impl Session {
     /// backwards makes it unusable, not eternal.
     pub fn is_fresh(&self, now: Now) -> bool {
         let age = |since: u64| now.unix_ms.checked_sub(since).map(Duration::from_millis);
-        age(self.issued_ms).is_some_and(|a| a < Duration::from_secs(self.lifetime_s.into()))
+        // Whom a full handshake would refuse today for the date, no ticket brings in.
+        let valid = match &self.peer {
+            Some(PeerIdentity::X509(id)) => now.unix_ms / 1000 <= id.not_after_s,
+            _ => true,
+        };
+        valid
+            && age(self.issued_ms).is_some_and(|a| a < Duration::from_secs(self.lifetime_s.into()))
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
     }
 
@@ -133,6 +139,7 @@ impl Session {
             Some(PeerIdentity::X509(id)) => {
                 w.u8(1);
                 w.put(&id.fingerprint);
+                w.u64(id.not_after_s);
                 w.vec16(|w| id.names.iter().take(NAMES_KEPT).for_each(|n| w.vec16(|w| w.put(n.as_bytes()))));
             }
             Some(PeerIdentity::RawKey(key)) => {
@@ -189,8 +196,9 @@ fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
         0 => None,
         1 => {
             let fingerprint = r.array()?;
+            let not_after_s = r.u64()?;
             let names = Reader::items(r.vec16(0)?, "session", |r| text(r.vec16(0)?))?;
-            Some(PeerIdentity::X509(X509Identity { chain: Vec::new(), names, fingerprint }))
+            Some(PeerIdentity::X509(X509Identity { chain: Vec::new(), names, fingerprint, not_after_s }))
         }
         2 => Some(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(r.vec16(1)?.to_vec()))),
         3 => Some(PeerIdentity::Psk(r.vec16(1)?.to_vec())),
