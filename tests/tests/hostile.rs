@@ -600,3 +600,72 @@ fn a_connection_that_failed_stays_failed() {
     assert_eq!(client.receive(NOW, b"x"), Err(error.clone()));
     assert_eq!(client.error(), Some(&error));
 }
+
+#[test]
+fn lists_without_end_are_refused() {
+    let (_, mut server) = fresh();
+    let shares = edited_hello(|e| {
+        for (_, body) in e.iter_mut().filter(|(t, _)| *t == 51) {
+            let entries: Vec<u8> = (0..17u16).flat_map(|i| [i.to_be_bytes()[0], i as u8, 0, 1, 7]).collect();
+            *body = [&(entries.len() as u16).to_be_bytes()[..], &entries].concat();
+        }
+    });
+    assert_eq!(server.receive(NOW, &shares), Err(Malformed::Length("key_share").into()));
+    assert_eq!(sent_alert(&mut server, &[]), Some(Alert::DECODE_ERROR));
+}
+
+#[test]
+fn a_protected_change_cipher_spec_is_refused() {
+    let (mut pair, secrets) = pair();
+    pair.connect().unwrap();
+    let keys = Keys::new(awslc().cipher_suites[0], &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
+    let result = pair.server.receive(NOW, &keys.seal(0, &[1, 20]));
+    assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord("a protected ChangeCipherSpec").into()));
+}
+
+#[test]
+fn a_change_cipher_spec_before_the_first_message_is_refused() {
+    let (_, mut server) = fresh();
+    let result = server.receive(NOW, &[20, 3, 3, 0, 1, 1]);
+    assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord("change_cipher_spec").into()));
+}
+
+#[test]
+fn a_caller_that_counts_wrong_does_no_harm() {
+    let (mut pair, _) = pair();
+    pair.connect().unwrap();
+    pair.client.send(b"hello").unwrap();
+    pair.client.transmitted(1);
+    pair.client.transmitted(usize::MAX);
+    assert!(pair.client.transmit().is_empty());
+    pair.server.send(b"hello").unwrap();
+    let record = take(&mut pair.server);
+    pair.client.receive(NOW, &record).unwrap();
+    pair.client.consume(NOW, 1).unwrap();
+    pair.client.consume(NOW, usize::MAX).unwrap();
+    assert!(pair.client.received().is_empty());
+}
+
+#[test]
+fn every_request_for_a_key_update_is_answered_also_over_a_pipe_that_is_never_empty() {
+    let (mut pair, _) = pair();
+    pair.connect().unwrap();
+    for _ in 0..3 {
+        pair.server.send(&[7; 100]).unwrap();
+        pair.client.update_keys(true).unwrap();
+        let request = take(&mut pair.client);
+        pair.server.receive(NOW, &request).unwrap();
+        // All but the last byte leaves, and with it the answer, once more data follows it.
+        pair.server.send(&[7; 100]).unwrap();
+        let output = pair.server.transmit().to_vec();
+        pair.server.transmitted(output.len() - 1);
+        let mut rest = &output[..output.len() - 1];
+        while !rest.is_empty() || !pair.client.received().is_empty() {
+            let taken = pair.client.receive(NOW, rest).unwrap();
+            rest = &rest[taken..];
+            pair.client.consume(NOW, pair.client.received().len()).unwrap();
+        }
+    }
+    let answers = pair.server.messages().iter().filter(|m| m.sent && m.typ == HandshakeType::KEY_UPDATE);
+    assert_eq!(answers.count(), 3);
+}
