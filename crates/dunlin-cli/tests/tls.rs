@@ -549,7 +549,7 @@ fn openssl_connects() {
     let told = place.tool(
         "openssl",
         &format!(
-            "s_client -connect localhost:{} -CAfile pki/root.pem -verify_return_error -cert pki/client.pem \
+            "s_client -connect 127.0.0.1:{} -servername localhost -CAfile pki/root.pem -verify_return_error -cert pki/client.pem \
              -cert_chain pki/client.pem -key pki/client.key",
             server.port
         ),
