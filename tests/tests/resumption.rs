@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::auth::RawKeyTrust;
-use dunlin::resume::{ClientSession, ClientSessions, Session, SessionKey, Tickets};
+use dunlin::error::PeerMisbehaved;
+use dunlin::resume::{ClientSession, ClientSessions, ServerSessions, Session, SessionKey, Tickets};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Event, Now, PeerIdentity, Profile, ProfileBuilder, Question,
     ServerConfig, Trust,
@@ -279,6 +280,36 @@ fn forged_tickets_are_no_tickets() {
         assert!(ClientSession::from_bytes(&bytes[..bytes.len() - 1]).is_err());
         assert!(Session::from_bytes(&bytes).is_err());
     }
+}
+
+/// A store in which another connection is always quicker.
+#[derive(Debug)]
+struct Raced(MemoryServerSessions);
+
+impl ServerSessions for Raced {
+    fn put(&self, id: &[u8], session: Session) {
+        self.0.put(id, session);
+    }
+
+    fn find(&self, id: &[u8]) -> Option<Session> {
+        let found = self.0.find(id);
+        self.0.remove(id);
+        found
+    }
+
+    fn remove(&self, id: &[u8]) -> bool {
+        self.0.remove(id)
+    }
+}
+
+#[test]
+fn of_two_connections_at_once_one_resumes() {
+    let client = client();
+    let server = server(&Tickets::stateful(Arc::new(Raced(MemoryServerSessions::new(16)))));
+    connect(&client, &server, NOW);
+    let mut pair = Pair::new(&client, &server);
+    assert_eq!(pair.run(), Err(PeerMisbehaved::SessionUsedTwice.into()));
+    assert!(pair.server.negotiated().is_none());
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod commands;
 mod error;
 mod files;
 mod psk;
+mod stop;
 mod tls;
 
 use std::io;

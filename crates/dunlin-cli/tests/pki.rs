@@ -85,9 +85,9 @@ fn a_chain_may_mix_key_types_and_forms() {
     let place = Place::new();
     place.dunlin("pki ca --subject 'CN=Root,O=Example\\, Inc.' --key-type p384");
     place.dunlin(
-        "pki intermediate --issuer ca.pem --issuer-key ca.key --name Sub --path-len 0 --key-type rsa2048 --chain",
+        "pki intermediate --issuer ca.pem --issuer-key ca.key --name Sub --path-len 0 --key-type rsa2048",
     );
-    let issuer = "--issuer intermediate.pem --issuer-key intermediate.key --chain --force";
+    let issuer = "--issuer intermediate.pem --issuer-key intermediate.key --force";
     for form in ["", "--lean"] {
         place.dunlin(&format!(
             "pki leaf {issuer} {form} --key-type ed25519 --san localhost --san IP:::1 --san did:example:1 --server"
@@ -102,17 +102,15 @@ fn a_chain_may_mix_key_types_and_forms() {
         all_accept(&place, "ca.pem", "leaf.pem", "client", form.is_empty());
         assert_eq!(show(&place, "leaf.pem")[0]["subject"], "CN=sensor 7");
     }
-    // Without --chain the certificate stands alone.
-    place
-        .dunlin("pki leaf --issuer intermediate.pem --issuer-key intermediate.key --client --name x --force");
+    // With --no-chain the certificate stands alone.
+    place.dunlin(&format!("pki leaf {issuer} --client --name x --no-chain"));
     assert_eq!(show(&place, "leaf.pem").len(), 1);
     // The authority may have no other one below it.
     place.dunlin(
-        "pki intermediate --issuer intermediate.pem --issuer-key intermediate.key --name SubSub --chain --force",
+        "pki intermediate --issuer intermediate.pem --issuer-key intermediate.key --name SubSub --force",
     );
-    place.dunlin(
-        "pki leaf --issuer intermediate.pem --issuer-key intermediate.key --name x --client --chain --force",
-    );
+    place
+        .dunlin("pki leaf --issuer intermediate.pem --issuer-key intermediate.key --name x --client --force");
     let line = place.dunlin_fails("pki verify --ca ca.pem leaf.pem", 1);
     assert!(line.contains("more authorities"), "{line}");
 }
@@ -130,7 +128,7 @@ fn the_authorities_of_others_are_used() {
     ] {
         place.tool("openssl", make_key);
         place.tool("openssl", &format!("{request} -key ca.key"));
-        place.dunlin("pki leaf --issuer ca.pem --issuer-key ca.key --san localhost --chain --force");
+        place.dunlin("pki leaf --issuer ca.pem --issuer-key ca.key --san localhost --force");
         all_accept(&place, "ca.pem", "leaf.pem", "server", true);
         // The same in DER.
         place.tool("openssl", "x509 -in ca.pem -outform der -out ca.der");
@@ -307,7 +305,7 @@ fn bad_input_gets_one_line() {
         ("", 2, "requires a subcommand"),
         ("pki", 2, "requires a subcommand"),
         ("frobnicate", 2, "unrecognized subcommand"),
-        ("pki ca", 2, "--subject"),
+        ("pki ca", 2, "--name"),
         ("pki ca --name x --key-type dsa", 2, "rsa2048, rsa3072, rsa4096, p256, p384, ed25519"),
         ("pki ca --name x --leen", 2, "--lean"),
         ("pki ca --name ''", 2, "bad subject"),

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use common::Place;
+use common::{Place, send_signal};
 use serde_json::Value;
 
 /// Longer than anything here takes; a test that waits so long has failed.
@@ -507,6 +507,25 @@ fn clients_do_not_wait_for_each_other() {
     drop(idle);
     for client in clients {
         assert_eq!(client.end().0, 0);
+    }
+}
+
+/// Whoever is connected hears of the end in the protocol.
+#[test]
+fn signals_end_the_server_well() {
+    let place = place();
+    for signal in ["-INT", "-TERM"] {
+        let server = Server::new(&place, SERVER);
+        let options = format!("client localhost:{} {CLIENT} --quiet", server.port);
+        let mut client = Running::new(&place, &options);
+        client.write("hello\n");
+        assert_eq!(client.line(), "hello");
+        // One that never says a word is not waited for.
+        let idle = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        send_signal(&server.process.child, signal);
+        assert_eq!(client.end(), (0, String::new(), String::new()));
+        assert_eq!(server.process.end().0, 0);
+        drop(idle);
     }
 }
 

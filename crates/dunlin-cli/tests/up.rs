@@ -5,9 +5,9 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use common::Place;
+use common::{Place, send_signal};
 use serde_json::Value;
 
 const WAYS: [&str; 6] = ["X.509 P-256", "X.509 Ed25519", "raw key", "PSK + ECDHE", "PSK", "X.509, resumed"];
@@ -126,9 +126,7 @@ impl Running {
 
     /// Sends a signal, after which it has to end with status 0; what it printed.
     fn stop(mut self, signal: &str) -> String {
-        // The shell's own kill: the program is not on every machine.
-        let kill = format!("kill {signal} {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        send_signal(&self.child, signal);
         let mut rest = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{rest}");

@@ -56,8 +56,8 @@ impl ServerSessions for MemoryServerSessions {
         self.lock().get(id).cloned()
     }
 
-    fn remove(&self, id: &[u8]) {
-        self.lock().remove(id);
+    fn remove(&self, id: &[u8]) -> bool {
+        self.lock().remove(id).is_some()
     }
 }
 

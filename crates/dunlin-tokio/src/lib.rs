@@ -38,3 +38,8 @@ pub use connector::TlsConnector;
 pub use error::HandshakeError;
 pub use handshake::DEFAULT_TIMEOUT;
 pub use stream::{HandshakeBytes, TlsStream};
+
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

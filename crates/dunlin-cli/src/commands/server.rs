@@ -11,10 +11,11 @@ use dunlin_tokio::{TlsAcceptor, TlsStream};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::error::{Error, printable};
+use crate::stop::Stop;
 use crate::tls::explain::{Explainer, Explanation};
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
@@ -32,6 +33,8 @@ The options are spelled as those of s_server where they mean the same, and may b
 It listens on 127.0.0.1 unless --accept names another address: 0.0.0.0 and [::] are all of them.
 
 Without --echo or --rev, what clients send goes to stdout, and stdin goes to the client that came first.
+
+Ctrl-C and SIGTERM close the connections and end it.
 
 Exit status: 0 fine, 1 failed (with --naccept also if a connection failed), 2 wrong use.";
 
@@ -72,6 +75,9 @@ const MAX_LINE: u64 = 64 * 1024;
 /// After a failure to accept, e.g. for lack of file descriptors, before it is tried again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long clients have to take the close_notify when the server is stopped.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
 fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let port = text.parse().map(loopback);
@@ -90,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
     let result = runtime.block_on(async {
         // Only where it is wanted: who reads stdin takes it from others.
         let input = (!args.echo && !args.rev).then(|| Arc::new(Mutex::new(Input::new(false))));
-        Arc::new(Server { args, acceptor, input }).run().await
+        Arc::new(Server { args, acceptor, input, stopped: watch::Sender::new(false) }).run().await
     });
     // A read of stdin may be waiting, which nothing can end.
     runtime.shutdown_background();
@@ -102,10 +108,13 @@ struct Server {
     acceptor: TlsAcceptor,
     /// For one client at a time.
     input: Option<Arc<Mutex<Input>>>,
+    stopped: watch::Sender<bool>,
 }
 
 impl Server {
     async fn run(self: Arc<Self>) -> Result<(), Error> {
+        // Before anybody is told of the server: who is told may stop it.
+        let mut stop = Stop::new()?;
         let address = self.args.accept;
         let listener = TcpListener::bind(address).await;
         let listener =
@@ -115,10 +124,29 @@ impl Server {
             true => say(&json!({ "event": "listening", "address": address.to_string() }).to_string())?,
             false => say(&format!("dunlin server: listening on {address}"))?,
         }
+        let server = self.clone();
+        tokio::spawn(async move {
+            stop.wait().await;
+            server.stopped.send_replace(true);
+        });
+        let mut connections = Connections::default();
+        tokio::select! {
+            () = self.clone().accept(listener, &mut connections) => {}
+            () = self.stopped() => {}
+        }
+        let Connections { accepted, failed, .. } = connections.end().await;
+        // A server for ever has told of each failure, and ends well.
+        if failed == 0 || self.args.naccept.is_none() {
+            return Ok(());
+        }
+        let why = format!("{failed} of {accepted} connections failed");
+        Err(Error::failed(address, why, "see what was said of each"))
+    }
+
+    /// Accepts connections, as many as are wanted.
+    async fn accept(self: Arc<Self>, listener: TcpListener, connections: &mut Connections) {
         let limit = Arc::new(Semaphore::new(self.args.max_connections));
-        let mut connections = JoinSet::new();
-        let (mut accepted, mut failed) = (0, 0);
-        while self.args.naccept.is_none_or(|n| accepted < n) {
+        while self.args.naccept.is_none_or(|n| connections.accepted < n) {
             // Only `close` makes this fail, and nobody calls it.
             let Ok(permit) = limit.clone().acquire_owned().await else { break };
             let (tcp, from) = match listener.accept().await {
@@ -129,33 +157,29 @@ impl Server {
                     continue;
                 }
             };
-            accepted += 1;
             let server = self.clone();
-            connections.spawn(async move {
+            connections.add(async move {
                 let served = server.serve(tcp, from).await;
                 drop(permit);
                 served
             });
-            while let Some(served) = connections.try_join_next() {
-                failed += usize::from(!served.unwrap_or(false));
-            }
         }
-        while let Some(served) = connections.join_next().await {
-            failed += usize::from(!served.unwrap_or(false));
-        }
-        match failed {
-            0 => Ok(()),
-            failed => {
-                let why = format!("{failed} of {accepted} connections failed");
-                Err(Error::failed(address, why, "see what was said of each"))
-            }
-        }
+    }
+
+    /// Waits until the server shall stop.
+    async fn stopped(&self) {
+        // It fails when the sender is gone, which is a part of the server.
+        let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 
     /// Serves one client; whether all went well.
     async fn serve(&self, tcp: TcpStream, from: SocketAddr) -> bool {
         let explainer = Explainer { side: Side::Server, options: &self.args.tls };
-        let stream = match self.handshake(tcp, from).await {
+        let shaken = tokio::select! {
+            shaken = self.handshake(tcp, from) => shaken,
+            () = self.stopped() => return false,
+        };
+        let mut stream = match shaken {
             Ok(stream) => stream,
             Err(e) => {
                 self.log_failure(from, explainer.handshake(&e));
@@ -163,10 +187,13 @@ impl Server {
             }
         };
         self.log_connection(from, &stream);
-        let served = match (self.args.echo, self.args.rev) {
-            (true, _) => echo(stream).await,
-            (_, true) => reverse(stream).await,
-            _ => self.pipe(stream, from).await,
+        let served = tokio::select! {
+            served = self.data(&mut stream, from) => served,
+            () = self.stopped() => match tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await {
+                Ok(closed) => closed,
+                // The client takes nothing, not even that.
+                Err(_) => Ok(()),
+            },
         };
         if let Err(e) = &served {
             self.log_failure(from, explainer.stream(e));
@@ -189,14 +216,23 @@ impl Server {
         acceptor.accept(tcp).await
     }
 
-    async fn pipe(&self, mut stream: TlsStream<TcpStream>, from: SocketAddr) -> io::Result<()> {
+    /// Answers data with what the options say.
+    async fn data(&self, stream: &mut TlsStream<TcpStream>, from: SocketAddr) -> io::Result<()> {
+        match (self.args.echo, self.args.rev) {
+            (true, _) => echo(stream).await,
+            (_, true) => reverse(stream).await,
+            _ => self.pipe(stream, from).await,
+        }
+    }
+
+    async fn pipe(&self, stream: &mut TlsStream<TcpStream>, from: SocketAddr) -> io::Result<()> {
         let mut input = self.input.as_ref().and_then(|input| input.try_lock().ok());
         let msg = |message: &_| {
             if self.args.tls.msg {
                 log(&format!("{from} {}", message_line(message)));
             }
         };
-        let piped = pipe::pipe(&mut stream, input.as_deref_mut(), AtEnd::Wait, msg).await;
+        let piped = pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait, msg).await;
         piped.map_err(|broken| match broken {
             Broken::Connection(e) | Broken::Stdin(e) | Broken::Stdout(e) => e,
         })
@@ -226,6 +262,33 @@ impl Server {
     }
 }
 
+/// The connections that are served, and how they went.
+#[derive(Default)]
+struct Connections {
+    running: JoinSet<bool>,
+    accepted: usize,
+    failed: usize,
+}
+
+impl Connections {
+    /// Starts one more, which tells whether all went well; counts those that have ended.
+    fn add(&mut self, connection: impl Future<Output = bool> + Send + 'static) {
+        self.accepted += 1;
+        self.running.spawn(connection);
+        while let Some(served) = self.running.try_join_next() {
+            self.failed += usize::from(!served.unwrap_or(false));
+        }
+    }
+
+    /// Waits for the end of all.
+    async fn end(mut self) -> Self {
+        while let Some(served) = self.running.join_next().await {
+            self.failed += usize::from(!served.unwrap_or(false));
+        }
+        self
+    }
+}
+
 fn say(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -237,7 +300,7 @@ fn log(line: &str) {
     let _ = say(line);
 }
 
-async fn echo(mut stream: TlsStream<TcpStream>) -> io::Result<()> {
+async fn echo(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
     loop {
         let data = stream.fill_buf().await?.to_vec();
         if data.is_empty() {
@@ -249,10 +312,10 @@ async fn echo(mut stream: TlsStream<TcpStream>) -> io::Result<()> {
     }
 }
 
-async fn reverse(mut stream: TlsStream<TcpStream>) -> io::Result<()> {
+async fn reverse(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
     loop {
         let mut line = vec![];
-        (&mut stream).take(MAX_LINE).read_until(b'\n', &mut line).await?;
+        (&mut *stream).take(MAX_LINE).read_until(b'\n', &mut line).await?;
         if line.is_empty() {
             return stream.shutdown().await;
         }

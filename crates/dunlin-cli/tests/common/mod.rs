@@ -118,3 +118,10 @@ fn words(text: &str) -> Vec<String> {
     }
     words
 }
+
+/// Sends a signal, `-INT` or `-TERM`.
+pub(crate) fn send_signal(child: &std::process::Child, signal: &str) {
+    // The shell's own kill: the program is not on every machine.
+    let kill = format!("kill {signal} {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+}

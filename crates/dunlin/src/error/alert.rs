@@ -51,7 +51,7 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         | P::PointlessRetry
         | P::NotOffered(_)
         | P::BadKeyShare => Alert::ILLEGAL_PARAMETER,
-        P::BadFinished | P::BadBinder | P::BadSignature => Alert::DECRYPT_ERROR,
+        P::BadFinished | P::BadBinder | P::SessionUsedTwice | P::BadSignature => Alert::DECRYPT_ERROR,
     }
 }
 

@@ -97,6 +97,8 @@ pub enum PeerMisbehaved {
     BadFinished,
     /// A PSK binder with the wrong value.
     BadBinder,
+    /// A session that another connection resumed at the same time.
+    SessionUsedTwice,
     /// A signature over the handshake that does not verify.
     BadSignature,
     /// A key share that is no valid share.
@@ -288,6 +290,7 @@ impl fmt::Display for PeerMisbehaved {
             Self::SecondRetry => f.write_str("a second HelloRetryRequest"),
             Self::NotOffered(what) => write!(f, "a {what} was chosen that was not offered"),
             Self::BadFinished => f.write_str("Finished does not verify"),
+            Self::SessionUsedTwice => f.write_str("the session was resumed by another connection meanwhile"),
             Self::BadBinder => f.write_str("the PSK binder does not verify: the keys differ"),
             Self::BadSignature => f.write_str("the signature in CertificateVerify does not verify"),
             Self::BadKeyShare => f.write_str("a key share is not valid"),

@@ -114,11 +114,17 @@ impl Session {
         })
     }
 
-    /// For a ticket that is bound to the settings: without them, and without the peer's chain.
-    pub(crate) fn to_ticket(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+    /// For a ticket that is bound to the settings: without them, and without the peer's chain. `None` where the
+    /// peer's names would make it too large: a peer has all its names or does not resume.
+    pub(crate) fn to_ticket(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
+        if let Some(PeerIdentity::X509(id)) = &self.peer
+            && id.names.iter().map(String::len).sum::<usize>() > MAX_TICKET_NAMES
+        {
+            return Ok(None);
+        }
         let mut w = Writer::new();
         self.write(&mut w);
-        w.finish().map(Zeroizing::new)
+        w.finish().map(|bytes| Some(Zeroizing::new(bytes)))
     }
 
     pub(crate) fn from_ticket(bytes: &[u8], settings: SettingsDigest) -> Result<Self, Error> {
@@ -128,7 +134,6 @@ impl Session {
     fn write(&self, w: &mut Writer) {
         w.u8(self.transport as u8);
         w.u16(self.cipher_suite.0);
-        w.vec8(|w| w.put(self.psk.as_ref()));
         w.u64(self.issued_ms);
         // The age of the identity at issue, in seconds, takes half the room of a second date.
         w.u32(u32::try_from(self.issued_ms.saturating_sub(self.authenticated_ms) / 1000).unwrap_or(u32::MAX));
@@ -140,7 +145,7 @@ impl Session {
                 w.u8(1);
                 w.put(&id.fingerprint);
                 w.u64(id.not_after_s);
-                w.vec16(|w| id.names.iter().take(NAMES_KEPT).for_each(|n| w.vec16(|w| w.put(n.as_bytes()))));
+                w.vec16(|w| id.names.iter().for_each(|n| w.vec16(|w| w.put(n.as_bytes()))));
             }
             Some(PeerIdentity::RawKey(key)) => {
                 w.u8(2);
@@ -152,6 +157,9 @@ impl Session {
             }
         }
         w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
+        // Last, and in room that is there: bytes that grow are copied, and the old ones are not wiped.
+        w.reserve(1 + self.psk.as_ref().len());
+        w.vec8(|w| w.put(self.psk.as_ref()));
     }
 
     fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
@@ -161,7 +169,6 @@ impl Session {
             _ => return Err(Malformed::Value("session").into()),
         };
         let cipher_suite = CipherSuite(r.u16()?);
-        let psk = HashOutput::new(r.vec8(32)?);
         let issued_ms = r.u64()?;
         let authenticated_ms = issued_ms.saturating_sub(u64::from(r.u32()?) * 1000);
         let lifetime_s = r.u32()?;
@@ -169,6 +176,7 @@ impl Session {
         let peer = read_peer(r)?;
         let name = text(r.vec8(0)?)?;
         let server_name = if name.is_empty() { None } else { Some(name) };
+        let psk = HashOutput::new(r.vec8(32)?);
         Ok(Self {
             transport,
             cipher_suite,
@@ -184,8 +192,8 @@ impl Session {
     }
 }
 
-/// More names than these do not travel in tickets.
-const NAMES_KEPT: usize = 4;
+/// The names that a ticket carries, in bytes: a client that shows it must fit them into its ClientHello.
+const MAX_TICKET_NAMES: usize = 512;
 
 fn text(bytes: &[u8]) -> Result<String, Error> {
     Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value("session"))?.to_string())
@@ -240,7 +248,9 @@ impl ClientSession {
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut w = Writer::new();
         w.vec16(|w| w.put(&self.ticket));
-        w.put(&self.session.to_bytes()?);
+        let session = self.session.to_bytes()?;
+        w.reserve(session.len());
+        w.put(&session);
         w.finish().map(Zeroizing::new)
     }
 
@@ -292,8 +302,9 @@ pub trait ServerSessions: Send + Sync + fmt::Debug {
     fn put(&self, id: &[u8], session: Session);
     /// The session under `id`, which came from an unauthenticated peer.
     fn find(&self, id: &[u8]) -> Option<Session>;
-    /// The session was resumed by a client that proved to have its secret: forget it, each resumes once.
-    fn remove(&self, id: &[u8]);
+    /// The session is resumed by a client that proved to have its secret: forgets it, and tells whether it was still
+    /// there. Of several connections that found it, exactly one may be told so: each session resumes once.
+    fn remove(&self, id: &[u8]) -> bool;
 }
 
 /// How a server remembers sessions.
@@ -355,5 +366,44 @@ impl Tickets {
 
     pub(crate) const fn is_none(&self) -> bool {
         matches!(self.kind, TicketKind::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(names: &[String]) -> Session {
+        let peer = X509Identity {
+            chain: alloc::vec![CertificateDer::from(alloc::vec![1, 2, 3])],
+            names: names.to_vec(),
+            fingerprint: [7; 32],
+            not_after_s: 9,
+        };
+        Session {
+            transport: TransportKind::Datagram,
+            cipher_suite: CipherSuite(0x1301),
+            psk: HashOutput::new(&[5; 32]),
+            issued_ms: 20_000,
+            authenticated_ms: 10_000,
+            lifetime_s: 30,
+            age_add: 40,
+            peer: Some(PeerIdentity::X509(peer)),
+            settings: SettingsDigest([8; 32]),
+            server_name: Some("a".into()),
+        }
+    }
+
+    #[test]
+    fn a_peer_has_all_its_names_or_no_ticket() {
+        let few: Vec<String> = (0..50).map(|i| alloc::format!("name-{i:04}")).collect();
+        let many: Vec<String> = (0..60).map(|i| alloc::format!("name-{i:04}")).collect();
+        let ticket = session(&few).to_ticket().unwrap().unwrap();
+        let back = Session::from_ticket(&ticket, SettingsDigest([8; 32])).unwrap();
+        assert!(matches!(back.peer, Some(PeerIdentity::X509(id)) if id.names == few && id.chain.is_empty()));
+        assert!(session(&many).to_ticket().unwrap().is_none());
+        let back = Session::from_bytes(&session(&many).to_bytes().unwrap()).unwrap();
+        assert_eq!((back.psk.as_ref(), back.authenticated_ms), (&[5; 32][..], 10_000));
+        assert_eq!(back.peer, session(&many).peer);
     }
 }

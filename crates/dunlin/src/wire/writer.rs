@@ -20,6 +20,11 @@ impl Writer {
         if self.overflow { Err(crate::error::Misuse::FieldTooLong.into()) } else { Ok(self.bytes) }
     }
 
+    /// Makes room for so many bytes, so that they are not moved while they are written.
+    pub(crate) fn reserve(&mut self, additional: usize) {
+        self.bytes.reserve(additional);
+    }
+
     pub(crate) fn u8(&mut self, v: u8) {
         self.bytes.push(v);
     }

@@ -52,9 +52,8 @@ pub(super) struct Intermediate {
     times: Times,
     #[command(flatten)]
     output: Output,
-    /// Put the issuers' certificates behind the new one, except the root's.
-    #[arg(long)]
-    chain: bool,
+    #[command(flatten)]
+    chain: Chain,
 }
 
 /// Make a certificate for a server, a client or both.
@@ -62,13 +61,13 @@ pub(super) struct Intermediate {
 #[command(after_help = "\
 Examples:
   dunlin pki leaf --issuer ca.pem --issuer-key ca.key --server --san gw.example.com --san 192.0.2.1
-  dunlin pki leaf --issuer sub.pem --issuer-key sub.key --client --name sensor-7 --lean --chain \\
+  dunlin pki leaf --issuer sub.pem --issuer-key sub.key --client --name sensor-7 --lean \\
     --cert sensor-7.pem --key sensor-7.key")]
 pub(super) struct Leaf {
     #[command(flatten)]
     issuer: Issuer,
     /// Who it is, as a common name or a distinguished name; no host names, those go to --san.
-    #[arg(long, visible_alias = "name", value_name = "NAME|DN", value_parser = subject)]
+    #[arg(long = "name", visible_alias = "subject", value_name = "NAME|DN", value_parser = subject)]
     subject: Option<Subject>,
     /// A name by which it is known: DNS:host, IP:address or URI:uri, or just the name itself. May be repeated.
     #[arg(long = "san", value_name = "NAME", value_parser = alt_name)]
@@ -87,9 +86,8 @@ pub(super) struct Leaf {
     times: Times,
     #[command(flatten)]
     output: Output,
-    /// Put the issuers' certificates behind the new one, except the root's: what a TLS peer has to send.
-    #[arg(long)]
-    chain: bool,
+    #[command(flatten)]
+    chain: Chain,
 }
 
 /// Make a raw public key (RFC 7250): a private key and its SubjectPublicKeyInfo.
@@ -149,7 +147,7 @@ pub(super) struct Demo {
 #[derive(ClapArgs)]
 struct AuthorityArgs {
     /// Its name: a common name, or a distinguished name such as "CN=Root,O=Example".
-    #[arg(long, visible_alias = "name", value_name = "NAME|DN", value_parser = subject)]
+    #[arg(long = "name", visible_alias = "subject", value_name = "NAME|DN", value_parser = subject)]
     subject: Subject,
     /// How many further authorities may stand between it and a leaf; any number if left out.
     #[arg(long, value_name = "N")]
@@ -211,6 +209,20 @@ struct Lean {
 impl Lean {
     fn form(&self) -> Form {
         if self.lean { Form::Lean } else { Form::Full }
+    }
+}
+
+#[derive(ClapArgs)]
+struct Chain {
+    /// Write the new certificate alone; else those of its issuers follow it, except the root's: what a TLS peer sends.
+    #[arg(long)]
+    no_chain: bool,
+}
+
+impl Chain {
+    /// What is written of a chain.
+    fn of<'a>(&self, chain: &'a [CertificateDer<'static>]) -> &'a [CertificateDer<'static>] {
+        if self.no_chain { &chain[..1] } else { chain }
     }
 }
 
@@ -327,7 +339,7 @@ pub(super) fn intermediate(args: &Intermediate, out: &mut dyn Write) -> Result<(
     let issuer = args.issuer.load()?;
     let spec = args.authority.spec(args.times.validity(INTERMEDIATE_DAYS, Some(&issuer))?);
     let authority = issuer.intermediate(&spec, args.key.generate()?)?;
-    targets.write(sent(authority.chain(), args.chain), authority.key(), out)
+    targets.write(args.chain.of(authority.chain()), authority.key(), out)
 }
 
 /// `dunlin pki leaf`
@@ -352,12 +364,7 @@ pub(super) fn leaf(args: &Leaf, out: &mut dyn Write) -> Result<(), Error> {
         form: args.lean.form(),
     };
     let identity = issuer.issue(&spec, args.key.generate()?)?;
-    targets.write(sent(&identity.chain, args.chain), &identity.key, out)
-}
-
-/// The whole chain, or the first certificate alone.
-fn sent<'a>(chain: &'a [CertificateDer<'static>], whole: bool) -> &'a [CertificateDer<'static>] {
-    if whole { chain } else { &chain[..1] }
+    targets.write(args.chain.of(&identity.chain), &identity.key, out)
 }
 
 /// `dunlin pki raw-key`

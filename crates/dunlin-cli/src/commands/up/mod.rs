@@ -15,11 +15,11 @@ use dunlin::ServerAddress;
 use dunlin_tokio::TlsAcceptor;
 use tokio::net::TcpListener;
 use tokio::runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::error::{Error, printable};
 use crate::files::Existing;
+use crate::stop::Stop;
 
 use self::device::{Plan, Report};
 use self::server::Verdicts;
@@ -159,27 +159,6 @@ fn announce(args: &Args, address: SocketAddr, out: &mut dyn Write) -> Result<(),
     }
     out.flush()?;
     Ok(())
-}
-
-/// What makes the process stop.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn new() -> Result<Self, Error> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Error::failed("signals", error, "free some resources"));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// How connections are shown.

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
 
 use super::start::{FoundPsk, PskSecret, echo};
 use crate::auth::PeerIdentity;
@@ -52,7 +53,7 @@ pub(super) fn client_hello(
     let early = EarlySecret::new(suite, transport, psk.as_ref().map(|p| p.secret.key()));
     if let Some(psk) = &psk {
         verify_binder(&early, psk, &transcript, message, hello)?;
-        forget(cx, &config, psk);
+        use_up(cx, &config, psk)?;
     }
     transcript.add(message.bytes());
     let own = own_certificate(&config, hello, psk.is_some())?;
@@ -159,14 +160,17 @@ fn verify_binder(
 }
 
 /// A session by name resumes once, counted from the proof that the client has its secret.
-fn forget(cx: &mut Cx<'_>, config: &ServerConfig, psk: &FoundPsk) {
+fn use_up(cx: &mut Cx<'_>, config: &ServerConfig, psk: &FoundPsk) -> Result<(), Error> {
     if matches!(psk.secret, PskSecret::Session(_)) {
         match &config.tickets.kind {
-            TicketKind::Stateful(store) => store.remove(&psk.identity),
+            TicketKind::Stateful(store) if !store.remove(&psk.identity) => {
+                return Err(PeerMisbehaved::SessionUsedTwice.into());
+            }
             TicketKind::Ask => cx.output.event(Event::SessionUsed(psk.identity.clone())),
-            TicketKind::Stateless(_) | TicketKind::None => {}
+            TicketKind::Stateful(_) | TicketKind::Stateless(_) | TicketKind::None => {}
         }
     }
+    Ok(())
 }
 
 struct OwnCertificate {
@@ -419,8 +423,9 @@ fn send_ticket(
         TicketKind::None => return Ok(()),
         TicketKind::Stateless(seal) => {
             let plain = session.to_ticket()?;
+            let seal = |plain: Zeroizing<Vec<u8>>| seal.seal(cx.now, config.settings.as_bytes(), &plain);
             // A sealer that fails costs the client a resumption, not the connection.
-            match seal.seal(cx.now, config.settings.as_bytes(), &plain) {
+            match plain.and_then(seal) {
                 Some(ticket) => ticket,
                 None => return Ok(()),
             }
