@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use clap::Command;
 
-/// Rewrites the options of the subcommands named in `subcommands` to ours, where they have one of that name.
+/// Rewrites the options of the subcommands named in `subcommands` to ours. One that they do not have becomes a long
+/// one, too: what is said of it then names it whole.
 pub(crate) fn from_openssl(
     args: impl IntoIterator<Item = OsString>,
     cli: &Command,
@@ -22,16 +23,23 @@ pub(crate) fn from_openssl(
 }
 
 fn long_option(arg: &str, command: &Command) -> Option<String> {
-    let arg = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
-    let (name, value) = arg.split_once('=').map_or((arg, None), |(name, value)| (name, Some(value)));
-    let name = name.replace('_', "-");
+    let single = !arg.starts_with("--");
+    let word = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
+    let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
     // A single letter is a short option.
-    let known = name.len() > 1
-        && command.get_arguments().any(|a| {
-            a.get_long() == Some(&name) || a.get_all_aliases().unwrap_or_default().contains(&name.as_str())
-        });
+    if name.len() < 2 {
+        return None;
+    }
+    let ours = name.replace('_', "-");
+    let known = command.get_arguments().any(|a| {
+        a.get_long() == Some(&ours) || a.get_all_aliases().unwrap_or_default().contains(&ours.as_str())
+    });
     let value = value.map_or_else(String::new, |value| format!("={value}"));
-    known.then(|| format!("--{name}{value}"))
+    match (known, single) {
+        (true, _) => Some(format!("--{ours}{value}")),
+        (false, true) => Some(format!("--{word}")),
+        (false, false) => None,
+    }
 }
 
 #[cfg(test)]
@@ -62,9 +70,9 @@ mod tests {
                 "--sess_out=a_b",
                 "-sess",
                 "-x",
-                "-none"
+                "-no_ne"
             ]),
-            ["dunlin", "client", "--CAfile", "--sess-out", "--sess-out=a_b", "--sess", "-x", "-none"]
+            ["dunlin", "client", "--CAfile", "--sess-out", "--sess-out=a_b", "--sess", "-x", "--no_ne"]
         );
         assert_eq!(rewritten(&["dunlin", "client", "--", "-CAfile"])[3], "-CAfile");
         assert_eq!(rewritten(&["dunlin", "pki", "-CAfile"])[2], "-CAfile");

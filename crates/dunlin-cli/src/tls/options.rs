@@ -51,10 +51,11 @@ pub(crate) struct TlsOptions {
     /// Take pre-shared keys of less than 16 bytes, which can be guessed (RFC 9257 §6).
     #[arg(long, help_heading = "Identity")]
     pub(crate) allow_short: bool,
-    /// Pre-shared keys alone, without (EC)DHE and so without forward secrecy; a server allows both.
+    /// Pre-shared keys without (EC)DHE, and so without forward secrecy. A client wants nothing else then, a server
+    /// allows both.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) psk_ke: bool,
-    /// Allow pre-shared keys without (EC)DHE, too.
+    /// Allow pre-shared keys without (EC)DHE beside those with it.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) allow_no_dhe_kex: bool,
     /// Cipher suites, in order of preference, separated by colons.
@@ -100,7 +101,7 @@ pub(crate) struct ServerOptions {
     /// Ask clients for a certificate or raw key, and go on without.
     #[arg(long, help_heading = "Identity")]
     pub(crate) verify: bool,
-    /// Refuse clients without a certificate or raw key.
+    /// Refuse clients without a certificate or raw key. Unlike there, without a depth.
     #[arg(long = "Verify", conflicts_with = "verify", help_heading = "Identity")]
     pub(crate) verify_required: bool,
     /// Tickets that a client gets after a full handshake; 0: no resumption.
