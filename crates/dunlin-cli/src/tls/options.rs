@@ -101,7 +101,7 @@ pub(crate) struct ServerOptions {
     /// Ask clients for a certificate or raw key, and go on without.
     #[arg(long, help_heading = "Identity")]
     pub(crate) verify: bool,
-    /// Refuse clients without a certificate or raw key. Unlike there, without a depth.
+    /// Refuse clients without a certificate or raw key. It takes no depth, unlike that of s_server.
     #[arg(long = "Verify", conflicts_with = "verify", help_heading = "Identity")]
     pub(crate) verify_required: bool,
     /// Tickets that a client gets after a full handshake; 0: no resumption.
