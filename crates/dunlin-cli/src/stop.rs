@@ -1,0 +1,28 @@
+//! Ctrl-C and SIGTERM: how a command that runs until it is stopped ends well.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::error::Error;
+
+/// What makes the process stop.
+pub(crate) struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    /// From now on the signals do not end the process by themselves.
+    pub(crate) fn new() -> Result<Self, Error> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Error::failed("signals", error, "free some resources"));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for one of them.
+    pub(crate) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
