@@ -1,0 +1,392 @@
+//! The traces of RFC 8448, played by our connections.
+//!
+//! Each side is a whole connection: it gets the trace's randomness, the trace's messages and the trace's signature, and
+//! what it computes and seals must be the trace's. Hellos, EncryptedExtensions and tickets can be worded in many ways,
+//! and ours are worded otherwise; so the trace's take their place in the transcript, and in a copy of the records that
+//! hold them (`tap.rs`). Nothing else is changed.
+//!
+//! Not played: 0-RTT data and EndOfEarlyData, which Dunlin does not have, and with them what follows in §4 after the
+//! server's Finished.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use dunlin::auth::{PrivateKey, X509Trust};
+use dunlin::crypto::CryptoProvider;
+use dunlin::error::PeerMisbehaved;
+use dunlin::pki_types::{CertificateDer, ServerName};
+use dunlin::resume::{SealTickets, Tickets};
+use dunlin::wire::{ExtensionType, NamedGroup, SignatureScheme};
+use dunlin::{
+    Answer, ClientAuth, ClientConfig, Credential, Event, Now, Profile, ProfileBuilder, Question,
+    ServerAddress, ServerConfig, TlsConnection, Trust,
+};
+use dunlin_store::MemoryClientSessions;
+use dunlin_tests::{NOW, providers};
+use sha2::{Digest, Sha256};
+use tap::Tap;
+use zeroize::Zeroizing;
+
+mod tap;
+
+/// `ChangeCipherSpec` of the compatibility mode.
+const CHANGE_CIPHER_SPEC: &[u8] = &[0x14, 3, 3, 0, 1, 1];
+
+/// A trace: its values by name.
+struct Trace(HashMap<String, Vec<u8>>);
+
+impl Trace {
+    fn load(name: &str) -> Self {
+        let path = format!("{}/data/rfc8448/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let mut values: HashMap<String, Vec<u8>> = HashMap::new();
+        let mut name = "";
+        for line in text.lines().filter(|l| !l.starts_with('#')) {
+            match line.strip_prefix("    ") {
+                None => name = line,
+                Some(hex) => {
+                    let bytes =
+                        (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap());
+                    values.entry(name.to_owned()).or_default().extend(bytes);
+                }
+            }
+        }
+        Self(values)
+    }
+
+    fn find(&self, name: &str) -> Option<&[u8]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+
+    fn get(&self, name: &str) -> &[u8] {
+        self.find(name).unwrap_or_else(|| panic!("no {name} in the trace"))
+    }
+
+    /// Those of `names` that this trace has.
+    fn some(&self, names: &[&str]) -> Vec<&[u8]> {
+        names.iter().filter_map(|n| self.find(n)).collect()
+    }
+
+    /// A message in a record of its own.
+    fn record(&self, name: &str) -> Vec<u8> {
+        let message = self.get(name);
+        [&[0x16, 3, 3], &(message.len() as u16).to_be_bytes()[..], message].concat()
+    }
+
+    /// A flight as it was sent, after the ChangeCipherSpec where there is one.
+    fn flight(&self, name: &str) -> Vec<u8> {
+        let first = if self.is_compatible() { CHANGE_CIPHER_SPEC } else { &[] };
+        [first, self.get(name)].concat()
+    }
+
+    fn is_compatible(&self) -> bool {
+        self.find("client session id").is_some()
+    }
+
+    /// Every secret and hash of the trace whose name `of_interest` lets through must have been computed.
+    fn assert_schedule(&self, tap: &Tap, of_interest: impl Fn(&str) -> bool) {
+        let wanted = |n: &str| (n.starts_with("secret ") || n.starts_with("hash ")) && of_interest(n);
+        let missing = self.0.iter().filter(|(n, v)| wanted(n) && !tap.has_seen(v)).map(|(n, _)| n);
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new(), "not computed");
+    }
+}
+
+fn credential(trace: &Trace, side: &str, scheme: SignatureScheme) -> Credential {
+    let chain = vec![CertificateDer::from(trace.get(&format!("{side} certificate")).to_vec())];
+    Credential::X509 { chain, key: PrivateKey::Elsewhere { schemes: vec![scheme], label: side.into() } }
+}
+
+fn profile(provider: Arc<CryptoProvider>) -> ProfileBuilder {
+    // The certificates have no names and no chain.
+    let trust = Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None };
+    Profile::builder(provider).trust(trust).record_size_limit(Some(0x4001)).danger_skip_provider_check()
+}
+
+/// What a side has sent.
+fn sent(connection: &mut TlsConnection) -> Vec<u8> {
+    let bytes = connection.transmit().to_vec();
+    connection.transmitted(bytes.len());
+    bytes
+}
+
+fn receive(connection: &mut TlsConnection, bytes: &[u8]) {
+    assert_eq!(connection.receive(NOW, bytes), Ok(bytes.len()));
+}
+
+/// Answers the question for a signature with the trace's; what was to be signed.
+fn sign(connection: &mut TlsConnection, signature: &[u8]) -> Vec<u8> {
+    let Some(Event::Question(id, Question::Sign { message, .. })) = connection.poll_event() else {
+        panic!("nothing to sign")
+    };
+    connection.answer(NOW, id, Answer::Signature(signature.to_vec())).unwrap();
+    message
+}
+
+/// The client of a trace, connected. It has checked the server's signature and Finished.
+fn client(
+    trace: &Trace,
+    provider: &CryptoProvider,
+    sessions: &Arc<MemoryClientSessions>,
+) -> (TlsConnection, &'static Tap) {
+    let replay = trace.some(&["client hello", "second client hello"]);
+    let random = ["client random", "client session id", "client private key", "client second private key"];
+    let (provider, tap) = Tap::new(provider, &replay, &[], &trace.some(&random));
+    let mut builder = profile(provider).compatibility_mode(trace.is_compatible());
+    if trace.find("client certificate").is_some() {
+        builder =
+            builder.credentials(vec![credential(trace, "client", SignatureScheme::RSA_PSS_RSAE_SHA256)]);
+    }
+    let config = ClientConfig::new(builder.build().unwrap()).with_sessions(sessions.clone());
+    let mut connection = TlsConnection::client(&Arc::new(config), server_address(), NOW).unwrap();
+    sent(&mut connection);
+    if trace.find("hello retry request").is_some() {
+        receive(&mut connection, &trace.record("hello retry request"));
+        sent(&mut connection);
+    }
+    let flight = [trace.record("server hello"), trace.flight("record server flight")].concat();
+    receive(&mut connection, &flight);
+    if let Some(signature) = trace.find("client signature") {
+        sign(&mut connection, signature);
+    }
+    assert_eq!(sent(&mut connection), trace.flight("record client flight"));
+    assert_eq!(tap.left(), 0);
+    (connection, tap)
+}
+
+fn server_address() -> ServerAddress {
+    ServerAddress::new(ServerName::try_from("server").unwrap(), 4433)
+}
+
+/// The scheme with which the server of a trace signs.
+fn server_scheme(trace: &Trace) -> SignatureScheme {
+    // Its signature is a SEQUENCE if it is one of ECDSA: 1024-bit RSA signatures have exactly 128 bytes.
+    match trace.get("server signature").len() {
+        128 => SignatureScheme::RSA_PSS_RSAE_SHA256,
+        _ => SignatureScheme::ECDSA_SECP256R1_SHA256,
+    }
+}
+
+/// A server's configuration for a trace, which replays the server's messages.
+fn server_config(
+    trace: &Trace,
+    provider: &CryptoProvider,
+    group: NamedGroup,
+    replay: &[&str],
+) -> (ServerConfig, &'static Tap) {
+    // The first draw is for a key that these servers do not use, the last two are for a ticket.
+    let random =
+        [&[0; 32][..], trace.get("server private key"), trace.get("server random"), &[0; 4], &[0; 16]];
+    let (provider, tap) =
+        Tap::new(provider, &trace.some(replay), &trace.some(&["new session ticket"]), &random);
+    let group = provider.group(group).unwrap();
+    let mut builder = profile(provider).groups(vec![group]);
+    if trace.find("server certificate").is_some() {
+        builder = builder.credentials(vec![credential(trace, "server", server_scheme(trace))]);
+    }
+    (ServerConfig::new(builder.build().unwrap()).unwrap(), tap)
+}
+
+/// The server of a trace without retry, connected. It has checked the client's Finished, and its signature if there is
+/// one.
+fn server(trace: &Trace, provider: &CryptoProvider, vault: &Arc<Vault>) -> (TlsConnection, &'static Tap) {
+    let replay = ["server hello", "encrypted extensions", "certificate request"];
+    let (mut config, tap) = server_config(trace, provider, NamedGroup::X25519, &replay);
+    if trace.find("certificate request").is_some() {
+        config = config.with_client_auth(ClientAuth::Required).unwrap();
+    }
+    if trace.find("record ticket").is_some() {
+        config = config.with_tickets(Tickets::stateless(vault.clone()));
+    }
+    let mut connection = TlsConnection::server(&Arc::new(config), NOW);
+    receive(&mut connection, &trace.record("client hello"));
+    let content = sign(&mut connection, trace.get("server signature"));
+    assert_eq!(content, server_signature_content(trace));
+    sent(&mut connection);
+    assert!(tap.has_sealed(trace.get("record server flight")));
+    receive(&mut connection, &trace.flight("record client flight"));
+    assert!(connection.negotiated().is_some());
+    assert_eq!(tap.left(), 0);
+    sent(&mut connection);
+    assert!(trace.find("record ticket").is_none_or(|ticket| tap.has_sealed(ticket)));
+    (connection, tap)
+}
+
+/// RFC 8446 §4.4.3, over the trace's own messages.
+fn server_signature_content(trace: &Trace) -> Vec<u8> {
+    let certificate = trace.get("server certificate");
+    let len = |n: usize| (n as u32).to_be_bytes()[1..].to_vec();
+    let n = certificate.len();
+    let certificate = [&[11], &len(n + 9)[..], &[0], &len(n + 5), &len(n), certificate, &[0, 0]].concat();
+    let names = ["client hello", "server hello", "encrypted extensions", "certificate request"];
+    let hash = Sha256::digest([trace.some(&names).concat(), certificate].concat());
+    [&[0x20; 64][..], b"TLS 1.3, server CertificateVerify", &[0], &hash].concat()
+}
+
+/// Both sides close, each with the record of the trace.
+fn close(trace: &Trace, mut client: TlsConnection, mut server: TlsConnection) {
+    for (connection, own, peer) in [(&mut client, "client", "server"), (&mut server, "server", "client")] {
+        connection.close();
+        assert_eq!(sent(connection), trace.get(&format!("record {own} close_notify")), "{own}");
+        receive(connection, trace.get(&format!("record {peer} close_notify")));
+        assert!(std::iter::from_fn(|| connection.poll_event()).any(|e| matches!(e, Event::PeerClosed)));
+    }
+}
+
+fn client_sessions() -> Arc<MemoryClientSessions> {
+    Arc::new(MemoryClientSessions::new(1, 1))
+}
+
+#[test]
+fn simple_1rtt_handshake() {
+    let trace = Trace::load("simple_1rtt");
+    for provider in providers() {
+        let (mut client, client_tap) = client(&trace, &provider, &client_sessions());
+        let (mut server, server_tap) = server(&trace, &provider, &Arc::default());
+        receive(&mut client, trace.get("record ticket"));
+        trace.assert_schedule(client_tap, |_| true);
+        // The nonce of our server's ticket is shorter than that of the trace.
+        trace.assert_schedule(server_tap, |n| n != "secret resumption");
+        let data = trace.get("data");
+        for (connection, own, peer) in [(&mut client, "client", "server"), (&mut server, "server", "client")]
+        {
+            assert_eq!(connection.send(data), Ok(data.len()));
+            assert_eq!(sent(connection), trace.get(&format!("record {own} data")));
+            receive(connection, trace.get(&format!("record {peer} data")));
+            assert_eq!(connection.received(), data);
+            connection.consume(NOW, data.len()).unwrap();
+        }
+        close(&trace, client, server);
+    }
+}
+
+#[test]
+fn resumed_0rtt_handshake_at_the_client() {
+    let (first, trace) = (Trace::load("simple_1rtt"), Trace::load("resumed_0rtt"));
+    for provider in providers() {
+        let sessions = client_sessions();
+        let (mut connection, _) = client(&first, &provider, &sessions);
+        receive(&mut connection, first.get("record ticket"));
+
+        let random = trace.some(&["client random", "client private key"]);
+        let (provider, tap) = Tap::new(&provider, &[trace.get("client hello")], &[], &random);
+        let config = profile(provider).compatibility_mode(false).build().unwrap();
+        let config = Arc::new(ClientConfig::new(config).with_sessions(sessions));
+        let now = Now::from_unix_ms(NOW.unix_ms + 6);
+        let mut connection = TlsConnection::client(&config, server_address(), now).unwrap();
+        let hello = sent(&mut connection);
+        // The identity, its age in the trace's disguise, and the binder.
+        let psk =
+            [first.get("ticket"), &[0xfa, 0xd6, 0xaa, 0xcb], &[0, 0x21, 0x20], trace.get("secret binder")];
+        assert!(hello.ends_with(&psk.concat()));
+        receive(&mut connection, &trace.record("server hello"));
+        // It opens EncryptedExtensions and finds an answer to early_data, which it did not offer.
+        let refused = PeerMisbehaved::UnsolicitedExtension(ExtensionType::EARLY_DATA);
+        assert_eq!(connection.receive(now, trace.get("record server flight")), Err(refused.into()));
+        let later = ["secret derived for master", "secret master", "secret server finished"];
+        trace.assert_schedule(tap, |n| !later.contains(&n) && !n.contains(" ap ") && !n.contains("exp"));
+    }
+}
+
+/// Tickets of a server, whose last session is found under the ticket of the trace.
+#[derive(Debug, Default)]
+struct Vault {
+    session: Mutex<Vec<u8>>,
+    ticket: Vec<u8>,
+}
+
+impl Vault {
+    /// Puts the PSK of the trace in place of the session's, the one value in it that comes from the key schedule.
+    fn set_psk(&self, tap: &Tap, psk: &[u8]) {
+        let mut session = self.session.lock().unwrap();
+        let at = session.windows(psk.len()).position(|w| tap.has_seen(w)).unwrap();
+        session[at..at + psk.len()].copy_from_slice(psk);
+    }
+}
+
+impl SealTickets for Vault {
+    fn seal(&self, _: Now, _: &[u8], plaintext: &[u8]) -> Option<Vec<u8>> {
+        *self.session.lock().unwrap() = plaintext.to_vec();
+        Some(b"a ticket".to_vec())
+    }
+
+    fn open(&self, _: Now, _: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        (ticket == self.ticket).then(|| Zeroizing::new(self.session.lock().unwrap().clone()))
+    }
+}
+
+#[test]
+fn resumed_0rtt_handshake_at_the_server() {
+    let (first, trace) = (Trace::load("simple_1rtt"), Trace::load("resumed_0rtt"));
+    for provider in providers() {
+        let vault = Arc::new(Vault { ticket: first.get("ticket").to_vec(), ..Vault::default() });
+        let (_, tap) = server(&first, &provider, &vault);
+        vault.set_psk(tap, first.get("secret resumption"));
+        let replay = ["server hello", "encrypted extensions"];
+        let (config, tap) = server_config(&trace, &provider, NamedGroup::X25519, &replay);
+        let config = Arc::new(config.with_tickets(Tickets::stateless(vault)));
+        let mut connection = TlsConnection::server(&config, NOW);
+        // It verifies the binder, and passes over data that it cannot open.
+        receive(
+            &mut connection,
+            &[trace.record("client hello"), trace.get("record early data").to_vec()].concat(),
+        );
+        assert_eq!(tap.left(), 0);
+        assert!(tap.has_sealed(trace.get("record server flight")));
+        trace.assert_schedule(tap, |_| true);
+    }
+}
+
+#[test]
+fn hello_retry_request() {
+    let trace = Trace::load("hello_retry_request");
+    for provider in providers() {
+        let (client, tap) = client(&trace, &provider, &client_sessions());
+        assert!(client.negotiated().unwrap().retried);
+        trace.assert_schedule(tap, |_| true);
+
+        let replay = ["hello retry request", "second client hello", "server hello", "encrypted extensions"];
+        let (config, tap) = server_config(&trace, &provider, NamedGroup::SECP256R1, &replay);
+        let mut server = TlsConnection::server(&Arc::new(config), NOW);
+        receive(&mut server, &trace.record("client hello"));
+        receive(&mut server, &without_cookie(&trace));
+        sign(&mut server, trace.get("server signature"));
+        assert!(tap.has_sealed(trace.get("record server flight")));
+        receive(&mut server, trace.get("record client flight"));
+        assert!(server.negotiated().unwrap().retried);
+        assert_eq!(tap.left(), 0);
+        trace.assert_schedule(tap, |n| n != "secret res master");
+        sent(&mut server);
+        close(&trace, client, server);
+    }
+}
+
+/// The second ClientHello in its record, but without the other server's cookie, which ours would not take.
+fn without_cookie(trace: &Trace) -> Vec<u8> {
+    let hello = trace.get("second client hello");
+    let at = hello.windows(6).position(|w| w == [0, 0x2c, 0, 0x74, 0, 0x72]).unwrap();
+    let end = at + 4 + 0x74;
+    let mut hello = [&hello[..at], &hello[end..]].concat();
+    // Before the extensions: header, version, random, no session ID, three suites, one compression method.
+    let extensions = 4 + 2 + 32 + 1 + 2 + 6 + 2;
+    for (at, start) in [(2, 4), (extensions, extensions + 2)] {
+        let len = ((hello.len() - start) as u16).to_be_bytes();
+        hello[at..at + 2].copy_from_slice(&len);
+    }
+    [&[0x16, 3, 3], &(hello.len() as u16).to_be_bytes()[..], &hello].concat()
+}
+
+#[test]
+fn client_authentication_and_compatibility_mode() {
+    for name in ["client_authentication", "compatibility_mode"] {
+        let trace = Trace::load(name);
+        for provider in providers() {
+            let (client, client_tap) = client(&trace, &provider, &client_sessions());
+            let (server, server_tap) = server(&trace, &provider, &Arc::default());
+            trace.assert_schedule(client_tap, |_| true);
+            // Without tickets a server has no use for the resumption secret.
+            trace.assert_schedule(server_tap, |n| n != "secret res master");
+            close(&trace, client, server);
+        }
+    }
+}
