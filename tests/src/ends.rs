@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::peer::now;
-use crate::{KeyType, Pki, awslc, localhost};
+use crate::{KeyType, Leaf, Pki, awslc, localhost};
 use dunlin::auth::{Psk, PskTable, RawKeyTrust};
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::PskKeyExchangeMode;
-use dunlin::{ClientAuth, ClientConfig, Profile, PskSource, ServerConfig, TlsConnection, Trust};
+use dunlin::{
+    ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
+};
 
 /// The kinds of key with which real peers are tried.
 pub const KEYS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
@@ -22,24 +24,40 @@ fn psk() -> Psk {
     Psk::new("device-1", &key).unwrap()
 }
 
+fn x509_profile(typ: KeyType, own: &Leaf) -> ProfileBuilder {
+    let provider = awslc();
+    Profile::builder(provider.clone())
+        .trust(Trust { x509: Some(Pki::shared(typ).trust()), raw_key: None })
+        .credentials(vec![own.x509(&provider)])
+}
+
+/// The profile of a client with X.509 of this kind.
+pub fn client_profile(typ: KeyType) -> ProfileBuilder {
+    x509_profile(typ, &Pki::shared(typ).client)
+}
+
+/// The profile of a server with X.509 of this kind.
+pub fn server_profile(typ: KeyType) -> ProfileBuilder {
+    x509_profile(typ, &Pki::shared(typ).server)
+}
+
 /// A client with X.509 of this kind.
 pub fn client(typ: KeyType, edit: impl FnOnce(ClientConfig) -> ClientConfig) -> TlsConnection {
-    let (pki, provider) = (Pki::shared(typ), awslc());
-    let profile = Profile::builder(provider.clone())
-        .trust(Trust { x509: Some(pki.trust()), raw_key: None })
-        .credentials(vec![pki.client.x509(&provider)])
-        .build()
-        .unwrap();
-    TlsConnection::client(&Arc::new(edit(ClientConfig::new(profile))), localhost(), now()).unwrap()
+    client_with(client_profile(typ), edit)
+}
+
+/// A client with this profile.
+pub fn client_with(
+    profile: ProfileBuilder,
+    edit: impl FnOnce(ClientConfig) -> ClientConfig,
+) -> TlsConnection {
+    let config = edit(ClientConfig::new(profile.build().unwrap()));
+    TlsConnection::client(&Arc::new(config), localhost(), now()).unwrap()
 }
 
 /// A client without the compatibility mode.
 pub fn plain_client(typ: KeyType) -> TlsConnection {
-    let trust = Trust { x509: Some(Pki::shared(typ).trust()), raw_key: None };
-    let credentials = vec![Pki::shared(typ).client.x509(&awslc())];
-    let profile = Profile::builder(awslc()).trust(trust).credentials(credentials).compatibility_mode(false);
-    let config = Arc::new(ClientConfig::new(profile.build().unwrap()));
-    TlsConnection::client(&config, localhost(), now()).unwrap()
+    client_with(client_profile(typ).compatibility_mode(false), |c| c)
 }
 
 /// A client that has no credential.
@@ -51,14 +69,16 @@ pub fn anonymous_client(typ: KeyType) -> TlsConnection {
 
 /// What a server with X.509 of this kind does, which demands a client certificate.
 pub fn server_config(typ: KeyType, edit: impl FnOnce(ServerConfig) -> ServerConfig) -> Arc<ServerConfig> {
-    let (pki, provider) = (Pki::shared(typ), awslc());
-    let profile = Profile::builder(provider.clone())
-        .trust(Trust { x509: Some(pki.trust()), raw_key: None })
-        .credentials(vec![pki.server.x509(&provider)])
-        .build()
-        .unwrap();
-    let config = ServerConfig::new(profile).unwrap().with_client_auth(ClientAuth::Required).unwrap();
-    Arc::new(edit(config))
+    server_config_with(server_profile(typ), edit)
+}
+
+/// What a server with this profile does, which demands a client certificate.
+pub fn server_config_with(
+    profile: ProfileBuilder,
+    edit: impl FnOnce(ServerConfig) -> ServerConfig,
+) -> Arc<ServerConfig> {
+    let config = ServerConfig::new(profile.build().unwrap()).unwrap();
+    Arc::new(edit(config.with_client_auth(ClientAuth::Required).unwrap()))
 }
 
 /// A server with X.509 of this kind, which demands a client certificate.
