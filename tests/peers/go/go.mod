@@ -1,0 +1,3 @@
+module dunlin/peer
+
+go 1.24

@@ -1,0 +1,240 @@
+//! Go's crypto/tls as the peer, in both roles: a program of ours over Go's library (`tests/peers/go`), which echoes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+
+use dunlin::wire::{AlertDescription, NamedGroup};
+use dunlin::{Error, Event, ServerConfig, TlsConnection};
+use dunlin_tests::ends::{
+    KEYS, MIB, client, client_profile, client_with, server, server_config, server_config_with,
+    server_profile, with_sessions,
+};
+use dunlin_tests::peer::{Files, Link, Process, listen, now, text};
+use dunlin_tests::{KeyType, Pki, awslc, ends};
+
+/// The groups that both have; the first share of each side's client is for another one where a retry is wanted.
+const GROUPS: [NamedGroup; 3] = [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
+
+/// The program, built once.
+fn program() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = concat!(env!("CARGO_TARGET_TMPDIR"), "/go-peer");
+        let mut build = Command::new(tests.join("../tools/go"));
+        build.arg("build").arg("-C").arg(tests.join("peers/go")).args(["-o", program, "."]);
+        let output = build.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program.to_owned()
+    })
+}
+
+/// A process of the peer, which comes to us by TCP whatever its role in TLS.
+struct Go {
+    process: Process,
+    listener: TcpListener,
+    lines: usize,
+    _files: Files,
+}
+
+impl Go {
+    fn new(role: &str, typ: KeyType, more: &[&str]) -> Self {
+        let (pki, files) = (Pki::shared(typ), Files::default());
+        let leaf = if role == "server" { &pki.server } else { &pki.client };
+        let (cert, key) = (files.write("cert.pem", leaf.chain_pem()), files.write("key.pem", leaf.key_pem()));
+        let roots = files.write("roots.pem", pki.root_pem());
+        let (listener, port) = listen();
+        let address = format!("127.0.0.1:{port}");
+        let mut args =
+            vec!["-role", role, "-connect", &address, "-cert", &cert, "-key", &key, "-roots", &roots];
+        args.extend(more);
+        Self { process: Process::client(program(), &args), listener, lines: 0, _files: files }
+    }
+
+    /// Takes its next connection as the other side.
+    fn accept(&self, connection: TlsConnection) -> Link {
+        Link::accept(connection, &self.listener)
+    }
+
+    /// The next line that it says.
+    fn line(&mut self) -> String {
+        let n = self.lines;
+        self.lines += 1;
+        let output = self.process.output_until("line", |o| o.iter().filter(|b| **b == b'\n').count() > n);
+        String::from_utf8(output.to_vec()).unwrap().lines().nth(n).unwrap().to_owned()
+    }
+
+    /// What it says of a connection, by name.
+    fn connected(&mut self) -> HashMap<String, String> {
+        let line = self.line();
+        let values = line.strip_prefix("connected ").unwrap_or_else(|| panic!("{line}"));
+        values.split(' ').map(|v| v.split_once('=').map(|(k, v)| (k.into(), v.into())).unwrap()).collect()
+    }
+
+    /// Connects, echoes `data` and closes; what it said.
+    fn converse(&mut self, connection: TlsConnection, data: &[u8]) -> (Link, HashMap<String, String>) {
+        let mut link = self.accept(connection);
+        let result = link.handshake();
+        result.unwrap_or_else(|e| panic!("{e} / {} {}", self.line(), self.process.errors()));
+        let said = self.connected();
+        link.send(data).unwrap();
+        assert!(link.receive(data.len()).unwrap() == data, "the echo is another");
+        link.close();
+        link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();
+        assert_eq!(self.line(), "closed");
+        (link, said)
+    }
+}
+
+/// A pair of our end and theirs for each role: our client first.
+fn both(typ: KeyType, more: &[&str]) -> [(TlsConnection, Go, &'static str, &'static str); 2] {
+    [
+        (client(typ, |c| c), Go::new("server", typ, more), "localhost", "device-1"),
+        (server(typ, |s| s), Go::new("client", typ, more), "device-1", "localhost"),
+    ]
+}
+
+fn peer(link: &Link) -> String {
+    link.connection.negotiated().unwrap().peer.as_ref().unwrap().to_string()
+}
+
+fn from(config: &Arc<ServerConfig>) -> TlsConnection {
+    TlsConnection::server(config, now())
+}
+
+#[test]
+fn mutual_x509_and_a_mebibyte_each_way() {
+    for typ in KEYS {
+        for (ours, mut go, theirs, own) in both(typ, &[]) {
+            let (link, said) = go.converse(ours, &text(MIB));
+            assert_eq!(peer(&link), format!("X.509 {theirs}"));
+            assert_eq!(said["peer"], own);
+            assert_eq!(link.connection.negotiated().unwrap().server_name.as_deref(), Some("localhost"));
+            assert_eq!(said["name"], "localhost");
+        }
+    }
+}
+
+#[test]
+fn every_group_with_and_without_hello_retry_request() {
+    let typ = KeyType::P256;
+    for group in GROUPS {
+        for other in GROUPS {
+            let retried = other != group;
+            let mut go = Go::new("server", typ, &["-groups", &group.to_string()]);
+            let ours = client(typ, |c| c.with_key_shares(vec![other]).unwrap());
+            let (at_client, _) = go.converse(ours, b"data");
+            assert_eq!(at_client.connection.negotiated().unwrap().retried, retried, "{group}, not {other}");
+            assert_eq!(at_client.connection.negotiated().unwrap().group, Some(group));
+        }
+        // Its client decides for itself for which of its groups the first share is: for X25519, if it has that.
+        let profile = server_profile(typ).groups(vec![awslc().group(group).unwrap()]);
+        let config = server_config_with(profile, |s| s);
+        let mut retries = 0;
+        for groups in std::iter::once(group.to_string()).chain([GROUPS.map(|g| g.to_string()).join(",")]) {
+            let mut go = Go::new("client", typ, &["-groups", &groups]);
+            let (at_server, _) = go.converse(from(&config), b"data");
+            assert_eq!(at_server.connection.negotiated().unwrap().group, Some(group));
+            retries += usize::from(at_server.connection.negotiated().unwrap().retried);
+        }
+        assert_eq!(retries, usize::from(group != NamedGroup::X25519), "{group}");
+    }
+}
+
+#[test]
+fn a_cookie_to_its_client() {
+    let config = server_config(KeyType::P256, |s| s.with_cookies(true));
+    let (link, _) = Go::new("client", KeyType::P256, &[]).converse(from(&config), b"data");
+    assert!(link.connection.negotiated().unwrap().retried);
+}
+
+#[test]
+fn resumption_with_its_server() {
+    let (typ, sessions) = (KeyType::P256, with_sessions());
+    let mut go = Go::new("server", typ, &["-connections", "3"]);
+    for resumed in [false, true, true] {
+        let ours = client(typ, |c| c.with_sessions(sessions.clone()));
+        let (link, said) = go.converse(ours, b"data");
+        assert_eq!(link.connection.negotiated().unwrap().resumed, resumed);
+        assert_eq!(said["resumed"], resumed.to_string());
+        assert_eq!((peer(&link).as_str(), said["peer"].as_str()), ("X.509 localhost", "device-1"));
+    }
+}
+
+#[test]
+fn resumption_with_its_client() {
+    for tickets in ends::tickets() {
+        let config = server_config(KeyType::P256, |s| s.with_tickets(tickets));
+        let mut go = Go::new("client", KeyType::P256, &["-connections", "3"]);
+        for resumed in [false, true, true] {
+            let (link, said) = go.converse(from(&config), b"data");
+            assert_eq!(link.connection.negotiated().unwrap().resumed, resumed);
+            assert_eq!(said["resumed"], resumed.to_string());
+            assert_eq!((peer(&link).as_str(), said["peer"].as_str()), ("X.509 device-1", "localhost"));
+        }
+    }
+}
+
+#[test]
+fn key_updates() {
+    for (ours, mut go, ..) in both(KeyType::P256, &[]) {
+        let mut link = go.accept(ours);
+        link.handshake().unwrap();
+        go.connected();
+        // The echo comes under the new key of both.
+        link.connection.update_keys(true).unwrap();
+        let data = text(MIB);
+        link.send(&data).unwrap();
+        assert!(link.receive(data.len()).unwrap() == data);
+        assert!(link.events.iter().any(|e| matches!(e, Event::PeerUpdatedKeys)));
+        link.close();
+        assert_eq!(go.line(), "closed");
+    }
+}
+
+#[test]
+fn alpn_and_exporters() {
+    let ours = || vec![b"ours".to_vec(), b"common".to_vec()];
+    let client = client_with(client_profile(KeyType::P256).alpn(ours()), |c| c);
+    let server = from(&server_config_with(server_profile(KeyType::P256).alpn(ours()), |s| s));
+    for (ours, role) in [(client, "server"), (server, "client")] {
+        let mut go = Go::new(role, KeyType::P256, &["-alpn", "theirs,common"]);
+        let mut link = go.accept(ours);
+        link.handshake().unwrap();
+        let said = go.connected();
+        assert_eq!(link.connection.negotiated().unwrap().alpn.as_deref(), Some(&b"common"[..]));
+        assert_eq!(said["alpn"], "common");
+        let mut exported = [0; 100];
+        link.connection.export(b"EXPORTER-of-a-test", b"context", &mut exported).unwrap();
+        let exported: String = exported.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(said["exported"], exported);
+    }
+}
+
+#[test]
+fn refusals_are_heard_both_ways() {
+    let (known, unknown) = (KeyType::P256, KeyType::Ed25519);
+    // A server and a client of theirs that we do not know.
+    for (ours, role) in [(client(known, |c| c), "server"), (server(known, |s| s), "client")] {
+        let mut go = Go::new(role, unknown, &[]);
+        let mut link = go.accept(ours);
+        let result = link.handshake();
+        // Its client refuses our server before we could refuse it.
+        match role {
+            "server" => assert!(matches!(result, Err(Error::Authentication(_))), "{result:?}"),
+            _ => assert_eq!(result, Err(Error::AlertReceived(AlertDescription::BAD_CERTIFICATE))),
+        }
+        let said = go.line();
+        assert!(said.starts_with("failed: ") && said.contains("unknown"), "{said}");
+    }
+    // A client of ours without certificate.
+    let mut go = Go::new("server", known, &[]);
+    let mut link = go.accept(ends::anonymous_client(known));
+    let refused = link.handshake().and_then(|()| link.receive(1).map(drop));
+    assert_eq!(refused, Err(Error::AlertReceived(AlertDescription::CERTIFICATE_REQUIRED)));
+    assert!(go.line().contains("client didn't provide a certificate"));
+}
