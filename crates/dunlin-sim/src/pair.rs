@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use dunlin::{Now, Side};
 
-use crate::{Delay, Endpoint, Link};
+use crate::{Delay, Endpoint, Link, Simulation};
 
-/// Datagrams in one [`Pair::run`] after which the two are taken to answer each other for ever.
-const MAX_DATAGRAMS: usize = 10_000;
+/// Events in one [`Pair::run`] after which the two are taken to answer each other for ever.
+const MAX_EVENTS: usize = 100_000;
 
-/// A datagram as it was sent.
+/// A packet as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When.
-    pub at: Now,
+    /// When, from the beginning.
+    pub after: Duration,
     /// By whom.
     pub by: Side,
-    /// What.
-    pub datagram: Vec<u8>,
+    /// What: a datagram of a [`Pair`], an IP packet of a [`crate::TcpPair`].
+    pub packet: Vec<u8>,
 }
 
 /// The endpoints go on sending: [`Pair::run`] gave up.
@@ -28,13 +28,76 @@ pub struct Unsettled;
 
 impl fmt::Display for Unsettled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the endpoints still send after {MAX_DATAGRAMS} datagrams")
+        write!(f, "the endpoints still send after {MAX_EVENTS} events")
     }
 }
 
 impl std::error::Error for Unsettled {}
 
-/// A client and a server, joined by a link in each direction.
+/// Lets everything happen, up to a limit.
+pub(crate) fn settle(simulation: &mut impl Simulation) -> Result<(), Unsettled> {
+    for _ in 0..MAX_EVENTS {
+        if simulation.next().is_none() {
+            return Ok(());
+        }
+        simulation.step();
+    }
+    Err(Unsettled)
+}
+
+/// The two directions between a client and a server, and what is on its way.
+pub(crate) struct Path {
+    /// The time since the beginning.
+    pub(crate) clock: Duration,
+    start: Now,
+    to_client: Box<dyn Link>,
+    to_server: Box<dyn Link>,
+    /// By time of arrival and, of the same time, in the order of sending.
+    in_flight: BTreeMap<(Duration, usize), (Side, Vec<u8>)>,
+    carried: usize,
+}
+
+impl Path {
+    pub(crate) fn new(start: Now, to_client: Box<dyn Link>, to_server: Box<dyn Link>) -> Self {
+        let clock = Duration::ZERO;
+        Self { clock, start, to_client, to_server, in_flight: BTreeMap::new(), carried: 0 }
+    }
+
+    /// What the clocks of the endpoints show.
+    pub(crate) fn now(&self) -> Now {
+        let passed = self.clock.as_millis() as u64;
+        Now { monotonic: self.start.monotonic + self.clock, unix_ms: self.start.unix_ms + passed }
+    }
+
+    pub(crate) fn send(&mut self, by: Side, packet: Vec<u8>) {
+        let link = match by {
+            Side::Client => &mut self.to_server,
+            Side::Server => &mut self.to_client,
+        };
+        for (after, packet) in link.carry(self.clock, packet) {
+            self.launch(by.peer(), after, packet);
+        }
+    }
+
+    pub(crate) fn launch(&mut self, to: Side, after: Duration, packet: Vec<u8>) {
+        self.in_flight.insert((self.clock + after, self.carried), (to, packet));
+        self.carried += 1;
+    }
+
+    /// When the next packet arrives.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        self.in_flight.keys().next().map(|(at, _)| *at)
+    }
+
+    /// The next packet and whom it reaches; the clock then shows its arrival.
+    pub(crate) fn arrival(&mut self) -> Option<(Side, Vec<u8>)> {
+        let ((at, _), arrival) = self.in_flight.pop_first()?;
+        self.clock = at;
+        Some(arrival)
+    }
+}
+
+/// A client and a server that exchange datagrams, joined by a link in each direction.
 pub struct Pair<C, S> {
     /// The client.
     pub client: C,
@@ -44,11 +107,7 @@ pub struct Pair<C, S> {
     pub now: Now,
     /// All that was sent so far, in order.
     pub sent: Vec<Sent>,
-    to_client: Box<dyn Link>,
-    to_server: Box<dyn Link>,
-    /// What is on its way, by time of arrival and, of the same time, in the order of sending.
-    in_flight: BTreeMap<(u64, usize), (Side, Vec<u8>)>,
-    carried: usize,
+    path: Path,
 }
 
 impl<C: Endpoint, S: Endpoint> Pair<C, S> {
@@ -65,13 +124,12 @@ impl<C: Endpoint, S: Endpoint> Pair<C, S> {
         to_client: Box<dyn Link>,
         to_server: Box<dyn Link>,
     ) -> Self {
-        let (sent, in_flight) = (Vec::new(), BTreeMap::new());
-        Self { client, server, now, sent, to_client, to_server, in_flight, carried: 0 }
+        Self { client, server, now, sent: Vec::new(), path: Path::new(now, to_client, to_server) }
     }
 
     /// Puts a datagram on the way that nobody sent; it arrives at once.
     pub fn inject(&mut self, to: Side, datagram: Vec<u8>) {
-        self.launch(to, Duration::ZERO, datagram);
+        self.path.launch(to, Duration::ZERO, datagram);
     }
 
     /// Carries datagrams until none is on its way and nobody has another one.
@@ -79,49 +137,32 @@ impl<C: Endpoint, S: Endpoint> Pair<C, S> {
     /// # Errors
     /// That never happens.
     pub fn run(&mut self) -> Result<(), Unsettled> {
-        for _ in 0..MAX_DATAGRAMS {
-            self.collect();
-            let Some(((at, _), (to, datagram))) = self.in_flight.pop_first() else { return Ok(()) };
-            self.advance(at);
-            match to {
-                Side::Client => self.client.receive(self.now, &datagram),
-                Side::Server => self.server.receive(self.now, &datagram),
-            }
-        }
-        Err(Unsettled)
+        settle(self)
     }
 
-    /// Gives all that the endpoints have to send to the links.
-    fn collect(&mut self) {
-        let now = self.now;
-        while let Some(datagram) = self.client.poll_transmit(now) {
-            self.send(Side::Client, datagram);
+    fn transmit(&mut self, by: Side, datagram: Vec<u8>) {
+        self.sent.push(Sent { after: self.path.clock, by, packet: datagram.clone() });
+        self.path.send(by, datagram);
+    }
+}
+
+impl<C: Endpoint, S: Endpoint> Simulation for Pair<C, S> {
+    fn next(&mut self) -> Option<Duration> {
+        while let Some(datagram) = self.client.poll_transmit(self.now) {
+            self.transmit(Side::Client, datagram);
         }
-        while let Some(datagram) = self.server.poll_transmit(now) {
-            self.send(Side::Server, datagram);
+        while let Some(datagram) = self.server.poll_transmit(self.now) {
+            self.transmit(Side::Server, datagram);
         }
+        self.path.next()
     }
 
-    fn send(&mut self, by: Side, datagram: Vec<u8>) {
-        self.sent.push(Sent { at: self.now, by, datagram: datagram.clone() });
-        let link = match by {
-            Side::Client => &mut self.to_server,
-            Side::Server => &mut self.to_client,
-        };
-        for (delay, datagram) in link.carry(self.now, datagram) {
-            self.launch(by.peer(), delay, datagram);
+    fn step(&mut self) {
+        let Some((to, datagram)) = self.path.arrival() else { return };
+        self.now = self.path.now();
+        match to {
+            Side::Client => self.client.receive(self.now, &datagram),
+            Side::Server => self.server.receive(self.now, &datagram),
         }
-    }
-
-    fn launch(&mut self, to: Side, delay: Duration, datagram: Vec<u8>) {
-        let at = (self.now.monotonic + delay).0;
-        self.in_flight.insert((at, self.carried), (to, datagram));
-        self.carried += 1;
-    }
-
-    fn advance(&mut self, at: u64) {
-        let passed = at.saturating_sub(self.now.monotonic.0);
-        self.now.monotonic.0 += passed;
-        self.now.unix_ms += passed;
     }
 }

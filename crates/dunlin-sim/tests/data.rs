@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{App, Configs, DELAY, connect, epoch_bits, events, exchange, longest, sent};
 use dunlin::error::{Error, Misuse};
-use dunlin::{DtlsConnection, Event, Now, Side};
+use dunlin::{DtlsConnection, Event, Side};
 use dunlin_sim::{Delay, Pair};
 use dunlin_tests::awslc;
 
@@ -145,7 +145,7 @@ fn automatic_key_update() {
 #[test]
 fn data_that_close_notify_overtakes() {
     let configs = Configs::ecdsa(&awslc());
-    let slow = |_: Now, datagram: Vec<u8>| {
+    let slow = |_: Duration, datagram: Vec<u8>| {
         // Full datagrams are slow here, short ones are not.
         let delay = if datagram.len() > 1000 { 4 * DELAY } else { DELAY };
         vec![(delay, datagram)]

@@ -112,7 +112,7 @@ fn replayed_afterwards() {
     connect(&mut pair);
     exchange(&mut pair);
     for sent in pair.sent.clone() {
-        pair.inject(sent.by.peer(), sent.datagram);
+        pair.inject(sent.by.peer(), sent.packet);
     }
     let before = pair.sent.len();
     pair.run().unwrap();

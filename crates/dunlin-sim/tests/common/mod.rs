@@ -173,7 +173,7 @@ pub(crate) fn longest<C: Endpoint, S: Endpoint>(pair: &Pair<C, S>, by: Side) -> 
 
 /// What a side sent after the first `skip` datagrams of all.
 pub(crate) fn sent<C: Endpoint, S: Endpoint>(pair: &Pair<C, S>, by: Side, skip: usize) -> Vec<&[u8]> {
-    pair.sent.iter().skip(skip).filter(|sent| sent.by == by).map(|sent| &sent.datagram[..]).collect()
+    pair.sent.iter().skip(skip).filter(|sent| sent.by == by).map(|sent| &sent.packet[..]).collect()
 }
 
 /// The low bits of the epoch of a protected record.
@@ -188,7 +188,7 @@ pub(crate) fn around(
     mut before: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Clone + 'static,
     mut after: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Clone + 'static,
 ) -> impl Link + Clone + 'static {
-    move |_: Now, datagram: Vec<u8>| {
+    move |_: Duration, datagram: Vec<u8>| {
         let (before, after) = (before(&datagram), after(&datagram));
         before
             .into_iter()

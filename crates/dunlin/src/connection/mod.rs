@@ -300,6 +300,11 @@ impl<T: Transport> Connection<T> {
         self.peer_closed
     }
 
+    /// Whether this side will send nothing more: it has closed, or the connection failed.
+    pub const fn has_closed(&self) -> bool {
+        self.output.send_closed || self.error.is_some()
+    }
+
     /// What was agreed; `None` before the peer's Finished was verified.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.output.connected.then_some(&self.output.negotiated)
