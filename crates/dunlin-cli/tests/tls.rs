@@ -300,6 +300,19 @@ fn hello_retry_requests() {
 }
 
 #[test]
+fn certificates_are_compressed_where_both_sides_say_so() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem -Verify -cert_comp"));
+    let told = server.echo(&place, &format!("{CLIENT} {OWN} -cert_comp"), "hello\n");
+    for direction in ["received", "sent"] {
+        let compressed = |l: &str| l.starts_with(direction) && l.contains(" CompressedCertificate ");
+        assert!(told.lines().any(compressed), "none {direction} in\n{told}");
+    }
+    let told = server.echo(&place, &format!("{CLIENT} {OWN}"), "hello\n");
+    assert!(!told.contains("CompressedCertificate"), "{told}");
+}
+
+#[test]
 fn the_credential_that_suits_is_used() {
     let place = Place::new();
     for typ in ["rsa2048", "p256", "ed25519"] {

@@ -18,15 +18,20 @@ pub(crate) struct Wanted<'a> {
     pub(crate) authorities: &'a [Vec<u8>],
 }
 
+/// The credential to use, and how to sign with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// Its place among ours.
+    pub(crate) index: usize,
+    pub(crate) scheme: SignatureScheme,
+}
+
 /// The credential to use, and how to sign with it. If the peer named its anchors, a chain that leads to one goes
 /// before one that does not. If none suits, the error is the reason for the last one.
-pub(crate) fn select<'c>(
-    credentials: &'c [Credential],
-    wanted: &Wanted<'_>,
-) -> Result<(&'c Credential, SignatureScheme), PeerIncompatible> {
+pub(crate) fn select(credentials: &[Credential], wanted: &Wanted<'_>) -> Result<Choice, PeerIncompatible> {
     let mut reason = PeerIncompatible::NoCredential("there is none");
     let mut second_best = None;
-    for credential in credentials {
+    for (index, credential) in credentials.iter().enumerate() {
         if !wanted.types.contains(&credential.certificate_type()) {
             reason = PeerIncompatible::CertificateType;
             continue;
@@ -37,10 +42,11 @@ pub(crate) fn select<'c>(
             reason = PeerIncompatible::SignatureScheme;
             continue;
         };
+        let choice = Choice { index, scheme };
         if leads_to(credential, wanted.authorities) {
-            return Ok((credential, scheme));
+            return Ok(choice);
         }
-        second_best.get_or_insert((credential, scheme));
+        second_best.get_or_insert(choice);
     }
     second_best.ok_or(reason)
 }

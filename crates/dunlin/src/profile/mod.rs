@@ -9,10 +9,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::auth::{Credential, Trust};
+use crate::compression::{self, CertificateCompressor, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::Error;
 use crate::keylog::KeyLog;
-use crate::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
+use crate::wire::{
+    CertificateCompressionAlgorithm, CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme,
+};
 
 mod rules;
 
@@ -27,6 +30,9 @@ pub struct Profile {
     pub(crate) signature_schemes: Vec<SignatureScheme>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Trust,
+    pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
+    /// The Certificate messages that compression makes smaller.
+    pub(crate) compressed: Vec<Prepared>,
     pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) record_size_limit: Option<u16>,
@@ -50,6 +56,8 @@ impl Profile {
                 signature_schemes,
                 credentials: Vec::new(),
                 trust: Trust::default(),
+                decompressors: Vec::new(),
+                compressed: Vec::new(),
                 psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
                 alpn: Vec::new(),
                 record_size_limit: None,
@@ -59,6 +67,7 @@ impl Profile {
                 key_log: None,
                 provider,
             },
+            compressors: Vec::new(),
             check_provider: true,
         }
     }
@@ -107,6 +116,11 @@ impl Profile {
         self.psk_modes.contains(&mode)
     }
 
+    /// With what compressed Certificate messages are read.
+    pub(crate) fn decompression_algorithms(&self) -> Vec<CertificateCompressionAlgorithm> {
+        self.decompressors.iter().map(|d| d.algorithm()).collect()
+    }
+
     /// The largest content of a record that we receive.
     pub(crate) fn received_content_limit(&self) -> Option<usize> {
         self.record_size_limit.map(|limit| usize::from(limit).saturating_sub(1))
@@ -124,6 +138,7 @@ impl fmt::Debug for Profile {
 #[must_use]
 pub struct ProfileBuilder {
     profile: Profile,
+    compressors: Vec<&'static dyn CertificateCompressor>,
     check_provider: bool,
 }
 
@@ -167,6 +182,22 @@ impl ProfileBuilder {
     /// Whom this side believes.
     pub fn trust(mut self, trust: Trust) -> Self {
         self.profile.trust = trust;
+        self
+    }
+
+    /// How our Certificate messages may be compressed, in order of preference: the first that the peer reads is used,
+    /// where it makes the message smaller (RFC 8879). None by default. Every credential is compressed here, once.
+    pub fn certificate_compressors(mut self, compressors: Vec<&'static dyn CertificateCompressor>) -> Self {
+        self.compressors = compressors;
+        self
+    }
+
+    /// What the peer may compress its Certificate message with, in order of preference (RFC 8879). None by default.
+    pub fn certificate_decompressors(
+        mut self,
+        decompressors: Vec<&'static dyn CertificateDecompressor>,
+    ) -> Self {
+        self.profile.decompressors = decompressors;
         self
     }
 
@@ -224,11 +255,12 @@ impl ProfileBuilder {
     ///
     /// # Errors
     /// The first rule that it breaks, in words.
-    pub fn build(self) -> Result<Profile, Error> {
+    pub fn build(mut self) -> Result<Profile, Error> {
         if self.check_provider {
             self.profile.provider.check()?;
         }
         rules::check(&self.profile)?;
+        self.profile.compressed = compression::prepare(&self.profile.credentials, &self.compressors)?;
         Ok(self.profile)
     }
 }

@@ -60,6 +60,9 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
             return fail("a credential's key can sign with no scheme".into());
         }
     }
+    if repeats(profile.decompressors.iter().map(|d| d.algorithm())) {
+        return fail("a certificate compression algorithm stands twice".into());
+    }
     if let Some(bad) = profile.alpn.iter().find(|p| p.is_empty() || p.len() > 255) {
         return fail(format!("an ALPN name has 1 to 255 bytes, one here has {}", bad.len()));
     }

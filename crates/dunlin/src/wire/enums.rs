@@ -104,6 +104,8 @@ wire_enum! {
         FINISHED = 20 => "finished",
         /// `key_update`
         KEY_UPDATE = 24 => "key_update",
+        /// `compressed_certificate` (RFC 8879 §4)
+        COMPRESSED_CERTIFICATE = 25 => "compressed_certificate",
         /// `message_hash`, synthetic: never on the wire
         MESSAGE_HASH = 254 => "message_hash",
     }
@@ -168,6 +170,18 @@ wire_enum! {
         X509 = 0 => "X.509",
         /// A bare SubjectPublicKeyInfo
         RAW_PUBLIC_KEY = 2 => "RawPublicKey",
+    }
+}
+
+wire_enum! {
+    /// How a Certificate message is compressed (RFC 8879 §7.3).
+    CertificateCompressionAlgorithm: u16 {
+        /// ZLIB (RFC 1950)
+        ZLIB = 1 => "zlib",
+        /// Brotli (RFC 7932)
+        BROTLI = 2 => "brotli",
+        /// Zstandard (RFC 8878)
+        ZSTD = 3 => "zstd",
     }
 }
 
@@ -288,6 +302,8 @@ wire_enum! {
         SERVER_CERTIFICATE_TYPE = 20 => "server_certificate_type",
         /// RFC 7685
         PADDING = 21 => "padding",
+        /// RFC 8879
+        COMPRESS_CERTIFICATE = 27 => "compress_certificate",
         /// RFC 8449
         RECORD_SIZE_LIMIT = 28 => "record_size_limit",
         /// RFC 8446

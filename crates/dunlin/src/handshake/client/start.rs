@@ -11,9 +11,9 @@ use crate::connection::ServerAddress;
 use crate::crypto::{ActiveKeyExchange, HashAlgorithm, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
-    ExtensionsWriter, alpn, certificate_authorities, certificate_type, cookie, key_share, pre_shared_key,
-    psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms, supported_groups,
-    supported_versions,
+    ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, cookie,
+    key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
+    supported_groups, supported_versions,
 };
 use crate::handshake::{Cx, State, TransportKind};
 use crate::message::{ClientHello, Message, ServerHello};
@@ -165,6 +165,9 @@ impl Offer {
         if !profile.trust.is_empty() {
             w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
             self.certificate_types(&mut w);
+            if !profile.decompressors.is_empty() {
+                w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
+            }
             if profile.send_authorities
                 && let Some(names) = profile.trust.x509.as_ref().map(crate::auth::X509Trust::authorities)
                 && !names.is_empty()
