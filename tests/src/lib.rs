@@ -91,20 +91,25 @@ fn params(name: &str, ca: bool, usage: Option<ExtendedKeyUsagePurpose>) -> Certi
 impl Pki {
     /// A new one, all keys of one kind.
     pub fn new(typ: KeyType) -> Self {
+        Self::mixed(typ, typ)
+    }
+
+    /// A new one whose authorities have keys of one kind, and its leaves of another.
+    pub fn mixed(authorities: KeyType, leaves: KeyType) -> Self {
         // Names of their own: a chain of another one leads nowhere, not to a wrong signature.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let root_key = key_pair(typ);
+        let root_key = key_pair(authorities);
         let root_params = params(&format!("Test root {number}"), true, None);
         let root = root_params.self_signed(&root_key).expect("root").der().clone();
         let root = (root, Issuer::new(root_params, root_key));
-        let intermediate_key = key_pair(typ);
+        let intermediate_key = key_pair(authorities);
         let intermediate_params = params(&format!("Test intermediate {number}"), true, None);
         let intermediate =
             intermediate_params.signed_by(&intermediate_key, &root.1).expect("intermediate").der().clone();
         let issuer = Issuer::new(intermediate_params, intermediate_key);
         let leaf = |name: &str, usage| {
-            let key = key_pair(typ);
+            let key = key_pair(leaves);
             let leaf = params(name, false, Some(usage)).signed_by(&key, &issuer).expect("leaf").der().clone();
             let public_key =
                 SubjectPublicKeyInfoDer::from(rcgen::PublicKeyData::subject_public_key_info(&key));

@@ -332,6 +332,18 @@ fn the_credential_that_suits_is_used() {
 }
 
 #[test]
+fn a_list_for_chains_decides_between_credentials() {
+    let place = Place::new();
+    for typ in ["p256", "p384"] {
+        place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
+    }
+    let pair = |typ| format!("--cert {typ}/server.pem --key {typ}/server.key");
+    let server = Server::new(&place, &format!("{} {} --echo", pair("p256"), pair("p384")));
+    let told = server.echo(&place, "--CAfile p384/root.pem -sigalgs_cert ecdsa_secp384r1_sha384 --json", "");
+    assert_eq!(json(told.lines().next().unwrap())["peer_signature"], "ecdsa_secp384r1_sha384");
+}
+
+#[test]
 fn each_side_says_which_check_failed() {
     let place = place();
     place.dunlin("pki demo --out others --key-type ed25519");

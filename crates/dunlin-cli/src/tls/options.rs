@@ -68,6 +68,9 @@ pub(crate) struct TlsOptions {
     /// Signature schemes to verify, in order of preference.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
+    /// Signature schemes to verify in certificate chains, where they are others than in handshakes.
+    #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
+    pub(crate) sigalgs_cert: Option<List<SignatureScheme>>,
     /// Application protocols, in order of preference, separated by commas.
     #[arg(long, value_name = "LIST", value_parser = lists::protocols, help_heading = "Parameters")]
     pub(crate) alpn: Option<List<Vec<u8>>>,
@@ -197,6 +200,9 @@ impl TlsOptions {
         }
         if let Some(List(schemes)) = &self.sigalgs {
             builder = builder.signature_schemes(schemes.clone());
+        }
+        if let Some(List(schemes)) = &self.sigalgs_cert {
+            builder = builder.certificate_signature_schemes(Some(schemes.clone()));
         }
         if let Some(List(protocols)) = &self.alpn {
             builder = builder.alpn(protocols.clone());

@@ -356,4 +356,15 @@ impl SignatureAlgorithms {
     ) -> &'static [&'static dyn SignatureVerificationAlgorithm] {
         self.schemes.iter().find(|(s, _)| *s == scheme).map_or(&[], |(_, algorithms)| algorithms)
     }
+
+    /// The algorithms that `schemes` allow in a chain. A certificate's signature names its hash but not the curve of
+    /// its issuer (RFC 5758 §3.2), so that ecdsa_secp256r1_sha256 allows SHA-256 under every curve, as in TLS 1.2.
+    pub(crate) fn for_chains(
+        &self,
+        schemes: &[SignatureScheme],
+    ) -> Vec<&'static dyn SignatureVerificationAlgorithm> {
+        let identifiers: Vec<_> =
+            schemes.iter().flat_map(|s| self.for_scheme(*s)).map(|a| a.signature_alg_id()).collect();
+        self.all.iter().copied().filter(|a| identifiers.contains(&a.signature_alg_id())).collect()
+    }
 }

@@ -78,7 +78,7 @@ impl State for ExpectCertificate {
         let known = match self.certificate_type {
             CertificateType::RAW_PUBLIC_KEY => trust.raw_key.as_ref().ok_or_else(unsupported)?.verify(leaf),
             _ => trust.x509.as_ref().ok_or_else(unsupported)?.verify(
-                &self.profile.provider,
+                &self.profile.chain_algorithms,
                 &chain,
                 self.peer,
                 self.name.as_ref(),

@@ -8,6 +8,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use pki_types::SignatureVerificationAlgorithm;
+
 use crate::auth::{Credential, Trust};
 use crate::compression::{self, CertificateCompressor, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
@@ -28,6 +30,10 @@ pub struct Profile {
     pub(crate) cipher_suites: Vec<&'static Tls13CipherSuite>,
     pub(crate) groups: Vec<&'static dyn KeyExchangeGroup>,
     pub(crate) signature_schemes: Vec<SignatureScheme>,
+    /// The list for chains, where it is another one.
+    pub(crate) certificate_signature_schemes: Option<Vec<SignatureScheme>>,
+    /// What the signatures in a chain may be.
+    pub(crate) chain_algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Trust,
     pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
@@ -54,6 +60,8 @@ impl Profile {
                 cipher_suites: provider.cipher_suites.clone(),
                 groups: provider.groups.clone(),
                 signature_schemes,
+                certificate_signature_schemes: None,
+                chain_algorithms: Vec::new(),
                 credentials: Vec::new(),
                 trust: Trust::default(),
                 decompressors: Vec::new(),
@@ -116,6 +124,11 @@ impl Profile {
         self.psk_modes.contains(&mode)
     }
 
+    /// The signature schemes for chains.
+    pub(crate) fn chain_schemes(&self) -> &[SignatureScheme] {
+        self.certificate_signature_schemes.as_ref().unwrap_or(&self.signature_schemes)
+    }
+
     /// With what compressed Certificate messages are read.
     pub(crate) fn decompression_algorithms(&self) -> Vec<CertificateCompressionAlgorithm> {
         self.decompressors.iter().map(|d| d.algorithm()).collect()
@@ -167,9 +180,17 @@ impl ProfileBuilder {
         self
     }
 
-    /// The signature schemes that are verified, in order of preference.
+    /// The signature schemes that are verified, in order of preference: in handshakes, where TLS 1.3 allows no RSA
+    /// PKCS#1, and in chains unless [`Self::certificate_signature_schemes`] says otherwise.
     pub fn signature_schemes(mut self, schemes: Vec<SignatureScheme>) -> Self {
         self.profile.signature_schemes = schemes;
+        self
+    }
+
+    /// The signature schemes that are verified in chains, where they are not the same as in handshakes, in order of
+    /// preference (`signature_algorithms_cert`, RFC 8446 §4.2.3). `None`, the default: they are the same.
+    pub fn certificate_signature_schemes(mut self, schemes: Option<Vec<SignatureScheme>>) -> Self {
+        self.profile.certificate_signature_schemes = schemes;
         self
     }
 
@@ -260,6 +281,8 @@ impl ProfileBuilder {
             self.profile.provider.check()?;
         }
         rules::check(&self.profile)?;
+        let signatures = self.profile.provider.signatures;
+        self.profile.chain_algorithms = signatures.for_chains(self.profile.chain_schemes());
         self.profile.compressed = compression::prepare(&self.profile.credentials, &self.compressors)?;
         Ok(self.profile)
     }

@@ -37,7 +37,11 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     if let Some(mode) = profile.psk_modes.iter().find(|m| m.name().is_none()) {
         return fail(format!("the PSK key exchange mode {mode} is unknown"));
     }
-    for scheme in &profile.signature_schemes {
+    let for_chains = profile.certificate_signature_schemes.as_deref();
+    if for_chains.is_some_and(<[_]>::is_empty) {
+        return fail("its list of signature schemes for certificates is empty: leave it out".into());
+    }
+    for scheme in profile.signature_schemes.iter().chain(for_chains.unwrap_or_default()) {
         if profile.provider.signatures.for_scheme(*scheme).is_empty() {
             return fail(format!("the provider {} cannot verify {scheme}", profile.provider.name));
         }

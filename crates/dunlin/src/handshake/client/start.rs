@@ -164,6 +164,8 @@ impl Offer {
         }
         if !profile.trust.is_empty() {
             w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
+            let for_chains = profile.certificate_signature_schemes.clone();
+            w.put_some(for_chains.map(signature_algorithms::SignatureAlgorithmsCert).as_ref());
             self.certificate_types(&mut w);
             if !profile.decompressors.is_empty() {
                 w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));

@@ -226,6 +226,7 @@ fn expect_certificate(
 struct Request {
     certificate_type: CertificateType,
     schemes: Vec<SignatureScheme>,
+    chain_schemes: Option<Vec<SignatureScheme>>,
     authorities: Vec<Vec<u8>>,
     /// With what the server reads compressed certificates.
     compressions: Vec<CertificateCompressionAlgorithm>,
@@ -239,11 +240,13 @@ impl Request {
             return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
         }
         let schemes = request.extensions.require::<signature_algorithms::SignatureAlgorithms>()?.0;
+        let chain_schemes = request.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?;
         let authorities = request.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
         let compressions = request.extensions.get::<compress_certificate::CompressCertificate>()?;
         Ok(Self {
             certificate_type,
             schemes,
+            chain_schemes: chain_schemes.map(|s| s.0),
             authorities: authorities.map_or_else(Vec::new, |a| a.0),
             compressions: compressions.map_or_else(Vec::new, |c| c.0),
         })
@@ -282,9 +285,10 @@ impl State for ExpectFinished {
         let wanted = Wanted {
             types: &[request.certificate_type],
             schemes: &request.schemes,
+            chain_schemes: request.chain_schemes.as_deref(),
             authorities: &request.authorities,
         };
-        match select::select(&profile.credentials, &wanted) {
+        match select::select(profile.provider.signatures, &profile.credentials, &wanted) {
             Ok(choice) => {
                 let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
                 prove::prove(cx, transcript, &profile, Side::Client, choice, &request.compressions, then)

@@ -195,8 +195,14 @@ fn own_certificate(
     let authorities = hello.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
     let authorities = authorities.map_or_else(Vec::new, |a| a.0);
     let credentials = &config.profile.credentials;
-    let wanted = Wanted { types: &types, schemes: &schemes, authorities: &authorities };
-    let choice = select::select(credentials, &wanted)?;
+    let chain_schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
+    let wanted = Wanted {
+        types: &types,
+        schemes: &schemes,
+        chain_schemes: chain_schemes.as_deref(),
+        authorities: &authorities,
+    };
+    let choice = select::select(config.profile.provider.signatures, credentials, &wanted)?;
     let credential = credentials.get(choice.index).ok_or(Internal::Bug("credential"))?;
     let compressions = hello.extensions.get::<compress_certificate::CompressCertificate>()?;
     let compressions = compressions.map_or_else(Vec::new, |c| c.0);
@@ -267,6 +273,8 @@ fn certificate_request(config: &ServerConfig) -> Result<Vec<u8>, Error> {
     let profile = &config.profile;
     let mut w = ExtensionsWriter::default();
     w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
+    let for_chains = profile.certificate_signature_schemes.clone();
+    w.put_some(for_chains.map(signature_algorithms::SignatureAlgorithmsCert).as_ref());
     if !profile.decompressors.is_empty() {
         w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
     }
