@@ -332,6 +332,21 @@ fn the_credential_that_suits_is_used() {
 }
 
 #[test]
+fn post_quantum_groups_by_name() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} -groups X25519MLKEM768:MLKEM768:x25519"));
+    let client = "--CAfile pki/root.pem --json -groups";
+    for (groups, group) in [
+        ("x25519mlkem768:x25519", "X25519MLKEM768"),
+        ("MLKEM768", "MLKEM768"),
+        ("x25519:X25519MLKEM768", "x25519"),
+    ] {
+        let told = server.echo(&place, &format!("{client} {groups}"), "");
+        assert_eq!(json(told.lines().next().unwrap())["group"], group);
+    }
+}
+
+#[test]
 fn a_list_for_chains_decides_between_credentials() {
     let place = Place::new();
     for typ in ["p256", "p384"] {

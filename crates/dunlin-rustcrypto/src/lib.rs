@@ -23,6 +23,8 @@ use dunlin::wire::CipherSuite;
 mod aead;
 mod group;
 mod hash;
+#[cfg(feature = "ml-kem")]
+mod kem;
 mod random;
 #[cfg(feature = "rsa")]
 mod rsa;
@@ -32,6 +34,8 @@ mod verify;
 pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 pub use group::{SECP256R1, SECP384R1, X25519};
 pub use hash::{SHA256, SHA384};
+#[cfg(feature = "ml-kem")]
+pub use kem::{ML_KEM_768, X25519MLKEM768};
 #[cfg(feature = "getrandom")]
 pub use random::OsRandom;
 pub use sign::KEY_LOADER;
@@ -61,7 +65,8 @@ pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
-/// All parts, in the order of preference, without `TLS_AES_128_CCM_8_SHA256`.
+/// All parts, in the order of preference, without what is to be asked for by name: `TLS_AES_128_CCM_8_SHA256`, and
+/// `X25519MLKEM768` (feature `ml-kem`), whose shares are 2 kB longer than X25519's.
 ///
 /// `random` must be seeded well before the first handshake: every secret comes from it.
 pub fn provider(random: Arc<dyn SecureRandom>) -> CryptoProvider {

@@ -31,7 +31,13 @@ impl KeyExchangeGroup for HybridGroup {
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
         let (kem, curve) = (self.kem.start(random)?, self.curve.start(random)?);
         let share = [kem.share(), curve.share()].concat();
-        Ok(Box::new(Exchange { kem, curve, share, curve_name: self.curve.name(), ciphertext_len: self.ciphertext_len }))
+        Ok(Box::new(Exchange {
+            kem,
+            curve,
+            share,
+            curve_name: self.curve.name(),
+            ciphertext_len: self.ciphertext_len,
+        }))
     }
 
     fn respond(

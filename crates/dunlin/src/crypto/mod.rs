@@ -17,8 +17,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
 mod check;
+mod hybrid;
 
 pub use check::ProviderFault;
+pub use hybrid::HybridGroup;
 
 /// The largest hash output that a handshake uses, in bytes (SHA-384 needs 48; 64 leaves room for SHA-512).
 pub const MAX_HASH_LEN: usize = 64;
@@ -294,6 +296,18 @@ pub trait ActiveKeyExchange: Send + Sync {
     /// # Errors
     /// `peer` is no valid share.
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError>;
+    /// Of a hybrid, its part that is a group by itself with that part's share: a client can offer both and makes only
+    /// one key (draft-ietf-tls-hybrid-design §3.2).
+    fn component(&self) -> Option<(NamedGroup, &[u8])> {
+        None
+    }
+    /// The secret of that part alone, for a `peer` that chose it.
+    ///
+    /// # Errors
+    /// There is none, or `peer` is no valid share of it.
+    fn complete_component(self: Box<Self>, _peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+        Err(CryptoError)
+    }
 }
 
 /// A secret agreed by key exchange. It wipes itself and has no `Debug`.

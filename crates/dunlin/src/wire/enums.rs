@@ -136,6 +136,10 @@ wire_enum! {
         SECP384R1 = 0x0018 => "secp384r1",
         /// X25519
         X25519 = 0x001d => "x25519",
+        /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
+        MLKEM768 = 0x0201 => "MLKEM768",
+        /// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem)
+        X25519MLKEM768 = 0x11ec => "X25519MLKEM768",
     }
 }
 

@@ -65,10 +65,10 @@ pub(super) fn server_hello(
             if selected.is_some() && !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) {
                 return Err(PeerMisbehaved::NotOffered("PSK key exchange mode").into());
             }
-            let at = offer.shares.iter().position(|(g, _)| *g == entry.group);
-            let (group, active) = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered("group"))?);
-            cx.output.negotiated.group = Some(group);
-            Some(active.complete(&entry.share).map_err(|_| PeerMisbehaved::BadKeyShare)?)
+            let at = offer.shares.iter().position(|s| s.offers(entry.group));
+            let share = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered("group"))?);
+            cx.output.negotiated.group = Some(entry.group);
+            Some(share.complete(&entry)?)
         }
         // Only psk_ke does without.
         None if selected.is_some() && profile.allows_mode(PskKeyExchangeMode::PSK_KE) => None,
