@@ -37,10 +37,13 @@ pub enum KeyType {
     P384,
     /// Ed25519.
     Ed25519,
+    /// ML-DSA-44.
+    MlDsa44,
 }
 
 /// Every kind of key.
-pub const KEY_TYPES: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519];
+pub const KEY_TYPES: [KeyType; 5] =
+    [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::MlDsa44];
 
 /// A chain of three with leaves for a server and a client.
 #[derive(Debug)]
@@ -70,6 +73,7 @@ fn key_pair(typ: KeyType) -> KeyPair {
         KeyType::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
         KeyType::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
         KeyType::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
+        KeyType::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
     }
     .expect("key generation")
 }

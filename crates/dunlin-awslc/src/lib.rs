@@ -11,8 +11,8 @@
 //!
 //! AES-CCM is RustCrypto's: aws-lc-rs has none with the 12-byte nonce of TLS.
 //!
-//! Ephemeral keys of curves are made of the caller's randomness. ML-KEM and signatures are not: ML-KEM, ECDSA and
-//! RSA-PSS draw from AWS-LC's own generator.
+//! Ephemeral keys of curves are made of the caller's randomness. ML-KEM and signatures are not: ML-KEM, ECDSA,
+//! RSA-PSS and ML-DSA draw from AWS-LC's own generator.
 
 use std::sync::Arc;
 

@@ -315,16 +315,18 @@ fn certificates_are_compressed_where_both_sides_say_so() {
 #[test]
 fn the_credential_that_suits_is_used() {
     let place = Place::new();
-    for typ in ["rsa2048", "p256", "ed25519"] {
+    let types = ["rsa2048", "p256", "ed25519", "mldsa44"];
+    for typ in types {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
     }
     let pair = |typ| format!("--cert {typ}/server.pem --key {typ}/server.key");
-    let server = ["rsa2048", "p256", "ed25519"].map(pair).join(" ");
+    let server = types.map(pair).join(" ");
     let server = Server::new(&place, &format!("{server} --echo"));
     for (typ, schemes, signature) in [
         ("rsa2048", "rsa_pss_rsae_sha256:rsa_pkcs1_sha256", "rsa_pss_rsae_sha256"),
         ("p256", "ecdsa_secp256r1_sha256", "ecdsa_secp256r1_sha256"),
         ("ed25519", "ed25519", "ed25519"),
+        ("mldsa44", "MLDSA44", "mldsa44"),
     ] {
         let told = server.echo(&place, &format!("--CAfile {typ}/root.pem --sigalgs {schemes} --json"), "");
         assert_eq!(json(told.lines().next().unwrap())["peer_signature"], signature);

@@ -99,6 +99,7 @@ macro_rules! suite {
             refuses_another_salt_length,
             refuses_short_rsa_keys,
             refuses_every_damaged_byte,
+            refuses_damaged_ml_dsa,
             refuses_signatures_outside_their_range,
         }
     };

@@ -3,10 +3,11 @@
 //! [`provider`] has everything that is on by default and takes the source of randomness, which only the device knows;
 //! `OsRandom` (feature `getrandom`) is the operating system's. Every part is a `static`, so a program that names only
 //! some of them in its own [`CryptoProvider`] links only those; [`TLS13_AES_128_CCM_8_SHA256`] has to be added by
-//! name. RSA, which is large and slow on such devices, is behind the feature `rsa` (on by default).
+//! name. RSA, which is large and slow on such devices, is behind the feature `rsa` (on by default), ML-DSA, which takes
+//! some 100 kB of stack, behind `ml-dsa` (off).
 //!
 //! Everything is drawn from the caller's randomness: ephemeral keys, the salts and blinding of RSA-PSS, and the
-//! hedging of ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So the same randomness gives the
+//! hedging of ML-DSA and ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So the same randomness gives the
 //! same handshake.
 #![no_std]
 #![forbid(unsafe_code)]

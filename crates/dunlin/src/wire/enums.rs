@@ -164,6 +164,8 @@ wire_enum! {
         RSA_PSS_RSAE_SHA512 = 0x0806 => "rsa_pss_rsae_sha512",
         /// Ed25519
         ED25519 = 0x0807 => "ed25519",
+        /// ML-DSA-44 (draft-ietf-tls-mldsa)
+        MLDSA44 = 0x0904 => "mldsa44",
     }
 }
 
