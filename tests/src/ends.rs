@@ -13,7 +13,7 @@ use dunlin::{
 };
 
 /// The kinds of key with which real peers are tried.
-pub const KEYS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
+pub const KEYS: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519];
 /// 2^20 bytes.
 pub const MIB: usize = 1 << 20;
 /// The shared key of "device-1", in hexadecimal.

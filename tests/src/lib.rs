@@ -37,10 +37,13 @@ pub enum KeyType {
     P384,
     /// Ed25519.
     Ed25519,
+    /// ML-DSA-44.
+    MlDsa44,
 }
 
 /// Every kind of key.
-pub const KEY_TYPES: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519];
+pub const KEY_TYPES: [KeyType; 5] =
+    [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::MlDsa44];
 
 /// A chain of three with leaves for a server and a client.
 #[derive(Debug)]
@@ -70,6 +73,7 @@ fn key_pair(typ: KeyType) -> KeyPair {
         KeyType::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
         KeyType::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
         KeyType::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
+        KeyType::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
     }
     .expect("key generation")
 }
@@ -91,20 +95,25 @@ fn params(name: &str, ca: bool, usage: Option<ExtendedKeyUsagePurpose>) -> Certi
 impl Pki {
     /// A new one, all keys of one kind.
     pub fn new(typ: KeyType) -> Self {
+        Self::mixed(typ, typ)
+    }
+
+    /// A new one whose authorities have keys of one kind, and its leaves of another.
+    pub fn mixed(authorities: KeyType, leaves: KeyType) -> Self {
         // Names of their own: a chain of another one leads nowhere, not to a wrong signature.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let root_key = key_pair(typ);
+        let root_key = key_pair(authorities);
         let root_params = params(&format!("Test root {number}"), true, None);
         let root = root_params.self_signed(&root_key).expect("root").der().clone();
         let root = (root, Issuer::new(root_params, root_key));
-        let intermediate_key = key_pair(typ);
+        let intermediate_key = key_pair(authorities);
         let intermediate_params = params(&format!("Test intermediate {number}"), true, None);
         let intermediate =
             intermediate_params.signed_by(&intermediate_key, &root.1).expect("intermediate").der().clone();
         let issuer = Issuer::new(intermediate_params, intermediate_key);
         let leaf = |name: &str, usage| {
-            let key = key_pair(typ);
+            let key = key_pair(leaves);
             let leaf = params(name, false, Some(usage)).signed_by(&key, &issuer).expect("leaf").der().clone();
             let public_key =
                 SubjectPublicKeyInfoDer::from(rcgen::PublicKeyData::subject_public_key_info(&key));

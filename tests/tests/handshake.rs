@@ -169,11 +169,14 @@ fn the_first_credential_that_suits_the_peer_is_used() {
     };
     let all = || vec![rsa.server.x509(&provider), p256.server.raw_key(&provider), ed.server.x509(&provider)];
     let server_all = server(all());
+    // Chains of RSA are signed by PKCS#1.
+    let both =
+        [SignatureScheme::ED25519, SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256];
     for (pki, schemes, authorities) in [
-        (rsa, vec![SignatureScheme::ED25519, SignatureScheme::RSA_PSS_RSAE_SHA256], false),
+        (rsa, both.to_vec(), false),
         (ed, vec![SignatureScheme::ED25519], false),
         // With the names of its anchors the client gets the chain that it can verify.
-        (ed, vec![SignatureScheme::ED25519, SignatureScheme::RSA_PSS_RSAE_SHA256], true),
+        (ed, both.to_vec(), true),
     ] {
         let profile = Profile::builder(provider.clone())
             .trust(x509(pki))

@@ -1,7 +1,8 @@
 //! OpenSSL's command line as the peer, in both roles.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
-use dunlin::Event;
+use dunlin::wire::NamedGroup;
+use dunlin::{ClientConfig, Event};
 use dunlin_tests::ends::{KEYS, MIB, PSK, client, psk_client, psk_server, server, with_sessions};
 use dunlin_tests::peer::{Files, Link, Process, Server, listen, text};
 use dunlin_tests::{KeyType, Pki, ends};
@@ -73,6 +74,28 @@ fn mutual_x509_and_a_mebibyte_each_way_with_its_client() {
         assert!(link.receive(MIB).unwrap() == data);
         link.send(&data).unwrap();
         assert!(peer.output_until("mebibyte", |o| o.len() >= MIB) == data);
+    }
+}
+
+#[test]
+fn every_group_with_its_server_and_its_client() {
+    let groups =
+        [("X25519", NamedGroup::X25519), ("P-256", NamedGroup::SECP256R1), ("P-384", NamedGroup::SECP384R1)];
+    for (name, group) in groups {
+        let shares = |c: ClientConfig| c.with_key_shares(vec![group]).unwrap();
+        let peer = s_server(KeyType::P384, &["-quiet", "-groups", name]);
+        let mut ours = Link::to_server(client(KeyType::P384, shares), &peer);
+        ours.handshake().unwrap_or_else(|e| panic!("{name}: {e}"));
+
+        let (listener, port) = listen();
+        let (peer, _files) = s_client(KeyType::P384, &port, &["-quiet", "-groups", name]);
+        let mut theirs = Link::accept(server(KeyType::P384, |s| s), &listener);
+        theirs.handshake().unwrap_or_else(|e| panic!("{name}: {e} / {}", peer.errors()));
+
+        for link in [ours, theirs] {
+            let negotiated = link.connection.negotiated().unwrap();
+            assert_eq!((negotiated.group, negotiated.retried), (Some(group), false));
+        }
     }
 }
 

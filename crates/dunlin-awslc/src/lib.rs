@@ -11,8 +11,8 @@
 //!
 //! AES-CCM is RustCrypto's: aws-lc-rs has none with the 12-byte nonce of TLS.
 //!
-//! Ephemeral keys are made of the caller's randomness. Signatures are not: ECDSA and RSA-PSS draw from AWS-LC's own
-//! generator.
+//! Ephemeral keys of curves are made of the caller's randomness. ML-KEM and signatures are not: ML-KEM, ECDSA,
+//! RSA-PSS and ML-DSA draw from AWS-LC's own generator.
 
 use std::sync::Arc;
 
@@ -22,12 +22,14 @@ use dunlin::wire::CipherSuite;
 mod aead;
 mod group;
 mod hash;
+mod kem;
 mod sign;
 mod verify;
 
 pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 pub use group::{SECP256R1, SECP384R1, X25519};
 pub use hash::{SHA256, SHA384};
+pub use kem::{ML_KEM_768, X25519MLKEM768};
 pub use sign::KEY_LOADER;
 pub use verify::SIGNATURES;
 
@@ -55,7 +57,8 @@ pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
-/// All parts, in the order of preference for a server or PC, without `TLS_AES_128_CCM_8_SHA256`.
+/// All parts, in the order of preference for a server or PC, without what is to be asked for by name:
+/// `TLS_AES_128_CCM_8_SHA256`, and [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's.
 pub fn provider() -> CryptoProvider {
     CryptoProvider {
         name: NAME,

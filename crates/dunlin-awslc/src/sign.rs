@@ -8,13 +8,14 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
-    Ed25519KeyPair, KeyPair, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
+    Ed25519KeyPair, KeyPair, ML_DSA_44_SIGNING, PqdsaKeyPair, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
+    RsaEncoding,
 };
 use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey};
 use dunlin::wire::SignatureScheme;
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 
-/// Loads RSA (2048 to 8192 bits), P-256, P-384 and Ed25519 keys.
+/// Loads RSA (2048 to 8192 bits), P-256, P-384, Ed25519 and ML-DSA-44 keys.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader;
 
 #[derive(Debug)]
@@ -31,6 +32,7 @@ impl KeyLoader for Loader {
             PrivateKeyDer::Sec1(_) => Key::ecdsa(bytes),
             PrivateKeyDer::Pkcs8(_) => Key::ecdsa(bytes)
                 .or_else(|_| Key::ed25519(bytes))
+                .or_else(|_| Key::mldsa44(bytes))
                 .or_else(|_| Key::rsa(rsa::KeyPair::from_pkcs8(bytes).map_err(|_| CryptoError)?)),
             _ => Err(CryptoError),
         }?;
@@ -57,6 +59,7 @@ enum Pair {
     Rsa(rsa::KeyPair),
     Ecdsa(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
+    MlDsa44(PqdsaKeyPair),
 }
 
 struct Key {
@@ -95,6 +98,13 @@ impl Key {
         let pair = Ed25519KeyPair::from_pkcs8(pkcs8).map_err(|_| CryptoError)?;
         let public = spki(pair.public_key())?;
         Ok(Self { pair: Pair::Ed25519(pair), schemes: &[SignatureScheme::ED25519], public })
+    }
+
+    /// Seed, expanded key or both (RFC 9881 §6).
+    fn mldsa44(pkcs8: &[u8]) -> Result<Self, CryptoError> {
+        let pair = PqdsaKeyPair::from_pkcs8(&ML_DSA_44_SIGNING, pkcs8).map_err(|_| CryptoError)?;
+        let public = spki(pair.public_key())?;
+        Ok(Self { pair: Pair::MlDsa44(pair), schemes: &[SignatureScheme::MLDSA44], public })
     }
 }
 
@@ -144,6 +154,12 @@ impl SigningKey for Key {
             Pair::Ed25519(pair) => {
                 let signature = pair.try_sign(message).map_err(|_| CryptoError)?;
                 Ok(signature.as_ref().to_vec())
+            }
+            Pair::MlDsa44(pair) => {
+                // draft-ietf-tls-mldsa §3: pure ML-DSA, the context is empty.
+                let mut signature = vec![0; pair.algorithm().signature_len()];
+                pair.sign(message, &mut signature).map_err(|_| CryptoError)?;
+                Ok(signature)
             }
         }
     }

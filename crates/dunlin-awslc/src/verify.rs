@@ -3,7 +3,7 @@
 use dunlin::crypto::SignatureAlgorithms;
 use dunlin::wire::SignatureScheme;
 use webpki::aws_lc_rs::{
-    ECDSA_P256_SHA256, ECDSA_P256_SHA384, ECDSA_P384_SHA256, ECDSA_P384_SHA384, ED25519,
+    ECDSA_P256_SHA256, ECDSA_P256_SHA384, ECDSA_P384_SHA256, ECDSA_P384_SHA384, ED25519, ML_DSA_44,
     RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512,
     RSA_PSS_2048_8192_SHA256_LEGACY_KEY, RSA_PSS_2048_8192_SHA384_LEGACY_KEY,
     RSA_PSS_2048_8192_SHA512_LEGACY_KEY,
@@ -23,6 +23,7 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         RSA_PKCS1_2048_8192_SHA256,
         RSA_PKCS1_2048_8192_SHA384,
         RSA_PKCS1_2048_8192_SHA512,
+        ML_DSA_44,
     ],
     // TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3), so every scheme has one algorithm.
     schemes: &[
@@ -35,5 +36,6 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         (SignatureScheme::RSA_PKCS1_SHA256, &[RSA_PKCS1_2048_8192_SHA256]),
         (SignatureScheme::RSA_PKCS1_SHA384, &[RSA_PKCS1_2048_8192_SHA384]),
         (SignatureScheme::RSA_PKCS1_SHA512, &[RSA_PKCS1_2048_8192_SHA512]),
+        (SignatureScheme::MLDSA44, &[ML_DSA_44]),
     ],
 };

@@ -300,22 +300,64 @@ fn hello_retry_requests() {
 }
 
 #[test]
+fn certificates_are_compressed_where_both_sides_say_so() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem -Verify -cert_comp"));
+    let told = server.echo(&place, &format!("{CLIENT} {OWN} -cert_comp"), "hello\n");
+    for direction in ["received", "sent"] {
+        let compressed = |l: &str| l.starts_with(direction) && l.contains(" CompressedCertificate ");
+        assert!(told.lines().any(compressed), "none {direction} in\n{told}");
+    }
+    let told = server.echo(&place, &format!("{CLIENT} {OWN}"), "hello\n");
+    assert!(!told.contains("CompressedCertificate"), "{told}");
+}
+
+#[test]
 fn the_credential_that_suits_is_used() {
     let place = Place::new();
-    for typ in ["rsa2048", "p256", "ed25519"] {
+    let types = ["rsa2048", "p256", "ed25519", "mldsa44"];
+    for typ in types {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
     }
     let pair = |typ| format!("--cert {typ}/server.pem --key {typ}/server.key");
-    let server = ["rsa2048", "p256", "ed25519"].map(pair).join(" ");
+    let server = types.map(pair).join(" ");
     let server = Server::new(&place, &format!("{server} --echo"));
     for (typ, schemes, signature) in [
         ("rsa2048", "rsa_pss_rsae_sha256:rsa_pkcs1_sha256", "rsa_pss_rsae_sha256"),
         ("p256", "ecdsa_secp256r1_sha256", "ecdsa_secp256r1_sha256"),
         ("ed25519", "ed25519", "ed25519"),
+        ("mldsa44", "MLDSA44", "mldsa44"),
     ] {
         let told = server.echo(&place, &format!("--CAfile {typ}/root.pem --sigalgs {schemes} --json"), "");
         assert_eq!(json(told.lines().next().unwrap())["peer_signature"], signature);
     }
+}
+
+#[test]
+fn post_quantum_groups_by_name() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} -groups X25519MLKEM768:MLKEM768:x25519"));
+    let client = "--CAfile pki/root.pem --json -groups";
+    for (groups, group) in [
+        ("x25519mlkem768:x25519", "X25519MLKEM768"),
+        ("MLKEM768", "MLKEM768"),
+        ("x25519:X25519MLKEM768", "x25519"),
+    ] {
+        let told = server.echo(&place, &format!("{client} {groups}"), "");
+        assert_eq!(json(told.lines().next().unwrap())["group"], group);
+    }
+}
+
+#[test]
+fn a_list_for_chains_decides_between_credentials() {
+    let place = Place::new();
+    for typ in ["p256", "p384"] {
+        place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
+    }
+    let pair = |typ| format!("--cert {typ}/server.pem --key {typ}/server.key");
+    let server = Server::new(&place, &format!("{} {} --echo", pair("p256"), pair("p384")));
+    let told = server.echo(&place, "--CAfile p384/root.pem -sigalgs_cert ecdsa_secp384r1_sha384 --json", "");
+    assert_eq!(json(told.lines().next().unwrap())["peer_signature"], "ecdsa_secp384r1_sha384");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::SystemTime;
 
 use const_oid::ObjectIdentifier;
-use const_oid::db::{DB, rfc5912, rfc8410};
+use const_oid::db::{DB, fips204, rfc5912, rfc8410};
 use der::asn1::UintRef;
 use der::{Decode, Encode, Sequence};
 use pki_types::SubjectPublicKeyInfoDer;
@@ -153,7 +153,11 @@ fn algorithm(spki: &[u8]) -> der::Result<String> {
             Err(_) => "EC without a named curve".into(),
         });
     }
-    Ok(if oid == rfc8410::ID_ED_25519 { "Ed25519".into() } else { oid_name(&oid) })
+    Ok(match oid {
+        rfc8410::ID_ED_25519 => "Ed25519".into(),
+        fips204::ID_ML_DSA_44 => "ML-DSA-44".into(),
+        other => oid_name(&other),
+    })
 }
 
 /// Each part's size; what is left over, tags and lengths of the structures around them, is the framing.

@@ -8,9 +8,9 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
-    Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
+    Ed25519KeyPair, KeyPair as _, ML_DSA_44_SIGNING, PqdsaKeyPair, RSA_PKCS1_SHA256,
 };
-use const_oid::db::{rfc5912, rfc8410};
+use const_oid::db::{fips204, rfc5912, rfc8410};
 use der::asn1::{Any, SequenceRef};
 use der::{Decode, pem};
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
@@ -34,12 +34,14 @@ pub enum KeyType {
     P384,
     /// Ed25519 (RFC 8032).
     Ed25519,
+    /// ML-DSA-44 (FIPS 204), safe against quantum computers; its private key is written as its seed (RFC 9881 §6).
+    MlDsa44,
 }
 
 impl KeyType {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Rsa2048, Self::Rsa3072, Self::Rsa4096, Self::P256, Self::P384, Self::Ed25519];
+    pub const ALL: [Self; 7] =
+        [Self::Rsa2048, Self::Rsa3072, Self::Rsa4096, Self::P256, Self::P384, Self::Ed25519, Self::MlDsa44];
 
     /// Its name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -50,6 +52,7 @@ impl KeyType {
             Self::P256 => "p256",
             Self::P384 => "p384",
             Self::Ed25519 => "ed25519",
+            Self::MlDsa44 => "mldsa44",
         }
     }
 
@@ -63,7 +66,7 @@ impl KeyType {
         Self::ALL.map(Self::name).join(", ")
     }
 
-    /// How a key of this type signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 4055 §5). RSA signs with
+    /// How a key of this type signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 9881 §2, RFC 4055 §5). RSA signs with
     /// PKCS#1 v1.5: what every verifier has, and smaller than PSS, whose parameters stand in the certificate twice.
     pub(crate) fn signature_algorithm(self) -> AlgorithmIdentifierOwned {
         let (oid, parameters) = match self {
@@ -73,6 +76,7 @@ impl KeyType {
             Self::P256 => (rfc5912::ECDSA_WITH_SHA_256, None),
             Self::P384 => (rfc5912::ECDSA_WITH_SHA_384, None),
             Self::Ed25519 => (rfc8410::ID_ED_25519, None),
+            Self::MlDsa44 => (fips204::ID_ML_DSA_44, None),
         };
         AlgorithmIdentifierOwned { oid, parameters }
     }
@@ -104,6 +108,7 @@ enum Pair {
     Rsa(rsa::KeyPair),
     Ecdsa(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
+    MlDsa44(PqdsaKeyPair),
 }
 
 /// The curves, each with the hash that TLS 1.3 binds to it (RFC 8446 §4.2.3).
@@ -125,6 +130,7 @@ impl KeyPair {
             KeyType::P256 => ecdsa(&ECDSA_P256_SHA256_ASN1_SIGNING),
             KeyType::P384 => ecdsa(&ECDSA_P384_SHA384_ASN1_SIGNING),
             KeyType::Ed25519 => Ed25519KeyPair::generate().map(Pair::Ed25519),
+            KeyType::MlDsa44 => PqdsaKeyPair::generate(&ML_DSA_44_SIGNING).map(Pair::MlDsa44),
         };
         Self::new(typ, pair.map_err(|_| Error::Crypto)?)
     }
@@ -145,6 +151,9 @@ impl KeyPair {
         if let Ok(pair) = Ed25519KeyPair::from_pkcs8(der) {
             return Self::new(KeyType::Ed25519, Pair::Ed25519(pair));
         }
+        if let Ok(pair) = PqdsaKeyPair::from_pkcs8(&ML_DSA_44_SIGNING, der) {
+            return Self::new(KeyType::MlDsa44, Pair::MlDsa44(pair));
+        }
         let pair = rsa::KeyPair::from_pkcs8(der).or_else(|_| rsa::KeyPair::from_der(der));
         let pair = pair.map_err(|_| Error::UnusableKey)?;
         let typ = match pair.public_modulus_len() {
@@ -161,6 +170,7 @@ impl KeyPair {
             Pair::Rsa(pair) => spki(pair.public_key()),
             Pair::Ecdsa(pair) => spki(pair.public_key()),
             Pair::Ed25519(pair) => spki(pair.public_key()),
+            Pair::MlDsa44(pair) => spki(pair.public_key()),
         }?;
         Ok(Self { typ, pair, public })
     }
@@ -193,6 +203,7 @@ impl KeyPair {
             Pair::Rsa(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map(|der| copy(der.as_ref())),
             Pair::Ecdsa(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
             Pair::Ed25519(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map(|der| copy(der.as_ref())),
+            Pair::MlDsa44(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
         }
         .map_err(|_| Error::Crypto)
     }
@@ -219,6 +230,10 @@ impl KeyPair {
             }
             Pair::Ecdsa(pair) => pair.sign(&random, message).map(|signature| signature.as_ref().to_vec()),
             Pair::Ed25519(pair) => pair.try_sign(message).map(|signature| signature.as_ref().to_vec()),
+            Pair::MlDsa44(pair) => {
+                let mut signature = vec![0; pair.algorithm().signature_len()];
+                pair.sign(message, &mut signature).map(|_| signature)
+            }
         }
         .map_err(|_| Error::Crypto)
     }

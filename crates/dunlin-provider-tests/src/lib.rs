@@ -14,6 +14,7 @@
 pub mod aead;
 pub mod group;
 pub mod hash;
+pub mod kem;
 pub mod key;
 pub mod random;
 pub mod record_number;
@@ -56,6 +57,16 @@ macro_rules! suite {
             a_fork_goes_its_own_way,
         }
         $crate::suite! {
+            @module $provider, kem,
+            both_sides_agree,
+            the_curve_is_the_last_part,
+            refuses_other_lengths,
+            refuses_keys_with_coefficients_out_of_range,
+            a_damaged_ciphertext_gives_another_secret,
+            a_hybrid_refuses_points_of_small_order,
+            a_hybrid_fails_with_its_random_source,
+        }
+        $crate::suite! {
             @module $provider, key,
             loads_every_form,
             loads_the_ed25519_keys_of_rfc_8410,
@@ -88,6 +99,7 @@ macro_rules! suite {
             refuses_another_salt_length,
             refuses_short_rsa_keys,
             refuses_every_damaged_byte,
+            refuses_damaged_ml_dsa,
             refuses_signatures_outside_their_range,
         }
     };

@@ -47,6 +47,7 @@ pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
         (SignatureScheme::RSA_PKCS1_SHA256, rsa, alg_id::RSA_PKCS1_SHA256),
         (SignatureScheme::RSA_PKCS1_SHA384, rsa, alg_id::RSA_PKCS1_SHA384),
         (SignatureScheme::RSA_PKCS1_SHA512, rsa, alg_id::RSA_PKCS1_SHA512),
+        (SignatureScheme::MLDSA44, alg_id::ML_DSA_44, alg_id::ML_DSA_44),
     ];
     assert_eq!(schemes, expected.map(|(scheme, key, signature)| (scheme, vec![(key, signature)])));
 }

@@ -6,6 +6,8 @@ use pki_types::{AlgorithmIdentifier, SubjectPublicKeyInfoDer, alg_id};
 use webpki::RawPublicKeyEntity;
 
 use crate::hex;
+use crate::key::FIXTURES;
+use crate::random::Reproducible;
 
 const RSA_2048: &[u8] = include_bytes!("../fixtures/rsa2048.spki.der");
 const RSA_1024: &[u8] = include_bytes!("../fixtures/rsa1024.spki.der");
@@ -232,4 +234,29 @@ pub fn refuses_every_damaged_byte(provider: &CryptoProvider) {
         assert!(refused(&[signature, &[0]].concat()));
         assert!(refused(&[&[0], signature].concat()));
     }
+}
+
+/// A flipped bit in key, message or signature, and other lengths (FIPS 204 §3.6.2).
+pub fn refuses_damaged_ml_dsa(provider: &CryptoProvider) {
+    /// `SubjectPublicKeyInfo` up to the key, whose length is fixed.
+    const HEADER: usize = 22;
+    let scheme = SignatureScheme::MLDSA44;
+    let fixture = FIXTURES.into_iter().find(|f| f.schemes == [scheme]).unwrap();
+    let signature = fixture.load(provider).sign(scheme, MESSAGE, &Reproducible::new(1)).unwrap();
+    assert_eq!((signature.len(), fixture.public.len()), (2420, HEADER + 1312));
+    assert!(verifies(provider, scheme, fixture.public, MESSAGE, &signature));
+    assert!(!verifies(provider, scheme, fixture.public, b"tent", &signature));
+    let refused = |signature: &[u8]| !verifies(provider, scheme, fixture.public, MESSAGE, signature);
+    for i in (0..signature.len()).step_by(11) {
+        let mut bad = signature.clone();
+        bad[i] ^= 0x10;
+        assert!(refused(&bad), "byte {i} of the signature");
+    }
+    for i in (HEADER..fixture.public.len()).step_by(11) {
+        let mut bad = fixture.public.to_vec();
+        bad[i] ^= 0x10;
+        assert!(!verifies(provider, scheme, &bad, MESSAGE, &signature), "byte {i} of the key");
+    }
+    assert!(refused(&[]) && refused(&signature[1..]) && refused(&signature[..2419]));
+    assert!(refused(&[&signature[..], &[0]].concat()));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
 use dunlin_provider_tests::key::FIXTURES;
 use dunlin_provider_tests::random::Reproducible;
-use dunlin_provider_tests::{aead, group, hash, verify};
+use dunlin_provider_tests::{aead, group, hash, kem, verify};
 
 /// Both, in either order.
 fn pairs() -> [(CryptoProvider, CryptoProvider); 2] {
@@ -83,6 +83,20 @@ fn both_agree_on_a_secret() {
                 let (share, secret) = b.respond(&Reproducible::new(seed + 100), initiator.share()).unwrap();
                 assert_eq!(initiator.complete(&share).unwrap().as_bytes(), secret.as_bytes(), "{name}");
             }
+        }
+    }
+}
+
+#[test]
+fn one_encapsulates_the_other_decapsulates() {
+    let groups = [
+        (dunlin_awslc::ML_KEM_768, dunlin_rustcrypto::ML_KEM_768),
+        (dunlin_awslc::X25519MLKEM768, dunlin_rustcrypto::X25519MLKEM768),
+    ];
+    for (a, b) in groups {
+        for seed in 0..20 {
+            kem::agree(a, b, seed);
+            kem::agree(b, a, seed);
         }
     }
 }

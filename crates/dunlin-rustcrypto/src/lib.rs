@@ -3,10 +3,11 @@
 //! [`provider`] has everything that is on by default and takes the source of randomness, which only the device knows;
 //! `OsRandom` (feature `getrandom`) is the operating system's. Every part is a `static`, so a program that names only
 //! some of them in its own [`CryptoProvider`] links only those; [`TLS13_AES_128_CCM_8_SHA256`] has to be added by
-//! name. RSA, which is large and slow on such devices, is behind the feature `rsa` (on by default).
+//! name. RSA, which is large and slow on such devices, is behind the feature `rsa` (on by default), ML-DSA, which takes
+//! some 100 kB of stack, behind `ml-dsa` (off).
 //!
 //! Everything is drawn from the caller's randomness: ephemeral keys, the salts and blinding of RSA-PSS, and the
-//! hedging of ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So the same randomness gives the
+//! hedging of ML-DSA and ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So the same randomness gives the
 //! same handshake.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,6 +24,8 @@ use dunlin::wire::CipherSuite;
 mod aead;
 mod group;
 mod hash;
+#[cfg(feature = "ml-kem")]
+mod kem;
 mod random;
 #[cfg(feature = "rsa")]
 mod rsa;
@@ -32,6 +35,8 @@ mod verify;
 pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 pub use group::{SECP256R1, SECP384R1, X25519};
 pub use hash::{SHA256, SHA384};
+#[cfg(feature = "ml-kem")]
+pub use kem::{ML_KEM_768, X25519MLKEM768};
 #[cfg(feature = "getrandom")]
 pub use random::OsRandom;
 pub use sign::KEY_LOADER;
@@ -61,7 +66,8 @@ pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
-/// All parts, in the order of preference, without `TLS_AES_128_CCM_8_SHA256`.
+/// All parts, in the order of preference, without what is to be asked for by name: `TLS_AES_128_CCM_8_SHA256`, and
+/// `X25519MLKEM768` (feature `ml-kem`), whose shares are 2 kB longer than X25519's.
 ///
 /// `random` must be seeded well before the first handshake: every secret comes from it.
 pub fn provider(random: Arc<dyn SecureRandom>) -> CryptoProvider {

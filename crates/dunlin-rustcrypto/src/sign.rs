@@ -1,6 +1,6 @@
 //! Private keys that sign, and their loader.
 
-#[cfg(feature = "rsa")]
+#[cfg(any(feature = "rsa", feature = "ml-dsa"))]
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -21,7 +21,8 @@ use crate::random::Rng;
 #[cfg(feature = "rsa")]
 use crate::rsa::{is_long_enough, pss_sign};
 
-/// Loads P-256, P-384 and Ed25519 keys, and with the feature `rsa` RSA keys of 2048 to 8192 bits.
+/// Loads P-256, P-384 and Ed25519 keys, with the feature `rsa` RSA keys of 2048 to 8192 bits, and with the feature
+/// `ml-dsa` seeds of ML-DSA-44.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader;
 
 #[derive(Debug)]
@@ -52,6 +53,10 @@ fn from_pkcs8(der: &[u8]) -> Result<Key, CryptoError> {
     if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_der(der) {
         return Key::ed25519(key);
     }
+    #[cfg(feature = "ml-dsa")]
+    if let Ok(key) = ml_dsa::SigningKey::from_pkcs8_der(der) {
+        return Key::mldsa44(key);
+    }
     #[cfg(feature = "rsa")]
     if let Ok(key) = RsaPrivateKey::from_pkcs8_der(der) {
         return Key::rsa(key);
@@ -74,6 +79,8 @@ enum Pair {
     Ed25519(ed25519_dalek::SigningKey),
     #[cfg(feature = "rsa")]
     Rsa(Box<RsaPrivateKey>),
+    #[cfg(feature = "ml-dsa")]
+    MlDsa44(Box<ml_dsa::SigningKey<ml_dsa::MlDsa44>>),
 }
 
 struct Key {
@@ -98,6 +105,12 @@ impl Key {
     fn ed25519(key: ed25519_dalek::SigningKey) -> Result<Self, CryptoError> {
         let public = spki(&key.verifying_key())?;
         Ok(Self { pair: Pair::Ed25519(key), schemes: &[SignatureScheme::ED25519], public })
+    }
+
+    #[cfg(feature = "ml-dsa")]
+    fn mldsa44(key: ml_dsa::SigningKey<ml_dsa::MlDsa44>) -> Result<Self, CryptoError> {
+        let public = spki(&key.expanded_key().verifying_key())?;
+        Ok(Self { pair: Pair::MlDsa44(Box::new(key)), schemes: &[SignatureScheme::MLDSA44], public })
     }
 
     #[cfg(feature = "rsa")]
@@ -153,6 +166,12 @@ impl SigningKey for Key {
             Pair::Ed25519(key) => {
                 let signature = key.try_sign(message).map_err(|_| CryptoError)?;
                 Ok(signature.to_bytes().to_vec())
+            }
+            #[cfg(feature = "ml-dsa")]
+            Pair::MlDsa44(key) => {
+                // draft-ietf-tls-mldsa §3: pure ML-DSA, the context is empty.
+                let signature = key.expanded_key().sign_randomized(message, &[], &mut Rng(random));
+                Ok(signature.map_err(|_| CryptoError)?.encode().to_vec())
             }
             #[cfg(feature = "rsa")]
             Pair::Rsa(key) => match scheme {

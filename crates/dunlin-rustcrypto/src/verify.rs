@@ -32,6 +32,8 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         RSA_PKCS1_SHA384,
         #[cfg(feature = "rsa")]
         RSA_PKCS1_SHA512,
+        #[cfg(feature = "ml-dsa")]
+        ML_DSA_44,
     ],
     // TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3), so every scheme has one algorithm.
     schemes: &[
@@ -50,6 +52,8 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         (SignatureScheme::RSA_PKCS1_SHA384, &[RSA_PKCS1_SHA384]),
         #[cfg(feature = "rsa")]
         (SignatureScheme::RSA_PKCS1_SHA512, &[RSA_PKCS1_SHA512]),
+        #[cfg(feature = "ml-dsa")]
+        (SignatureScheme::MLDSA44, &[ML_DSA_44]),
     ],
 };
 
@@ -67,6 +71,10 @@ static ECDSA_P384_SHA384: &dyn SignatureVerificationAlgorithm =
 
 static ED25519: &dyn SignatureVerificationAlgorithm =
     &Algorithm { key: alg_id::ED25519, signature: alg_id::ED25519, verify: ed25519_verify };
+
+#[cfg(feature = "ml-dsa")]
+static ML_DSA_44: &dyn SignatureVerificationAlgorithm =
+    &Algorithm { key: alg_id::ML_DSA_44, signature: alg_id::ML_DSA_44, verify: mldsa44_verify };
 
 /// An algorithm as webpki knows it: by the identifiers in a certificate.
 #[derive(Debug)]
@@ -115,4 +123,13 @@ fn ed25519_verify(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), Cr
     let signature = ed25519_dalek::Signature::from_slice(signature).map_err(|_| CryptoError)?;
     // Strict: a public key of small order verifies almost anything and is refused.
     key.verify_strict(message, &signature).map_err(|_| CryptoError)
+}
+
+#[cfg(feature = "ml-dsa")]
+fn mldsa44_verify(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+    let key = key.try_into().map_err(|_| CryptoError)?;
+    let key = ml_dsa::VerifyingKey::<ml_dsa::MlDsa44>::decode(key);
+    let signature = ml_dsa::Signature::try_from(signature).map_err(|_| CryptoError)?;
+    // RFC 9881 §3, draft-ietf-tls-mldsa §3: pure ML-DSA, the context is empty.
+    if key.verify_with_context(message, &[], &signature) { Ok(()) } else { Err(CryptoError) }
 }

@@ -10,7 +10,7 @@ use dunlin::auth::{Psk, PskTable};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::{AuthenticationFailure, Error};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription, ProtocolVersion};
+use dunlin::wire::{AlertDescription, NamedGroup, ProtocolVersion};
 use dunlin::{Answer, ClientConfig, Event, Now, Profile, PskSource, Question, ServerConfig, Side, Trust};
 use dunlin_sim::SeededRandom;
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
@@ -49,6 +49,20 @@ fn with_a_cookie() {
     assert_eq!(trips(pair.now), 6);
     assert!(pair.client.negotiated().unwrap().retried && pair.server.negotiated().unwrap().retried);
     exchange(&mut pair);
+}
+
+/// A ClientHello that no datagram holds, and a ServerHello that fills one.
+#[test]
+fn with_post_quantum_key_exchange() {
+    let provider = awslc();
+    let groups = vec![dunlin_awslc::X25519MLKEM768, provider.group(NamedGroup::X25519).unwrap()];
+    for cookie in [false, true] {
+        let configs = Configs::with(&provider, |profile| profile.groups(groups.clone())).cookies(cookie);
+        let mut pair = configs.pair();
+        connect(&mut pair);
+        assert_eq!(pair.server.negotiated().unwrap().group, Some(NamedGroup::X25519MLKEM768));
+        exchange(&mut pair);
+    }
 }
 
 #[test]

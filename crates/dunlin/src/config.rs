@@ -247,6 +247,10 @@ fn settings_digest(profile: &Profile, role: &[u8], client_auth: u8) -> SettingsD
     for scheme in &profile.signature_schemes {
         add(&scheme.0.to_be_bytes());
     }
+    add(b"in chains");
+    for scheme in profile.chain_schemes() {
+        add(&scheme.0.to_be_bytes());
+    }
     match &profile.trust.x509 {
         None => add(b"no X.509"),
         Some(X509Trust::Ask) => add(b"X.509 asked"),

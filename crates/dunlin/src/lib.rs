@@ -64,6 +64,7 @@
 extern crate alloc;
 
 pub mod auth;
+pub mod compression;
 mod config;
 mod connection;
 pub mod crypto;

@@ -24,7 +24,10 @@ pub(crate) fn cipher_suites(text: &str) -> Result<List<&'static Tls13CipherSuite
 
 /// Reads a list of groups.
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
-    list(text, group, provider().groups, |g| g.name())
+    let mut known = provider().groups;
+    // Possible, but nobody sends 2 kB more without asking for it.
+    known.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_768]);
+    list(text, group, known, |g| g.name())
 }
 
 /// Reads a list of signature schemes.
@@ -85,7 +88,7 @@ mod tests {
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
         let error = groups("x25519:P-521").err().unwrap();
-        assert_eq!(error, "\"P-521\" is none of x25519, secp256r1, secp384r1");
+        assert_eq!(error, "\"P-521\" is none of x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM768");
         assert!(cipher_suites("").is_err());
         assert!(protocols("h2,").is_err());
     }

@@ -68,9 +68,15 @@ pub(crate) struct TlsOptions {
     /// Signature schemes to verify, in order of preference.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
+    /// Signature schemes to verify in certificate chains, where they are others than in handshakes.
+    #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
+    pub(crate) sigalgs_cert: Option<List<SignatureScheme>>,
     /// Application protocols, in order of preference, separated by commas.
     #[arg(long, value_name = "LIST", value_parser = lists::protocols, help_heading = "Parameters")]
     pub(crate) alpn: Option<List<Vec<u8>>>,
+    /// Compress our certificates with zlib, and read the peer's if they are compressed (RFC 8879).
+    #[arg(long, help_heading = "Parameters")]
+    pub(crate) cert_comp: bool,
     /// The largest record to receive, in bytes: 64 to 16385 (RFC 8449).
     #[arg(long, value_name = "BYTES", help_heading = "Parameters")]
     pub(crate) record_size_limit: Option<u16>,
@@ -195,8 +201,16 @@ impl TlsOptions {
         if let Some(List(schemes)) = &self.sigalgs {
             builder = builder.signature_schemes(schemes.clone());
         }
+        if let Some(List(schemes)) = &self.sigalgs_cert {
+            builder = builder.certificate_signature_schemes(Some(schemes.clone()));
+        }
         if let Some(List(protocols)) = &self.alpn {
             builder = builder.alpn(protocols.clone());
+        }
+        if self.cert_comp {
+            builder = builder
+                .certificate_compressors(vec![dunlin_compress::ZLIB_COMPRESSOR])
+                .certificate_decompressors(vec![dunlin_compress::ZLIB_DECOMPRESSOR]);
         }
         if let Some(path) = &self.keylogfile {
             builder = builder.key_log(Some(Arc::new(KeyLogFile::open(path)?)));

@@ -2,10 +2,12 @@
 
 use alloc::vec::Vec;
 
-use pki_types::CertificateDer;
+use pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use webpki::EndEntityCert;
 
 use super::Credential;
+use super::x509::signature_algorithm;
+use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;
 use crate::handshake::signature::signs_handshakes;
 use crate::wire::{CertificateType, SignatureScheme};
@@ -14,19 +16,32 @@ use crate::wire::{CertificateType, SignatureScheme};
 pub(crate) struct Wanted<'a> {
     pub(crate) types: &'a [CertificateType],
     pub(crate) schemes: &'a [SignatureScheme],
+    /// What it verifies in chains, if it said that separately.
+    pub(crate) chain_schemes: Option<&'a [SignatureScheme]>,
     /// The names of its anchors, in DER; none says nothing.
     pub(crate) authorities: &'a [Vec<u8>],
 }
 
-/// The credential to use, and how to sign with it. If the peer named its anchors, a chain that leads to one goes
-/// before one that does not. If none suits, the error is the reason for the last one.
-pub(crate) fn select<'c>(
-    credentials: &'c [Credential],
+/// The credential to use, and how to sign with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// Its place among ours.
+    pub(crate) index: usize,
+    pub(crate) scheme: SignatureScheme,
+}
+
+/// The credential to use, and how to sign with it. A chain that the peer said it can verify goes before one
+/// that it may not know (RFC 8446 §4.4.2.2), and one that leads to an anchor that it named before one that does not.
+/// If none suits, the error is the reason for the last one.
+pub(crate) fn select(
+    signatures: SignatureAlgorithms,
+    credentials: &[Credential],
     wanted: &Wanted<'_>,
-) -> Result<(&'c Credential, SignatureScheme), PeerIncompatible> {
+) -> Result<Choice, PeerIncompatible> {
+    let in_chains = signatures.for_chains(wanted.chain_schemes.unwrap_or(wanted.schemes));
     let mut reason = PeerIncompatible::NoCredential("there is none");
-    let mut second_best = None;
-    for credential in credentials {
+    let mut best = None;
+    for (index, credential) in credentials.iter().enumerate() {
         if !wanted.types.contains(&credential.certificate_type()) {
             reason = PeerIncompatible::CertificateType;
             continue;
@@ -37,12 +52,23 @@ pub(crate) fn select<'c>(
             reason = PeerIncompatible::SignatureScheme;
             continue;
         };
-        if leads_to(credential, wanted.authorities) {
-            return Ok((credential, scheme));
+        let rank = (is_verifiable(credential, &in_chains), leads_to(credential, wanted.authorities));
+        if best.is_none_or(|(best, _)| rank > best) {
+            best = Some((rank, Choice { index, scheme }));
         }
-        second_best.get_or_insert((credential, scheme));
     }
-    second_best.ok_or(reason)
+    best.map(|(_, choice)| choice).ok_or(reason)
+}
+
+/// Whether every signature of the chain is of `algorithms`. That of a certificate on itself is not verified
+/// (RFC 8446 §4.2.3).
+fn is_verifiable(credential: &Credential, algorithms: &[&dyn SignatureVerificationAlgorithm]) -> bool {
+    let Credential::X509 { chain, .. } = credential else { return true };
+    chain.iter().all(|certificate| {
+        let algorithm = signature_algorithm(certificate);
+        let is_self_signed = EndEntityCert::try_from(certificate).is_ok_and(|c| c.issuer() == c.subject());
+        is_self_signed || algorithms.iter().any(|a| Some(&*a.signature_alg_id()) == algorithm)
+    })
 }
 
 fn leads_to(credential: &Credential, authorities: &[Vec<u8>]) -> bool {

@@ -3,11 +3,11 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
+use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::X509Identity;
-use crate::crypto::{CryptoProvider, SignatureAlgorithms};
+use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse};
 use crate::handshake::Side;
 
@@ -48,17 +48,18 @@ impl X509Trust {
         }
     }
 
-    /// Whether the chain is believed; `None` if that must be asked. A server's must be for `name`.
+    /// Whether the chain is believed; `None` if that must be asked. Its signatures must be of `algorithms`, and a
+    /// server's must be for `name`.
     pub(crate) fn verify(
         &self,
-        provider: &CryptoProvider,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
         chain: &[CertificateDer<'_>],
         peer: Side,
         name: Option<&ServerName<'_>>,
         now: UnixTime,
     ) -> Option<Result<(), AuthenticationFailure>> {
         match self {
-            Self::Anchors(anchors) => Some(verify(provider.signatures, anchors, chain, peer, name, now)),
+            Self::Anchors(anchors) => Some(verify(algorithms, anchors, chain, peer, name, now)),
             Self::Ask => None,
             Self::DangerAnyone => Some(Ok(())),
         }
@@ -66,7 +67,7 @@ impl X509Trust {
 }
 
 fn verify(
-    algorithms: SignatureAlgorithms,
+    algorithms: &[&dyn SignatureVerificationAlgorithm],
     anchors: &[TrustAnchor<'_>],
     chain: &[CertificateDer<'_>],
     peer: Side,
@@ -79,7 +80,7 @@ fn verify(
         Side::Server => KeyUsage::server_auth(),
         Side::Client => KeyUsage::client_auth(),
     };
-    leaf.verify_for_usage(algorithms.all, anchors, intermediates, now, usage, None, None)
+    leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, None, None)
         .map_err(|e| failure(&e, name))?;
     if let Some(name) = name {
         leaf.verify_is_valid_for_subject_name(name).map_err(|e| failure(&e, Some(name)))?;
@@ -168,6 +169,13 @@ fn not_after(certificate: &[u8]) -> Option<u64> {
     let days = y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day;
     let days = days.checked_sub(719_469)?;
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+}
+
+/// The AlgorithmIdentifier of a certificate's signature without its header, as webpki keeps them.
+pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
+    let (_, certificate, _) = tlv(certificate)?;
+    let (_, _, after_tbs) = tlv(certificate)?;
+    tlv(after_tbs).map(|(_, identifier, _)| identifier)
 }
 
 /// The first element of a DER encoding: tag, content and what follows it.

@@ -23,8 +23,8 @@ use crate::resume::Session;
 use crate::schedule::tls13::Exporter;
 use crate::time::Now;
 use crate::wire::{
-    AlertDescription, AlertLevel, CipherSuite, HandshakeType, KeyUpdateRequest, NamedGroup, ProtocolVersion,
-    SignatureScheme,
+    AlertDescription, AlertLevel, CertificateCompressionAlgorithm, CipherSuite, HandshakeType,
+    KeyUpdateRequest, NamedGroup, ProtocolVersion, SignatureScheme,
 };
 
 mod datagram;
@@ -99,6 +99,10 @@ pub struct Negotiated {
     pub peer_signature: Option<SignatureScheme>,
     /// The scheme of our signature.
     pub own_signature: Option<SignatureScheme>,
+    /// How the peer's Certificate message was compressed, if it was.
+    pub peer_certificate_compression: Option<CertificateCompressionAlgorithm>,
+    /// How ours was compressed, if it was.
+    pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The name of the profile.
     pub profile: String,
 }

@@ -17,8 +17,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
 mod check;
+mod hybrid;
 
 pub use check::ProviderFault;
+pub use hybrid::HybridGroup;
 
 /// The largest hash output that a handshake uses, in bytes (SHA-384 needs 48; 64 leaves room for SHA-512).
 pub const MAX_HASH_LEN: usize = 64;
@@ -294,6 +296,18 @@ pub trait ActiveKeyExchange: Send + Sync {
     /// # Errors
     /// `peer` is no valid share.
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError>;
+    /// Of a hybrid, its part that is a group by itself with that part's share: a client can offer both and makes only
+    /// one key (draft-ietf-tls-hybrid-design §3.2).
+    fn component(&self) -> Option<(NamedGroup, &[u8])> {
+        None
+    }
+    /// The secret of that part alone, for a `peer` that chose it.
+    ///
+    /// # Errors
+    /// There is none, or `peer` is no valid share of it.
+    fn complete_component(self: Box<Self>, _peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+        Err(CryptoError)
+    }
 }
 
 /// A secret agreed by key exchange. It wipes itself and has no `Debug`.
@@ -355,5 +369,16 @@ impl SignatureAlgorithms {
         scheme: SignatureScheme,
     ) -> &'static [&'static dyn SignatureVerificationAlgorithm] {
         self.schemes.iter().find(|(s, _)| *s == scheme).map_or(&[], |(_, algorithms)| algorithms)
+    }
+
+    /// The algorithms that `schemes` allow in a chain. A certificate's signature names its hash but not the curve of
+    /// its issuer (RFC 5758 §3.2), so that ecdsa_secp256r1_sha256 allows SHA-256 under every curve, as in TLS 1.2.
+    pub(crate) fn for_chains(
+        &self,
+        schemes: &[SignatureScheme],
+    ) -> Vec<&'static dyn SignatureVerificationAlgorithm> {
+        let identifiers: Vec<_> =
+            schemes.iter().flat_map(|s| self.for_scheme(*s)).map(|a| a.signature_alg_id()).collect();
+        self.all.iter().copied().filter(|a| identifiers.contains(&a.signature_alg_id())).collect()
     }
 }

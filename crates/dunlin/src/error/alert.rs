@@ -51,6 +51,8 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         | P::PointlessRetry
         | P::NotOffered(_)
         | P::BadKeyShare => Alert::ILLEGAL_PARAMETER,
+        // RFC 8879 §4.
+        P::BadCompression => Alert::BAD_CERTIFICATE,
         P::BadFinished | P::BadBinder | P::SessionUsedTwice | P::BadSignature => Alert::DECRYPT_ERROR,
     }
 }

@@ -103,6 +103,8 @@ pub enum PeerMisbehaved {
     BadSignature,
     /// A key share that is no valid share.
     BadKeyShare,
+    /// A compressed Certificate that does not decompress to what it announces, or announces too much.
+    BadCompression,
     /// More early data than allowed, or early data after a rejection that cannot be skipped.
     TooMuchEarlyData,
 }
@@ -294,6 +296,7 @@ impl fmt::Display for PeerMisbehaved {
             Self::BadBinder => f.write_str("the PSK binder does not verify: the keys differ"),
             Self::BadSignature => f.write_str("the signature in CertificateVerify does not verify"),
             Self::BadKeyShare => f.write_str("a key share is not valid"),
+            Self::BadCompression => f.write_str("a compressed certificate does not decompress to its length"),
             Self::TooMuchEarlyData => f.write_str("too much early data"),
         }
     }

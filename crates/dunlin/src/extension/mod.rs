@@ -8,6 +8,7 @@ use crate::wire::{ExtensionType, Reader, Writer};
 pub(crate) mod alpn;
 pub(crate) mod certificate_authorities;
 pub(crate) mod certificate_type;
+pub(crate) mod compress_certificate;
 pub(crate) mod cookie;
 pub(crate) mod early_data;
 pub(crate) mod key_share;

@@ -5,8 +5,8 @@
 //! one extension are different forms of its row.
 
 use super::{
-    Extension, alpn, certificate_authorities, certificate_type, cookie, early_data, key_share,
-    pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
+    Extension, alpn, certificate_authorities, certificate_type, compress_certificate, cookie, early_data,
+    key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
     supported_groups, supported_versions,
 };
 use crate::error::{Error, PeerMisbehaved};
@@ -78,6 +78,7 @@ const REGISTRY: &[Row] = &[
         forms: &[form::<certificate_type::ServerTypes>(), form::<certificate_type::ServerType>()],
     },
     Row { typ: E::PADDING, forms: &[placed(&[C::ClientHello])] },
+    Row { typ: E::COMPRESS_CERTIFICATE, forms: &[form::<compress_certificate::CompressCertificate>()] },
     Row { typ: E::RECORD_SIZE_LIMIT, forms: &[form::<record_size_limit::RecordSizeLimit>()] },
     Row {
         typ: E::PRE_SHARED_KEY,
@@ -171,6 +172,7 @@ mod tests {
         (19, "CH EE"),
         (20, "CH EE"),
         (21, "CH"),
+        (27, "CH CR"),
         (28, "CH EE"),
         (41, "CH SH"),
         (42, "CH EE NST"),
@@ -248,6 +250,8 @@ mod tests {
             (19, C::EncryptedExtensions, &[2]),
             (20, C::ClientHello, &[1, 2]),
             (20, C::EncryptedExtensions, &[2]),
+            (27, C::ClientHello, &[2, 0, 1]),
+            (27, C::CertificateRequest, &[2, 0, 1]),
             (28, C::ClientHello, &[0x40, 1]),
             (28, C::EncryptedExtensions, &[0x40, 1]),
             (41, C::ServerHello, &[0, 0]),

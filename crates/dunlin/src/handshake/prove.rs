@@ -4,35 +4,47 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Cx, Side, State, signature};
-use crate::auth::{Credential, PrivateKey};
-use crate::crypto::CryptoProvider;
+use crate::auth::PrivateKey;
+use crate::auth::select::Choice;
+use crate::compression;
 use crate::error::{Error, Internal, Misuse};
 use crate::message::{self, Message};
+use crate::profile::Profile;
 use crate::question::{Answer, Question};
 use crate::schedule::Transcript;
-use crate::wire::SignatureScheme;
+use crate::wire::{CertificateCompressionAlgorithm, SignatureScheme};
 
 /// What goes on after the proof was sent.
 pub(crate) type Then =
     Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Box<dyn State>, Error> + Send + Sync>;
 
-/// Sends the credential and the proof of its key, then goes on with `then`.
+/// Sends the chosen credential and the proof of its key, then goes on with `then`. The peer reads Certificate messages
+/// that are compressed with one of `compressions`.
 pub(crate) fn prove(
     cx: &mut Cx<'_>,
     mut transcript: Transcript,
-    provider: &CryptoProvider,
+    profile: &Profile,
     side: Side,
-    request_context: &[u8],
-    (credential, scheme): (&Credential, SignatureScheme),
+    Choice { index, scheme }: Choice,
+    compressions: &[CertificateCompressionAlgorithm],
     then: Then,
 ) -> Result<Box<dyn State>, Error> {
     cx.output.negotiated.own_signature = Some(scheme);
-    let certificate = message::Certificate::write(request_context, credential.entries())?;
+    let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
+    // RFC 8879 §4: the transcript has the message as it is sent.
+    let certificate = match compression::choose(&profile.compressed, index, compressions) {
+        Some((algorithm, message)) => {
+            cx.output.negotiated.own_certificate_compression = Some(algorithm);
+            message.to_vec()
+        }
+        // RFC 8446 §4.4.2: in the handshake the context is empty.
+        None => message::Certificate::write(&[], credential.entries())?,
+    };
     cx.send_in(&mut transcript, certificate)?;
     let content = signature::content(side, transcript.current().as_ref());
     let (known, label) = match credential.key() {
         PrivateKey::Here(key) => {
-            let signature = key.sign(scheme, &content, &*provider.random)?;
+            let signature = key.sign(scheme, &content, &*profile.provider.random)?;
             (Some(Answer::Signature(signature)), "")
         }
         PrivateKey::Elsewhere { label, .. } => (None, label.as_str()),
@@ -42,12 +54,8 @@ pub(crate) fn prove(
 }
 
 /// Sends a Certificate message without certificates: nothing to prove (RFC 8446 §4.4.2).
-pub(crate) fn decline(
-    cx: &mut Cx<'_>,
-    transcript: &mut Transcript,
-    request_context: &[u8],
-) -> Result<(), Error> {
-    let certificate = message::Certificate::write(request_context, core::iter::empty())?;
+pub(crate) fn decline(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<(), Error> {
+    let certificate = message::Certificate::write(&[], core::iter::empty())?;
     cx.send_in(transcript, certificate)
 }
 

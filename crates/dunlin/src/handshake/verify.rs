@@ -1,5 +1,6 @@
 //! Certificate and CertificateVerify as we receive them, the same for both sides.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,6 +10,7 @@ use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
 use super::proof::{PeerVerified, SignatureValid};
 use super::{Cx, Side, State, signature};
 use crate::auth::{PeerIdentity, X509Identity};
+use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
 use crate::message::{self, Message};
 use crate::profile::Profile;
@@ -43,9 +45,17 @@ pub(crate) struct ExpectCertificate {
 
 impl State for ExpectCertificate {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
-        let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
+        let body = match message.typ {
+            // RFC 8879 §4: only where we asked for it.
+            HandshakeType::COMPRESSED_CERTIFICATE if !self.profile.decompressors.is_empty() => {
+                let compressed = message::CompressedCertificate::read(message.body())?;
+                cx.output.negotiated.peer_certificate_compression = Some(compressed.algorithm);
+                Cow::Owned(compression::decompress(&self.profile.decompressors, &compressed)?)
+            }
+            _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE, "Certificate")?),
+        };
         // None of our requests has an extension that could be answered in an entry.
-        let certificate = message::Certificate::read(body, self.certificate_type, &[])?;
+        let certificate = message::Certificate::read(&body, self.certificate_type, &[])?;
         // RFC 8446 §4.4.2: in the handshake the context is empty, as it was in the request.
         if !certificate.context.is_empty() {
             return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
@@ -68,7 +78,7 @@ impl State for ExpectCertificate {
         let known = match self.certificate_type {
             CertificateType::RAW_PUBLIC_KEY => trust.raw_key.as_ref().ok_or_else(unsupported)?.verify(leaf),
             _ => trust.x509.as_ref().ok_or_else(unsupported)?.verify(
-                &self.profile.provider,
+                &self.profile.chain_algorithms,
                 &chain,
                 self.peer,
                 self.name.as_ref(),

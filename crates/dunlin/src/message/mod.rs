@@ -9,6 +9,7 @@ pub(crate) mod certificate;
 pub(crate) mod certificate_request;
 pub(crate) mod certificate_verify;
 pub(crate) mod client_hello;
+pub(crate) mod compressed_certificate;
 pub(crate) mod encrypted_extensions;
 pub(crate) mod key_update;
 pub(crate) mod new_session_ticket;
@@ -18,6 +19,7 @@ pub(crate) use certificate::Certificate;
 pub(crate) use certificate_request::CertificateRequest;
 pub(crate) use certificate_verify::CertificateVerify;
 pub(crate) use client_hello::ClientHello;
+pub(crate) use compressed_certificate::CompressedCertificate;
 pub(crate) use new_session_ticket::NewSessionTicket;
 pub(crate) use server_hello::ServerHello;
 
@@ -36,7 +38,9 @@ pub(crate) const MAX_OTHER: usize = 16 * 1024;
 /// How long a message of this type may be.
 pub(crate) const fn limit(typ: HandshakeType) -> usize {
     match typ {
-        HandshakeType::CERTIFICATE | HandshakeType::CERTIFICATE_REQUEST => MAX_CERTIFICATE,
+        HandshakeType::CERTIFICATE
+        | HandshakeType::COMPRESSED_CERTIFICATE
+        | HandshakeType::CERTIFICATE_REQUEST => MAX_CERTIFICATE,
         HandshakeType::CLIENT_HELLO => MAX_CLIENT_HELLO,
         HandshakeType::NEW_SESSION_TICKET => MAX_NEW_SESSION_TICKET,
         _ => MAX_OTHER,

@@ -8,11 +8,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use pki_types::SignatureVerificationAlgorithm;
+
 use crate::auth::{Credential, Trust};
+use crate::compression::{self, CertificateCompressor, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::Error;
 use crate::keylog::KeyLog;
-use crate::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
+use crate::wire::{
+    CertificateCompressionAlgorithm, CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme,
+};
 
 mod rules;
 
@@ -25,8 +30,15 @@ pub struct Profile {
     pub(crate) cipher_suites: Vec<&'static Tls13CipherSuite>,
     pub(crate) groups: Vec<&'static dyn KeyExchangeGroup>,
     pub(crate) signature_schemes: Vec<SignatureScheme>,
+    /// The list for chains, where it is another one.
+    pub(crate) certificate_signature_schemes: Option<Vec<SignatureScheme>>,
+    /// What the signatures in a chain may be.
+    pub(crate) chain_algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Trust,
+    pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
+    /// The Certificate messages that compression makes smaller.
+    pub(crate) compressed: Vec<Prepared>,
     pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) record_size_limit: Option<u16>,
@@ -48,8 +60,12 @@ impl Profile {
                 cipher_suites: provider.cipher_suites.clone(),
                 groups: provider.groups.clone(),
                 signature_schemes,
+                certificate_signature_schemes: None,
+                chain_algorithms: Vec::new(),
                 credentials: Vec::new(),
                 trust: Trust::default(),
+                decompressors: Vec::new(),
+                compressed: Vec::new(),
                 psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
                 alpn: Vec::new(),
                 record_size_limit: None,
@@ -59,6 +75,7 @@ impl Profile {
                 key_log: None,
                 provider,
             },
+            compressors: Vec::new(),
             check_provider: true,
         }
     }
@@ -107,6 +124,16 @@ impl Profile {
         self.psk_modes.contains(&mode)
     }
 
+    /// The signature schemes for chains.
+    pub(crate) fn chain_schemes(&self) -> &[SignatureScheme] {
+        self.certificate_signature_schemes.as_ref().unwrap_or(&self.signature_schemes)
+    }
+
+    /// With what compressed Certificate messages are read.
+    pub(crate) fn decompression_algorithms(&self) -> Vec<CertificateCompressionAlgorithm> {
+        self.decompressors.iter().map(|d| d.algorithm()).collect()
+    }
+
     /// The largest content of a record that we receive.
     pub(crate) fn received_content_limit(&self) -> Option<usize> {
         self.record_size_limit.map(|limit| usize::from(limit).saturating_sub(1))
@@ -124,6 +151,7 @@ impl fmt::Debug for Profile {
 #[must_use]
 pub struct ProfileBuilder {
     profile: Profile,
+    compressors: Vec<&'static dyn CertificateCompressor>,
     check_provider: bool,
 }
 
@@ -152,9 +180,17 @@ impl ProfileBuilder {
         self
     }
 
-    /// The signature schemes that are verified, in order of preference.
+    /// The signature schemes that are verified, in order of preference: in handshakes, where TLS 1.3 allows no RSA
+    /// PKCS#1, and in chains unless [`Self::certificate_signature_schemes`] says otherwise.
     pub fn signature_schemes(mut self, schemes: Vec<SignatureScheme>) -> Self {
         self.profile.signature_schemes = schemes;
+        self
+    }
+
+    /// The signature schemes that are verified in chains, where they are not the same as in handshakes, in order of
+    /// preference (`signature_algorithms_cert`, RFC 8446 §4.2.3). `None`, the default: they are the same.
+    pub fn certificate_signature_schemes(mut self, schemes: Option<Vec<SignatureScheme>>) -> Self {
+        self.profile.certificate_signature_schemes = schemes;
         self
     }
 
@@ -167,6 +203,22 @@ impl ProfileBuilder {
     /// Whom this side believes.
     pub fn trust(mut self, trust: Trust) -> Self {
         self.profile.trust = trust;
+        self
+    }
+
+    /// How our Certificate messages may be compressed, in order of preference: the first that the peer reads is used,
+    /// where it makes the message smaller (RFC 8879). None by default. Every credential is compressed here, once.
+    pub fn certificate_compressors(mut self, compressors: Vec<&'static dyn CertificateCompressor>) -> Self {
+        self.compressors = compressors;
+        self
+    }
+
+    /// What the peer may compress its Certificate message with, in order of preference (RFC 8879). None by default.
+    pub fn certificate_decompressors(
+        mut self,
+        decompressors: Vec<&'static dyn CertificateDecompressor>,
+    ) -> Self {
+        self.profile.decompressors = decompressors;
         self
     }
 
@@ -224,11 +276,14 @@ impl ProfileBuilder {
     ///
     /// # Errors
     /// The first rule that it breaks, in words.
-    pub fn build(self) -> Result<Profile, Error> {
+    pub fn build(mut self) -> Result<Profile, Error> {
         if self.check_provider {
             self.profile.provider.check()?;
         }
         rules::check(&self.profile)?;
+        let signatures = self.profile.provider.signatures;
+        self.profile.chain_algorithms = signatures.for_chains(self.profile.chain_schemes());
+        self.profile.compressed = compression::prepare(&self.profile.credentials, &self.compressors)?;
         Ok(self.profile)
     }
 }

@@ -37,7 +37,11 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     if let Some(mode) = profile.psk_modes.iter().find(|m| m.name().is_none()) {
         return fail(format!("the PSK key exchange mode {mode} is unknown"));
     }
-    for scheme in &profile.signature_schemes {
+    let for_chains = profile.certificate_signature_schemes.as_deref();
+    if for_chains.is_some_and(<[_]>::is_empty) {
+        return fail("its list of signature schemes for certificates is empty: leave it out".into());
+    }
+    for scheme in profile.signature_schemes.iter().chain(for_chains.unwrap_or_default()) {
         if profile.provider.signatures.for_scheme(*scheme).is_empty() {
             return fail(format!("the provider {} cannot verify {scheme}", profile.provider.name));
         }
@@ -59,6 +63,9 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
         if credential.key().schemes().is_empty() {
             return fail("a credential's key can sign with no scheme".into());
         }
+    }
+    if repeats(profile.decompressors.iter().map(|d| d.algorithm())) {
+        return fail("a certificate compression algorithm stands twice".into());
     }
     if let Some(bad) = profile.alpn.iter().find(|p| p.is_empty() || p.len() > 255) {
         return fail(format!("an ALPN name has 1 to 255 bytes, one here has {}", bad.len()));

@@ -104,6 +104,8 @@ wire_enum! {
         FINISHED = 20 => "finished",
         /// `key_update`
         KEY_UPDATE = 24 => "key_update",
+        /// `compressed_certificate` (RFC 8879 §4)
+        COMPRESSED_CERTIFICATE = 25 => "compressed_certificate",
         /// `message_hash`, synthetic: never on the wire
         MESSAGE_HASH = 254 => "message_hash",
     }
@@ -134,6 +136,10 @@ wire_enum! {
         SECP384R1 = 0x0018 => "secp384r1",
         /// X25519
         X25519 = 0x001d => "x25519",
+        /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
+        MLKEM768 = 0x0201 => "MLKEM768",
+        /// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem)
+        X25519MLKEM768 = 0x11ec => "X25519MLKEM768",
     }
 }
 
@@ -158,6 +164,8 @@ wire_enum! {
         RSA_PSS_RSAE_SHA512 = 0x0806 => "rsa_pss_rsae_sha512",
         /// Ed25519
         ED25519 = 0x0807 => "ed25519",
+        /// ML-DSA-44 (draft-ietf-tls-mldsa)
+        MLDSA44 = 0x0904 => "mldsa44",
     }
 }
 
@@ -168,6 +176,18 @@ wire_enum! {
         X509 = 0 => "X.509",
         /// A bare SubjectPublicKeyInfo
         RAW_PUBLIC_KEY = 2 => "RawPublicKey",
+    }
+}
+
+wire_enum! {
+    /// How a Certificate message is compressed (RFC 8879 §7.3).
+    CertificateCompressionAlgorithm: u16 {
+        /// ZLIB (RFC 1950)
+        ZLIB = 1 => "zlib",
+        /// Brotli (RFC 7932)
+        BROTLI = 2 => "brotli",
+        /// Zstandard (RFC 8878)
+        ZSTD = 3 => "zstd",
     }
 }
 
@@ -288,6 +308,8 @@ wire_enum! {
         SERVER_CERTIFICATE_TYPE = 20 => "server_certificate_type",
         /// RFC 7685
         PADDING = 21 => "padding",
+        /// RFC 8879
+        COMPRESS_CERTIFICATE = 27 => "compress_certificate",
         /// RFC 8449
         RECORD_SIZE_LIMIT = 28 => "record_size_limit",
         /// RFC 8446

@@ -5,8 +5,9 @@ pub(crate) mod reader;
 pub(crate) mod writer;
 
 pub use enums::{
-    AlertDescription, AlertLevel, CertificateType, CipherSuite, ContentType, ExtensionType, HandshakeType,
-    KeyUpdateRequest, NamedGroup, ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
+    AlertDescription, AlertLevel, CertificateCompressionAlgorithm, CertificateType, CipherSuite, ContentType,
+    ExtensionType, HandshakeType, KeyUpdateRequest, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
+    SignatureScheme,
 };
 pub(crate) use reader::Reader;
 pub(crate) use writer::Writer;

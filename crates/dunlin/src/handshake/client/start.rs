@@ -8,12 +8,12 @@ use super::tls13;
 use crate::auth::Psk;
 use crate::config::ClientConfig;
 use crate::connection::ServerAddress;
-use crate::crypto::{ActiveKeyExchange, HashAlgorithm, Tls13CipherSuite};
+use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
-    ExtensionsWriter, alpn, certificate_authorities, certificate_type, cookie, key_share, pre_shared_key,
-    psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms, supported_groups,
-    supported_versions,
+    ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, cookie,
+    key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
+    supported_groups, supported_versions,
 };
 use crate::handshake::{Cx, State, TransportKind};
 use crate::message::{ClientHello, Message, ServerHello};
@@ -32,10 +32,44 @@ pub(super) struct Offer {
     pub(super) random: [u8; 32],
     pub(super) session_id: Vec<u8>,
     pub(super) psks: Vec<OfferedPsk>,
-    pub(super) shares: Vec<(NamedGroup, Box<dyn ActiveKeyExchange>)>,
+    pub(super) shares: Vec<OfferedShare>,
     /// The types of the extensions that were sent.
     pub(super) extensions: Vec<ExtensionType>,
     cookie: Option<cookie::Cookie>,
+}
+
+/// A key share as it was offered.
+pub(super) struct OfferedShare {
+    group: NamedGroup,
+    active: Box<dyn ActiveKeyExchange>,
+    /// The part of a hybrid that is offered by itself, too.
+    component: Option<NamedGroup>,
+}
+
+impl OfferedShare {
+    fn entries(&self) -> impl Iterator<Item = key_share::Entry> {
+        let component = self.active.component().filter(|(group, _)| self.component == Some(*group));
+        let whole = (self.group, self.active.share());
+        [Some(whole), component]
+            .into_iter()
+            .flatten()
+            .map(|(group, share)| key_share::Entry { group, share: share.to_vec() })
+    }
+
+    /// Whether it has a share of `group`.
+    pub(super) fn offers(&self, group: NamedGroup) -> bool {
+        self.group == group || self.component == Some(group)
+    }
+
+    /// The secret with the server's share.
+    pub(super) fn complete(self, server: &key_share::Entry) -> Result<SharedSecret, Error> {
+        let secret = match self.group == server.group {
+            true => self.active.complete(&server.share),
+            false => self.active.complete_component(&server.share),
+        };
+        // RFC 8446 §4.2.8.2, §7.4.2; FIPS 203 §7.3 for the length of a ciphertext.
+        secret.map_err(|_| PeerMisbehaved::BadKeyShare.into())
+    }
 }
 
 /// A PSK as it was offered.
@@ -112,7 +146,12 @@ pub(crate) fn start(
     if uses_groups(&config) {
         for group in &config.key_shares {
             let group = profile.group(*group).ok_or(Misuse::Config("a key share without group".into()))?;
-            shares.push((group.name(), group.start(random_source)?));
+            let active = group.start(random_source)?;
+            let component = active.component().map(|(name, _)| name);
+            // A hybrid brings the share of its curve along where nothing else does.
+            let component =
+                component.filter(|c| profile.group(*c).is_some() && !config.key_shares.contains(c));
+            shares.push(OfferedShare { group: group.name(), active, component });
         }
     }
     cx.output.client_random = random;
@@ -156,15 +195,19 @@ impl Offer {
         w.put_some(self.cookie.as_ref());
         if uses_groups(config) {
             w.put(&supported_groups::SupportedGroups(profile.groups.iter().map(|g| g.name()).collect()));
-            let entry = |(group, active): &(NamedGroup, Box<dyn ActiveKeyExchange>)| key_share::Entry {
-                group: *group,
-                share: active.share().to_vec(),
-            };
-            w.put(&key_share::Offer(self.shares.iter().map(entry).collect()));
+            let mut entries: Vec<_> = self.shares.iter().flat_map(OfferedShare::entries).collect();
+            // RFC 8446 §4.2.8: in the order of supported_groups.
+            entries.sort_by_key(|e| profile.groups.iter().position(|g| g.name() == e.group));
+            w.put(&key_share::Offer(entries));
         }
         if !profile.trust.is_empty() {
             w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
+            let for_chains = profile.certificate_signature_schemes.clone();
+            w.put_some(for_chains.map(signature_algorithms::SignatureAlgorithmsCert).as_ref());
             self.certificate_types(&mut w);
+            if !profile.decompressors.is_empty() {
+                w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
+            }
             if profile.send_authorities
                 && let Some(names) = profile.trust.x509.as_ref().map(crate::auth::X509Trust::authorities)
                 && !names.is_empty()
@@ -343,10 +386,12 @@ impl ExpectServerHello {
         if let Some(key_share::Retry(group)) = share {
             // RFC 8446 §4.2.8: a group that was offered, and not one whose share was sent.
             let known = offer.config.profile.group(group).ok_or(PeerMisbehaved::NotOffered("group"))?;
-            if offer.shares.iter().any(|(g, _)| *g == group) {
+            if offer.shares.iter().any(|s| s.offers(group)) {
                 return Err(PeerMisbehaved::PointlessRetry.into());
             }
-            offer.shares = [(group, known.start(&*offer.config.profile.provider.random)?)].into();
+            // RFC 8446 §4.1.2: one share, of that group.
+            let active = known.start(&*offer.config.profile.provider.random)?;
+            offer.shares = [OfferedShare { group, active, component: None }].into();
         } else if offer.cookie.is_none() {
             return Err(PeerMisbehaved::PointlessRetry.into());
         }

@@ -12,8 +12,8 @@ use crate::connection::{Event, ServerAddress};
 use crate::crypto::Tls13CipherSuite;
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::{
-    Extensions, alpn, certificate_authorities, certificate_type, key_share, pre_shared_key,
-    record_size_limit, signature_algorithms,
+    Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
+    pre_shared_key, record_size_limit, signature_algorithms,
 };
 use crate::handshake::post::{MAX_TICKETS, TicketIntake, Traffic};
 use crate::handshake::verify::ExpectCertificate;
@@ -21,7 +21,10 @@ use crate::handshake::{Cx, Epoch, Side, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, PskKeyExchangeMode, SignatureScheme};
+use crate::wire::{
+    CertificateCompressionAlgorithm, CertificateType, ExtensionType, HandshakeType, PskKeyExchangeMode,
+    SignatureScheme,
+};
 
 /// What the rest of the handshake needs.
 struct Handshake {
@@ -62,10 +65,10 @@ pub(super) fn server_hello(
             if selected.is_some() && !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) {
                 return Err(PeerMisbehaved::NotOffered("PSK key exchange mode").into());
             }
-            let at = offer.shares.iter().position(|(g, _)| *g == entry.group);
-            let (group, active) = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered("group"))?);
-            cx.output.negotiated.group = Some(group);
-            Some(active.complete(&entry.share).map_err(|_| PeerMisbehaved::BadKeyShare)?)
+            let at = offer.shares.iter().position(|s| s.offers(entry.group));
+            let share = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered("group"))?);
+            cx.output.negotiated.group = Some(entry.group);
+            Some(share.complete(&entry)?)
         }
         // Only psk_ke does without.
         None if selected.is_some() && profile.allows_mode(PskKeyExchangeMode::PSK_KE) => None,
@@ -190,7 +193,7 @@ impl State for ExpectCertificateOrRequest {
                 transcript.add(message.bytes());
                 Ok(expect_certificate(handshake, transcript, types.server, Some(request)))
             }
-            HandshakeType::CERTIFICATE => {
+            HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
                 expect_certificate(handshake, transcript, types.server, None).message(cx, message)
             }
             _ => Err(message.unexpected("Certificate or CertificateRequest")),
@@ -223,7 +226,10 @@ fn expect_certificate(
 struct Request {
     certificate_type: CertificateType,
     schemes: Vec<SignatureScheme>,
+    chain_schemes: Option<Vec<SignatureScheme>>,
     authorities: Vec<Vec<u8>>,
+    /// With what the server reads compressed certificates.
+    compressions: Vec<CertificateCompressionAlgorithm>,
 }
 
 impl Request {
@@ -234,8 +240,16 @@ impl Request {
             return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
         }
         let schemes = request.extensions.require::<signature_algorithms::SignatureAlgorithms>()?.0;
+        let chain_schemes = request.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?;
         let authorities = request.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
-        Ok(Self { certificate_type, schemes, authorities: authorities.map_or_else(Vec::new, |a| a.0) })
+        let compressions = request.extensions.get::<compress_certificate::CompressCertificate>()?;
+        Ok(Self {
+            certificate_type,
+            schemes,
+            chain_schemes: chain_schemes.map(|s| s.0),
+            authorities: authorities.map_or_else(Vec::new, |a| a.0),
+            compressions: compressions.map_or_else(Vec::new, |c| c.0),
+        })
     }
 }
 
@@ -271,16 +285,17 @@ impl State for ExpectFinished {
         let wanted = Wanted {
             types: &[request.certificate_type],
             schemes: &request.schemes,
+            chain_schemes: request.chain_schemes.as_deref(),
             authorities: &request.authorities,
         };
-        match select::select(&profile.credentials, &wanted) {
+        match select::select(profile.provider.signatures, &profile.credentials, &wanted) {
             Ok(choice) => {
                 let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
-                prove::prove(cx, transcript, &profile.provider, Side::Client, &[], choice, then)
+                prove::prove(cx, transcript, &profile, Side::Client, choice, &request.compressions, then)
             }
             // RFC 8446 §4.4.2.3: nothing suitable: an empty Certificate; the server decides.
             Err(_) => {
-                prove::decline(cx, &mut transcript, &[])?;
+                prove::decline(cx, &mut transcript)?;
                 complete.finish(cx, transcript)
             }
         }

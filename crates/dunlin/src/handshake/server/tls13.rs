@@ -16,8 +16,9 @@ use crate::connection::Event;
 use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
-    ExtensionsWriter, alpn, certificate_authorities, certificate_type, key_share, pre_shared_key,
-    psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms, supported_versions,
+    ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
+    pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
+    supported_versions,
 };
 use crate::handshake::post::Traffic;
 use crate::handshake::verify::ExpectCertificate;
@@ -28,7 +29,7 @@ use crate::message::{
 use crate::resume::{Session, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme};
+use crate::wire::{CertificateCompressionAlgorithm, CertificateType, ExtensionType, HandshakeType};
 
 /// What was chosen for this client.
 pub(super) struct Choice {
@@ -131,10 +132,8 @@ pub(super) fn client_hello(
         None => handshake.finish(cx, transcript),
         Some(own) => {
             let profile = Arc::clone(&handshake.config.profile);
-            let credential = profile.credentials.get(own.index).ok_or(Internal::Bug("credential"))?;
             let then: prove::Then = Box::new(move |cx, transcript| handshake.finish(cx, transcript));
-            let choice = (credential, own.scheme);
-            prove::prove(cx, transcript, &profile.provider, Side::Server, &[], choice, then)
+            prove::prove(cx, transcript, &profile, Side::Server, own.choice, &own.compressions, then)
         }
     }
 }
@@ -174,9 +173,10 @@ fn use_up(cx: &mut Cx<'_>, config: &ServerConfig, psk: &FoundPsk) -> Result<(), 
 }
 
 struct OwnCertificate {
-    index: usize,
-    scheme: SignatureScheme,
+    choice: select::Choice,
     typ: CertificateType,
+    /// With what the client reads compressed ones.
+    compressions: Vec<CertificateCompressionAlgorithm>,
 }
 
 /// The credential for this client; none with a PSK, which proves both sides.
@@ -195,11 +195,18 @@ fn own_certificate(
     let authorities = hello.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
     let authorities = authorities.map_or_else(Vec::new, |a| a.0);
     let credentials = &config.profile.credentials;
-    let wanted = Wanted { types: &types, schemes: &schemes, authorities: &authorities };
-    let (chosen, scheme) = select::select(credentials, &wanted)?;
-    let index =
-        credentials.iter().position(|c| core::ptr::eq(c, chosen)).ok_or(Internal::Bug("credential"))?;
-    Ok(Some(OwnCertificate { index, scheme, typ: chosen.certificate_type() }))
+    let chain_schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
+    let wanted = Wanted {
+        types: &types,
+        schemes: &schemes,
+        chain_schemes: chain_schemes.as_deref(),
+        authorities: &authorities,
+    };
+    let choice = select::select(config.profile.provider.signatures, credentials, &wanted)?;
+    let credential = credentials.get(choice.index).ok_or(Internal::Bug("credential"))?;
+    let compressions = hello.extensions.get::<compress_certificate::CompressCertificate>()?;
+    let compressions = compressions.map_or_else(Vec::new, |c| c.0);
+    Ok(Some(OwnCertificate { choice, typ: credential.certificate_type(), compressions }))
 }
 
 /// The type of certificate that the client shall send; `None` if it is not asked for one.
@@ -266,6 +273,11 @@ fn certificate_request(config: &ServerConfig) -> Result<Vec<u8>, Error> {
     let profile = &config.profile;
     let mut w = ExtensionsWriter::default();
     w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
+    let for_chains = profile.certificate_signature_schemes.clone();
+    w.put_some(for_chains.map(signature_algorithms::SignatureAlgorithmsCert).as_ref());
+    if !profile.decompressors.is_empty() {
+        w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
+    }
     if profile.send_authorities
         && let Some(names) = profile.trust.x509.as_ref().map(crate::auth::X509Trust::authorities)
         && !names.is_empty()

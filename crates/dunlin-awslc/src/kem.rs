@@ -1,0 +1,60 @@
+//! ML-KEM, alone and beside X25519.
+
+use aws_lc_rs::kem::{self, Ciphertext, DecapsulationKey, EncapsulationKey};
+use dunlin::crypto::{
+    ActiveKeyExchange, CryptoError, HybridGroup, KeyExchangeGroup, SecureRandom, SharedSecret,
+};
+use dunlin::wire::NamedGroup;
+
+/// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): safe against quantum computers, and no weaker than X25519. Its
+/// shares have 1216 and 1120 bytes.
+pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
+    name: NamedGroup::X25519MLKEM768,
+    kem: ML_KEM_768,
+    encapsulation_key_len: 1184,
+    ciphertext_len: 1088,
+    curve: crate::X25519,
+};
+
+/// ML-KEM-768 (FIPS 203) alone (draft-ietf-tls-mlkem). AWS-LC draws its randomness from its own generator.
+pub static ML_KEM_768: &dyn KeyExchangeGroup = &MlKem768;
+
+#[derive(Debug)]
+struct MlKem768;
+
+impl KeyExchangeGroup for MlKem768 {
+    fn name(&self) -> NamedGroup {
+        NamedGroup::MLKEM768
+    }
+
+    fn start(&self, _: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
+        let key = DecapsulationKey::generate(&kem::ML_KEM_768).map_err(|_| CryptoError)?;
+        let share = key.encapsulation_key().and_then(|public| public.key_bytes()).map_err(|_| CryptoError)?;
+        Ok(Box::new(Exchange { share: share.as_ref().to_vec(), key }))
+    }
+
+    fn respond(&self, _: &dyn SecureRandom, peer: &[u8]) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
+        // AWS-LC checks the length here, and the modulus (FIPS 203 §7.2) when it encapsulates.
+        let key = EncapsulationKey::new(&kem::ML_KEM_768, peer).map_err(|_| CryptoError)?;
+        let (ciphertext, secret) = key.encapsulate().map_err(|_| CryptoError)?;
+        Ok((ciphertext.as_ref().to_vec(), SharedSecret::new(secret.as_ref().to_vec())))
+    }
+}
+
+/// AWS-LC wipes the key on drop.
+struct Exchange {
+    key: DecapsulationKey,
+    share: Vec<u8>,
+}
+
+impl ActiveKeyExchange for Exchange {
+    fn share(&self) -> &[u8] {
+        &self.share
+    }
+
+    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+        // The length is checked (FIPS 203 §7.3); another ciphertext of this length gives another secret (§6.3).
+        let secret = self.key.decapsulate(Ciphertext::from(peer)).map_err(|_| CryptoError)?;
+        Ok(SharedSecret::new(secret.as_ref().to_vec()))
+    }
+}

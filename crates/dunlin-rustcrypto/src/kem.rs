@@ -1,0 +1,76 @@
+//! ML-KEM, alone and beside X25519.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use dunlin::crypto::{
+    ActiveKeyExchange, CryptoError, HybridGroup, KeyExchangeGroup, SecureRandom, SharedSecret,
+};
+use dunlin::wire::NamedGroup;
+use ml_kem::ml_kem_768::{Ciphertext, DecapsulationKey, EncapsulationKey};
+use ml_kem::{B32, Decapsulate, KeyExport, Seed};
+use zeroize::Zeroizing;
+
+/// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): safe against quantum computers, and no weaker than X25519. Its
+/// shares have 1216 and 1120 bytes.
+pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
+    name: NamedGroup::X25519MLKEM768,
+    kem: ML_KEM_768,
+    encapsulation_key_len: 1184,
+    ciphertext_len: 1088,
+    curve: crate::X25519,
+};
+
+/// ML-KEM-768 (FIPS 203) alone (draft-ietf-tls-mlkem).
+pub static ML_KEM_768: &dyn KeyExchangeGroup = &MlKem768;
+
+#[derive(Debug)]
+struct MlKem768;
+
+impl KeyExchangeGroup for MlKem768 {
+    fn name(&self) -> NamedGroup {
+        NamedGroup::MLKEM768
+    }
+
+    fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
+        let mut seed = Zeroizing::new(Seed::default());
+        random.fill(&mut seed)?;
+        let key = DecapsulationKey::from_seed(*seed);
+        let share = key.encapsulation_key().to_bytes().to_vec();
+        Ok(Box::new(Exchange { key, share }))
+    }
+
+    fn respond(
+        &self,
+        random: &dyn SecureRandom,
+        peer: &[u8],
+    ) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
+        let peer = peer.try_into().map_err(|_| CryptoError)?;
+        // The modulus is checked (FIPS 203 §7.2).
+        let key = EncapsulationKey::new(peer).map_err(|_| CryptoError)?;
+        let mut message = Zeroizing::new(B32::default());
+        random.fill(&mut message)?;
+        let (ciphertext, secret) = key.encapsulate_deterministic(&message);
+        let secret = Zeroizing::new(secret);
+        Ok((ciphertext.to_vec(), SharedSecret::new(secret.to_vec())))
+    }
+}
+
+/// The key wipes itself on drop.
+struct Exchange {
+    key: DecapsulationKey,
+    share: Vec<u8>,
+}
+
+impl ActiveKeyExchange for Exchange {
+    fn share(&self) -> &[u8] {
+        &self.share
+    }
+
+    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+        // The length is checked (FIPS 203 §7.3); another ciphertext of this length gives another secret (§6.3).
+        let ciphertext: &Ciphertext = peer.try_into().map_err(|_| CryptoError)?;
+        let secret = Zeroizing::new(self.key.decapsulate(ciphertext));
+        Ok(SharedSecret::new(secret.to_vec()))
+    }
+}

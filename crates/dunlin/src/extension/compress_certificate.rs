@@ -1,0 +1,27 @@
+//! `compress_certificate` (RFC 8879 §3): algorithms with which the sender reads compressed certificates.
+
+use alloc::vec::Vec;
+
+use super::{Context, Extension};
+use crate::error::{Error, Malformed};
+use crate::wire::{CertificateCompressionAlgorithm, ExtensionType, Reader, Writer};
+
+pub(crate) struct CompressCertificate(pub(crate) Vec<CertificateCompressionAlgorithm>);
+
+impl Extension for CompressCertificate {
+    const TYPE: ExtensionType = ExtensionType::COMPRESS_CERTIFICATE;
+    const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest];
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
+        let algorithms = r.vec8(2)?;
+        if algorithms.len() % 2 != 0 {
+            return Err(Malformed::Length("compress_certificate").into());
+        }
+        Reader::items(algorithms, "compress_certificate", |r| r.u16().map(CertificateCompressionAlgorithm))
+            .map(Self)
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.vec8(|w| self.0.iter().for_each(|a| w.u16(a.0)));
+    }
+}
