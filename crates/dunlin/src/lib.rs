@@ -67,6 +67,7 @@ pub mod auth;
 mod config;
 mod connection;
 pub mod crypto;
+pub mod dissect;
 pub mod error;
 mod extension;
 mod flight;
