@@ -120,8 +120,9 @@ impl<'s> Reader<'s> {
         let unknown = self.session.version().is_none();
         // RFC 8446 §5.2: all that is protected is application data outside. The first data of a connection whose
         // hellos are not there cannot be in the clear either.
-        let is_protected = if is_13 { typ == ContentType::APPLICATION_DATA } else { self.changed };
-        if !is_protected && !(unknown && typ == ContentType::APPLICATION_DATA) {
+        let is_data = typ == ContentType::APPLICATION_DATA;
+        let is_protected = if is_13 || unknown { is_data || self.changed } else { self.changed };
+        if !is_protected {
             if typ == ContentType::CHANGE_CIPHER_SPEC && !is_13 {
                 self.changed = true;
             }
