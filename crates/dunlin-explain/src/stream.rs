@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(crate) struct Stream<'a> {
     pub(crate) data: Vec<u8>,
-    /// Where in `data` a packet's bytes begin, with its place in the list of packets.
+    /// From where on in `data` the bytes can be read with which packet, by its place in the list.
     marks: Vec<(usize, usize)>,
     /// The sequence number of the first byte.
     base: Option<u32>,
@@ -48,6 +48,8 @@ impl<'a> Stream<'a> {
         let known = known.min(payload.len());
         let new = payload.get(known..).unwrap_or_default();
         if !new.is_empty() {
+            // What waited is read when the gap before it is filled.
+            let packet = self.marks.last().map_or(packet, |(_, last)| packet.max(*last));
             self.marks.push((self.data.len(), packet));
             self.data.extend_from_slice(new);
         }
@@ -65,7 +67,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The place in the list of packets of the one that brought the byte at `offset`.
+    /// The place in the list of packets of the one with which all bytes up to the one at `offset` were there.
     pub(crate) fn packet(&self, offset: usize) -> usize {
         let after = self.marks.partition_point(|(start, _)| *start <= offset);
         after.checked_sub(1).and_then(|at| self.marks.get(at)).map_or(0, |(_, packet)| *packet)
@@ -119,11 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_know_their_packet() {
+    fn a_byte_is_there_when_all_before_it_are() {
         let mut stream = Stream::default();
         stream.begin(0);
-        stream.push(3, b"def", 7);
-        stream.push(0, b"abc", 9);
-        assert_eq!([0, 2, 3, 5].map(|offset| stream.packet(offset)), [9, 9, 7, 7]);
+        stream.push(0, b"ab", 3);
+        stream.push(4, b"ef", 7);
+        stream.push(2, b"cd", 9);
+        stream.push(6, b"gh", 11);
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|offset| stream.packet(offset)), [3, 3, 9, 9, 9, 9, 11]);
     }
 }
