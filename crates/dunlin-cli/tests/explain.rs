@@ -56,7 +56,7 @@ type Messages = BTreeMap<(String, String), Vec<u64>>;
 /// What tshark says: the messages, and the bytes of all frames, IP and transport headers.
 fn tshark(place: &Place) -> (Messages, [u64; 3]) {
     let fields = "frame.len ip.hdr_len tcp.hdr_len udp.stream udp.srcport tcp.stream tcp.srcport \
-                  tls.handshake.type dtls.handshake.type icmp.type";
+                  tls.handshake.type dtls.handshake.type dtls.handshake.fragment_offset icmp.type";
     let arguments: String = fields.split_whitespace().map(|field| format!(" -e {field}")).collect();
     let told = place.tool("tshark", &format!("-r capture -o tls.keylog_file:keys -T fields{arguments}"));
     let mut messages = Messages::new();
@@ -64,7 +64,8 @@ fn tshark(place: &Place) -> (Messages, [u64; 3]) {
     for line in told.lines() {
         let words: Vec<_> = line.split('\t').collect();
         let number = |text: &str| text.split(',').next().unwrap().parse().unwrap_or(0_u64);
-        let [frame, ip, tcp, udp_stream, udp_port, tcp_stream, tcp_port, tls, dtls, icmp] = words[..] else {
+        let [frame, ip, tcp, udp_stream, udp_port, tcp_stream, tcp_port, tls, dtls, offset, icmp] = words[..]
+        else {
             panic!("other fields than asked for: {line}")
         };
         // What an ICMP message quotes is none of its headers.
@@ -76,7 +77,10 @@ fn tshark(place: &Place) -> (Messages, [u64; 3]) {
             true => (format!("udp {udp_stream}"), udp_port.to_owned()),
             false => (format!("tcp {tcp_stream}"), tcp_port.to_owned()),
         };
-        let types = tls.split(',').chain(dtls.split(',')).filter(|typ| !typ.is_empty());
+        // It shows every fragment; of a message one begins at its beginning.
+        let fragments = dtls.split(',').zip(offset.split(','));
+        let begun = fragments.filter(|(_, offset)| *offset == "0").map(|(typ, _)| typ);
+        let types = tls.split(',').chain(begun).filter(|typ| !typ.is_empty());
         messages.entry(key).or_default().extend(types.map(|typ| typ.parse::<u64>().unwrap()));
     }
     messages.retain(|_, types| !types.is_empty());
@@ -262,4 +266,68 @@ fn gnutls() {
     let explanation = agrees(&place, "capture --keylog keys");
     assert_eq!(negotiated(&explanation), [("TLSv1.3", "TLS_AES_256_GCM_SHA384")]);
     assert_eq!(explanation["bytes"]["sealed_bytes"], 0);
+}
+
+/// TLS 1.2 in the suites of every kind; of CBC the content cannot be told from what protects it.
+#[test]
+fn openssl_in_tls_1_2() {
+    let place = Place::new();
+    place.dunlin("pki demo --out pki");
+    let script = "
+        openssl s_server -accept 4433 -cert pki/server.pem -key pki/server.key -CAfile pki/root.pem -Verify 3 -rev \\
+            -tls1_2 -cipher ALL -psk 000102030405060708090a0b0c0d0e0f >server.log 2>&1 &
+        wait_for ACCEPT server.log
+        for suite in ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-ECDSA-CHACHA20-POLY1305 \\
+            ECDHE-ECDSA-AES128-CCM ECDHE-ECDSA-AES128-CCM8; do
+            echo hello | openssl s_client -connect 127.0.0.1:4433 -CAfile pki/root.pem -cert pki/client.pem \\
+                -cert_chain pki/intermediate.pem -key pki/client.key -keylogfile keys -tls1_2 -cipher $suite
+        done
+        echo hello | openssl s_client -connect 127.0.0.1:4433 -keylogfile keys -tls1_2 -cipher PSK-AES128-CCM8 \\
+            -psk 000102030405060708090a0b0c0d0e0f";
+    capture(&place, "-P", script);
+    let explanation = agrees(&place, "capture --keylog keys");
+    let suites: Vec<_> = negotiated(&explanation).into_iter().map(|(_, suite)| suite).collect();
+    let expected = [
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CCM",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8",
+        "TLS_PSK_WITH_AES_128_CCM_8",
+    ];
+    assert_eq!(suites, expected);
+    let bytes = &explanation["bytes"];
+    assert_eq!(bytes["sealed_bytes"], 0);
+    // Without the key log the lengths are the same: those of AEADs tell them.
+    let without = explained(&place, "capture");
+    assert_eq!(&without["bytes"], bytes);
+}
+
+/// With a HelloVerifyRequest, and messages in fragments.
+#[test]
+fn openssl_in_dtls_1_2() {
+    let place = Place::new();
+    place.dunlin("pki demo --out pki");
+    // The programs end with their input, so it is held open.
+    let script = "
+        mkfifo to-client to-server
+        exec 8<>to-client 9<>to-server
+        openssl s_server -dtls1_2 -mtu 400 -accept 4433 -listen -cert pki/server.pem -key pki/server.key \
+            -CAfile pki/root.pem -Verify 3 <&9 >server.log 2>&1 &
+        wait_for ACCEPT server.log
+        openssl s_client -dtls1_2 -mtu 400 -connect 127.0.0.1:4433 -CAfile pki/root.pem -cert pki/client.pem \
+            -cert_chain pki/intermediate.pem -key pki/client.key -keylogfile keys <&8 >client.log 2>&1 &
+        client=$!
+        wait_for 'Verify return code' client.log
+        echo hello >&8
+        wait_for hello server.log
+        echo Q >&8
+        wait $client";
+    capture(&place, "-P", script);
+    let explanation = agrees(&place, "capture --keylog keys");
+    assert_eq!(negotiated(&explanation), [("DTLSv1.2", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384")]);
+    let flow = &explanation["flows"][0];
+    assert_eq!(flow["messages"][1]["name"], "HelloVerifyRequest");
+    assert_eq!(flow["bytes"]["sealed_bytes"], 0);
+    assert_eq!(flow["bytes"]["application_data_bytes"], 6);
 }

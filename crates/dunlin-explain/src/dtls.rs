@@ -1,6 +1,7 @@
 //! Records of DTLS in datagrams: those of 1.2 and before (RFC 6347 §4.1) and of 1.3 (RFC 9147 §4).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use dunlin::Side;
 use dunlin::dissect::{DatagramKeys, Opened};
@@ -8,11 +9,11 @@ use dunlin::wire::{ContentType, HandshakeType};
 
 use crate::bytes::Layer;
 use crate::content;
-use crate::keylog::Label;
 use crate::lines::Lines;
 use crate::message::Dialect;
 use crate::model::{Part, Protection, Record};
 use crate::session::Session;
+use crate::tls12;
 
 /// Type, version, epoch, number and length.
 const PLAIN_HEADER: usize = 13;
@@ -110,6 +111,7 @@ pub(crate) struct Direction<'s> {
     session: &'s Session<'s>,
     side: Side,
     keys: Vec<Epoch>,
+    keys12: Option<tls12::Keys>,
     messages: Messages,
     /// How many records stayed closed.
     pub(crate) sealed: usize,
@@ -124,17 +126,12 @@ struct Epoch {
 
 impl<'s> Direction<'s> {
     pub(crate) fn new(session: &'s Session<'s>, side: Side) -> Self {
-        let epoch = |label| match label {
-            // RFC 9147 §6.1.
-            Label::ClientEarlyTraffic => 1,
-            Label::ClientHandshakeTraffic | Label::ServerHandshakeTraffic => 2,
-            Label::ClientTraffic0 | Label::ServerTraffic0 => 3,
-        };
-        let keys = session.secrets(side).into_iter().filter_map(|(suite, label, secret)| {
+        let keys = session.secrets(side).into_iter().filter_map(|(suite, number, secret)| {
             let keys = DatagramKeys::new(suite, secret).ok()?;
-            Some(Epoch { number: epoch(label), keys, expected: 0 })
+            Some(Epoch { number, keys, expected: 0 })
         });
-        Self { session, side, keys: keys.collect(), messages: Messages::default(), sealed: 0 }
+        let (keys, keys12) = (keys.collect(), session.keys12(side));
+        Self { session, side, keys, keys12, messages: Messages::default(), sealed: 0 }
     }
 
     /// The records of a datagram, and the bytes at its end that are none.
@@ -171,6 +168,10 @@ impl<'s> Direction<'s> {
             }
         } else if header.epoch == 0 {
             record.parts = self.parts(header.typ, bytes.get(header.len..).unwrap_or_default());
+        } else if let Some((content, bytes)) = self.open12(header, bytes) {
+            record.protection = Protection::Opened;
+            record.protection_bytes = header.body - content.len();
+            record.parts = self.parts(header.typ, bytes.get(content).unwrap_or_default());
         } else {
             content::seal(&mut record, header.typ, header.body, self.session.overhead12());
         }
@@ -185,6 +186,16 @@ impl<'s> Direction<'s> {
             epoch.expected = epoch.expected.max(opened.number + 1);
             Some((epoch.number, opened, copy))
         })
+    }
+
+    /// Opens a record of DTLS 1.2, of the only epoch that the keys are of: where its content is in its bytes.
+    fn open12(&self, header: Header, bytes: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
+        let keys = self.keys12.as_ref().filter(|_| header.epoch == 1)?;
+        // RFC 6347 §4.1.2.1: the number is made of both.
+        let number = header.epoch << 48 | header.number?;
+        let version = *bytes.get(1..)?.first_chunk()?;
+        let mut body = bytes.get(header.len..)?.to_vec();
+        Some((keys.open(number, header.typ, version, &mut body)?, body))
     }
 
     fn parts(&mut self, typ: ContentType, mut content: &[u8]) -> Vec<Part> {

@@ -9,6 +9,8 @@ use crate::Error;
 /// The secrets that open protected records (RFC 9850 §2); other labels are passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Label {
+    /// The master secret of TLS 1.2.
+    ClientRandom,
     ClientEarlyTraffic,
     ClientHandshakeTraffic,
     ServerHandshakeTraffic,
@@ -19,6 +21,7 @@ pub(crate) enum Label {
 impl Label {
     fn read(name: &[u8]) -> Option<Self> {
         Some(match name {
+            b"CLIENT_RANDOM" => Self::ClientRandom,
             b"CLIENT_EARLY_TRAFFIC_SECRET" => Self::ClientEarlyTraffic,
             b"CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Self::ClientHandshakeTraffic,
             b"SERVER_HANDSHAKE_TRAFFIC_SECRET" => Self::ServerHandshakeTraffic,

@@ -1,8 +1,8 @@
 //! Captures of TLS and DTLS, taken apart to the byte.
 //!
 //! [`explain`] reads a capture (pcap or pcapng), puts the streams of TCP together again, cuts them and the datagrams of
-//! UDP into records, the records into messages and the messages into fields, and with a [`KeyLog`] opens what TLS 1.3
-//! and DTLS 1.3 protect. Whose traffic it is does not matter. Every byte of the capture is entered once, under the
+//! UDP into records, the records into messages and the messages into fields, and with a [`KeyLog`] opens what is
+//! protected: everything of TLS 1.3, and of TLS 1.2 the AEAD suites, with DTLS the same. Whose traffic it is does not matter. Every byte of the capture is entered once, under the
 //! [`Layer`] that spent it, so the sums are those of the capture.
 //!
 //! What is damaged, cut off or missing ends the understanding of its stream and not more: [`Explanation::problems`]
@@ -35,6 +35,7 @@ mod session;
 mod stream;
 mod text;
 mod tls;
+mod tls12;
 
 pub use bytes::{Bytes, Layer};
 pub use keylog::KeyLog;

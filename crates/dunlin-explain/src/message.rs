@@ -54,6 +54,7 @@ pub(crate) struct Dialect {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerHello {
     pub(crate) is_retry: bool,
+    pub(crate) random: [u8; 32],
     pub(crate) version: ProtocolVersion,
     pub(crate) suite: CipherSuite,
 }
@@ -62,7 +63,7 @@ impl ServerHello {
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
         let mut w = Walk::new(body);
         let legacy = ProtocolVersion(w.number(2)? as u16);
-        let is_retry = w.take(32)? == RETRY_RANDOM;
+        let random: [u8; 32] = w.take(32)?.try_into().ok()?;
         w.prefixed(1)?;
         let suite = CipherSuite(w.number(2)? as u16);
         w.take(1)?;
@@ -73,7 +74,7 @@ impl ServerHello {
                 version = ProtocolVersion(u16::from_be_bytes([*a, *b]));
             }
         }
-        Some(Self { is_retry, version, suite })
+        Some(Self { is_retry: random == RETRY_RANDOM, random, version, suite })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::content;
 use crate::keylog::{KeyLog, Label};
 use crate::message::{self, Dialect, ServerHello};
 use crate::names;
+use crate::tls12;
 
 /// One connection of TLS or DTLS.
 pub(crate) struct Session<'k> {
@@ -63,18 +64,28 @@ impl<'k> Session<'k> {
         self.hello.and_then(|hello| names::overhead12(hello.suite))
     }
 
-    /// The logged secrets of a direction in the order of their use. A label that is missing is passed over.
-    pub(crate) fn secrets(&self, side: Side) -> Vec<(&'static Tls13CipherSuite, Label, &'k [u8])> {
-        let labels: &[Label] = match side {
-            Side::Client => {
-                &[Label::ClientEarlyTraffic, Label::ClientHandshakeTraffic, Label::ClientTraffic0]
-            }
-            Side::Server => &[Label::ServerHandshakeTraffic, Label::ServerTraffic0],
+    /// The logged secrets of a direction of TLS 1.3 in the order of their use, with their epochs in DTLS 1.3 (RFC 9147
+    /// §6.1). One that is missing is passed over.
+    pub(crate) fn secrets(&self, side: Side) -> Vec<(&'static Tls13CipherSuite, u64, &'k [u8])> {
+        let labels: &[(u64, Label)] = match side {
+            Side::Client => &[
+                (1, Label::ClientEarlyTraffic),
+                (2, Label::ClientHandshakeTraffic),
+                (3, Label::ClientTraffic0),
+            ],
+            Side::Server => &[(2, Label::ServerHandshakeTraffic), (3, Label::ServerTraffic0)],
         };
         let Some(suite) = self.hello.filter(|_| self.is_13()).and_then(|hello| suite(hello.suite)) else {
             return Vec::new();
         };
-        labels.iter().filter_map(|label| Some((suite, *label, self.secret(*label)?))).collect()
+        labels.iter().filter_map(|(epoch, label)| Some((suite, *epoch, self.secret(*label)?))).collect()
+    }
+
+    /// The keys of a direction of TLS 1.2 or DTLS 1.2, if its master secret is in the log.
+    pub(crate) fn keys12(&self, side: Side) -> Option<tls12::Keys> {
+        let hello = self.hello.filter(|_| !self.is_13())?;
+        let master = self.secret(Label::ClientRandom)?;
+        tls12::Keys::new(hello.suite, side, master, self.random.as_ref()?, &hello.random)
     }
 
     fn secret(&self, label: Label) -> Option<&'k [u8]> {
@@ -97,10 +108,14 @@ impl<'k> Session<'k> {
             (Some(_), Some(hello)) => hello,
         };
         if !self.is_13() {
-            return None;
+            return Some(match self.secret(Label::ClientRandom) {
+                _ if !tls12::is_known(hello.suite) => "records of their cipher suite are not decrypted here",
+                None => "the key log has no secret of this connection",
+                Some(_) => "the secret in the key log does not open them",
+            });
         }
         Some(match (suite(hello.suite), self.secret(handshake), self.secret(traffic)) {
-            (None, _, _) => "their cipher suite is not known here",
+            (None, _, _) => "records of their cipher suite are not decrypted here",
             (_, Some(_), Some(_)) => "the secrets in the key log do not open them",
             (_, None, None) => "the key log has no secrets of this connection",
             (_, None, Some(_)) => "the key log has no handshake traffic secret of this connection",

@@ -10,6 +10,7 @@ use crate::content::{self, Joiner};
 use crate::lines::Lines;
 use crate::model::{Part, Protection, Record};
 use crate::session::Session;
+use crate::tls12;
 
 /// Type, version and length.
 const HEADER: usize = 5;
@@ -106,11 +107,22 @@ struct Reader<'s> {
     messages: Joiner,
     /// In TLS 1.2: a ChangeCipherSpec was seen, everything after it is protected (RFC 5246 §7.1).
     changed: bool,
+    /// The keys of TLS 1.2, and the number of the next record (RFC 5246 §6.1).
+    keys12: Option<tls12::Keys>,
+    number12: u64,
 }
 
 impl<'s> Reader<'s> {
     fn new(session: &'s Session<'s>, side: Side) -> Self {
-        Self { session, side, keys: Keys::new(session, side), messages: Joiner::default(), changed: false }
+        Self {
+            session,
+            side,
+            keys: Keys::new(session, side),
+            messages: Joiner::default(),
+            changed: false,
+            keys12: session.keys12(side),
+            number12: 0,
+        }
     }
 
     fn record(&mut self, typ: ContentType, bytes: &mut [u8]) -> Record {
@@ -129,7 +141,8 @@ impl<'s> Reader<'s> {
             record.parts = self.parts(typ, body);
             return record;
         }
-        if let Some(opened) = self.keys.open(header, body) {
+        let opened = if is_13 { self.keys.open(header, body) } else { self.open12(typ, header, body) };
+        if let Some(opened) = opened {
             record.protection = Protection::Opened;
             record.protection_bytes = body.len() - opened.content.len();
             record.number = Some(opened.number);
@@ -140,6 +153,14 @@ impl<'s> Reader<'s> {
         let overhead = if is_13 { None } else { self.session.overhead12() };
         content::seal(&mut record, typ, body.len(), overhead);
         record
+    }
+
+    fn open12(&mut self, typ: ContentType, header: &[u8], body: &mut [u8]) -> Option<Opened> {
+        let number = self.number12;
+        self.number12 += 1;
+        let version = *header.get(1..)?.first_chunk()?;
+        let content = self.keys12.as_ref()?.open(number, typ, version, body)?;
+        Some(Opened { typ, content, number })
     }
 
     fn parts(&mut self, typ: ContentType, content: &[u8]) -> Vec<Part> {
