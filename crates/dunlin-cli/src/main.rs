@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{client, pki, psk as psk_command, server, up};
+use crate::commands::{client, explain, pki, psk as psk_command, server, up};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -31,6 +31,7 @@ struct Cli {
 enum Command {
     Client(Box<client::Args>),
     Server(Box<server::Args>),
+    Explain(explain::Args),
     Pki(pki::Args),
     Psk(psk_command::Args),
     Up(up::Args),
@@ -44,6 +45,7 @@ impl Command {
         match self {
             Self::Client(args) => client::run(&args),
             Self::Server(args) => server::run(*args),
+            Self::Explain(args) => explain::run(&args, &mut locked()),
             Self::Pki(args) => pki::run(args, &mut locked()),
             Self::Psk(args) => psk_command::run(args, &mut locked()),
             Self::Up(args) => up::run(&args, &mut locked()),

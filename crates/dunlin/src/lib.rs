@@ -68,6 +68,7 @@ pub mod compression;
 mod config;
 mod connection;
 pub mod crypto;
+pub mod dissect;
 pub mod error;
 mod extension;
 mod flight;

@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::Error;
-use crate::tls::explain::{Explainer, Explanation};
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
+use crate::tls::reasons::{Explainer, Explanation};
 use crate::tls::report::{Report, message_line};
 use crate::tls::sessions::ClientTickets;
 

@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 
 use crate::error::{Error, printable};
 use crate::stop::Stop;
-use crate::tls::explain::{Explainer, Explanation};
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
+use crate::tls::reasons::{Explainer, Explanation};
 use crate::tls::report::{Report, message_line};
 
 const EXAMPLES: &str = "\

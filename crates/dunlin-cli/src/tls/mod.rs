@@ -1,10 +1,10 @@
 //! What the commands that speak TLS share: options, and what becomes of them; reports; reasons; pipes.
 
-pub(crate) mod explain;
 pub(crate) mod identity;
 pub(crate) mod keylog;
 pub(crate) mod lists;
 pub(crate) mod options;
 pub(crate) mod pipe;
+pub(crate) mod reasons;
 pub(crate) mod report;
 pub(crate) mod sessions;

@@ -134,15 +134,7 @@ pub(crate) fn message_line(message: &MessageSize) -> String {
 
 /// The name of its structure in RFC 8446 §4.
 fn message_name(message: &MessageSize) -> String {
-    if message.is_retry {
-        return "HelloRetryRequest".into();
-    }
-    let name = message.typ.to_string();
-    let capitalised = |word: &str| {
-        let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
-        first.to_uppercase() + rest
-    };
-    name.split('_').map(capitalised).collect()
+    dunlin_explain::names::message(message.typ, message.is_retry)
 }
 
 fn text(value: Option<impl ToString>) -> String {
@@ -151,19 +143,4 @@ fn text(value: Option<impl ToString>) -> String {
 
 const fn yes(it_is: bool) -> &'static str {
     if it_is { "yes" } else { "no" }
-}
-
-#[cfg(test)]
-mod tests {
-    use dunlin::wire::HandshakeType;
-
-    use super::*;
-
-    #[test]
-    fn messages_are_called_as_in_the_rfc() {
-        let name = |typ, is_retry| message_name(&MessageSize { sent: true, typ, is_retry, len: 4 });
-        assert_eq!(name(HandshakeType::ENCRYPTED_EXTENSIONS, false), "EncryptedExtensions");
-        assert_eq!(name(HandshakeType::SERVER_HELLO, true), "HelloRetryRequest");
-        assert_eq!(name(HandshakeType(99), false), "0x0063");
-    }
 }

@@ -147,6 +147,15 @@ impl TrafficKeys {
 }
 
 impl TrafficSecret {
+    /// One that a key log gives; those of a connection come from its key schedule.
+    pub(crate) fn logged(
+        suite: &'static Tls13CipherSuite,
+        transport: TransportKind,
+        secret: HashOutput,
+    ) -> Self {
+        Self { suite, secret: Secret::new(suite.hash, transport, secret) }
+    }
+
     pub(crate) fn keys(&self, transport: TransportKind) -> TrafficKeys {
         let mut keys = TrafficKeys {
             suite: self.suite,

@@ -18,14 +18,14 @@ const SAMPLE_LEN: usize = 16;
 pub(super) const MIN_BODY: usize = SAMPLE_LEN;
 
 /// The keys of one epoch and direction.
-pub(super) struct EpochKey {
+pub(crate) struct EpochKey {
     record: RecordKey,
     number: Box<dyn RecordNumberKey>,
     algorithm: AeadAlgorithm,
 }
 
 impl EpochKey {
-    pub(super) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
+    pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
         let aead = keys.suite.aead;
         Ok(Self {
             record: RecordKey::new(keys)?,
@@ -94,7 +94,7 @@ impl EpochKey {
 
     /// Opens a whole record in place; gives its number and its inner plaintext, in `record`. `expected` is the
     /// number that it is close to.
-    pub(super) fn open<'a>(
+    pub(crate) fn open<'a>(
         &self,
         expected: u64,
         header: &Header,

@@ -28,7 +28,7 @@ pub(super) const MAX_LEN: usize = 5;
 const SHORT_NUMBERS: u64 = 128;
 
 /// A header as it stands on the wire, but for the record number, which is masked there.
-pub(super) struct Header {
+pub(crate) struct Header {
     flags: u8,
     /// The length of what follows; `None` if that is the rest of the datagram.
     pub(super) length: Option<usize>,
@@ -42,7 +42,7 @@ impl Header {
 
     /// The header at the front of `bytes`; `None` if it is not whole, or has a connection ID, of which none was
     /// negotiated.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let flags = *bytes.first()?;
         if !Self::begins_with(flags) || flags & CONNECTION_ID != 0 {
             return None;
@@ -75,7 +75,7 @@ impl Header {
     }
 
     /// The length of the header, in bytes.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         1 + self.number_len() + if self.flags & LENGTH == 0 { 0 } else { 2 }
     }
 

@@ -22,6 +22,8 @@ use crate::handshake::{Emitter, Epoch, TransportKind};
 use crate::schedule::tls13::TrafficKeys;
 use crate::wire::{AlertDescription, AlertLevel};
 
+pub(crate) use ciphertext::EpochKey;
+pub(crate) use header13::Header;
 use receive::{Received, Receiver};
 use send::Sender;
 

@@ -1,0 +1,333 @@
+//! `dunlin explain` on real traffic: what it says must be what tshark says, and the bytes must be those of the capture.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use common::Place;
+use serde_json::Value;
+
+/// Captures what `script` does, in a network of its own: there ports can be fixed, and nobody else sends anything.
+///
+/// The script may use `wait_for TEXT FILE`, `$dunlin`, and the certificates in `pki`. At its end a datagram is sent, and
+/// waited for in the capture: then everything before it is there, too.
+fn capture(place: &Place, options: &str, script: &str) {
+    let script = format!(
+        r#"set -eu
+        PATH=$PATH:/sbin:/usr/sbin
+        trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+        wait_for() {{
+            for i in $(seq 600); do
+                if grep -aqs "$1" "$2"; then return; fi
+                sleep 0.05
+            done
+            echo "no $1 in $2:" >&2; cat "$2" >&2; exit 1
+        }}
+        ip link set lo up
+        dumpcap -q -i lo {options} -w capture 2>dumpcap.log &
+        dumpcap=$!
+        wait_for File: dumpcap.log
+        {script}
+        echo -n end-of-capture >/dev/udp/127.0.0.1/9
+        wait_for end-of-capture capture
+        kill -INT $dumpcap
+        wait $dumpcap"#
+    );
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "bash", "-c", &script]).current_dir(place.path("")).stdin(Stdio::null());
+    command.env("dunlin", env!("CARGO_BIN_EXE_dunlin")).env("SSLKEYLOGFILE", "keys");
+    let output = command.output().expect("unshare runs: `tools/setup test` installs it");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}{stderr}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}
+
+/// Handshake messages by connection and sending port, in their order.
+type Messages = BTreeMap<(String, String), Vec<u64>>;
+
+/// What tshark says: the messages, and the bytes of all frames, IP and transport headers.
+fn tshark(place: &Place) -> (Messages, [u64; 3]) {
+    let fields = "frame.len ip.hdr_len tcp.hdr_len udp.stream udp.srcport tcp.stream tcp.srcport \
+                  tls.handshake.type dtls.handshake.type dtls.handshake.fragment_offset icmp.type";
+    let arguments: String = fields.split_whitespace().map(|field| format!(" -e {field}")).collect();
+    let told = place.tool("tshark", &format!("-r capture -o tls.keylog_file:keys -T fields{arguments}"));
+    let mut messages = Messages::new();
+    let mut bytes = [0; 3];
+    for line in told.lines() {
+        let words: Vec<_> = line.split('\t').collect();
+        let number = |text: &str| text.split(',').next().unwrap().parse().unwrap_or(0_u64);
+        let [frame, ip, tcp, udp_stream, udp_port, tcp_stream, tcp_port, tls, dtls, offset, icmp] = words[..]
+        else {
+            panic!("other fields than asked for: {line}")
+        };
+        // What an ICMP message quotes is none of its headers.
+        let is_udp = icmp.is_empty() && !udp_stream.is_empty();
+        bytes[0] += number(frame);
+        bytes[1] += number(ip);
+        bytes[2] += number(tcp) + if is_udp { 8 } else { 0 };
+        let key = match is_udp {
+            true => (format!("udp {udp_stream}"), udp_port.to_owned()),
+            false => (format!("tcp {tcp_stream}"), tcp_port.to_owned()),
+        };
+        // It shows every fragment; of a message one begins at its beginning.
+        let fragments = dtls.split(',').zip(offset.split(','));
+        let begun = fragments.filter(|(_, offset)| *offset == "0").map(|(typ, _)| typ);
+        let types = tls.split(',').chain(begun).filter(|typ| !typ.is_empty());
+        messages.entry(key).or_default().extend(types.map(|typ| typ.parse::<u64>().unwrap()));
+    }
+    messages.retain(|_, types| !types.is_empty());
+    (messages, bytes)
+}
+
+/// What `dunlin explain` says, in the same form. Its exit status says whether all was understood.
+fn explained(place: &Place, arguments: &str) -> Value {
+    serde_json::from_str(&place.dunlin(&format!("explain --json {arguments}"))).unwrap()
+}
+
+fn messages(explanation: &Value) -> Messages {
+    let mut messages = Messages::new();
+    let mut streams = BTreeMap::new();
+    for flow in explanation["flows"].as_array().unwrap() {
+        let carrier = flow["carrier"].as_str().unwrap();
+        let stream = streams.entry(carrier).and_modify(|n| *n += 1).or_insert(0);
+        for record in flow["records"].as_array().unwrap() {
+            let end = flow[record["from"].as_str().unwrap()].as_str().unwrap();
+            let port = end.rsplit(':').next().unwrap().to_owned();
+            for part in record["parts"].as_array().unwrap() {
+                if part.get("message_bytes").is_some() {
+                    let typ = part["handshake_type"].as_u64().unwrap();
+                    messages.entry((format!("{carrier} {stream}"), port.clone())).or_default().push(typ);
+                }
+            }
+        }
+    }
+    messages
+}
+
+/// The sum of every layer, packet, record and message is that of the whole, on all levels.
+fn check_sums(explanation: &Value) {
+    let number = |value: &Value, key: &str| value[key].as_u64().unwrap();
+    let array = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let layers = |bytes: &Value| -> u64 {
+        let of_layer = |key: &str| !["total_bytes", "tls_bytes"].contains(&key);
+        bytes.as_object().unwrap().iter().filter(|(k, _)| of_layer(k)).map(|(_, v)| v.as_u64().unwrap()).sum()
+    };
+    let total = |bytes: &Value| {
+        assert_eq!(layers(bytes), number(bytes, "total_bytes"), "{bytes}");
+        number(bytes, "total_bytes")
+    };
+    let mut all = total(&explanation["elsewhere"]);
+    for flow in array(explanation, "flows") {
+        let bytes = &flow["bytes"];
+        all += total(bytes);
+        let packets = array(&flow, "packets");
+        let of_packets = |key: &str| packets.iter().map(|packet| number(packet, key)).sum::<u64>();
+        for key in ["link_bytes", "ip_bytes", "transport_bytes"] {
+            assert_eq!(of_packets(key), number(bytes, key), "{key}");
+        }
+        let mut tls = 0;
+        for record in array(&flow, "records") {
+            tls += number(&record, "header_bytes") + number(&record, "protection_bytes");
+            for part in array(&record, "parts") {
+                tls += number(&part, "bytes");
+                let fields: u64 = array(&part, "fields").iter().map(|field| number(field, "bytes")).sum();
+                let whole = part.get("message_bytes").map_or(0, |whole| whole.as_u64().unwrap());
+                assert_eq!(fields, whole, "{part}");
+            }
+        }
+        assert_eq!(tls, number(bytes, "tls_bytes"));
+        let payload = tls + number(bytes, "other_bytes") + number(bytes, "retransmitted_bytes");
+        assert_eq!(payload, of_packets("payload_bytes"));
+        let messages: u64 = array(&flow, "messages").iter().map(|message| number(message, "bytes")).sum();
+        let around = number(bytes, "record_header_bytes") + number(bytes, "protection_bytes");
+        assert_eq!(messages + around, tls);
+    }
+    assert_eq!(all, total(&explanation["bytes"]));
+}
+
+/// Compares with tshark; the explanation.
+fn agrees(place: &Place, arguments: &str) -> Value {
+    let explanation = explained(place, arguments);
+    check_sums(&explanation);
+    let (told, [frames, ip, transport]) = tshark(place);
+    assert_eq!(messages(&explanation), told);
+    let bytes = &explanation["bytes"];
+    assert_eq!(bytes["total_bytes"], frames);
+    assert_eq!(bytes["ip_bytes"], ip);
+    assert_eq!(bytes["transport_bytes"], transport);
+    assert_eq!(bytes["retransmitted_bytes"], 0);
+    explanation
+}
+
+/// The versions and suites of the flows with TLS.
+fn negotiated(explanation: &Value) -> Vec<(&str, &str)> {
+    let flows = explanation["flows"].as_array().unwrap().iter();
+    flows.filter_map(|flow| Some((flow["version"].as_str()?, flow["cipher_suite"].as_str()?))).collect()
+}
+
+const OPENSSL: &str = "\
+    openssl s_server -accept 4433 -cert pki/server.pem -key pki/server.key -CAfile pki/root.pem -Verify 3 -rev \
+        -ciphersuites TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_CCM_SHA256 >server.log 2>&1 &
+    wait_for ACCEPT server.log
+    connect() {
+        echo hello | openssl s_client -connect 127.0.0.1:4433 -servername localhost -CAfile pki/root.pem \
+            -cert pki/client.pem -cert_chain pki/intermediate.pem -key pki/client.key -keylogfile keys \"$@\"
+    }";
+
+#[test]
+fn openssl_in_tls_1_3() {
+    let place = Place::new();
+    place.dunlin("pki demo --out pki");
+    let script = format!(
+        "{OPENSSL}
+        for suite in TLS_AES_128_GCM_SHA256 TLS_CHACHA20_POLY1305_SHA256 TLS_AES_128_CCM_SHA256; do
+            connect -ciphersuites $suite
+        done
+        connect -groups P-384:X25519
+        connect -ciphersuites TLS_AES_256_GCM_SHA384 || true"
+    );
+    capture(&place, "-P", &script);
+    let explanation = agrees(&place, "capture --keylog keys");
+    let suites: Vec<_> = negotiated(&explanation);
+    let expected = ["TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_CCM_SHA256"];
+    assert_eq!(suites[..3], expected.map(|suite| ("TLSv1.3", suite)));
+    // The refused one ends with an alert.
+    let flows = explanation["flows"].as_array().unwrap();
+    let refused = flows.iter().find(|flow| flow["version"].is_null() && flow["protocol"] == "TLS").unwrap();
+    assert_eq!(refused["messages"][1]["name"], "alert fatal handshake_failure");
+    assert_eq!(explanation["bytes"]["sealed_bytes"], 0);
+}
+
+/// Every message of ours, also after the handshake, and in pcapng.
+#[test]
+fn dunlin_itself() {
+    let place = Place::new();
+    place.dunlin("pki demo --out pki");
+    place.dunlin("psk new --identity sensor-7 --out psk");
+    let script = r#"
+        $dunlin server --accept 4433 --cert pki/server.pem --key pki/server.key --CAfile pki/root.pem --Verify \
+            --echo >server.log 2>&1 &
+        wait_for listening server.log
+        printf 'hello\nK\nagain\nQ\n' | $dunlin client localhost:4433 --cert pki/client.pem --key pki/client.key \
+            --CAfile pki/root.pem --keylogfile keys
+        $dunlin server --accept 4434 --psk-file psk --echo >psk.log 2>&1 &
+        wait_for listening psk.log
+        echo hello | $dunlin client localhost:4434 --psk-file psk --psk-identity sensor-7 --lean --keylogfile keys"#;
+    capture(&place, "", script);
+    let explanation = agrees(&place, "capture --keylog keys");
+    let count = |flow: usize, from: &str, name: &str| {
+        let flows: Vec<_> =
+            explanation["flows"].as_array().unwrap().iter().filter(|f| f["protocol"] == "TLS").collect();
+        let messages = flows[flow]["messages"].as_array().unwrap();
+        let of = messages.iter().find(|m| m["name"] == name && m["from"] == from);
+        of.map_or(0, |message| message["count"].as_u64().unwrap())
+    };
+    // What follows a KeyUpdate was opened with the next keys.
+    assert_eq!(count(0, "client", "KeyUpdate"), 1);
+    assert_eq!(count(0, "server", "KeyUpdate"), 1);
+    assert_eq!(count(0, "server", "application data"), 1);
+    assert_eq!(count(0, "client", "alert warning close_notify"), 1);
+    assert_eq!(count(0, "server", "Certificate"), 1);
+    assert_eq!(count(1, "server", "Certificate"), 0);
+    assert_eq!(count(1, "server", "Finished"), 1);
+    assert_eq!(explanation["bytes"]["sealed_bytes"], 0);
+
+    // Without the key log the bytes are the same, and only the hellos are known.
+    let without = explained(&place, "capture");
+    check_sums(&without);
+    assert_eq!(without["bytes"]["total_bytes"], explanation["bytes"]["total_bytes"]);
+    assert_eq!(without["bytes"]["tls_bytes"], explanation["bytes"]["tls_bytes"]);
+    assert!(messages(&without).values().all(|types| *types == [1] || *types == [2]));
+
+    // In words, too.
+    let text = place.dunlin("explain capture --keylog keys");
+    assert!(text.contains(": TLSv1.3, TLS_AES_128_GCM_SHA256, "), "{text}");
+    assert!(text.contains("      18        server_name: localhost\n"), "{text}");
+}
+
+#[test]
+fn gnutls() {
+    let place = Place::new();
+    place.dunlin("pki demo --out pki");
+    let script = "
+        gnutls-serv --echo -p 4433 --x509certfile pki/server.pem --x509keyfile pki/server.key \\
+            --x509cafile pki/root.pem >server.log 2>&1 &
+        wait_for 'IPv4.*done' server.log
+        echo hello | gnutls-cli --x509cafile pki/root.pem -p 4433 localhost";
+    capture(&place, "-P", script);
+    let explanation = agrees(&place, "capture --keylog keys");
+    assert_eq!(negotiated(&explanation), [("TLSv1.3", "TLS_AES_256_GCM_SHA384")]);
+    assert_eq!(explanation["bytes"]["sealed_bytes"], 0);
+}
+
+/// TLS 1.2 in the suites of every kind; of CBC the content cannot be told from what protects it.
+#[test]
+fn openssl_in_tls_1_2() {
+    let place = Place::new();
+    place.dunlin("pki demo --out pki");
+    let script = "
+        openssl s_server -accept 4433 -cert pki/server.pem -key pki/server.key -CAfile pki/root.pem -Verify 3 -rev \\
+            -tls1_2 -cipher ALL -psk 000102030405060708090a0b0c0d0e0f >server.log 2>&1 &
+        wait_for ACCEPT server.log
+        for suite in ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-ECDSA-CHACHA20-POLY1305 \\
+            ECDHE-ECDSA-AES128-CCM ECDHE-ECDSA-AES128-CCM8; do
+            echo hello | openssl s_client -connect 127.0.0.1:4433 -CAfile pki/root.pem -cert pki/client.pem \\
+                -cert_chain pki/intermediate.pem -key pki/client.key -keylogfile keys -tls1_2 -cipher $suite
+        done
+        echo hello | openssl s_client -connect 127.0.0.1:4433 -keylogfile keys -tls1_2 -cipher PSK-AES128-CCM8 \\
+            -psk 000102030405060708090a0b0c0d0e0f";
+    capture(&place, "-P", script);
+    let explanation = agrees(&place, "capture --keylog keys");
+    let suites: Vec<_> = negotiated(&explanation).into_iter().map(|(_, suite)| suite).collect();
+    let expected = [
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CCM",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8",
+        "TLS_PSK_WITH_AES_128_CCM_8",
+    ];
+    assert_eq!(suites, expected);
+    let bytes = &explanation["bytes"];
+    assert_eq!(bytes["sealed_bytes"], 0);
+    // Without the key log the lengths are the same: those of AEADs tell them.
+    let without = explained(&place, "capture");
+    assert_eq!(&without["bytes"], bytes);
+}
+
+/// With a HelloVerifyRequest, and messages in fragments.
+#[test]
+fn openssl_in_dtls_1_2() {
+    let place = Place::new();
+    place.dunlin("pki demo --out pki");
+    // The programs end with their input, so it is held open.
+    let script = "
+        mkfifo to-client to-server
+        exec 8<>to-client 9<>to-server
+        openssl s_server -dtls1_2 -mtu 400 -accept 4433 -listen -cert pki/server.pem -key pki/server.key \
+            -CAfile pki/root.pem -Verify 3 <&9 >server.log 2>&1 &
+        wait_for ACCEPT server.log
+        openssl s_client -dtls1_2 -mtu 400 -connect 127.0.0.1:4433 -CAfile pki/root.pem -cert pki/client.pem \
+            -cert_chain pki/intermediate.pem -key pki/client.key -keylogfile keys <&8 >client.log 2>&1 &
+        client=$!
+        wait_for 'Verify return code' client.log
+        echo hello >&8
+        wait_for hello server.log
+        echo Q >&8
+        wait $client";
+    capture(&place, "-P", script);
+    let explanation = agrees(&place, "capture --keylog keys");
+    assert_eq!(negotiated(&explanation), [("DTLSv1.2", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384")]);
+    let flow = &explanation["flows"][0];
+    assert_eq!(flow["messages"][1]["name"], "HelloVerifyRequest");
+    assert_eq!(flow["bytes"]["sealed_bytes"], 0);
+    assert_eq!(flow["bytes"]["application_data_bytes"], 6);
+}

@@ -1,0 +1,170 @@
+//! What records carry: handshake messages joined from records, alerts, and the rest by its kind.
+
+use dunlin::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType};
+
+use crate::bytes::Layer;
+use crate::message::{self, Dialect, ServerHello};
+use crate::model::{Part, Protection, Record};
+use crate::names;
+
+/// The header of a handshake message: type and length (RFC 8446 §4).
+pub(crate) const MESSAGE_HEADER: usize = 4;
+
+/// Handshake messages of one direction of a stream.
+#[derive(Default)]
+pub(crate) struct Joiner {
+    /// The message that is not complete yet.
+    message: Vec<u8>,
+}
+
+impl Joiner {
+    /// Cuts the content of a record into messages.
+    pub(crate) fn take(&mut self, mut content: &[u8], dialect: Dialect) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut here = 0;
+        while !content.is_empty() {
+            let len = announced(&self.message).unwrap_or(MESSAGE_HEADER);
+            let (head, tail) = content.split_at(content.len().min(len - self.message.len()));
+            content = tail;
+            self.message.extend_from_slice(head);
+            here += head.len();
+            if announced(&self.message) == Some(self.message.len()) {
+                let message = std::mem::take(&mut self.message);
+                parts.push(whole(&message, here, dialect));
+                here = 0;
+            }
+        }
+        if let (Some(typ), 1..) = (self.message.first(), here) {
+            parts.push(piece(HandshakeType(*typ), here));
+        }
+        parts
+    }
+
+    /// How many bytes of a message that never became complete there are.
+    pub(crate) fn incomplete(&self) -> usize {
+        self.message.len()
+    }
+
+    /// Forgets a message whose rest cannot be read.
+    pub(crate) fn reset(&mut self) {
+        self.message.clear();
+    }
+}
+
+/// The whole length of the message that begins so.
+fn announced(message: &[u8]) -> Option<usize> {
+    let [_, a, b, c] = message.first_chunk::<MESSAGE_HEADER>()?;
+    Some(MESSAGE_HEADER + u32::from_be_bytes([0, *a, *b, *c]) as usize)
+}
+
+/// The first messages in `content`, type and body, as far as they are whole.
+pub(crate) fn messages(mut content: &[u8]) -> impl Iterator<Item = (HandshakeType, &[u8])> {
+    std::iter::from_fn(move || {
+        let (message, rest) = content.split_at_checked(announced(content)?)?;
+        content = rest;
+        Some((HandshakeType(*message.first()?), message.get(MESSAGE_HEADER..)?))
+    })
+}
+
+/// The part that makes `message` complete, `here` bytes of it in this record.
+fn whole(message: &[u8], here: usize, dialect: Dialect) -> Part {
+    let typ = HandshakeType(message.first().copied().unwrap_or_default());
+    let body = message.get(MESSAGE_HEADER..).unwrap_or_default();
+    complete(typ, MESSAGE_HEADER, body, here, dialect)
+}
+
+/// The part that makes a message complete whose header has `header` bytes.
+pub(crate) fn complete(
+    typ: HandshakeType,
+    header: usize,
+    body: &[u8],
+    here: usize,
+    dialect: Dialect,
+) -> Part {
+    let is_retry =
+        typ == HandshakeType::SERVER_HELLO && ServerHello::read(body).is_some_and(|hello| hello.is_retry);
+    Part {
+        handshake_type: Some(typ.0),
+        message_bytes: Some(header + body.len()),
+        fields: message::fields(typ, header, body, dialect),
+        ..Part::new(Layer::Handshake, names::message(typ, is_retry), here)
+    }
+}
+
+/// A piece of a message.
+pub(crate) fn piece(typ: HandshakeType, here: usize) -> Part {
+    Part { handshake_type: Some(typ.0), ..Part::new(Layer::Handshake, names::message(typ, false), here) }
+}
+
+/// What a record carries that is no handshake message and is not hidden.
+pub(crate) fn plain(typ: ContentType, content: &[u8]) -> Part {
+    match typ {
+        ContentType::ALERT => Part::new(Layer::Alert, alert(content), content.len()),
+        ContentType::CHANGE_CIPHER_SPEC => {
+            Part::new(Layer::ChangeCipherSpec, "ChangeCipherSpec", content.len())
+        }
+        ContentType::APPLICATION_DATA => Part::new(Layer::ApplicationData, "application data", content.len()),
+        ContentType::ACK => Part::new(Layer::Ack, "ACK", content.len()),
+        // RFC 6520.
+        ContentType(24) => Part::new(Layer::Other, "heartbeat", content.len()),
+        _ => Part::new(Layer::Other, "unknown content", content.len()),
+    }
+}
+
+fn alert(content: &[u8]) -> String {
+    match content {
+        [level, description] => {
+            format!("alert {} {}", AlertLevel(*level), AlertDescription(*description))
+        }
+        _ => "alert that is not understood".into(),
+    }
+}
+
+/// Enters the body of a record that was not opened. In TLS 1.2 the outer type is true; with the `overhead` of its suite
+/// the length of the content is known, too.
+pub(crate) fn seal(record: &mut Record, typ: ContentType, body: usize, overhead: Option<usize>) {
+    record.protection = Protection::Sealed;
+    let measured = overhead.filter(|overhead| *overhead <= body);
+    record.protection_bytes = measured.unwrap_or(0);
+    let len = body - record.protection_bytes;
+    record.parts = vec![match (typ, measured) {
+        (ContentType::HANDSHAKE, Some(_)) => Part::new(Layer::Handshake, "protected handshake message", len),
+        (ContentType::ALERT, Some(_)) => Part::new(Layer::Alert, "protected alert", len),
+        (ContentType::APPLICATION_DATA, Some(_)) => {
+            Part::new(Layer::ApplicationData, "application data", len)
+        }
+        _ => Part::new(Layer::Sealed, "protected content", len),
+    }];
+}
+
+/// The name of a record's outer type.
+pub(crate) fn type_name(typ: ContentType) -> String {
+    match typ.0 {
+        24 => "heartbeat".into(),
+        25 => "tls12_cid".into(),
+        _ => typ.name().map_or_else(|| format!("type {}", typ.0), str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_over_records() {
+        let dialect = Dialect { is_13: true, is_datagram: false };
+        let mut joiner = Joiner::default();
+        // EncryptedExtensions, then a Finished in three pieces, the first of them half a header.
+        let first = joiner.take(&[8, 0, 0, 2, 0, 0, 20, 0], dialect);
+        let shown = |parts: &[Part]| -> Vec<_> {
+            parts.iter().map(|p| (p.name.clone(), p.bytes, p.message_bytes)).collect()
+        };
+        assert_eq!(shown(&first), [("EncryptedExtensions".into(), 6, Some(6)), ("Finished".into(), 2, None)]);
+        assert_eq!(shown(&joiner.take(&[0, 3, 7], dialect)), [("Finished".into(), 3, None)]);
+        assert_eq!(joiner.incomplete(), 5);
+        let last = joiner.take(&[7, 7, 24, 0, 0, 1, 0], dialect);
+        assert_eq!(shown(&last), [("Finished".into(), 2, Some(7)), ("KeyUpdate".into(), 5, Some(5))]);
+        assert_eq!(joiner.incomplete(), 0);
+        assert!(joiner.take(&[], dialect).is_empty());
+    }
+}

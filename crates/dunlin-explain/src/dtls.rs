@@ -1,0 +1,339 @@
+//! Records of DTLS in datagrams: those of 1.2 and before (RFC 6347 §4.1) and of 1.3 (RFC 9147 §4).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use dunlin::Side;
+use dunlin::dissect::{DatagramKeys, Opened};
+use dunlin::wire::{ContentType, HandshakeType};
+
+use crate::bytes::Layer;
+use crate::content;
+use crate::lines::Lines;
+use crate::message::Dialect;
+use crate::model::{Part, Protection, Record};
+use crate::session::Session;
+use crate::tls12;
+
+/// Type, version, epoch, number and length.
+const PLAIN_HEADER: usize = 13;
+/// The longest body that any version allows, in bytes (RFC 6347 §4.1).
+const MAX_BODY: usize = (1 << 14) + 2048;
+/// Type, length, number, offset and length of the fragment (RFC 9147 §5.2).
+const FRAGMENT_HEADER: usize = 12;
+
+/// The header of a record.
+#[derive(Clone, Copy)]
+struct Header {
+    typ: ContentType,
+    /// The epoch; of a unified header its two low bits.
+    epoch: u64,
+    number: Option<u64>,
+    len: usize,
+    body: usize,
+    is_unified: bool,
+}
+
+fn number(bytes: &[u8]) -> usize {
+    bytes.iter().fold(0, |number, byte| number << 8 | usize::from(*byte))
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let header = match bytes.first()? {
+            // RFC 9147 §4.1.
+            first if first & 0b1110_0000 == 0b0010_0000 => Self::unified(bytes)?,
+            _ => Self::plain(bytes)?,
+        };
+        (header.body <= MAX_BODY && header.len + header.body <= bytes.len()).then_some(header)
+    }
+
+    /// `DTLSPlaintext`, and `DTLSCiphertext` before DTLS 1.3. What has a connection ID (type 25, RFC 9146 §4) does not
+    /// tell how long that is.
+    fn plain(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.get(..PLAIN_HEADER)?;
+        let is_dtls = matches!(header, [20..=24 | 26, 0xfe, 0xfc | 0xfd | 0xff, ..]);
+        is_dtls.then(|| Self {
+            typ: ContentType(header[0]),
+            epoch: number(&header[3..5]) as u64,
+            number: Some(number(&header[5..11]) as u64),
+            len: PLAIN_HEADER,
+            body: number(&header[11..13]),
+            is_unified: false,
+        })
+    }
+
+    /// The unified header (RFC 9147 §4), without connection ID.
+    fn unified(bytes: &[u8]) -> Option<Self> {
+        let flags = *bytes.first()?;
+        if flags & 0b0001_0000 != 0 {
+            return None;
+        }
+        let number_len = if flags & 0b0000_1000 == 0 { 1 } else { 2 };
+        let (len, body) = match flags & 0b0000_0100 {
+            0 => (1 + number_len, bytes.len().checked_sub(1 + number_len)?),
+            _ => (3 + number_len, number(bytes.get(1 + number_len..3 + number_len)?)),
+        };
+        let epoch = u64::from(flags & 0b11);
+        Some(Self { typ: ContentType::APPLICATION_DATA, epoch, number: None, len, body, is_unified: true })
+    }
+}
+
+/// Whether a datagram begins with a record that is certainly of DTLS.
+pub(crate) fn begins(datagram: &[u8]) -> bool {
+    Header::read(datagram).is_some_and(|header| !header.is_unified)
+}
+
+/// Enters the hellos of a direction's datagrams.
+pub(crate) fn read_hellos<'a>(session: &mut Session<'_>, datagrams: impl Iterator<Item = &'a [u8]>) {
+    let mut messages = Messages::default();
+    for mut rest in datagrams {
+        while let Some(header) = Header::read(rest) {
+            let (record, after) = rest.split_at(header.len + header.body);
+            rest = after;
+            if header.is_unified || header.epoch != 0 || header.typ != ContentType::HANDSHAKE {
+                continue;
+            }
+            let mut content = record.get(header.len..).unwrap_or_default();
+            while let Some(fragment) = Fragment::read(&mut content) {
+                match (fragment.typ, messages.take(&fragment)) {
+                    (HandshakeType::CLIENT_HELLO, Some(body)) => session.client_hello(&body),
+                    (HandshakeType::SERVER_HELLO, Some(body)) => session.server_hello(&body),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// One direction of an association.
+pub(crate) struct Direction<'s> {
+    session: &'s Session<'s>,
+    side: Side,
+    keys: Vec<Epoch>,
+    keys12: Option<tls12::Keys>,
+    messages: Messages,
+    /// How many records stayed closed.
+    pub(crate) sealed: usize,
+}
+
+/// The keys of an epoch, and the number that the next record probably has.
+struct Epoch {
+    number: u64,
+    keys: DatagramKeys,
+    expected: u64,
+}
+
+impl<'s> Direction<'s> {
+    pub(crate) fn new(session: &'s Session<'s>, side: Side) -> Self {
+        let keys = session.secrets(side).into_iter().filter_map(|(suite, number, secret)| {
+            let keys = DatagramKeys::new(suite, secret).ok()?;
+            Some(Epoch { number, keys, expected: 0 })
+        });
+        let (keys, keys12) = (keys.collect(), session.keys12(side));
+        Self { session, side, keys, keys12, messages: Messages::default(), sealed: 0 }
+    }
+
+    /// The records of a datagram, and the bytes at its end that are none.
+    pub(crate) fn datagram(&mut self, datagram: &[u8], lines: &mut Lines) -> (Vec<Record>, usize) {
+        let mut records = Vec::new();
+        let mut rest = datagram;
+        while lines.are_left()
+            && let Some(header) = Header::read(rest)
+        {
+            let (bytes, after) = rest.split_at(header.len + header.body);
+            rest = after;
+            let record = self.record(header, bytes);
+            lines.spend(&record);
+            self.sealed += usize::from(record.protection == Protection::Sealed);
+            records.push(record);
+        }
+        (records, rest.len())
+    }
+
+    fn record(&mut self, header: Header, bytes: &[u8]) -> Record {
+        let name = if header.is_unified { "unified".into() } else { content::type_name(header.typ) };
+        let mut record = Record::new(self.side, name, header.len);
+        record.epoch = Some(header.epoch);
+        record.number = header.number;
+        if header.is_unified {
+            if let Some((epoch, opened, bytes)) = self.open(header, bytes) {
+                record.epoch = Some(epoch);
+                record.number = Some(opened.number);
+                record.protection = Protection::Opened;
+                record.protection_bytes = header.body - opened.content.len();
+                record.parts = self.parts(opened.typ, bytes.get(opened.content).unwrap_or_default());
+            } else {
+                content::seal(&mut record, header.typ, header.body, None);
+            }
+        } else if header.epoch == 0 {
+            record.parts = self.parts(header.typ, bytes.get(header.len..).unwrap_or_default());
+        } else if let Some((content, bytes)) = self.open12(header, bytes) {
+            record.protection = Protection::Opened;
+            record.protection_bytes = header.body - content.len();
+            record.parts = self.parts(header.typ, bytes.get(content).unwrap_or_default());
+        } else {
+            content::seal(&mut record, header.typ, header.body, self.session.overhead12());
+        }
+        record
+    }
+
+    /// Opens a record: its epoch, what is inside, and its bytes. The newest epoch is tried first (RFC 9147 §4.2.2).
+    fn open(&mut self, header: Header, bytes: &[u8]) -> Option<(u64, Opened, Vec<u8>)> {
+        self.keys.iter_mut().rev().filter(|epoch| epoch.number & 0b11 == header.epoch).find_map(|epoch| {
+            let mut copy = bytes.to_vec();
+            let opened = epoch.keys.open(epoch.expected, &mut copy).ok()?;
+            epoch.expected = epoch.expected.max(opened.number + 1);
+            Some((epoch.number, opened, copy))
+        })
+    }
+
+    /// Opens a record of DTLS 1.2, of the only epoch that the keys are of: where its content is in its bytes.
+    fn open12(&self, header: Header, bytes: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
+        let keys = self.keys12.as_ref().filter(|_| header.epoch == 1)?;
+        // RFC 6347 §4.1.2.1: the number is made of both.
+        let number = header.epoch << 48 | header.number?;
+        let version = *bytes.get(1..)?.first_chunk()?;
+        let mut body = bytes.get(header.len..)?.to_vec();
+        Some((keys.open(number, header.typ, version, &mut body)?, body))
+    }
+
+    fn parts(&mut self, typ: ContentType, mut content: &[u8]) -> Vec<Part> {
+        if typ != ContentType::HANDSHAKE {
+            return vec![content::plain(typ, content)];
+        }
+        let mut parts = Vec::new();
+        while let Some(fragment) = Fragment::read(&mut content) {
+            let here = FRAGMENT_HEADER + fragment.body.len();
+            let dialect = Dialect { is_datagram: true, ..self.session.dialect() };
+            parts.push(match self.messages.take(&fragment) {
+                Some(body) => {
+                    if fragment.typ == HandshakeType::KEY_UPDATE {
+                        self.update();
+                    }
+                    content::complete(fragment.typ, FRAGMENT_HEADER, &body, here, dialect)
+                }
+                None => content::piece(fragment.typ, here),
+            });
+        }
+        if !content.is_empty() {
+            parts.push(Part::new(Layer::Other, "a fragment that is not understood", content.len()));
+        }
+        parts
+    }
+
+    /// The keys that follow a KeyUpdate (RFC 9147 §8).
+    fn update(&mut self) {
+        if let Some(last) = self.keys.last()
+            && let Ok(keys) = last.keys.next()
+        {
+            let number = last.number + 1;
+            self.keys.push(Epoch { number, keys, expected: 0 });
+        }
+    }
+}
+
+/// A handshake message, or a piece of one.
+struct Fragment<'a> {
+    typ: HandshakeType,
+    /// The length of the message's body.
+    len: usize,
+    message: usize,
+    offset: usize,
+    body: &'a [u8],
+}
+
+impl<'a> Fragment<'a> {
+    /// Takes a fragment from the front of a record's content.
+    fn read(content: &mut &'a [u8]) -> Option<Self> {
+        let (header, rest) = content.split_at_checked(FRAGMENT_HEADER)?;
+        let (body, rest) = rest.split_at_checked(number(&header[9..12]))?;
+        *content = rest;
+        Some(Self {
+            typ: HandshakeType(header[0]),
+            len: number(&header[1..4]),
+            message: number(&header[4..6]),
+            offset: number(&header[6..9]),
+            body,
+        })
+    }
+}
+
+/// Messages of a direction, put together from fragments in any order.
+#[derive(Default)]
+struct Messages(BTreeMap<usize, Message>);
+
+struct Message {
+    typ: HandshakeType,
+    len: usize,
+    /// The front of the body.
+    body: Vec<u8>,
+    /// Pieces behind a gap, by their offset.
+    waiting: BTreeMap<usize, Vec<u8>>,
+    is_complete: bool,
+}
+
+impl Messages {
+    /// Takes a fragment; the body of the message that it makes complete.
+    fn take(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
+        let new = || Message {
+            typ: fragment.typ,
+            len: fragment.len,
+            body: Vec::new(),
+            waiting: BTreeMap::new(),
+            is_complete: false,
+        };
+        let message = self.0.entry(fragment.message).or_insert_with(new);
+        if (message.typ, message.len) != (fragment.typ, fragment.len) {
+            // A HelloVerifyRequest and the ServerHello after it may have the same number (RFC 6347 §4.2.2).
+            *message = new();
+        }
+        if message.is_complete || fragment.offset + fragment.body.len() > message.len {
+            return None;
+        }
+        let pieces = &mut message.waiting;
+        let longest = pieces.get(&fragment.offset).map_or(0, Vec::len);
+        if fragment.body.len() >= longest {
+            pieces.insert(fragment.offset, fragment.body.to_vec());
+        }
+        while let Some(piece) = pieces.first_entry().filter(|piece| *piece.key() <= message.body.len()) {
+            let known = message.body.len() - *piece.key();
+            message.body.extend_from_slice(piece.remove().get(known..).unwrap_or_default());
+        }
+        message.is_complete = message.body.len() == message.len;
+        message.is_complete.then(|| std::mem::take(&mut message.body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_in_any_order() {
+        let mut messages = Messages::default();
+        let mut take = |message, offset, body| {
+            messages.take(&Fragment { typ: HandshakeType::CLIENT_HELLO, len: 6, message, offset, body })
+        };
+        assert_eq!(take(0, 4, b"ef"), None);
+        assert_eq!(take(0, 3, b"d"), None);
+        assert_eq!(take(0, 0, b"abcd"), Some(b"abcdef".to_vec()));
+        assert_eq!(take(0, 0, b"abcdef"), None, "again");
+        assert_eq!(take(1, 4, b"efg"), None, "beyond its end");
+        assert_eq!(take(1, 0, b"abcdef"), Some(b"abcdef".to_vec()));
+    }
+
+    #[test]
+    fn headers() {
+        let plain = [22, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 9, 0, 1, 7];
+        let header = Header::read(&plain).unwrap();
+        assert_eq!((header.epoch, header.number, header.len, header.body), (1, Some(9), 13, 1));
+        assert!(Header::read(&plain[..13]).is_none());
+        let header = Header::read(&[0b0010_1110, 1, 2, 0, 2, 7, 7, 7]).unwrap();
+        assert_eq!((header.epoch, header.len, header.body), (2, 5, 2));
+        let header = Header::read(&[0b0010_0011, 1, 7, 7, 7]).unwrap();
+        assert_eq!((header.epoch, header.len, header.body), (3, 2, 3));
+        assert!(Header::read(&[0b0011_0011, 1, 7, 7, 7]).is_none(), "a connection ID");
+        assert!(Header::read(&[]).is_none());
+    }
+}

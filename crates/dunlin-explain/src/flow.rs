@@ -1,0 +1,152 @@
+//! Packets sorted into flows: connections of TCP, and pairs of ends that exchange UDP.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use crate::bytes::{Bytes, Layer};
+use crate::capture::Capture;
+use crate::packet::{Packet, Segment, Tcp};
+use crate::stream::Stream;
+
+/// A packet of a flow. Lengths are in bytes.
+pub(crate) struct FlowPacket {
+    /// The number of its frame in the capture, from 1.
+    pub(crate) frame: usize,
+    pub(crate) time_us: u64,
+    /// Which of the ends sent it.
+    pub(crate) from: usize,
+    pub(crate) link: usize,
+    pub(crate) ip: usize,
+    pub(crate) transport: usize,
+    pub(crate) payload: usize,
+    pub(crate) tcp: Option<Tcp>,
+}
+
+/// What a flow carries, by the end that sent it.
+pub(crate) enum Content<'a> {
+    Tcp(Box<[Stream<'a>; 2]>),
+    /// Datagrams in the order of the capture, with their place in the list of packets.
+    Udp(Vec<(usize, &'a [u8])>),
+}
+
+pub(crate) struct Flow<'a> {
+    /// Who sent the first packet, and the other one.
+    pub(crate) ends: [SocketAddr; 2],
+    pub(crate) packets: Vec<FlowPacket>,
+    pub(crate) content: Content<'a>,
+    /// Which end opened the connection, where TCP says it.
+    pub(crate) opened_by: Option<usize>,
+    /// Headers, and what is not the payload of a stream.
+    pub(crate) bytes: Bytes,
+    /// The sequence number of the first SYN of the end that opened it: another one begins another connection.
+    syn: Option<u32>,
+}
+
+/// The flows of a capture, and the bytes of the frames that belong to none.
+#[derive(Default)]
+pub(crate) struct Flows<'a> {
+    pub(crate) flows: Vec<Flow<'a>>,
+    pub(crate) elsewhere: Bytes,
+    /// The newest flow between two ends, the lower one first.
+    newest: HashMap<(bool, SocketAddr, SocketAddr), usize>,
+}
+
+impl<'a> Flows<'a> {
+    pub(crate) fn of(capture: &Capture<'a>) -> Self {
+        let mut flows = Self::default();
+        for (index, frame) in capture.frames.iter().enumerate() {
+            let packet = Packet::read(frame);
+            let mut bytes = Bytes::default();
+            bytes.add(Layer::Link, packet.link);
+            bytes.add(Layer::Ip, packet.ip);
+            bytes.add(Layer::Transport, packet.transport);
+            bytes.add(Layer::Other, packet.other);
+            bytes.add(Layer::NotCaptured, packet.not_captured);
+            match &packet.segment {
+                Some(segment) => {
+                    let flow = flows.flow(segment);
+                    flow.bytes += bytes;
+                    flow.take(index + 1, frame.time_us, &packet, segment);
+                }
+                None => flows.elsewhere += bytes,
+            }
+        }
+        flows
+    }
+
+    /// The flow of a segment, or a new one.
+    fn flow(&mut self, segment: &Segment<'_>) -> &mut Flow<'a> {
+        let (low, high) = (segment.from.min(segment.to), segment.from.max(segment.to));
+        let key = (segment.tcp.is_some(), low, high);
+        let known = self.newest.get(&key).copied();
+        let flows = &mut self.flows;
+        let at = match known.filter(|at| flows.get(*at).is_some_and(|flow| flow.continues(segment))) {
+            Some(at) => at,
+            None => {
+                flows.push(Flow::new(segment));
+                self.newest.insert(key, flows.len() - 1);
+                flows.len() - 1
+            }
+        };
+        &mut flows[at]
+    }
+}
+
+impl<'a> Flow<'a> {
+    fn new(segment: &Segment<'_>) -> Self {
+        Self {
+            ends: [segment.from, segment.to],
+            packets: Vec::new(),
+            content: match segment.tcp {
+                Some(_) => Content::Tcp(Box::default()),
+                None => Content::Udp(Vec::new()),
+            },
+            opened_by: None,
+            bytes: Bytes::default(),
+            syn: None,
+        }
+    }
+
+    /// Whether a segment belongs to this connection, and does not begin another one between the same ports.
+    fn continues(&self, segment: &Segment<'_>) -> bool {
+        match segment.tcp {
+            Some(Tcp { syn: true, ack: false, sequence, .. }) => {
+                self.packets.is_empty() || self.syn == Some(sequence)
+            }
+            _ => true,
+        }
+    }
+
+    fn take(&mut self, frame: usize, time_us: u64, packet: &Packet<'a>, segment: &Segment<'a>) {
+        let from = usize::from(segment.from != self.ends[0]);
+        let place = self.packets.len();
+        self.packets.push(FlowPacket {
+            frame,
+            time_us,
+            from,
+            link: packet.link,
+            ip: packet.ip,
+            transport: packet.transport,
+            payload: segment.payload.len(),
+            tcp: segment.tcp,
+        });
+        match (&mut self.content, segment.tcp) {
+            (Content::Tcp(streams), Some(tcp)) => {
+                let mut sequence = tcp.sequence;
+                if tcp.syn {
+                    // RFC 9293 §3.4: a SYN takes a sequence number of its own.
+                    sequence = sequence.wrapping_add(1);
+                    streams[from].begin(sequence);
+                    self.opened_by.get_or_insert(if tcp.ack { 1 - from } else { from });
+                    if !tcp.ack {
+                        self.syn = Some(tcp.sequence);
+                    }
+                }
+                let repeated = streams[from].push(sequence, segment.payload, place);
+                self.bytes.add(Layer::Retransmitted, repeated);
+            }
+            (Content::Udp(datagrams), _) => datagrams.push((place, segment.payload)),
+            (Content::Tcp(_), None) => self.bytes.add(Layer::Other, segment.payload.len()),
+        }
+    }
+}

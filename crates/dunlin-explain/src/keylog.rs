@@ -1,0 +1,112 @@
+//! Key logs, as NSS began them and RFC 9850 has them: lines of a label, the client's random and a secret.
+
+use std::collections::HashMap;
+
+use zeroize::Zeroizing;
+
+use crate::Error;
+
+/// The secrets that open protected records (RFC 9850 §2); other labels are passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Label {
+    /// The master secret of TLS 1.2.
+    ClientRandom,
+    ClientEarlyTraffic,
+    ClientHandshakeTraffic,
+    ServerHandshakeTraffic,
+    ClientTraffic0,
+    ServerTraffic0,
+}
+
+impl Label {
+    fn read(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"CLIENT_RANDOM" => Self::ClientRandom,
+            b"CLIENT_EARLY_TRAFFIC_SECRET" => Self::ClientEarlyTraffic,
+            b"CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Self::ClientHandshakeTraffic,
+            b"SERVER_HANDSHAKE_TRAFFIC_SECRET" => Self::ServerHandshakeTraffic,
+            b"CLIENT_TRAFFIC_SECRET_0" => Self::ClientTraffic0,
+            b"SERVER_TRAFFIC_SECRET_0" => Self::ServerTraffic0,
+            _ => return None,
+        })
+    }
+}
+
+type Secret = Zeroizing<Vec<u8>>;
+
+/// The secrets of a key log. They are wiped after use.
+#[derive(Default)]
+pub struct KeyLog {
+    secrets: HashMap<([u8; 32], Label), Secret>,
+}
+
+impl KeyLog {
+    /// Reads a key log. Lines that are comments, empty or of other labels are passed over.
+    ///
+    /// # Errors
+    /// There is text, but no line of it is one of a key log.
+    pub fn read(text: &[u8]) -> Result<Self, Error> {
+        let mut log = Self::default();
+        match log.add(text) {
+            true => Ok(log),
+            false => Err(Error::NotAKeyLog),
+        }
+    }
+
+    /// Adds the lines of `text`; whether any of them had the form of a key log, or there was none.
+    pub(crate) fn add(&mut self, text: &[u8]) -> bool {
+        let (mut lines, mut understood) = (0, 0);
+        for line in text.split(|byte| *byte == b'\n') {
+            let line = line.trim_ascii();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            lines += 1;
+            let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+            let (Some(label), Some(random), Some(secret), None) =
+                (words.next(), words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let (Some(random), Some(secret)) = (hex(random), hex(secret)) else { continue };
+            understood += 1;
+            if let (Some(label), Ok(random)) = (Label::read(label), random.as_slice().try_into()) {
+                self.secrets.insert((random, label), secret);
+            }
+        }
+        understood > 0 || lines == 0
+    }
+
+    /// A secret of the connection with this random.
+    pub(crate) fn secret(&self, random: &[u8; 32], label: Label) -> Option<&[u8]> {
+        self.secrets.get(&(*random, label)).map(|secret| secret.as_slice())
+    }
+
+    /// Whether there is any secret.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+}
+
+fn hex(word: &[u8]) -> Option<Secret> {
+    base16ct::mixed::decode_vec(word).ok().map(Zeroizing::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let random = "0F".repeat(32);
+        let text = format!(
+            "# comment\r\n\nCLIENT_RANDOM {random} aa\nSERVER_TRAFFIC_SECRET_0 {random} 0aFF\r\nbroken {random}\n"
+        );
+        let log = KeyLog::read(text.as_bytes()).unwrap();
+        assert_eq!(log.secret(&[0x0f; 32], Label::ServerTraffic0), Some(&[0x0a, 0xff][..]));
+        assert_eq!(log.secret(&[0x0f; 32], Label::ClientTraffic0), None);
+        assert_eq!(log.secret(&[0; 32], Label::ServerTraffic0), None);
+        assert!(KeyLog::read(b"").unwrap().is_empty());
+        assert!(matches!(KeyLog::read(b"-----BEGIN CERTIFICATE-----"), Err(Error::NotAKeyLog)));
+    }
+}

@@ -1,0 +1,439 @@
+//! Handshake messages field by field: every byte of a message belongs to one field.
+//!
+//! Nothing is checked but lengths: what a stack would refuse is shown all the same. The codec of the engine cannot be
+//! used for that, since refusing is its task.
+
+use dunlin::wire::{
+    CertificateType, CipherSuite, ExtensionType, HandshakeType, KeyUpdateRequest, NamedGroup,
+    ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
+};
+use serde::Serialize;
+
+use crate::names;
+
+/// A field of a message. The lengths of a list's items and of what stands around them add up to its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Field {
+    /// As the RFC calls it; extensions by the name in the registry.
+    pub name: String,
+    /// With its own length prefix and, for an extension, its type.
+    pub bytes: usize,
+    /// Its value, where that is short and says something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// What it is made of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<Self>,
+}
+
+impl Field {
+    fn new(name: impl Into<String>, bytes: usize) -> Self {
+        Self { name: name.into(), bytes, value: None, fields: Vec::new() }
+    }
+}
+
+/// SHA-256 of "HelloRetryRequest", in the place of a ServerHello's random (RFC 8446 §4.1.3).
+const RETRY_RANDOM: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
+    0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
+
+/// More fields than any honest message has; the rest of one with more is not taken apart.
+const MAX_FIELDS: usize = 512;
+
+/// What decides how messages read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dialect {
+    /// DTLS: a ClientHello has a cookie.
+    pub(crate) is_datagram: bool,
+    /// TLS 1.3 or DTLS 1.3.
+    pub(crate) is_13: bool,
+}
+
+/// What the body of a ServerHello says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerHello {
+    pub(crate) is_retry: bool,
+    pub(crate) random: [u8; 32],
+    pub(crate) version: ProtocolVersion,
+    pub(crate) suite: CipherSuite,
+}
+
+impl ServerHello {
+    pub(crate) fn read(body: &[u8]) -> Option<Self> {
+        let mut w = Walk::new(body);
+        let legacy = ProtocolVersion(w.number(2)? as u16);
+        let random: [u8; 32] = w.take(32)?.try_into().ok()?;
+        w.prefixed(1)?;
+        let suite = CipherSuite(w.number(2)? as u16);
+        w.take(1)?;
+        let mut version = legacy;
+        let mut extensions = Walk::new(w.prefixed(2).unwrap_or_default());
+        while let (Some(typ), Some(body)) = (extensions.number(2), extensions.prefixed(2)) {
+            if let (ExtensionType::SUPPORTED_VERSIONS, [a, b]) = (ExtensionType(typ as u16), body) {
+                version = ProtocolVersion(u16::from_be_bytes([*a, *b]));
+            }
+        }
+        Some(Self { is_retry: random == RETRY_RANDOM, random, version, suite })
+    }
+}
+
+/// The random of a ClientHello, by which a key log names its connection.
+pub(crate) fn client_random(body: &[u8]) -> Option<[u8; 32]> {
+    body.get(2..34)?.try_into().ok()
+}
+
+/// The fields of a message, header included: `header` is its length.
+pub(crate) fn fields(typ: HandshakeType, header: usize, body: &[u8], dialect: Dialect) -> Vec<Field> {
+    let mut w = Walk::new(body);
+    w.fields.push(Field::new("header", header));
+    let whole = w.message(typ, dialect);
+    if whole.is_none() || !w.rest.is_empty() {
+        let rest = w.rest.len();
+        w.fields.push(Field::new("not understood", rest));
+    }
+    w.fields
+}
+
+/// A cursor that makes fields of what it passes. Everything gives `None` where the bytes do not suffice, and then takes
+/// none.
+struct Walk<'a> {
+    rest: &'a [u8],
+    fields: Vec<Field>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, fields: Vec::new() }
+    }
+
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.rest.split_at_checked(n)?;
+        self.rest = tail;
+        Some(head)
+    }
+
+    /// A number of `n` bytes.
+    fn number(&mut self, n: usize) -> Option<usize> {
+        Some(self.take(n)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
+    }
+
+    /// What follows its length of `n` bytes.
+    fn prefixed(&mut self, n: usize) -> Option<&'a [u8]> {
+        let before = self.rest;
+        let content = self.number(n).and_then(|len| self.take(len));
+        if content.is_none() {
+            self.rest = before;
+        }
+        content
+    }
+
+    /// A field of fixed length.
+    fn fixed(&mut self, name: &str, n: usize) -> Option<(&'a [u8], &mut Field)> {
+        let bytes = self.take(n)?;
+        self.push(name, n).map(|field| (bytes, field))
+    }
+
+    /// A field with a length of `n` bytes before it.
+    fn vector(&mut self, name: &str, n: usize) -> Option<(&'a [u8], &mut Field)> {
+        let bytes = self.prefixed(n)?;
+        self.push(name, n + bytes.len()).map(|field| (bytes, field))
+    }
+
+    fn push(&mut self, name: impl Into<String>, bytes: usize) -> Option<&mut Field> {
+        self.fields.push(Field::new(name, bytes));
+        self.fields.last_mut()
+    }
+
+    /// A number of one or two bytes with a name.
+    fn named(&mut self, name: &str, n: usize, of: impl Fn(u16) -> String) -> Option<()> {
+        let (bytes, field) = self.fixed(name, n)?;
+        field.value = Some(of(bytes.iter().fold(0, |number, byte| number << 8 | u16::from(*byte))));
+        Some(())
+    }
+
+    fn message(&mut self, typ: HandshakeType, dialect: Dialect) -> Option<()> {
+        match typ {
+            HandshakeType::CLIENT_HELLO => self.client_hello(dialect),
+            HandshakeType::SERVER_HELLO => self.server_hello(),
+            // HelloVerifyRequest (RFC 6347 §4.2.1).
+            HandshakeType(3) => {
+                self.named("server_version", 2, version)?;
+                self.vector("cookie", 1).map(drop)
+            }
+            HandshakeType::ENCRYPTED_EXTENSIONS => self.extensions(Place::Other),
+            HandshakeType::NEW_SESSION_TICKET if dialect.is_13 => {
+                let (bytes, field) = self.fixed("ticket_lifetime", 4)?;
+                field.value = Some(format!("{} s", bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b))));
+                self.fixed("ticket_age_add", 4)?;
+                self.vector("ticket_nonce", 1)?;
+                self.vector("ticket", 2)?;
+                self.extensions(Place::Other)
+            }
+            // RFC 5077 §3.3.
+            HandshakeType::NEW_SESSION_TICKET => {
+                self.fixed("ticket_lifetime_hint", 4)?;
+                self.vector("ticket", 2).map(drop)
+            }
+            HandshakeType::CERTIFICATE => self.certificate(dialect),
+            // RFC 8879 §4.
+            HandshakeType(25) => {
+                self.fixed("algorithm", 2)?;
+                self.fixed("uncompressed_length", 3)?;
+                self.vector("compressed_certificate_message", 3).map(drop)
+            }
+            HandshakeType::CERTIFICATE_REQUEST if dialect.is_13 => {
+                self.vector("certificate_request_context", 1)?;
+                self.extensions(Place::Other)
+            }
+            // RFC 5246 §7.4.4.
+            HandshakeType::CERTIFICATE_REQUEST => {
+                self.vector("certificate_types", 1)?;
+                let (list, field) = self.vector("supported_signature_algorithms", 2)?;
+                field.value = Some(numbers(list, scheme));
+                self.vector("certificate_authorities", 2).map(drop)
+            }
+            HandshakeType::CERTIFICATE_VERIFY => {
+                self.named("algorithm", 2, scheme)?;
+                self.vector("signature", 2).map(drop)
+            }
+            HandshakeType::FINISHED => {
+                let n = self.rest.len();
+                self.fixed("verify_data", n).map(drop)
+            }
+            HandshakeType::KEY_UPDATE => {
+                self.named("request_update", 1, |n| KeyUpdateRequest(n as u8).to_string())
+            }
+            _ => {
+                let n = self.rest.len();
+                if n > 0 {
+                    self.fixed("body", n)?;
+                }
+                Some(())
+            }
+        }
+    }
+
+    fn client_hello(&mut self, dialect: Dialect) -> Option<()> {
+        self.named("legacy_version", 2, version)?;
+        self.fixed("random", 32)?;
+        self.vector("legacy_session_id", 1)?;
+        if dialect.is_datagram {
+            self.vector("legacy_cookie", 1)?;
+        }
+        let (list, field) = self.vector("cipher_suites", 2)?;
+        field.value = Some(numbers(list, |n| names::cipher_suite(CipherSuite(n))));
+        self.vector("legacy_compression_methods", 1)?;
+        // A ClientHello of TLS 1.2 may end here (RFC 5246 §7.4.1.2).
+        if self.rest.is_empty() { Some(()) } else { self.extensions(Place::ClientHello) }
+    }
+
+    fn server_hello(&mut self) -> Option<()> {
+        self.named("legacy_version", 2, version)?;
+        let (random, _) = self.fixed("random", 32)?;
+        let place = if *random == RETRY_RANDOM { Place::HelloRetryRequest } else { Place::ServerHello };
+        self.vector("legacy_session_id_echo", 1)?;
+        self.named("cipher_suite", 2, |n| names::cipher_suite(CipherSuite(n)))?;
+        self.fixed("legacy_compression_method", 1)?;
+        if self.rest.is_empty() { Some(()) } else { self.extensions(place) }
+    }
+
+    /// TLS 1.3: entries with extensions (RFC 8446 §4.4.2); before: certificates alone.
+    fn certificate(&mut self, dialect: Dialect) -> Option<()> {
+        if dialect.is_13 {
+            self.vector("certificate_request_context", 1)?;
+        }
+        let (list, field) = self.vector("certificate_list", 3)?;
+        let mut inner = Walk::new(list);
+        while !inner.rest.is_empty() && inner.fields.len() < MAX_FIELDS {
+            let entry = inner.rest.len();
+            let whole = inner.prefixed(3).and_then(|_| {
+                let certificate = entry - inner.rest.len();
+                inner.push("certificate", certificate)?;
+                if dialect.is_13 { inner.extensions(Place::Other) } else { Some(()) }
+            });
+            if whole.is_none() {
+                break;
+            }
+        }
+        field.fields = inner.finish();
+        Some(())
+    }
+
+    /// `Extension extensions<0..2^16-1>`.
+    fn extensions(&mut self, place: Place) -> Option<()> {
+        let (list, field) = self.vector("extensions", 2)?;
+        let mut inner = Walk::new(list);
+        while !inner.rest.is_empty() && inner.fields.len() < MAX_FIELDS {
+            let before = inner.rest;
+            let (Some(typ), Some(body)) = (inner.number(2), inner.prefixed(2)) else {
+                inner.rest = before;
+                break;
+            };
+            let typ = ExtensionType(typ as u16);
+            if let Some(field) = inner.push(names::extension(typ), 4 + body.len()) {
+                field.value = extension(typ, place, body).filter(|value| !value.is_empty());
+            }
+        }
+        field.fields = inner.finish();
+        Some(())
+    }
+
+    /// The fields, with what was left over.
+    fn finish(mut self) -> Vec<Field> {
+        if !self.rest.is_empty() {
+            self.fields.push(Field::new("not understood", self.rest.len()));
+        }
+        self.fields
+    }
+}
+
+/// The messages in which extensions have a form of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    ClientHello,
+    ServerHello,
+    HelloRetryRequest,
+    Other,
+}
+
+/// The value of an extension in words, where it has a short one.
+fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
+    use ExtensionType as E;
+    let mut w = Walk::new(body);
+    let one = |of: fn(u16) -> String| match body {
+        [a] => Some(of((*a).into())),
+        [a, b] => Some(of(u16::from_be_bytes([*a, *b]))),
+        _ => None,
+    };
+    let certificate_type = |n: u16| CertificateType(n as u8).to_string();
+    match (typ, place) {
+        (E::SUPPORTED_VERSIONS, Place::ClientHello) => Some(numbers(w.prefixed(1)?, version)),
+        (E::SUPPORTED_VERSIONS, _) => one(version),
+        (E::SUPPORTED_GROUPS, _) => Some(numbers(w.prefixed(2)?, group)),
+        (E::SIGNATURE_ALGORITHMS | E::SIGNATURE_ALGORITHMS_CERT, _) => Some(numbers(w.prefixed(2)?, scheme)),
+        (E::KEY_SHARE, Place::ClientHello) => {
+            let mut shares = Walk::new(w.prefixed(2)?);
+            let mut all = Vec::new();
+            while let (Some(number), Some(share)) = (shares.number(2), shares.prefixed(2)) {
+                all.push(format!("{} ({} bytes)", group(number as u16), share.len()));
+            }
+            Some(all.join(", "))
+        }
+        (E::KEY_SHARE, Place::HelloRetryRequest) => one(group),
+        (E::KEY_SHARE, _) => {
+            let number = w.number(2)?;
+            Some(format!("{} ({} bytes)", group(number as u16), w.prefixed(2)?.len()))
+        }
+        (E::SERVER_NAME, Place::ClientHello) => {
+            let mut names = Walk::new(w.prefixed(2)?);
+            names.take(1)?;
+            Some(text(names.prefixed(2)?))
+        }
+        (E::APPLICATION_LAYER_PROTOCOL_NEGOTIATION, _) => {
+            let mut protocols = Walk::new(w.prefixed(2)?);
+            let mut all = Vec::new();
+            while let Some(protocol) = protocols.prefixed(1) {
+                all.push(text(protocol));
+            }
+            Some(all.join(", "))
+        }
+        (E::PSK_KEY_EXCHANGE_MODES, _) => {
+            Some(list(w.prefixed(1)?, 1, |n| PskKeyExchangeMode(n as u8).to_string()))
+        }
+        (E::PRE_SHARED_KEY, Place::ClientHello) => {
+            let mut identities = Walk::new(w.prefixed(2)?);
+            let mut all = Vec::new();
+            while let (Some(identity), Some(_age)) = (identities.prefixed(2), identities.take(4)) {
+                all.push(format!("an identity of {} bytes", identity.len()));
+            }
+            Some(all.join(", "))
+        }
+        (E::PRE_SHARED_KEY, _) => one(|n| format!("identity {n}")),
+        (E::RECORD_SIZE_LIMIT, _) => one(|n| n.to_string()),
+        (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, Place::ClientHello) => {
+            Some(list(w.prefixed(1)?, 1, certificate_type))
+        }
+        (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, _) => {
+            one(|n| CertificateType(n as u8).to_string())
+        }
+        _ => None,
+    }
+}
+
+fn version(number: u16) -> String {
+    match number {
+        0x0300 => "SSLv3".into(),
+        _ => ProtocolVersion(number).to_string(),
+    }
+}
+
+fn group(number: u16) -> String {
+    names::group(NamedGroup(number))
+}
+
+fn scheme(number: u16) -> String {
+    names::signature_scheme(SignatureScheme(number))
+}
+
+fn numbers(bytes: &[u8], of: impl Fn(u16) -> String) -> String {
+    list(bytes, 2, of)
+}
+
+/// The names of numbers of `n` bytes each.
+fn list(bytes: &[u8], n: usize, of: impl Fn(u16) -> String) -> String {
+    // More than a person reads, or any stack offers.
+    const SHOWN: usize = 128;
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u16::from(*byte));
+    let mut all: Vec<_> = bytes.chunks_exact(n).take(SHOWN).map(|bytes| of(number(bytes))).collect();
+    let more = (bytes.len() / n).saturating_sub(SHOWN);
+    if more > 0 {
+        all.push(format!("and {more} more"));
+    }
+    all.join(", ")
+}
+
+/// Text from the network, so that it can neither break a line nor command a terminal.
+fn text(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of the fields, and that no list is longer than what it is in.
+    fn sum(fields: &[Field]) -> usize {
+        for field in fields {
+            assert!(sum(&field.fields) <= field.bytes, "{field:?}");
+        }
+        fields.iter().map(|field| field.bytes).sum()
+    }
+
+    /// Any bytes as any message: each has its place.
+    #[test]
+    fn every_byte_is_in_one_field() {
+        let mut body = Vec::new();
+        for round in 0..200_u32 {
+            body.push((round.wrapping_mul(round) >> 3) as u8 & if round % 3 == 0 { 0xff } else { 0x01 });
+            for typ in 0..=26 {
+                for (is_datagram, is_13) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let dialect = Dialect { is_datagram, is_13 };
+                    let fields = fields(HandshakeType(typ), 4, &body, dialect);
+                    assert_eq!(sum(&fields), 4 + body.len(), "{typ} {body:02x?}: {fields:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_certificate_with_its_extensions() {
+        let body = [0, 0, 0, 11, 0, 0, 2, 0x30, 0, 0, 4, 0, 5, 0, 0];
+        let fields =
+            fields(HandshakeType::CERTIFICATE, 4, &body, Dialect { is_13: true, is_datagram: false });
+        let list = &fields[2];
+        assert_eq!((list.name.as_str(), list.bytes), ("certificate_list", 14));
+        assert_eq!(list.fields[0], Field::new("certificate", 5));
+        assert_eq!(list.fields[1].fields[0], Field::new("status_request", 4));
+    }
+}

@@ -1,0 +1,133 @@
+//! One direction of a TCP connection, put together from its segments (RFC 9293 §3.4).
+
+use std::collections::BTreeMap;
+
+/// The bytes of a direction in order, and where each came from.
+#[derive(Default)]
+pub(crate) struct Stream<'a> {
+    pub(crate) data: Vec<u8>,
+    /// From where on in `data` the bytes can be read with which packet, by its place in the list.
+    marks: Vec<(usize, usize)>,
+    /// The sequence number of the first byte.
+    base: Option<u32>,
+    /// Segments behind a gap, by their offset.
+    waiting: BTreeMap<u64, (&'a [u8], usize)>,
+}
+
+impl<'a> Stream<'a> {
+    /// The sequence number behind a SYN.
+    pub(crate) fn begin(&mut self, sequence: u32) {
+        self.base.get_or_insert(sequence);
+    }
+
+    /// Takes a segment; gives how many bytes of it, or of segments that waited, had come before. Of bytes that come
+    /// twice the first ones count.
+    pub(crate) fn push(&mut self, sequence: u32, payload: &'a [u8], packet: usize) -> usize {
+        if payload.is_empty() {
+            return 0;
+        }
+        let base = *self.base.get_or_insert(sequence);
+        let next = base.wrapping_add(self.data.len() as u32);
+        // RFC 9293 §3.4: sequence numbers wrap, and are compared modulo 2^32.
+        let distance = sequence.wrapping_sub(next) as i32;
+        if distance > 0 {
+            return self.wait(self.data.len() as u64 + u64::from(distance.unsigned_abs()), payload, packet);
+        }
+        let mut repeated = self.append(distance.unsigned_abs() as usize, payload, packet);
+        while let Some(entry) = self.waiting.first_entry() {
+            let known = (self.data.len() as u64).checked_sub(*entry.key());
+            let Some(known) = known else { break };
+            let (payload, packet) = entry.remove();
+            repeated += self.append(known as usize, payload, packet);
+        }
+        repeated
+    }
+
+    /// Appends what is behind the first `known` bytes; gives how many those are.
+    fn append(&mut self, known: usize, payload: &[u8], packet: usize) -> usize {
+        let known = known.min(payload.len());
+        let new = payload.get(known..).unwrap_or_default();
+        if !new.is_empty() {
+            // What waited is read when the gap before it is filled.
+            let packet = self.marks.last().map_or(packet, |(_, last)| packet.max(*last));
+            self.marks.push((self.data.len(), packet));
+            self.data.extend_from_slice(new);
+        }
+        known
+    }
+
+    fn wait(&mut self, offset: u64, payload: &'a [u8], packet: usize) -> usize {
+        match self.waiting.get_mut(&offset) {
+            Some((first, _)) if first.len() >= payload.len() => payload.len(),
+            Some(shorter) => core::mem::replace(shorter, (payload, packet)).0.len(),
+            None => {
+                self.waiting.insert(offset, (payload, packet));
+                0
+            }
+        }
+    }
+
+    /// The place in the list of packets of the one with which all bytes up to the one at `offset` were there.
+    pub(crate) fn packet(&self, offset: usize) -> usize {
+        let after = self.marks.partition_point(|(start, _)| *start <= offset);
+        after.checked_sub(1).and_then(|at| self.marks.get(at)).map_or(0, |(_, packet)| *packet)
+    }
+
+    /// The bytes that are in order and those that wait.
+    pub(crate) fn payload(&self) -> usize {
+        self.data.len() + self.stranded().map_or(0, |(_, waiting)| waiting)
+    }
+
+    /// What waits behind a gap that nothing filled: the bytes that are missing before it, and how many wait.
+    pub(crate) fn stranded(&self) -> Option<(u64, usize)> {
+        let (offset, _) = self.waiting.first_key_value()?;
+        let waiting = self.waiting.values().map(|(payload, _)| payload.len()).sum();
+        Some((offset.saturating_sub(self.data.len() as u64), waiting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pushes the segments; the data, what was repeated and what is stranded.
+    fn joined(begin: Option<u32>, segments: &[(u32, &[u8])]) -> (Vec<u8>, usize, Option<(u64, usize)>) {
+        let mut stream = Stream::default();
+        begin.into_iter().for_each(|sequence| stream.begin(sequence));
+        let repeated =
+            segments.iter().enumerate().map(|(i, (seq, bytes))| stream.push(*seq, bytes, i)).sum::<usize>();
+        let stranded = stream.stranded();
+        // Every byte is somewhere.
+        let all: usize = segments.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert_eq!(stream.data.len() + repeated + stranded.map_or(0, |(_, n)| n), all);
+        (stream.data, repeated, stranded)
+    }
+
+    #[test]
+    fn segments() {
+        let whole = (b"abcdef".to_vec(), 0, None);
+        assert_eq!(joined(Some(5), &[(5, b"abc"), (8, b"def")]), whole);
+        assert_eq!(joined(Some(5), &[(8, b"def"), (5, b"abc")]), whole, "out of order");
+        assert_eq!(joined(Some(u32::MAX - 1), &[(1, b"def"), (u32::MAX - 1, b"abc")]), whole, "wraps");
+        assert_eq!(joined(None, &[(70, b"abc"), (73, b"def")]), whole, "joined late");
+        assert_eq!(joined(Some(5), &[(5, b"abc"), (5, b"abc"), (7, b"cdef")]).1, 4, "repeated");
+        assert_eq!(
+            joined(Some(5), &[(8, b"de"), (8, b"def"), (8, b"d"), (5, b"abc")]).1,
+            3,
+            "repeated ahead"
+        );
+        assert_eq!(joined(Some(5), &[(7, b"cde"), (8, b"def"), (5, b"ab")]), (b"abcdef".to_vec(), 2, None));
+        assert_eq!(joined(Some(5), &[(5, b"abc"), (9, b"ef")]), (b"abc".to_vec(), 0, Some((1, 2))), "a gap");
+    }
+
+    #[test]
+    fn a_byte_is_there_when_all_before_it_are() {
+        let mut stream = Stream::default();
+        stream.begin(0);
+        stream.push(0, b"ab", 3);
+        stream.push(4, b"ef", 7);
+        stream.push(2, b"cd", 9);
+        stream.push(6, b"gh", 11);
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|offset| stream.packet(offset)), [3, 3, 9, 9, 9, 9, 11]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Record protection of TLS 1.2 and DTLS 1.2 with AEAD suites (RFC 5246 §6.2.3.3, §6.3), from a logged master secret.
+
+use std::ops::Range;
+
+use dunlin::Side;
+use dunlin::crypto::{Aead, AeadKey, Hash, NONCE_LEN};
+use dunlin::wire::{CipherSuite, ContentType};
+use zeroize::Zeroizing;
+
+use crate::names;
+
+/// What a suite needs, by its name: the AEAD, whether a part of the nonce stands in the record, and the hash of the PRF.
+fn suite(suite: CipherSuite) -> Option<(&'static dyn Aead, bool, &'static dyn Hash)> {
+    use dunlin_awslc as a;
+    let name = names::cipher_suite(suite);
+    // RFC 5288 §3, RFC 6655 §3 and §4 (CCM names no hash and has SHA-256), RFC 7905 §2.
+    let suites: [(&str, &dyn Aead, bool, &dyn Hash); 5] = [
+        ("_AES_128_GCM_SHA256", a::AES_128_GCM, true, a::SHA256),
+        ("_AES_256_GCM_SHA384", a::AES_256_GCM, true, a::SHA384),
+        ("_CHACHA20_POLY1305_SHA256", a::CHACHA20_POLY1305, false, a::SHA256),
+        ("_AES_128_CCM_8", a::AES_128_CCM_8, true, a::SHA256),
+        ("_AES_128_CCM", a::AES_128_CCM, true, a::SHA256),
+    ];
+    let (_, aead, is_explicit, hash) = suites.into_iter().find(|(part, ..)| name.contains(part))?;
+    Some((aead, is_explicit, hash))
+}
+
+/// Whether records of this suite can be opened.
+pub(crate) fn is_known(id: CipherSuite) -> bool {
+    suite(id).is_some()
+}
+
+/// The part of the nonce that stands in the record, in bytes.
+const EXPLICIT: usize = 8;
+
+/// The keys of one direction.
+pub(crate) struct Keys {
+    key: Box<dyn AeadKey>,
+    tag: usize,
+    /// The implicit part of the nonce, at its front; or all of it, to be mixed with the record's number.
+    iv: Zeroizing<[u8; NONCE_LEN]>,
+    is_explicit: bool,
+}
+
+impl Keys {
+    /// From the master secret and the randoms of both hellos; `None` for a suite that is not known.
+    pub(crate) fn new(
+        id: CipherSuite,
+        side: Side,
+        master: &[u8],
+        client_random: &[u8; 32],
+        server_random: &[u8; 32],
+    ) -> Option<Self> {
+        let (aead, is_explicit, hash) = suite(id)?;
+        let key_len = aead.algorithm().key_len();
+        let iv_len = if is_explicit { NONCE_LEN - EXPLICIT } else { NONCE_LEN };
+        let mut block = Zeroizing::new(vec![0; 2 * (key_len + iv_len)]);
+        // RFC 5246 §6.3: the client's key, the server's, the client's IV, the server's; AEADs have no MAC keys.
+        prf(hash, master, &[b"key expansion", server_random, client_random], &mut block);
+        let own = usize::from(side == Side::Server);
+        let key = block.get(own * key_len..(own + 1) * key_len)?;
+        let iv_at = 2 * key_len + own * iv_len;
+        let mut iv = Zeroizing::new([0; NONCE_LEN]);
+        iv.iter_mut().zip(block.get(iv_at..iv_at + iv_len)?).for_each(|(to, from)| *to = *from);
+        Some(Self { key: aead.key(key).ok()?, tag: aead.algorithm().tag_len(), iv, is_explicit })
+    }
+
+    /// Opens the body of a record in place: where its content is. `number` has the epoch of DTLS in front, `version` is
+    /// that of the record.
+    pub(crate) fn open(
+        &self,
+        number: u64,
+        typ: ContentType,
+        version: [u8; 2],
+        body: &mut [u8],
+    ) -> Option<Range<usize>> {
+        let start = if self.is_explicit { EXPLICIT } else { 0 };
+        let end = body.len().checked_sub(self.tag).filter(|end| *end >= start)?;
+        let (explicit, rest) = body.split_at_mut(start);
+        let (text, tag) = rest.split_at_mut(end - start);
+        let mut nonce = *self.iv;
+        let number = number.to_be_bytes();
+        let mixed: &[u8] = if self.is_explicit { explicit } else { &number };
+        nonce.iter_mut().rev().zip(mixed.iter().rev()).for_each(|(n, m)| *n ^= m);
+        let mut aad = [0; 13];
+        let len = (text.len() as u16).to_be_bytes();
+        let fields = [&number[..], &[typ.0], &version, &len].concat();
+        aad.copy_from_slice(&fields);
+        self.key.open(&nonce, &aad, text, tag).ok()?;
+        Some(start..end)
+    }
+}
+
+/// The PRF (RFC 5246 §5), `P_hash` over the concatenation of `seed`, which begins with the label.
+fn prf(hash: &dyn Hash, secret: &[u8], seed: &[&[u8]], out: &mut [u8]) {
+    let hmac = hash.hmac(secret);
+    let mut a = hmac.sign(seed);
+    for chunk in out.chunks_mut(hash.algorithm().output_len()) {
+        let parts: Vec<&[u8]> = std::iter::once(a.as_ref()).chain(seed.iter().copied()).collect();
+        let block = hmac.sign(&parts);
+        chunk.iter_mut().zip(block.as_ref()).for_each(|(to, from)| *to = *from);
+        a = hmac.sign(&[a.as_ref()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The vector for P_SHA256 that the IETF's TLS list has (mailing list, 23 January 2009).
+    #[test]
+    fn the_prf() {
+        let hex = |text| base16ct::lower::decode_vec(text).unwrap();
+        let secret = hex("9bbe436ba940f017b17652849a71db35");
+        let seed = hex("a0ba9f936cda311827a6f796ffd5198c");
+        let mut out = [0; 100];
+        prf(dunlin_awslc::SHA256, &secret, &[b"test label", &seed], &mut out);
+        let expected = hex(
+            "e3f229ba727be17b8d122620557cd453c2aab21d07c3d495329b52d4e61edb5a6b301791e90d35c9c9a46b4e14baf9af0fa022f7\
+             077def17abfd3797c0564bab4fbc91666e9def9b97fce34f796789baa48082d122ee42c5a72e5a5110fff70187347b66",
+        );
+        assert_eq!(out.as_slice(), expected);
+    }
+
+    #[test]
+    fn suites_by_name() {
+        let aead = |id| suite(CipherSuite(id)).map(|(aead, ..)| aead.algorithm());
+        use dunlin::crypto::AeadAlgorithm as A;
+        assert_eq!(aead(0xc02b), Some(A::Aes128Gcm));
+        assert_eq!(aead(0xc030), Some(A::Aes256Gcm));
+        assert_eq!(aead(0xccac), Some(A::ChaCha20Poly1305));
+        assert_eq!(aead(0xc0a8), Some(A::Aes128Ccm8));
+        assert_eq!(aead(0xd005), Some(A::Aes128Ccm));
+        assert_eq!(aead(0xc0ad), None, "AES-256-CCM");
+        assert_eq!(aead(0xc013), None, "CBC");
+    }
+}

@@ -1,0 +1,411 @@
+//! Captures of every kind, made of the engine's traffic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use common::{
+    Segment, check, cut_pcap, dtls, explained, messages, pcap, segments, tcp_capture, tls, udp_frames,
+};
+use dunlin::Side;
+use dunlin_awslc::{
+    TLS13_AES_128_CCM_8_SHA256, TLS13_AES_128_CCM_SHA256, TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384,
+    TLS13_CHACHA20_POLY1305_SHA256,
+};
+use dunlin_explain::{Error, Explanation, KeyLog, Layer, Protection, explain, explain_hex};
+use pcap_file::DataLink;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::blocks::simple_packet::SimplePacketBlock;
+use pcap_file::pcapng::blocks::unknown::UnknownBlock;
+
+const CLIENT: [&str; 8] = [
+    "ClientHello",
+    "ChangeCipherSpec",
+    "Certificate",
+    "CertificateVerify",
+    "Finished",
+    "application data",
+    "KeyUpdate",
+    "application data",
+];
+const SERVER: [&str; 9] = [
+    "ServerHello",
+    "ChangeCipherSpec",
+    "EncryptedExtensions",
+    "CertificateRequest",
+    "Certificate",
+    "CertificateVerify",
+    "Finished",
+    "KeyUpdate",
+    "application data",
+];
+
+/// All was understood and opened, with exactly these messages before the alerts at the end.
+fn assert_whole(explanation: &Explanation) {
+    assert_eq!(explanation.problems, Vec::<String>::new());
+    assert_eq!(explanation.bytes.of(Layer::Sealed), 0);
+    let close = "alert warning close_notify";
+    let all = |messages: &[&'static str]| [messages, &[close]].concat();
+    // Much data is several records.
+    let mut client = messages(explanation, Side::Client);
+    client.dedup();
+    assert_eq!(client, all(&CLIENT));
+    assert_eq!(messages(explanation, Side::Server), all(&SERVER));
+}
+
+#[test]
+fn every_suite_opens() {
+    for suite in [
+        &TLS13_AES_128_GCM_SHA256,
+        &TLS13_AES_256_GCM_SHA384,
+        &TLS13_CHACHA20_POLY1305_SHA256,
+        &TLS13_AES_128_CCM_SHA256,
+        &TLS13_AES_128_CCM_8_SHA256,
+    ] {
+        let traffic = tls(suite, 20_000);
+        let file = tcp_capture(&segments(&traffic, 100));
+        let explanation = explained(&file, Some(&traffic.key_log()));
+        assert_whole(&explanation);
+        let flow = &explanation.flows[0];
+        assert_eq!(flow.cipher_suite.as_deref(), suite.id.name());
+        // Type and tag of every protected record, and nothing else.
+        let opened = flow.records.iter().filter(|record| record.protection == Protection::Opened).count();
+        let each = 1 + suite.aead.algorithm().tag_len();
+        assert_eq!(explanation.bytes.of(Layer::Protection), (opened * each) as u64);
+        assert_eq!(explanation.bytes.of(Layer::ApplicationData), 6 + 20_000 + 5);
+        let sent: usize = traffic.sent.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert_eq!(explanation.bytes.tls(), sent as u64);
+
+        let closed = explained(&file, None);
+        assert_eq!(closed.problems, Vec::<String>::new());
+        assert_eq!(closed.bytes.tls(), sent as u64);
+        assert_eq!(messages(&closed, Side::Client)[..2], CLIENT[..2]);
+    }
+}
+
+#[test]
+fn segments_in_any_order_and_twice() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 2000);
+    let key_log = traffic.key_log();
+    let straight = segments(&traffic, 90);
+
+    let mut swapped = straight.clone();
+    swapped[2..].chunks_mut(3).for_each(<[_]>::reverse);
+    let explanation = explained(&tcp_capture(&swapped), Some(&key_log));
+    assert_whole(&explanation);
+    assert_eq!(explanation.bytes.of(Layer::Retransmitted), 0);
+
+    let twice: Vec<_> = straight.iter().flat_map(|segment| [segment.clone(), segment.clone()]).collect();
+    let explanation = explained(&tcp_capture(&twice), Some(&key_log));
+    assert_whole(&explanation);
+    assert_eq!(explanation.bytes.of(Layer::Retransmitted), explanation.bytes.tls());
+    assert_eq!(explanation.flows.len(), 1);
+
+    // Every segment brings back the last ten bytes of the one before.
+    let mut overlapping = straight.clone();
+    let mut repeated = 0;
+    for side in [Side::Client, Side::Server] {
+        let mut before = Vec::new();
+        for segment in overlapping.iter_mut().filter(|segment| segment.from == side && !segment.syn) {
+            let tail = before[before.len() - 10_usize.min(before.len())..].to_vec();
+            repeated += tail.len() as u64;
+            before = segment.payload.clone();
+            segment.sequence = segment.sequence.wrapping_sub(tail.len() as u32);
+            segment.payload.splice(0..0, tail);
+        }
+    }
+    let explanation = explained(&tcp_capture(&overlapping), Some(&key_log));
+    assert_whole(&explanation);
+    assert_eq!(explanation.bytes.of(Layer::Retransmitted), repeated);
+}
+
+#[test]
+fn a_gap_ends_a_direction_alone() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 2000);
+    let mut lost = segments(&traffic, 90);
+    // The first segment of the client after its ClientHello.
+    let hello = traffic.sent[0].1.len();
+    let at = lost.iter().position(|s| s.from == Side::Client && !s.syn).unwrap() + hello.div_ceil(90);
+    let at = at + lost[at..].iter().position(|s| s.from == Side::Client).unwrap();
+    lost.remove(at);
+    let explanation = explained(&tcp_capture(&lost), Some(&traffic.key_log()));
+    assert_eq!(messages(&explanation, Side::Client), CLIENT[..1]);
+    assert_eq!(messages(&explanation, Side::Server)[..9], SERVER);
+    let [problem] = explanation.problems.as_slice() else { panic!("{:?}", explanation.problems) };
+    let ends = "TCP 10.0.0.1:40000 to 10.0.0.2:4433";
+    assert!(problem.starts_with(&format!("{ends}, from the client: 90 bytes are missing")), "{problem}");
+}
+
+#[test]
+fn joined_late() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 2000);
+    let all = segments(&traffic, 90);
+    for first in 3..all.len() {
+        let explanation = explained(&tcp_capture(&all[first..]), Some(&traffic.key_log()));
+        assert!(!explanation.problems.is_empty(), "from segment {first}");
+    }
+    // Without the SYNs, and with the end of a record before the first whole one.
+    assert_whole(&explained(&tcp_capture(&all[2..]), Some(&traffic.key_log())));
+}
+
+#[test]
+fn connections_between_the_same_ports() {
+    let [first, second] = [0, 1].map(|_| tls(&TLS13_AES_128_GCM_SHA256, 10));
+    let later = segments(&second, 1000).into_iter().map(|mut segment: Segment| {
+        segment.sequence = segment.sequence.wrapping_add(1 << 30);
+        segment
+    });
+    let both: Vec<_> = segments(&first, 1000).into_iter().chain(later).collect();
+    let key_log = KeyLog::read(format!("{}{}", first.keys, second.keys).as_bytes()).unwrap();
+    let explanation = explained(&tcp_capture(&both), Some(&key_log));
+    assert_eq!((explanation.flows.len(), explanation.bytes.of(Layer::Sealed)), (2, 0));
+    assert_eq!(explanation.problems, Vec::<String>::new());
+}
+
+#[test]
+fn half_a_key_log() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
+    let file = tcp_capture(&segments(&traffic, 1000));
+    let without = |part: &str| {
+        let keys: String =
+            traffic.keys.lines().filter(|l| !l.contains(part)).flat_map(|l| [l, "\n"]).collect();
+        explained(&file, Some(&KeyLog::read(keys.as_bytes()).unwrap()))
+    };
+    let explanation = without("CLIENT_HANDSHAKE");
+    let ends = "TCP 10.0.0.1:40000 to 10.0.0.2:4433";
+    let why = "the key log has no handshake traffic secret of this connection";
+    assert_eq!(explanation.problems, [format!("{ends}, from the client: 1 record was not opened: {why}")]);
+    // What has other keys is opened all the same.
+    assert_eq!(
+        messages(&explanation, Side::Client)[3..6],
+        ["application data", "KeyUpdate", "application data"]
+    );
+    assert_eq!(messages(&explanation, Side::Server)[..9], SERVER);
+
+    let explanation = without("TRAFFIC_SECRET_0");
+    assert!(explanation.problems[0].ends_with("no application traffic secret of this connection"));
+    assert_eq!(messages(&explanation, Side::Server)[..7], SERVER[..7]);
+
+    let explanation = without("SECRET");
+    assert!(explanation.problems[1].ends_with("the key log has no secrets of this connection"));
+}
+
+#[test]
+fn every_link() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
+    let frames: Vec<_> = segments(&traffic, 1000).iter().map(Segment::frame).collect();
+    let relink = |link, header: &[u8]| {
+        let frames: Vec<_> = frames.iter().map(|frame| [header, &frame[14..]].concat()).collect();
+        let explanation = explained(&pcap(link, &frames), Some(&traffic.key_log()));
+        assert_whole(&explanation);
+        assert_eq!(explanation.bytes.of(Layer::Link), (header.len() * frames.len()) as u64, "{link:?}");
+    };
+    relink(DataLink::ETHERNET, &[2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 0]);
+    relink(DataLink::ETHERNET, &[2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 0x81, 0, 0, 7, 8, 0]);
+    relink(DataLink::LINUX_SLL, &[0, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0]);
+    relink(DataLink::LINUX_SLL2, &[8, 0, 0, 0, 0, 0, 0, 1, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    relink(DataLink::NULL, &[2, 0, 0, 0]);
+    relink(DataLink::LOOP, &[0, 0, 0, 2]);
+    relink(DataLink::RAW, &[]);
+
+    // Short frames are padded, behind what IP knows of.
+    let padded: Vec<_> = frames.iter().map(|frame| [&frame[..], &[0; 6]].concat()).collect();
+    let explanation = explained(&pcap(DataLink::ETHERNET, &padded), Some(&traffic.key_log()));
+    assert_whole(&explanation);
+    assert_eq!(explanation.bytes.of(Layer::Link), 20 * frames.len() as u64);
+
+    let explanation = explained(&pcap(DataLink::BLUETOOTH_HCI_H4, &frames), None);
+    assert_eq!(explanation.problems, ["there is no TLS and no DTLS in it"]);
+    assert_eq!(explanation.bytes.of(Layer::Other), explanation.bytes.total());
+}
+
+#[test]
+fn frames_that_were_cut() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
+    let frames: Vec<_> = segments(&traffic, 1000).iter().map(Segment::frame).collect();
+    let cut: Vec<_> = frames.iter().map(|frame| (frame.len(), &frame[..frame.len().min(96)])).collect();
+    let explanation = explained(&cut_pcap(DataLink::ETHERNET, &cut), Some(&traffic.key_log()));
+    let captured: usize = cut.iter().map(|(_, data)| data.len()).sum();
+    let wire: usize = frames.iter().map(Vec::len).sum();
+    assert_eq!(explanation.bytes.total(), wire as u64);
+    assert_eq!(explanation.bytes.of(Layer::NotCaptured), (wire - captured) as u64);
+    assert!(!explanation.problems.is_empty());
+}
+
+#[test]
+fn what_is_no_tls() {
+    let arp = [&[0xff; 6][..], &[2; 6], &[8, 6], &[0; 28]].concat();
+    let plain = common::Traffic {
+        sent: vec![
+            (Side::Client, b"GET / HTTP/1.0\r\n\r\n".to_vec()),
+            (Side::Server, b"HTTP/1.0 200\r\n".to_vec()),
+        ],
+        keys: String::new(),
+    };
+    let mut frames: Vec<_> = segments(&plain, 1000).iter().map(Segment::frame).collect();
+    frames.push(arp);
+    let explanation = explained(&pcap(DataLink::ETHERNET, &frames), None);
+    assert_eq!(explanation.problems, ["there is no TLS and no DTLS in it"]);
+    assert_eq!(explanation.flows[0].bytes.of(Layer::Other), 18 + 14);
+    assert_eq!(explanation.elsewhere.total(), 42);
+    assert_eq!(explain(b"", None).unwrap_err(), Error::NotACapture);
+    assert_eq!(explain(b"\x7fELF, and nothing else", None).unwrap_err(), Error::NotACapture);
+}
+
+/// A pcapng file with the secrets inside, in units that are its own.
+#[test]
+fn pcapng() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
+    let frames: Vec<_> = segments(&traffic, 1000).iter().map(Segment::frame).collect();
+    let mut file = Vec::new();
+    let mut writer = PcapNgWriter::new(&mut file).unwrap();
+    // Of pcapng, "TLSK" and the length are in the order of the section, which is the machine's here.
+    let mut secrets = 0x544c_534b_u32.to_be_bytes().to_vec();
+    secrets.extend((traffic.keys.len() as u32).to_be_bytes());
+    secrets.extend(traffic.keys.as_bytes());
+    let padded = secrets.len().next_multiple_of(4);
+    secrets.resize(padded, 0);
+    writer.write_pcapng_block(UnknownBlock::new(0x0a, 0, &secrets)).unwrap();
+    let mut interface = InterfaceDescriptionBlock::new(DataLink::ETHERNET, 0);
+    // 2^-10 s.
+    interface.options.push(InterfaceDescriptionOption::IfTsResol(0x8a));
+    writer.write_pcapng_block(interface).unwrap();
+    for (index, frame) in frames.iter().enumerate() {
+        let packet = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: std::time::Duration::from_nanos(1024 * 1000 + 512 * index as u64),
+            original_len: frame.len() as u32,
+            data: frame.into(),
+            options: Vec::new(),
+        };
+        writer.write_pcapng_block(packet).unwrap();
+    }
+    let explanation = explained(&file, None);
+    assert_whole(&explanation);
+    assert_eq!(explanation.flows[0].packets[3].time_us, 1_500_000);
+
+    // Simple packets have no time, and are padded to words.
+    let mut file = Vec::new();
+    let mut writer = PcapNgWriter::new(&mut file).unwrap();
+    writer.write_pcapng_block(InterfaceDescriptionBlock::new(DataLink::ETHERNET, 0)).unwrap();
+    for frame in &frames {
+        let packet = SimplePacketBlock { original_len: frame.len() as u32, data: frame.into() };
+        writer.write_pcapng_block(packet).unwrap();
+    }
+    let explanation = explained(&file, Some(&traffic.key_log()));
+    assert_whole(&explanation);
+    assert_eq!(explanation.bytes.total(), frames.iter().map(Vec::len).sum::<usize>() as u64);
+}
+
+#[test]
+fn hexadecimal() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X} ")).collect::<String>();
+    let hello = &traffic.sent[0].1;
+    let explanation = explain_hex(&hex(hello), None).unwrap();
+    check(&explanation);
+    assert_eq!(messages(&explanation, Side::Client), ["ClientHello"]);
+    assert_eq!(explanation.bytes.total(), hello.len() as u64);
+
+    // The message without its record.
+    let explanation = explain_hex(&hex(&hello[5..]), None).unwrap();
+    check(&explanation);
+    let record = &explanation.flows[0].records[0];
+    assert_eq!((record.header_bytes, record.parts[0].message_bytes), (0, Some(hello.len() - 5)));
+
+    let server = explain_hex(&hex(&traffic.sent[1].1), None).unwrap();
+    assert_eq!(messages(&server, Side::Server)[..2], SERVER[..2]);
+
+    let half = explain_hex(&hex(&hello[..50]), None).unwrap();
+    check(&half);
+    assert_eq!(
+        half.problems,
+        ["from the client: it ends in the middle of a record: the last 50 bytes were not read"]
+    );
+
+    assert_eq!(explain_hex("1603", None).unwrap_err(), Error::NotTls);
+    assert_eq!(explain_hex("00ff", None).unwrap_err(), Error::NotTls);
+    assert_eq!(explain_hex("160", None).unwrap_err(), Error::NotHex);
+    assert_eq!(explain_hex("", None).unwrap_err(), Error::NotTls);
+}
+
+#[test]
+fn dtls_1_3() {
+    for suite in [&TLS13_AES_128_GCM_SHA256, &TLS13_CHACHA20_POLY1305_SHA256, &TLS13_AES_128_CCM_SHA256] {
+        let traffic = dtls(suite);
+        let file = pcap(DataLink::ETHERNET, &udp_frames(&traffic));
+        let explanation = explained(&file, Some(&traffic.key_log()));
+        assert_eq!(explanation.problems, Vec::<String>::new());
+        assert_eq!(explanation.bytes.of(Layer::Sealed), 0);
+        let without_acks = |side| {
+            let mut names = messages(&explanation, side);
+            names.retain(|name| name != "ACK");
+            names
+        };
+        let client = [
+            "ClientHello",
+            "ClientHello",
+            "Certificate",
+            "CertificateVerify",
+            "Finished",
+            "application data",
+            "KeyUpdate",
+            "application data",
+            "alert warning close_notify",
+        ];
+        let server = [
+            "HelloRetryRequest",
+            "ServerHello",
+            "EncryptedExtensions",
+            "CertificateRequest",
+            "Certificate",
+            "CertificateVerify",
+            "Finished",
+            "KeyUpdate",
+            "application data",
+            "alert warning close_notify",
+        ];
+        assert_eq!(without_acks(Side::Client), client);
+        assert_eq!(without_acks(Side::Server), server);
+        let flow = &explanation.flows[0];
+        assert_eq!((flow.protocol, flow.version.as_deref()), (Some("DTLS"), Some("DTLSv1.3")));
+        let sent: usize = traffic.sent.iter().map(|(_, datagram)| datagram.len()).sum();
+        assert_eq!(explanation.bytes.tls(), sent as u64);
+        // The certificates come in pieces.
+        let pieces = common::parts(flow).filter(|part| part.name == "Certificate").count();
+        assert!(pieces > 2, "{pieces}");
+
+        let closed = explained(&file, None);
+        assert_eq!(closed.problems, Vec::<String>::new());
+        assert!(closed.bytes.of(Layer::Sealed) > 0);
+        assert_eq!(closed.bytes.tls(), sent as u64);
+    }
+}
+
+/// The names of JSON: scripts read them.
+#[test]
+fn json() {
+    let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
+    let explanation = explained(&tcp_capture(&segments(&traffic, 1000)), Some(&traffic.key_log()));
+    let json = serde_json::to_value(&explanation).unwrap();
+    let flow = &json["flows"][0];
+    assert_eq!(flow["carrier"], "tcp");
+    assert_eq!(flow["client"], "10.0.0.1:40000");
+    assert_eq!(flow["version"], "TLSv1.3");
+    assert_eq!(flow["messages"][0]["name"], "ClientHello");
+    assert_eq!(flow["messages"][0]["from"], "client");
+    assert_eq!(flow["messages"][0]["bytes"], traffic.sent[0].1.len() - 5);
+    assert_eq!(flow["packets"][0]["flags"], "SYN");
+    let record = &flow["records"][0];
+    assert_eq!((&record["content_type"], &record["protection"]), (&"handshake".into(), &"none".into()));
+    assert_eq!(record["parts"][0]["layer"], "handshake");
+    assert_eq!(record["parts"][0]["fields"][6]["name"], "extensions");
+    let names: Vec<_> = json["bytes"].as_object().unwrap().keys().cloned().collect();
+    for name in ["total_bytes", "link_bytes", "ip_bytes", "transport_bytes", "tls_bytes", "handshake_bytes"] {
+        assert!(names.iter().any(|n| n == name), "{name} in {names:?}");
+    }
+    assert_eq!(json["problems"].as_array().map(Vec::len), Some(0));
+}

@@ -1,0 +1,280 @@
+//! Traffic of the engine, and captures made of it.
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dunlin::crypto::Tls13CipherSuite;
+use dunlin::{
+    ClientAuth, ClientConfig, DtlsConnection, KeyLog as EngineKeyLog, Profile, ServerConfig, Side,
+    TlsConnection, Trust,
+};
+use dunlin_explain::{Bytes, Explanation, Field, KeyLog, Layer, explain};
+use dunlin_sim::Pair;
+use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost};
+use etherparse::PacketBuilder;
+use pcap_file::DataLink;
+use pcap_file::pcap::{PcapHeader, PcapWriter, RawPcapPacket};
+
+/// What two ends sent in turn, and the key log of the client.
+pub(crate) struct Traffic {
+    pub(crate) sent: Vec<(Side, Vec<u8>)>,
+    pub(crate) keys: String,
+}
+
+impl Traffic {
+    pub(crate) fn key_log(&self) -> KeyLog {
+        KeyLog::read(self.keys.as_bytes()).unwrap()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Log(Mutex<String>);
+
+impl EngineKeyLog for Log {
+    fn log(&self, label: &str, client_random: &[u8; 32], secret: &[u8]) {
+        let mut text = self.0.lock().unwrap();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        writeln!(text, "{label} {} {}", hex(client_random), hex(secret)).unwrap();
+    }
+}
+
+/// Two ends that authenticate each other, with this suite.
+fn configs(suite: &'static Tls13CipherSuite, log: &Arc<Log>) -> (ClientConfig, ServerConfig) {
+    let pki = Pki::shared(KeyType::P256);
+    let mut provider = (*awslc()).clone();
+    provider.cipher_suites = vec![suite];
+    let provider = Arc::new(provider);
+    let profile = |leaf: &dunlin_tests::Leaf| {
+        let log: Arc<dyn EngineKeyLog> = Arc::clone(log) as _;
+        Profile::builder(Arc::clone(&provider))
+            .trust(Trust { x509: Some(pki.trust()), raw_key: None })
+            .credentials(vec![leaf.x509(&provider)])
+            .key_log(Some(log))
+            .build()
+            .unwrap()
+    };
+    let server = ServerConfig::new(profile(&pki.server)).unwrap().with_client_auth(ClientAuth::Required);
+    (ClientConfig::new(profile(&pki.client)), server.unwrap())
+}
+
+/// TLS: a handshake, data, a KeyUpdate of both, `bulk` bytes of data, and the end.
+pub(crate) fn tls(suite: &'static Tls13CipherSuite, bulk: usize) -> Traffic {
+    let log = Arc::new(Log::default());
+    let (client, server) = configs(suite, &log);
+    let mut client = TlsConnection::client(&Arc::new(client), localhost(), NOW).unwrap();
+    let mut server = TlsConnection::server(&Arc::new(server), NOW);
+    let mut sent = Vec::new();
+    let mut run = |client: &mut TlsConnection, server: &mut TlsConnection| {
+        loop {
+            let before = sent.len();
+            for (side, from, to) in [(Side::Client, 0, 1), (Side::Server, 1, 0)] {
+                let ends = [&mut *client, &mut *server];
+                let bytes = ends[from].transmit().to_vec();
+                ends[from].transmitted(bytes.len());
+                let mut taken = 0;
+                while taken < bytes.len() {
+                    taken += ends[to].receive(NOW, &bytes[taken..]).unwrap();
+                    let waiting = ends[to].received().len();
+                    ends[to].consume(NOW, waiting).unwrap();
+                }
+                if !bytes.is_empty() {
+                    sent.push((side, bytes));
+                }
+            }
+            if sent.len() == before {
+                break;
+            }
+        }
+    };
+    run(&mut client, &mut server);
+    client.send(b"before").unwrap();
+    run(&mut client, &mut server);
+    client.update_keys(true).unwrap();
+    run(&mut client, &mut server);
+    assert_eq!(client.send(&vec![7; bulk]), Ok(bulk));
+    server.send(b"after").unwrap();
+    client.close();
+    run(&mut client, &mut server);
+    server.close();
+    run(&mut client, &mut server);
+    let keys = log.0.lock().unwrap().clone();
+    Traffic { sent, keys }
+}
+
+/// DTLS 1.3: the same in datagrams, the handshake in fragments and after a HelloRetryRequest.
+pub(crate) fn dtls(suite: &'static Tls13CipherSuite) -> Traffic {
+    let log = Arc::new(Log::default());
+    let (client, server) = configs(suite, &log);
+    let (client, server) = (client.with_mtu(400).unwrap(), server.with_mtu(400).unwrap().with_cookies(true));
+    let client = DtlsConnection::client(&Arc::new(client), localhost(), NOW).unwrap();
+    let server = DtlsConnection::server(&Arc::new(server), NOW);
+    let mut pair = Pair::new(client, server, NOW, Duration::from_millis(5));
+    pair.run().unwrap();
+    pair.client.send(b"before").unwrap();
+    pair.run().unwrap();
+    pair.client.update_keys(true).unwrap();
+    pair.run().unwrap();
+    pair.client.send(b"after").unwrap();
+    pair.server.send(b"after").unwrap();
+    pair.run().unwrap();
+    pair.client.close();
+    pair.server.close();
+    pair.run().unwrap();
+    let sent = pair.sent.into_iter().map(|sent| (sent.by, sent.datagram)).collect();
+    let keys = log.0.lock().unwrap().clone();
+    Traffic { sent, keys }
+}
+
+const CLIENT: ([u8; 4], u16) = ([10, 0, 0, 1], 40_000);
+const SERVER: ([u8; 4], u16) = ([10, 0, 0, 2], 4433);
+
+fn ends(from: Side) -> [([u8; 4], u16); 2] {
+    match from {
+        Side::Client => [CLIENT, SERVER],
+        Side::Server => [SERVER, CLIENT],
+    }
+}
+
+/// A segment of TCP in Ethernet.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) from: Side,
+    pub(crate) sequence: u32,
+    pub(crate) syn: bool,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Segment {
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        let [from, to] = ends(self.from);
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4(from.0, to.0, 64);
+        let mut builder = builder.tcp(from.1, to.1, self.sequence, 0xffff);
+        if self.syn {
+            builder = builder.syn();
+        }
+        if !self.syn || self.from == Side::Server {
+            builder = builder.ack(1);
+        }
+        let mut frame = Vec::new();
+        builder.write(&mut frame, &self.payload).unwrap();
+        frame
+    }
+}
+
+/// The segments of a connection: SYNs, then the traffic in segments of `size`. Sequence numbers wrap on the way.
+pub(crate) fn segments(traffic: &Traffic, size: usize) -> Vec<Segment> {
+    let mut next = [u32::MAX - 300, u32::MAX - 700];
+    let mut segments = Vec::new();
+    for from in [Side::Client, Side::Server] {
+        segments.push(Segment { from, sequence: next[from as usize], syn: true, payload: Vec::new() });
+        next[from as usize] = next[from as usize].wrapping_add(1);
+    }
+    for (from, bytes) in &traffic.sent {
+        for payload in bytes.chunks(size) {
+            let sequence = &mut next[*from as usize];
+            segments.push(Segment {
+                from: *from,
+                sequence: *sequence,
+                syn: false,
+                payload: payload.to_vec(),
+            });
+            *sequence = sequence.wrapping_add(payload.len() as u32);
+        }
+    }
+    segments
+}
+
+pub(crate) fn tcp_capture(segments: &[Segment]) -> Vec<u8> {
+    let frames: Vec<_> = segments.iter().map(Segment::frame).collect();
+    pcap(DataLink::ETHERNET, &frames)
+}
+
+/// The frames of a traffic of datagrams.
+pub(crate) fn udp_frames(traffic: &Traffic) -> Vec<Vec<u8>> {
+    let frame = |(side, datagram): &(Side, Vec<u8>)| {
+        let [from, to] = ends(*side);
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4(from.0, to.0, 64)
+            .udp(from.1, to.1)
+            .write(&mut frame, datagram)
+            .unwrap();
+        frame
+    };
+    traffic.sent.iter().map(frame).collect()
+}
+
+/// A file of these frames, a millisecond apart.
+pub(crate) fn pcap(link: DataLink, frames: &[Vec<u8>]) -> Vec<u8> {
+    let whole: Vec<_> = frames.iter().map(|frame| (frame.len(), frame.as_slice())).collect();
+    cut_pcap(link, &whole)
+}
+
+/// The same of frames of which less was captured than there was.
+pub(crate) fn cut_pcap(link: DataLink, frames: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let header = PcapHeader { datalink: link, ..PcapHeader::default() };
+    let mut writer = PcapWriter::with_header(&mut file, header).unwrap();
+    for (index, (wire_len, data)) in frames.iter().enumerate() {
+        let packet = RawPcapPacket {
+            ts_sec: 1_767_225_600,
+            ts_frac: 1000 * index as u32,
+            incl_len: data.len() as u32,
+            orig_len: *wire_len as u32,
+            data: Cow::Borrowed(data),
+        };
+        writer.write_raw_packet(&packet).unwrap();
+    }
+    file
+}
+
+/// Explains, and checks that every sum is that of the frames on the wire.
+pub(crate) fn explained(file: &[u8], key_log: Option<&KeyLog>) -> Explanation {
+    let explanation = explain(file, key_log).unwrap();
+    check(&explanation);
+    explanation
+}
+
+/// The sums of an explanation on all levels.
+pub(crate) fn check(explanation: &Explanation) {
+    let mut all = explanation.elsewhere;
+    for flow in &explanation.flows {
+        all += flow.bytes;
+        let records: usize = flow.records.iter().map(|record| record.bytes()).sum();
+        let headers: usize = flow.packets.iter().map(|p| p.link_bytes + p.ip_bytes + p.transport_bytes).sum();
+        let of = |bytes: &Bytes, layers: &[Layer]| layers.iter().map(|layer| bytes.of(*layer)).sum::<u64>();
+        assert_eq!(headers as u64, of(&flow.bytes, &[Layer::Link, Layer::Ip, Layer::Transport]));
+        // A heartbeat, or what is no message, is in a record and not of TLS.
+        let foreign: usize =
+            parts(flow).filter(|part| part.layer == Layer::Other).map(|part| part.bytes).sum();
+        assert_eq!(records as u64, flow.bytes.tls() + foreign as u64);
+        let messages: usize = flow.messages.iter().map(|message| message.bytes).sum();
+        assert_eq!(
+            messages as u64 + of(&flow.bytes, &[Layer::RecordHeader, Layer::Protection]),
+            records as u64
+        );
+        for part in parts(flow) {
+            assert_eq!(sum(&part.fields), part.message_bytes.unwrap_or(0), "{part:?}");
+        }
+    }
+    assert_eq!(all, explanation.bytes);
+}
+
+pub(crate) fn parts(flow: &dunlin_explain::Flow) -> impl Iterator<Item = &dunlin_explain::Part> {
+    flow.records.iter().flat_map(|record| &record.parts)
+}
+
+fn sum(fields: &[Field]) -> usize {
+    fields.iter().map(|field| field.bytes).sum()
+}
+
+/// The whole messages of a side, by name.
+pub(crate) fn messages(explanation: &Explanation, side: Side) -> Vec<String> {
+    let records = explanation.flows.iter().flat_map(|flow| &flow.records).filter(|r| r.from == side);
+    let whole = records.flat_map(|record| &record.parts);
+    let whole = whole.filter(|part| part.handshake_type.is_none() || part.message_bytes.is_some());
+    whole.map(|part| part.name.clone()).collect()
+}
