@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{client, pki, psk as psk_command, server, up};
+use crate::commands::{client, lab, pki, psk as psk_command, server, up};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -33,6 +33,7 @@ enum Command {
     Pki(pki::Args),
     Psk(psk_command::Args),
     Up(up::Args),
+    Lab(lab::Args),
 }
 
 impl Command {
@@ -46,6 +47,7 @@ impl Command {
             Self::Pki(args) => pki::run(args, &mut locked()),
             Self::Psk(args) => psk_command::run(args, &mut locked()),
             Self::Up(args) => up::run(&args, &mut locked()),
+            Self::Lab(args) => lab::run(args, &mut locked()),
         }
     }
 }

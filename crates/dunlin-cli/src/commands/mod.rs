@@ -1,6 +1,7 @@
 //! One module a command; each has its arguments and a `run`.
 
 pub(crate) mod client;
+pub(crate) mod lab;
 pub(crate) mod pki;
 pub(crate) mod psk;
 pub(crate) mod server;
