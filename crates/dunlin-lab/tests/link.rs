@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-use dunlin_lab::link::{Cut, End, Line, Link};
-use dunlin_lab::net::Namespace;
+use dunlin_lab::link::{Cut, Line, Link};
+use dunlin_lab::net::{End, Namespace};
 
 use crate::common::{PATIENCE, privileged, until};
 

@@ -8,7 +8,6 @@ mod forward;
 mod line;
 
 use std::fmt::Display;
-use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -19,22 +18,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use crate::Error;
-use crate::net::Namespace;
+use crate::net::End;
 
 pub use line::{Counts, Cut, Line};
-
-/// One end of a link: a TUN device in a namespace.
-#[derive(Clone, Copy, Debug)]
-pub struct End<'a> {
-    /// Where the device is made.
-    pub namespace: &'a Namespace,
-    /// Its name, at most 15 bytes.
-    pub device: &'a str,
-    /// Its address and the length of the network's prefix; none if somebody else will set it.
-    pub address: Option<(Ipv4Addr, u8)>,
-    /// The largest IP packet it takes, in bytes.
-    pub mtu: u16,
-}
 
 /// A link that forwards, until it is dropped; its devices go with it.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use dunlin_lab::link::{Counts, Cut, End, Line, Link};
-use dunlin_lab::net::Namespace;
+use dunlin_lab::link::{Counts, Cut, Line, Link};
+use dunlin_lab::net::{End, Namespace};
 use dunlin_lab::signals::Ending;
 use serde_json::json;
 
