@@ -5,6 +5,8 @@
 //!
 //! Nothing here is part of the protocol, and nothing but `dunlin lab` depends on it.
 
+pub mod capture;
+pub mod count;
 mod error;
 pub mod link;
 pub mod net;

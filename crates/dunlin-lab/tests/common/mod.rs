@@ -1,5 +1,7 @@
 //! What the tests of the lab share.
 
+#![allow(dead_code, reason = "each test binary has this module and uses its own part of it")]
+
 use std::time::{Duration, Instant};
 
 use dunlin_lab::Error;
