@@ -27,7 +27,7 @@ const BATCH: usize = 64;
 const PRIORITY: u8 = 10;
 
 /// Gives the calling thread real-time priority, if that is permitted.
-pub(super) fn in_real_time() -> bool {
+pub(crate) fn in_real_time() -> bool {
     let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
     ThreadPriorityValue::try_from(PRIORITY).is_ok_and(|value| {
         set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Crossplatform(value), fifo).is_ok()

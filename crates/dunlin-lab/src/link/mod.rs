@@ -20,6 +20,7 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 use crate::Error;
 use crate::net::End;
 
+pub(crate) use forward::in_real_time;
 pub use line::{Counts, Cut, Line};
 
 /// A link that forwards, until it is dropped; its devices go with it.
@@ -53,7 +54,7 @@ impl Link {
             let state = line::State::new(line.clone(), seed);
             std::thread::Builder::new().name("link".into()).spawn(move || {
                 // Neither can fail while the link is held, and nobody is told when it is not.
-                let _ = ready.send(forward::in_real_time());
+                let _ = ready.send(in_real_time());
                 let result = forward::run(&devices, stop.as_fd(), state, &counts);
                 let _ = ended.write(1);
                 result

@@ -1,6 +1,7 @@
 //! `dunlin lab`: experiments, and what they stand on.
 
 mod link;
+mod run;
 
 use std::io::Write;
 
@@ -10,6 +11,8 @@ use crate::error::Error;
 
 const EXAMPLES: &str = "\
 Examples:
+  dunlin lab list                               what there is to measure
+  dunlin lab run link --json link.json
   dunlin lab link --a client --b server --delay-ms 30 --loss-percent 1";
 
 /// Measure Dunlin and others in networks of one's own.
@@ -22,12 +25,16 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    List(run::List),
+    Run(run::Run),
     Link(link::Args),
 }
 
 /// Runs `dunlin lab`.
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
     match args.command {
+        Command::List(args) => run::list(&args, out),
+        Command::Run(args) => run::run(&args, out),
         Command::Link(args) => link::run(&args, out),
     }
 }
