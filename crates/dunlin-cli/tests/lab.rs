@@ -1,5 +1,7 @@
 //! `dunlin lab`: what it needs, what it prints, and that nothing is left of it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
 mod common;
 
 use std::collections::BTreeSet;
@@ -47,7 +49,8 @@ fn links(directory: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
     entries.filter_map(|entry| fs::read_link(entry.path()).ok())
 }
 
-/// The namespaces, other than those of this test, that the processes hold open or live in.
+/// The namespaces, other than those of this test, that the processes hold open or live in. They have no other holder, so
+/// the kernel removes them with the processes; their numbers are used again at once, so none can be looked for later.
 fn namespaces(ids: impl IntoIterator<Item = u32>) -> BTreeSet<PathBuf> {
     let ours: BTreeSet<_> = links("/proc/self/ns").collect();
     let of_process = |id: u32| {
@@ -84,26 +87,23 @@ fn nothing_is_left_of_a_run_that_is_interrupted() {
         return;
     }
     let place = Place::new();
-    let mut seen = BTreeSet::new();
+    let mut seen = 0;
     for round in 0..30_u64 {
         let mark = format!("{}-{round}", std::process::id());
         let mut run = long_run(&place, &mark);
         // Any moment will do: while it makes namespaces, devices and processes, or later.
         std::thread::sleep(Duration::from_millis(round * 7919 % 250));
-        let mut held = namespaces(marked(&mark));
+        seen += namespaces(marked(&mark)).len();
         let signal = ["INT", "TERM", "KILL"][(round % 3) as usize];
         let kill = format!("kill -{signal} {}", run.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
         assert!(!run.wait().unwrap().success(), "it ended before it was killed");
         until(&format!("processes after SIG{signal} in round {round}"), || marked(&mark).is_empty());
-        until(&format!("namespaces after SIG{signal} in round {round}"), || {
-            namespaces(processes()).is_disjoint(&held)
-        });
-        seen.append(&mut held);
     }
-    assert!(seen.len() > 30, "only {seen:?} were there to be removed");
-    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten().map(|entry| entry.file_name());
-    assert!(!names.into_iter().any(|name| name.to_string_lossy().starts_with("dunlin")));
+    assert!(seen > 30, "only {seen} namespaces were there to be removed");
+    // What else could hold them: a name in the file system, which is a mount.
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains("netns/dunlin-"), "{mounts}");
 }
 
 #[test]

@@ -300,7 +300,7 @@ mod tests {
         assert_eq!((connection.to_server, connection.to_client), (expected(3, 5), expected(3, 8)));
         assert_eq!(
             connection.layers().total_bytes(),
-            frames.iter().map(|frame| frame.bytes.len() as u64).sum()
+            frames.iter().map(|frame| frame.bytes.len() as u64).sum::<u64>()
         );
         assert_eq!(connection.resent_packets, 0);
         assert!(connection.is_closed());

@@ -1,5 +1,7 @@
 //! What a connection really costs, captured between two namespaces.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
 mod common;
 
 use std::io::{Read, Write};

@@ -1,5 +1,7 @@
 //! The link between two namespaces: what it does with packets. How exact its times are is measured, not tested.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
 mod common;
 
 use std::io::ErrorKind;

@@ -1,5 +1,7 @@
 //! Namespaces with a pair of devices, and processes in them.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
 mod common;
 
 use std::fs;
