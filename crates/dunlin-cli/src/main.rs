@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{client, explain, pki, psk as psk_command, server, up};
+use crate::commands::{client, explain, lab, pki, psk as psk_command, server, up};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -35,6 +35,7 @@ enum Command {
     Pki(pki::Args),
     Psk(psk_command::Args),
     Up(up::Args),
+    Lab(lab::Args),
 }
 
 impl Command {
@@ -49,6 +50,7 @@ impl Command {
             Self::Pki(args) => pki::run(args, &mut locked()),
             Self::Psk(args) => psk_command::run(args, &mut locked()),
             Self::Up(args) => up::run(&args, &mut locked()),
+            Self::Lab(args) => lab::run(args, &mut locked()),
         }
     }
 }

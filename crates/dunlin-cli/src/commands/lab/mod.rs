@@ -1,0 +1,46 @@
+//! `dunlin lab`: experiments, and what they stand on.
+
+mod link;
+mod run;
+
+use std::io::Write;
+
+use clap::{Args as ClapArgs, Subcommand};
+
+use crate::error::Error;
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin lab list                               what there is to measure
+  dunlin lab run link --json link.json
+  dunlin lab link --a client --b server --delay-ms 30 --loss-percent 1";
+
+/// Measure Dunlin and others in networks of one's own.
+#[derive(ClapArgs)]
+#[command(arg_required_else_help = false, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    List(run::List),
+    Run(run::Run),
+    Link(link::Args),
+}
+
+/// Runs `dunlin lab`.
+pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
+    match args.command {
+        Command::List(args) => run::list(&args, out),
+        Command::Run(args) => run::run(&args, out),
+        Command::Link(args) => link::run(&args, out),
+    }
+}
+
+impl From<dunlin_lab::Error> for Error {
+    fn from(error: dunlin_lab::Error) -> Self {
+        Self::failed(error.what(), error.why(), error.advice())
+    }
+}

@@ -1,0 +1,139 @@
+//! `dunlin lab list` and `dunlin lab run`: the experiments.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use dunlin_lab::experiment::{self, Experiment, Plan, Progress, Way};
+use dunlin_lab::report::Report;
+use serde_json::json;
+
+use crate::error::Error;
+use crate::files::{self, Access, Existing};
+
+/// List the experiments.
+#[derive(ClapArgs)]
+pub(crate) struct List {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Run an experiment, and print a table of what was found.
+///
+/// Progress is shown on stderr. What it makes for itself, namespaces, devices and processes, is gone when it ends, however
+/// it ends.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin lab run link --quick
+  dunlin lab run link --json link.json && jq '.rows[] | select(.busy) | .round_trip_error_ms' link.json
+
+In JSON, a figure is a median; its mean, least and greatest values have the suffixes _mean, _min and _max, and paper_
+stands before what the paper has. Units are part of the names.")]
+pub(crate) struct Run {
+    /// The name of the experiment: see `dunlin lab list`.
+    name: String,
+    /// Write the rows to a file as JSON, with what is needed to repeat them. A file that is there is replaced.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Run once, on the smallest set that holds every case with a bar: about a minute.
+    #[arg(long)]
+    quick: bool,
+    /// How often to measure each case.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
+    /// Decides chance, where chance plays a part.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// On real sockets in namespaces, or in virtual time; by default what `dunlin lab list` names first.
+    #[arg(long, value_enum)]
+    way: Option<WayArg>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum WayArg {
+    /// Real sockets in network namespaces: needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN.
+    Real,
+    /// Virtual time over a modelled link: needs no privileges.
+    Virtual,
+}
+
+impl From<WayArg> for Way {
+    fn from(way: WayArg) -> Self {
+        match way {
+            WayArg::Real => Self::Real,
+            WayArg::Virtual => Self::Virtual,
+        }
+    }
+}
+
+/// Runs `dunlin lab list`.
+pub(crate) fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
+    if args.json {
+        let all = experiment::all().iter().map(|experiment| {
+            json!({ "name": experiment.name(), "ways": ways(*experiment), "about": experiment.about() })
+        });
+        writeln!(out, "{:#}", json!(all.collect::<Vec<_>>()))?;
+        return Ok(());
+    }
+    for experiment in experiment::all() {
+        let ways = ways(*experiment).join(", ");
+        writeln!(out, "{:<12}  {ways:<13}  {}", experiment.name(), experiment.about())?;
+    }
+    writeln!(out, "\nreal: in network namespaces, as root; virtual: in virtual time, without privileges")?;
+    Ok(())
+}
+
+fn ways(experiment: &dyn Experiment) -> Vec<&'static str> {
+    experiment.ways().iter().map(|way| way.name()).collect()
+}
+
+/// Runs `dunlin lab run`.
+pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
+    let experiment = experiment::find(&args.name)
+        .map_err(|error| Error::usage(error.what(), error.why(), error.advice()))?;
+    let plan = args.plan(experiment)?;
+    let progress = Progress::on_stderr();
+    let rows = experiment.run(&plan, &progress)?;
+    drop(progress);
+    let report = Report::new(experiment.name(), command(), plan.seed, plan.runs, rows);
+    if let Some(path) = &args.json {
+        let failed = |error| Error::failed(path.display(), error, "run it without --json");
+        let mut json = serde_json::to_vec_pretty(&report).map_err(failed)?;
+        json.push(b'\n');
+        files::write(path, &json, Access::Public, Existing::Replace)?;
+    }
+    write!(out, "{report}")?;
+    Ok(())
+}
+
+impl Run {
+    fn plan(&self, experiment: &dyn Experiment) -> Result<Plan, Error> {
+        let mut plan = Plan::new(experiment);
+        plan.quick = self.quick;
+        plan.seed = self.seed;
+        if self.quick {
+            plan.runs = 1;
+        }
+        plan.runs = self.runs.unwrap_or(plan.runs);
+        if let Some(way) = self.way.map(Way::from) {
+            if !experiment.ways().contains(&way) {
+                let why = format!("there is no {} one of {}", way.name(), experiment.name());
+                return Err(Error::usage("way", why, format_args!("take {}", ways(experiment).join(" or "))));
+            }
+            plan.way = way;
+        }
+        Ok(plan)
+    }
+}
+
+/// What was typed, for a shell.
+fn command() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    let quoted = std::env::args().skip(1).map(|word| match word.chars().all(plain) && !word.is_empty() {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    ["dunlin".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
+}

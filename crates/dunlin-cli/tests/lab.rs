@@ -1,0 +1,211 @@
+//! `dunlin lab`: what it needs, what it prints, and that nothing is left of it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::Place;
+
+/// How long something may take that takes no time, before the test says that it does not happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is in the environment of a run and of all that it starts.
+const MARK: &str = "DUNLIN_LAB_TEST";
+
+/// Whether the lab can make namespaces here. As root it has to.
+fn privileged() -> bool {
+    let root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    if !root {
+        eprintln!("not tested here: real runs of the lab need root");
+    }
+    root
+}
+
+/// The numbers of the processes that carry the mark `value`.
+fn marked(value: &str) -> Vec<u32> {
+    let mark = format!("{MARK}={value}");
+    let has_mark = |id: &u32| {
+        let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    processes().filter(has_mark).collect()
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn links(directory: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| fs::read_link(entry.path()).ok())
+}
+
+/// The namespaces, other than those of this test, that the processes hold open or live in. They have no other holder, so
+/// the kernel removes them with the processes; their numbers are used again at once, so none can be looked for later.
+fn namespaces(ids: impl IntoIterator<Item = u32>) -> BTreeSet<PathBuf> {
+    let ours: BTreeSet<_> = links("/proc/self/ns").collect();
+    let of_process = |id: u32| {
+        let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+        links(format!("/proc/{id}/fd"))
+            .chain(tasks.flat_map(|task| links(task.path().join("ns"))))
+            .collect::<Vec<_>>()
+    };
+    let all = ids.into_iter().flat_map(of_process);
+    let of_interest =
+        |link: &PathBuf| ["net:[", "pid:["].iter().any(|kind| link.to_string_lossy().starts_with(kind));
+    all.filter(of_interest).filter(|link| !ours.contains(link)).collect()
+}
+
+/// Waits until `happened`.
+#[track_caller]
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A run that goes on for longer than the test; its cores are kept busy by processes of its own.
+fn long_run(place: &Place, mark: &str) -> Child {
+    let mut command = place.command("lab run link --quick --runs 1000000");
+    command.env(MARK, mark).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn nothing_is_left_of_a_run_that_is_interrupted() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let mut seen = 0;
+    for round in 0..30_u64 {
+        let mark = format!("{}-{round}", std::process::id());
+        let mut run = long_run(&place, &mark);
+        // Any moment will do: while it makes namespaces, devices and processes, or later.
+        std::thread::sleep(Duration::from_millis(round * 7919 % 250));
+        seen += namespaces(marked(&mark)).len();
+        let signal = ["INT", "TERM", "KILL"][(round % 3) as usize];
+        let kill = format!("kill -{signal} {}", run.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        assert!(!run.wait().unwrap().success(), "it ended before it was killed");
+        until(&format!("processes after SIG{signal} in round {round}"), || marked(&mark).is_empty());
+    }
+    assert!(seen > 30, "only {seen} namespaces were there to be removed");
+    // What else could hold them: a name in the file system, which is a mount.
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains("netns/dunlin-"), "{mounts}");
+}
+
+#[test]
+fn rows_are_written_as_json() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let table = place.dunlin("lab run link --quick --seed 3 --json rows.json");
+    assert!(table.starts_with("delay_ms  busy"), "{table}");
+    let report: Value = serde_json::from_str(&place.read("rows.json")).unwrap();
+    assert_eq!(report["experiment"], "link");
+    assert_eq!(report["command"], "dunlin lab run link --quick --seed 3 --json rows.json");
+    assert_eq!((report["seed"].as_u64(), report["runs"].as_u64()), (Some(3), Some(1)));
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len() + 1, table.lines().count());
+    let delay = rows.iter().find(|row| row["delay_ms"] == 30).unwrap();
+    // Later than it should be is a matter of the machine; earlier would be wrong.
+    assert!(delay["round_trip_ms"].as_f64() > Some(60.0), "{delay}");
+}
+
+#[test]
+fn the_list_says_what_needs_privileges() {
+    let place = Place::new();
+    assert!(place.dunlin("lab list").contains("link          real "));
+    let list: Value = serde_json::from_str(&place.dunlin("lab list --json")).unwrap();
+    assert!(list.as_array().unwrap().iter().any(|row| row["name"] == "link" && row["ways"][0] == "real"));
+}
+
+#[test]
+fn wrong_use_is_told_in_a_line() {
+    let place = Place::new();
+    let wrong = [
+        ("lab run alchemy", "no alchemy"),
+        ("lab run link --way virtual", "no virtual one"),
+        ("lab run link --runs 0", "--runs"),
+        ("lab link --a one --b two --mtu 67", "--mtu"),
+        ("lab link --a one --b two --delay-ms 5s", "--delay-ms"),
+        ("lab link --a one --b two --address-a 10.0.0.1", "10.78.0.1/24"),
+        ("lab link --a one --b two --up-ms 5", "--down-ms"),
+    ];
+    for (arguments, told) in wrong {
+        let line = place.dunlin_fails(arguments, 2);
+        assert!(line.contains(told), "{arguments}: {line}");
+    }
+    let line = place.dunlin_fails("lab link --a nobody-made-this --b /proc/self/ns/net", 1);
+    assert!(line.contains("network namespace nobody-made-this"), "{line}");
+}
+
+#[test]
+fn whoever_may_not_is_told_what_it_takes() {
+    let place = Place::new();
+    // Root without the capability is as good as any other user; another user has none to give up.
+    let dunlin = place.command("lab run link");
+    let mut command = match privileged() {
+        true => Command::new("setpriv"),
+        false => Command::new("env"),
+    };
+    if privileged() {
+        command.args(["--bounding-set", "-sys_admin", "--"]);
+    }
+    let output = command.arg(dunlin.get_program()).args(dunlin.get_args()).output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    let expected =
+        "needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN; run it with sudo; `dunlin lab list` shows";
+    assert!(line.contains(expected) && line.lines().count() == 1, "{line}");
+}
+
+#[test]
+fn a_link_forwards_until_it_is_asked_to_end() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    // The holders of the two namespaces: nobody else needs to be in them.
+    let hold = || Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap();
+    let mut holders = [hold(), hold()];
+    let path = |holder: &Child| format!("/proc/{}/ns/net", holder.id());
+    let ours = fs::read_link("/proc/self/ns/net").unwrap();
+    for holder in &holders {
+        until("a namespace", || fs::read_link(path(holder)).is_ok_and(|link| link != ours));
+    }
+    let [a, b] = [&holders[0], &holders[1]].map(path);
+    let ends = format!("--a {a} --b {b} --address-a 10.78.0.1/24 --address-b 10.78.0.2/24");
+    let mut link = place.command(&format!("lab link {ends} --loss-percent 100 --json"));
+    let mut link = link.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(link.stderr.take().unwrap()), &mut ready)
+        .unwrap();
+    assert!(ready.starts_with("ready"), "{ready}");
+    // A datagram to the other end, by a shell that needs no tools for it.
+    let send = "echo hello > /dev/udp/10.78.0.2/9";
+    place.tool("nsenter", &format!("--net={a} bash -c '{send}'"));
+    assert!(Command::new("sh").args(["-c", &format!("kill -INT {}", link.id())]).status().unwrap().success());
+    let output = link.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let counts: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(counts["forwarded"], 0);
+    assert!(counts["lost"].as_u64() > Some(0), "{counts}");
+    for holder in &mut holders {
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+    }
+}

@@ -1,0 +1,174 @@
+//! The packets that pass a device.
+
+use std::io::{IoSliceMut, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc::PACKET_OUTGOING;
+use nix::net::if_::if_nametoindex;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, recvmsg,
+    setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeSpec;
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::{DataLink, TsResolution};
+
+use crate::Error;
+use crate::net::Namespace;
+
+/// The largest frame: an IP packet of 64 KiB behind an Ethernet header, and some room.
+const MAX_FRAME: usize = 1 << 17;
+
+/// How many bytes the kernel keeps for us between two looks, its own bookkeeping included.
+const KERNEL_BUFFER: usize = 64 << 20;
+
+/// A frame that passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// When, since 1970.
+    pub time: Duration,
+    /// Which way.
+    pub direction: Direction,
+    /// All of it, from the Ethernet header on, without preamble and checksum.
+    pub bytes: Vec<u8>,
+}
+
+/// Which way a frame passed the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// It was sent by the namespace of the device.
+    Sent,
+    /// It was received there.
+    Received,
+}
+
+/// Looks at a device. The kernel puts a copy of each frame aside at the moment it passes, so that nothing is missed
+/// between two looks, and what was sent before the last look is in it.
+#[derive(Debug)]
+pub struct Capture {
+    socket: OwnedFd,
+    device: usize,
+    frames: Vec<Frame>,
+    buffer: Vec<u8>,
+    control: Vec<u8>,
+}
+
+impl Capture {
+    /// Begins to look at the Ethernet `device` in a namespace.
+    ///
+    /// # Errors
+    /// Without such a device, or CAP_NET_RAW.
+    pub fn start(namespace: &Namespace, device: &str) -> Result<Self, Error> {
+        let what = format!("capture at {device} in network namespace {}", namespace.name());
+        let opened = namespace.run(|| {
+            let index = if_nametoindex(device)?;
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+            setsockopt(&socket, sockopt::RcvBufForce, &KERNEL_BUFFER)?;
+            setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+            setsockopt(&socket, sockopt::RxqOvfl, &1)?;
+            Ok((socket, index as usize))
+        })?;
+        let (socket, device) = opened.map_err(|errno| Error::refused(what, errno))?;
+        let control = nix::cmsg_space!(TimeSpec, u32);
+        Ok(Self { socket, device, frames: Vec::new(), buffer: vec![0; MAX_FRAME], control })
+    }
+
+    /// What passed up to now.
+    ///
+    /// # Errors
+    /// If frames were lost because too many passed between two looks.
+    pub fn look(&mut self) -> Result<&[Frame], Error> {
+        while self.receive()? {}
+        Ok(&self.frames)
+    }
+
+    /// Waits until `done` says so of what passed, but not longer than `timeout`; whether it did.
+    ///
+    /// # Errors
+    /// Those of [`look`](Self::look).
+    pub fn wait(&mut self, timeout: Duration, done: impl Fn(&[Frame]) -> bool) -> Result<bool, Error> {
+        let end = Instant::now() + timeout;
+        while !done(self.look()?) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut polled, Some(TimeSpec::from(left)), None) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(broken(errno.desc())),
+            }
+        }
+        Ok(true)
+    }
+
+    /// All that passed.
+    ///
+    /// # Errors
+    /// Those of [`look`](Self::look).
+    pub fn finish(mut self) -> Result<Vec<Frame>, Error> {
+        self.look()?;
+        Ok(self.frames)
+    }
+
+    /// Takes a frame out of the kernel; whether there was one.
+    fn receive(&mut self) -> Result<bool, Error> {
+        let mut into = [IoSliceMut::new(&mut self.buffer)];
+        let fd = self.socket.as_raw_fd();
+        let message = match recvmsg::<LinkAddr>(fd, &mut into, Some(&mut self.control), MsgFlags::empty()) {
+            Ok(message) => message,
+            Err(Errno::EAGAIN) => return Ok(false),
+            // The device went down, which is no end: it may come back.
+            Err(Errno::EINTR | Errno::ENETDOWN) => return Ok(true),
+            Err(errno) => return Err(broken(errno.desc())),
+        };
+        let mut time = Duration::ZERO;
+        for control in message.cmsgs().map_err(|errno| broken(errno.desc()))? {
+            match control {
+                ControlMessageOwned::ScmTimestampns(at) => time = at.into(),
+                ControlMessageOwned::RxqOvfl(1..) => {
+                    return Err(broken("more frames passed than there was room for"));
+                }
+                _ => {}
+            }
+        }
+        let (len, address) = (message.bytes, message.address);
+        // The socket gets what passes any device; loopback is none of ours.
+        if let Some(address) = address.filter(|address| address.ifindex() == self.device) {
+            let direction = match address.pkttype() {
+                PACKET_OUTGOING => Direction::Sent,
+                _ => Direction::Received,
+            };
+            let bytes = self.buffer.get(..len).unwrap_or_default().to_vec();
+            self.frames.push(Frame { time, direction, bytes });
+        }
+        Ok(true)
+    }
+}
+
+fn broken(why: &str) -> Error {
+    Error::new("capture", why, "look more often, or send less")
+}
+
+/// Writes frames as a pcap file with times in nanoseconds, which Wireshark reads, and `dunlin explain`.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn write_pcap(frames: &[Frame], out: impl Write) -> Result<(), Error> {
+    let failed = |error: pcap_file::PcapError| Error::new("pcap file", error, "check where it goes");
+    let header = PcapHeader {
+        snaplen: MAX_FRAME as u32,
+        datalink: DataLink::ETHERNET,
+        ts_resolution: TsResolution::NanoSecond,
+        ..PcapHeader::default()
+    };
+    let mut writer = PcapWriter::with_header(out, header).map_err(failed)?;
+    for Frame { time, bytes, .. } in frames {
+        writer.write_packet(&PcapPacket::new(*time, bytes.len() as u32, bytes)).map_err(failed)?;
+    }
+    Ok(())
+}

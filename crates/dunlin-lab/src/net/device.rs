@@ -1,0 +1,94 @@
+//! Devices in namespaces, made by the system's own tools.
+
+use std::io::{ErrorKind, Write};
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use super::Namespace;
+use crate::Error;
+
+/// One end of a line: a device in a namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    /// Where the device is made.
+    pub namespace: &'a Namespace,
+    /// Its name, at most 15 bytes.
+    pub device: &'a str,
+    /// Its address and the length of the network's prefix; none if somebody else will set it.
+    pub address: Option<(Ipv4Addr, u8)>,
+    /// The largest IP packet it takes, in bytes.
+    pub mtu: u16,
+}
+
+/// Joins two namespaces by a pair of Ethernet devices that do nothing cleverly: what one sends as a packet of at most the
+/// MTU, with its checksum, is what arrives.
+///
+/// # Errors
+/// Without the tools `ip` and `ethtool`, without privileges, or if there is such a device already.
+pub fn veth(ends: [End<'_>; 2]) -> Result<(), Error> {
+    let [a, b] = ends;
+    let (here, there, namespace) = (a.device, b.device, b.namespace.path());
+    let namespace = namespace.display();
+    a.namespace.ip(&format!("link add {here} type veth peer name {there} netns {namespace}\n"))?;
+    for end in ends {
+        let End { device, mtu, .. } = end;
+        let address =
+            end.address.map(|(address, prefix)| format!("address add {address}/{prefix} dev {device}\n"));
+        let up = format!("link set {device} mtu {mtu} up\nlink set lo up\n");
+        end.namespace.ip(&[address.unwrap_or_default(), up].concat())?;
+        let mut ethtool = Command::new("ethtool");
+        ethtool.args(["-K", device]);
+        // Segments are joined and cut again, and checksums left out, on their way through memory: not on a real line.
+        for offload in ["tso", "gso", "gro", "sg", "tx", "rx"] {
+            ethtool.args([offload, "off"]);
+        }
+        end.namespace.tool(ethtool, "ethtool", "")?;
+    }
+    Ok(())
+}
+
+/// Changes the MTU of the device of each end to the one it names.
+///
+/// # Errors
+/// If there is no such device, or it cannot have that MTU.
+pub fn set_mtu(ends: [End<'_>; 2]) -> Result<(), Error> {
+    ends.iter().try_for_each(|end| end.namespace.ip(&format!("link set {} mtu {}\n", end.device, end.mtu)))
+}
+
+impl Namespace {
+    /// Runs lines of `ip` in the namespace; the first one that fails ends it.
+    ///
+    /// # Errors
+    /// Without `ip`, or with its reason.
+    pub fn ip(&self, lines: &str) -> Result<(), Error> {
+        let mut ip = Command::new("ip");
+        ip.args(["-batch", "-"]);
+        self.tool(ip, "iproute2", lines)
+    }
+
+    /// Runs a tool out of Debian's `package` in the namespace, with `input` on stdin.
+    fn tool(&self, mut command: Command, package: &str, input: &str) -> Result<(), Error> {
+        let tool = command.get_program().to_string_lossy().into_owned();
+        let failed = |error: std::io::Error| match error.kind() {
+            ErrorKind::NotFound => {
+                Error::new(&tool, "is not in PATH", format_args!("install it: apt-get install {package}"))
+            }
+            _ => Error::new(&tool, error, "free some resources"),
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = self.run(|| command.spawn())?.map_err(failed)?;
+        // A tool that ends early says why on stderr.
+        let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
+        let output = child.wait_with_output().map_err(failed)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let told = String::from_utf8_lossy(&output.stderr);
+        let why = told.lines().next().unwrap_or("failed without a word");
+        Err(Error::new(
+            format_args!("{tool} in network namespace {}", self.name()),
+            why,
+            "check names, addresses, MTU and what this kernel offers",
+        ))
+    }
+}

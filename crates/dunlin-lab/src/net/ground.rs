@@ -1,0 +1,145 @@
+//! Where an experiment stands: namespaces, and processes that do not outlive it.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::process::{self, Child, Command, Stdio};
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use super::namespace::on_own_thread;
+use super::{End, Namespace, set_mtu, veth};
+use crate::Error;
+
+/// Starts processes in namespaces, and ends them all when it is dropped or when this process ends, even by SIGKILL.
+///
+/// The processes have a PID namespace, whose first process does nothing but read from a pipe that only we can write to.
+/// When we are gone it reads the end, and ends; and with the first process the kernel ends all others.
+#[derive(Debug)]
+pub struct Ground {
+    first: Child,
+    pids: File,
+}
+
+/// A process that a [`Ground`] started; killed when it is dropped.
+#[derive(Debug)]
+pub struct Process<'a> {
+    child: Child,
+    _ground: &'a Ground,
+}
+
+/// Two namespaces, joined by a pair of Ethernet devices.
+#[derive(Debug)]
+pub struct Pair {
+    /// Where clients run.
+    pub client: Namespace,
+    /// Where servers run.
+    pub server: Namespace,
+}
+
+impl Ground {
+    /// Prepares for processes to be started.
+    ///
+    /// # Errors
+    /// Without the privileges to do so.
+    pub fn new() -> Result<Self, Error> {
+        let what = "PID namespace";
+        let failed = |error: std::io::Error| Error::new(what, error, "check that /proc is there, and cat");
+        let mut first = on_own_thread(|| {
+            unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| Error::refused(what, errno))?;
+            let mut cat = Command::new("cat");
+            cat.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            cat.spawn().map_err(failed)
+        })?;
+        match File::open(format!("/proc/{}/ns/pid", first.id())) {
+            Ok(pids) => Ok(Self { first, pids }),
+            Err(error) => {
+                end(&mut first);
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// A new namespace. In messages its name carries the number of this process.
+    ///
+    /// # Errors
+    /// Without the privileges to make one.
+    pub fn namespace(&self, name: &str) -> Result<Namespace, Error> {
+        Namespace::new(&format!("dunlin-{}-{name}", process::id()))
+    }
+
+    /// Two new namespaces, joined by Ethernet.
+    ///
+    /// # Errors
+    /// Those of [`veth`].
+    pub fn pair(&self, mtu: u16) -> Result<Pair, Error> {
+        let pair = Pair { client: self.namespace("client")?, server: self.namespace("server")? };
+        veth(pair.ends(mtu))?;
+        Ok(pair)
+    }
+
+    /// Starts `command` in a network namespace.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(&self, namespace: &Namespace, command: &mut Command) -> Result<Process<'_>, Error> {
+        let child = namespace.run(|| {
+            setns(&self.pids, CloneFlags::CLONE_NEWPID)
+                .map_err(|errno| Error::refused("PID namespace", errno))?;
+            let program = command.get_program().to_string_lossy().into_owned();
+            command.spawn().map_err(|error| Error::new(program, error, "install it, or correct its path"))
+        })??;
+        Ok(Process { child, _ground: self })
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        end(&mut self.first);
+    }
+}
+
+impl Process<'_> {
+    /// The process, to talk to or to wait for. Its number here is not the one it sees itself.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+}
+
+impl Drop for Process<'_> {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Kills a process, if it has not ended, and takes note of its end. Both can only fail if that was done before.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+impl Pair {
+    /// The address of the client's device.
+    pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+    /// The address of the server's device.
+    pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+    /// The name of the device in either namespace.
+    pub const DEVICE: &str = "veth0";
+    const PREFIX: u8 = 24;
+
+    /// Sets the MTU on both ends.
+    ///
+    /// # Errors
+    /// If the devices cannot have it: IPv4 needs 68 bytes.
+    pub fn set_mtu(&self, mtu: u16) -> Result<(), Error> {
+        set_mtu(self.ends(mtu))
+    }
+
+    fn ends(&self, mtu: u16) -> [End<'_>; 2] {
+        [(&self.client, Self::CLIENT), (&self.server, Self::SERVER)].map(|(namespace, address)| End {
+            namespace,
+            device: Self::DEVICE,
+            address: Some((address, Self::PREFIX)),
+            mtu,
+        })
+    }
+}

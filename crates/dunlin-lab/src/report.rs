@@ -1,0 +1,258 @@
+//! What an experiment found, as a table to read and as JSON for scripts.
+
+use std::fmt::{self, Display};
+use std::fs;
+use std::thread;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+/// An experiment's rows, and what is needed to repeat it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The name of the experiment.
+    pub experiment: &'static str,
+    /// Of Dunlin.
+    pub version: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What repeats it.
+    pub command: String,
+    /// What decides chance, where chance plays a part.
+    pub seed: u64,
+    /// How often each row was measured.
+    pub runs: u32,
+    /// What was found.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// A report of what ran here and now.
+    pub fn new(experiment: &'static str, command: String, seed: u64, runs: u32, rows: Vec<Row>) -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        Self { experiment, version, machine: Machine::this(), command, seed, runs, rows }
+    }
+}
+
+/// The machine that an experiment ran on: figures of time mean nothing without it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The name of the processor.
+    pub processor: String,
+    /// How many threads it runs at once.
+    pub cores: usize,
+    /// The release of the kernel.
+    pub kernel: String,
+    /// The name of the distribution.
+    pub system: String,
+}
+
+impl Machine {
+    /// This machine; what it does not say is empty.
+    pub fn this() -> Self {
+        let value = |path: &str, key: &str, separator: char| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let values = text.lines().filter_map(|line| line.split_once(separator));
+            let found = values
+                .filter(|(name, _)| name.trim() == key)
+                .map(|(_, value)| value.trim().trim_matches('"'));
+            found.map(str::to_owned).next().unwrap_or_default()
+        };
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            processor: value("/proc/cpuinfo", "model name", ':'),
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.trim().to_owned(),
+            system: value("/etc/os-release", "PRETTY_NAME", '='),
+        }
+    }
+}
+
+/// Parameters and figures of one case, in the order in which they were added. Units are part of the names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row(Vec<Entry>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    name: String,
+    value: Value,
+    kind: Kind,
+}
+
+/// What an entry is to a reader of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A column that tells rows apart.
+    Parameter,
+    /// A column with a figure: the median, or the paper's.
+    Figure,
+    /// For scripts alone.
+    Detail,
+}
+
+impl Row {
+    /// A row with nothing in it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a parameter.
+    #[must_use]
+    pub fn with(self, name: &str, value: impl Into<Value>) -> Self {
+        self.entry(name.to_owned(), value.into(), Kind::Parameter)
+    }
+
+    /// Adds what was measured as `name`, which ends in its unit: the median as such, and mean, least and greatest with a
+    /// suffix. Nothing if nothing was measured.
+    #[must_use]
+    pub fn figure(self, name: &str, measured: &[f64]) -> Self {
+        let mut sorted = measured.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else { return self };
+        let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
+        self.entry(name.to_owned(), number(median(&sorted)), Kind::Figure)
+            .entry(format!("{name}_mean"), number(mean), Kind::Detail)
+            .entry(format!("{name}_min"), number(*min), Kind::Detail)
+            .entry(format!("{name}_max"), number(*max), Kind::Detail)
+    }
+
+    /// Adds what the paper has for the figure `name`.
+    #[must_use]
+    pub fn paper(self, name: &str, value: f64) -> Self {
+        self.entry(format!("paper_{name}"), number(value), Kind::Figure)
+    }
+
+    /// The value of a parameter or figure.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|entry| entry.name == name).map(|entry| &entry.value)
+    }
+
+    fn entry(mut self, name: String, value: Value, kind: Kind) -> Self {
+        self.0.push(Entry { name, value, kind });
+        self
+    }
+}
+
+/// The middle one of `sorted`, or what is in the middle between two.
+fn median(sorted: &[f64]) -> f64 {
+    let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { at(half) } else { f64::midpoint(at(half.saturating_sub(1)), at(half)) }
+}
+
+/// Bytes and packets are whole, and look like it.
+fn number(value: f64) -> Value {
+    /// Below this every whole number is an `f64`.
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    if value.fract() == 0.0 && value.abs() < EXACT { Value::from(value as i64) } else { Value::from(value) }
+}
+
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for Entry { name, value, .. } in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// A table: parameters to the left, figures to the right. A column that no row has is left out.
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = columns(&self.rows);
+        let mut lines = vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>()];
+        let cell = |row: &Row, name: &str| row.get(name).map(shown).unwrap_or_default();
+        lines.extend(self.rows.iter().map(|row| columns.iter().map(|(name, _)| cell(row, name)).collect()));
+        let width =
+            |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+        let widths: Vec<_> = (0..columns.len()).map(width).collect();
+        for line in &lines {
+            let cells =
+                line.iter().zip(&widths).zip(&columns).map(|((cell, &width), (_, kind))| match kind {
+                    Kind::Parameter => format!("{cell:<width$}"),
+                    _ => format!("{cell:>width$}"),
+                });
+            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// The names of all columns of the table: parameters first, and otherwise in the order in which rows have them.
+fn columns(rows: &[Row]) -> Vec<(&str, Kind)> {
+    let mut columns: Vec<(&str, Kind)> = Vec::new();
+    for kind in [Kind::Parameter, Kind::Figure] {
+        for entry in rows.iter().flat_map(|row| &row.0).filter(|entry| entry.kind == kind) {
+            if !columns.iter().any(|(name, _)| *name == entry.name) {
+                columns.push((&entry.name, kind));
+            }
+        }
+    }
+    columns
+}
+
+/// A value in the table: what is not whole has three places, which is a microsecond of a millisecond.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => format!("{:.3}", number.as_f64().unwrap_or_default()),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn report(rows: Vec<Row>) -> Report {
+        Report::new("caching", "dunlin lab run caching".into(), 7, 3, rows)
+    }
+
+    #[test]
+    fn rows_are_what_scripts_read() {
+        let row = Row::new()
+            .with("stack", "dunlin")
+            .with("mtu", 127)
+            .figure("total_bytes", &[2200.0, 2100.0, 2100.0])
+            .paper("total_bytes", 2726.0)
+            .figure("client_us", &[1.5, 2.25]);
+        let json = serde_json::to_value(report(vec![row])).unwrap();
+        assert_eq!(json["experiment"], "caching");
+        assert_eq!(
+            (&json["command"], &json["seed"], &json["runs"]),
+            (&json!("dunlin lab run caching"), &json!(7), &json!(3))
+        );
+        assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+        assert!(json["machine"]["cores"].as_u64() > Some(0));
+        let expected = json!({
+            "stack": "dunlin", "mtu": 127,
+            "total_bytes": 2100, "total_bytes_mean": 6400.0 / 3.0, "total_bytes_min": 2100, "total_bytes_max": 2200,
+            "paper_total_bytes": 2726,
+            "client_us": 1.875, "client_us_mean": 1.875, "client_us_min": 1.5, "client_us_max": 2.25,
+        });
+        assert_eq!(json["rows"], json!([expected]));
+    }
+
+    #[test]
+    fn a_table_has_parameters_to_the_left() {
+        let rows = vec![
+            Row::new().with("stack", "dunlin").figure("total_bytes", &[4.0]).with("mtu", 1500),
+            Row::new().with("stack", "wolfssl").with("mtu", 127).figure("client_us", &[0.5]),
+        ];
+        let expected = "\
+stack    mtu   total_bytes  client_us
+dunlin   1500            4
+wolfssl  127                    0.500
+";
+        assert_eq!(report(rows).to_string(), expected);
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing_shown() {
+        assert_eq!(Row::new().figure("client_us", &[]), Row::new());
+    }
+}

@@ -1,0 +1,116 @@
+//! What a connection really costs, captured between two namespaces.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use dunlin_lab::capture::{Capture, Direction, Frame, write_pcap};
+use dunlin_lab::count::{Connection, Layers, Transport, connections};
+use dunlin_lab::net::{Ground, Pair};
+use pcap_file::pcap::PcapReader;
+
+use crate::common::{PATIENCE, privileged};
+
+/// Headers with the options that Linux sends: a SYN has 20 bytes of them, everything else has time stamps in 12.
+const SYN: u64 = 40;
+const SEGMENT: u64 = 32;
+
+/// The client sends as much as `sent` and closes, the server answers nothing; what was captured at the client.
+fn exchange(pair: &Pair, sent: &[u8]) -> (Vec<Frame>, Connection) {
+    let mut capture = Capture::start(&pair.client, Pair::DEVICE).unwrap();
+    let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut client = pair.client.run(|| TcpStream::connect(address)).unwrap().unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(sent).unwrap();
+    drop(client);
+    server.read_to_end(&mut Vec::new()).unwrap();
+    drop(server);
+    let closed = |frames: &[Frame]| connections(frames).iter().any(Connection::is_closed);
+    assert!(capture.wait(PATIENCE, closed).unwrap());
+    let frames = capture.finish().unwrap();
+    let mut all = connections(&frames);
+    assert_eq!(all.len(), 1, "{all:?}");
+    (frames, all.remove(0))
+}
+
+#[test]
+fn every_byte_on_the_link_is_counted_once() {
+    let Some(ground) = privileged(Ground::new()) else { return };
+    let pair = ground.pair(1500).unwrap();
+    let (frames, connection) = exchange(&pair, b"hello");
+    let Layers { packets, link_bytes, ip_bytes, transport_bytes, tls_bytes } = connection.layers();
+    assert_eq!((link_bytes, ip_bytes, tls_bytes), (packets * 14, packets * 20, 5));
+    assert_eq!(transport_bytes, 2 * SYN + (packets - 2) * SEGMENT);
+    assert_eq!((connection.transport, connection.resent_packets), (Transport::Tcp, 0));
+    let arp = |frame: &&Frame| frame.bytes[12..14] == [0x08, 0x06];
+    let rest: usize = frames.iter().filter(arp).map(|frame| frame.bytes.len()).sum();
+    let all: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
+    assert_eq!(connection.layers().total_bytes(), (all - rest) as u64);
+    let sent: u64 = frames
+        .iter()
+        .filter(|frame| !arp(frame) && frame.direction == Direction::Sent)
+        .map(|frame| frame.bytes.len() as u64)
+        .sum();
+    assert_eq!(connection.to_server.total_bytes(), sent);
+}
+
+#[test]
+fn no_packet_is_larger_than_the_mtu() {
+    let Some(ground) = privileged(Ground::new()) else { return };
+    let pair = ground.pair(1500).unwrap();
+    for mtu in [127, 576, 1500] {
+        pair.set_mtu(mtu).unwrap();
+        let (frames, connection) = exchange(&pair, &[0; 10000]);
+        assert_eq!(connection.layers().tls_bytes, 10000);
+        let largest = frames.iter().map(|frame| frame.bytes.len() - 14).max();
+        assert_eq!(largest, Some(usize::from(mtu)));
+    }
+}
+
+#[test]
+fn fragments_of_a_datagram_are_counted() {
+    let Some(ground) = privileged(Ground::new()) else { return };
+    let pair = ground.pair(127).unwrap();
+    let mut capture = Capture::start(&pair.server, Pair::DEVICE).unwrap();
+    let server = pair.server.run(|| UdpSocket::bind((Pair::SERVER, 0))).unwrap().unwrap();
+    let client = pair.client.run(|| UdpSocket::bind((Pair::CLIENT, 0))).unwrap().unwrap();
+    client.send_to(&[0; 300], server.local_addr().unwrap()).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(server.recv(&mut [0; 1024]).unwrap(), 300);
+    // 308 bytes of UDP in fragments of at most 104, which is 107 rounded to units of eight.
+    let counted = connections(capture.look().unwrap())[0].to_server;
+    let expected = Layers { packets: 3, link_bytes: 42, ip_bytes: 60, transport_bytes: 8, tls_bytes: 300 };
+    assert_eq!(counted, expected);
+}
+
+#[test]
+fn a_capture_becomes_a_pcap_file() {
+    let Some(ground) = privileged(Ground::new()) else { return };
+    let (frames, _) = exchange(&ground.pair(1500).unwrap(), b"hello");
+    let mut file = Vec::new();
+    write_pcap(&frames, &mut file).unwrap();
+    let mut reader = PcapReader::new(&file[..]).unwrap();
+    let mut read = Vec::new();
+    while let Some(packet) = reader.next_packet() {
+        let packet = packet.unwrap();
+        read.push((packet.timestamp, packet.data.into_owned()));
+    }
+    assert_eq!(read, frames.iter().map(|frame| (frame.time, frame.bytes.clone())).collect::<Vec<_>>());
+    assert!(frames.is_sorted_by_key(|frame| frame.time));
+    assert!(frames[0].time > Duration::from_secs(1_700_000_000), "no time in {:?}", frames[0]);
+}
+
+#[test]
+fn waiting_for_what_does_not_come_ends() {
+    let Some(ground) = privileged(Ground::new()) else { return };
+    let pair = ground.pair(1500).unwrap();
+    let mut capture = Capture::start(&pair.client, Pair::DEVICE).unwrap();
+    assert!(!capture.wait(Duration::from_millis(1), |_| false).unwrap());
+    let error = Capture::start(&pair.client, "nothing").unwrap_err().to_string();
+    assert!(error.starts_with("capture at nothing in network namespace dunlin-"), "{error}");
+}
