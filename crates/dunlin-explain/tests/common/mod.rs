@@ -123,7 +123,7 @@ pub(crate) fn dtls(suite: &'static Tls13CipherSuite) -> Traffic {
     pair.client.close();
     pair.server.close();
     pair.run().unwrap();
-    let sent = pair.sent.into_iter().map(|sent| (sent.by, sent.datagram)).collect();
+    let sent = pair.sent.into_iter().map(|sent| (sent.by, sent.packet)).collect();
     let keys = log.0.lock().unwrap().clone();
     Traffic { sent, keys }
 }
