@@ -1,0 +1,223 @@
+//! Dunlin itself, on blocking sockets.
+
+use std::fmt::Display;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread;
+
+use dunlin::auth::X509Trust;
+use dunlin::resume::Tickets;
+use dunlin::wire::SignatureScheme;
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, Profile, ServerAddress, ServerConfig, TlsConnection, Trust,
+};
+use dunlin_pki::Identity;
+use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
+use nix::libc::MSG_MORE;
+use nix::sys::socket::{MsgFlags, send};
+use pki_types::PrivateKeyDer;
+
+use super::{ANSWER, CONNECTIONS, Case, Mode, PATIENCE, QUESTION, SERVER_NAME, Stack};
+use crate::Error;
+use crate::net::{Ground, Pair};
+
+/// The largest TCP segment's worth of bytes, and more: read at once.
+const BUFFER: usize = 1 << 16;
+
+pub(super) struct Dunlin;
+
+impl Stack for Dunlin {
+    fn name(&self) -> &'static str {
+        "dunlin"
+    }
+
+    fn connect(&self, _: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
+        let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
+        let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0)))?.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        thread::scope(|scope| {
+            let serving = scope
+                .spawn(|| pair.server.run(|| CONNECTIONS.iter().try_for_each(|_| serve(&listener, &server))));
+            let connecting = pair.client.run(|| {
+                [false, case.mode == Mode::Resumption]
+                    .into_iter()
+                    .try_for_each(|resumed| ask(address, &client, resumed))
+            });
+            if connecting.as_ref().is_ok_and(Result::is_ok) {
+                serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
+            } else {
+                // The server waits for a connection that does not come.
+                drop(TcpStream::connect(address));
+            }
+            connecting?
+        })
+    }
+}
+
+fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
+    let config = ClientConfig::new(profile(case, &case.tree.client)?).with_server_name_sent(false);
+    Ok(match case.mode {
+        Mode::Vanilla => config,
+        Mode::Resumption => config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))),
+    })
+}
+
+fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
+    let config = ServerConfig::new(profile(case, &case.tree.server)?).map_err(failed)?;
+    let config = config.with_client_auth(ClientAuth::Required).map_err(failed)?;
+    Ok(match case.mode {
+        Mode::Vanilla => config,
+        Mode::Resumption => {
+            config.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(CONNECTIONS.len()))))
+        }
+    })
+}
+
+fn profile(case: &Case<'_>, identity: &Identity) -> Result<Profile, Error> {
+    let provider = Arc::new(dunlin_awslc::provider());
+    let der = identity.key.to_pkcs8().map_err(failed)?;
+    let key = provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)?;
+    let x509 = X509Trust::anchors([case.tree.root.certificate().clone()]).map_err(failed)?;
+    let (scheme, others) = match case.credential {
+        // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but no handshake.
+        super::Credential::Rsa2048 => {
+            (SignatureScheme::RSA_PSS_RSAE_SHA256, vec![SignatureScheme::RSA_PKCS1_SHA256])
+        }
+        super::Credential::P256 => (SignatureScheme::ECDSA_SECP256R1_SHA256, vec![]),
+        super::Credential::Ed25519 => (SignatureScheme::ED25519, vec![]),
+    };
+    Profile::lean(provider, &dunlin_awslc::TLS13_AES_256_GCM_SHA384, dunlin_awslc::SECP256R1, scheme)
+        .signature_schemes([vec![scheme], others].concat())
+        .credentials(vec![Credential::x509(identity.chain.clone(), key)])
+        .trust(Trust { x509: Some(x509), raw_key: None })
+        .build()
+        .map_err(failed)
+}
+
+/// One connection of the client.
+fn ask(address: SocketAddr, config: &Arc<ClientConfig>, resumed: bool) -> Result<(), Error> {
+    let tcp = TcpStream::connect(address).map_err(failed)?;
+    let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
+    let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
+    let mut tls = Tls::new(tcp, connection)?;
+    // The last flight goes with the first data.
+    while tls.connection.negotiated().is_none() {
+        tls.flush()?;
+        tls.receive()?;
+    }
+    if tls.connection.negotiated().is_none_or(|negotiated| negotiated.resumed != resumed) {
+        let why = if resumed { "the second connection was not resumed" } else { "a connection was resumed" };
+        return Err(failed(why));
+    }
+    tls.say(QUESTION)?;
+    tls.flush()?;
+    tls.hear(ANSWER)?;
+    tls.close()?;
+    tls.hear_end()
+}
+
+/// One connection of the server.
+fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> Result<(), Error> {
+    let (tcp, _) = listener.accept().map_err(failed)?;
+    let mut tls = Tls::new(tcp, TlsConnection::server(config, dunlin_tokio::now()))?;
+    while tls.connection.negotiated().is_none() {
+        tls.flush()?;
+        tls.receive()?;
+    }
+    // The ticket goes with the answer.
+    tls.hear(QUESTION)?;
+    tls.say(ANSWER)?;
+    tls.flush()?;
+    tls.hear_end()?;
+    tls.close()
+}
+
+/// A connection and its socket. What is to be sent waits for a flush, so that it can share a segment with what follows.
+struct Tls {
+    tcp: TcpStream,
+    connection: TlsConnection,
+    buffer: Vec<u8>,
+}
+
+impl Tls {
+    fn new(tcp: TcpStream, connection: TlsConnection) -> Result<Self, Error> {
+        tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(PATIENCE))).map_err(failed)?;
+        Ok(Self { tcp, connection, buffer: vec![0; BUFFER] })
+    }
+
+    /// Sends all that waits.
+    fn flush(&mut self) -> Result<(), Error> {
+        let waiting = self.connection.transmit();
+        self.tcp.write_all(waiting).map_err(failed)?;
+        let sent = waiting.len();
+        self.connection.transmitted(sent);
+        Ok(())
+    }
+
+    /// Takes in what came; false at the end of TCP.
+    fn receive(&mut self) -> Result<bool, Error> {
+        let len = self.tcp.read(&mut self.buffer).map_err(failed)?;
+        let received = self.buffer.get(..len).unwrap_or_default();
+        let taken = match len {
+            0 => self.connection.receive_end().map(|()| 0),
+            _ => self.connection.receive(dunlin_tokio::now(), received),
+        };
+        match taken {
+            Ok(taken) if taken == len => Ok(len > 0),
+            // It stops for what is to be read first, or for a question; neither comes up here.
+            Ok(_) => Err(failed("more came than was agreed")),
+            Err(error) => {
+                // The peer learns why; if it does not, ours is the better reason.
+                let _ = self.flush();
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Seals a message.
+    fn say(&mut self, message: &[u8]) -> Result<(), Error> {
+        match self.connection.send(message).map_err(failed)? {
+            len if len == message.len() => Ok(()),
+            _ => Err(failed("a short message does not fit")),
+        }
+    }
+
+    /// Waits for this message.
+    fn hear(&mut self, message: &[u8]) -> Result<(), Error> {
+        while self.connection.received().len() < message.len() {
+            if !self.receive()? {
+                return Err(failed("the peer closed before it said anything"));
+            }
+        }
+        if self.connection.received() != message {
+            return Err(failed("the peer said something else"));
+        }
+        self.connection.consume(dunlin_tokio::now(), message.len()).map_err(failed)
+    }
+
+    /// Waits until the peer has closed.
+    fn hear_end(&mut self) -> Result<(), Error> {
+        while self.receive()? {}
+        Ok(())
+    }
+
+    /// Sends close_notify and, in the same segment, FIN.
+    fn close(&mut self) -> Result<(), Error> {
+        self.connection.close();
+        let waiting = self.connection.transmit();
+        match send(self.tcp.as_raw_fd(), waiting, MsgFlags::from_bits_retain(MSG_MORE)) {
+            Ok(sent) if sent == waiting.len() => {}
+            Ok(_) => return Err(failed("a short message does not fit")),
+            Err(errno) => return Err(failed(io::Error::from(errno))),
+        }
+        let sent = waiting.len();
+        self.connection.transmitted(sent);
+        self.tcp.shutdown(Shutdown::Write).map_err(failed)
+    }
+}
+
+fn failed(why: impl Display) -> Error {
+    Error::new("dunlin", why, "run it again; if it stays, this is a fault in dunlin")
+}

@@ -1,0 +1,224 @@
+//! What a handshake costs on the link, first and again: every byte from SYN to FIN, by layer.
+//!
+//! Both sides authenticate with a chain of three, of which leaf and intermediate are sent; key share on P-256,
+//! AES-256-GCM-SHA384, no server name; one message each way, then the client closes and the server after it. TCP is as
+//! Linux has it, without offloads.
+
+mod dunlin;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dunlin_pki::{KeyType, Tree, TreeSpec};
+
+use super::{Experiment, Plan, Progress, Way};
+use crate::Error;
+use crate::capture::{Capture, Frame};
+use crate::count::{Connection, Layers, connections};
+use crate::net::{Ground, Pair};
+use crate::report::Row;
+
+/// What the client says: wolfSSL's examples do.
+const QUESTION: &[u8] = b"hello wolfssl!";
+/// What the server answers.
+const ANSWER: &[u8] = b"I hear you fa shizzle!";
+/// The name in the server's certificate. It is checked, but not sent.
+const SERVER_NAME: &str = "localhost";
+/// How long the certificates are valid, in days.
+const DAYS: u32 = 30;
+/// Longer than any connection here takes, even where keys are large and the machine is busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The experiment `caching`.
+pub(super) struct Caching;
+
+/// An implementation of TLS.
+trait Stack {
+    fn name(&self) -> &'static str;
+
+    /// Connects twice, one after the other, in the way of the case.
+    ///
+    /// # Errors
+    /// A handshake failed, or was resumed where it should not be, or not where it should.
+    fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error>;
+}
+
+/// What is the same for two connections.
+struct Case<'a> {
+    tree: &'a Tree,
+    credential: Credential,
+    mode: Mode,
+}
+
+/// The type of all keys in the certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Credential {
+    Rsa2048,
+    P256,
+    Ed25519,
+}
+
+/// How the second connection makes use of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Not at all; no ticket is sent.
+    Vanilla,
+    /// By a ticket, one in each connection.
+    Resumption,
+}
+
+impl Credential {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rsa2048 => "rsa2048",
+            Self::P256 => "p256",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+
+    fn tree(self) -> Result<Tree, Error> {
+        let key_type = match self {
+            Self::Rsa2048 => KeyType::Rsa2048,
+            Self::P256 => KeyType::P256,
+            Self::Ed25519 => KeyType::Ed25519,
+        };
+        let tree = TreeSpec::new(key_type, DAYS).and_then(|spec| Tree::generate(&spec));
+        tree.map_err(|error| Error::new("certificates", &error, error.advice()))
+    }
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Vanilla => "vanilla",
+            Self::Resumption => "resumption",
+        }
+    }
+}
+
+/// The two connections of a case.
+const CONNECTIONS: [&str; 2] = ["initial", "repeat"];
+
+/// The cells of a plan, by their parameters.
+struct Cells {
+    credentials: Vec<Credential>,
+    mtus: Vec<u16>,
+}
+
+impl Cells {
+    const MODES: [Mode; 2] = [Mode::Vanilla, Mode::Resumption];
+
+    fn new(quick: bool) -> Self {
+        match quick {
+            true => Self { credentials: vec![Credential::Rsa2048], mtus: vec![127, 1500] },
+            false => Self {
+                credentials: vec![Credential::Rsa2048, Credential::P256, Credential::Ed25519],
+                mtus: vec![127, 576, 1500],
+            },
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.credentials.len() * self.mtus.len() * Self::MODES.len()
+    }
+}
+
+impl Experiment for Caching {
+    fn name(&self) -> &'static str {
+        "caching"
+    }
+
+    fn about(&self) -> &'static str {
+        "bytes of a handshake on the link, first and again, by layer (BiTHaC)"
+    }
+
+    fn ways(&self) -> &'static [Way] {
+        &[Way::Real]
+    }
+
+    fn runs(&self) -> u32 {
+        10
+    }
+
+    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+        let ground = Ground::new()?;
+        let stacks: [Box<dyn Stack>; 1] = [Box::new(dunlin::Dunlin)];
+        let cells = Cells::new(plan.quick);
+        progress.steps(cells.len() * plan.runs as usize);
+        let mut rows = Vec::new();
+        for &credential in &cells.credentials {
+            progress.now(format!("{} keys", credential.name()));
+            let tree = credential.tree()?;
+            for &mtu in &cells.mtus {
+                for mode in Cells::MODES {
+                    progress.now(format!("{}, MTU {mtu}, {}", credential.name(), mode.name()));
+                    let case = Case { tree: &tree, credential, mode };
+                    rows.extend(measure(&ground, &stacks, &case, mtu, plan.runs, progress)?);
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The rows of a case for all stacks, which take turns.
+fn measure(
+    ground: &Ground,
+    stacks: &[Box<dyn Stack>],
+    case: &Case<'_>,
+    mtu: u16,
+    runs: u32,
+    progress: &Progress,
+) -> Result<Vec<Row>, Error> {
+    let mut measured: BTreeMap<(usize, usize), Vec<Layers>> = BTreeMap::new();
+    for _ in 0..runs {
+        for (number, stack) in stacks.iter().enumerate() {
+            // Namespaces of its own, so that TCP remembers nothing of others.
+            let pair = ground.pair(mtu)?;
+            for (connection, layers) in observed(ground, &pair, stack.as_ref(), case)?.into_iter().enumerate()
+            {
+                measured.entry((number, connection)).or_default().push(layers);
+            }
+        }
+        progress.step();
+    }
+    let row = |((stack, connection), layers): ((usize, usize), Vec<Layers>)| {
+        let figure =
+            |of: fn(&Layers) -> u64| layers.iter().map(|layers| of(layers) as f64).collect::<Vec<_>>();
+        Row::new()
+            .with("stack", stacks[stack].name())
+            .with("protocol", "tls1.3")
+            .with("credential", case.credential.name())
+            .with("mtu", mtu)
+            .with("mode", case.mode.name())
+            .with("connection", CONNECTIONS[connection])
+            .figure("total_bytes", &figure(Layers::total_bytes))
+            .figure("link_bytes", &figure(|layers| layers.link_bytes))
+            .figure("ip_bytes", &figure(|layers| layers.ip_bytes))
+            .figure("transport_bytes", &figure(|layers| layers.transport_bytes))
+            .figure("tls_bytes", &figure(|layers| layers.tls_bytes))
+            .figure("packets", &figure(|layers| layers.packets))
+    };
+    Ok(measured.into_iter().map(row).collect())
+}
+
+/// What the two connections cost.
+fn observed(ground: &Ground, pair: &Pair, stack: &dyn Stack, case: &Case<'_>) -> Result<[Layers; 2], Error> {
+    let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
+    stack.connect(ground, pair, case)?;
+    let closed = |frames: &[Frame]| {
+        let all = connections(frames);
+        all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
+    };
+    capture.wait(PATIENCE, closed)?;
+    match &connections(&capture.finish()?)[..] {
+        [initial, repeat] if initial.is_closed() && repeat.is_closed() => {
+            Ok([initial.layers(), repeat.layers()])
+        }
+        others => Err(Error::new(
+            stack.name(),
+            format_args!("{} connections were seen where two should open and close", others.len()),
+            "run it again; `dunlin lab list` shows what else there is",
+        )),
+    }
+}
