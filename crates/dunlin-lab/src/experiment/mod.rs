@@ -4,6 +4,7 @@ mod caching;
 mod link;
 
 use std::borrow::Cow;
+use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -111,6 +112,12 @@ impl Progress {
     /// What is being done.
     pub fn now(&self, what: impl Into<Cow<'static, str>>) {
         self.0.set_message(what);
+    }
+
+    /// Writes a line beside the bar, on stderr.
+    pub fn note(&self, line: &str) {
+        // Who does not read stderr does not want to know.
+        let _ = self.0.suspend(|| writeln!(io::stderr(), "{line}"));
     }
 
     /// A step is done.

@@ -5,6 +5,7 @@
 //! Linux has it, without offloads.
 
 mod dunlin;
+mod foreign;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -142,7 +143,7 @@ impl Experiment for Caching {
 
     fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
         let ground = Ground::new()?;
-        let stacks: [Box<dyn Stack>; 1] = [Box::new(dunlin::Dunlin)];
+        let stacks = stacks(&ground, progress);
         let cells = Cells::new(plan.quick);
         progress.steps(cells.len() * plan.runs as usize);
         let mut rows = Vec::new();
@@ -159,6 +160,18 @@ impl Experiment for Caching {
         }
         Ok(rows)
     }
+}
+
+/// Dunlin, and those rivals that this machine has the libraries of.
+fn stacks(ground: &Ground, progress: &Progress) -> Vec<Box<dyn Stack>> {
+    let mut stacks: Vec<Box<dyn Stack>> = vec![Box::new(dunlin::Dunlin)];
+    for library in foreign::LIBRARIES {
+        match library.compile(ground) {
+            Ok(foreign) => stacks.push(Box::new(foreign)),
+            Err(error) => progress.note(&format!("left out: {error}")),
+        }
+    }
+    stacks
 }
 
 /// The rows of a case for all stacks, which take turns.

@@ -1,0 +1,87 @@
+// OpenSSL. What the method leaves open is as OpenSSL has it by default.
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+static SSL_SESSION *session;
+
+static void refuse(const char *what) {
+    unsigned long error = ERR_get_error();
+    fail(error ? ERR_error_string(error, NULL) : what);
+}
+
+static int keep(SSL *ssl, SSL_SESSION *new) {
+    (void)ssl;
+    SSL_SESSION_free(session);
+    session = new;
+    return 1;
+}
+
+static SSL_CTX *configure(int server, const char *directory, int resume) {
+    const char *role = server ? "server" : "client";
+    SSL_CTX *ctx = SSL_CTX_new(TLS_method());
+    if (!ctx || !SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION)) refuse("no TLS 1.3");
+    if (!SSL_CTX_set_ciphersuites(ctx, "TLS_AES_256_GCM_SHA384")) refuse("no cipher suite");
+    if (!SSL_CTX_set1_groups_list(ctx, "P-256")) refuse("no group");
+    if (SSL_CTX_use_certificate_chain_file(ctx, path(directory, role, "pem")) != 1) refuse("no certificate");
+    if (SSL_CTX_use_PrivateKey_file(ctx, path(directory, role, "key"), SSL_FILETYPE_PEM) != 1) refuse("no key");
+    if (SSL_CTX_load_verify_locations(ctx, path(directory, "root", "pem"), NULL) != 1) refuse("no root");
+    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    // The chain is what the file has: leaf and intermediate, without the root.
+    SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
+    if (server) {
+        // Tickets that name a session: those that hold one would carry the client's certificates.
+        SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+        SSL_CTX_set_num_tickets(ctx, resume);
+        SSL_CTX_set_session_id_context(ctx, (const unsigned char *)"lab", 3);
+    } else if (resume) {
+        SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+        SSL_CTX_sess_set_new_cb(ctx, keep);
+    }
+    return ctx;
+}
+
+static void expect(SSL *ssl, const char *message) {
+    char buffer[64];
+    int length = SSL_read(ssl, buffer, sizeof buffer);
+    if (length != (int)strlen(message) || memcmp(buffer, message, length)) refuse("another message");
+}
+
+static void say(SSL *ssl, const char *message) {
+    if (SSL_write(ssl, message, strlen(message)) != (int)strlen(message)) refuse("cannot write");
+}
+
+static void expect_end(SSL *ssl) {
+    char byte;
+    int result = SSL_read(ssl, &byte, 1);
+    if (SSL_get_error(ssl, result) != SSL_ERROR_ZERO_RETURN) refuse("no close_notify");
+}
+
+int main(int argc, char **argv) {
+    alarm(PATIENCE_SECONDS);
+    if (argc < 4) fail("arguments");
+    int server = !strcmp(argv[1], "server");
+    SSL_CTX *ctx = configure(server, argv[2], !strcmp(argv[3], "resumption"));
+    int listener = server ? listen_somewhere() : -1;
+    for (int i = 0; i < CONNECTIONS; i++) {
+        int fd = without_delay(server ? accept(listener, NULL, NULL) : connect_to(argv[4], argv[5]));
+        SSL *ssl = SSL_new(ctx);
+        if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
+        if (!server && session && !SSL_set_session(ssl, session)) refuse("no session");
+        if ((server ? SSL_accept(ssl) : SSL_connect(ssl)) != 1) refuse("no handshake");
+        if (server) {
+            expect(ssl, QUESTION);
+            say(ssl, ANSWER);
+            expect_end(ssl);
+            SSL_shutdown(ssl);
+        } else {
+            say(ssl, QUESTION);
+            expect(ssl, ANSWER);
+            SSL_shutdown(ssl);
+            expect_end(ssl);
+            puts(SSL_session_reused(ssl) ? "resumed" : "full");
+        }
+        SSL_free(ssl);
+        close(fd);
+    }
+}
