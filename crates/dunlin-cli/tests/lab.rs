@@ -125,6 +125,77 @@ fn rows_are_written_as_json() {
     assert!(delay["round_trip_ms"].as_f64() > Some(60.0), "{delay}");
 }
 
+/// The value of a figure in the row of these parameters.
+fn figure(rows: &[Value], name: &str, stack: &str, mtu: u16, mode: &str, connection: &str) -> f64 {
+    let wanted = |row: &&Value| {
+        row["stack"] == stack && row["mtu"] == mtu && row["mode"] == mode && row["connection"] == connection
+    };
+    let found: Vec<_> = rows.iter().filter(wanted).collect();
+    let [row] = found[..] else { panic!("{} rows of {stack} {mtu} {mode} {connection}", found.len()) };
+    row[name].as_f64().unwrap()
+}
+
+#[test]
+fn a_handshake_costs_less_than_that_of_others() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    place.dunlin("lab run caching --quick --runs 3 --json rows.json");
+    let report: Value = serde_json::from_str(&place.read("rows.json")).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let bytes = |row: &Value, layer: &str| row[layer].as_u64().unwrap();
+    for row in rows {
+        let layers = ["link_bytes", "ip_bytes", "transport_bytes", "tls_bytes"];
+        let sum: u64 = layers.iter().map(|layer| bytes(row, layer)).sum();
+        assert_eq!(sum, bytes(row, "total_bytes"), "{row}");
+        assert_eq!(bytes(row, "link_bytes"), 14 * bytes(row, "packets"), "{row}");
+    }
+    // What stands to be beaten: in total, whatever the others do today.
+    let bars = [
+        (1500, "vanilla", "initial", 5950.0),
+        (1500, "vanilla", "repeat", 5950.0),
+        (1500, "resumption", "repeat", 1964.0),
+        (127, "vanilla", "initial", 11000.0),
+        (127, "vanilla", "repeat", 11000.0),
+        (127, "resumption", "repeat", 3740.0),
+    ];
+    for (mtu, mode, connection, bar) in bars {
+        let of = |name, stack| figure(rows, name, stack, mtu, mode, connection);
+        let cell = format!("MTU {mtu}, {mode}, {connection}");
+        assert!(of("total_bytes", "dunlin") <= bar, "{cell}: {} bytes", of("total_bytes", "dunlin"));
+        for rival in ["openssl", "wolfssl"] {
+            assert!(of("tls_bytes", "dunlin") < of("tls_bytes", rival), "{cell}, {rival}");
+            assert!(of("total_bytes", "dunlin") < of("total_bytes", rival), "{cell}, {rival}");
+        }
+    }
+}
+
+#[test]
+fn a_rival_that_is_not_there_is_left_out() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    // What the ground is made with, and no compiler.
+    for tool in ["ip", "ethtool", "cat"] {
+        let found =
+            ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|directory| Path::new(directory).join(tool));
+        let found = found.into_iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(found, place.path(tool)).unwrap();
+    }
+    let mut command = place.command("lab run caching --quick");
+    let output = command.env("PATH", place.path("")).output().unwrap();
+    let (table, notes) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{notes}");
+    for library in ["openssl", "wolfssl"] {
+        assert!(notes.contains(&format!("left out: {library}: cc: ")), "{notes}");
+        assert!(!table.contains(library), "{table}");
+    }
+    assert!(table.contains("\ndunlin "), "{table}");
+}
+
 #[test]
 fn the_list_says_what_needs_privileges() {
     let place = Place::new();

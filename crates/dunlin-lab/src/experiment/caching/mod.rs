@@ -23,10 +23,14 @@ use crate::report::Row;
 const QUESTION: &[u8] = b"hello wolfssl!";
 /// What the server answers.
 const ANSWER: &[u8] = b"I hear you fa shizzle!";
+/// Root, intermediate and leaf; the root is not sent.
+const CHAIN_LENGTH: usize = 3;
 /// The name in the server's certificate. It is checked, but not sent.
 const SERVER_NAME: &str = "localhost";
 /// How long the certificates are valid, in days.
 const DAYS: u32 = 30;
+/// How often something is measured that TCP spoils.
+const ATTEMPTS: u32 = 10;
 /// Longer than any connection here takes, even where keys are large and the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -93,6 +97,18 @@ impl Mode {
         match self {
             Self::Vanilla => "vanilla",
             Self::Resumption => "resumption",
+        }
+    }
+}
+
+impl Case<'_> {
+    /// The total that the paper has, for TLS 1.3 on Ethernet: it gives BiTHaC's 452 bytes over a resumption as 16.58 % of
+    /// all of it, and all of it as 45.11 % of a handshake without a cache.
+    fn paper(&self, mtu: u16, connection: &str) -> Option<f64> {
+        match (self.credential, mtu, self.mode, connection) {
+            (Credential::Rsa2048, 1500, Mode::Vanilla, _) => Some(6043.0),
+            (Credential::Rsa2048, 1500, Mode::Resumption, "repeat") => Some(2274.0),
+            _ => None,
         }
     }
 }
@@ -186,10 +202,8 @@ fn measure(
     let mut measured: BTreeMap<(usize, usize), Vec<Layers>> = BTreeMap::new();
     for _ in 0..runs {
         for (number, stack) in stacks.iter().enumerate() {
-            // Namespaces of its own, so that TCP remembers nothing of others.
-            let pair = ground.pair(mtu)?;
-            for (connection, layers) in observed(ground, &pair, stack.as_ref(), case)?.into_iter().enumerate()
-            {
+            let layers = observed(ground, mtu, stack.as_ref(), case)?;
+            for (connection, layers) in layers.into_iter().enumerate() {
                 measured.entry((number, connection)).or_default().push(layers);
             }
         }
@@ -198,15 +212,20 @@ fn measure(
     let row = |((stack, connection), layers): ((usize, usize), Vec<Layers>)| {
         let figure =
             |of: fn(&Layers) -> u64| layers.iter().map(|layers| of(layers) as f64).collect::<Vec<_>>();
-        Row::new()
+        let row = Row::new()
             .with("stack", stacks[stack].name())
             .with("protocol", "tls1.3")
             .with("credential", case.credential.name())
+            .with("chain_length", CHAIN_LENGTH)
             .with("mtu", mtu)
             .with("mode", case.mode.name())
             .with("connection", CONNECTIONS[connection])
-            .figure("total_bytes", &figure(Layers::total_bytes))
-            .figure("link_bytes", &figure(|layers| layers.link_bytes))
+            .figure("total_bytes", &figure(Layers::total_bytes));
+        let row = match case.paper(mtu, CONNECTIONS[connection]) {
+            Some(total) => row.paper("total_bytes", total),
+            None => row,
+        };
+        row.figure("link_bytes", &figure(|layers| layers.link_bytes))
             .figure("ip_bytes", &figure(|layers| layers.ip_bytes))
             .figure("transport_bytes", &figure(|layers| layers.transport_bytes))
             .figure("tls_bytes", &figure(|layers| layers.tls_bytes))
@@ -215,23 +234,28 @@ fn measure(
     Ok(measured.into_iter().map(row).collect())
 }
 
-/// What the two connections cost.
-fn observed(ground: &Ground, pair: &Pair, stack: &dyn Stack, case: &Case<'_>) -> Result<[Layers; 2], Error> {
-    let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
-    stack.connect(ground, pair, case)?;
-    let closed = |frames: &[Frame]| {
-        let all = connections(frames);
-        all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
-    };
-    capture.wait(PATIENCE, closed)?;
-    match &connections(&capture.finish()?)[..] {
-        [initial, repeat] if initial.is_closed() && repeat.is_closed() => {
-            Ok([initial.layers(), repeat.layers()])
+/// What the two connections cost. On a busy machine TCP may take a delay for a loss and send something again, which has
+/// nothing to do with the stack: then it is measured anew.
+fn observed(ground: &Ground, mtu: u16, stack: &dyn Stack, case: &Case<'_>) -> Result<[Layers; 2], Error> {
+    let failed = |why: &str| Error::new(stack.name(), why, "run it again on an idle machine");
+    for _ in 0..ATTEMPTS {
+        // Namespaces of its own, so that TCP remembers nothing of others.
+        let pair = ground.pair(mtu)?;
+        let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
+        stack.connect(ground, &pair, case)?;
+        let closed = |frames: &[Frame]| {
+            let all = connections(frames);
+            all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
+        };
+        if !capture.wait(PATIENCE, closed)? {
+            return Err(failed("two connections should open and close, but do not"));
         }
-        others => Err(Error::new(
-            stack.name(),
-            format_args!("{} connections were seen where two should open and close", others.len()),
-            "run it again; `dunlin lab list` shows what else there is",
-        )),
+        let all = connections(&capture.finish()?);
+        if let [initial, repeat] = &all[..]
+            && initial.resent_packets + repeat.resent_packets == 0
+        {
+            return Ok([initial.layers(), repeat.layers()]);
+        }
     }
+    Err(failed("TCP sends packets again and again"))
 }
