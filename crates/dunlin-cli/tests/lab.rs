@@ -172,6 +172,29 @@ fn a_handshake_costs_less_than_that_of_others() {
 }
 
 #[test]
+fn the_dissector_counts_the_same_bytes_in_the_captures() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    place.dunlin("lab run caching --quick --json rows.json --pcap .");
+    let report: Value = serde_json::from_str(&place.read("rows.json")).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    for row in rows {
+        let [stack, credential, mode] =
+            ["stack", "credential", "mode"].map(|name| row[name].as_str().unwrap());
+        let file = format!("{stack}-{credential}-mtu{}-{mode}.pcap", row["mtu"]);
+        let explained: Value =
+            serde_json::from_str(&place.dunlin(&format!("explain --json {file}"))).unwrap();
+        let flow = &explained["flows"][usize::from(row["connection"] == "repeat")];
+        for layer in ["total_bytes", "link_bytes", "ip_bytes", "transport_bytes", "tls_bytes"] {
+            assert_eq!(row[layer], flow["bytes"][layer], "{layer} of {row}");
+        }
+    }
+}
+
+#[test]
 fn a_rival_that_is_not_there_is_left_out() {
     if !privileged() {
         return;

@@ -1,8 +1,11 @@
 //! The packets that pass a device.
 
-use std::io::{IoSliceMut, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, IoSliceMut, Write};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::libc::PACKET_OUTGOING;
@@ -14,7 +17,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
-use pcap_file::{DataLink, TsResolution};
+use pcap_file::{DataLink, Endianness, TsResolution};
 
 use crate::Error;
 use crate::net::Namespace;
@@ -57,10 +60,10 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to look at the Ethernet `device` in a namespace.
+    /// Begins to look at the Ethernet `device` in a namespace, whose loopback has to be up.
     ///
     /// # Errors
-    /// Without such a device, or CAP_NET_RAW.
+    /// Without such devices, or CAP_NET_RAW.
     pub fn start(namespace: &Namespace, device: &str) -> Result<Self, Error> {
         let what = format!("capture at {device} in network namespace {}", namespace.name());
         let opened = namespace.run(|| {
@@ -73,6 +76,7 @@ impl Capture {
             Ok((socket, index as usize))
         })?;
         let (socket, device) = opened.map_err(|errno| Error::refused(what, errno))?;
+        namespace.run(wait_for_time_stamps)?.map_err(|error| broken(&error.to_string()))?;
         let control = nix::cmsg_space!(TimeSpec, u32);
         Ok(Self { socket, device, frames: Vec::new(), buffer: vec![0; MAX_FRAME], control })
     }
@@ -150,6 +154,33 @@ impl Capture {
     }
 }
 
+/// Waits until the kernel stamps packets as they pass. It begins some time after it was asked to, and what passed before gets
+/// the time at which it is read.
+fn wait_for_time_stamps() -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+    socket.connect(socket.local_addr()?)?;
+    socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let mut control = nix::cmsg_space!(TimeSpec);
+    loop {
+        socket.send(&[0])?;
+        let before_reading = since_1970();
+        let mut byte = [0];
+        let mut into = [IoSliceMut::new(&mut byte)];
+        let message = recvmsg::<()>(socket.as_raw_fd(), &mut into, Some(&mut control), MsgFlags::empty())?;
+        let stamped = message.cmsgs()?.any(|control| {
+            matches!(control, ControlMessageOwned::ScmTimestampns(at) if Duration::from(at) < before_reading)
+        });
+        if stamped {
+            return Ok(());
+        }
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 fn broken(why: &str) -> Error {
     Error::new("capture", why, "look more often, or send less")
 }
@@ -163,6 +194,7 @@ pub fn write_pcap(frames: &[Frame], out: impl Write) -> Result<(), Error> {
     let header = PcapHeader {
         snaplen: MAX_FRAME as u32,
         datalink: DataLink::ETHERNET,
+        endianness: Endianness::native(),
         ts_resolution: TsResolution::NanoSecond,
         ..PcapHeader::default()
     };
@@ -171,4 +203,16 @@ pub fn write_pcap(frames: &[Frame], out: impl Write) -> Result<(), Error> {
         writer.write_packet(&PcapPacket::new(*time, bytes.len() as u32, bytes)).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Writes frames into a pcap file at `path`, which is replaced if it is there.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn save_pcap(frames: &[Frame], path: &Path) -> Result<(), Error> {
+    let failed =
+        |error| Error::new(path.display(), error, "name a directory that is there and can be written");
+    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+    write_pcap(frames, &mut file)?;
+    file.flush().map_err(failed)
 }

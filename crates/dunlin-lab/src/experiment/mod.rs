@@ -5,6 +5,7 @@ mod link;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -52,7 +53,7 @@ impl Way {
 }
 
 /// What to run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// How.
     pub way: Way,
@@ -62,13 +63,15 @@ pub struct Plan {
     pub quick: bool,
     /// What decides chance.
     pub seed: u64,
+    /// Where to put a capture of each case, as a pcap file, if the experiment captures anything.
+    pub captures: Option<PathBuf>,
 }
 
 impl Plan {
     /// How `experiment` is run if nobody says otherwise: in its first way, as often as it likes.
     pub fn new(experiment: &dyn Experiment) -> Self {
         let way = experiment.ways().first().copied().unwrap_or(Way::Real);
-        Self { way, runs: experiment.runs(), quick: false, seed: 1 }
+        Self { way, runs: experiment.runs(), quick: false, seed: 1, captures: None }
     }
 }
 

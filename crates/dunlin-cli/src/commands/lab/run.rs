@@ -27,6 +27,7 @@ pub(crate) struct List {
 #[command(after_help = "\
 Examples:
   dunlin lab run link --quick
+  dunlin lab run caching --quick --pcap . && dunlin explain dunlin-rsa2048-mtu1500-vanilla.pcap
   dunlin lab run link --json link.json && jq '.rows[] | select(.busy) | .round_trip_error_ms' link.json
 
 In JSON, a figure is a median; its mean, least and greatest values have the suffixes _mean, _min and _max, and paper_
@@ -37,6 +38,9 @@ pub(crate) struct Run {
     /// Write the rows to a file as JSON, with what is needed to repeat them. A file that is there is replaced.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Put a capture of each case into a directory, for `dunlin explain` or Wireshark.
+    #[arg(long, value_name = "DIR")]
+    pcap: Option<PathBuf>,
     /// Run once, on the smallest set that holds every case with a bar: about a minute.
     #[arg(long)]
     quick: bool,
@@ -113,6 +117,7 @@ impl Run {
         let mut plan = Plan::new(experiment);
         plan.quick = self.quick;
         plan.seed = self.seed;
+        plan.captures.clone_from(&self.pcap);
         if self.quick {
             plan.runs = 1;
         }

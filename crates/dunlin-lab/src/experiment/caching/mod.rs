@@ -14,7 +14,7 @@ use dunlin_pki::{KeyType, Tree, TreeSpec};
 
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
-use crate::capture::{Capture, Frame};
+use crate::capture::{Capture, Frame, save_pcap};
 use crate::count::{Connection, Layers, connections};
 use crate::net::{Ground, Pair};
 use crate::report::Row;
@@ -170,7 +170,7 @@ impl Experiment for Caching {
                 for mode in Cells::MODES {
                     progress.now(format!("{}, MTU {mtu}, {}", credential.name(), mode.name()));
                     let case = Case { tree: &tree, credential, mode };
-                    rows.extend(measure(&ground, &stacks, &case, mtu, plan.runs, progress)?);
+                    rows.extend(measure(&ground, &stacks, &case, mtu, plan, progress)?);
                 }
             }
         }
@@ -196,15 +196,20 @@ fn measure(
     stacks: &[Box<dyn Stack>],
     case: &Case<'_>,
     mtu: u16,
-    runs: u32,
+    plan: &Plan,
     progress: &Progress,
 ) -> Result<Vec<Row>, Error> {
     let mut measured: BTreeMap<(usize, usize), Vec<Layers>> = BTreeMap::new();
-    for _ in 0..runs {
+    for run in 0..plan.runs {
         for (number, stack) in stacks.iter().enumerate() {
-            let layers = observed(ground, mtu, stack.as_ref(), case)?;
+            let (layers, frames) = observed(ground, mtu, stack.as_ref(), case)?;
             for (connection, layers) in layers.into_iter().enumerate() {
                 measured.entry((number, connection)).or_default().push(layers);
+            }
+            if let Some(directory) = plan.captures.as_ref().filter(|_| run == 0) {
+                let (credential, mode) = (case.credential.name(), case.mode.name());
+                let name = format!("{}-{credential}-mtu{mtu}-{mode}.pcap", stack.name());
+                save_pcap(&frames, &directory.join(name))?;
             }
         }
         progress.step();
@@ -234,9 +239,14 @@ fn measure(
     Ok(measured.into_iter().map(row).collect())
 }
 
-/// What the two connections cost. On a busy machine TCP may take a delay for a loss and send something again, which has
+/// What the two connections cost, and what was captured. On a busy machine TCP may take a delay for a loss and send something again, which has
 /// nothing to do with the stack: then it is measured anew.
-fn observed(ground: &Ground, mtu: u16, stack: &dyn Stack, case: &Case<'_>) -> Result<[Layers; 2], Error> {
+fn observed(
+    ground: &Ground,
+    mtu: u16,
+    stack: &dyn Stack,
+    case: &Case<'_>,
+) -> Result<([Layers; 2], Vec<Frame>), Error> {
     let failed = |why: &str| Error::new(stack.name(), why, "run it again on an idle machine");
     for _ in 0..ATTEMPTS {
         // Namespaces of its own, so that TCP remembers nothing of others.
@@ -250,11 +260,12 @@ fn observed(ground: &Ground, mtu: u16, stack: &dyn Stack, case: &Case<'_>) -> Re
         if !capture.wait(PATIENCE, closed)? {
             return Err(failed("two connections should open and close, but do not"));
         }
-        let all = connections(&capture.finish()?);
+        let frames = capture.finish()?;
+        let all = connections(&frames);
         if let [initial, repeat] = &all[..]
             && initial.resent_packets + repeat.resent_packets == 0
         {
-            return Ok([initial.layers(), repeat.layers()]);
+            return Ok(([initial.layers(), repeat.layers()], frames));
         }
     }
     Err(failed("TCP sends packets again and again"))
