@@ -84,6 +84,14 @@ pub(crate) fn begins(datagram: &[u8]) -> bool {
     Header::read(datagram).is_some_and(|header| !header.is_unified)
 }
 
+/// Whether a datagram begins with a ClientHello.
+pub(crate) fn is_client_hello(datagram: &[u8]) -> bool {
+    Header::read(datagram).is_some_and(|header| {
+        let typ = datagram.get(header.len).copied().map(HandshakeType);
+        header.typ == ContentType::HANDSHAKE && header.epoch == 0 && typ == Some(HandshakeType::CLIENT_HELLO)
+    })
+}
+
 /// Enters the hellos of a direction's datagrams.
 pub(crate) fn read_hellos<'a>(session: &mut Session<'_>, datagrams: impl Iterator<Item = &'a [u8]>) {
     let mut messages = Messages::default();

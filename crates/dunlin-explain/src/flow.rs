@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use pcap_file::DataLink;
+
 use crate::bytes::{Bytes, Layer};
 use crate::capture::Capture;
-use crate::packet::{Packet, Segment, Tcp};
+use crate::packet::{self, Packet, Segment, Tcp};
 use crate::stream::Stream;
 
 /// A packet of a flow. Lengths are in bytes.
@@ -47,6 +49,10 @@ pub(crate) struct Flow<'a> {
 pub(crate) struct Flows<'a> {
     pub(crate) flows: Vec<Flow<'a>>,
     pub(crate) elsewhere: Bytes,
+    /// How many frames hold a piece of an IP packet.
+    pieces: usize,
+    /// A link whose frames are not read.
+    foreign: Option<DataLink>,
     /// The newest flow between two ends, the lower one first.
     newest: HashMap<(bool, SocketAddr, SocketAddr), usize>,
 }
@@ -70,8 +76,20 @@ impl<'a> Flows<'a> {
                 }
                 None => flows.elsewhere += bytes,
             }
+            flows.pieces += usize::from(packet.is_piece);
+            flows.foreign = flows.foreign.or(Some(frame.link).filter(|link| !packet::is_read(*link)));
         }
         flows
+    }
+
+    /// What of the frames is not read, in words.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = String> {
+        let foreign =
+            self.foreign.map(|link| format!("frames of the link type {} are not read", u32::from(link)));
+        let pieces = Some(self.pieces).filter(|pieces| *pieces > 0);
+        let pieces =
+            pieces.map(|n| format!("{n} frames hold pieces of IP packets, which are not put together"));
+        foreign.into_iter().chain(pieces)
     }
 
     /// The flow of a segment, or a new one.

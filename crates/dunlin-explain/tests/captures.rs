@@ -218,8 +218,22 @@ fn every_link() {
     assert_eq!(explanation.bytes.of(Layer::Link), 20 * frames.len() as u64);
 
     let explanation = explained(&pcap(DataLink::BLUETOOTH_HCI_H4, &frames), None);
-    assert_eq!(explanation.problems, ["there is no TLS and no DTLS in it"]);
+    let nothing = "there is no TLS and no DTLS in it";
+    assert_eq!(explanation.problems, ["frames of the link type 187 are not read", nothing]);
     assert_eq!(explanation.bytes.of(Layer::Other), explanation.bytes.total());
+
+    // Pieces of IP packets: the flag for more of them.
+    let pieces: Vec<_> = frames
+        .iter()
+        .cloned()
+        .map(|mut frame| {
+            frame[20] |= 0x20;
+            frame
+        })
+        .collect();
+    let explanation = explained(&pcap(DataLink::ETHERNET, &pieces), None);
+    let told = format!("{} frames hold pieces of IP packets, which are not put together", pieces.len());
+    assert_eq!(explanation.problems, [&told, nothing]);
 }
 
 #[test]
