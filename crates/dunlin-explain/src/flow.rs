@@ -7,6 +7,7 @@ use pcap_file::DataLink;
 
 use crate::bytes::{Bytes, Layer};
 use crate::capture::Capture;
+use crate::dtls;
 use crate::packet::{self, Packet, Segment, Tcp};
 use crate::stream::Stream;
 
@@ -42,6 +43,8 @@ pub(crate) struct Flow<'a> {
     pub(crate) bytes: Bytes,
     /// The sequence number of the first SYN of the end that opened it: another one begins another connection.
     syn: Option<u32>,
+    /// The same of DTLS: the random of its ClientHello.
+    random: Option<[u8; 32]>,
 }
 
 /// The flows of a capture, and the bytes of the frames that belong to none.
@@ -122,6 +125,7 @@ impl<'a> Flow<'a> {
             opened_by: None,
             bytes: Bytes::default(),
             syn: None,
+            random: None,
         }
     }
 
@@ -131,7 +135,12 @@ impl<'a> Flow<'a> {
             Some(Tcp { syn: true, ack: false, sequence, .. }) => {
                 self.packets.is_empty() || self.syn == Some(sequence)
             }
-            _ => true,
+            Some(_) => true,
+            None => match (dtls::client_random(segment.payload), self.random) {
+                // RFC 9147 §5.1, RFC 6347 §4.2.1: a ClientHello that answers a cookie has the random of the first.
+                (Some(new), Some(known)) => new == known,
+                _ => true,
+            },
         }
     }
 
@@ -163,7 +172,10 @@ impl<'a> Flow<'a> {
                 let repeated = streams[from].push(sequence, segment.payload, place);
                 self.bytes.add(Layer::Retransmitted, repeated);
             }
-            (Content::Udp(datagrams), _) => datagrams.push((place, segment.payload)),
+            (Content::Udp(datagrams), _) => {
+                datagrams.push((place, segment.payload));
+                self.random = self.random.or_else(|| dtls::client_random(segment.payload));
+            }
             (Content::Tcp(_), None) => self.bytes.add(Layer::Other, segment.payload.len()),
         }
     }
