@@ -11,6 +11,9 @@ use crate::dtls;
 use crate::packet::{self, Packet, Segment, Tcp};
 use crate::stream::Stream;
 
+/// More flows than a capture of handshakes has; each takes a thousand bytes of memory.
+const MAX_FLOWS: usize = 1 << 16;
+
 /// A packet of a flow. Lengths are in bytes.
 pub(crate) struct FlowPacket {
     /// The number of its frame in the capture, from 1.
@@ -52,6 +55,8 @@ pub(crate) struct Flow<'a> {
 pub(crate) struct Flows<'a> {
     pub(crate) flows: Vec<Flow<'a>>,
     pub(crate) elsewhere: Bytes,
+    /// How many packets are of flows beyond the limit.
+    untold: usize,
     /// How many frames hold a piece of an IP packet.
     pieces: usize,
     /// A link whose frames are not read.
@@ -71,13 +76,17 @@ impl<'a> Flows<'a> {
             bytes.add(Layer::Transport, packet.transport);
             bytes.add(Layer::Other, packet.other);
             bytes.add(Layer::NotCaptured, packet.not_captured);
-            match &packet.segment {
-                Some(segment) => {
-                    let flow = flows.flow(segment);
+            let segment = packet.segment.as_ref();
+            match segment.and_then(|segment| Some((segment, flows.flow(segment)?))) {
+                Some((segment, flow)) => {
                     flow.bytes += bytes;
                     flow.take(index + 1, frame.time_us, &packet, segment);
                 }
-                None => flows.elsewhere += bytes,
+                None => {
+                    flows.elsewhere += bytes;
+                    flows.elsewhere.add(Layer::Other, segment.map_or(0, |segment| segment.payload.len()));
+                    flows.untold += usize::from(segment.is_some());
+                }
             }
             flows.pieces += usize::from(packet.is_piece);
             flows.foreign = flows.foreign.or(Some(frame.link).filter(|link| !packet::is_read(*link)));
@@ -92,24 +101,28 @@ impl<'a> Flows<'a> {
         let pieces = Some(self.pieces).filter(|pieces| *pieces > 0);
         let pieces =
             pieces.map(|n| format!("{n} frames hold pieces of IP packets, which are not put together"));
-        foreign.into_iter().chain(pieces)
+        let untold = Some(self.untold).filter(|untold| *untold > 0);
+        let untold =
+            untold.map(|n| format!("{n} packets are of more than {MAX_FLOWS} flows and were not read"));
+        foreign.into_iter().chain(pieces).chain(untold)
     }
 
-    /// The flow of a segment, or a new one.
-    fn flow(&mut self, segment: &Segment<'_>) -> &mut Flow<'a> {
+    /// The flow of a segment, or a new one while there may be more.
+    fn flow(&mut self, segment: &Segment<'_>) -> Option<&mut Flow<'a>> {
         let (low, high) = (segment.from.min(segment.to), segment.from.max(segment.to));
         let key = (segment.tcp.is_some(), low, high);
         let known = self.newest.get(&key).copied();
         let flows = &mut self.flows;
         let at = match known.filter(|at| flows.get(*at).is_some_and(|flow| flow.continues(segment))) {
             Some(at) => at,
+            None if flows.len() == MAX_FLOWS => return None,
             None => {
                 flows.push(Flow::new(segment));
                 self.newest.insert(key, flows.len() - 1);
                 flows.len() - 1
             }
         };
-        &mut flows[at]
+        flows.get_mut(at)
     }
 }
 

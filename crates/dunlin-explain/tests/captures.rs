@@ -165,6 +165,28 @@ fn connections_between_the_same_ports() {
     assert_eq!(explanation.problems, Vec::<String>::new());
 }
 
+/// Memory is bounded: what is of more flows than anybody looks at is counted, not kept.
+#[test]
+fn flows_without_end() {
+    let syn = Segment { from: Side::Client, sequence: 0, syn: true, payload: vec![7; 3] }.frame();
+    let frames: Vec<_> = (0..70_000_u32)
+        .map(|n| {
+            let mut frame = syn.clone();
+            // The address and the port it comes from.
+            frame[28..30].copy_from_slice(&[1, (n >> 16) as u8]);
+            frame[34..36].copy_from_slice(&(n as u16).to_be_bytes());
+            frame
+        })
+        .collect();
+    let explanation = explained(&pcap(DataLink::ETHERNET, &frames), None);
+    assert_eq!(explanation.flows.len(), 1 << 16);
+    let untold = 70_000 - (1 << 16);
+    let told = format!("{untold} packets are of more than 65536 flows and were not read");
+    assert_eq!(explanation.problems[0], told);
+    assert_eq!(explanation.elsewhere.of(Layer::Other), 3 * untold);
+    assert_eq!(explanation.bytes.total(), 70_000 * syn.len() as u64);
+}
+
 /// The handshake with a cookie is one association, not two.
 #[test]
 fn associations_between_the_same_ports() {
