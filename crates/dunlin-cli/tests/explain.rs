@@ -331,3 +331,28 @@ fn openssl_in_dtls_1_2() {
     assert_eq!(flow["bytes"]["sealed_bytes"], 0);
     assert_eq!(flow["bytes"]["application_data_bytes"], 6);
 }
+
+/// What cannot be read is a line, after what could be read.
+#[test]
+fn what_cannot_be_read() {
+    let place = Place::new();
+    // A ServerHello's record that is cut, behind an alert that is whole.
+    let output = place.command("explain '15 0303 0002 0228 16 0303 0040 02'").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("alert fatal handshake_failure"), "{stdout}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let why = "not all was understood: from the client: it ends in the middle of a record: the last 6 bytes";
+    assert!(stderr.contains(why) && stderr.lines().count() == 1, "{stderr}");
+
+    place.write("text", "no capture");
+    place.write("digits", "15 0303\n0002 0100\n");
+    let alert = place.dunlin("explain digits");
+    assert!(alert.contains("alert warning close_notify"), "{alert}");
+    let fails = |arguments: &str| place.dunlin_fails(&format!("explain {arguments}"), 1);
+    assert!(fails("text").contains("text: neither a pcap nor a pcapng file"));
+    assert!(fails("absent.pcap").contains("absent.pcap: no such file"));
+    assert!(fails("digits --keylog text").contains("text: no line of it is one of a key log"));
+    assert!(fails("160").contains("no hexadecimal digits in pairs"));
+    assert!(fails("ffff").contains("neither a record nor a handshake message"));
+}

@@ -35,12 +35,12 @@ pub(crate) fn capture(capture: &Capture<'_>, key_logs: &[&KeyLog]) -> Explanatio
         key_logs,
         lines: Lines::default(),
         start_us: capture.frames.first().map_or(0, |frame| frame.time_us),
-        problems: capture.stopped.iter().cloned().collect(),
+        problems: capture.stopped.iter().cloned().chain(flows.unread()).collect(),
     };
     let mut explanation =
         Explanation { frames: capture.frames.len(), elsewhere: flows.elsewhere, ..Explanation::default() };
     explanation.bytes += flows.elsewhere;
-    for flow in flows.flows {
+    for flow in &flows.flows {
         let flow = dissector.flow(flow);
         explanation.bytes += flow.bytes;
         explanation.flows.push(flow);
@@ -78,7 +78,8 @@ pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, E
         flow.describe("TLS", &session);
     } else if dtls::begins(bytes) {
         let session = dissector.datagram_session([[bytes].as_slice(), &[]]);
-        let mut direction = dtls::Direction::new(&session, Side::Client);
+        let side = if dtls::is_client_hello(bytes) { Side::Client } else { Side::Server };
+        let mut direction = dtls::Direction::new(&session, side);
         let (records, rest) = direction.datagram(bytes, &mut dissector.lines);
         flow.records = records;
         flow.bytes.add(Layer::Other, rest);
@@ -129,15 +130,14 @@ impl<'k> Dissector<'k> {
         session
     }
 
-    fn flow(&mut self, raw: flow::Flow<'_>) -> Flow {
-        match raw.content {
-            Content::Tcp(_) => self.tcp(raw),
-            Content::Udp(_) => self.udp(raw),
+    fn flow(&mut self, raw: &flow::Flow<'_>) -> Flow {
+        match &raw.content {
+            Content::Tcp(streams) => self.tcp(raw, streams),
+            Content::Udp(datagrams) => self.udp(raw, datagrams),
         }
     }
 
-    fn tcp(&mut self, raw: flow::Flow<'_>) -> Flow {
-        let Content::Tcp(streams) = &raw.content else { return self.empty(&raw, 0, Carrier::Tcp) };
+    fn tcp(&mut self, raw: &flow::Flow<'_>, streams: &[Stream<'_>; 2]) -> Flow {
         // What was captured from its first byte on is read from there, and nothing that is not TLS is taken for it.
         let starts = streams.each_ref().map(|stream| match (tls::header(&stream.data), raw.opened_by) {
             (Some(_), _) => Some(0),
@@ -153,7 +153,7 @@ impl<'k> Dissector<'k> {
             [_, Some(Side::Client)] | [Some(Side::Server), _] => 1,
             _ => raw.client_by_ports(),
         };
-        let mut flow = self.empty(&raw, client, Carrier::Tcp);
+        let mut flow = self.empty(raw, client, Carrier::Tcp);
         if starts == [None, None] {
             flow.bytes.add(Layer::Other, streams.iter().map(Stream::payload).sum());
             return flow;
@@ -181,23 +181,19 @@ impl<'k> Dissector<'k> {
             }
         }
         records.sort_by_key(|(packet, _)| *packet);
-        flow.records = records.into_iter().map(|(place, record)| self.at(&raw, place, record)).collect();
+        flow.records = records.into_iter().map(|(place, record)| self.at(raw, place, record)).collect();
         flow.account();
         flow
     }
 
-    fn udp(&mut self, raw: flow::Flow<'_>) -> Flow {
-        let Content::Udp(datagrams) = &raw.content else { return self.empty(&raw, 0, Carrier::Udp) };
-        let of = |end: usize| -> Vec<&[u8]> {
-            let sent = |place: &usize| raw.packets.get(*place).is_some_and(|packet| packet.from == end);
-            datagrams.iter().filter(|(place, _)| sent(place)).map(|(_, bytes)| *bytes).collect()
+    fn udp(&mut self, raw: &flow::Flow<'_>, datagrams: &[(usize, &[u8])]) -> Flow {
+        let from = |place: usize| raw.packets.get(place).map_or(0, |packet| packet.from);
+        let of = |end| -> Vec<&[u8]> {
+            datagrams.iter().filter(|(place, _)| from(*place) == end).map(|(_, bytes)| *bytes).collect()
         };
-        let client = match datagrams.iter().find(|(_, bytes)| dtls::begins(bytes)) {
-            // The first flight is the client's, and a server is not found at a random port.
-            Some((0, _)) | None => 0,
-            Some(_) => raw.client_by_ports(),
-        };
-        let mut flow = self.empty(&raw, client, Carrier::Udp);
+        let hello = datagrams.iter().find(|(_, bytes)| dtls::is_client_hello(bytes));
+        let client = hello.map_or_else(|| raw.client_by_ports(), |(place, _)| from(*place));
+        let mut flow = self.empty(raw, client, Carrier::Udp);
         if !datagrams.iter().any(|(_, bytes)| dtls::begins(bytes)) {
             flow.bytes.add(Layer::Other, datagrams.iter().map(|(_, bytes)| bytes.len()).sum());
             return flow;
@@ -208,11 +204,11 @@ impl<'k> Dissector<'k> {
         let mut directions = [0, 1].map(|end| dtls::Direction::new(&session, side_of(end, client)));
         let mut unread = [0; 2];
         for (place, bytes) in datagrams {
-            let Some(packet) = raw.packets.get(*place) else { continue };
-            let (records, rest) = directions[packet.from].datagram(bytes, &mut self.lines);
-            flow.records.extend(records.into_iter().map(|record| self.at(&raw, *place, record)));
+            let end = from(*place);
+            let (records, rest) = directions[end].datagram(bytes, &mut self.lines);
+            flow.records.extend(records.into_iter().map(|record| self.at(raw, *place, record)));
             flow.bytes.add(Layer::Other, rest);
-            unread[packet.from] += usize::from(rest > 0);
+            unread[end] += usize::from(rest > 0);
         }
         for (end, direction) in directions.iter().enumerate() {
             let side = side_of(end, client);

@@ -10,7 +10,7 @@ use dunlin::wire::{ContentType, HandshakeType};
 use crate::bytes::Layer;
 use crate::content;
 use crate::lines::Lines;
-use crate::message::Dialect;
+use crate::message::{self, Dialect};
 use crate::model::{Part, Protection, Record};
 use crate::session::Session;
 use crate::tls12;
@@ -82,6 +82,24 @@ impl Header {
 /// Whether a datagram begins with a record that is certainly of DTLS.
 pub(crate) fn begins(datagram: &[u8]) -> bool {
     Header::read(datagram).is_some_and(|header| !header.is_unified)
+}
+
+/// The handshake message, or its piece, that a datagram begins with in the clear.
+fn first_fragment(datagram: &[u8]) -> Option<Fragment<'_>> {
+    let header = Header::read(datagram).filter(|h| h.typ == ContentType::HANDSHAKE && h.epoch == 0)?;
+    Fragment::read(&mut datagram.get(header.len..header.len + header.body)?)
+}
+
+/// Whether a datagram begins with a ClientHello.
+pub(crate) fn is_client_hello(datagram: &[u8]) -> bool {
+    first_fragment(datagram).is_some_and(|fragment| fragment.typ == HandshakeType::CLIENT_HELLO)
+}
+
+/// The random of the ClientHello that a datagram begins with: another one begins another association.
+pub(crate) fn client_random(datagram: &[u8]) -> Option<[u8; 32]> {
+    first_fragment(datagram)
+        .filter(|fragment| fragment.typ == HandshakeType::CLIENT_HELLO && fragment.offset == 0)
+        .and_then(|fragment| message::client_random(fragment.body))
 }
 
 /// Enters the hellos of a direction's datagrams.

@@ -3,10 +3,16 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use pcap_file::DataLink;
+
 use crate::bytes::{Bytes, Layer};
 use crate::capture::Capture;
-use crate::packet::{Packet, Segment, Tcp};
+use crate::dtls;
+use crate::packet::{self, Packet, Segment, Tcp};
 use crate::stream::Stream;
+
+/// More flows than a capture of handshakes has; each takes a thousand bytes of memory.
+const MAX_FLOWS: usize = 1 << 16;
 
 /// A packet of a flow. Lengths are in bytes.
 pub(crate) struct FlowPacket {
@@ -40,6 +46,8 @@ pub(crate) struct Flow<'a> {
     pub(crate) bytes: Bytes,
     /// The sequence number of the first SYN of the end that opened it: another one begins another connection.
     syn: Option<u32>,
+    /// The same of DTLS: the random of its ClientHello.
+    random: Option<[u8; 32]>,
 }
 
 /// The flows of a capture, and the bytes of the frames that belong to none.
@@ -47,6 +55,12 @@ pub(crate) struct Flow<'a> {
 pub(crate) struct Flows<'a> {
     pub(crate) flows: Vec<Flow<'a>>,
     pub(crate) elsewhere: Bytes,
+    /// How many packets are of flows beyond the limit.
+    untold: usize,
+    /// How many frames hold a piece of an IP packet.
+    pieces: usize,
+    /// A link whose frames are not read.
+    foreign: Option<DataLink>,
     /// The newest flow between two ends, the lower one first.
     newest: HashMap<(bool, SocketAddr, SocketAddr), usize>,
 }
@@ -62,33 +76,53 @@ impl<'a> Flows<'a> {
             bytes.add(Layer::Transport, packet.transport);
             bytes.add(Layer::Other, packet.other);
             bytes.add(Layer::NotCaptured, packet.not_captured);
-            match &packet.segment {
-                Some(segment) => {
-                    let flow = flows.flow(segment);
+            let segment = packet.segment.as_ref();
+            match segment.and_then(|segment| Some((segment, flows.flow(segment)?))) {
+                Some((segment, flow)) => {
                     flow.bytes += bytes;
                     flow.take(index + 1, frame.time_us, &packet, segment);
                 }
-                None => flows.elsewhere += bytes,
+                None => {
+                    flows.elsewhere += bytes;
+                    flows.elsewhere.add(Layer::Other, segment.map_or(0, |segment| segment.payload.len()));
+                    flows.untold += usize::from(segment.is_some());
+                }
             }
+            flows.pieces += usize::from(packet.is_piece);
+            flows.foreign = flows.foreign.or(Some(frame.link).filter(|link| !packet::is_read(*link)));
         }
         flows
     }
 
-    /// The flow of a segment, or a new one.
-    fn flow(&mut self, segment: &Segment<'_>) -> &mut Flow<'a> {
+    /// What of the frames is not read, in words.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = String> {
+        let foreign =
+            self.foreign.map(|link| format!("frames of the link type {} are not read", u32::from(link)));
+        let pieces = Some(self.pieces).filter(|pieces| *pieces > 0);
+        let pieces =
+            pieces.map(|n| format!("{n} frames hold pieces of IP packets, which are not put together"));
+        let untold = Some(self.untold).filter(|untold| *untold > 0);
+        let untold =
+            untold.map(|n| format!("{n} packets are of more than {MAX_FLOWS} flows and were not read"));
+        foreign.into_iter().chain(pieces).chain(untold)
+    }
+
+    /// The flow of a segment, or a new one while there may be more.
+    fn flow(&mut self, segment: &Segment<'_>) -> Option<&mut Flow<'a>> {
         let (low, high) = (segment.from.min(segment.to), segment.from.max(segment.to));
         let key = (segment.tcp.is_some(), low, high);
         let known = self.newest.get(&key).copied();
         let flows = &mut self.flows;
         let at = match known.filter(|at| flows.get(*at).is_some_and(|flow| flow.continues(segment))) {
             Some(at) => at,
+            None if flows.len() == MAX_FLOWS => return None,
             None => {
                 flows.push(Flow::new(segment));
                 self.newest.insert(key, flows.len() - 1);
                 flows.len() - 1
             }
         };
-        &mut flows[at]
+        flows.get_mut(at)
     }
 }
 
@@ -104,6 +138,7 @@ impl<'a> Flow<'a> {
             opened_by: None,
             bytes: Bytes::default(),
             syn: None,
+            random: None,
         }
     }
 
@@ -113,7 +148,12 @@ impl<'a> Flow<'a> {
             Some(Tcp { syn: true, ack: false, sequence, .. }) => {
                 self.packets.is_empty() || self.syn == Some(sequence)
             }
-            _ => true,
+            Some(_) => true,
+            None => match (dtls::client_random(segment.payload), self.random) {
+                // RFC 9147 §5.1, RFC 6347 §4.2.1: a ClientHello that answers a cookie has the random of the first.
+                (Some(new), Some(known)) => new == known,
+                _ => true,
+            },
         }
     }
 
@@ -145,7 +185,10 @@ impl<'a> Flow<'a> {
                 let repeated = streams[from].push(sequence, segment.payload, place);
                 self.bytes.add(Layer::Retransmitted, repeated);
             }
-            (Content::Udp(datagrams), _) => datagrams.push((place, segment.payload)),
+            (Content::Udp(datagrams), _) => {
+                datagrams.push((place, segment.payload));
+                self.random = self.random.or_else(|| dtls::client_random(segment.payload));
+            }
             (Content::Tcp(_), None) => self.bytes.add(Layer::Other, segment.payload.len()),
         }
     }

@@ -4,8 +4,8 @@
 //! used for that, since refusing is its task.
 
 use dunlin::wire::{
-    CertificateType, CipherSuite, ExtensionType, HandshakeType, KeyUpdateRequest, NamedGroup,
-    ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
+    CertificateCompressionAlgorithm, CertificateType, CipherSuite, ExtensionType, HandshakeType,
+    KeyUpdateRequest, NamedGroup, ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
 };
 use serde::Serialize;
 
@@ -177,8 +177,8 @@ impl<'a> Walk<'a> {
             }
             HandshakeType::CERTIFICATE => self.certificate(dialect),
             // RFC 8879 §4.
-            HandshakeType(25) => {
-                self.fixed("algorithm", 2)?;
+            HandshakeType::COMPRESSED_CERTIFICATE => {
+                self.named("algorithm", 2, |n| CertificateCompressionAlgorithm(n).to_string())?;
                 self.fixed("uncompressed_length", 3)?;
                 self.vector("compressed_certificate_message", 3).map(drop)
             }
@@ -350,6 +350,9 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
             Some(all.join(", "))
         }
         (E::PRE_SHARED_KEY, _) => one(|n| format!("identity {n}")),
+        (E::COMPRESS_CERTIFICATE, _) => {
+            Some(numbers(w.prefixed(1)?, |n| CertificateCompressionAlgorithm(n).to_string()))
+        }
         (E::RECORD_SIZE_LIMIT, _) => one(|n| n.to_string()),
         (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, Place::ClientHello) => {
             Some(list(w.prefixed(1)?, 1, certificate_type))

@@ -2,136 +2,190 @@
 
 use dunlin::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, SignatureScheme};
 
+/// "TLS HandshakeType", without what the engine knows.
+const MESSAGES: &[(u16, &str)] = &[
+    (0, "hello_request"),
+    (3, "hello_verify_request"),
+    (12, "server_key_exchange"),
+    (14, "server_hello_done"),
+    (16, "client_key_exchange"),
+    (21, "certificate_url"),
+    (22, "certificate_status"),
+    (23, "supplemental_data"),
+];
+
+/// "TLS ExtensionType Values", without what the engine knows.
+const EXTENSIONS: &[(u16, &str)] = &[
+    (9, "cert_type"),
+    (11, "ec_point_formats"),
+    (12, "srp"),
+    (17, "status_request_v2"),
+    (22, "encrypt_then_mac"),
+    (23, "extended_master_secret"),
+    (24, "token_binding"),
+    (25, "cached_info"),
+    (34, "delegated_credential"),
+    (35, "session_ticket"),
+    (53, "connection_id (deprecated)"),
+    (54, "connection_id"),
+    (55, "external_id_hash"),
+    (56, "external_session_id"),
+    (57, "quic_transport_parameters"),
+    (58, "ticket_request"),
+    (59, "dnssec_chain"),
+    (61, "rrc"),
+    (62, "tls_flags"),
+    (0xfe0d, "encrypted_client_hello"),
+    (0xff01, "renegotiation_info"),
+];
+
+/// "TLS Cipher Suites": of those before TLS 1.3 the usual ones.
+const CIPHER_SUITES: &[(u16, &str)] = &[
+    (0x002f, "TLS_RSA_WITH_AES_128_CBC_SHA"),
+    (0x0033, "TLS_DHE_RSA_WITH_AES_128_CBC_SHA"),
+    (0x0035, "TLS_RSA_WITH_AES_256_CBC_SHA"),
+    (0x0039, "TLS_DHE_RSA_WITH_AES_256_CBC_SHA"),
+    (0x003c, "TLS_RSA_WITH_AES_128_CBC_SHA256"),
+    (0x003d, "TLS_RSA_WITH_AES_256_CBC_SHA256"),
+    (0x0067, "TLS_DHE_RSA_WITH_AES_128_CBC_SHA256"),
+    (0x006b, "TLS_DHE_RSA_WITH_AES_256_CBC_SHA256"),
+    (0x008c, "TLS_PSK_WITH_AES_128_CBC_SHA"),
+    (0x009c, "TLS_RSA_WITH_AES_128_GCM_SHA256"),
+    (0x009d, "TLS_RSA_WITH_AES_256_GCM_SHA384"),
+    (0x009e, "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256"),
+    (0x009f, "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384"),
+    (0x00a2, "TLS_DHE_DSS_WITH_AES_128_GCM_SHA256"),
+    (0x00a3, "TLS_DHE_DSS_WITH_AES_256_GCM_SHA384"),
+    (0x00a8, "TLS_PSK_WITH_AES_128_GCM_SHA256"),
+    (0x00a9, "TLS_PSK_WITH_AES_256_GCM_SHA384"),
+    (0x00aa, "TLS_DHE_PSK_WITH_AES_128_GCM_SHA256"),
+    (0x00ab, "TLS_DHE_PSK_WITH_AES_256_GCM_SHA384"),
+    (0x00ac, "TLS_RSA_PSK_WITH_AES_128_GCM_SHA256"),
+    (0x00ad, "TLS_RSA_PSK_WITH_AES_256_GCM_SHA384"),
+    (0x00ae, "TLS_PSK_WITH_AES_128_CBC_SHA256"),
+    (0x00ff, "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"),
+    (0x5600, "TLS_FALLBACK_SCSV"),
+    (0xc009, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"),
+    (0xc00a, "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA"),
+    (0xc013, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
+    (0xc014, "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"),
+    (0xc023, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256"),
+    (0xc024, "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384"),
+    (0xc027, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"),
+    (0xc028, "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384"),
+    (0xc02b, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),
+    (0xc02c, "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
+    (0xc02f, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+    (0xc030, "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
+    (0xc037, "TLS_ECDHE_PSK_WITH_AES_128_CBC_SHA256"),
+    (0xc09c, "TLS_RSA_WITH_AES_128_CCM"),
+    (0xc09d, "TLS_RSA_WITH_AES_256_CCM"),
+    (0xc09e, "TLS_DHE_RSA_WITH_AES_128_CCM"),
+    (0xc09f, "TLS_DHE_RSA_WITH_AES_256_CCM"),
+    (0xc0a0, "TLS_RSA_WITH_AES_128_CCM_8"),
+    (0xc0a1, "TLS_RSA_WITH_AES_256_CCM_8"),
+    (0xc0a2, "TLS_DHE_RSA_WITH_AES_128_CCM_8"),
+    (0xc0a3, "TLS_DHE_RSA_WITH_AES_256_CCM_8"),
+    (0xc0a4, "TLS_PSK_WITH_AES_128_CCM"),
+    (0xc0a5, "TLS_PSK_WITH_AES_256_CCM"),
+    (0xc0a6, "TLS_DHE_PSK_WITH_AES_128_CCM"),
+    (0xc0a7, "TLS_DHE_PSK_WITH_AES_256_CCM"),
+    (0xc0a8, "TLS_PSK_WITH_AES_128_CCM_8"),
+    (0xc0a9, "TLS_PSK_WITH_AES_256_CCM_8"),
+    (0xc0ac, "TLS_ECDHE_ECDSA_WITH_AES_128_CCM"),
+    (0xc0ad, "TLS_ECDHE_ECDSA_WITH_AES_256_CCM"),
+    (0xc0ae, "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8"),
+    (0xc0af, "TLS_ECDHE_ECDSA_WITH_AES_256_CCM_8"),
+    (0xcca8, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+    (0xcca9, "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+    (0xccaa, "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+    (0xccab, "TLS_PSK_WITH_CHACHA20_POLY1305_SHA256"),
+    (0xccac, "TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256"),
+    (0xccad, "TLS_DHE_PSK_WITH_CHACHA20_POLY1305_SHA256"),
+    (0xd001, "TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256"),
+    (0xd002, "TLS_ECDHE_PSK_WITH_AES_256_GCM_SHA384"),
+    (0xd003, "TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256"),
+    (0xd005, "TLS_ECDHE_PSK_WITH_AES_128_CCM_SHA256"),
+];
+
+/// "TLS Supported Groups", without what the engine knows.
+const GROUPS: &[(u16, &str)] = &[
+    (0x0019, "secp521r1"),
+    (0x001a, "brainpoolP256r1"),
+    (0x001b, "brainpoolP384r1"),
+    (0x001c, "brainpoolP512r1"),
+    (0x001e, "x448"),
+    (0x0100, "ffdhe2048"),
+    (0x0101, "ffdhe3072"),
+    (0x0102, "ffdhe4096"),
+    (0x0103, "ffdhe6144"),
+    (0x0104, "ffdhe8192"),
+    (0x0200, "MLKEM512"),
+    (0x0202, "MLKEM1024"),
+    (0x11eb, "SecP256r1MLKEM768"),
+    (0x11ed, "SecP384r1MLKEM1024"),
+];
+
+/// "TLS SignatureScheme", without what the engine knows.
+const SIGNATURE_SCHEMES: &[(u16, &str)] = &[
+    (0x0201, "rsa_pkcs1_sha1"),
+    (0x0203, "ecdsa_sha1"),
+    (0x0603, "ecdsa_secp521r1_sha512"),
+    (0x0808, "ed448"),
+    (0x0809, "rsa_pss_pss_sha256"),
+    (0x080a, "rsa_pss_pss_sha384"),
+    (0x080b, "rsa_pss_pss_sha512"),
+    (0x081a, "ecdsa_brainpoolP256r1tls13_sha256"),
+    (0x081b, "ecdsa_brainpoolP384r1tls13_sha384"),
+    (0x081c, "ecdsa_brainpoolP512r1tls13_sha512"),
+    (0x0905, "mldsa65"),
+    (0x0906, "mldsa87"),
+];
+
+/// The name that the engine has for a number, or else the one in `table`.
+fn name(engine: Option<&'static str>, table: &[(u16, &'static str)], number: u16) -> Option<&'static str> {
+    let grease = is_grease(number).then_some("GREASE");
+    engine.or_else(|| table.iter().find(|(n, _)| *n == number).map(|(_, name)| *name)).or(grease)
+}
+
+/// Values that are sent to be ignored (RFC 8701 §2).
+const fn is_grease(number: u16) -> bool {
+    number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
+}
+
 /// The message's structure as the RFCs call it. A HelloRetryRequest is a ServerHello by its number.
 pub fn message(typ: HandshakeType, is_retry: bool) -> String {
     if is_retry {
         return "HelloRetryRequest".into();
     }
-    let name = match typ.0 {
-        0 => "hello_request",
-        3 => "hello_verify_request",
-        12 => "server_key_exchange",
-        14 => "server_hello_done",
-        16 => "client_key_exchange",
-        21 => "certificate_url",
-        22 => "certificate_status",
-        23 => "supplemental_data",
-        25 => "compressed_certificate",
-        _ => match typ.name() {
-            Some(name) => name,
-            None => return format!("handshake message {}", typ.0),
-        },
-    };
     let capitalised = |word: &str| {
         let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
         first.to_uppercase() + rest
     };
-    name.split('_').map(capitalised).collect()
+    match name(typ.name(), MESSAGES, typ.0.into()) {
+        Some(name) => name.split('_').map(capitalised).collect(),
+        None => format!("handshake message {}", typ.0),
+    }
 }
 
 /// The extension's name in the registry "TLS ExtensionType Values".
 pub(crate) fn extension(typ: ExtensionType) -> String {
-    let name = match typ.0 {
-        9 => "cert_type",
-        11 => "ec_point_formats",
-        12 => "srp",
-        17 => "status_request_v2",
-        22 => "encrypt_then_mac",
-        23 => "extended_master_secret",
-        24 => "token_binding",
-        25 => "cached_info",
-        27 => "compress_certificate",
-        34 => "delegated_credential",
-        35 => "session_ticket",
-        53 => "connection_id (deprecated)",
-        54 => "connection_id",
-        55 => "external_id_hash",
-        56 => "external_session_id",
-        57 => "quic_transport_parameters",
-        58 => "ticket_request",
-        59 => "dnssec_chain",
-        61 => "rrc",
-        62 => "tls_flags",
-        0xfe0d => "encrypted_client_hello",
-        0xff01 => "renegotiation_info",
-        n if is_grease(n) => "GREASE",
-        n => return typ.name().map_or_else(|| format!("extension {n}"), str::to_owned),
-    };
-    name.to_owned()
+    name(typ.name(), EXTENSIONS, typ.0).map_or_else(|| format!("extension {}", typ.0), str::to_owned)
 }
 
 /// The suite's name in the registry "TLS Cipher Suites"; of those before TLS 1.3 the usual ones.
 pub fn cipher_suite(suite: CipherSuite) -> String {
-    let name = match suite.0 {
-        0x002f => "TLS_RSA_WITH_AES_128_CBC_SHA",
-        0x0033 => "TLS_DHE_RSA_WITH_AES_128_CBC_SHA",
-        0x0035 => "TLS_RSA_WITH_AES_256_CBC_SHA",
-        0x0039 => "TLS_DHE_RSA_WITH_AES_256_CBC_SHA",
-        0x003c => "TLS_RSA_WITH_AES_128_CBC_SHA256",
-        0x003d => "TLS_RSA_WITH_AES_256_CBC_SHA256",
-        0x0067 => "TLS_DHE_RSA_WITH_AES_128_CBC_SHA256",
-        0x006b => "TLS_DHE_RSA_WITH_AES_256_CBC_SHA256",
-        0x008c => "TLS_PSK_WITH_AES_128_CBC_SHA",
-        0x009c => "TLS_RSA_WITH_AES_128_GCM_SHA256",
-        0x009d => "TLS_RSA_WITH_AES_256_GCM_SHA384",
-        0x009e => "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256",
-        0x009f => "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384",
-        0x00a2 => "TLS_DHE_DSS_WITH_AES_128_GCM_SHA256",
-        0x00a3 => "TLS_DHE_DSS_WITH_AES_256_GCM_SHA384",
-        0x00a8 => "TLS_PSK_WITH_AES_128_GCM_SHA256",
-        0x00a9 => "TLS_PSK_WITH_AES_256_GCM_SHA384",
-        0x00aa => "TLS_DHE_PSK_WITH_AES_128_GCM_SHA256",
-        0x00ab => "TLS_DHE_PSK_WITH_AES_256_GCM_SHA384",
-        0x00ac => "TLS_RSA_PSK_WITH_AES_128_GCM_SHA256",
-        0x00ad => "TLS_RSA_PSK_WITH_AES_256_GCM_SHA384",
-        0x00ae => "TLS_PSK_WITH_AES_128_CBC_SHA256",
-        0x00ff => "TLS_EMPTY_RENEGOTIATION_INFO_SCSV",
-        0x5600 => "TLS_FALLBACK_SCSV",
-        0xc009 => "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-        0xc00a => "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-        0xc013 => "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-        0xc014 => "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-        0xc023 => "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-        0xc024 => "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384",
-        0xc027 => "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-        0xc028 => "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384",
-        0xc02b => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        0xc02c => "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-        0xc02f => "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-        0xc030 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-        0xc037 => "TLS_ECDHE_PSK_WITH_AES_128_CBC_SHA256",
-        0xc09c => "TLS_RSA_WITH_AES_128_CCM",
-        0xc09d => "TLS_RSA_WITH_AES_256_CCM",
-        0xc09e => "TLS_DHE_RSA_WITH_AES_128_CCM",
-        0xc09f => "TLS_DHE_RSA_WITH_AES_256_CCM",
-        0xc0a0 => "TLS_RSA_WITH_AES_128_CCM_8",
-        0xc0a1 => "TLS_RSA_WITH_AES_256_CCM_8",
-        0xc0a2 => "TLS_DHE_RSA_WITH_AES_128_CCM_8",
-        0xc0a3 => "TLS_DHE_RSA_WITH_AES_256_CCM_8",
-        0xc0a4 => "TLS_PSK_WITH_AES_128_CCM",
-        0xc0a5 => "TLS_PSK_WITH_AES_256_CCM",
-        0xc0a6 => "TLS_DHE_PSK_WITH_AES_128_CCM",
-        0xc0a7 => "TLS_DHE_PSK_WITH_AES_256_CCM",
-        0xc0a8 => "TLS_PSK_WITH_AES_128_CCM_8",
-        0xc0a9 => "TLS_PSK_WITH_AES_256_CCM_8",
-        0xc0ac => "TLS_ECDHE_ECDSA_WITH_AES_128_CCM",
-        0xc0ad => "TLS_ECDHE_ECDSA_WITH_AES_256_CCM",
-        0xc0ae => "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8",
-        0xc0af => "TLS_ECDHE_ECDSA_WITH_AES_256_CCM_8",
-        0xcca8 => "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-        0xcca9 => "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-        0xccaa => "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-        0xccab => "TLS_PSK_WITH_CHACHA20_POLY1305_SHA256",
-        0xccac => "TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256",
-        0xccad => "TLS_DHE_PSK_WITH_CHACHA20_POLY1305_SHA256",
-        0xd001 => "TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256",
-        0xd002 => "TLS_ECDHE_PSK_WITH_AES_256_GCM_SHA384",
-        0xd003 => "TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256",
-        0xd005 => "TLS_ECDHE_PSK_WITH_AES_128_CCM_SHA256",
-        n if is_grease(n) => "GREASE",
-        _ => return suite.to_string(),
-    };
-    name.to_owned()
+    name(suite.name(), CIPHER_SUITES, suite.0).map_or_else(|| suite.to_string(), str::to_owned)
+}
+
+/// The group's name in the registry "TLS Supported Groups".
+pub(crate) fn group(group: NamedGroup) -> String {
+    name(group.name(), GROUPS, group.0).map_or_else(|| group.to_string(), str::to_owned)
+}
+
+/// The scheme's name in the registry "TLS SignatureScheme".
+pub(crate) fn signature_scheme(scheme: SignatureScheme) -> String {
+    name(scheme.name(), SIGNATURE_SCHEMES, scheme.0).map_or_else(|| scheme.to_string(), str::to_owned)
 }
 
 /// What AEAD suites of TLS 1.2 add to the content of a record: explicit nonce and tag, in bytes. `None` where that
@@ -142,58 +196,6 @@ pub(crate) fn overhead12(suite: CipherSuite) -> Option<usize> {
     [("_CCM_8", 8 + 8), ("_CCM", 8 + 16), ("_GCM", 8 + 16), ("_CHACHA20_", 16)]
         .into_iter()
         .find_map(|(part, overhead)| name.contains(part).then_some(overhead))
-}
-
-/// The group's name in the registry "TLS Supported Groups".
-pub(crate) fn group(group: NamedGroup) -> String {
-    let name = match group.0 {
-        0x0019 => "secp521r1",
-        0x001a => "brainpoolP256r1",
-        0x001b => "brainpoolP384r1",
-        0x001c => "brainpoolP512r1",
-        0x001e => "x448",
-        0x0100 => "ffdhe2048",
-        0x0101 => "ffdhe3072",
-        0x0102 => "ffdhe4096",
-        0x0103 => "ffdhe6144",
-        0x0104 => "ffdhe8192",
-        0x0200 => "MLKEM512",
-        0x0201 => "MLKEM768",
-        0x0202 => "MLKEM1024",
-        0x11eb => "SecP256r1MLKEM768",
-        0x11ec => "X25519MLKEM768",
-        0x11ed => "SecP384r1MLKEM1024",
-        n if is_grease(n) => "GREASE",
-        _ => return group.to_string(),
-    };
-    name.to_owned()
-}
-
-/// The scheme's name in the registry "TLS SignatureScheme".
-pub(crate) fn signature_scheme(scheme: SignatureScheme) -> String {
-    let name = match scheme.0 {
-        0x0201 => "rsa_pkcs1_sha1",
-        0x0203 => "ecdsa_sha1",
-        0x0603 => "ecdsa_secp521r1_sha512",
-        0x0808 => "ed448",
-        0x0809 => "rsa_pss_pss_sha256",
-        0x080a => "rsa_pss_pss_sha384",
-        0x080b => "rsa_pss_pss_sha512",
-        0x081a => "ecdsa_brainpoolP256r1tls13_sha256",
-        0x081b => "ecdsa_brainpoolP384r1tls13_sha384",
-        0x081c => "ecdsa_brainpoolP512r1tls13_sha512",
-        0x0904 => "mldsa44",
-        0x0905 => "mldsa65",
-        0x0906 => "mldsa87",
-        n if is_grease(n) => "GREASE",
-        _ => return scheme.to_string(),
-    };
-    name.to_owned()
-}
-
-/// Values that are sent to be ignored (RFC 8701 §2).
-const fn is_grease(number: u16) -> bool {
-    number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }
 
 #[cfg(test)]
@@ -218,20 +220,23 @@ mod tests {
         assert_eq!(of(0xc013), None);
     }
 
-    /// A name of the engine's is never shadowed by one here.
     #[test]
-    fn the_engine_names_first() {
-        for typ in ExtensionType::ALL {
-            assert_eq!(Some(extension(*typ).as_str()), typ.name());
-        }
-        for suite in CipherSuite::ALL {
-            assert_eq!(Some(cipher_suite(*suite).as_str()), suite.name());
-        }
-        for group in NamedGroup::ALL {
-            assert_eq!(Some(super::group(*group).as_str()), group.name());
-        }
-        for scheme in SignatureScheme::ALL {
-            assert_eq!(Some(signature_scheme(*scheme).as_str()), scheme.name());
+    fn the_engine_first_then_the_registries() {
+        assert_eq!(extension(ExtensionType::KEY_SHARE), "key_share");
+        assert_eq!(extension(ExtensionType(23)), "extended_master_secret");
+        assert_eq!(extension(ExtensionType(0x3a3a)), "GREASE");
+        assert_eq!(extension(ExtensionType(0x3a4a)), "extension 14922");
+        assert_eq!(group(NamedGroup(0x11ec)), "X25519MLKEM768");
+        assert_eq!(group(NamedGroup(0x0019)), "secp521r1");
+        assert_eq!(signature_scheme(SignatureScheme(0x0808)), "ed448");
+        assert_eq!(cipher_suite(CipherSuite(0x1234)), "0x1234");
+    }
+
+    /// Sorted as the registries are, so none is there twice.
+    #[test]
+    fn tables_are_sorted() {
+        for table in [MESSAGES, EXTENSIONS, CIPHER_SUITES, GROUPS, SIGNATURE_SCHEMES] {
+            assert!(table.is_sorted_by_key(|(number, _)| *number));
         }
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Packet<'a> {
     /// What of the frame is none of these, in bytes.
     pub(crate) other: usize,
     pub(crate) not_captured: usize,
+    /// Whether it is a piece of an IP packet, which is not read.
+    pub(crate) is_piece: bool,
 }
 
 /// What a TCP or UDP header says, with its payload.
@@ -47,6 +49,7 @@ impl<'a> Packet<'a> {
             segment: None,
             other: len,
             not_captured: frame.wire_len.saturating_sub(len),
+            is_piece: false,
         };
         let Some(link) = link_header(frame.link, frame.data) else { return nothing };
         let rest = frame.data.get(link..).unwrap_or_default();
@@ -60,7 +63,7 @@ impl<'a> Packet<'a> {
         let link = len - ip - payload;
         let unread = Self { link, ip, other: payload, ..nothing };
         if fragmented {
-            return unread;
+            return Self { is_piece: true, ..unread };
         }
         let (header, ports, tcp, content) = match &packet.transport {
             Some(TransportSlice::Tcp(s)) => {
@@ -121,6 +124,18 @@ fn net(net: Option<&LaxNetSlice<'_>>) -> Option<(usize, usize, IpAddr, IpAddr, b
     }
 }
 
+/// Whether frames of this link are read.
+pub(crate) const fn is_read(link: DataLink) -> bool {
+    use DataLink as L;
+    matches!(
+        link,
+        L::ETHERNET | L::LINUX_SLL | L::LINUX_SLL2 | L::NULL | L::LOOP | L::RAW | L::IPV4 | L::IPV6 | RAW_TOO
+    )
+}
+
+/// LINKTYPE_RAW as some systems write it: their own number of DLT_RAW.
+const RAW_TOO: DataLink = DataLink::Unknown(12);
+
 /// The length of the link's header in front of an IP packet; `None` if the frame carries something else.
 fn link_header(link: DataLink, frame: &[u8]) -> Option<usize> {
     let number = |at: usize| frame.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
@@ -138,9 +153,7 @@ fn link_header(link: DataLink, frame: &[u8]) -> Option<usize> {
         DataLink::LINUX_SLL2 => is_ip(number(0)?).then_some(20),
         // The address family, whose numbers differ; IP says its version itself.
         DataLink::NULL | DataLink::LOOP => Some(4),
-        DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 => Some(0),
-        // LINKTYPE_RAW as some systems write it: their own number of DLT_RAW.
-        DataLink::Unknown(12 | 14) => Some(0),
+        DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 | RAW_TOO => Some(0),
         _ => None,
     }
     .filter(|header| *header <= frame.len())

@@ -16,7 +16,7 @@ impl Display for Explanation {
             writeln!(f, "In all: {} frames, {} bytes", self.frames, self.bytes.total())?;
             layers(f, &self.bytes)?;
         }
-        Ok(())
+        self.problems.iter().try_for_each(|problem| writeln!(f, "Not understood: {problem}"))
     }
 }
 

@@ -165,6 +165,73 @@ fn connections_between_the_same_ports() {
     assert_eq!(explanation.problems, Vec::<String>::new());
 }
 
+/// Memory is bounded: what is of more flows than anybody looks at is counted, not kept.
+#[test]
+fn flows_without_end() {
+    let syn = Segment { from: Side::Client, sequence: 0, syn: true, payload: vec![7; 3] }.frame();
+    let frames: Vec<_> = (0..70_000_u32)
+        .map(|n| {
+            let mut frame = syn.clone();
+            // The address and the port it comes from.
+            frame[28..30].copy_from_slice(&[1, (n >> 16) as u8]);
+            frame[34..36].copy_from_slice(&(n as u16).to_be_bytes());
+            frame
+        })
+        .collect();
+    let explanation = explained(&pcap(DataLink::ETHERNET, &frames), None);
+    assert_eq!(explanation.flows.len(), 1 << 16);
+    let untold = 70_000 - (1 << 16);
+    let told = format!("{untold} packets are of more than 65536 flows and were not read");
+    assert_eq!(explanation.problems[0], told);
+    assert_eq!(explanation.elsewhere.of(Layer::Other), 3 * untold);
+    assert_eq!(explanation.bytes.total(), 70_000 * syn.len() as u64);
+}
+
+/// The handshake with a cookie is one association, not two.
+#[test]
+fn associations_between_the_same_ports() {
+    let [first, second] = [0, 1].map(|_| dtls(&TLS13_AES_128_GCM_SHA256));
+    let frames = [udp_frames(&first), udp_frames(&second)].concat();
+    let key_log = KeyLog::read(format!("{}{}", first.keys, second.keys).as_bytes()).unwrap();
+    let explanation = explained(&pcap(DataLink::ETHERNET, &frames), Some(&key_log));
+    assert_eq!((explanation.flows.len(), explanation.bytes.of(Layer::Sealed)), (2, 0));
+    for (flow, traffic) in explanation.flows.iter().zip([&first, &second]) {
+        let sent: usize = traffic.sent.iter().map(|(_, datagram)| datagram.len()).sum();
+        assert_eq!(flow.bytes.tls(), sent as u64);
+    }
+    assert_eq!(explanation.problems, Vec::<String>::new());
+}
+
+/// Datagrams that come in another order than they were sent, and twice.
+#[test]
+fn datagrams_in_any_order_and_twice() {
+    let traffic = dtls(&TLS13_AES_128_GCM_SHA256);
+    let mut frames = udp_frames(&traffic);
+    // After the hellos, which say how the rest reads.
+    frames[6..].chunks_mut(3).for_each(<[_]>::reverse);
+    let straight = explained(&pcap(DataLink::ETHERNET, &udp_frames(&traffic)), Some(&traffic.key_log()));
+    let swapped = explained(&pcap(DataLink::ETHERNET, &frames), Some(&traffic.key_log()));
+    assert_eq!(swapped.problems, Vec::<String>::new());
+    let sorted = |explanation| {
+        let mut messages = [messages(explanation, Side::Client), messages(explanation, Side::Server)];
+        messages.iter_mut().for_each(|messages| messages.sort());
+        messages
+    };
+    assert_eq!(sorted(&swapped), sorted(&straight));
+    assert_eq!(swapped.bytes, straight.bytes);
+
+    let twice: Vec<_> = frames.iter().flat_map(|frame| [frame.clone(), frame.clone()]).collect();
+    let twice = explained(&pcap(DataLink::ETHERNET, &twice), Some(&traffic.key_log()));
+    assert_eq!(twice.bytes.tls(), 2 * straight.bytes.tls());
+    let finished = |explanation: &Explanation| {
+        let named = |m: &&dunlin_explain::MessageTotal| m.name == "Finished" && m.from == Side::Client;
+        let total = explanation.flows[0].messages.iter().find(named).unwrap();
+        (total.count, total.bytes)
+    };
+    // A message counts once; its bytes were sent twice.
+    assert_eq!(finished(&twice), (1, 2 * finished(&straight).1));
+}
+
 #[test]
 fn half_a_key_log() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
@@ -218,8 +285,22 @@ fn every_link() {
     assert_eq!(explanation.bytes.of(Layer::Link), 20 * frames.len() as u64);
 
     let explanation = explained(&pcap(DataLink::BLUETOOTH_HCI_H4, &frames), None);
-    assert_eq!(explanation.problems, ["there is no TLS and no DTLS in it"]);
+    let nothing = "there is no TLS and no DTLS in it";
+    assert_eq!(explanation.problems, ["frames of the link type 187 are not read", nothing]);
     assert_eq!(explanation.bytes.of(Layer::Other), explanation.bytes.total());
+
+    // Pieces of IP packets: the flag for more of them.
+    let pieces: Vec<_> = frames
+        .iter()
+        .cloned()
+        .map(|mut frame| {
+            frame[20] |= 0x20;
+            frame
+        })
+        .collect();
+    let explanation = explained(&pcap(DataLink::ETHERNET, &pieces), None);
+    let told = format!("{} frames hold pieces of IP packets, which are not put together", pieces.len());
+    assert_eq!(explanation.problems, [&told, nothing]);
 }
 
 #[test]

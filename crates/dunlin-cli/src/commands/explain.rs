@@ -1,6 +1,6 @@
 //! `dunlin explain`: a capture taken apart, message by message, with its bytes.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
@@ -16,8 +16,8 @@ Examples:
   dunlin explain capture.pcap --json | jq .flows[0].messages
   dunlin explain '15 0303 0002 0228'                 records or a handshake message, in hexadecimal
 
-Frames are those of tcpdump and Wireshark: Ethernet, Linux cooked, loopback or raw IP. Of TLS 1.3 and DTLS 1.3 what is
-encrypted is shown with a key log, of TLS 1.2 and DTLS 1.2 by its length. Every byte of the capture is counted once.
+Frames are those of tcpdump and Wireshark: Ethernet, Linux cooked, loopback or raw IP. What is encrypted is
+shown with a key log: all of TLS 1.3 and DTLS 1.3, of 1.2 the AEAD suites. Every byte of the capture is counted once.
 
 Exit status: 0 all understood, 1 not all (what was is shown), 2 wrong use.";
 
@@ -40,12 +40,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     let key_log = args.keylog.as_deref().map(key_log).transpose()?;
     let (name, explanation) = explain(&args.input, key_log.as_ref())?;
+    let mut out = BufWriter::new(out);
     if args.json {
-        serde_json::to_writer(&mut *out, &explanation).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut out, &explanation).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         write!(out, "{explanation}")?;
     }
+    out.flush()?;
     match explanation.problems.as_slice() {
         [] => Ok(()),
         [first, others @ ..] => {

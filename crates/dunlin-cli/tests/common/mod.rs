@@ -95,7 +95,7 @@ impl Place {
     fn run_tool(&self, program: &str, arguments: &str) -> Output {
         let output = Command::new(program).args(words(arguments)).current_dir(self.0.path()).output();
         output.unwrap_or_else(|error| {
-            panic!("{program} cannot be run ({error}); the tests need it: apt-get install openssl gnutls-bin")
+            panic!("{program} cannot be run ({error}); the tests need it: `tools/setup test` installs it")
         })
     }
 }
