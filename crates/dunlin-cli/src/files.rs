@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use dunlin_pki::{Item, KeyPair};
-use pki_types::CertificateDer;
+use pki_types::{CertificateDer, CertificateRevocationListDer};
 use tempfile::Builder;
 use zeroize::Zeroizing;
 
@@ -86,6 +86,11 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
         return Err(Error::in_file(path, &dunlin_pki::Error::Missing("certificate")));
     }
     Ok(certificates)
+}
+
+/// The revocation lists in `path`, at least one.
+pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
+    dunlin_pki::revocation_lists(&read(path)?).map_err(|error| Error::in_file(path, &error))
 }
 
 /// The first private key in `path`.

@@ -392,3 +392,69 @@ fn help_has_examples() {
     assert!(place.dunlin("--help").contains("Exit status"));
     assert_eq!(place.dunlin("--version"), concat!("dunlin ", env!("CARGO_PKG_VERSION"), "\n"));
 }
+
+/// OpenSSL reads the lists and comes to the same verdicts.
+#[test]
+fn what_is_revoked_is_refused() {
+    let place = Place::new();
+    for key_type in ["p256", "rsa2048", "ed25519"] {
+        place.dunlin(&format!("pki demo --out . --force --key-type {key_type}"));
+        place.tool("rm", "-f root-crl.pem crl.pem");
+        let root = "--issuer root.pem --issuer-key root.key --crl root-crl.pem";
+        let sub = "--issuer intermediate.pem --issuer-key intermediate.key --crl crl.pem";
+        let made = place.dunlin(&format!("pki crl {root}"));
+        assert!(made.starts_with("root-crl.pem: revocation list, "), "{made}");
+        place.dunlin(&format!("pki crl {sub} --revoke client.pem --reason keyCompromise"));
+        let ours =
+            |leaf: &str| format!("pki verify --ca root.pem {leaf}.pem --crl root-crl.pem --CRL crl.pem");
+        place.tool("sh", "-c 'cat root-crl.pem crl.pem > both.pem'");
+        let openssl = |leaf: &str| {
+            let crls = "-crl_check_all -CRLfile both.pem";
+            format!("verify {crls} -x509_strict -CAfile root.pem -untrusted {leaf}.pem {leaf}.pem")
+        };
+        place.dunlin(&ours("server"));
+        place.tool("openssl", &openssl("server"));
+        place.dunlin_fails(&ours("client"), 1);
+        place.tool_fails("openssl", &openssl("client"));
+        let shown = place.tool("openssl", "crl -in crl.pem -noout -text");
+        assert!(
+            shown.contains("CRL Number: \n                1\n") && shown.contains("Key Compromise"),
+            "{shown}"
+        );
+
+        // The list goes on: its number rises, and what is on it stays, once.
+        place.dunlin(&format!("pki crl {sub} --revoke server.pem --revoke client.pem --reason superseded"));
+        let shown = place.tool("openssl", "crl -in crl.pem -noout -text");
+        assert!(shown.contains("CRL Number: \n                2\n"), "{shown}");
+        assert_eq!(shown.matches("Serial Number: ").count(), 2, "{shown}");
+        assert!(shown.contains("Key Compromise") && shown.contains("Superseded"), "{shown}");
+        place.dunlin_fails(&ours("server"), 1);
+        // Without a list of the intermediate authority nothing is known of its leaves.
+        place.dunlin_fails("pki verify --ca root.pem server.pem --crl root-crl.pem", 1);
+        place.dunlin("pki verify --ca root.pem server.pem");
+    }
+}
+
+#[test]
+fn what_cannot_be_revoked_is_said() {
+    let place = Place::new();
+    place.dunlin("pki demo --out .");
+    place.dunlin("pki crl --issuer root.pem --issuer-key root.key");
+    let root = "--issuer root.pem --issuer-key root.key";
+    for (command, code, why) in [
+        (format!("pki crl {root} --crl x.pem --revoke server.pem"), 1, "issued by another authority"),
+        (
+            "pki crl --issuer intermediate.pem --issuer-key intermediate.key".into(),
+            1,
+            "that of another authority",
+        ),
+        (format!("pki crl {root} --revoke nothing.pem"), 1, "no such file"),
+        (format!("pki crl {root} --crl server.pem"), 1, "no revocation list in it"),
+        (format!("pki crl {root} --reason keyCompromise"), 2, "--revoke"),
+        (format!("pki crl {root} --revoke intermediate.pem --reason boredom"), 2, "keyCompromise"),
+        ("pki verify --ca root.pem server.pem --crl server.pem".into(), 1, "no revocation list in it"),
+    ] {
+        let told = place.dunlin_fails(&command, code);
+        assert!(told.contains(why), "{command}: {told}");
+    }
+}

@@ -334,6 +334,35 @@ fn the_credential_that_suits_is_used() {
 }
 
 #[test]
+fn revoked_certificates_are_refused_by_either_side() {
+    let place = place();
+    let sub = "--issuer pki/intermediate.pem --issuer-key pki/intermediate.key";
+    place.dunlin(&format!("pki crl {sub} --crl pki/none.pem"));
+    place.dunlin(&format!("pki crl {sub} --crl pki/server-crl.pem --revoke pki/server.pem"));
+    place.dunlin(&format!("pki crl {sub} --crl pki/client-crl.pem --revoke pki/client.pem"));
+
+    let server = format!("{SERVER} --CAfile pki/root.pem --Verify -crl_check -CRL");
+    let good = Server::new(&place, &format!("{server} pki/none.pem"));
+    good.echo(&place, &format!("{CLIENT} {OWN} -crl_check -CRL pki/none.pem"), "hello\n");
+    for (options, why) in [
+        ("-crl_check -CRL pki/server-crl.pem", "its certificate is revoked"),
+        // There is no list of the root.
+        ("-crl_check_all -CRL pki/none.pem", "there is no revocation list of an issuer"),
+        ("-CRL pki/none.pem", "nothing says what to check with it"),
+        ("-crl_check", "there is no revocation list"),
+        ("-crl_check -CRL pki/root.pem", "no revocation list in it"),
+    ] {
+        let output = good.client(&place, &format!("{CLIENT} {OWN} {options}"), "");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(why), "{options}: {told}");
+    }
+    let strict = Server::new(&place, &format!("{server} pki/client-crl.pem"));
+    let (told, log) = strict.refused(&place, &format!("{CLIENT} {OWN}"));
+    assert!(told.contains("certificate_revoked"), "{told}");
+    assert!(log.contains("this server refused the client: its certificate is revoked"), "{log}");
+}
+
+#[test]
 fn post_quantum_groups_by_name() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} -groups X25519MLKEM768:MLKEM768:x25519"));

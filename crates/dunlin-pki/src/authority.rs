@@ -4,13 +4,13 @@ use std::time::SystemTime;
 
 use der::asn1::OctetString;
 use der::{Decode, Encode};
-use pki_types::CertificateDer;
+use pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_cert::Certificate;
 use x509_cert::ext::pkix::{BasicConstraints, SubjectKeyIdentifier};
 use x509_cert::name::Name;
 
 use crate::encode::{self, Signer};
-use crate::{CaSpec, Error, Form, KeyPair, LeafSpec, Purpose};
+use crate::{CaSpec, CrlSpec, Error, Form, KeyPair, LeafSpec, Purpose, crl};
 
 /// A certificate that may issue others, its private key, and the certificates above it.
 #[derive(Debug)]
@@ -110,6 +110,18 @@ impl Authority {
         let mut chain = vec![certificate];
         chain.extend_from_slice(self.chain_below());
         Ok(Identity { chain, key })
+    }
+
+    /// A new list of the certificates of this authority that are revoked, as of now.
+    ///
+    /// # Errors
+    /// [`Error::NotIssued`] for a certificate of another authority; [`Error::OtherIssuer`] for a list of another;
+    /// [`Error::MalformedList`]; [`Error::MalformedCertificate`].
+    pub fn revocation_list(
+        &self,
+        spec: &CrlSpec<'_>,
+    ) -> Result<CertificateRevocationListDer<'static>, Error> {
+        crl::revocation_list(&self.signer(Form::Full), spec, SystemTime::now())
     }
 
     /// Its certificate.

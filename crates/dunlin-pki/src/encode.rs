@@ -145,7 +145,7 @@ pub(crate) fn leaf_extensions(
     Ok(extensions)
 }
 
-fn authority_key_identifier(signer: Option<&OctetString>) -> Result<Option<Extension>, Error> {
+pub(crate) fn authority_key_identifier(signer: Option<&OctetString>) -> Result<Option<Extension>, Error> {
     let identifier = signer.map(|id| {
         let key_identifier = Some(id.clone());
         extension(false, &AuthorityKeyIdentifier { key_identifier, ..Default::default() })
@@ -153,7 +153,7 @@ fn authority_key_identifier(signer: Option<&OctetString>) -> Result<Option<Exten
     identifier.transpose()
 }
 
-fn extension<T: AssociatedOid + Encode>(critical: bool, value: &T) -> Result<Extension, Error> {
+pub(crate) fn extension<T: AssociatedOid + Encode>(critical: bool, value: &T) -> Result<Extension, Error> {
     let extn_value = OctetString::new(value.to_der().map_err(encoding)?).map_err(encoding)?;
     Ok(Extension { extn_id: T::OID, critical, extn_value })
 }

@@ -1,6 +1,6 @@
 //! What can be wrong with a key, a certificate or a wish for one.
 
-use crate::KeyType;
+use crate::{KeyType, RevocationReason};
 
 /// Why a key or certificate could not be made or read. The text says what is wrong; [`Error::advice`] what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,18 @@ pub enum Error {
     /// A public key that does not parse.
     #[error("malformed public key ({0})")]
     MalformedPublicKey(String),
+    /// A revocation list that does not parse.
+    #[error("malformed revocation list ({0})")]
+    MalformedList(String),
+    /// A certificate to revoke that another authority has issued.
+    #[error("the certificate was issued by another authority")]
+    NotIssued,
+    /// A revocation list of another authority.
+    #[error("the revocation list is that of another authority")]
+    OtherIssuer,
+    /// Not a reason for a revocation.
+    #[error("unknown reason {0:?}")]
+    UnknownReason(String),
     /// PEM that does not parse.
     #[error("malformed PEM ({0})")]
     MalformedPem(String),
@@ -71,7 +83,13 @@ impl Error {
             Self::NotAnAuthority => {
                 "give a certificate made by `dunlin pki ca` or `dunlin pki intermediate`".into()
             }
+            Self::NotIssued => "give the certificate and key of the authority that issued it".into(),
+            Self::OtherIssuer => "give the list of this authority, or another file for a new one".into(),
+            Self::UnknownReason(_) => {
+                format!("choose one of {}", RevocationReason::ALL.map(RevocationReason::name).join(", "))
+            }
             Self::MalformedCertificate(_)
+            | Self::MalformedList(_)
             | Self::MalformedPublicKey(_)
             | Self::MalformedPem(_)
             | Self::UnknownFormat => "give an undamaged PEM or DER file".into(),

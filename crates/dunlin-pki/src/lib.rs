@@ -17,9 +17,12 @@
 //! # }
 //! ```
 //!
+//! [`Authority::revocation_list`] revokes what an authority has issued.
+//!
 //! Validation is not here: it is webpki's, through the engine.
 
 mod authority;
+mod crl;
 mod encode;
 mod error;
 mod inspect;
@@ -30,10 +33,11 @@ mod time;
 mod tree;
 
 pub use authority::{Authority, Identity};
+pub use crl::{CrlSpec, RevocationReason};
 pub use error::Error;
 pub use inspect::{CertificateInfo, Part, PublicKeyInfo};
 pub use key::{KeyPair, KeyType};
-pub use pem::{Item, certificates_to_pem, parse};
+pub use pem::{Item, certificates_to_pem, parse, revocation_list_to_pem, revocation_lists};
 pub use spec::{AltName, CaSpec, Form, LeafSpec, Purpose, Subject};
 pub use time::{Validity, format_time, parse_time};
 pub use tree::{Tree, TreeSpec};

@@ -3,8 +3,8 @@
 use der::{Decode, pem};
 use pki_types::pem::{PemObject, SectionKind};
 use pki_types::{
-    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
-    SubjectPublicKeyInfoDer,
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer,
+    PrivateSec1KeyDer, SubjectPublicKeyInfoDer,
 };
 use x509_cert::Certificate;
 use x509_cert::spki::SubjectPublicKeyInfoRef;
@@ -71,6 +71,28 @@ fn private_key(mut der: PrivateKeyDer<'static>) -> Result<Item, Error> {
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+/// The revocation lists in `file`, PEM or the DER of one; not yet known to parse. Other PEM sections are passed over.
+///
+/// # Errors
+/// [`Error::MalformedPem`]; [`Error::Missing`] if there is none.
+pub fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
+    if !contains(file, b"-----BEGIN ") {
+        return Ok(vec![file.to_vec().into()]);
+    }
+    let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(file)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Error::MalformedPem(error.to_string()))?;
+    if lists.is_empty() { Err(Error::Missing("revocation list")) } else { Ok(lists) }
+}
+
+/// `list` as PEM, labelled `X509 CRL` (RFC 7468 §6).
+///
+/// # Errors
+/// [`Error::Crypto`] if there is no memory for it.
+pub fn revocation_list_to_pem(list: &CertificateRevocationListDer<'_>) -> Result<String, Error> {
+    encode("X509 CRL", list)
 }
 
 /// `certificates` as PEM, one after the other.

@@ -75,9 +75,13 @@ impl Validity {
     }
 
     pub(crate) fn encoded(&self) -> Result<x509_cert::time::Validity, Error> {
-        let time = |t| date_time(t).map(Time::from);
-        Ok(x509_cert::time::Validity::new(time(self.not_before)?, time(self.not_after)?))
+        Ok(x509_cert::time::Validity::new(encoded(self.not_before)?, encoded(self.not_after)?))
     }
+}
+
+/// As it stands in certificates and lists (RFC 5280 §4.1.2.5, §5.1.2.4).
+pub(crate) fn encoded(time: SystemTime) -> Result<Time, Error> {
+    date_time(time).map(Time::from)
 }
 
 fn date_time(time: SystemTime) -> Result<DateTime, Error> {

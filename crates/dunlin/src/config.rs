@@ -255,12 +255,15 @@ fn settings_digest(profile: &Profile, role: &[u8], client_auth: u8) -> SettingsD
         None => add(b"no X.509"),
         Some(X509Trust::Ask) => add(b"X.509 asked"),
         Some(X509Trust::DangerAnyone) => add(b"X.509 of anyone"),
-        Some(X509Trust::Anchors(anchors)) => {
+        Some(trust @ (X509Trust::Anchors(_) | X509Trust::Unrevoked(..))) => {
             add(b"X.509");
-            for anchor in anchors {
+            for anchor in trust.anchor_list().unwrap_or_default() {
                 add(&anchor.subject);
                 add(&anchor.subject_public_key_info);
                 add(anchor.name_constraints.as_deref().unwrap_or_default());
+            }
+            if let X509Trust::Unrevoked(_, revocation) = trust {
+                revocation.settings().for_each(&mut add);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin::auth::{Psk, RawKeyTrust, X509Trust};
+use dunlin::auth::{Psk, RawKeyTrust, Revocation, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
 use dunlin::{ClientAuth, Credential, Side, Trust};
 use dunlin_pki::{Item, KeyPair};
@@ -70,9 +70,9 @@ impl TlsOptions {
         }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
         let x509 = match &self.ca_file {
-            Some(path) => Some(anchors(path)?),
+            Some(path) => Some(self.unrevoked(anchors(path)?)?),
             None if raw || self.has_psk() => None,
-            None => Some(system_anchors()?),
+            None => Some(self.unrevoked(system_anchors()?)?),
         };
         Ok(Trust { x509, raw_key })
     }
@@ -80,7 +80,10 @@ impl TlsOptions {
     /// Which clients a server believes.
     pub(super) fn server_trust(&self, client_auth: ClientAuth) -> Result<Trust, Error> {
         let raw_key = self.enable_client_rpk.then(|| self.trusted_keys("--enable-client-rpk")).transpose()?;
-        let x509 = self.ca_file.as_deref().map(anchors).transpose()?;
+        let x509 = match &self.ca_file {
+            Some(path) => Some(self.unrevoked(anchors(path)?)?),
+            None => None,
+        };
         if client_auth != ClientAuth::None && raw_key.is_none() && x509.is_none() {
             let advice = "give --CAfile, or --enable-client-rpk with --rpk-file";
             return Err(Error::usage("--verify", "nothing says which clients to trust", advice));
@@ -90,6 +93,36 @@ impl TlsOptions {
             return Err(Error::usage("server", "nothing to prove itself with", advice));
         }
         Ok(Trust { x509, raw_key })
+    }
+
+    /// The same trust with the revocation lists, where they are to be checked.
+    fn unrevoked(&self, trust: X509Trust) -> Result<X509Trust, Error> {
+        let check = self.crl_check || self.crl_check_all;
+        match (check, self.crl.is_empty()) {
+            (false, true) => return Ok(trust),
+            (true, true) => {
+                return Err(Error::usage("--crl-check", "there is no revocation list", "give it with --CRL"));
+            }
+            (false, false) => {
+                let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
+                return Err(Error::usage("--CRL", "nothing says what to check with it", advice));
+            }
+            (true, false) => {}
+        }
+        let mut lists = vec![];
+        for path in &self.crl {
+            let of_file = files::revocation_lists(path)?;
+            // Each file by itself first, so that an error names it.
+            let advice = "make it with `dunlin pki crl`";
+            Revocation::new(of_file.clone())
+                .map_err(|e| Error::failed(path.display(), reason(&e), advice))?;
+            lists.extend(of_file);
+        }
+        let revocation = Revocation::new(lists).map(Revocation::refuse_overdue);
+        let revocation = revocation.map(|r| if self.crl_check_all { r } else { r.leaf_only() });
+        revocation
+            .and_then(|r| trust.with_revocation(r))
+            .map_err(|e| Error::usage("--CRL", reason(&e), "report it"))
     }
 
     /// Whether pre-shared keys are used.

@@ -30,6 +30,15 @@ pub(crate) struct TlsOptions {
     /// Certificates of the authorities to trust.
     #[arg(long = "CAfile", value_name = "FILE", help_heading = "Identity")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// Revocation lists of the authorities, as `dunlin pki crl` makes them; for --crl-check. May be repeated.
+    #[arg(long = "CRL", value_name = "FILE", help_heading = "Identity")]
+    pub(crate) crl: Vec<PathBuf>,
+    /// Refuse a certificate that its issuer has revoked, or of whose issuer there is no list in force.
+    #[arg(long, help_heading = "Identity")]
+    pub(crate) crl_check: bool,
+    /// The same for every certificate of the chain.
+    #[arg(long, help_heading = "Identity")]
+    pub(crate) crl_check_all: bool,
     /// The server proves itself by a raw public key (RFC 7250).
     #[arg(long, help_heading = "Identity")]
     pub(crate) enable_server_rpk: bool,

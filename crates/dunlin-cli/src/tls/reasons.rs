@@ -97,6 +97,15 @@ impl Explainer<'_> {
             F::NotValidYet | F::Expired => {
                 Explanation::new(refused(String::new()), "check the clock, or let it be renewed")
             }
+            F::Revoked => Explanation::new(refused(String::new()), format!("give the {peer} a new one")),
+            F::UnknownRevocationStatus => Explanation::new(
+                refused(String::new()),
+                "give its list with --CRL, or check the first certificate alone with --crl-check",
+            ),
+            F::OverdueRevocationList => Explanation::new(
+                refused(String::new()),
+                "get the newest one, or renew it with `dunlin pki crl`",
+            ),
             F::NoCertificate => {
                 Explanation::new(refused(String::new()), format!("give the {peer} a certificate and key"))
             }

@@ -13,11 +13,13 @@ use crate::wire::{CertificateType, SignatureScheme};
 
 pub(crate) mod psk;
 pub(crate) mod raw_key;
+pub(crate) mod revocation;
 pub(crate) mod select;
 pub(crate) mod x509;
 
 pub use psk::{FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
+pub use revocation::Revocation;
 pub use x509::X509Trust;
 
 /// A private key, here or elsewhere.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use super::X509Identity;
+use super::{Revocation, X509Identity};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse};
 use crate::handshake::Side;
@@ -16,6 +16,8 @@ use crate::handshake::Side;
 pub enum X509Trust {
     /// Those that lead to one of these anchors. Make them with [`X509Trust::anchors`].
     Anchors(Vec<TrustAnchor<'static>>),
+    /// The same, unless something on the way is revoked. Make them with [`X509Trust::with_revocation`].
+    Unrevoked(Vec<TrustAnchor<'static>>, Revocation),
     /// Whatever the answer to [`crate::Question::Verify`] says.
     Ask,
     /// Any: the peer proves that it has the leaf's key, and the application must decide what that is worth.
@@ -40,12 +42,30 @@ impl X509Trust {
         Ok(Self::Anchors(anchors))
     }
 
+    /// The same anchors, and revocation lists.
+    ///
+    /// # Errors
+    /// There are no anchors: whoever answers the question, or believes anyone, has to look at lists, too.
+    pub fn with_revocation(self, revocation: Revocation) -> Result<Self, Error> {
+        match self {
+            Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Ok(Self::Unrevoked(anchors, revocation)),
+            Self::Ask | Self::DangerAnyone => {
+                Err(Misuse::Config("revocation lists need trust anchors beside them".into()).into())
+            }
+        }
+    }
+
+    /// The anchors, where it has some.
+    pub(crate) fn anchor_list(&self) -> Option<&[TrustAnchor<'static>]> {
+        match self {
+            Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Some(anchors),
+            Self::Ask | Self::DangerAnyone => None,
+        }
+    }
+
     /// The distinguished names of the anchors in DER, for certificate_authorities (RFC 8446 §4.2.4).
     pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
-        match self {
-            Self::Anchors(anchors) => anchors.iter().map(|a| sequence(&a.subject)).collect(),
-            Self::Ask | Self::DangerAnyone => Vec::new(),
-        }
+        self.anchor_list().unwrap_or_default().iter().map(|a| sequence(&a.subject)).collect()
     }
 
     /// Whether the chain is believed; `None` if that must be asked. Its signatures must be of `algorithms`, and a
@@ -58,8 +78,10 @@ impl X509Trust {
         name: Option<&ServerName<'_>>,
         now: UnixTime,
     ) -> Option<Result<(), AuthenticationFailure>> {
+        let verify = |anchors, revocation| verify(algorithms, anchors, revocation, chain, peer, name, now);
         match self {
-            Self::Anchors(anchors) => Some(verify(algorithms, anchors, chain, peer, name, now)),
+            Self::Anchors(anchors) => Some(verify(anchors, None)),
+            Self::Unrevoked(anchors, revocation) => Some(verify(anchors, Some(revocation))),
             Self::Ask => None,
             Self::DangerAnyone => Some(Ok(())),
         }
@@ -69,6 +91,7 @@ impl X509Trust {
 fn verify(
     algorithms: &[&dyn SignatureVerificationAlgorithm],
     anchors: &[TrustAnchor<'_>],
+    revocation: Option<&Revocation>,
     chain: &[CertificateDer<'_>],
     peer: Side,
     name: Option<&ServerName<'_>>,
@@ -80,7 +103,9 @@ fn verify(
         Side::Server => KeyUsage::server_auth(),
         Side::Client => KeyUsage::client_auth(),
     };
-    leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, None, None)
+    let lists = revocation.map(Revocation::lists).unwrap_or_default();
+    let revocation = revocation.map(|r| r.options(&lists)).transpose()?;
+    leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, revocation, None)
         .map_err(|e| failure(&e, name))?;
     if let Some(name) = name {
         leaf.verify_is_valid_for_subject_name(name).map_err(|e| failure(&e, Some(name)))?;
@@ -101,6 +126,9 @@ fn failure(error: &webpki::Error, name: Option<&ServerName<'_>>) -> Authenticati
         W::UnknownIssuer => F::UnknownIssuer,
         W::InvalidSignatureForPublicKey => F::BadChainSignature,
         W::CertRevoked => F::Revoked,
+        W::UnknownRevocationStatus => F::UnknownRevocationStatus,
+        W::CrlExpired { .. } => F::OverdueRevocationList,
+        W::InvalidCrlSignatureForPublicKey => F::BadRevocationList,
         W::RequiredEkuNotFoundContext(_) | W::EmptyEkuExtension | W::CaUsedAsEndEntity => F::WrongPurpose,
         W::NameConstraintViolation
         | W::PathLenConstraintViolated

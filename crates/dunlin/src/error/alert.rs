@@ -81,7 +81,12 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
         A::BadEncoding | A::NameMismatch(_) | A::BadChainSignature => Alert::BAD_CERTIFICATE,
         A::NotValidYet | A::Expired => Alert::CERTIFICATE_EXPIRED,
         A::UnknownIssuer | A::UnknownRawKey => Alert::UNKNOWN_CA,
-        A::WrongPurpose | A::ConstraintViolated | A::Rejected(_) => Alert::CERTIFICATE_UNKNOWN,
+        A::WrongPurpose
+        | A::ConstraintViolated
+        | A::UnknownRevocationStatus
+        | A::OverdueRevocationList
+        | A::BadRevocationList
+        | A::Rejected(_) => Alert::CERTIFICATE_UNKNOWN,
         A::Revoked => Alert::CERTIFICATE_REVOKED,
         A::UnsupportedAlgorithm | A::UnsupportedType(_) => Alert::UNSUPPORTED_CERTIFICATE,
     }

@@ -161,6 +161,12 @@ pub enum AuthenticationFailure {
     ConstraintViolated,
     /// The certificate is revoked.
     Revoked,
+    /// There is no revocation list of the issuer of a certificate.
+    UnknownRevocationStatus,
+    /// The revocation list of an issuer is overdue: there should be a newer one.
+    OverdueRevocationList,
+    /// A revocation list was not signed by the issuer that it names.
+    BadRevocationList,
     /// The algorithm of a key or signature is not supported.
     UnsupportedAlgorithm,
     /// The raw public key is not among the trusted ones.
@@ -334,6 +340,15 @@ impl fmt::Display for AuthenticationFailure {
             Self::WrongPurpose => f.write_str("its certificate may not be used for this role"),
             Self::ConstraintViolated => f.write_str("its chain breaks a constraint of its issuers"),
             Self::Revoked => f.write_str("its certificate is revoked"),
+            Self::UnknownRevocationStatus => {
+                f.write_str("there is no revocation list of an issuer of its chain")
+            }
+            Self::OverdueRevocationList => {
+                f.write_str("the revocation list of an issuer of its chain is overdue")
+            }
+            Self::BadRevocationList => {
+                f.write_str("the revocation list of an issuer of its chain has a wrong signature")
+            }
             Self::UnsupportedAlgorithm => f.write_str("an algorithm in its chain is not supported"),
             Self::UnknownRawKey => f.write_str("its raw public key is not among the trusted ones"),
             Self::UnsupportedType(t) => {

@@ -49,7 +49,7 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     if profile.signature_schemes.is_empty() && !profile.trust.is_empty() {
         return fail("it trusts certificates or keys but verifies no signature scheme".into());
     }
-    if let Some(X509Trust::Anchors(anchors)) = &profile.trust.x509
+    if let Some(anchors) = profile.trust.x509.as_ref().and_then(X509Trust::anchor_list)
         && anchors.is_empty()
     {
         return fail("it trusts X.509 but has no trust anchor".into());

@@ -163,7 +163,7 @@ impl AuthorityArgs {
 }
 
 #[derive(ClapArgs)]
-struct Issuer {
+pub(super) struct Issuer {
     /// The issuer's certificate; those above it may follow in the same file.
     #[arg(long, value_name = "CERT")]
     issuer: PathBuf,
@@ -173,7 +173,7 @@ struct Issuer {
 }
 
 impl Issuer {
-    fn load(&self) -> Result<Authority, Error> {
+    pub(super) fn load(&self) -> Result<Authority, Error> {
         let chain = files::certificates(&self.issuer)?;
         let key = files::private_key(&self.issuer_key)?;
         Authority::load(chain, key).map_err(|error| {

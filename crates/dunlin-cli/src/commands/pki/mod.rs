@@ -1,5 +1,6 @@
 //! `dunlin pki`: make, show and verify keys and certificates.
 
+mod crl;
 mod make;
 mod show;
 mod verify;
@@ -16,6 +17,7 @@ Examples:
   dunlin pki ca --name \"Example root\" --out pki        pki/ca.pem, pki/ca.key
   dunlin pki leaf --issuer pki/ca.pem --issuer-key pki/ca.key --san localhost --server --out pki
   dunlin pki raw-key --key-type ed25519 --out pki      a raw public key
+  dunlin pki crl --issuer pki/ca.pem --issuer-key pki/ca.key --revoke pki/leaf.pem
   dunlin pki show pki/leaf.pem
   dunlin pki verify --ca pki/ca.pem pki/leaf.pem --name localhost";
 
@@ -33,6 +35,7 @@ enum Command {
     Intermediate(make::Intermediate),
     Leaf(make::Leaf),
     RawKey(make::RawKey),
+    Crl(crl::Crl),
     Demo(make::Demo),
     Show(show::Show),
     Verify(verify::Verify),
@@ -45,6 +48,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Intermediate(args) => make::intermediate(&args, out),
         Command::Leaf(args) => make::leaf(&args, out),
         Command::RawKey(args) => make::raw_key(&args, out),
+        Command::Crl(args) => crl::run(&args, out),
         Command::Demo(args) => make::demo(&args, out),
         Command::Show(args) => show::run(&args, out),
         Command::Verify(args) => verify::run(&args, out),

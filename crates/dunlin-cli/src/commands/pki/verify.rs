@@ -8,15 +8,18 @@ use clap::Args as ClapArgs;
 use dunlin_awslc::SIGNATURES;
 use dunlin_pki::{format_time, parse_time};
 use pki_types::{CertificateDer, ServerName, UnixTime};
-use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use webpki::{
+    CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage, OwnedCertRevocationList,
+    RevocationOptions, RevocationOptionsBuilder, anchor_from_trusted_cert,
+};
 
 use crate::error::Error;
 use crate::files;
 
 /// Verify that a chain leads to a trusted root.
 ///
-/// Prints what the certificate may be used for. Without --server, --client and --name one purpose is enough. Revocation is
-/// not checked.
+/// Prints what the certificate may be used for. Without --server, --client and --name one purpose is enough. With --CRL
+/// nothing in the chain may be revoked.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -38,6 +41,9 @@ pub(super) struct Verify {
     /// It has to be good for a client.
     #[arg(long)]
     client: bool,
+    /// Revocation lists of every authority in the chain. May be repeated.
+    #[arg(long = "CRL", visible_alias = "crl", value_name = "FILE")]
+    crl: Vec<PathBuf>,
     /// Verify as of this time instead of now: YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     time: Option<SystemTime>,
@@ -50,7 +56,19 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let failed = |(why, advice): (String, &str)| Error::failed(args.chain.display(), why, advice);
     let time = args.time.unwrap_or_else(SystemTime::now);
 
-    let check = |usage| verify(&trusted, &chain, time, usage);
+    let mut lists: Vec<CertRevocationList<'_>> = vec![];
+    for path in &args.crl {
+        for list in files::revocation_lists(path)? {
+            let bad =
+                |e| Error::failed(path.display(), format!("not a revocation list ({e})"), "make a new one");
+            lists.push(OwnedCertRevocationList::from_der(&list).map_err(bad)?.into());
+        }
+    }
+    let lists: Vec<_> = lists.iter().collect();
+    // By default the whole chain, and what has no list is refused.
+    let revocation = RevocationOptionsBuilder::new(&lists).ok();
+    let revocation = revocation.map(|r| r.with_expiration_policy(ExpirationPolicy::Enforce).build());
+    let check = |usage| verify(&trusted, &chain, revocation, time, usage);
     let server = check(KeyUsage::server_auth());
     let client = check(KeyUsage::client_auth());
     let asked = [(args.server || args.name.is_some(), &server), (args.client, &client)];
@@ -77,6 +95,7 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
 fn verify(
     trusted: &[CertificateDer<'_>],
     chain: &[CertificateDer<'_>],
+    revocation: Option<RevocationOptions<'_>>,
     time: SystemTime,
     usage: KeyUsage,
 ) -> Result<(), webpki::Error> {
@@ -89,7 +108,7 @@ fn verify(
         intermediates,
         UnixTime::since_unix_epoch(since_epoch),
         usage,
-        None,
+        revocation,
         None,
     )?;
     Ok(())
@@ -125,6 +144,14 @@ fn reason(error: &webpki::Error) -> (String, &'static str) {
         webpki::Error::RequiredEkuNotFoundContext(_) => {
             ("not meant for this purpose".into(), "issue one with --server or --client as needed")
         }
+        webpki::Error::CertRevoked => ("a certificate is revoked".into(), "issue a new one"),
+        webpki::Error::UnknownRevocationStatus => {
+            ("no revocation list of one of its authorities".into(), "give one of each with --CRL")
+        }
+        webpki::Error::CrlExpired { next_update, .. } => (
+            format!("a revocation list is overdue since {}", at(next_update)),
+            "renew it with `dunlin pki crl`",
+        ),
         webpki::Error::PathLenConstraintViolated => (
             "more authorities in the path than one of them allows".into(),
             "issue it higher up, or raise --path-len",

@@ -1,0 +1,183 @@
+//! Revocation lists: what is revoked is refused, on either side, with the alert that says so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use dunlin::auth::{Revocation, X509Trust};
+use dunlin::crypto::CryptoProvider;
+use dunlin::error::{AuthenticationFailure as Failure, Misuse};
+use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use dunlin::wire::AlertDescription as Alert;
+use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ServerConfig, Trust};
+use dunlin_pki::{Authority, CrlSpec, Identity, KeyType, Tree, TreeSpec, Validity};
+use dunlin_tests::peer::now;
+use dunlin_tests::{Pair, awslc, providers};
+
+type List = CertificateRevocationListDer<'static>;
+
+fn tree(typ: KeyType) -> Tree {
+    Tree::generate(&TreeSpec::new(typ, 30).unwrap()).unwrap()
+}
+
+/// A list of `authority` that counts for a day and revokes the first certificates of these chains.
+fn list(authority: &Authority, revoked: &[&[CertificateDer<'static>]]) -> List {
+    let spec = CrlSpec {
+        previous: None,
+        revoke: revoked.iter().map(|chain| chain[0].clone()).collect(),
+        reason: None,
+        validity: Validity::from_now_days(1).unwrap(),
+    };
+    authority.revocation_list(&spec).unwrap()
+}
+
+fn trust(tree: &Tree, revocation: Option<Revocation>) -> Trust {
+    let x509 = X509Trust::anchors([tree.root.certificate().clone()]).unwrap();
+    let x509 = match revocation {
+        Some(revocation) => x509.with_revocation(revocation).unwrap(),
+        None => x509,
+    };
+    Trust { x509: Some(x509), raw_key: None }
+}
+
+fn credential(provider: &CryptoProvider, identity: &Identity) -> Credential {
+    let key = identity.key.to_pkcs8().unwrap();
+    let key = provider.key_loader.load(&PrivateKeyDer::Pkcs8(key.to_vec().into())).unwrap();
+    Credential::x509(identity.chain.clone(), key)
+}
+
+/// A handshake in which these lists are checked, by the client or by the server.
+fn connect(
+    provider: &Arc<CryptoProvider>,
+    tree: &Tree,
+    [client, server]: [Option<Revocation>; 2],
+) -> (Result<(), Error>, Pair) {
+    let profile = |own, revocation| {
+        let builder = Profile::builder(provider.clone()).trust(trust(tree, revocation));
+        builder.credentials(vec![credential(provider, own)]).build().unwrap()
+    };
+    let client = ClientConfig::new(profile(&tree.client, client));
+    let server = ServerConfig::new(profile(&tree.server, server)).unwrap();
+    let server = server.with_client_auth(ClientAuth::Required).unwrap();
+    let mut pair = Pair::at(&Arc::new(client), &Arc::new(server), now());
+    (pair.run(), pair)
+}
+
+#[test]
+fn a_revoked_leaf_is_refused_by_either_side() {
+    for provider in providers() {
+        for typ in [KeyType::P256, KeyType::Rsa2048, KeyType::MlDsa44] {
+            let tree = tree(typ);
+            let revocation = |chain: &[CertificateDer<'static>]| {
+                Revocation::new([list(&tree.root, &[]), list(&tree.intermediate, &[chain])]).unwrap()
+            };
+            let (server, client) = (revocation(&tree.server.chain), revocation(&tree.client.chain));
+            let refused = Err(Failure::Revoked.into());
+
+            let (result, pair) = connect(&provider, &tree, [Some(server.clone()), None]);
+            assert_eq!(result, refused, "{typ}");
+            assert_eq!(pair.server.error(), Some(&Error::AlertReceived(Alert::CERTIFICATE_REVOKED)));
+
+            let (result, pair) = connect(&provider, &tree, [None, Some(client.clone())]);
+            assert_eq!(result, refused, "{typ}");
+            assert_eq!(pair.client.error(), Some(&Error::AlertReceived(Alert::CERTIFICATE_REVOKED)));
+
+            // Each has the list on which the other one's certificate is not.
+            let (result, mut pair) = connect(&provider, &tree, [Some(client), Some(server)]);
+            assert_eq!(result, Ok(()), "{typ}");
+            pair.echo(b"hello").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_revoked_authority_counts_unless_only_leaves_are_checked() {
+    let tree = tree(KeyType::P256);
+    let lists = [list(&tree.root, &[tree.intermediate.chain()]), list(&tree.intermediate, &[])];
+    let revocation = Revocation::new(lists).unwrap();
+    let run = |revocation| connect(&awslc(), &tree, [Some(revocation), None]).0;
+    assert_eq!(run(revocation.clone()), Err(Failure::Revoked.into()));
+    assert_eq!(run(revocation.leaf_only()), Ok(()));
+}
+
+#[test]
+fn what_has_no_list_is_refused_unless_allowed() {
+    let tree = tree(KeyType::P256);
+    let run = |revocation| connect(&awslc(), &tree, [Some(revocation), None]).0;
+    let of_intermediate = Revocation::new([list(&tree.intermediate, &[])]).unwrap();
+    let unknown = Error::from(Failure::UnknownRevocationStatus);
+    assert_eq!(unknown.alert(), Some(Alert::CERTIFICATE_UNKNOWN));
+    assert_eq!(run(of_intermediate.clone()), Err(unknown));
+    assert_eq!(run(of_intermediate.clone().leaf_only()), Ok(()));
+    assert_eq!(run(of_intermediate.allow_unknown()), Ok(()));
+    // What is on a list is revoked all the same.
+    let revoked = list(&tree.intermediate, &[&tree.server.chain]);
+    assert_eq!(run(Revocation::new([revoked]).unwrap().allow_unknown()), Err(Failure::Revoked.into()));
+}
+
+#[test]
+fn an_overdue_list_counts_unless_it_may_not() {
+    let tree = tree(KeyType::P256);
+    let start = SystemTime::now() - Duration::from_secs(10 * 24 * 3600);
+    let spec = CrlSpec {
+        previous: None,
+        revoke: vec![],
+        reason: None,
+        validity: Validity::days_from(start, 5).unwrap(),
+    };
+    let revocation =
+        Revocation::new([tree.intermediate.revocation_list(&spec).unwrap()]).unwrap().leaf_only();
+    let run = |revocation| connect(&awslc(), &tree, [Some(revocation), None]).0;
+    assert_eq!(run(revocation.clone()), Ok(()));
+    assert_eq!(run(revocation.refuse_overdue()), Err(Failure::OverdueRevocationList.into()));
+}
+
+#[test]
+fn a_list_that_another_key_has_signed_is_refused() {
+    // Both trees have the same names.
+    let (tree, other) = (tree(KeyType::P256), tree(KeyType::P256));
+    let revocation = Revocation::new([list(&other.intermediate, &[])]).unwrap().leaf_only();
+    let (result, pair) = connect(&awslc(), &tree, [Some(revocation), None]);
+    assert_eq!(result, Err(Failure::BadRevocationList.into()));
+    assert_eq!(pair.server.error(), Some(&Error::AlertReceived(Alert::CERTIFICATE_UNKNOWN)));
+}
+
+/// Who was revoked since cannot come in by a session (RFC 8446 §4.6.1 leaves that to policy).
+#[test]
+fn sessions_are_bound_to_the_lists_and_their_rules() {
+    let tree = tree(KeyType::P256);
+    let settings = |revocation: Option<Revocation>| {
+        let profile = Profile::builder(awslc()).trust(trust(&tree, revocation)).build().unwrap();
+        *ClientConfig::new(profile).settings().as_bytes()
+    };
+    let (first, second) = (list(&tree.intermediate, &[]), list(&tree.intermediate, &[&tree.server.chain]));
+    let of = |list: &List| Revocation::new([list.clone()]).unwrap();
+    let all = [
+        settings(None),
+        settings(Some(of(&first))),
+        settings(Some(of(&second))),
+        settings(Some(of(&first).leaf_only())),
+        settings(Some(of(&first).allow_unknown())),
+        settings(Some(of(&first).refuse_overdue())),
+    ];
+    assert_eq!(all[1], settings(Some(of(&first))));
+    for (i, one) in all.iter().enumerate() {
+        assert!(!all[..i].contains(one), "settings {i}");
+    }
+}
+
+#[test]
+fn lists_that_cannot_work_are_refused() {
+    let tree = tree(KeyType::P256);
+    let good = list(&tree.root, &[]);
+    let none = Revocation::new(Vec::<List>::new()).unwrap_err();
+    assert_eq!(none, Misuse::Config("there is no revocation list".into()).into());
+    for len in [0, 1, 31, good.len() - 1] {
+        let cut = List::from(good[..len].to_vec());
+        let error = Revocation::new([good.clone(), cut]).unwrap_err().to_string();
+        assert!(error.contains("revocation list 2: "), "{len} bytes: {error}");
+    }
+    for trust in [X509Trust::Ask, X509Trust::DangerAnyone] {
+        assert!(trust.with_revocation(Revocation::new([good.clone()]).unwrap()).is_err());
+    }
+}
