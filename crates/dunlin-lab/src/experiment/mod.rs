@@ -1,5 +1,6 @@
 //! The experiments, by name.
 
+mod key_exchange;
 mod link;
 
 use std::borrow::Cow;
@@ -72,7 +73,7 @@ impl Plan {
 
 /// All experiments, in the order in which they are listed.
 pub fn all() -> &'static [&'static dyn Experiment] {
-    &[&link::Accuracy]
+    &[&key_exchange::KeyExchange, &link::Accuracy]
 }
 
 /// The experiment of that name.
