@@ -1,6 +1,7 @@
 //! The experiments, by name.
 
 mod caching;
+mod key_exchange;
 mod link;
 
 use std::borrow::Cow;
@@ -77,7 +78,7 @@ impl Plan {
 
 /// All experiments, in the order in which they are listed.
 pub fn all() -> &'static [&'static dyn Experiment] {
-    &[&caching::Caching, &link::Accuracy]
+    &[&caching::Caching, &key_exchange::KeyExchange, &link::Accuracy]
 }
 
 /// The experiment of that name.
