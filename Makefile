@@ -34,5 +34,5 @@ deny: ## Check licences, sources and banned crates of all dependencies
 audit: ## Check the dependencies for known vulnerabilities (fetches the RustSec database)
 	tools/deny check advisories
 
-bare-metal: ## Build the engine and its RustCrypto provider for a microcontroller
-	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto --target thumbv7em-none-eabihf
+bare-metal: ## Build the engine, its RustCrypto provider and compression for a microcontroller
+	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto -p dunlin-compress --target thumbv7em-none-eabihf

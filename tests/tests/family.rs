@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use dunlin::crypto::{CryptoProvider, KeyExchangeGroup};
+use dunlin::crypto::{
+    ActiveKeyExchange, CryptoError, CryptoProvider, HybridGroup, KeyExchangeGroup, ProviderFault,
+    SecureRandom,
+};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{AlertDescription as Alert, NamedGroup, SignatureScheme};
 use dunlin::{ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, ServerConfig, Trust};
@@ -170,6 +173,42 @@ fn the_curve_of_a_hybrid_is_offered_by_itself() {
         // Where the profile does not have the curve, it is not offered.
         let mut pair = with_groups((client.clone(), vec![hybrid], None), old());
         assert_eq!(pair.run(), Err(PeerIncompatible::Group.into()));
+    }
+}
+
+/// P-256 under the name of X25519.
+#[derive(Debug)]
+struct Misnamed;
+
+impl KeyExchangeGroup for Misnamed {
+    fn name(&self) -> NamedGroup {
+        NamedGroup::X25519
+    }
+
+    fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
+        dunlin_awslc::SECP256R1.start(random)
+    }
+}
+
+#[test]
+fn hybrids_of_parts_that_do_not_fit_are_found_when_a_profile_is_built() {
+    let hybrid = |curve, encapsulation_key_len, ciphertext_len| HybridGroup {
+        name: NamedGroup::X25519MLKEM768,
+        kem: dunlin_awslc::ML_KEM_768,
+        encapsulation_key_len,
+        ciphertext_len,
+        curve,
+    };
+    let fault = Err(ProviderFault::Group(NamedGroup::X25519MLKEM768));
+    for (hybrid, expected) in [
+        (hybrid(dunlin_awslc::X25519, 1184, 1088), Ok(())),
+        (hybrid(dunlin_awslc::X25519, 1183, 1088), fault.clone()),
+        (hybrid(dunlin_awslc::X25519, 1184, 1089), fault.clone()),
+        (hybrid(&Misnamed, 1184, 1088), fault),
+    ] {
+        let mut provider = dunlin_awslc::provider();
+        provider.groups.push(Box::leak(Box::new(hybrid)));
+        assert_eq!(provider.check(), expected);
     }
 }
 

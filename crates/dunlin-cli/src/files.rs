@@ -90,7 +90,14 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// The revocation lists in `path`, at least one.
 pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
-    dunlin_pki::revocation_lists(&read(path)?).map_err(|error| Error::in_file(path, &error))
+    let lists: Vec<_> = items(path)?
+        .into_iter()
+        .filter_map(|item| if let Item::RevocationList(der) = item { Some(der) } else { None })
+        .collect();
+    match lists.is_empty() {
+        true => Err(Error::in_file(path, &dunlin_pki::Error::Missing("revocation list"))),
+        false => Ok(lists),
+    }
 }
 
 /// The first private key in `path`.

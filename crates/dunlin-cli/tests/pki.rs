@@ -428,6 +428,13 @@ fn what_is_revoked_is_refused() {
         assert!(shown.contains("CRL Number: \n                2\n"), "{shown}");
         assert_eq!(shown.matches("Serial Number: ").count(), 2, "{shown}");
         assert!(shown.contains("Key Compromise") && shown.contains("Superseded"), "{shown}");
+        let info = &show(&place, "crl.pem")[0];
+        assert_eq!((&info["kind"], &info["number"]), (&"revocation_list".into(), &2.into()));
+        let revoked: Vec<_> =
+            info["revoked"].as_array().unwrap().iter().map(|r| (&r["serial"], &r["reason"])).collect();
+        let serial = |file| show(&place, file)[0]["serial"].clone();
+        let (client, server) = (serial("client.pem"), serial("server.pem"));
+        assert_eq!(revoked, [(&client, &"keyCompromise".into()), (&server, &"superseded".into())]);
         place.dunlin_fails(&ours("server"), 1);
         // Without a list of the intermediate authority nothing is known of its leaves.
         place.dunlin_fails("pki verify --ca root.pem server.pem --crl root-crl.pem", 1);

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::SystemTime;
 
+use const_oid::AssociatedOid;
 use der::asn1::{BitString, Uint};
 use der::{Decode, Encode};
 use pki_types::{CertificateDer, CertificateRevocationListDer};
@@ -148,12 +149,17 @@ fn continued(signer: &Signer<'_>, previous: &[u8]) -> Result<(u64, Vec<RevokedCe
     if list.issuer != *signer.name {
         return Err(Error::OtherIssuer);
     }
-    let mut number = 0;
-    for extension in list.crl_extensions.iter().flatten() {
-        if extension.extn_id == <CrlNumber as const_oid::AssociatedOid>::OID {
-            number = u64::from_der(extension.extn_value.as_bytes()).map_err(malformed)?;
-        }
-    }
-    let next = number.checked_add(1).ok_or_else(|| Error::MalformedList("its number is the last".into()))?;
+    let next = number(&list)
+        .map_err(malformed)?
+        .unwrap_or(0)
+        .checked_add(1)
+        .ok_or_else(|| Error::MalformedList("its number is the last".into()))?;
     Ok((next, list.revoked_certificates.unwrap_or_default()))
+}
+
+/// The number of a list (RFC 5280 §5.2.3).
+pub(crate) fn number(list: &TbsCertList) -> der::Result<Option<u64>> {
+    let mut extensions = list.crl_extensions.iter().flatten();
+    let number = extensions.find(|extension| extension.extn_id == CrlNumber::OID);
+    number.map(|number| u64::from_der(number.extn_value.as_bytes())).transpose()
 }

@@ -46,7 +46,7 @@ pub enum Error {
     #[error("malformed PEM ({0})")]
     MalformedPem(String),
     /// Neither PEM nor DER of anything known.
-    #[error("neither PEM nor DER of a certificate or key")]
+    #[error("neither PEM nor DER of a certificate, key or revocation list")]
     UnknownFormat,
     /// No item of the kind that was asked for; its name.
     #[error("no {0} in it")]

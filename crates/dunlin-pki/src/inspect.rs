@@ -1,17 +1,19 @@
-//! What a certificate or public key says, for people and reports.
+//! What a certificate, public key or revocation list says, for people and reports.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::SystemTime;
 
-use const_oid::ObjectIdentifier;
 use const_oid::db::{DB, fips204, rfc5912, rfc8410};
+use const_oid::{AssociatedOid, ObjectIdentifier};
 use der::asn1::UintRef;
 use der::{Decode, Encode, Sequence};
 use pki_types::SubjectPublicKeyInfoDer;
 use serde::{Serialize, Serializer};
 use x509_cert::Certificate;
+use x509_cert::certificate::Rfc5280;
+use x509_cert::crl::{CertificateList, RevokedCert};
 use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
+use x509_cert::ext::pkix::{BasicConstraints, CrlReason, ExtendedKeyUsage, KeyUsage, SubjectAltName};
 use x509_cert::spki::{SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
 
 use crate::{Error, format_time};
@@ -71,6 +73,77 @@ pub struct Part {
     pub name: String,
     /// Its size in bytes, with tag and length.
     pub bytes: usize,
+}
+
+/// What a revocation list says. Nothing in it is checked, least of all the signature.
+#[derive(Clone, Debug, Serialize)]
+pub struct RevocationListInfo {
+    /// The issuer in the notation of RFC 4514.
+    pub issuer: String,
+    /// Which of the issuer's lists it is; `None` if it does not say.
+    pub number: Option<u64>,
+    /// When it was made.
+    #[serde(serialize_with = "time")]
+    pub this_update: SystemTime,
+    /// When there will be the next at the latest; `None` if it does not say.
+    #[serde(serialize_with = "optional_time")]
+    pub next_update: Option<SystemTime>,
+    /// What is revoked.
+    pub revoked: Vec<RevokedInfo>,
+    /// The algorithm of the issuer's signature.
+    pub signature_algorithm: String,
+    /// SHA-256 of the whole list, in hexadecimal.
+    pub sha256: String,
+    /// Its size in bytes.
+    pub bytes: usize,
+}
+
+/// A revoked certificate.
+#[derive(Clone, Debug, Serialize)]
+pub struct RevokedInfo {
+    /// Its serial number in hexadecimal.
+    pub serial: String,
+    /// Since when.
+    #[serde(serialize_with = "time")]
+    pub since: SystemTime,
+    /// Why, by the name in RFC 5280 §5.3.1; `None` if the list does not say.
+    pub reason: Option<String>,
+}
+
+impl RevocationListInfo {
+    /// Reads it from DER.
+    ///
+    /// # Errors
+    /// [`Error::MalformedList`].
+    pub fn from_der(der: &[u8]) -> Result<Self, Error> {
+        Self::read(der).map_err(|error| Error::MalformedList(error.to_string()))
+    }
+
+    fn read(der: &[u8]) -> der::Result<Self> {
+        let list = CertificateList::<Rfc5280>::from_der(der)?;
+        let tbs = &list.tbs_cert_list;
+        Ok(Self {
+            issuer: tbs.issuer.to_string(),
+            number: crate::crl::number(tbs)?,
+            this_update: tbs.this_update.to_system_time(),
+            next_update: tbs.next_update.map(|time| time.to_system_time()),
+            revoked: tbs.revoked_certificates.iter().flatten().map(revoked).collect::<der::Result<_>>()?,
+            signature_algorithm: oid_name(&list.signature_algorithm.oid),
+            sha256: sha256(der),
+            bytes: der.len(),
+        })
+    }
+}
+
+fn revoked(entry: &RevokedCert) -> der::Result<RevokedInfo> {
+    let mut extensions = entry.crl_entry_extensions.iter().flatten();
+    let reason = extensions.find(|extension| extension.extn_id == CrlReason::OID);
+    let reason = reason.map(|reason| CrlReason::from_der(reason.extn_value.as_bytes())).transpose()?;
+    Ok(RevokedInfo {
+        serial: hex(entry.serial_number.as_bytes()),
+        since: entry.revocation_date.to_system_time(),
+        reason: reason.map(|reason| lower_first(&format!("{reason:?}"))),
+    })
 }
 
 impl CertificateInfo {
@@ -228,6 +301,13 @@ fn sha256(bytes: &[u8]) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn optional_time<S: Serializer>(moment: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+    match moment {
+        Some(moment) => time(moment, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 fn time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {

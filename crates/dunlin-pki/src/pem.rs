@@ -1,4 +1,4 @@
-//! Files with keys and certificates: PEM (RFC 7468) or plain DER.
+//! Files with keys, certificates and revocation lists: PEM (RFC 7468) or plain DER.
 
 use der::{Decode, pem};
 use pki_types::pem::{PemObject, SectionKind};
@@ -7,6 +7,8 @@ use pki_types::{
     PrivateSec1KeyDer, SubjectPublicKeyInfoDer,
 };
 use x509_cert::Certificate;
+use x509_cert::certificate::Rfc5280;
+use x509_cert::crl::CertificateList;
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 use zeroize::Zeroize;
 
@@ -21,6 +23,8 @@ pub enum Item {
     PrivateKey(KeyPair),
     /// A public key; not yet known to parse if it came as PEM.
     PublicKey(SubjectPublicKeyInfoDer<'static>),
+    /// A revocation list; not yet known to parse if it came as PEM.
+    RevocationList(CertificateRevocationListDer<'static>),
 }
 
 /// Everything in `file`, in order. PEM sections of other kinds, and text around the sections, are passed over.
@@ -43,13 +47,14 @@ fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
         items.push(match kind {
             SectionKind::Certificate => Item::Certificate(der.into()),
             SectionKind::PublicKey => Item::PublicKey(der.into()),
+            SectionKind::Crl => Item::RevocationList(der.into()),
             SectionKind::PrivateKey => private_key(PrivatePkcs8KeyDer::from(der).into())?,
             SectionKind::RsaPrivateKey => private_key(PrivatePkcs1KeyDer::from(der).into())?,
             SectionKind::EcPrivateKey => private_key(PrivateSec1KeyDer::from(der).into())?,
             _ => continue,
         });
     }
-    if items.is_empty() { Err(Error::Missing("certificate or key")) } else { Ok(items) }
+    if items.is_empty() { Err(Error::Missing("certificate, key or revocation list")) } else { Ok(items) }
 }
 
 fn parse_der(file: &[u8]) -> Result<Item, Error> {
@@ -58,6 +63,9 @@ fn parse_der(file: &[u8]) -> Result<Item, Error> {
     }
     if SubjectPublicKeyInfoRef::from_der(file).is_ok() {
         return Ok(Item::PublicKey(file.to_vec().into()));
+    }
+    if CertificateList::<Rfc5280>::from_der(file).is_ok() {
+        return Ok(Item::RevocationList(file.to_vec().into()));
     }
     let key = PrivateKeyDer::try_from(file).map_err(|_| Error::UnknownFormat)?;
     KeyPair::from_der(&key).map(Item::PrivateKey)
@@ -71,20 +79,6 @@ fn private_key(mut der: PrivateKeyDer<'static>) -> Result<Item, Error> {
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
-}
-
-/// The revocation lists in `file`, PEM or the DER of one; not yet known to parse. Other PEM sections are passed over.
-///
-/// # Errors
-/// [`Error::MalformedPem`]; [`Error::Missing`] if there is none.
-pub fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
-    if !contains(file, b"-----BEGIN ") {
-        return Ok(vec![file.to_vec().into()]);
-    }
-    let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(file)
-        .collect::<Result<_, _>>()
-        .map_err(|error| Error::MalformedPem(error.to_string()))?;
-    if lists.is_empty() { Err(Error::Missing("revocation list")) } else { Ok(lists) }
 }
 
 /// `list` as PEM, labelled `X509 CRL` (RFC 7468 §6).

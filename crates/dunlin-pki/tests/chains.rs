@@ -236,14 +236,14 @@ fn files_that_are_something_else_are_refused() {
         b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMAA=\n-----END RSA PRIVATE KEY-----\n";
     let cut = b"-----BEGIN CERTIFICATE-----\nMAA=\n";
     let bad_key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
-    let other = b"-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n";
+    let other = b"-----BEGIN X509 PARAMETERS-----\nMAA=\n-----END X509 PARAMETERS-----\n";
     let cases: [(&[u8], Error); 6] = [
         (b"", Error::UnknownFormat),
         (b"hello", Error::UnknownFormat),
         (encrypted, Error::EncryptedKey),
         (old, Error::EncryptedKey),
         (bad_key, Error::UnusableKey),
-        (other, Error::Missing("certificate or key")),
+        (other, Error::Missing("certificate, key or revocation list")),
     ];
     for (file, error) in cases {
         assert_eq!(parse(file).err(), Some(error), "{}", String::from_utf8_lossy(file));

@@ -97,6 +97,10 @@ impl Explainer<'_> {
             F::NotValidYet | F::Expired => {
                 Explanation::new(refused(String::new()), "check the clock, or let it be renewed")
             }
+            F::UnsupportedAlgorithm => Explanation::new(
+                refused(String::new()),
+                "add what its authority signs with to --sigalgs, or name it with --sigalgs-cert",
+            ),
             F::Revoked => Explanation::new(refused(String::new()), format!("give the {peer} a new one")),
             F::UnknownRevocationStatus => Explanation::new(
                 refused(String::new()),

@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use super::{CryptoProvider, Hash, HashAlgorithm, MAX_TAG_LEN, NONCE_LEN, Tls13CipherSuite};
+use super::{
+    CryptoProvider, Hash, HashAlgorithm, KeyExchangeGroup, MAX_TAG_LEN, NONCE_LEN, Tls13CipherSuite,
+};
 
 /// What is wrong with a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +67,26 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
         let fault = ProviderFault::Group(group.name());
         let initiator = group.start(&*provider.random).map_err(|_| fault.clone())?;
         let (share, ours) = group.respond(&*provider.random, initiator.share()).map_err(|_| fault.clone())?;
+        let is_hybrid = initiator.component().is_some();
         let theirs = initiator.complete(&share).map_err(|_| fault.clone())?;
         if ours.as_bytes() != theirs.as_bytes() || ours.as_bytes().is_empty() {
             return Err(fault);
         }
+        if is_hybrid {
+            component(provider, *group).ok_or(fault)?;
+        }
     }
     Ok(())
+}
+
+/// Whether the part of a hybrid agrees with the provider's group of its name.
+fn component(provider: &CryptoProvider, hybrid: &dyn KeyExchangeGroup) -> Option<()> {
+    let initiator = hybrid.start(&*provider.random).ok()?;
+    let Some((name, share)) = initiator.component() else { return Some(()) };
+    let Some(group) = provider.group(name) else { return Some(()) };
+    let (share, ours) = group.respond(&*provider.random, share).ok()?;
+    let theirs = initiator.complete_component(&share).ok()?;
+    (ours.as_bytes() == theirs.as_bytes()).then_some(())
 }
 
 /// "abc", FIPS 180-4 examples, first eight bytes; HMAC test case 2 of RFC 4231, first eight bytes.

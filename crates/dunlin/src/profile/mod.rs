@@ -80,8 +80,8 @@ impl Profile {
         }
     }
 
-    /// The lean profile for constrained devices: one suite, one group, one signature scheme, no compatibility
-    /// mode. The smallest offers that still mean the same.
+    /// The lean profile for constrained devices: one suite, one group, one signature scheme (in chains, too), no
+    /// compatibility mode. The smallest offers that still mean the same.
     pub fn lean(
         provider: Arc<CryptoProvider>,
         cipher_suite: &'static Tls13CipherSuite,

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, value_parser};
@@ -47,7 +46,7 @@ pub(super) fn run(args: &Crl, out: &mut dyn Write) -> Result<(), Error> {
         previous: previous(args)?,
         revoke: revoke.collect::<Result<_, Error>>()?,
         reason: args.reason,
-        validity: Validity::days_from(SystemTime::now(), args.days)?,
+        validity: Validity::from_now_days(args.days)?,
     };
     let list = issuer.revocation_list(&spec).map_err(|error| {
         let at = match error {

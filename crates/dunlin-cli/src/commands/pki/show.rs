@@ -4,13 +4,13 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo, format_time};
+use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo, RevocationListInfo, format_time};
 use serde::Serialize;
 
 use crate::error::{Error, printable};
 use crate::files;
 
-/// Show what is in a file: certificates, private keys, public keys.
+/// Show what is in a file: certificates, private keys, public keys, revocation lists.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -32,6 +32,7 @@ enum Shown {
     Certificate(Box<CertificateInfo>),
     PrivateKey { key_type: &'static str, public_key: PublicKeyInfo },
     PublicKey(PublicKeyInfo),
+    RevocationList(RevocationListInfo),
 }
 
 impl Shown {
@@ -43,6 +44,7 @@ impl Shown {
                 public_key: PublicKeyInfo::from_der(key.public_key())?,
             },
             Item::PublicKey(der) => Self::PublicKey(PublicKeyInfo::from_der(der)?),
+            Item::RevocationList(der) => Self::RevocationList(RevocationListInfo::from_der(der)?),
         })
     }
 }
@@ -67,6 +69,7 @@ pub(super) fn run(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
             Shown::PrivateKey { public_key: key, .. } => {
                 public_key(&format!("private key, {}", key.algorithm), key, out)?;
             }
+            Shown::RevocationList(info) => revocation_list(info, out)?,
             Shown::PublicKey(key) => public_key(&format!("public key, {}", key.algorithm), key, out)?,
         }
     }
@@ -102,6 +105,26 @@ fn certificate(info: &CertificateInfo, out: &mut dyn Write) -> Result<(), Error>
         ("bytes", &parts.join(", ")),
     ] {
         line(name, value, out)?;
+    }
+    Ok(())
+}
+
+fn revocation_list(info: &RevocationListInfo, out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out, "revocation list, {} bytes", info.bytes)?;
+    let next = info.next_update.map_or_else(|| "(not said)".to_owned(), format_time);
+    for (name, value) in [
+        ("issuer", &info.issuer),
+        ("number", &info.number.map_or_else(|| "(none)".to_owned(), |number| number.to_string())),
+        ("made", &format_time(info.this_update)),
+        ("next", &next),
+        ("signed by", &info.signature_algorithm),
+        ("sha256", &info.sha256),
+    ] {
+        line(name, value, out)?;
+    }
+    for revoked in &info.revoked {
+        let reason = revoked.reason.as_ref().map_or_else(String::new, |reason| format!(", {reason}"));
+        line("revoked", &format!("{}, {}{reason}", revoked.serial, format_time(revoked.since)), out)?;
     }
     Ok(())
 }
