@@ -8,8 +8,8 @@ use dunlin::error::PeerIncompatible;
 use dunlin::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
 };
-use dunlin::wire::{AlertDescription, NamedGroup};
-use dunlin::{Event, ServerConfig, TlsConnection};
+use dunlin::wire::{AlertDescription, CertificateCompressionAlgorithm, NamedGroup};
+use dunlin::{Event, ProfileBuilder, ServerConfig, TlsConnection};
 use dunlin_tests::ends::{
     KEYS, MIB, client, client_profile, client_with, server_config, server_config_with, server_profile,
     with_sessions,
@@ -281,6 +281,66 @@ fn every_group_with_and_without_hello_retry_request() {
                 assert_eq!(pair.theirs.negotiated_key_exchange_group().unwrap().name(), theirs.name());
                 pair.exchange(b"data");
             }
+        }
+    }
+}
+
+#[test]
+fn post_quantum_signatures() {
+    for pair in both(KeyType::MlDsa44) {
+        let mut pair = pair.connect();
+        let negotiated = pair.ours.negotiated().unwrap();
+        let signatures = [negotiated.own_signature, negotiated.peer_signature];
+        assert_eq!(signatures, [Some(dunlin::wire::SignatureScheme::MLDSA44); 2]);
+        pair.exchange(b"data");
+    }
+}
+
+/// A side without the hybrid takes the share of its curve, which the other offers by itself.
+#[test]
+fn hybrid_key_exchange_and_its_curve_alone() {
+    let typ = KeyType::P256;
+    let (x25519, hybrid) = (dunlin_awslc::X25519, dunlin_awslc::X25519MLKEM768);
+    let their_hybrid: &[&dyn SupportedKxGroup] = &[kx_group::X25519MLKEM768, kx_group::X25519];
+    for (ours, theirs, group) in [
+        (vec![hybrid, x25519], their_hybrid, NamedGroup::X25519MLKEM768),
+        (vec![hybrid, x25519], &[kx_group::X25519], NamedGroup::X25519),
+        (vec![x25519], their_hybrid, NamedGroup::X25519),
+    ] {
+        let client = client_with(client_profile(typ).groups(ours.clone()), |c| c);
+        let server = server_config_with(server_profile(typ).groups(ours), |s| s);
+        for pair in [
+            Pair::with_their_server(client, &Arc::new(their_server(typ, with_groups(theirs)))),
+            Pair::with_their_client(&server, &Arc::new(their_client(typ, with_groups(theirs)))),
+        ] {
+            let mut pair = pair.connect();
+            let negotiated = pair.ours.negotiated().unwrap();
+            assert_eq!((negotiated.group, negotiated.retried), (Some(group), false));
+            pair.exchange(b"data");
+        }
+    }
+}
+
+#[test]
+fn compressed_certificates_in_both_directions() {
+    for typ in KEYS {
+        let with_zlib = |profile: ProfileBuilder| {
+            profile
+                .certificate_compressors(vec![dunlin_compress::ZLIB_COMPRESSOR])
+                .certificate_decompressors(vec![dunlin_compress::ZLIB_DECOMPRESSOR])
+        };
+        let client = client_with(with_zlib(client_profile(typ)), |c| c);
+        let server = server_config_with(with_zlib(server_profile(typ)), |s| s);
+        for pair in [
+            Pair::with_their_server(client, &Arc::new(their_server(typ, provider()))),
+            Pair::with_their_client(&server, &Arc::new(their_client(typ, provider()))),
+        ] {
+            let mut pair = pair.connect();
+            let negotiated = pair.ours.negotiated().unwrap();
+            let zlib = Some(CertificateCompressionAlgorithm::ZLIB);
+            assert_eq!(negotiated.own_certificate_compression, zlib, "{typ:?}");
+            assert_eq!(negotiated.peer_certificate_compression, zlib, "{typ:?}");
+            pair.exchange(b"data");
         }
     }
 }
