@@ -159,7 +159,7 @@ impl Experiment for Caching {
 
     fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
         let ground = Ground::new()?;
-        let stacks = stacks(&ground, progress);
+        let stacks = stacks(progress);
         let cells = Cells::new(plan.quick);
         progress.steps(cells.len() * plan.runs as usize);
         let mut rows = Vec::new();
@@ -179,10 +179,10 @@ impl Experiment for Caching {
 }
 
 /// Dunlin, and those rivals that this machine has the libraries of.
-fn stacks(ground: &Ground, progress: &Progress) -> Vec<Box<dyn Stack>> {
+fn stacks(progress: &Progress) -> Vec<Box<dyn Stack>> {
     let mut stacks: Vec<Box<dyn Stack>> = vec![Box::new(dunlin::Dunlin)];
     for library in foreign::LIBRARIES {
-        match library.compile(ground) {
+        match library.compile() {
             Ok(foreign) => stacks.push(Box::new(foreign)),
             Err(error) => progress.note(&format!("left out: {error}")),
         }
