@@ -204,7 +204,7 @@ fn on_sockets(progress: &Progress) -> Result<Vec<Box<dyn Measured>>, Error> {
     let ground = Rc::new(Ground::new()?);
     let mut stacks: Vec<Box<dyn Stack>> = vec![Box::new(dunlin::Dunlin)];
     for library in foreign::LIBRARIES {
-        match library.compile(&ground) {
+        match library.compile() {
             Ok(foreign) => stacks.push(Box::new(foreign)),
             Err(error) => progress.note(&format!("left out: {error}")),
         }
