@@ -189,7 +189,7 @@ fn virtual_time_agrees_with_real_sockets() {
     for row in in_virtual_time {
         let (mtu, mode) = (row["mtu"].as_u64().unwrap(), row["mode"].as_str().unwrap());
         let connection = row["connection"].as_str().unwrap();
-        let other = |name| figure(&real, name, "dunlin", mtu, mode, connection);
+        let other = |name| figure(&real, name, "dunlin", mtu.try_into().unwrap(), mode, connection);
         assert_eq!(row["tls_bytes"].as_f64().unwrap(), other("tls_bytes"), "{row}");
         let ratio = row["total_bytes"].as_f64().unwrap() / other("total_bytes");
         assert!((0.98..=1.02).contains(&ratio), "{ratio} {row}");
