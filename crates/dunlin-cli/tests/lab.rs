@@ -171,6 +171,31 @@ fn a_handshake_costs_less_than_that_of_others() {
     }
 }
 
+/// Real sockets and virtual time send the same bytes of TLS, and below it all but the same: when TCP acknowledges depends
+/// on the machine.
+#[test]
+fn virtual_time_agrees_with_real_sockets() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let rows = |way: &str| {
+        place.dunlin(&format!("lab run caching --quick --runs 5 --way {way} --json {way}.json"));
+        let report: Value = serde_json::from_str(&place.read(&format!("{way}.json"))).unwrap();
+        report["rows"].as_array().unwrap().clone()
+    };
+    let (real, in_virtual_time) = (rows("real"), rows("virtual"));
+    assert_eq!(in_virtual_time.len(), 8);
+    for row in in_virtual_time {
+        let (mtu, mode) = (row["mtu"].as_u64().unwrap(), row["mode"].as_str().unwrap());
+        let connection = row["connection"].as_str().unwrap();
+        let other = |name| figure(&real, name, "dunlin", mtu.try_into().unwrap(), mode, connection);
+        assert_eq!(row["tls_bytes"].as_f64().unwrap(), other("tls_bytes"), "{row}");
+        let ratio = row["total_bytes"].as_f64().unwrap() / other("total_bytes");
+        assert!((0.98..=1.02).contains(&ratio), "{ratio} {row}");
+    }
+}
+
 #[test]
 fn the_dissector_counts_the_same_bytes_in_the_captures() {
     if !privileged() {

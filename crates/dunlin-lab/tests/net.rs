@@ -92,20 +92,6 @@ fn processes_run_in_their_namespace_and_end_with_their_ground() {
 }
 
 #[test]
-fn processes_have_a_directory_of_their_own() {
-    let Some(ground) = privileged(Ground::new()) else { return };
-    let namespace = ground.namespace("one").unwrap();
-    fs::write(ground.directory().join("greeting"), "hello").unwrap();
-    let mut cat = Command::new("cat");
-    cat.arg(format!("{}/greeting", Ground::DIRECTORY)).stdout(Stdio::piped());
-    let mut process = ground.spawn(&namespace, &mut cat).unwrap();
-    let mut read = String::new();
-    process.child().stdout.as_mut().unwrap().read_to_string(&mut read).unwrap();
-    assert_eq!(read, "hello");
-    assert!(!fs::exists(format!("{}/greeting", Ground::DIRECTORY)).unwrap(), "everybody sees it");
-}
-
-#[test]
 fn a_program_that_is_not_there_is_named() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let namespace = ground.namespace("one").unwrap();

@@ -1,7 +1,8 @@
 //! Two endpoints that exchange streams over TCP.
 //!
-//! The TCP is smoltcp's. What Linux does otherwise is when it acknowledges, and that is seen in the count of packets:
-//! at first at once and alone ("quick"), and with the next data once the application has shown that it answers.
+//! The TCP is smoltcp's. What Linux does otherwise is when it acknowledges, and that is seen in the count of packets: at
+//! first every segment at once and alone ("quick"), later when the application has read, and with the next data once it
+//! has shown that it answers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,11 +41,13 @@ pub struct TcpOptions {
     pub timestamps: bool,
     /// IPv6 rather than IPv4.
     pub ipv6: bool,
+    /// The client's port.
+    pub client_port: u16,
 }
 
 impl Default for TcpOptions {
     fn default() -> Self {
-        Self { mtu: 1500, timestamps: true, ipv6: false }
+        Self { mtu: 1500, timestamps: true, ipv6: false, client_port: 50_000 }
     }
 }
 
@@ -52,8 +55,9 @@ impl Default for TcpOptions {
 const BUFFER: usize = 65_536;
 /// Within this time data counts as an answer, and so long an acknowledgement waits for one: Linux's TCP_ATO_MIN.
 const ANSWER: Duration = Duration::from_millis(40);
+/// So many segments are acknowledged quickly: Linux's TCP_MAX_QUICKACKS.
+const QUICK: u32 = 16;
 const SERVER_PORT: u16 = 4433;
-const CLIENT_PORT: u16 = 50_000;
 
 /// A client and a server that exchange streams over TCP, joined by a link in each direction that carries IP packets.
 pub struct TcpPair<C, S> {
@@ -135,10 +139,13 @@ impl<C: StreamEndpoint, S: StreamEndpoint> Simulation for TcpPair<C, S> {
             self.path.clock = at;
             return;
         }
-        match self.path.arrival() {
-            Some((Side::Client, packet)) => self.client.receive(at, packet),
-            Some((Side::Server, packet)) => self.server.receive(at, packet),
-            None => {}
+        // What comes at once has come before an application is woken.
+        while self.path.next() == Some(at) {
+            match self.path.arrival() {
+                Some((Side::Client, packet)) => self.client.receive(at, packet),
+                Some((Side::Server, packet)) => self.server.receive(at, packet),
+                None => {}
+            }
         }
     }
 }
@@ -152,8 +159,8 @@ struct Host<E> {
     socket: SocketHandle,
     /// What the socket has no room for yet.
     waiting: VecDeque<u8>,
-    /// Acknowledgements go out at once.
-    quick: bool,
+    /// So many more acknowledgements go out at once.
+    quick: u32,
     data_came_at: Option<Duration>,
     end_told: bool,
 }
@@ -185,7 +192,7 @@ impl<E: StreamEndpoint> Host<E> {
         // Neither can fail: the socket is new, and the addresses and ports are given.
         let _ = match side {
             Side::Client => {
-                let connected = socket.connect(interface.context(), (peer, SERVER_PORT), CLIENT_PORT);
+                let connected = socket.connect(interface.context(), (peer, SERVER_PORT), options.client_port);
                 connected.is_ok()
             }
             Side::Server => socket.listen(SERVER_PORT).is_ok(),
@@ -199,7 +206,7 @@ impl<E: StreamEndpoint> Host<E> {
             sockets,
             socket,
             waiting: VecDeque::new(),
-            quick: true,
+            quick: QUICK,
             data_came_at: None,
             end_told: false,
         }
@@ -217,14 +224,25 @@ impl<E: StreamEndpoint> Host<E> {
 
     /// Takes a packet; a quick acknowledgement goes out before the application hears of it.
     fn receive(&mut self, at: Duration, packet: Vec<u8>) {
+        let before = self.socket().recv_queue();
         self.device.received.push_back(packet);
         let Self { interface, device, sockets, .. } = self;
         while interface.poll_ingress_single(instant(at), device, sockets) != PollIngressSingleResult::None {}
-        if self.socket().can_recv() {
+        let has_data = self.socket().recv_queue() > before;
+        if has_data {
             self.data_came_at = Some(at);
         }
-        if self.quick {
+        if self.quick > 0 {
             self.send(at);
+            self.slow_down(self.quick - u32::from(has_data));
+        }
+    }
+
+    /// From now on so many acknowledgements are quick.
+    fn slow_down(&mut self, quick: u32) {
+        self.quick = quick;
+        if quick == 0 {
+            self.socket().set_ack_delay(Some(time::Duration::from_micros(ANSWER.as_micros() as u64)));
         }
     }
 
@@ -241,14 +259,17 @@ impl<E: StreamEndpoint> Host<E> {
             received.extend_from_slice(data);
             (data.len(), data.len())
         }) {}
-        if !received.is_empty() {
-            self.endpoint.receive(now, &received);
-        }
         let ended =
             matches!(socket.state(), State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
+        if !received.is_empty() {
+            // More than a segment is acknowledged when it is read, whatever the application has to say.
+            self.send(at);
+            self.endpoint.receive(now, &received);
+        }
         if ended && !std::mem::replace(&mut self.end_told, true) {
             self.endpoint.receive_end(now);
         }
+        let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
         if socket.may_send() {
             while let Some(bytes) = self.endpoint.poll_transmit(now) {
                 self.waiting.extend(bytes);
@@ -256,11 +277,12 @@ impl<E: StreamEndpoint> Host<E> {
             let sent = socket.send_slice(self.waiting.make_contiguous()).unwrap_or(0);
             self.waiting.drain(..sent);
             if sent > 0 && self.data_came_at.is_some_and(|came| at - came < ANSWER) {
-                self.quick = false;
-                socket.set_ack_delay(Some(time::Duration::from_micros(ANSWER.as_micros() as u64)));
+                self.slow_down(0);
             }
             if self.waiting.is_empty() && self.endpoint.has_ended() {
-                socket.close();
+                self.socket().close();
+                // Nothing follows that an acknowledgement could wait for.
+                self.socket().set_ack_delay(None);
             }
         }
         self.send(at);

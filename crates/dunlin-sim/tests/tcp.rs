@@ -105,7 +105,8 @@ fn small_packets_hold_the_same() {
     let mut small = exchange(options, delay);
     finish(&mut small);
     assert_eq!(small.sent.iter().map(|s| s.packet.len()).max(), Some(127));
-    let mut large = exchange(TcpOptions { ipv6: true, timestamps: false, mtu: 1280 }, delay);
+    let mut large =
+        exchange(TcpOptions { ipv6: true, timestamps: false, mtu: 1280, ..TcpOptions::default() }, delay);
     finish(&mut large);
     let payload =
         |pair: &Pair<_, _>, header| pair.sent.iter().map(|s: &Sent| s.packet.len() - header).sum::<usize>();

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -25,6 +25,9 @@ const BATCH: usize = 64;
 
 /// Above everything that shares the processor in time slices; which of the real-time priorities does not matter.
 const PRIORITY: u8 = 10;
+
+/// How long before a packet is due the thread is awake and waits for the moment itself: the kernel wakes nobody that exactly.
+const EARLY: Duration = Duration::from_micros(100);
 
 /// Gives the calling thread real-time priority, if that is permitted.
 pub(crate) fn in_real_time() -> bool {
@@ -49,7 +52,7 @@ pub(super) fn run(
             let to = if packet.direction == Direction::AToB { b } else { a };
             deliver(&packet, to, start, &mut counts.lock().unwrap_or_else(PoisonError::into_inner))?;
         }
-        let wait = state.due().map(|due| TimeSpec::from(due.saturating_sub(start.elapsed())));
+        let wait = state.due().map(|due| TimeSpec::from(due.saturating_sub(start.elapsed() + EARLY)));
         let mut polled = [a.as_fd(), b.as_fd(), stop].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         match ppoll(&mut polled, wait, None) {
             Ok(_) | Err(Errno::EINTR) => {}

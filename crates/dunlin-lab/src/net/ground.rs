@@ -1,12 +1,9 @@
 //! Where an experiment stands: namespaces, and processes that do not outlive it.
 
 use std::fs::File;
-use std::io;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::process::{self, Child, Command, Stdio};
 
-use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
 use super::namespace::on_own_thread;
@@ -16,13 +13,11 @@ use crate::Error;
 /// Starts processes in namespaces, and ends them all when it is dropped or when this process ends, even by SIGKILL.
 ///
 /// The processes have a PID namespace, whose first process does nothing but read from a pipe that only we can write to.
-/// When we are gone it reads the end, and ends; and with the first process the kernel ends all others. They have a mount
-/// namespace as well, with a directory in memory that vanishes with them.
+/// When we are gone it reads the end, and ends; and with the first process the kernel ends all others.
 #[derive(Debug)]
 pub struct Ground {
     first: Child,
     pids: File,
-    mounts: File,
 }
 
 /// A process that a [`Ground`] started; killed when it is dropped.
@@ -47,31 +42,21 @@ impl Ground {
     /// # Errors
     /// Without the privileges to do so.
     pub fn new() -> Result<Self, Error> {
-        let what = "PID and mount namespaces";
-        let failed = |error: io::Error| Error::new(what, error, "check that /proc is there, and cat");
+        let what = "PID namespace";
+        let failed = |error: std::io::Error| Error::new(what, error, "check that /proc is there, and cat");
         let mut first = on_own_thread(|| {
-            own_mounts().map_err(|errno| Error::refused(what, errno))?;
+            unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| Error::refused(what, errno))?;
             let mut cat = Command::new("cat");
             cat.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
             cat.spawn().map_err(failed)
         })?;
-        let open = |name| File::open(format!("/proc/{}/ns/{name}", first.id()));
-        match open("pid").and_then(|pids| Ok((pids, open("mnt")?))) {
-            Ok((pids, mounts)) => Ok(Self { first, pids, mounts }),
+        match File::open(format!("/proc/{}/ns/pid", first.id())) {
+            Ok(pids) => Ok(Self { first, pids }),
             Err(error) => {
                 end(&mut first);
                 Err(failed(error))
             }
         }
-    }
-
-    /// Where the processes find [`directory`](Self::directory).
-    pub const DIRECTORY: &str = "/mnt";
-
-    /// A directory for files that the processes need, in memory and for root alone. This is where we find it, they have it
-    /// at [`DIRECTORY`](Self::DIRECTORY).
-    pub fn directory(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{}", self.first.id(), Self::DIRECTORY))
     }
 
     /// A new namespace. In messages its name carries the number of this process.
@@ -92,31 +77,19 @@ impl Ground {
         Ok(pair)
     }
 
-    /// Starts `command` in a network namespace, with `/` as its directory.
+    /// Starts `command` in a network namespace.
     ///
     /// # Errors
     /// If it cannot be started.
     pub fn spawn(&self, namespace: &Namespace, command: &mut Command) -> Result<Process<'_>, Error> {
         let child = namespace.run(|| {
-            let moved = [(&self.pids, CloneFlags::CLONE_NEWPID), (&self.mounts, CloneFlags::CLONE_NEWNS)];
-            // The root and working directories belong to all threads, until one wants its own.
-            unshare(CloneFlags::CLONE_FS)
-                .and_then(|()| moved.into_iter().try_for_each(|(file, kind)| setns(file, kind)))
-                .map_err(|errno| Error::refused("PID and mount namespaces", errno))?;
+            setns(&self.pids, CloneFlags::CLONE_NEWPID)
+                .map_err(|errno| Error::refused("PID namespace", errno))?;
             let program = command.get_program().to_string_lossy().into_owned();
             command.spawn().map_err(|error| Error::new(program, error, "install it, or correct its path"))
         })??;
         Ok(Process { child, _ground: self })
     }
-}
-
-/// Gives the calling thread a mount namespace with an empty directory in memory, and its children to come a PID namespace.
-fn own_mounts() -> nix::Result<()> {
-    unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS)?;
-    // Otherwise the mount below is seen by everybody.
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("tmpfs"), Ground::DIRECTORY, Some("tmpfs"), flags, Some("mode=0700,size=64m"))
 }
 
 impl Drop for Ground {

@@ -56,7 +56,7 @@ impl Stack for Dunlin {
     }
 }
 
-fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
+pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
     let config = ClientConfig::new(profile(case, &case.tree.client)?).with_server_name_sent(false);
     Ok(match case.mode {
         Mode::Vanilla => config,
@@ -64,7 +64,7 @@ fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
     })
 }
 
-fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
+pub(super) fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
     let config = ServerConfig::new(profile(case, &case.tree.server)?).map_err(failed)?;
     let config = config.with_client_auth(ClientAuth::Required).map_err(failed)?;
     Ok(match case.mode {
@@ -218,6 +218,6 @@ impl Tls {
     }
 }
 
-fn failed(why: impl Display) -> Error {
+pub(super) fn failed(why: impl Display) -> Error {
     Error::new("dunlin", why, "run it again; if it stays, this is a fault in dunlin")
 }

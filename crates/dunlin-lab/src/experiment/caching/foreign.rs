@@ -1,12 +1,15 @@
 //! Other stacks: a small C program over each library, compiled when it is needed.
 
 use std::fmt::Display;
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::{self, Command, Stdio};
 
 use dunlin_pki::{Identity, certificates_to_pem};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use pki_types::CertificateDer;
 
 use super::{Case, Mode, Stack};
 use crate::Error;
@@ -43,20 +46,51 @@ pub(super) const LIBRARIES: [Library; 2] = [
 /// A compiled program.
 pub(super) struct Foreign {
     name: &'static str,
-    /// Where processes of the ground find it.
-    program: PathBuf,
+    program: MemoryFile,
+}
+
+/// A file that vanishes with this process.
+struct MemoryFile(File);
+
+impl MemoryFile {
+    fn new(content: &[u8]) -> io::Result<Self> {
+        let mut file = File::from(memfd_create("dunlin-lab", MFdFlags::MFD_CLOEXEC)?);
+        file.write_all(content)?;
+        Ok(Self(file))
+    }
+
+    /// Where other processes find it while this value lives.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.0.as_raw_fd()))
+    }
+}
+
+/// What one side presents, and what it trusts, in files.
+struct Keys([MemoryFile; 3]);
+
+impl Keys {
+    fn new(case: &Case<'_>, identity: &Identity) -> Result<Self, Error> {
+        let failed = |error: &dyn Display| Error::new("keys of the lab", error, "free some memory");
+        let pem = |chain: &[CertificateDer<'_>]| certificates_to_pem(chain).map_err(|error| failed(&error));
+        let (root, chain) = (pem(case.tree.root.chain())?, pem(&identity.chain)?);
+        let key = identity.key.to_pem().map_err(|error| failed(&error))?;
+        let file = |content: &str| MemoryFile::new(content.as_bytes()).map_err(|error| failed(&error));
+        Ok(Self([file(&root)?, file(&chain)?, file(&key)?]))
+    }
 }
 
 impl Library {
-    /// Compiles the program into the directory of the ground.
+    /// Compiles the program.
     ///
     /// # Errors
     /// Without a compiler or the library.
-    pub(super) fn compile(&self, ground: &Ground) -> Result<Foreign, Error> {
+    pub(super) fn compile(&self) -> Result<Foreign, Error> {
         let advice = format!("install what it takes: apt-get install gcc libc6-dev {}", self.package);
         let failed = |why: &dyn Display| Error::new(self.name, why, &advice);
+        let directory = tempfile::tempdir().map_err(|error| failed(&error))?;
+        let program = directory.path().join(self.name);
         let mut cc = Command::new("cc");
-        cc.args(["-O2", "-x", "c", "-", "-o"]).arg(ground.directory().join(self.name)).args(self.link);
+        cc.args(["-O2", "-x", "c", "-", "-o"]).arg(&program).args(self.link);
         cc.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = cc.spawn().map_err(|error| failed(&format_args!("cc: {error}")))?;
         // A compiler that does not read all of it says why.
@@ -69,7 +103,8 @@ impl Library {
                 &told.lines().find(|line| line.contains("error")).unwrap_or("does not compile"),
             ));
         }
-        Ok(Foreign { name: self.name, program: Path::new(Ground::DIRECTORY).join(self.name) })
+        let program = fs::read(program).and_then(|content| MemoryFile::new(&content));
+        Ok(Foreign { name: self.name, program: program.map_err(|error| failed(&error))? })
     }
 }
 
@@ -78,13 +113,12 @@ impl Foreign {
         &self,
         ground: &'a Ground,
         namespace: &Namespace,
-        role: &str,
-        case: &Case<'_>,
+        words: [&str; 2],
+        Keys(files): &Keys,
         to: &[String],
     ) -> Result<Process<'a>, Error> {
-        let directory = Path::new(Ground::DIRECTORY).join(case.credential.name());
-        let mut command = Command::new(&self.program);
-        command.arg(role).arg(directory).arg(case.mode.name()).args(to);
+        let mut command = Command::new(self.program.path());
+        command.args(words).args(files.iter().map(MemoryFile::path)).args(to);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         ground.spawn(namespace, &mut command)
     }
@@ -114,8 +148,9 @@ impl Stack for Foreign {
     }
 
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
-        write_keys(&ground.directory().join(case.credential.name()), case)?;
-        let mut server = self.start(ground, &pair.server, "server", case, &[])?;
+        let mode = case.mode.name();
+        let keys = [Keys::new(case, &case.tree.server)?, Keys::new(case, &case.tree.client)?];
+        let mut server = self.start(ground, &pair.server, ["server", mode], &keys[0], &[])?;
         let mut port = String::new();
         if let Some(out) = server.child().stdout.as_mut() {
             BufReader::new(out).read_line(&mut port).map_err(|error| self.failed(error))?;
@@ -124,7 +159,7 @@ impl Stack for Foreign {
             return self.finished(server).and(Err(self.failed("the server does not listen")));
         }
         let to = [Pair::SERVER.to_string(), port.trim().to_owned()];
-        let client = self.start(ground, &pair.client, "client", case, &to)?;
+        let client = self.start(ground, &pair.client, ["client", mode], &keys[1], &to)?;
         let printed = self.finished(client)?;
         self.finished(server)?;
         let expected = match case.mode {
@@ -141,23 +176,4 @@ impl Stack for Foreign {
         }
         Ok(())
     }
-}
-
-/// Writes the keys and certificates that the programs read, once for each kind.
-fn write_keys(directory: &Path, case: &Case<'_>) -> Result<(), Error> {
-    if directory.exists() {
-        return Ok(());
-    }
-    let failed = |error: &dyn Display| Error::new("keys of the lab", error, "free some memory");
-    fs::create_dir(directory).map_err(|error| failed(&error))?;
-    let write =
-        |name: &str, content: &str| fs::write(directory.join(name), content).map_err(|error| failed(&error));
-    let root = certificates_to_pem(case.tree.root.chain()).map_err(|error| failed(&error))?;
-    write("root.pem", &root)?;
-    for (role, Identity { chain, key, .. }) in [("server", &case.tree.server), ("client", &case.tree.client)]
-    {
-        write(&format!("{role}.pem"), &certificates_to_pem(chain).map_err(|error| failed(&error))?)?;
-        write(&format!("{role}.key"), &key.to_pem().map_err(|error| failed(&error))?)?;
-    }
-    Ok(())
 }

@@ -6,8 +6,10 @@
 
 mod dunlin;
 mod foreign;
+mod virtual_time;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use dunlin_pki::{KeyType, Tree, TreeSpec};
@@ -46,6 +48,23 @@ trait Stack {
     /// # Errors
     /// A handshake failed, or was resumed where it should not be, or not where it should.
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error>;
+}
+
+/// What is measured: a stack in its place.
+trait Measured {
+    fn name(&self) -> &'static str;
+
+    /// The frames of two connections, one after the other, in the way of the case.
+    ///
+    /// # Errors
+    /// Those of [`Stack::connect`], and whatever is missing.
+    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error>;
+}
+
+/// A stack on real sockets.
+struct OnSockets {
+    ground: Rc<Ground>,
+    stack: Box<dyn Stack>,
 }
 
 /// What is the same for two connections.
@@ -150,7 +169,7 @@ impl Experiment for Caching {
     }
 
     fn ways(&self) -> &'static [Way] {
-        &[Way::Real]
+        &[Way::Real, Way::Virtual]
     }
 
     fn runs(&self) -> u32 {
@@ -158,8 +177,10 @@ impl Experiment for Caching {
     }
 
     fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
-        let ground = Ground::new()?;
-        let stacks = stacks(&ground, progress);
+        let measured: Vec<Box<dyn Measured>> = match plan.way {
+            Way::Real => on_sockets(progress)?,
+            Way::Virtual => vec![Box::new(virtual_time::InVirtualTime)],
+        };
         let cells = Cells::new(plan.quick);
         progress.steps(cells.len() * plan.runs as usize);
         let mut rows = Vec::new();
@@ -170,7 +191,7 @@ impl Experiment for Caching {
                 for mode in Cells::MODES {
                     progress.now(format!("{}, MTU {mtu}, {}", credential.name(), mode.name()));
                     let case = Case { tree: &tree, credential, mode };
-                    rows.extend(measure(&ground, &stacks, &case, mtu, plan, progress)?);
+                    rows.extend(measure(&measured, &case, mtu, plan, progress)?);
                 }
             }
         }
@@ -179,21 +200,22 @@ impl Experiment for Caching {
 }
 
 /// Dunlin, and those rivals that this machine has the libraries of.
-fn stacks(ground: &Ground, progress: &Progress) -> Vec<Box<dyn Stack>> {
+fn on_sockets(progress: &Progress) -> Result<Vec<Box<dyn Measured>>, Error> {
+    let ground = Rc::new(Ground::new()?);
     let mut stacks: Vec<Box<dyn Stack>> = vec![Box::new(dunlin::Dunlin)];
     for library in foreign::LIBRARIES {
-        match library.compile(ground) {
+        match library.compile() {
             Ok(foreign) => stacks.push(Box::new(foreign)),
             Err(error) => progress.note(&format!("left out: {error}")),
         }
     }
-    stacks
+    let on_sockets = |stack| Box::new(OnSockets { ground: Rc::clone(&ground), stack }) as Box<dyn Measured>;
+    Ok(stacks.into_iter().map(on_sockets).collect())
 }
 
 /// The rows of a case for all stacks, which take turns.
 fn measure(
-    ground: &Ground,
-    stacks: &[Box<dyn Stack>],
+    stacks: &[Box<dyn Measured>],
     case: &Case<'_>,
     mtu: u16,
     plan: &Plan,
@@ -202,9 +224,9 @@ fn measure(
     let mut measured: BTreeMap<(usize, usize), Vec<Layers>> = BTreeMap::new();
     for run in 0..plan.runs {
         for (number, stack) in stacks.iter().enumerate() {
-            let (layers, frames) = observed(ground, mtu, stack.as_ref(), case)?;
-            for (connection, layers) in layers.into_iter().enumerate() {
-                measured.entry((number, connection)).or_default().push(layers);
+            let frames = stack.frames(case, mtu)?;
+            for (connection, all) in connections(&frames).iter().enumerate() {
+                measured.entry((number, connection)).or_default().push(all.layers());
             }
             if let Some(directory) = plan.captures.as_ref().filter(|_| run == 0) {
                 let (credential, mode) = (case.credential.name(), case.mode.name());
@@ -239,34 +261,32 @@ fn measure(
     Ok(measured.into_iter().map(row).collect())
 }
 
-/// What the two connections cost, and what was captured. On a busy machine TCP may take a delay for a loss and send something again, which has
-/// nothing to do with the stack: then it is measured anew.
-fn observed(
-    ground: &Ground,
-    mtu: u16,
-    stack: &dyn Stack,
-    case: &Case<'_>,
-) -> Result<([Layers; 2], Vec<Frame>), Error> {
-    let failed = |why: &str| Error::new(stack.name(), why, "run it again on an idle machine");
-    for _ in 0..ATTEMPTS {
-        // Namespaces of its own, so that TCP remembers nothing of others.
-        let pair = ground.pair(mtu)?;
-        let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
-        stack.connect(ground, &pair, case)?;
-        let closed = |frames: &[Frame]| {
-            let all = connections(frames);
-            all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
-        };
-        if !capture.wait(PATIENCE, closed)? {
-            return Err(failed("two connections should open and close, but do not"));
-        }
-        let frames = capture.finish()?;
-        let all = connections(&frames);
-        if let [initial, repeat] = &all[..]
-            && initial.resent_packets + repeat.resent_packets == 0
-        {
-            return Ok(([initial.layers(), repeat.layers()], frames));
-        }
+impl Measured for OnSockets {
+    fn name(&self) -> &'static str {
+        self.stack.name()
     }
-    Err(failed("TCP sends packets again and again"))
+
+    /// On a busy machine TCP may take a delay for a loss and send something again, which has nothing to do with the stack:
+    /// then it is measured anew.
+    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
+        let failed = |why: &str| Error::new(self.name(), why, "run it again on an idle machine");
+        for _ in 0..ATTEMPTS {
+            // Namespaces of its own, so that TCP remembers nothing of others.
+            let pair = self.ground.pair(mtu)?;
+            let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
+            self.stack.connect(&self.ground, &pair, case)?;
+            let closed = |frames: &[Frame]| {
+                let all = connections(frames);
+                all.len() == CONNECTIONS.len() && all.iter().all(Connection::is_closed)
+            };
+            if !capture.wait(PATIENCE, closed)? {
+                return Err(failed("two connections should open and close, but do not"));
+            }
+            let frames = capture.finish()?;
+            if connections(&frames).iter().all(|connection| connection.resent_packets == 0) {
+                return Ok(frames);
+            }
+        }
+        Err(failed("TCP sends packets again and again"))
+    }
 }

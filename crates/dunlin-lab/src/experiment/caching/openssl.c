@@ -17,15 +17,14 @@ static int keep(SSL *ssl, SSL_SESSION *new) {
     return 1;
 }
 
-static SSL_CTX *configure(int server, const char *directory, int resume) {
-    const char *role = server ? "server" : "client";
+static SSL_CTX *configure(int server, int resume, char **files) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
     if (!ctx || !SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION)) refuse("no TLS 1.3");
     if (!SSL_CTX_set_ciphersuites(ctx, "TLS_AES_256_GCM_SHA384")) refuse("no cipher suite");
     if (!SSL_CTX_set1_groups_list(ctx, "P-256")) refuse("no group");
-    if (SSL_CTX_use_certificate_chain_file(ctx, path(directory, role, "pem")) != 1) refuse("no certificate");
-    if (SSL_CTX_use_PrivateKey_file(ctx, path(directory, role, "key"), SSL_FILETYPE_PEM) != 1) refuse("no key");
-    if (SSL_CTX_load_verify_locations(ctx, path(directory, "root", "pem"), NULL) != 1) refuse("no root");
+    if (SSL_CTX_use_certificate_chain_file(ctx, files[CHAIN]) != 1) refuse("no certificate");
+    if (SSL_CTX_use_PrivateKey_file(ctx, files[KEY], SSL_FILETYPE_PEM) != 1) refuse("no key");
+    if (SSL_CTX_load_verify_locations(ctx, files[ROOT], NULL) != 1) refuse("no root");
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     // The chain is what the file has: leaf and intermediate, without the root.
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
@@ -59,12 +58,12 @@ static void expect_end(SSL *ssl) {
 
 int main(int argc, char **argv) {
     alarm(PATIENCE_SECONDS);
-    if (argc < 4) fail("arguments");
-    int server = !strcmp(argv[1], "server");
-    SSL_CTX *ctx = configure(server, argv[2], !strcmp(argv[3], "resumption"));
+    if (argc <= KEY) fail("arguments");
+    int server = !strcmp(argv[ROLE], "server");
+    SSL_CTX *ctx = configure(server, !strcmp(argv[MODE], "resumption"), argv);
     int listener = server ? listen_somewhere() : -1;
     for (int i = 0; i < CONNECTIONS; i++) {
-        int fd = without_delay(server ? accept(listener, NULL, NULL) : connect_to(argv[4], argv[5]));
+        int fd = without_delay(server ? accept(listener, NULL, NULL) : connect_to(argv[IP], argv[PORT]));
         SSL *ssl = SSL_new(ctx);
         if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
         if (!server && session && !SSL_set_session(ssl, session)) refuse("no session");

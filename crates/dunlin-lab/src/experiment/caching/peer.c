@@ -1,9 +1,9 @@
 // What both foreign peers share: arguments, sockets, the end of everything that fails.
 //
-// PROGRAM server DIRECTORY vanilla|resumption           prints its port, takes two connections
-// PROGRAM client DIRECTORY vanilla|resumption IP PORT   makes two, prints for each whether it was full or resumed
+// PROGRAM server vanilla|resumption ROOT CHAIN KEY           prints its port, takes two connections
+// PROGRAM client vanilla|resumption ROOT CHAIN KEY IP PORT   makes two, prints for each whether it was full or resumed
 //
-// DIRECTORY has root.pem and, for either role, ROLE.pem and ROLE.key.
+// ROOT, CHAIN and KEY are files in PEM.
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { ROLE = 1, MODE, ROOT, CHAIN, KEY, IP, PORT };
 enum { CONNECTIONS = 2, PATIENCE_SECONDS = 30 };
 
 static const char QUESTION[] = "hello wolfssl!";
@@ -20,12 +21,6 @@ static const char ANSWER[] = "I hear you fa shizzle!";
 static void fail(const char *what) {
     fprintf(stderr, "%s\n", what);
     exit(1);
-}
-
-static const char *path(const char *directory, const char *role, const char *suffix) {
-    static char text[256];
-    snprintf(text, sizeof text, "%s/%s.%s", directory, role, suffix);
-    return text;
 }
 
 static int without_delay(int fd) {

@@ -8,17 +8,16 @@ static void refuse(const char *what, WOLFSSL *ssl) {
     fail(ssl ? wolfSSL_ERR_error_string(wolfSSL_get_error(ssl, 0), text) : what);
 }
 
-static WOLFSSL_CTX *configure(int server, const char *directory, int resume) {
-    const char *role = server ? "server" : "client";
+static WOLFSSL_CTX *configure(int server, int resume, char **files) {
     WOLFSSL_CTX *ctx = wolfSSL_CTX_new(server ? wolfTLSv1_3_server_method() : wolfTLSv1_3_client_method());
     int group = WOLFSSL_ECC_SECP256R1;
     if (!ctx || wolfSSL_CTX_set_cipher_list(ctx, "TLS13-AES256-GCM-SHA384") != WOLFSSL_SUCCESS) refuse("no TLS 1.3", NULL);
     if (wolfSSL_CTX_set_groups(ctx, &group, 1) != WOLFSSL_SUCCESS) refuse("no group", NULL);
-    if (wolfSSL_CTX_use_certificate_chain_file(ctx, path(directory, role, "pem")) != WOLFSSL_SUCCESS)
+    if (wolfSSL_CTX_use_certificate_chain_file(ctx, files[CHAIN]) != WOLFSSL_SUCCESS)
         refuse("no certificate", NULL);
-    if (wolfSSL_CTX_use_PrivateKey_file(ctx, path(directory, role, "key"), WOLFSSL_FILETYPE_PEM) != WOLFSSL_SUCCESS)
+    if (wolfSSL_CTX_use_PrivateKey_file(ctx, files[KEY], WOLFSSL_FILETYPE_PEM) != WOLFSSL_SUCCESS)
         refuse("no key", NULL);
-    if (wolfSSL_CTX_load_verify_locations(ctx, path(directory, "root", "pem"), NULL) != WOLFSSL_SUCCESS)
+    if (wolfSSL_CTX_load_verify_locations(ctx, files[ROOT], NULL) != WOLFSSL_SUCCESS)
         refuse("no root", NULL);
     wolfSSL_CTX_set_verify(ctx, WOLFSSL_VERIFY_PEER | WOLFSSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     if (server && !resume && wolfSSL_CTX_no_ticket_TLSv13(ctx)) refuse("tickets", NULL);
@@ -43,14 +42,14 @@ static void expect_end(WOLFSSL *ssl) {
 
 int main(int argc, char **argv) {
     alarm(PATIENCE_SECONDS);
-    if (argc < 4) fail("arguments");
-    int server = !strcmp(argv[1], "server"), resume = !strcmp(argv[3], "resumption");
+    if (argc <= KEY) fail("arguments");
+    int server = !strcmp(argv[ROLE], "server"), resume = !strcmp(argv[MODE], "resumption");
     wolfSSL_Init();
-    WOLFSSL_CTX *ctx = configure(server, argv[2], resume);
+    WOLFSSL_CTX *ctx = configure(server, resume, argv);
     WOLFSSL_SESSION *session = NULL;
     int listener = server ? listen_somewhere() : -1;
     for (int i = 0; i < CONNECTIONS; i++) {
-        int fd = without_delay(server ? accept(listener, NULL, NULL) : connect_to(argv[4], argv[5]));
+        int fd = without_delay(server ? accept(listener, NULL, NULL) : connect_to(argv[IP], argv[PORT]));
         WOLFSSL *ssl = wolfSSL_new(ctx);
         if (!ssl || wolfSSL_set_fd(ssl, fd) != WOLFSSL_SUCCESS) refuse("no connection", NULL);
         if (session && wolfSSL_set_session(ssl, session) != WOLFSSL_SUCCESS) refuse("no session", NULL);

@@ -1,0 +1,89 @@
+//! Dunlin in virtual time: the same engine over a TCP that sends what Linux would.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::dunlin::{ClientConfig, ServerAddress, ServerConfig, TlsConnection};
+use dunlin_sim::{Application, Delay, Reply, TcpOptions, TcpPair, TlsPeer};
+
+use super::dunlin::{client, failed, server};
+use super::{ANSWER, Case, Measured, Mode, QUESTION, SERVER_NAME};
+use crate::Error;
+use crate::capture::{Direction, Frame};
+
+/// One way: as short as a cable.
+const DELAY: Duration = Duration::from_micros(50);
+/// Between the two connections.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The addresses of both ends, which nobody looks at, and that IPv4 follows.
+const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+const FIRST_PORT: u16 = 50_000;
+
+/// Dunlin in virtual time.
+pub(super) struct InVirtualTime;
+
+impl Measured for InVirtualTime {
+    fn name(&self) -> &'static str {
+        "dunlin"
+    }
+
+    fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
+        let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
+        let mut frames = Vec::new();
+        let mut begin = Duration::ZERO;
+        for (port, resumed) in (FIRST_PORT..).zip([false, case.mode == Mode::Resumption]) {
+            let options = TcpOptions { mtu: mtu.into(), client_port: port, ..TcpOptions::default() };
+            frames.extend(connect(&client, &server, options, resumed)?.into_iter().map(|mut frame| {
+                frame.time += begin;
+                frame
+            }));
+            begin = frames.last().map_or(begin, |frame: &Frame| frame.time) + PAUSE;
+        }
+        Ok(frames)
+    }
+}
+
+/// One connection: a question, an answer, and the end.
+fn connect(
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+    options: TcpOptions,
+    resumed: bool,
+) -> Result<Vec<Frame>, Error> {
+    let now = dunlin_tokio::now();
+    let address = ServerAddress::parse(SERVER_NAME, 0).map_err(failed)?;
+    let asks = |connection: &TlsConnection, data: &[u8]| match data {
+        b"" if !connection.peer_has_closed() => Reply { data: QUESTION.to_vec(), close: false },
+        data => Reply { data: vec![], close: data == ANSWER },
+    };
+    let answers = |connection: &TlsConnection, data: &[u8]| match data {
+        QUESTION => Reply { data: ANSWER.to_vec(), close: false },
+        _ => Reply { data: vec![], close: connection.peer_has_closed() },
+    };
+    let client = TlsPeer::new(TlsConnection::client(client, address, now).map_err(failed)?, asks);
+    let server = TlsPeer::new(TlsConnection::server(server, now), answers);
+    let link = || Box::new(Delay(DELAY));
+    let mut pair = TcpPair::new(client, server, now, options, link(), link());
+    pair.run().map_err(failed)?;
+    ended(pair.client(), resumed)?;
+    ended(pair.server(), resumed)?;
+    let frames = pair.sent.iter().map(|sent| Frame {
+        time: Duration::from_millis(now.unix_ms) + sent.after,
+        direction: if sent.by == ::dunlin::Side::Client { Direction::Sent } else { Direction::Received },
+        bytes: [&ETHERNET, &sent.packet[..]].concat(),
+    });
+    Ok(frames.collect())
+}
+
+/// The connection went as it should.
+fn ended<A: Application>(peer: &TlsPeer<A>, resumed: bool) -> Result<(), Error> {
+    let connection = &peer.connection;
+    if let Some(error) = connection.error() {
+        return Err(failed(error));
+    }
+    let as_wanted = connection.negotiated().is_some_and(|negotiated| negotiated.resumed == resumed);
+    match as_wanted && connection.has_closed() && connection.peer_has_closed() {
+        true => Ok(()),
+        false => Err(failed("a connection did not resume or did not end")),
+    }
+}
