@@ -180,7 +180,7 @@ fn virtual_time_agrees_with_real_sockets() {
     }
     let place = Place::new();
     let rows = |way: &str| {
-        place.dunlin(&format!("lab run caching --quick --runs 5 --way {way} --json {way}.json"));
+        place.dunlin(&format!("lab run caching --quick --runs 10 --way {way} --json {way}.json"));
         let report: Value = serde_json::from_str(&place.read(&format!("{way}.json"))).unwrap();
         report["rows"].as_array().unwrap().clone()
     };

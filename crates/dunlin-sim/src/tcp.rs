@@ -51,12 +51,22 @@ impl Default for TcpOptions {
     }
 }
 
+impl TcpOptions {
+    /// What a full segment carries.
+    const fn segment(self) -> usize {
+        let headers = if self.ipv6 { 40 } else { 20 } + if self.timestamps { 32 } else { 20 };
+        self.mtu.saturating_sub(headers)
+    }
+}
+
 /// What a socket buffers in each direction, as Linux at first.
 const BUFFER: usize = 65_536;
 /// Within this time data counts as an answer, and so long an acknowledgement waits for one: Linux's TCP_ATO_MIN.
 const ANSWER: Duration = Duration::from_millis(40);
 /// So many segments are acknowledged quickly: Linux's TCP_MAX_QUICKACKS.
 const QUICK: u32 = 16;
+/// So many full segments may be on their way at first (RFC 6928 §2).
+const INITIAL_WINDOW: usize = 10;
 const SERVER_PORT: u16 = 4433;
 
 /// A client and a server that exchange streams over TCP, joined by a link in each direction that carries IP packets.
@@ -159,6 +169,9 @@ struct Host<E> {
     socket: SocketHandle,
     /// What the socket has no room for yet.
     waiting: VecDeque<u8>,
+    /// How many bytes may be on their way: the congestion window in slow start, where a handshake is. A loss does not
+    /// shrink it.
+    window: usize,
     /// So many more acknowledgements go out at once.
     quick: u32,
     data_came_at: Option<Duration>,
@@ -206,6 +219,7 @@ impl<E: StreamEndpoint> Host<E> {
             sockets,
             socket,
             waiting: VecDeque::new(),
+            window: INITIAL_WINDOW * options.segment(),
             quick: QUICK,
             data_came_at: None,
             end_told: false,
@@ -224,11 +238,12 @@ impl<E: StreamEndpoint> Host<E> {
 
     /// Takes a packet; a quick acknowledgement goes out before the application hears of it.
     fn receive(&mut self, at: Duration, packet: Vec<u8>) {
-        let before = self.socket().recv_queue();
+        let before = (self.socket().recv_queue(), self.socket().send_queue());
         self.device.received.push_back(packet);
         let Self { interface, device, sockets, .. } = self;
         while interface.poll_ingress_single(instant(at), device, sockets) != PollIngressSingleResult::None {}
-        let has_data = self.socket().recv_queue() > before;
+        let has_data = self.socket().recv_queue() > before.0;
+        self.window += before.1.saturating_sub(self.socket().send_queue());
         if has_data {
             self.data_came_at = Some(at);
         }
@@ -274,7 +289,8 @@ impl<E: StreamEndpoint> Host<E> {
             while let Some(bytes) = self.endpoint.poll_transmit(now) {
                 self.waiting.extend(bytes);
             }
-            let sent = socket.send_slice(self.waiting.make_contiguous()).unwrap_or(0);
+            let room = self.window.saturating_sub(socket.send_queue()).min(self.waiting.len());
+            let sent = socket.send_slice(&self.waiting.make_contiguous()[..room]).unwrap_or(0);
             self.waiting.drain(..sent);
             if sent > 0 && self.data_came_at.is_some_and(|came| at - came < ANSWER) {
                 self.slow_down(0);
