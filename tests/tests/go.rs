@@ -145,6 +145,29 @@ fn every_group_with_and_without_hello_retry_request() {
     }
 }
 
+/// A side without the hybrid takes the share of its curve, which the other offers by itself.
+#[test]
+fn hybrid_key_exchange_and_its_curve_alone() {
+    let typ = KeyType::P256;
+    let (x25519, hybrid) = (dunlin_awslc::X25519, dunlin_awslc::X25519MLKEM768);
+    for (ours, theirs, group) in [
+        (vec![hybrid, x25519], "X25519MLKEM768,x25519", NamedGroup::X25519MLKEM768),
+        (vec![hybrid], "X25519MLKEM768", NamedGroup::X25519MLKEM768),
+        (vec![hybrid, x25519], "x25519", NamedGroup::X25519),
+        (vec![x25519], "X25519MLKEM768,x25519", NamedGroup::X25519),
+    ] {
+        let connected = |mut go: Go, ours| {
+            let (link, _) = go.converse(ours, b"data");
+            let negotiated = link.connection.negotiated().unwrap();
+            assert_eq!((negotiated.group, negotiated.retried), (Some(group), false), "{theirs}");
+        };
+        let client = client_with(client_profile(typ).groups(ours.clone()), |c| c);
+        connected(Go::new("server", typ, &["-groups", theirs]), client);
+        let server = server_config_with(server_profile(typ).groups(ours), |s| s);
+        connected(Go::new("client", typ, &["-groups", theirs]), from(&server));
+    }
+}
+
 #[test]
 fn a_cookie_to_its_client() {
     let config = server_config(KeyType::P256, |s| s.with_cookies(true));
