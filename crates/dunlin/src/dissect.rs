@@ -6,9 +6,9 @@
 use core::ops::Range;
 
 use crate::crypto::{CryptoError, HashOutput, Tls13CipherSuite};
-use crate::handshake::TransportKind;
 use crate::record::datagram::{EpochKey, Header};
 use crate::record::protect::RecordKey;
+use crate::role::TransportKind;
 use crate::schedule::tls13::TrafficSecret;
 use crate::wire::ContentType;
 

@@ -63,6 +63,7 @@
 
 extern crate alloc;
 
+mod address;
 pub mod auth;
 pub mod compression;
 mod config;
@@ -75,27 +76,31 @@ mod flight;
 mod handshake;
 mod keylog;
 mod message;
+mod output;
 mod profile;
+mod proof;
 mod question;
 mod record;
 pub mod resume;
+mod role;
 mod schedule;
 mod time;
+mod transport;
 pub mod wire;
 
+pub use address::ServerAddress;
 pub use auth::{Credential, PeerIdentity, Trust};
 pub use config::{ClientAuth, ClientConfig, PskSource, ServerConfig};
-pub use connection::{
-    Connection, DtlsConnection, Event, MessageSize, Negotiated, ServerAddress, TlsConnection,
-};
+pub use connection::{Connection, DtlsConnection, TlsConnection};
 pub use crypto::CryptoProvider;
 pub use error::Error;
-pub use handshake::{Side, TransportKind};
 pub use keylog::KeyLog;
+pub use output::{Event, MessageSize, Negotiated};
 pub use pki_types;
 pub use profile::{Profile, ProfileBuilder};
 pub use question::{Answer, ClientHelloInfo, Question, QuestionId};
 pub use record::datagram::{Datagram, Discarded};
 pub use record::stream::Stream;
+pub use role::{Side, TransportKind};
 pub use schedule::binder::PskKind;
 pub use time::{Instant, Now};

@@ -9,7 +9,6 @@ use super::Credential;
 use super::x509::signature_algorithm;
 use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;
-use crate::handshake::signature::signs_handshakes;
 use crate::wire::{CertificateType, SignatureScheme};
 
 /// What the peer can verify.
@@ -47,7 +46,7 @@ pub(crate) fn select(
             continue;
         }
         let scheme = (credential.key().schemes().iter().copied())
-            .find(|s| signs_handshakes(*s) && wanted.schemes.contains(s));
+            .find(|s| s.signs_handshakes() && wanted.schemes.contains(s));
         let Some(scheme) = scheme else {
             reason = PeerIncompatible::SignatureScheme;
             continue;

@@ -9,7 +9,7 @@ use webpki::{EndEntityCert, KeyUsage};
 use super::{Revocation, X509Identity};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse};
-use crate::handshake::Side;
+use crate::role::Side;
 
 /// Which chains are believed.
 #[derive(Clone, Debug)]
@@ -121,7 +121,7 @@ fn failure(error: &webpki::Error, name: Option<&ServerName<'_>>) -> Authenticati
         W::CertExpired { .. } => F::Expired,
         W::CertNotValidYet { .. } => F::NotValidYet,
         W::CertNotValidForName(_) => {
-            F::NameMismatch(name.map_or_else(String::new, crate::connection::name_text))
+            F::NameMismatch(name.map_or_else(String::new, crate::address::name_text))
         }
         W::UnknownIssuer => F::UnknownIssuer,
         W::InvalidSignatureForPublicKey => F::BadChainSignature,

@@ -3,7 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Connection, ServerAddress};
+use super::Connection;
+use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::Error;
 use crate::record::datagram::{Datagram, Discarded};

@@ -1,228 +1,23 @@
 //! The face of the engine: bytes or datagrams in; bytes, events, questions and a timer out.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-use core::net::{Ipv4Addr, Ipv6Addr};
-
-use pki_types::{IpAddr, ServerName};
-
-use crate::auth::PeerIdentity;
+use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
-use crate::error::{Error, Internal, Misuse, PeerMisbehaved};
-use crate::handshake::{Cx, Emitter, Side, State, client, server};
-use crate::keylog::KeyLog;
-use crate::message::Message;
-use crate::question::{Answer, Kind, Question, QuestionId};
+use crate::error::{Error, Internal, Misuse};
+use crate::handshake::{Cx, State, client, server};
+use crate::output::{Event, MessageSize, Negotiated, Output};
+use crate::question::{Answer, Kind, QuestionId};
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
-use crate::resume::Session;
-use crate::schedule::tls13::Exporter;
+use crate::role::Side;
 use crate::time::Now;
-use crate::wire::{
-    AlertDescription, AlertLevel, CertificateCompressionAlgorithm, CipherSuite, HandshakeType,
-    KeyUpdateRequest, NamedGroup, ProtocolVersion, SignatureScheme,
-};
+use crate::transport::{Incoming, Transport};
+use crate::wire::{AlertDescription, AlertLevel, KeyUpdateRequest};
 
 mod datagram;
 mod stream;
-
-/// KeyUpdates, tickets and warnings in a row, without data between them, before they count as an attack.
-const MAX_IDLE_MESSAGES: u32 = 32;
-
-/// What carries the connection: the seam that the handshake sees, and the driver's side of it.
-pub(crate) trait Transport: Emitter {
-    /// The next message or alert; `None` until there is more.
-    fn next(&mut self) -> Result<Option<Incoming>, Error>;
-    /// Sends an alert with the present keys, after what waits.
-    fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error>;
-    /// Whether the sending keys should be replaced: near the limit of the cipher, or after so many records.
-    fn needs_key_update(&self, after: Option<u64>) -> bool;
-    /// Whether the sending keys are being replaced and no other KeyUpdate may be sent yet (RFC 9147 §5.8.4).
-    fn key_update_waits(&self) -> bool {
-        false
-    }
-    /// Drops what was received and not read: nothing after close_notify or an error counts.
-    fn discard_input(&mut self);
-}
-
-/// What a transport hands up.
-pub(crate) enum Incoming {
-    Message(Message),
-    Alert(AlertDescription),
-}
-
-/// What happened, in order.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// The handshake is complete: the peer is who [`Negotiated::peer`] says, data may be sent.
-    Connected,
-    /// Something must be known to go on; give it to [`Connection::answer`].
-    Question(QuestionId, Question),
-    /// A ticket came and was given to the client's store.
-    TicketReceived,
-    /// This session is to be kept under this name ([`crate::resume::Tickets::ask`]).
-    NewSession(Vec<u8>, Session),
-    /// The session under this name was resumed: forget it ([`crate::resume::Tickets::ask`]).
-    SessionUsed(Vec<u8>),
-    /// The peer replaced its sending keys.
-    PeerUpdatedKeys,
-    /// The peer will send no more data: close_notify. Data can still be sent.
-    PeerClosed,
-}
-
-/// What was agreed.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Negotiated {
-    /// The version.
-    pub version: Option<ProtocolVersion>,
-    /// The cipher suite.
-    pub cipher_suite: Option<CipherSuite>,
-    /// The group; `None` with psk_ke.
-    pub group: Option<NamedGroup>,
-    /// The application protocol.
-    pub alpn: Option<Vec<u8>>,
-    /// The name that the client asked for.
-    pub server_name: Option<String>,
-    /// Who the peer is; `None` if it did not say.
-    pub peer: Option<PeerIdentity>,
-    /// Whether an earlier session was resumed.
-    pub resumed: bool,
-    /// Whether a HelloRetryRequest was needed.
-    pub retried: bool,
-    /// The scheme of the peer's signature.
-    pub peer_signature: Option<SignatureScheme>,
-    /// The scheme of our signature.
-    pub own_signature: Option<SignatureScheme>,
-    /// How the peer's Certificate message was compressed, if it was.
-    pub peer_certificate_compression: Option<CertificateCompressionAlgorithm>,
-    /// How ours was compressed, if it was.
-    pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
-    /// The name of the profile.
-    pub profile: String,
-}
-
-/// A handshake message that was sent or received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MessageSize {
-    /// Whether it was sent.
-    pub sent: bool,
-    /// Its type.
-    pub typ: HandshakeType,
-    /// Whether it is a HelloRetryRequest, which has the type of a ServerHello.
-    pub is_retry: bool,
-    /// Its length with its header of 4 bytes, in bytes.
-    pub len: usize,
-}
-
-/// A list of so many messages is enough for every handshake; what comes after is traffic.
-const MAX_NOTED: usize = 32;
-
-/// What the states give out.
-#[derive(Default)]
-pub(crate) struct Output {
-    events: VecDeque<Event>,
-    pub(crate) question: Option<Question>,
-    pub(crate) negotiated: Negotiated,
-    pub(crate) exporter: Option<Exporter>,
-    pub(crate) connected: bool,
-    pub(crate) key_log: Option<Arc<dyn KeyLog>>,
-    pub(crate) client_random: [u8; 32],
-    pub(crate) key_update_after: Option<u64>,
-    /// close_notify or a fatal alert was sent: nothing may follow it (RFC 8446 §6.1).
-    pub(crate) send_closed: bool,
-    messages: Vec<MessageSize>,
-    idle: u32,
-}
-
-impl Output {
-    pub(crate) fn note_message(&mut self, sent: bool, message: &[u8]) {
-        if self.messages.len() < MAX_NOTED
-            && let Some(typ) = message.first()
-        {
-            let typ = HandshakeType(*typ);
-            let is_retry = typ == HandshakeType::SERVER_HELLO
-                && message.get(6..38) == Some(&crate::message::server_hello::RETRY_RANDOM);
-            self.messages.push(MessageSize { sent, typ, is_retry, len: message.len() });
-        }
-    }
-
-    /// Reports an event. Those that a peer can cause at will are reported once until they are taken.
-    pub(crate) fn event(&mut self, event: Event) {
-        let repeated = matches!(
-            (self.events.back(), &event),
-            (Some(Event::PeerUpdatedKeys), Event::PeerUpdatedKeys)
-                | (Some(Event::TicketReceived), Event::TicketReceived)
-        );
-        if !repeated {
-            self.events.push_back(event);
-        }
-    }
-
-    pub(crate) fn log_secret(&self, label: &str, secret: &[u8]) {
-        if let Some(log) = &self.key_log {
-            log.log(label, &self.client_random, secret);
-        }
-    }
-
-    /// A message came that costs us work and the peer none: they are counted until data comes between them.
-    pub(crate) fn count_idle(&mut self, what: &'static str) -> Result<(), Error> {
-        self.idle += 1;
-        if self.idle > MAX_IDLE_MESSAGES { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
-    }
-
-    /// Data came.
-    pub(crate) const fn reset_idle(&mut self) {
-        self.idle = 0;
-    }
-}
-
-/// The server that a client connects to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerAddress {
-    /// The name or address that its certificate must be for.
-    pub name: ServerName<'static>,
-    /// The port: tickets of one are not shown to another. 0 where there is none.
-    pub port: u16,
-}
-
-impl ServerAddress {
-    /// A server by name or IP address, and port.
-    pub const fn new(name: ServerName<'static>, port: u16) -> Self {
-        Self { name, port }
-    }
-
-    /// A server by the text of its name or IP address, and port.
-    ///
-    /// # Errors
-    /// `name` is neither a DNS name nor an IP address.
-    pub fn parse(name: &str, port: u16) -> Result<Self, Error> {
-        match ServerName::try_from(name) {
-            Ok(name) => Ok(Self::new(name.to_owned(), port)),
-            Err(_) => Err(Misuse::Config(alloc::format!("{name:?} is no DNS name or IP address")).into()),
-        }
-    }
-
-    /// The name in text.
-    pub(crate) fn host(&self) -> String {
-        name_text(&self.name)
-    }
-}
-
-/// A server's name or address in text.
-pub(crate) fn name_text(name: &ServerName<'_>) -> String {
-    match name {
-        ServerName::DnsName(name) => name.as_ref().to_string(),
-        ServerName::IpAddress(IpAddr::V4(address)) => Ipv4Addr::from(*address.as_ref()).to_string(),
-        ServerName::IpAddress(IpAddr::V6(address)) => Ipv6Addr::from(*address.as_ref()).to_string(),
-        _ => String::new(),
-    }
-}
 
 /// One connection. It does no input or output and has no clock: the caller carries the bytes and says what time
 /// it is.

@@ -2,7 +2,8 @@
 
 use alloc::sync::Arc;
 
-use super::{Connection, ServerAddress};
+use super::Connection;
+use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::Error;
 use crate::record::stream::Stream;

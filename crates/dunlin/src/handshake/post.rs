@@ -4,13 +4,15 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 
-use super::{Cx, Epoch, State, TransportKind};
+use super::{Cx, State};
 use crate::auth::PeerIdentity;
-use crate::connection::Event;
 use crate::error::{Error, PeerMisbehaved};
 use crate::message::{self, Message, NewSessionTicket};
+use crate::output::Event;
 use crate::resume::{ClientSession, ClientSessions, MAX_LIFETIME, Session, SessionKey, SettingsDigest};
+use crate::role::TransportKind;
 use crate::schedule::tls13::{ResumptionSecret, TrafficSecret};
+use crate::transport::Epoch;
 use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest};
 
 /// The connection is established.

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Cx, Side, State, signature};
+use super::{Cx, State, signature};
 use crate::auth::PrivateKey;
 use crate::auth::select::Choice;
 use crate::compression;
@@ -11,6 +11,7 @@ use crate::error::{Error, Internal, Misuse};
 use crate::message::{self, Message};
 use crate::profile::Profile;
 use crate::question::{Answer, Question};
+use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::wire::{CertificateCompressionAlgorithm, SignatureScheme};
 

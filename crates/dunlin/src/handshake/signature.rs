@@ -5,21 +5,11 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use webpki::{EndEntityCert, RawPublicKeyEntity};
 
-use super::Side;
-use super::proof::SignatureValid;
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, PeerMisbehaved};
+use crate::proof::SignatureValid;
+use crate::role::Side;
 use crate::wire::{CertificateType, SignatureScheme};
-
-/// Whether TLS 1.3 allows the scheme in CertificateVerify: RSA PKCS#1 is for chains only.
-pub(crate) fn signs_handshakes(scheme: SignatureScheme) -> bool {
-    !matches!(
-        scheme,
-        SignatureScheme::RSA_PKCS1_SHA256
-            | SignatureScheme::RSA_PKCS1_SHA384
-            | SignatureScheme::RSA_PKCS1_SHA512
-    )
-}
 
 /// What `signer` signs: a preamble that no other protocol's message has, and the transcript hash.
 pub(crate) fn content(signer: Side, transcript_hash: &[u8]) -> Vec<u8> {

@@ -7,14 +7,15 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
 
-use super::proof::{PeerVerified, SignatureValid};
-use super::{Cx, Side, State, signature};
+use super::{Cx, State, signature};
 use crate::auth::{PeerIdentity, X509Identity};
 use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
 use crate::message::{self, Message};
 use crate::profile::Profile;
+use crate::proof::{PeerVerified, SignatureValid};
 use crate::question::{Answer, Question};
+use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::wire::{CertificateType, HandshakeType};
 
@@ -128,8 +129,7 @@ impl State for ExpectCertificateVerify {
         let body = message.expect(HandshakeType::CERTIFICATE_VERIFY, "CertificateVerify")?;
         let verify = message::CertificateVerify::read(body)?;
         // RFC 8446 §4.4.3: a scheme that was offered, and none of the legacy ones.
-        if !profile.signature_schemes.contains(&verify.scheme) || !signature::signs_handshakes(verify.scheme)
-        {
+        if !profile.signature_schemes.contains(&verify.scheme) || !verify.scheme.signs_handshakes() {
             return Err(PeerMisbehaved::NotOffered("signature scheme").into());
         }
         let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::error::{Error, Malformed};
 use crate::extension::{Context, Extensions, ExtensionsWriter};
-use crate::handshake::TransportKind;
+use crate::role::TransportKind;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader};
 
 pub(crate) struct ClientHello<'a> {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::{Context, Extensions, ExtensionsWriter};
-use crate::handshake::TransportKind;
+use crate::role::TransportKind;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion};
 
 /// SHA-256 of "HelloRetryRequest" (RFC 8446 §4.1.3).

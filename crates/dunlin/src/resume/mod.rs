@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::auth::{PeerIdentity, X509Identity};
 use crate::crypto::HashOutput;
 use crate::error::{Error, Malformed};
-use crate::handshake::TransportKind;
+use crate::role::TransportKind;
 use crate::time::Now;
 use crate::wire::{CipherSuite, Reader, Writer};
 

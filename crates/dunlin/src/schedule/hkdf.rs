@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use crate::crypto::{Hash, HashOutput, HmacKey, MAX_HASH_LEN};
-use crate::handshake::TransportKind;
+use crate::role::TransportKind;
 
 /// A secret of the key schedule, with its HMAC key prepared.
 pub(crate) struct Secret {

@@ -22,8 +22,8 @@ use super::binder::PskKind;
 use super::hkdf::Secret;
 use crate::crypto::{HashOutput, MAX_HASH_LEN, MAX_KEY_LEN, NONCE_LEN, SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerMisbehaved};
-use crate::handshake::proof::FinishedValid;
-use crate::handshake::{Side, TransportKind};
+use crate::proof::FinishedValid;
+use crate::role::{Side, TransportKind};
 use subtle::ConstantTimeEq;
 
 const ZEROS: [u8; MAX_HASH_LEN] = [0; MAX_HASH_LEN];

@@ -334,3 +334,10 @@ wire_enum! {
         KEY_SHARE = 51 => "key_share",
     }
 }
+
+impl SignatureScheme {
+    /// Whether TLS 1.3 allows the scheme in CertificateVerify: RSA PKCS#1 is for chains only (RFC 8446 §4.2.3).
+    pub(crate) fn signs_handshakes(self) -> bool {
+        !matches!(self, Self::RSA_PKCS1_SHA256 | Self::RSA_PKCS1_SHA384 | Self::RSA_PKCS1_SHA512)
+    }
+}

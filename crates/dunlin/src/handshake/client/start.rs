@@ -5,9 +5,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::tls13;
+use crate::address::ServerAddress;
 use crate::auth::Psk;
 use crate::config::ClientConfig;
-use crate::connection::ServerAddress;
 use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
@@ -15,9 +15,10 @@ use crate::extension::{
     key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
     supported_groups, supported_versions,
 };
-use crate::handshake::{Cx, State, TransportKind};
+use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::resume::{ClientSession, SessionKey};
+use crate::role::TransportKind;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};

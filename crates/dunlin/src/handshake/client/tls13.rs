@@ -5,10 +5,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::start::{Offer, OfferedPsk, session_key};
+use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
 use crate::auth::{Credential, PeerIdentity};
 use crate::config::ClientConfig;
-use crate::connection::{Event, ServerAddress};
 use crate::crypto::Tls13CipherSuite;
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::{
@@ -17,10 +17,13 @@ use crate::extension::{
 };
 use crate::handshake::post::{MAX_TICKETS, TicketIntake, Traffic};
 use crate::handshake::verify::ExpectCertificate;
-use crate::handshake::{Cx, Epoch, Side, State, prove};
+use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
+use crate::output::Event;
+use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
+use crate::transport::Epoch;
 use crate::wire::{
     CertificateCompressionAlgorithm, CertificateType, ExtensionType, HandshakeType, PskKeyExchangeMode,
     SignatureScheme,

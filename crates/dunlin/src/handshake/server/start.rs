@@ -14,11 +14,12 @@ use crate::extension::{
     server_name, signature_algorithms, supported_groups, supported_versions,
 };
 use crate::handshake::retry::{self, Retry};
-use crate::handshake::{Cx, State, TransportKind};
+use crate::handshake::{Cx, State};
 use crate::message::server_hello::RETRY_RANDOM;
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::question::{Answer, ClientHelloInfo, Question};
 use crate::resume::{Session, TicketKind};
+use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode};

@@ -12,7 +12,6 @@ use super::start::{FoundPsk, PskSecret, echo};
 use crate::auth::PeerIdentity;
 use crate::auth::select::{self, Wanted};
 use crate::config::{ClientAuth, ServerConfig};
-use crate::connection::Event;
 use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
@@ -22,13 +21,16 @@ use crate::extension::{
 };
 use crate::handshake::post::Traffic;
 use crate::handshake::verify::ExpectCertificate;
-use crate::handshake::{Cx, Epoch, Side, State, prove};
+use crate::handshake::{Cx, State, prove};
 use crate::message::{
     self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
 };
+use crate::output::Event;
 use crate::resume::{Session, TicketKind};
+use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
+use crate::transport::Epoch;
 use crate::wire::{CertificateCompressionAlgorithm, CertificateType, ExtensionType, HandshakeType};
 
 /// What was chosen for this client.

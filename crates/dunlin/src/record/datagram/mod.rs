@@ -15,11 +15,11 @@ mod send;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use crate::connection::{Incoming, Transport};
 use crate::error::Error;
 use crate::flight::fragment;
-use crate::handshake::{Emitter, Epoch, TransportKind};
+use crate::role::TransportKind;
 use crate::schedule::tls13::TrafficKeys;
+use crate::transport::{Emitter, Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
 
 pub(crate) use ciphertext::EpochKey;

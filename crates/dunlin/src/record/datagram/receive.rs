@@ -10,10 +10,10 @@ use super::{Discarded, HANDSHAKE_EPOCH, header13, plaintext};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::flight::reassemble::{Reassembler, Taken};
 use crate::flight::{RecordNumber, ack};
-use crate::handshake::Epoch;
 use crate::message::Message;
 use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 use crate::schedule::tls13::TrafficKeys;
+use crate::transport::Epoch;
 use crate::wire::{AlertDescription, ContentType};
 
 /// Records that wait while a question is open, in bytes: a large flight. The peer sends the rest again.

@@ -8,10 +8,10 @@ use super::{HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, plaintext};
 use crate::error::{Error, Internal, Misuse};
 use crate::flight::fragment::{Packer, Records};
 use crate::flight::{RecordNumber, ack};
-use crate::handshake::Epoch;
 use crate::record::MAX_PLAINTEXT;
 use crate::record::protect::Sequence;
 use crate::schedule::tls13::TrafficKeys;
+use crate::transport::Epoch;
 use crate::wire::{ContentType, HandshakeType};
 
 /// One epoch of our records.

@@ -9,10 +9,10 @@ mod send;
 
 use alloc::vec::Vec;
 
-use crate::connection::{Incoming, Transport};
 use crate::error::Error;
-use crate::handshake::{Emitter, Epoch, TransportKind};
+use crate::role::TransportKind;
 use crate::schedule::tls13::TrafficKeys;
+use crate::transport::{Emitter, Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
 
 use receive::Receiver;

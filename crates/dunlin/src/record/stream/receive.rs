@@ -4,13 +4,12 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::HEADER_LEN;
-use crate::connection::Incoming;
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::handshake::Epoch;
 use crate::message::{self, Message};
 use crate::record::protect::{RecordKey, Sequence};
 use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 use crate::schedule::tls13::TrafficKeys;
+use crate::transport::{Epoch, Incoming};
 use crate::wire::{AlertDescription, ContentType};
 
 /// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.

@@ -1,0 +1,50 @@
+//! The server that a client connects to.
+
+use alloc::string::{String, ToString};
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use pki_types::{IpAddr, ServerName};
+
+use crate::error::{Error, Misuse};
+
+/// The server that a client connects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// The name or address that its certificate must be for.
+    pub name: ServerName<'static>,
+    /// The port: tickets of one are not shown to another. 0 where there is none.
+    pub port: u16,
+}
+
+impl ServerAddress {
+    /// A server by name or IP address, and port.
+    pub const fn new(name: ServerName<'static>, port: u16) -> Self {
+        Self { name, port }
+    }
+
+    /// A server by the text of its name or IP address, and port.
+    ///
+    /// # Errors
+    /// `name` is neither a DNS name nor an IP address.
+    pub fn parse(name: &str, port: u16) -> Result<Self, Error> {
+        match ServerName::try_from(name) {
+            Ok(name) => Ok(Self::new(name.to_owned(), port)),
+            Err(_) => Err(Misuse::Config(alloc::format!("{name:?} is no DNS name or IP address")).into()),
+        }
+    }
+
+    /// The name in text.
+    pub(crate) fn host(&self) -> String {
+        name_text(&self.name)
+    }
+}
+
+/// A server's name or address in text.
+pub(crate) fn name_text(name: &ServerName<'_>) -> String {
+    match name {
+        ServerName::DnsName(name) => name.as_ref().to_string(),
+        ServerName::IpAddress(IpAddr::V4(address)) => Ipv4Addr::from(*address.as_ref()).to_string(),
+        ServerName::IpAddress(IpAddr::V6(address)) => Ipv6Addr::from(*address.as_ref()).to_string(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,147 @@
+//! What a handshake gives out: events, what was agreed, the sizes of messages.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::auth::PeerIdentity;
+use crate::error::{Error, PeerMisbehaved};
+use crate::keylog::KeyLog;
+use crate::message;
+use crate::question::{Question, QuestionId};
+use crate::resume::Session;
+use crate::schedule::tls13::Exporter;
+use crate::wire::{
+    CertificateCompressionAlgorithm, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme,
+};
+
+/// KeyUpdates, tickets and warnings in a row, without data between them, before they count as an attack.
+const MAX_IDLE_MESSAGES: u32 = 32;
+
+/// What happened, in order.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The handshake is complete: the peer is who [`Negotiated::peer`] says, data may be sent.
+    Connected,
+    /// Something must be known to go on; give it to [`Connection::answer`].
+    Question(QuestionId, Question),
+    /// A ticket came and was given to the client's store.
+    TicketReceived,
+    /// This session is to be kept under this name ([`crate::resume::Tickets::ask`]).
+    NewSession(Vec<u8>, Session),
+    /// The session under this name was resumed: forget it ([`crate::resume::Tickets::ask`]).
+    SessionUsed(Vec<u8>),
+    /// The peer replaced its sending keys.
+    PeerUpdatedKeys,
+    /// The peer will send no more data: close_notify. Data can still be sent.
+    PeerClosed,
+}
+
+/// What was agreed.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Negotiated {
+    /// The version.
+    pub version: Option<ProtocolVersion>,
+    /// The cipher suite.
+    pub cipher_suite: Option<CipherSuite>,
+    /// The group; `None` with psk_ke.
+    pub group: Option<NamedGroup>,
+    /// The application protocol.
+    pub alpn: Option<Vec<u8>>,
+    /// The name that the client asked for.
+    pub server_name: Option<String>,
+    /// Who the peer is; `None` if it did not say.
+    pub peer: Option<PeerIdentity>,
+    /// Whether an earlier session was resumed.
+    pub resumed: bool,
+    /// Whether a HelloRetryRequest was needed.
+    pub retried: bool,
+    /// The scheme of the peer's signature.
+    pub peer_signature: Option<SignatureScheme>,
+    /// The scheme of our signature.
+    pub own_signature: Option<SignatureScheme>,
+    /// How the peer's Certificate message was compressed, if it was.
+    pub peer_certificate_compression: Option<CertificateCompressionAlgorithm>,
+    /// How ours was compressed, if it was.
+    pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
+    /// The name of the profile.
+    pub profile: String,
+}
+
+/// A handshake message that was sent or received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageSize {
+    /// Whether it was sent.
+    pub sent: bool,
+    /// Its type.
+    pub typ: HandshakeType,
+    /// Whether it is a HelloRetryRequest, which has the type of a ServerHello.
+    pub is_retry: bool,
+    /// Its length with its header of 4 bytes, in bytes.
+    pub len: usize,
+}
+
+/// A list of so many messages is enough for every handshake; what comes after is traffic.
+const MAX_NOTED: usize = 32;
+
+/// What the states give out.
+#[derive(Default)]
+pub(crate) struct Output {
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) question: Option<Question>,
+    pub(crate) negotiated: Negotiated,
+    pub(crate) exporter: Option<Exporter>,
+    pub(crate) connected: bool,
+    pub(crate) key_log: Option<Arc<dyn KeyLog>>,
+    pub(crate) client_random: [u8; 32],
+    pub(crate) key_update_after: Option<u64>,
+    /// close_notify or a fatal alert was sent: nothing may follow it (RFC 8446 §6.1).
+    pub(crate) send_closed: bool,
+    pub(crate) messages: Vec<MessageSize>,
+    idle: u32,
+}
+
+impl Output {
+    pub(crate) fn note_message(&mut self, sent: bool, message: &[u8]) {
+        if self.messages.len() < MAX_NOTED
+            && let Some(typ) = message.first()
+        {
+            let typ = HandshakeType(*typ);
+            let is_retry = typ == HandshakeType::SERVER_HELLO
+                && message.get(6..38) == Some(&message::server_hello::RETRY_RANDOM);
+            self.messages.push(MessageSize { sent, typ, is_retry, len: message.len() });
+        }
+    }
+
+    /// Reports an event. Those that a peer can cause at will are reported once until they are taken.
+    pub(crate) fn event(&mut self, event: Event) {
+        let repeated = matches!(
+            (self.events.back(), &event),
+            (Some(Event::PeerUpdatedKeys), Event::PeerUpdatedKeys)
+                | (Some(Event::TicketReceived), Event::TicketReceived)
+        );
+        if !repeated {
+            self.events.push_back(event);
+        }
+    }
+
+    pub(crate) fn log_secret(&self, label: &str, secret: &[u8]) {
+        if let Some(log) = &self.key_log {
+            log.log(label, &self.client_random, secret);
+        }
+    }
+
+    /// A message came that costs us work and the peer none: they are counted until data comes between them.
+    pub(crate) fn count_idle(&mut self, what: &'static str) -> Result<(), Error> {
+        self.idle += 1;
+        if self.idle > MAX_IDLE_MESSAGES { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
+    }
+
+    /// Data came.
+    pub(crate) const fn reset_idle(&mut self) {
+        self.idle = 0;
+    }
+}
