@@ -5,13 +5,14 @@ use std::fmt::{self, Display, Write as _};
 use serde_json::Value;
 
 use super::compare::{Rivals, Verdict, is_ours};
-use super::{Kind, PAPER, Report, Row, columns, names, shown};
+use super::{Kind, PAPER, Report, Row, columns, concise, names, plot};
 use crate::experiment;
 
 /// The style of the page, light and dark.
 const STYLE: &str = include_str!("page.css");
 
-/// A page of HTML about `reports`: a section each, with what it is, its rows as a table, and what repeats it. It holds no
+/// A page of HTML about `reports`: a section each, with what it is, a
+/// plot, its rows as a table, and what repeats it. It holds no
 /// script and asks for nothing, so it can be read from a file, sent by mail and kept.
 pub fn page(reports: &[Report]) -> String {
     let mut page = String::new();
@@ -49,6 +50,7 @@ fn section(out: &mut String, number: usize, report: &Report) -> fmt::Result {
     if let Ok(known) = experiment::find(&report.experiment) {
         writeln!(out, "<p class=\"about\">{}</p>", Escaped(known.about()))?;
     }
+    plot::write(out, report)?;
     table(out, report)?;
     origin(out, report)?;
     out.write_str("</section>\n")
@@ -116,6 +118,7 @@ fn table(out: &mut String, report: &Report) -> fmt::Result {
     let common = common(rows);
     let rivals = Rivals::new(rows);
     let columns = arranged(rows, &common, &rivals);
+    let paper = plot::paper(&report.experiment);
     out.write_str("<p class=\"note\">")?;
     match report.runs {
         0 | 1 => out.write_str("Figures of one run.")?,
@@ -133,35 +136,40 @@ fn table(out: &mut String, report: &Report) -> fmt::Result {
         figures.into_iter().any(|figure| rows.iter().any(|row| rivals.verdict(row, figure) == Some(wanted)))
     };
     if marked(Verdict::Better) {
-        out.write_str(
-            " <b class=\"better\">Bold</b>: better than the paper and every rival in the same run.",
+        write!(
+            out,
+            " <b class=\"better\">Bold</b>: better than the {paper} and every rival in the same run."
         )?;
     }
     if marked(Verdict::Worse) {
         out.write_str(" <i class=\"worse\">Underlined</i>: worse than one of them.")?;
     }
+    let has_rivals = rows.iter().any(|row| !is_ours(row));
     let label = Escaped(&report.experiment);
     write!(
         out,
         "</p>\n<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"{label}: table\">\n"
     )?;
     out.write_str("<table>\n<thead><tr>")?;
-    columns.iter().try_for_each(|column| heading(out, column))?;
+    columns.iter().try_for_each(|column| heading(out, column, paper))?;
     out.write_str("</tr></thead>\n<tbody>\n")?;
     for row in rows {
-        out.write_str(if is_ours(row) { "<tr class=\"ours\">" } else { "<tr>" })?;
+        out.write_str(if has_rivals && is_ours(row) { "<tr class=\"ours\">" } else { "<tr>" })?;
         columns.iter().try_for_each(|column| cell(out, row, column, &rivals))?;
         out.write_str("</tr>\n")?;
     }
     out.write_str("</tbody>\n</table>\n</div>\n")
 }
 
-fn heading(out: &mut String, column: &Column<'_>) -> fmt::Result {
+fn heading(out: &mut String, column: &Column<'_>, paper: &str) -> fmt::Result {
     let (class, (words, unit), title) = match column {
         Column::Parameter(name) => ("", names::words(name), *name),
         Column::Figure(name) => ("n", names::words(name), *name),
         Column::Ratio(name) => ("n", ("÷ best".to_owned(), "rival"), *name),
-        Column::Paper(name) => ("n paper", names::words(name), *name),
+        Column::Paper(name) => {
+            let (words, unit) = names::words(name.strip_prefix(PAPER).unwrap_or(name));
+            ("n paper", (format!("{paper}: {words}"), unit), *name)
+        }
     };
     let (words, title) = (Escaped(&words), Escaped(title));
     write!(out, "<th scope=\"col\" class=\"{class}\" title=\"{title}\">{words}")?;
@@ -172,7 +180,7 @@ fn heading(out: &mut String, column: &Column<'_>) -> fmt::Result {
 }
 
 fn cell(out: &mut String, row: &Row, column: &Column<'_>, rivals: &Rivals<'_>) -> fmt::Result {
-    let value = |name: &str| row.get(name).map(shown).unwrap_or_default();
+    let value = |name: &str| row.get(name).map(concise).unwrap_or_default();
     match column {
         Column::Parameter(name) => write!(out, "<td>{}</td>", Escaped(&value(name))),
         Column::Paper(name) => write!(out, "<td class=\"n paper\">{}</td>", Escaped(&value(name))),
@@ -250,14 +258,14 @@ mod tests {
             "<th scope=\"col\" class=\"\" title=\"mtu\">MTU</th>",
             "<th scope=\"col\" class=\"n\" title=\"total_bytes\">total <small>bytes</small></th>",
             "<th scope=\"col\" class=\"n\" title=\"total_bytes\">÷ best <small>rival</small></th>",
-            "<th scope=\"col\" class=\"n paper\" title=\"paper_total_bytes\">paper total <small>bytes</small></th>",
+            "<th scope=\"col\" class=\"n paper\" title=\"paper_total_bytes\">paper: total <small>bytes</small></th>",
             "<th scope=\"col\" class=\"n\" title=\"client_us\">client <small>µs</small></th></tr></thead>",
         )), "{page}");
         assert!(page.contains(concat!(
             "<tr class=\"ours\"><td>dunlin</td><td>127</td>",
             "<td class=\"n\" title=\"50 to 50, mean 50\"><b class=\"better\">50</b></td><td class=\"n\">0.625</td>",
             "<td class=\"n paper\">60</td>",
-            "<td class=\"n\" title=\"1.500 to 1.500, mean 1.500\"><i class=\"worse\">1.500</i></td></tr>",
+            "<td class=\"n\" title=\"1.5 to 1.5, mean 1.5\"><i class=\"worse\">1.5</i></td></tr>",
         )), "{page}");
         assert!(page.contains("<tr><td>wolfssl</td><td>1500</td>"), "{page}");
         assert!(page.contains("medians of 3 runs. In all rows: tls1.3. <b"), "{page}");

@@ -3,6 +3,7 @@
 mod compare;
 mod html;
 mod names;
+mod plot;
 mod read;
 
 use std::fmt::{self, Display};
@@ -230,6 +231,15 @@ fn shown(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Number(number) if number.is_f64() => format!("{:.3}", number.as_f64().unwrap_or_default()),
         other => other.to_string(),
+    }
+}
+
+/// A value on the page, where points do not stand below each other anyway: without zeros at the end.
+fn concise(value: &Value) -> String {
+    let text = shown(value);
+    match value.is_f64() {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
     }
 }
 

@@ -32,8 +32,8 @@ pub(super) fn parameter(name: &str, value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Bool(true) => words,
         Value::Bool(false) => format!("not {words}"),
-        value if unit.is_empty() => format!("{words} {}", super::shown(value)),
-        value => format!("{words} {} {unit}", super::shown(value)),
+        value if unit.is_empty() => format!("{words} {}", super::concise(value)),
+        value => format!("{words} {} {unit}", super::concise(value)),
     }
 }
 
