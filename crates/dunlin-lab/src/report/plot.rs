@@ -15,9 +15,9 @@ use super::{Kind, PAPER, Report, Row, columns, concise, names};
 /// More bars are no plot; the table has them all.
 const MAX_BARS: usize = 400;
 /// Where bars begin, in pixels: right of their names.
-const LABEL: usize = 80;
+const LABEL: usize = 88;
 /// The longest bar, in percent of the width. Its name and its figure have room beside it on a telephone.
-const SPAN: f64 = 64.0;
+const SPAN: f64 = 58.0;
 /// Heights in pixels.
 const BAR: usize = 13;
 const STEP: usize = BAR + 3;
@@ -25,8 +25,10 @@ const TITLE: usize = 18;
 const GAP: usize = 10;
 const AXIS: usize = 20;
 /// How many characters of a name are shown.
-const LONGEST_LABEL: usize = 12;
+const LONGEST_LABEL: usize = 11;
 const LONGEST_TITLE: usize = 44;
+/// From here on numbers are written in thousands.
+const THOUSANDS: f64 = 1e5;
 /// As many colours as the style has; what a bar is divided into beyond that shares the last one.
 const COLOURS: usize = 4;
 
@@ -281,8 +283,8 @@ impl Bar {
             )?;
         }
         let end = self.spans().map(|(_, to)| to).fold(0.0, f64::max);
-        let (end, shown) = (scale.at(end), Escaped(&self.shown));
-        writeln!(out, "<text class=\"value\" x=\"{end:.2}%\" dx=\"5\" y=\"{middle}\">{shown}</text></g>")
+        let (end, total) = (scale.at(end), compact(self.total));
+        writeln!(out, "<text class=\"value\" x=\"{end:.2}%\" dx=\"5\" y=\"{middle}\">{total}</text></g>")
     }
 }
 
@@ -339,9 +341,12 @@ impl Scale {
         let places = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
         let first = (least / step).ceil() as i64;
         let last = (greatest / step).floor() as i64;
-        scale.ticks = (first..=last)
-            .map(|number| (scale.at(number as f64 * step), format!("{:.places$}", number as f64 * step)))
-            .collect();
+        let label = |place: f64| match step < THOUSANDS {
+            true => format!("{place:.places$}"),
+            false => compact(place),
+        };
+        let ticks = (first..=last).map(|number| number as f64 * step);
+        scale.ticks = ticks.map(|place| (scale.at(place), label(place))).collect();
         scale
     }
 
@@ -358,6 +363,23 @@ fn step(least: f64) -> f64 {
         .into_iter()
         .find(|step| *step >= least)
         .unwrap_or(10.0 * power)
+}
+
+/// A number in at most seven characters and a sign.
+fn compact(number: f64) -> String {
+    let scaled = |unit: f64| {
+        let places = if (number / unit).abs() < 100.0 { 2 } else { 1 };
+        let text = format!("{:.places$}", number / unit);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    match number.abs() {
+        0.0..1e3 => concise(&super::number((number * 1e3).round() / 1e3)),
+        1e3..THOUSANDS => concise(&super::number((number * 10.0).round() / 10.0)),
+        THOUSANDS..1e6 => format!("{} k", scaled(1e3)),
+        1e6..1e9 => format!("{} M", scaled(1e6)),
+        1e9..1e12 => format!("{} G", scaled(1e9)),
+        _ => format!("{} T", scaled(1e12)),
+    }
 }
 
 fn shortened(text: &str, longest: usize) -> String {
@@ -396,10 +418,10 @@ mod tests {
         assert!(plot.contains("<h3>MTU 127</h3>") && plot.contains("<h3>MTU 1500</h3>"), "{plot}");
         assert_eq!((count(&plot, "class=\"ours\""), count(&plot, "class=\"rival\"")), (2, 1));
         assert_eq!(count(&plot, "<g class=\"ref\"><title>paper: 200</title>"), 2, "one a group");
-        // 200 bytes are 64 % of the width.
+        // 200 bytes are 58 % of the width.
         assert!(plot.contains("<title>dunlin: 100 (TLS 50, transport 20, IP 20, link 10)</title>"), "{plot}");
         for (colour, left, width) in
-            [(0, "0.00", "16.00"), (1, "16.00", "6.40"), (2, "22.40", "6.40"), (3, "28.80", "3.20")]
+            [(0, "0.00", "14.50"), (1, "14.50", "5.80"), (2, "20.30", "5.80"), (3, "26.10", "2.90")]
         {
             let rect = format!("<rect class=\"s{colour}\" x=\"{left}%\" y=\"18\" width=\"{width}%\"");
             assert!(plot.contains(&rect), "{rect}\n{plot}");
@@ -444,8 +466,8 @@ mod tests {
         let rows =
             [-1.0, 3.0].map(|error| Row::new().with("delay_ms", 5).figure("round_trip_error_ms", &[error]));
         let plot = drawn("link", rows.to_vec());
-        assert!(plot.contains("x=\"0.00%\" y=\"18\" width=\"16.00%\""), "{plot}");
-        assert!(plot.contains("x=\"16.00%\" y=\"34\" width=\"48.00%\""), "{plot}");
+        assert!(plot.contains("x=\"0.00%\" y=\"18\" width=\"14.50%\""), "{plot}");
+        assert!(plot.contains("x=\"14.50%\" y=\"34\" width=\"43.50%\""), "{plot}");
         for extreme in [[0.0, 0.0], [-1e15, 1e15], [1e-300, 0.0], [-3.0, -2.0]] {
             let rows = extreme.map(|error| Row::new().figure("round_trip_error_ms", &[error]));
             let plot = drawn("link", rows.to_vec());
@@ -459,6 +481,25 @@ mod tests {
         let plot = drawn("alchemy", rows);
         assert_eq!(count(&plot, "<rect "), MAX_BARS);
         assert!(plot.contains("without the last 3 rows"), "{plot}");
+    }
+
+    #[test]
+    fn large_numbers_are_short() {
+        let cases = [
+            (0.0, "0"),
+            (-0.25, "-0.25"),
+            (0.5494, "0.549"),
+            (802.5, "802.5"),
+            (10045.0, "10045"),
+            (10229.27, "10229.3"),
+            (123_456.0, "123.5 k"),
+            (3_534_567.0, "3.53 M"),
+            (1e9, "1 G"),
+            (-1e15, "-1000 T"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(compact(number), text);
+        }
     }
 
     #[test]
