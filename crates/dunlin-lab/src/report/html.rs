@@ -142,7 +142,7 @@ fn table(out: &mut String, report: &Report) -> fmt::Result {
         )?;
     }
     if marked(Verdict::Worse) {
-        out.write_str(" <i class=\"worse\">Underlined</i>: worse than one of them.")?;
+        write!(out, " <i class=\"worse\">Underlined</i>: worse than the {paper} or than a rival.")?;
     }
     let has_rivals = rows.iter().any(|row| !is_ours(row));
     let label = Escaped(&report.experiment);
