@@ -1,6 +1,7 @@
 //! `dunlin lab`: experiments, and what they stand on.
 
 mod link;
+mod report;
 mod run;
 
 use std::io::Write;
@@ -12,7 +13,8 @@ use crate::error::Error;
 const EXAMPLES: &str = "\
 Examples:
   dunlin lab list                               what there is to measure
-  dunlin lab run link --json link.json
+  dunlin lab run link --json lab/link.json
+  dunlin lab report                             a page with plots of all there is in lab/
   dunlin lab link --a client --b server --delay-ms 30 --loss-percent 1";
 
 /// Measure Dunlin and others in networks of one's own.
@@ -27,6 +29,7 @@ pub(crate) struct Args {
 enum Command {
     List(run::List),
     Run(run::Run),
+    Report(report::Args),
     Link(link::Args),
 }
 
@@ -35,6 +38,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
     match args.command {
         Command::List(args) => run::list(&args, out),
         Command::Run(args) => run::run(&args, out),
+        Command::Report(args) => report::run(&args, out),
         Command::Link(args) => link::run(&args, out),
     }
 }

@@ -1,50 +1,65 @@
-//! What an experiment found, as a table to read and as JSON for scripts.
+//! What an experiment found: as a table to read, as JSON for scripts and back, and as a page with plots ([`page`]).
+
+mod compare;
+mod html;
+mod names;
+mod plot;
+mod read;
 
 use std::fmt::{self, Display};
 use std::fs;
 use std::thread;
 
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+pub use html::page;
+
 /// An experiment's rows, and what is needed to repeat it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Report {
     /// The name of the experiment.
-    pub experiment: &'static str,
+    #[serde(deserialize_with = "read::text")]
+    pub experiment: String,
     /// Of Dunlin.
-    pub version: &'static str,
+    #[serde(deserialize_with = "read::text")]
+    pub version: String,
     /// Where it ran.
     pub machine: Machine,
     /// What repeats it.
+    #[serde(deserialize_with = "read::text")]
     pub command: String,
     /// What decides chance, where chance plays a part.
     pub seed: u64,
     /// How often each row was measured.
     pub runs: u32,
     /// What was found.
+    #[serde(deserialize_with = "read::rows")]
     pub rows: Vec<Row>,
 }
 
 impl Report {
     /// A report of what ran here and now.
-    pub fn new(experiment: &'static str, command: String, seed: u64, runs: u32, rows: Vec<Row>) -> Self {
-        let version = env!("CARGO_PKG_VERSION");
+    pub fn new(experiment: &str, command: String, seed: u64, runs: u32, rows: Vec<Row>) -> Self {
+        let (experiment, version) = (experiment.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         Self { experiment, version, machine: Machine::this(), command, seed, runs, rows }
     }
 }
 
 /// The machine that an experiment ran on: figures of time mean nothing without it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// The name of the processor.
+    #[serde(deserialize_with = "read::text")]
     pub processor: String,
     /// How many threads it runs at once.
     pub cores: usize,
     /// The release of the kernel.
+    #[serde(deserialize_with = "read::text")]
     pub kernel: String,
     /// The name of the distribution.
+    #[serde(deserialize_with = "read::text")]
     pub system: String,
 }
 
@@ -68,6 +83,11 @@ impl Machine {
         }
     }
 }
+
+/// What stands before the name of a figure that the paper has.
+const PAPER: &str = "paper_";
+/// What stands behind the name of a figure: its mean, least and greatest value.
+const STATISTICS: [&str; 3] = ["_mean", "_min", "_max"];
 
 /// Parameters and figures of one case, in the order in which they were added. Units are part of the names.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,21 +131,33 @@ impl Row {
         sorted.sort_by(f64::total_cmp);
         let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else { return self };
         let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
-        self.entry(name.to_owned(), number(median(&sorted)), Kind::Figure)
-            .entry(format!("{name}_mean"), number(mean), Kind::Detail)
-            .entry(format!("{name}_min"), number(*min), Kind::Detail)
-            .entry(format!("{name}_max"), number(*max), Kind::Detail)
+        let details = STATISTICS.into_iter().zip([mean, *min, *max]);
+        let row = self.entry(name.to_owned(), number(median(&sorted)), Kind::Figure);
+        details.fold(row, |row, (suffix, value)| {
+            row.entry(format!("{name}{suffix}"), number(value), Kind::Detail)
+        })
     }
 
     /// Adds what the paper has for the figure `name`.
     #[must_use]
     pub fn paper(self, name: &str, value: f64) -> Self {
-        self.entry(format!("paper_{name}"), number(value), Kind::Figure)
+        self.entry(format!("{PAPER}{name}"), number(value), Kind::Figure)
     }
 
     /// The value of a parameter or figure.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|entry| entry.name == name).map(|entry| &entry.value)
+    }
+
+    /// The value of a figure.
+    fn number(&self, name: &str) -> Option<f64> {
+        self.get(name).and_then(Value::as_f64)
+    }
+
+    /// The parameters and their values.
+    fn parameters(&self) -> impl Iterator<Item = (&str, &Value)> {
+        let parameters = self.0.iter().filter(|entry| entry.kind == Kind::Parameter);
+        parameters.map(|entry| (entry.name.as_str(), &entry.value))
     }
 
     fn entry(mut self, name: String, value: Value, kind: Kind) -> Self {
@@ -199,6 +231,15 @@ fn shown(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Number(number) if number.is_f64() => format!("{:.3}", number.as_f64().unwrap_or_default()),
         other => other.to_string(),
+    }
+}
+
+/// A value on the page, where points do not stand below each other anyway: without zeros at the end.
+fn concise(value: &Value) -> String {
+    let text = shown(value);
+    match value.is_f64() {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
     }
 }
 

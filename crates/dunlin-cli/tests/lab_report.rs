@@ -1,0 +1,254 @@
+//! `dunlin lab report`: the page, and what is told when there is none.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use dunlin_lab::report::{Report, Row};
+use serde_json::Value;
+
+use crate::common::Place;
+
+/// Shows the page at two widths, and measures what is on it.
+const MEASURE: &str = include_str!("data/measure.html");
+
+fn write(place: &Place, name: &str, report: &Report) {
+    std::fs::create_dir_all(place.path(name).parent().unwrap()).unwrap();
+    place.write(name, serde_json::to_vec_pretty(report).unwrap());
+}
+
+/// Rows as `caching` has them: they take real sockets, and privileges.
+fn caching() -> Report {
+    let row = |stack: &str, mtu: u32, tls: f64, packets: f64| {
+        let layers = [("link_bytes", 14.0), ("ip_bytes", 20.0), ("transport_bytes", 32.0)];
+        let total = tls + layers.iter().map(|(_, bytes)| bytes * packets).sum::<f64>();
+        let row = Row::new().with("stack", stack).with("credential", "rsa2048").with("mtu", mtu);
+        let row = row.with("mode", "vanilla").with("connection", "initial").figure("total_bytes", &[total]);
+        let row = if mtu == 1500 { row.paper("total_bytes", 6043.0) } else { row };
+        let row = layers.into_iter().fold(row, |row, (name, bytes)| row.figure(name, &[bytes * packets]));
+        row.figure("tls_bytes", &[tls]).figure("packets", &[packets])
+    };
+    let rows = vec![
+        row("dunlin", 127, 4287.0, 87.0),
+        row("openssl", 127, 4575.0, 94.0),
+        row("dunlin", 1500, 4287.0, 16.0),
+        row("openssl", 1500, 4575.0, 19.0),
+    ];
+    Report::new("caching", "dunlin lab run caching --json lab/caching.json".into(), 1, 10, rows)
+}
+
+/// Rows as `link` has them.
+fn link() -> Report {
+    let row = |delay: u32, busy: bool, error: f64| {
+        let row = Row::new().with("delay_ms", delay).with("busy", busy);
+        let trip = 2.0 * f64::from(delay) + error;
+        row.figure("round_trip_ms", &[trip]).figure("round_trip_error_ms", &[error])
+    };
+    let rate = Row::new().with("rate_kbit_per_s", 250).figure("carried_kbit_per_s", &[250.25]);
+    let rows = vec![row(5, false, 0.513), row(5, true, 0.549), row(30, false, 0.333), rate];
+    Report::new("link", "dunlin lab run link --json lab/link.json".into(), 1, 100, rows)
+}
+
+/// An experiment that nobody knows, with text that is longer than its place.
+fn alchemy() -> Report {
+    let row = |stack: &str, metal: &str, gold: f64| {
+        let long = "a very long way to say how it was done, longer than any plot is wide ".repeat(3);
+        let row =
+            Row::new().with("stack", stack).with("metal", metal).with("way", format!("{metal}, {long}"));
+        row.figure("gold_percent", &[gold])
+    };
+    let rows = vec![row("dunlin", "lead", -2.5e8), row("a stack with a long name", "tin", 1e9)];
+    Report::new("alchemy", "dunlin lab run alchemy".into(), 1, 1, rows)
+}
+
+fn count(text: &str, what: &str) -> usize {
+    text.matches(what).count()
+}
+
+#[test]
+fn a_directory_becomes_a_page() {
+    let place = Place::new();
+    place.dunlin("lab run key-exchange --runs 2 --json lab/key-exchange.json");
+    write(&place, "lab/link.json", &link());
+    place.write("lab/notes.txt", "not of interest");
+    let told = place.dunlin("lab report");
+    assert_eq!(told, "lab/report.html: experiments 2, rows 14\n");
+    let page = place.read("lab/report.html");
+    let (first, second) = (page.find("<h2>key-exchange</h2>").unwrap(), page.find("<h2>link</h2>").unwrap());
+    assert!(first < second, "by name");
+    assert_eq!(count(&page, "<tbody>"), 2);
+    assert_eq!(count(&page, "<tr"), 2 + 14);
+    assert!(page.contains("<code>dunlin lab run key-exchange --runs 2 --json lab/key-exchange.json</code>"));
+    // The draft counts 615 bytes for raw public keys, and stands in the same table.
+    assert!(page.contains("<td class=\"n paper\">615</td>"), "{page}");
+    // A second time, in place of the first, and with what lies there now.
+    write(&place, "lab/a.json", &caching());
+    assert!(place.dunlin("lab report").contains("experiments 3, rows 18"));
+}
+
+#[test]
+fn files_are_taken_as_they_are_named() {
+    let place = Place::new();
+    write(&place, "z.json", &caching());
+    write(&place, "a.json", &link());
+    assert_eq!(
+        place.dunlin("lab report z.json a.json --out pages/today"),
+        "pages/today/report.html: experiments 2, rows 8\n"
+    );
+    let page = place.read("pages/today/report.html");
+    assert!(page.find("<h2>caching</h2>").unwrap() < page.find("<h2>link</h2>").unwrap());
+    place.dunlin("lab report --in . --out here");
+    let page = place.read("here/report.html");
+    assert!(page.find("<h2>link</h2>").unwrap() < page.find("<h2>caching</h2>").unwrap());
+}
+
+#[test]
+fn what_cannot_be_read_is_told_in_a_line_and_nothing_is_written() {
+    let place = Place::new();
+    let advice = "make one by `dunlin lab run caching --json lab/caching.json`";
+    let line = place.dunlin_fails("lab report", 1);
+    assert!(line.contains("lab: no such directory") && line.contains(advice), "{line}");
+    std::fs::create_dir(place.path("lab")).unwrap();
+    let line = place.dunlin_fails("lab report", 1);
+    assert!(line.contains("lab: no *.json in it") && line.contains(advice), "{line}");
+
+    write(&place, "good.json", &link());
+    let text = place.read("good.json");
+    place.write("nested.json", text.replacen(": 0.513", ": [0.513]", 1));
+    place.write("half.json", &text[..text.len() / 2]);
+    place.write("foreign.json", "{\"flows\": []}");
+    place.write("\u{1b}name.json", text.replacen("\"busy\"", "\"\\u001b\\n\"", 1).replacen("false", "{}", 1));
+    let wrong = [
+        ("nested.json", "nested.json: rows[0].round_trip_error_ms: invalid type: sequence"),
+        ("half.json", "half.json: EOF while parsing"),
+        ("foreign.json", "foreign.json: missing field `experiment`"),
+        ("'\u{1b}name.json'", "\\u{1b}name.json: rows[0].\\u{1b}\\n: invalid type: map"),
+        ("nowhere.json", "nowhere.json: no such file"),
+    ];
+    for (file, told) in wrong {
+        let line = place.dunlin_fails(&format!("lab report good.json {file} --out pages"), 1);
+        assert!(line.contains(told), "{line}");
+    }
+    let line = place.dunlin_fails(&format!("lab report {}", "good.json ".repeat(65)), 1);
+    assert!(line.contains("65 files are more than 64"), "{line}");
+    place.dunlin_fails("lab report good.json --in .", 2);
+    assert!(!place.path("pages").exists() && !place.path("lab/report.html").exists());
+}
+
+/// What Chromium makes of a page.
+struct Shown {
+    /// What was measured, narrow and wide.
+    pages: Vec<Value>,
+    /// What was told on the console.
+    console: Vec<String>,
+    screenshot: Screenshot,
+}
+
+/// Pixels, three bytes each.
+struct Screenshot(Vec<u8>);
+
+impl Screenshot {
+    fn read(png: &[u8]) -> Self {
+        let mut decoder = png::Decoder::new(std::io::Cursor::new(png));
+        decoder.set_transformations(
+            png::Transformations::normalize_to_color8() | png::Transformations::STRIP_16,
+        );
+        let mut reader = decoder.read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        let samples = info.color_type.samples();
+        assert!(samples >= 3, "a screenshot in colour");
+        Self(pixels[..info.buffer_size()].chunks(samples).flat_map(|pixel| pixel[..3].to_vec()).collect())
+    }
+
+    /// How many pixels have the colour, which is as in `rgb(1, 2, 3)`.
+    fn count(&self, colour: &str) -> usize {
+        let numbers = colour.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')).unwrap();
+        let wanted: Vec<u8> = numbers.split(", ").map(|number| number.parse().unwrap()).collect();
+        self.0.chunks(3).filter(|pixel| *pixel == wanted).count()
+    }
+}
+
+/// Shows report.html, which lies in the place, in a browser that has no network and a profile of its own.
+fn shown(place: &Place, scheme: &str) -> Shown {
+    let browser = ["chromium", "google-chrome"].into_iter().find(|name| {
+        let version =
+            Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        version.is_ok_and(|status| status.success())
+    });
+    let browser = browser.expect("a browser looks at the page: `tools/setup test` installs chromium");
+    place.write("measure.html", MEASURE);
+    let output = Command::new("timeout")
+        .args(["--kill-after=5", "60", browser, "--headless", "--no-sandbox", "--disable-gpu"])
+        .args(["--no-first-run", "--allow-file-access-from-files", "--enable-logging=stderr"])
+        .arg(format!("--user-data-dir={}", place.path("profile").display()))
+        .arg("--host-resolver-rules=MAP * ~NOTFOUND")
+        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+        .args(["--hide-scrollbars", "--window-size=1400,2400", "--dump-dom"])
+        .arg(format!("--screenshot={}", place.path("page.png").display()))
+        .arg(format!("file://{}", place.path("measure.html").display()))
+        .env("HOME", place.path("home"))
+        .output()
+        .unwrap();
+    let (dom, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{log}");
+    let measured = dom.split_once("<pre>").and_then(|(_, rest)| Some(rest.split_once("</pre>")?.0));
+    let pages = serde_json::from_str(measured.expect("what was measured")).expect(&dom);
+    let console = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    let screenshot = Screenshot::read(&std::fs::read(place.path("page.png")).unwrap());
+    Shown { pages, console, screenshot }
+}
+
+#[test]
+fn a_browser_shows_all_of_it_at_any_width_in_light_and_dark() {
+    let place = Place::new();
+    place.dunlin("lab run key-exchange --runs 1 --json lab/key-exchange.json");
+    for (name, report) in [("alchemy", alchemy()), ("caching", caching()), ("link", link())] {
+        write(&place, &format!("lab/{name}.json"), &report);
+    }
+    place.dunlin("lab report --out .");
+    let page = place.read("report.html");
+    for fetched in ["http:", "https:", "url(", "@import", "src=", "<script", "<link"] {
+        assert!(!page.contains(fetched), "{fetched}");
+    }
+    // Bars: each row's parts, and the paper's: a total for two rows of caching, the flights of every row of the draft.
+    let expected = [
+        ("alchemy", 2, 1, 2),
+        ("caching", 4, 2, 4 * 4 + 1),
+        ("key-exchange", 10, 2, 10 * 3 * 2),
+        ("link", 4, 1, 3),
+    ];
+    // Chromium's numbers of the preferences: 0 is dark.
+    let [dark, light] = ["0", "1"].map(|scheme| {
+        let shown = shown(&place, scheme);
+        // That of the measuring page, which shows that others would be here.
+        assert!(shown.console.len() == 1 && shown.console[0].contains("measured"), "{:?}", shown.console);
+        let [wide, narrow] = &shown.pages[..] else { panic!("{} pages", shown.pages.len()) };
+        assert_eq!((&wide["width"], &narrow["width"]), (&1400.into(), &400.into()));
+        for page in [wide, narrow] {
+            assert_eq!(page["page_width"], page["width"], "wider than the window");
+            assert_eq!(page["fetched"], serde_json::json!([]));
+            let sections = page["sections"].as_array().unwrap();
+            assert_eq!(sections.len(), expected.len());
+            for (section, (heading, rows, plots, bars)) in sections.iter().zip(expected) {
+                let told = format!("{section} in a width of {}", page["width"]);
+                assert_eq!(section["heading"], heading, "{told}");
+                assert!(section["heading_area"].as_f64() > Some(100.0), "{told}");
+                let counted = ["rows", "plots", "bars"].map(|what| section[what].as_u64());
+                assert_eq!(counted, [Some(rows), Some(plots), Some(bars)], "{told}");
+                assert_eq!(section["cut_off"], 0, "{told}");
+            }
+        }
+        assert_eq!(narrow["sections"][1]["table_scrolls"], true, "in its box, not with the page");
+        let [ground, bar] = ["ground", "bar"].map(|what| wide[what].as_str().unwrap());
+        // Painted, and not only laid out: most of it is ground, and bars are much more than the keys of the legends.
+        let pixels = shown.screenshot.0.len() / 3;
+        assert_eq!(pixels, 1400 * 2400);
+        assert!(shown.screenshot.count(ground) > pixels / 2, "{ground}");
+        assert!(shown.screenshot.count(bar) > 5000, "{bar}: {}", shown.screenshot.count(bar));
+        (ground.to_owned(), bar.to_owned())
+    });
+    assert!(dark.0 != light.0 && dark.1 != light.1, "{dark:?} {light:?}");
+}

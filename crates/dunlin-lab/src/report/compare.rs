@@ -1,0 +1,149 @@
+//! Our rows beside those of the rivals in the same run, and beside the paper.
+
+use std::collections::HashMap;
+
+use super::{PAPER, Row, shown};
+
+/// The parameter that names the implementation.
+pub(super) const STACK: &str = "stack";
+/// Its value for ours.
+const OURS: &str = "dunlin";
+
+/// Whether the row is about Dunlin: where nobody is named it is.
+pub(super) fn is_ours(row: &Row) -> bool {
+    row.get(STACK).is_none_or(|stack| stack == OURS)
+}
+
+/// How a figure of ours compares with all that it can be compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Better than the paper and every rival.
+    Better,
+    /// Worse than one of them.
+    Worse,
+}
+
+/// What a better figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    Less,
+    More,
+}
+
+impl Goal {
+    /// Of the figure `name`: bytes and time are to be saved. A percentage can be of either kind and has none.
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            _ if name.ends_with("_percent") => None,
+            _ if name.ends_with("_per_s") => Some(Self::More),
+            _ => Some(Self::Less),
+        }
+    }
+
+    fn best(self, a: f64, b: f64) -> f64 {
+        match self {
+            Self::Less => a.min(b),
+            Self::More => a.max(b),
+        }
+    }
+
+    fn is_better(self, a: f64, b: f64) -> bool {
+        a != b && self.best(a, b) == a
+    }
+}
+
+/// The rivals' rows, by the parameters that they share with ours.
+pub(super) struct Rivals<'a>(HashMap<String, Vec<&'a Row>>);
+
+impl<'a> Rivals<'a> {
+    pub(super) fn new(rows: &'a [Row]) -> Self {
+        let mut rivals: HashMap<_, Vec<_>> = HashMap::new();
+        for row in rows.iter().filter(|row| !is_ours(row)) {
+            rivals.entry(case(row)).or_default().push(row);
+        }
+        Self(rivals)
+    }
+
+    /// The best that a rival has for the figure of our `row`.
+    fn best(&self, row: &Row, figure: &str) -> Option<f64> {
+        let goal = Goal::of(figure)?;
+        let rivals = self.0.get(&case(row))?.iter();
+        rivals.filter_map(|rival| rival.number(figure)).reduce(|a, b| goal.best(a, b))
+    }
+
+    /// Our figure over the best of a rival.
+    pub(super) fn ratio(&self, row: &Row, figure: &str) -> Option<f64> {
+        let best = self.best(row, figure).filter(|best| *best != 0.0 && is_ours(row))?;
+        Some(row.number(figure)? / best)
+    }
+
+    /// How the figure of `row` compares, if the row is ours and there is something to compare it with.
+    pub(super) fn verdict(&self, row: &Row, figure: &str) -> Option<Verdict> {
+        let goal = Goal::of(figure).filter(|_| is_ours(row))?;
+        let value = row.number(figure)?;
+        let others = [self.best(row, figure), row.number(&format!("{PAPER}{figure}"))];
+        let others: Vec<_> = others.into_iter().flatten().collect();
+        if others.iter().any(|other| goal.is_better(*other, value)) {
+            Some(Verdict::Worse)
+        } else if !others.is_empty() && others.iter().all(|other| goal.is_better(value, *other)) {
+            Some(Verdict::Better)
+        } else {
+            None
+        }
+    }
+}
+
+/// What tells the case from others, whoever it is about.
+fn case(row: &Row) -> String {
+    let parameters = row.parameters().filter(|(name, _)| *name != STACK);
+    // The separator cannot be in a name that people gave: two cases are the same only if all their values are.
+    parameters.map(|(name, value)| format!("{name}\u{1f}{}\u{1f}", shown(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(stack: &str, mtu: u32, total: f64) -> Row {
+        Row::new().with(STACK, stack).with("mtu", mtu).figure("total_bytes", &[total])
+    }
+
+    #[test]
+    fn the_best_rival_of_the_same_case_counts() {
+        let ours = row("dunlin", 127, 50.0);
+        let rows =
+            [ours.clone(), row("openssl", 127, 100.0), row("wolfssl", 127, 80.0), row("wolfssl", 1500, 10.0)];
+        let rivals = Rivals::new(&rows);
+        assert_eq!(rivals.ratio(&ours, "total_bytes"), Some(0.625));
+        assert_eq!(rivals.verdict(&ours, "total_bytes"), Some(Verdict::Better));
+        assert_eq!(rivals.verdict(&row("dunlin", 127, 80.0), "total_bytes"), None, "as good as the best");
+        assert_eq!(rivals.verdict(&row("dunlin", 127, 81.0), "total_bytes"), Some(Verdict::Worse));
+        assert_eq!(rivals.verdict(&row("dunlin", 576, 81.0), "total_bytes"), None, "nobody to compare with");
+        assert_eq!(
+            (rivals.ratio(&rows[1], "total_bytes"), rivals.verdict(&rows[1], "total_bytes")),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn the_paper_counts_as_well() {
+        let rows = [row("openssl", 127, 100.0)];
+        let rivals = Rivals::new(&rows);
+        let ours = row("dunlin", 127, 90.0);
+        assert_eq!(
+            rivals.verdict(&ours.clone().paper("total_bytes", 91.0), "total_bytes"),
+            Some(Verdict::Better)
+        );
+        assert_eq!(rivals.verdict(&ours.clone().paper("total_bytes", 90.0), "total_bytes"), None);
+        assert_eq!(rivals.verdict(&ours.paper("total_bytes", 89.0), "total_bytes"), Some(Verdict::Worse));
+    }
+
+    #[test]
+    fn throughput_is_better_if_greater() {
+        let rivals = Rivals::new(&[]);
+        let fast = Row::new().figure("sealed_per_s", &[2.0]).paper("sealed_per_s", 1.0);
+        assert_eq!(rivals.verdict(&fast, "sealed_per_s"), Some(Verdict::Better));
+        let saved = Row::new().figure("saved_percent", &[2.0]).paper("saved_percent", 1.0);
+        assert_eq!(rivals.verdict(&saved, "saved_percent"), None);
+    }
+}

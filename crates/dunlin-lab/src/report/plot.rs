@@ -1,0 +1,513 @@
+//! A report as a plot: bars, which are read to the byte where it matters, in panels that share one scale.
+//!
+//! Positions along the scale are percentages and all else is in pixels, so a panel is as wide as there is room for and its
+//! text stays as large as the page's.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+
+use serde_json::Value;
+
+use super::compare::{STACK, is_ours};
+use super::html::Escaped;
+use super::{Kind, PAPER, Report, Row, columns, concise, names};
+
+/// More bars are no plot; the table has them all.
+const MAX_BARS: usize = 400;
+/// Where bars begin, in pixels: right of their names.
+const LABEL: usize = 88;
+/// The longest bar, in percent of the width. Its name and its figure have room beside it on a telephone.
+const SPAN: f64 = 58.0;
+/// Heights in pixels.
+const BAR: usize = 13;
+const STEP: usize = BAR + 3;
+const TITLE: usize = 18;
+const GAP: usize = 10;
+const AXIS: usize = 20;
+/// How many characters of a name are shown.
+const LONGEST_LABEL: usize = 11;
+const LONGEST_TITLE: usize = 44;
+/// From here on numbers are written in thousands.
+const THOUSANDS: f64 = 1e5;
+/// As many colours as the style has; what a bar is divided into beyond that shares the last one.
+const COLOURS: usize = 4;
+
+/// How an experiment is drawn.
+struct View {
+    /// What is drawn, in a line; without one it is the name of the figure.
+    caption: Option<&'static str>,
+    /// The figure that a bar is as long as; without one, the first that the rows have.
+    figure: Option<&'static str>,
+    /// The figures that it is the sum of.
+    parts: &'static [&'static str],
+    /// The parameter that tells the bars of a group apart.
+    bar: &'static str,
+    /// Those that tell the groups of a panel apart; without any, all but that of the bars. What is left is for panels.
+    group: &'static [&'static str],
+    /// What we compare with.
+    paper: &'static str,
+}
+
+impl View {
+    fn of(experiment: &str) -> Self {
+        let plain = Self { caption: None, figure: None, parts: &[], bar: STACK, group: &[], paper: "paper" };
+        match experiment {
+            "caching" => Self {
+                caption: Some("Bytes of a connection on the link, by layer, beside the paper's totals"),
+                figure: Some("total_bytes"),
+                parts: &["tls_bytes", "transport_bytes", "ip_bytes", "link_bytes"],
+                group: &["mode", "connection"],
+                ..plain
+            },
+            "key-exchange" => Self {
+                caption: Some("Bytes of a handshake by flight, beside those of the draft"),
+                figure: Some("handshake_bytes"),
+                parts: &["flight1_bytes", "flight2_bytes", "flight3_bytes"],
+                group: &["mechanism", "credential", "group"],
+                paper: "draft",
+                ..plain
+            },
+            "link" => Self {
+                caption: Some("By how many milliseconds a round trip is longer than twice the delay"),
+                figure: Some("round_trip_error_ms"),
+                bar: "busy",
+                group: &["delay_ms"],
+                ..plain
+            },
+            _ => plain,
+        }
+    }
+}
+
+/// What an experiment is compared with.
+pub(super) fn paper(experiment: &str) -> &'static str {
+    View::of(experiment).paper
+}
+
+/// What is drawn.
+struct Plot {
+    panels: Vec<Panel>,
+    /// The rows for which there was no room.
+    left_out: usize,
+    has_paper: bool,
+}
+
+struct Panel {
+    title: String,
+    groups: Vec<Group>,
+}
+
+#[derive(Default)]
+struct Group {
+    title: String,
+    bars: Vec<Bar>,
+    /// The paper's, below ours.
+    papers: Vec<Bar>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Ours,
+    Rival,
+    Paper,
+}
+
+impl Whose {
+    fn class(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Rival => "rival",
+            Self::Paper => "ref",
+        }
+    }
+}
+
+#[derive(PartialEq)]
+struct Bar {
+    label: String,
+    whose: Whose,
+    total: f64,
+    /// The total as in the table.
+    shown: String,
+    /// What it is the sum of, each with its name; or itself.
+    parts: Vec<(String, f64)>,
+}
+
+/// Writes the plot of a report, if it has a figure to draw.
+pub(super) fn write(out: &mut String, report: &Report) -> fmt::Result {
+    let view = View::of(&report.experiment);
+    let drawn = columns(&report.rows);
+    let mut figures = drawn
+        .iter()
+        .filter(|(name, kind)| *kind == Kind::Figure && !name.starts_with(PAPER))
+        .map(|(name, _)| *name);
+    let wanted = |name: &&str| view.figure.is_none_or(|figure| figure == *name);
+    let Some(figure) = figures.find(wanted) else { return Ok(()) };
+    let plot = Plot::new(&report.rows, &view, figure);
+    let (words, unit) = names::words(figure);
+    let caption = match view.caption {
+        Some(caption) => caption.to_owned(),
+        None if unit.is_empty() => words,
+        None => format!("{words}, {unit}"),
+    };
+    let class = if plot.bars().any(|bar| bar.whose != Whose::Ours) { "compared" } else { "alone" };
+    write!(out, "<figure class=\"{class}\">\n<figcaption>{}", Escaped(&caption))?;
+    if plot.left_out > 0 {
+        write!(out, " (without the last {} rows, which are in the table)", plot.left_out)?;
+    }
+    plot.legend(out, &view)?;
+    out.write_str("</figcaption>\n<div class=\"panels\">\n")?;
+    let scale = Scale::new(&plot);
+    plot.panels.iter().try_for_each(|panel| panel.write(out, &scale, &caption))?;
+    out.write_str("</div>\n</figure>\n")
+}
+
+impl Plot {
+    fn new(rows: &[Row], view: &View, figure: &str) -> Self {
+        let rows: Vec<_> = rows.iter().filter(|row| row.number(figure).is_some()).collect();
+        let varying = varying(&rows);
+        let in_group = |name: &str| name != view.bar && (view.group.is_empty() || view.group.contains(&name));
+        let mut plot =
+            Self { panels: Vec::new(), left_out: rows.len().saturating_sub(MAX_BARS), has_paper: false };
+        for row in rows.into_iter().take(MAX_BARS) {
+            let title = |wanted: &dyn Fn(&str) -> bool| {
+                let parameters = row.parameters().filter(|(name, _)| varying.contains(*name) && wanted(name));
+                parameters.map(|(name, value)| names::parameter(name, value)).collect::<Vec<_>>().join(", ")
+            };
+            let panel_title = title(&|name| name != view.bar && !in_group(name));
+            let group = plot.group(panel_title, title(&in_group));
+            group.bars.extend(Bar::measured(row, view, figure));
+            if let Some(paper) = Bar::of_paper(row, view, figure) {
+                if !group.papers.contains(&paper) {
+                    group.papers.push(paper);
+                }
+                plot.has_paper = true;
+            }
+        }
+        plot
+    }
+
+    fn group(&mut self, panel: String, group: String) -> &mut Group {
+        let panels = &mut self.panels;
+        let at = panels.iter().position(|other| other.title == panel).unwrap_or(panels.len());
+        if at == panels.len() {
+            panels.push(Panel { title: panel, groups: Vec::new() });
+        }
+        let groups = &mut panels[at].groups;
+        let at = groups.iter().position(|other| other.title == group).unwrap_or(groups.len());
+        if at == groups.len() {
+            groups.push(Group { title: group, ..Group::default() });
+        }
+        &mut groups[at]
+    }
+
+    fn bars(&self) -> impl Iterator<Item = &Bar> {
+        let groups = self.panels.iter().flat_map(|panel| &panel.groups);
+        groups.flat_map(|group| group.bars.iter().chain(&group.papers))
+    }
+
+    fn legend(&self, out: &mut String, view: &View) -> fmt::Result {
+        out.write_str("<span class=\"legend\">")?;
+        for (number, part) in view.parts.iter().enumerate() {
+            write!(out, "<span><i class=\"key s{number}\"></i>{}</span>", names::words(part).0)?;
+        }
+        if self.has_paper {
+            write!(out, "<span><i class=\"key ref\"></i>{}</span>", view.paper)?;
+        }
+        out.write_str("</span>")
+    }
+}
+
+/// The parameters that do not have the same value in all rows.
+fn varying(rows: &[&Row]) -> BTreeSet<String> {
+    let Some((first, others)) = rows.split_first() else { return BTreeSet::new() };
+    let parameters = rows.iter().flat_map(|row| row.parameters()).map(|(name, _)| name);
+    let varies = |name: &&str| others.iter().any(|row| row.get(name) != first.get(name));
+    parameters.filter(varies).map(str::to_owned).collect()
+}
+
+impl Bar {
+    fn measured(row: &Row, view: &View, figure: &str) -> Option<Self> {
+        let label = match row.get(view.bar) {
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => names::parameter(view.bar, value),
+            None => String::new(),
+        };
+        let whose = if is_ours(row) { Whose::Ours } else { Whose::Rival };
+        Self::new(row, view, "", figure, label, whose)
+    }
+
+    fn of_paper(row: &Row, view: &View, figure: &str) -> Option<Self> {
+        Self::new(row, view, PAPER, figure, view.paper.to_owned(), Whose::Paper)
+    }
+
+    fn new(row: &Row, view: &View, prefix: &str, figure: &str, label: String, whose: Whose) -> Option<Self> {
+        let of = |name: &str| row.number(&format!("{prefix}{name}"));
+        let total = of(figure)?;
+        let shown = row.get(&format!("{prefix}{figure}")).map(concise).unwrap_or_default();
+        let parts: Option<Vec<_>> = view
+            .parts
+            .iter()
+            .map(|name| Some((names::words(name).0, of(name).filter(|part| *part >= 0.0)?)))
+            .collect();
+        let parts = parts.filter(|parts| !parts.is_empty());
+        let parts = parts.unwrap_or_else(|| vec![(names::words(figure).0, total)]);
+        Some(Self { label, whose, total, shown, parts })
+    }
+
+    /// Where its parts begin and end on the scale.
+    fn spans(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.parts.iter().scan(0.0, |from, (_, length)| {
+            let start = *from;
+            *from += length;
+            Some((start, *from))
+        })
+    }
+
+    fn write(&self, out: &mut String, scale: &Scale, y: usize) -> fmt::Result {
+        let class = self.whose.class();
+        write!(out, "<g class=\"{class}\"><title>{}: {}", Escaped(&self.label), Escaped(&self.shown))?;
+        if self.parts.len() > 1 {
+            let parts: Vec<_> = self.parts.iter().map(|(name, length)| format!("{name} {length}")).collect();
+            write!(out, " ({})", Escaped(&parts.join(", ")))?;
+        }
+        let middle = y + BAR - 2;
+        let label = shortened(&self.label, LONGEST_LABEL);
+        writeln!(out, "</title><text class=\"name\" x=\"-6\" y=\"{middle}\">{}</text>", Escaped(&label))?;
+        for (number, (from, to)) in self.spans().enumerate() {
+            let (left, right) = (scale.at(from.min(to)), scale.at(from.max(to)));
+            let (colour, width) = (number.min(COLOURS - 1), right - left);
+            writeln!(
+                out,
+                "<rect class=\"s{colour}\" x=\"{left:.2}%\" y=\"{y}\" width=\"{width:.2}%\" height=\"{BAR}\"/>"
+            )?;
+        }
+        let end = self.spans().map(|(_, to)| to).fold(0.0, f64::max);
+        let (end, total) = (scale.at(end), compact(self.total));
+        writeln!(out, "<text class=\"value\" x=\"{end:.2}%\" dx=\"5\" y=\"{middle}\">{total}</text></g>")
+    }
+}
+
+impl Panel {
+    fn write(&self, out: &mut String, scale: &Scale, caption: &str) -> fmt::Result {
+        let height = |group: &Group| TITLE + STEP * (group.bars.len() + group.papers.len()) + GAP;
+        let bottom: usize = self.groups.iter().map(height).sum();
+        out.write_str("<div class=\"panel\">")?;
+        if !self.title.is_empty() {
+            write!(out, "<h3>{}</h3>", Escaped(&self.title))?;
+        }
+        let (caption, total) = (Escaped(caption), bottom + AXIS);
+        writeln!(out, "<svg role=\"img\" aria-label=\"{caption}\" width=\"100%\" height=\"{total}\">")?;
+        writeln!(out, "<g transform=\"translate({LABEL} 0)\">")?;
+        for (place, label) in &scale.ticks {
+            writeln!(out, "<line x1=\"{place:.2}%\" x2=\"{place:.2}%\" y1=\"{TITLE}\" y2=\"{bottom}\"/>")?;
+            let baseline = bottom + AXIS - 6;
+            writeln!(out, "<text class=\"tick\" x=\"{place:.2}%\" y=\"{baseline}\">{label}</text>")?;
+        }
+        let mut y = 0;
+        for group in &self.groups {
+            let title = shortened(&group.title, LONGEST_TITLE);
+            writeln!(
+                out,
+                "<text class=\"group\" x=\"-{LABEL}\" y=\"{}\">{}</text>",
+                y + TITLE - 6,
+                Escaped(&title)
+            )?;
+            for (number, bar) in group.bars.iter().chain(&group.papers).enumerate() {
+                bar.write(out, scale, y + TITLE + STEP * number)?;
+            }
+            y += height(group);
+        }
+        out.write_str("</g>\n</svg></div>\n")
+    }
+}
+
+/// From figures to percent of the width; the same in all panels.
+struct Scale {
+    least: f64,
+    greatest: f64,
+    /// Places, and what stands there.
+    ticks: Vec<(f64, String)>,
+}
+
+impl Scale {
+    /// A scale with zero and all bars on it.
+    fn new(plot: &Plot) -> Self {
+        let ends = || plot.bars().flat_map(|bar| bar.spans().map(|(_, to)| to));
+        let (least, greatest) = (ends().fold(0.0, f64::min), ends().fold(0.0, f64::max));
+        let greatest = if greatest > least { greatest } else { least + 1.0 };
+        let mut scale = Self { least, greatest, ticks: Vec::new() };
+        let step = step((greatest - least) / 6.0);
+        let places = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
+        let first = (least / step).ceil() as i64;
+        let last = (greatest / step).floor() as i64;
+        let label = |place: f64| match step < THOUSANDS {
+            true => format!("{place:.places$}"),
+            false => compact(place),
+        };
+        let ticks = (first..=last).map(|number| number as f64 * step);
+        scale.ticks = ticks.map(|place| (scale.at(place), label(place))).collect();
+        scale
+    }
+
+    fn at(&self, figure: f64) -> f64 {
+        (figure - self.least) / (self.greatest - self.least) * SPAN
+    }
+}
+
+/// The least of 1, 2 and 5 times a power of ten that is not below `least`.
+fn step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|step| *step >= least)
+        .unwrap_or(10.0 * power)
+}
+
+/// A number in at most seven characters and a sign.
+fn compact(number: f64) -> String {
+    let scaled = |unit: f64| {
+        let places = if (number / unit).abs() < 100.0 { 2 } else { 1 };
+        let text = format!("{:.places$}", number / unit);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    match number.abs() {
+        0.0..1e3 => concise(&super::number((number * 1e3).round() / 1e3)),
+        1e3..THOUSANDS => concise(&super::number((number * 10.0).round() / 10.0)),
+        THOUSANDS..1e6 => format!("{} k", scaled(1e3)),
+        1e6..1e9 => format!("{} M", scaled(1e6)),
+        1e9..1e12 => format!("{} G", scaled(1e9)),
+        _ => format!("{} T", scaled(1e12)),
+    }
+}
+
+fn shortened(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some(_) => text.chars().take(longest - 1).chain(['…']).collect(),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(experiment: &str, rows: Vec<Row>) -> String {
+        let mut out = String::new();
+        write(&mut out, &Report::new(experiment, String::new(), 1, 1, rows)).unwrap();
+        out
+    }
+
+    fn count(text: &str, what: &str) -> usize {
+        text.matches(what).count()
+    }
+
+    #[test]
+    fn layers_are_stacked_and_the_paper_stands_beside_them() {
+        let row = |stack: &str, mtu: u32, tls: f64| {
+            let layers =
+                [("tls_bytes", tls), ("transport_bytes", 20.0), ("ip_bytes", 20.0), ("link_bytes", 10.0)];
+            let row = Row::new().with("stack", stack).with("mtu", mtu).with("mode", "vanilla");
+            let row = row.figure("total_bytes", &[tls + 50.0]).paper("total_bytes", 200.0);
+            layers.into_iter().fold(row, |row, (name, bytes)| row.figure(name, &[bytes]))
+        };
+        let rows = vec![row("dunlin", 127, 50.0), row("openssl", 127, 150.0), row("dunlin", 1500, 30.0)];
+        let plot = drawn("caching", rows);
+        assert_eq!(count(&plot, "<svg "), 2, "a panel an MTU");
+        assert!(plot.contains("<h3>MTU 127</h3>") && plot.contains("<h3>MTU 1500</h3>"), "{plot}");
+        assert_eq!((count(&plot, "class=\"ours\""), count(&plot, "class=\"rival\"")), (2, 1));
+        assert_eq!(count(&plot, "<g class=\"ref\"><title>paper: 200</title>"), 2, "one a group");
+        // 200 bytes are 58 % of the width.
+        assert!(plot.contains("<title>dunlin: 100 (TLS 50, transport 20, IP 20, link 10)</title>"), "{plot}");
+        for (colour, left, width) in
+            [(0, "0.00", "14.50"), (1, "14.50", "5.80"), (2, "20.30", "5.80"), (3, "26.10", "2.90")]
+        {
+            let rect = format!("<rect class=\"s{colour}\" x=\"{left}%\" y=\"18\" width=\"{width}%\"");
+            assert!(plot.contains(&rect), "{rect}\n{plot}");
+        }
+        assert!(plot.contains("<i class=\"key s0\"></i>TLS</span>"), "{plot}");
+    }
+
+    #[test]
+    fn the_drafts_flights_are_stacked_like_ours() {
+        let flights = |row: Row, bytes: [f64; 3]| {
+            let names = ["flight1_bytes", "flight2_bytes", "flight3_bytes"];
+            names
+                .iter()
+                .zip(bytes)
+                .fold(row, |row, (name, bytes)| row.figure(name, &[bytes]).paper(name, bytes + 1.0))
+        };
+        let row = Row::new().with("stack", "dunlin").with("mechanism", "psk");
+        let row = flights(row, [10.0, 20.0, 30.0])
+            .figure("handshake_bytes", &[60.0])
+            .paper("handshake_bytes", 63.0);
+        let plot = drawn("key-exchange", vec![row]);
+        assert!(
+            plot.contains("<g class=\"ref\"><title>draft: 63 (flight1 11, flight2 21, flight3 31)</title>"),
+            "{plot}"
+        );
+        assert_eq!(count(&plot, "<rect "), 6);
+    }
+
+    #[test]
+    fn what_has_no_view_of_its_own_is_drawn_by_its_first_figure() {
+        let rows = ["a", "b"]
+            .map(|name| Row::new().with("kind", name).figure("sent_bytes", &[4.0]).figure("x_us", &[9.0]));
+        let plot = drawn("alchemy", rows.to_vec());
+        assert!(plot.contains("<figcaption>sent, bytes"), "{plot}");
+        assert_eq!(count(&plot, "<rect "), 2);
+        assert!(plot.contains(">a</text>") && plot.contains(">b</text>"), "{plot}");
+        assert_eq!(drawn("alchemy", vec![Row::new().with("kind", "a")]), "", "nothing to draw");
+    }
+
+    #[test]
+    fn figures_below_zero_are_left_of_it() {
+        let rows =
+            [-1.0, 3.0].map(|error| Row::new().with("delay_ms", 5).figure("round_trip_error_ms", &[error]));
+        let plot = drawn("link", rows.to_vec());
+        assert!(plot.contains("x=\"0.00%\" y=\"18\" width=\"14.50%\""), "{plot}");
+        assert!(plot.contains("x=\"14.50%\" y=\"34\" width=\"43.50%\""), "{plot}");
+        for extreme in [[0.0, 0.0], [-1e15, 1e15], [1e-300, 0.0], [-3.0, -2.0]] {
+            let rows = extreme.map(|error| Row::new().figure("round_trip_error_ms", &[error]));
+            let plot = drawn("link", rows.to_vec());
+            assert!(!plot.contains("NaN") && !plot.contains("inf") && !plot.contains("width=\"-"), "{plot}");
+        }
+    }
+
+    #[test]
+    fn there_is_an_end_to_bars() {
+        let rows = (0..MAX_BARS + 3).map(|n| Row::new().with("n", n).figure("x_us", &[1.0])).collect();
+        let plot = drawn("alchemy", rows);
+        assert_eq!(count(&plot, "<rect "), MAX_BARS);
+        assert!(plot.contains("without the last 3 rows"), "{plot}");
+    }
+
+    #[test]
+    fn large_numbers_are_short() {
+        let cases = [
+            (0.0, "0"),
+            (-0.25, "-0.25"),
+            (0.5494, "0.549"),
+            (802.5, "802.5"),
+            (10045.0, "10045"),
+            (10229.27, "10229.3"),
+            (123_456.0, "123.5 k"),
+            (3_534_567.0, "3.53 M"),
+            (1e9, "1 G"),
+            (-1e15, "-1000 T"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(compact(number), text);
+        }
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        for (least, expected) in
+            [(0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (3340.0, 5000.0), (5.1, 10.0), (0.03, 0.05)]
+        {
+            assert!((step(least) / expected - 1.0).abs() < 1e-9, "{least}");
+        }
+    }
+}
