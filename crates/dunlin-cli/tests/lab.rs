@@ -287,8 +287,7 @@ fn whoever_may_not_is_told_what_it_takes() {
     let output = command.arg(dunlin.get_program()).args(dunlin.get_args()).output().unwrap();
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{line}");
-    let expected =
-        "needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN; run it with sudo; `dunlin lab list` shows";
+    let expected = "needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN; run it with sudo, or an experiment with --way virtual";
     assert!(line.contains(expected) && line.lines().count() == 1, "{line}");
 }
 

@@ -24,7 +24,7 @@ impl Error {
             Errno::EPERM | Errno::EACCES => Self::new(
                 what,
                 "needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN",
-                "run it with sudo; `dunlin lab list` shows what needs no privileges",
+                "run it with sudo, or an experiment with --way virtual where `dunlin lab list` has it",
             ),
             errno => Self::new(what, errno.desc(), "check that this kernel and container allow it"),
         }

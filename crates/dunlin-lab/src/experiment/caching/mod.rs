@@ -242,6 +242,7 @@ fn measure(
         let row = Row::new()
             .with("stack", stacks[stack].name())
             .with("protocol", "tls1.3")
+            .with("way", plan.way.name())
             .with("credential", case.credential.name())
             .with("chain_length", CHAIN_LENGTH)
             .with("mtu", mtu)
