@@ -3,7 +3,8 @@
 //! [`suite!`] makes a `#[test]` of every function of the modules below, for the provider that it is given. A new
 //! provider is tested by a file of a few lines, as in `tests/awslc.rs`.
 //!
-//! The answers are those of the standards named at each vector, and OpenSSL's in `fixtures/` (made by `make.sh` there).
+//! The answers are those of the standards named at each vector, and OpenSSL's in `fixtures/` (made by `make.sh` there), and those of
+//! Project Wycheproof.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,6 +21,7 @@ pub mod random;
 pub mod record_number;
 pub mod tables;
 pub mod verify;
+pub mod wycheproof;
 
 /// Tests the provider that the expression makes; it should have every suite, group and key type.
 #[macro_export]
@@ -101,6 +103,18 @@ macro_rules! suite {
             refuses_every_damaged_byte,
             refuses_damaged_ml_dsa,
             refuses_signatures_outside_their_range,
+        }
+        $crate::suite! {
+            @module $provider, wycheproof,
+            aead,
+            x25519,
+            ecdh,
+            ecdsa,
+            ed25519,
+            rsa,
+            ml_dsa,
+            ml_kem,
+            hmac_and_hkdf,
         }
     };
     (@module $provider:expr, $module:ident, $($test:ident,)*) => {
