@@ -98,6 +98,7 @@ pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
     let experiment = experiment::find(&args.name)
         .map_err(|error| Error::usage(error.what(), error.why(), error.advice()))?;
     let plan = args.plan(experiment)?;
+    args.json.as_deref().map(files::check_writable).transpose()?;
     let progress = Progress::on_stderr();
     let rows = experiment.run(&plan, &progress)?;
     drop(progress);
