@@ -28,11 +28,21 @@ fn place() -> Place {
     place
 }
 
-/// A process whose stdout is read line by line.
+/// A process whose output is read line by line.
 struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
+    stderr: Receiver<String>,
+}
+
+/// The lines of `output`, as they come.
+fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|l| sender.send(l))
+    });
+    lines
 }
 
 impl Running {
@@ -40,19 +50,22 @@ impl Running {
         let mut command = place.command(arguments);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (sender, lines) = channel();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|l| sender.send(l)));
-        Self { stdin: child.stdin.take(), child, lines }
+        let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
+        Self { stdin: child.stdin.take(), child, lines: stdout, stderr }
     }
 
     fn line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).expect("another line on stdout")
     }
 
-    /// The next line with `text` in it.
-    fn line_with(&self, text: &str) -> String {
-        std::iter::repeat_with(|| self.line()).find(|line| line.contains(text)).unwrap()
+    /// The next line on stderr.
+    fn log(&self) -> String {
+        self.stderr.recv_timeout(PATIENCE).expect("another line on stderr")
+    }
+
+    /// The next line on stderr with `text` in it.
+    fn log_with(&self, text: &str) -> String {
+        std::iter::repeat_with(|| self.log()).find(|line| line.contains(text)).unwrap()
     }
 
     fn write(&mut self, text: &str) {
@@ -63,9 +76,8 @@ impl Running {
     fn end(mut self) -> (i32, String, String) {
         drop(self.stdin.take());
         let rest: Vec<_> = self.lines.iter().collect();
-        let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        (self.child.wait().unwrap().code().unwrap(), rest.join("\n"), stderr)
+        let stderr: Vec<_> = self.stderr.iter().collect();
+        (self.child.wait().unwrap().code().unwrap(), rest.join("\n"), stderr.join("\n"))
     }
 }
 
@@ -74,6 +86,12 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The port that a server says it listens on.
+fn port_in(line: &str) -> u16 {
+    let port = line.split_once("127.0.0.1:").unwrap().1;
+    port.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
 /// A server on a port of its own.
@@ -85,10 +103,12 @@ struct Server {
 impl Server {
     fn new(place: &Place, arguments: &str) -> Self {
         let process = Running::new(place, &format!("server --accept 0 {arguments}"));
-        let line = process.line_with("listening");
-        let port: String =
-            line.split_once("127.0.0.1:").unwrap().1.chars().take_while(char::is_ascii_digit).collect();
-        Self { port: port.parse().unwrap(), process }
+        // Objects are on stdout where no data goes there.
+        let line = match arguments.contains("--json") && arguments.contains("--echo") {
+            true => process.line(),
+            false => process.log_with("listening"),
+        };
+        Self { port: port_in(&line), process }
     }
 
     /// What the client says that connects with these options and sends `input`.
@@ -114,7 +134,7 @@ impl Server {
         let output = self.client(place, arguments, "");
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments}: {stderr}");
-        (stderr.trim_end().to_owned(), self.process.line_with(" failed: "))
+        (stderr.trim_end().to_owned(), self.process.log_with(" failed: "))
     }
 }
 
@@ -141,7 +161,7 @@ fn certificates_on_both_sides() {
         assert!(told.lines().any(|l| l == line), "no {line:?} in\n{told}");
     }
     assert!(told.ends_with("---\nhello\n"), "{told}");
-    let log = server.process.line();
+    let log = server.process.log();
     assert!(
         log.contains("connected: TLSv1.3, TLS_AES_128_GCM_SHA256, x25519, X.509 CN=device-1, ALPN x;"),
         "{log}"
@@ -186,7 +206,7 @@ fn bytes_are_exact() {
     let told = server.echo(&place, CLIENT, "");
     let line = told.lines().find(|l| l.starts_with("SSL handshake has read ")).unwrap();
     let numbers: Vec<u64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
-    let log = server.process.line();
+    let log = server.process.log();
     assert!(
         log.ends_with(&format!("handshake read {} bytes, wrote {}", numbers[1], numbers[0])),
         "{line}\n{log}"
@@ -209,7 +229,7 @@ fn raw_public_keys() {
         "{told}"
     );
     assert!(told.ends_with("cba\nfed"), "{told}");
-    assert!(server.process.line().contains("raw key sha256:"));
+    assert!(server.process.log().contains("raw key sha256:"));
 
     let (client, log) = server.refused(&place, "--rpk-file client.pub --enable-client-rpk --key client.key");
     assert!(
@@ -217,6 +237,14 @@ fn raw_public_keys() {
         "{client}"
     );
     assert!(log.contains("the client refused what this server proves itself with, server.key"), "{log}");
+    let (client, log) = server.refused(&place, "--insecure");
+    assert!(
+        client.contains(
+            "the server has or wants another certificate type (alert unsupported_certificate); try"
+        ),
+        "{client}"
+    );
+    assert!(log.contains("no common certificate type: RawPublicKey here, X.509 there; "), "{log}");
     let (client, log) = server.refused(&place, "--rpk-file server.pub --enable-client-rpk --key server.key");
     assert!(log.contains("this server refused the client") && log.contains("in client.pub;"), "{log}");
     assert!(
@@ -235,7 +263,7 @@ fn pre_shared_keys() {
     // Without key exchange, and OpenSSL's spelling.
     let told = server.echo(&place, &format!("-psk {KEY} -psk_identity d1 -psk_ke -lean -brief"), "hello\n");
     assert!(told.contains("TLS_AES_128_GCM_SHA256, -, PSK d1;"), "{told}");
-    assert!(server.process.line().contains("PSK d2") && server.process.line().contains("PSK d1"));
+    assert!(server.process.log().contains("PSK d2") && server.process.log().contains("PSK d1"));
 
     let (client, log) = server.refused(&place, &format!("--psk {KEY}00 --psk-identity d1"));
     assert!(
@@ -246,6 +274,26 @@ fn pre_shared_keys() {
     let (client, log) = server.refused(&place, &format!("--psk {KEY}"));
     assert!(client.contains("does not know this identity"), "{client}");
     assert!(log.contains("the client offers no pre-shared key of keys"), "{log}");
+
+    // A key without a hash of its own goes with SHA-256.
+    for side in ["server", "client localhost:1 --psk-identity d1"] {
+        let said =
+            place.dunlin_fails(&format!("{side} --psk-file keys --ciphersuites TLS_AES_256_GCM_SHA384"), 2);
+        assert!(said.contains("goes with SHA-256") && said.ends_with("add TLS_AES_128_GCM_SHA256"), "{said}");
+    }
+    let server = Server::new(
+        &place,
+        "--psk-file keys --echo --ciphersuites TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256",
+    );
+    server.echo(&place, "--psk-file keys --psk-identity d1", "");
+    // One side alone without (EC)DHE.
+    let (client, log) = server.refused(&place, "--psk-file keys --psk-identity d1 --psk-ke");
+    assert!(
+        log.contains("the client wants pre-shared keys without (EC)DHE; start this server with --psk-ke")
+    );
+    assert!(client.contains("let it allow --psk-ke, too; else it is often a wrong PSK"), "{client}");
+    let (_, log) = server.refused(&place, "--insecure");
+    assert!(log.contains("this server has only pre-shared keys, and the client offers none; "), "{log}");
 }
 
 #[test]
@@ -261,6 +309,8 @@ fn sessions_outlive_the_process() {
             let told =
                 server.echo(&place, &format!("{client} --sess-in session --sess-out session"), "hello\n");
             assert!(told.contains(", resumed"), "{kind}: {told}");
+            let log = server.process.log_with(", resumed");
+            assert!(log.contains("X.509 CN=device-1, resumed"), "{kind}: {log}");
         }
         // Who trusts somebody else, or asks for another name, does not resume.
         place.dunlin("pki demo --out others");
@@ -406,7 +456,7 @@ fn each_side_says_which_check_failed() {
         ),
         (
             "--CAfile pki/root.pem --servername example.org",
-            "this client refused the server: its certificate is not for example.org; ",
+            "this client refused the server: its certificate is not for example.org but for localhost, 127.0.0.1; ",
             "the client refused what this server proves itself with, pki/server.pem (alert bad_certificate)",
         ),
         (
@@ -446,10 +496,66 @@ fn each_side_says_which_check_failed() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("warning: --insecure"));
 }
 
+/// What is wrong with a server's certificate, by the files that it was made of.
+#[test]
+fn certificates_that_do_not_serve_are_explained() {
+    let place = place();
+    place.dunlin("pki demo --out ed --key-type ed25519");
+    let own = "--cert x.pem --key x.key --echo";
+    let leaf = "pki leaf --issuer pki/root.pem --issuer-key pki/root.key --server --san localhost --force \
+                --cert x.pem --key x.key";
+    let refused = |make: &str, trusted: &str| {
+        place.dunlin(make);
+        Server::new(&place, own).refused(&place, &format!("--CAfile {trusted}"))
+    };
+    let root = "pki/root.pem";
+    let expired = "--not-before 2025-01-01 --not-after 2025-01-02";
+    let (said, _) = refused(&format!("{leaf} {expired}"), root);
+    assert!(said.contains("its certificate has expired at 2025-01-02T00:00:00Z; "), "{said}");
+    let future = "--not-before 2090-01-01 --not-after 2090-01-02";
+    let (said, _) = refused(&format!("{leaf} {future}"), root);
+    assert!(said.contains("its certificate is not valid yet before 2090-01-01T00:00:00Z; "), "{said}");
+    let (said, _) = refused("pki ca --name localhost --cert x.pem --key x.key --force", root);
+    assert!(said.contains("an authority's, which serves as no leaf; ") && said.contains("dunlin pki leaf"));
+    // The same name, and a key of another type.
+    let (said, _) = refused(leaf, "ed/root.pem");
+    assert!(said.contains("it was not issued by the CA of this name in ed/root.pem; "), "{said}");
+    let said = place.dunlin_fails("pki verify --ca ed/root.pem x.pem", 1);
+    assert!(said.contains("by a key of another type than its authority has; "), "{said}");
+    // The intermediate certificate is not sent.
+    let sub = leaf.replace("pki/root", "pki/intermediate");
+    let (said, _) = refused(&format!("{sub} --no-chain"), root);
+    assert!(said.ends_with("or let the server send its intermediate certificates"), "{said}");
+    // An authority in between that has expired.
+    place.dunlin(&format!(
+        "pki intermediate --issuer {root} --issuer-key pki/root.key --name Between --cert b.pem --key b.key {expired}"
+    ));
+    let (said, _) = refused(&format!("{} --days 30", leaf.replace("pki/root.", "b.")), root);
+    assert!(said.contains("the certificate of Between in its chain has expired at 2025-01-02"), "{said}");
+}
+
+/// One scheme is enough where it is that of the keys that are trusted.
+#[test]
+fn lean_sides_verify_what_they_trust() {
+    let place = Place::new();
+    for typ in ["ed25519", "p384", "rsa2048", "mldsa44"] {
+        place.dunlin(&format!("pki demo --out {typ} --key-type {typ} --lean"));
+        let side = |name: &str| {
+            format!("--lean --CAfile {typ}/root.pem --cert {typ}/{name}.pem --key {typ}/{name}.key")
+        };
+        let server = Server::new(&place, &format!("{} --Verify --echo", side("server")));
+        server.echo(&place, &side("client"), "hello\n");
+    }
+    let server = Server::new(&place, "--cert ed25519/server.pem --key ed25519/server.key --echo");
+    let (_, log) = server.refused(&place, "--CAfile p384/root.pem --lean");
+    assert!(log.contains("no signature scheme of the client for ed25519/server.key (ed25519); "), "{log}");
+}
+
 #[test]
 fn what_cannot_work_is_said_before_connecting() {
     let place = place();
     place.write("short", "d1:00\n");
+    place.write("empty", "\n");
     place.write("two", format!("d1:{KEY}\nd2:{KEY}\n"));
     place.dunlin("pki raw-key --key raw.key --public raw.pub");
     for (arguments, says) in [
@@ -468,12 +574,23 @@ fn what_cannot_work_is_said_before_connecting() {
         ("client localhost:0 --CAfile pki/root.pem", "dunlin: server localhost:0: "),
         ("client --rpk-file pki/root.pem", "dunlin: pki/root.pem: no public key in it; "),
         ("server --cert nothing.pem", "dunlin: nothing.pem: no such file; "),
+        ("server --psk-file empty", "dunlin: empty: no key in it; "),
+        ("client --psk-file empty", "dunlin: empty: no key in it; "),
+        ("client --CAfile pki/root.pem --sess-out pki", "dunlin: pki: a directory; "),
+        (
+            "client --CAfile pki/root.pem --sess-out no/session",
+            "no/session: there is no directory no; make it",
+        ),
+        ("client --CAfile pki/root.pem --keylogfile no/log", "no/log: there is no directory no; make it"),
     ] {
         let said = place.dunlin_fails(arguments, 1);
         assert!(said.contains(says), "{arguments}\n{said}");
     }
     for (arguments, says) in [
         ("client a b", "unexpected argument"),
+        ("client --psk 00 --psk-file two", "cannot be used with"),
+        ("server --psk 00 --psk-file two", "cannot be used with"),
+        ("client --insecure --CAfile pki/root.pem", "cannot be used with"),
         ("client localhost:99999", "the port is no number up to 65535"),
         ("client --groups P-999", "\"P-999\" is none of x25519, secp256r1, secp384r1"),
         ("client --ciphersuites TLS_RSA_WITH_RC4_128_MD5", "is none of TLS_AES_128_GCM_SHA256"),
@@ -553,7 +670,7 @@ fn stdin_and_stdout_of_both_sides_are_joined() {
     let mut server = Server::new(&place, "--cert pki/server.pem --key pki/server.key --naccept 1");
     let mut client = Running::new(&place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
     client.write("to the server\n");
-    server.process.line_with("connected");
+    server.process.log_with("connected");
     assert_eq!(server.process.line(), "to the server");
     server.process.write("to the client\n");
     assert_eq!(client.line(), "to the client");
@@ -608,10 +725,8 @@ fn data_that_is_cut_off_is_an_error() {
     client.write("hello\n");
     assert_eq!(client.line(), "hello");
     server.process.child.kill().unwrap();
-    let status = client.child.wait().unwrap();
-    let mut stderr = String::new();
-    client.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-    assert_eq!(status.code(), Some(1), "{stderr}");
+    let stderr = client.log();
+    assert_eq!(client.child.wait().unwrap().code(), Some(1), "{stderr}");
     assert!(
         stderr.contains("the connection ended without close_notify") || stderr.contains("reset"),
         "{stderr}"
@@ -645,5 +760,99 @@ fn openssl_connects() {
         ),
     );
     assert!(told.contains("Verification: OK"), "{told}");
-    assert!(server.process.line().contains("X.509 CN=device-1"));
+    assert!(server.process.log().contains("X.509 CN=device-1"));
+}
+
+/// Data alone is on stdout, and with --quiet nothing but failures is said.
+#[test]
+fn stdout_is_for_data() {
+    let place = place();
+    let pair = "--cert pki/server.pem --key pki/server.key --naccept 2";
+    let server = Server::new(&place, &format!("{pair} --json"));
+    server.echo(&place, &format!("{CLIENT} --quiet"), "one\n");
+    assert_eq!(server.process.line(), "one");
+    assert_eq!(json(&server.process.log())["event"], "connection");
+    server.client(&place, "--CAfile pki/root.pem --servername example.org", "");
+    let (status, stdout, stderr) = server.process.end();
+    assert_eq!((status, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("\"event\":\"failure\""), "{stderr}");
+
+    // The port of one that says nothing has to be known.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for json in ["", "--json"] {
+        let process = Running::new(&place, &format!("server --accept {port} {pair} --quiet {json}"));
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            std::thread::yield_now();
+        }
+        let server = Server { process, port };
+        server.echo(&place, &format!("{CLIENT} --quiet"), "data\n");
+        let (status, stdout, stderr) = server.process.end();
+        // The first connection said nothing and is a failure.
+        assert_eq!((status, stdout.as_str()), (1, "data"), "{stderr}");
+        assert!(stderr.starts_with(if json.is_empty() { "127.0.0.1:" } else { "{" }), "{stderr}");
+        assert!(!stderr.contains("listening") && !stderr.contains("TLSv1.3,"), "{stderr}");
+    }
+}
+
+/// A server whose data nobody takes serves nobody.
+#[test]
+fn a_server_without_stdout_ends() {
+    let place = place();
+    let arguments = "server --accept 0 --cert pki/server.pem --key pki/server.key";
+    let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let stderr = lines(child.stderr.take().unwrap());
+    let process = Running { child, stdin: None, lines: channel().1, stderr };
+    let server = Server { port: port_in(&process.log()), process };
+    server.client(&place, CLIENT, "hello\n");
+    let (status, _, stderr) = server.process.end();
+    let last = stderr.lines().last().unwrap();
+    assert!(status == 1 && last.starts_with("dunlin: stdout: Broken pipe"), "{stderr}");
+    assert!(!stderr.contains("failed"), "{stderr}");
+}
+
+/// Input that the server did not take is missed; that of a silent pipe is none.
+#[test]
+fn input_that_is_left_is_an_error() {
+    let place = place();
+    let pair = "--cert pki/server.pem --key pki/server.key";
+    let closing = || {
+        let mut server = Server::new(&place, pair);
+        let client = Running::new(&place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
+        server.process.log_with("connected");
+        // At its end the server says close_notify, and goes on reading.
+        drop(server.process.stdin.take());
+        (server, client)
+    };
+    let (server, mut client) = closing();
+    send_signal(&server.process.child, "-INT");
+    while client.child.try_wait().unwrap().is_none() {
+        if client.stdin.as_mut().unwrap().write_all(&[b'x'; 1000]).is_err() {
+            break;
+        }
+    }
+    let (status, _, stderr) = client.end();
+    assert_eq!(status, 1, "{stderr}");
+    assert!(stderr.contains("of the input, and there are more") || stderr.contains("reset"), "{stderr}");
+
+    let (server, mut client) = closing();
+    client.write("hello\n");
+    assert_eq!(server.process.line(), "hello");
+    send_signal(&server.process.child, "-INT");
+    let stdin = client.stdin.take();
+    let (status, _, stderr) = client.end();
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    drop(stdin);
+}
+
+#[test]
+fn key_updates_are_messages() {
+    let place = place();
+    for answer in ["--echo", "--rev"] {
+        let server = Server::new(&place, &format!("{} --msg", SERVER.replace("--echo", answer)));
+        server.echo(&place, &format!("{CLIENT} --brief"), "K\nafter\n");
+        for direction in ["received", "sent    "] {
+            server.process.log_with(&format!("{direction}  KeyUpdate"));
+        }
+    }
 }

@@ -54,7 +54,8 @@ pub(crate) struct Args {
     #[arg(long)]
     noservername: bool,
     /// Believe whoever answers. For experiments only.
-    #[arg(long, help_heading = "Identity")]
+    #[arg(long, conflicts_with_all = ["ca_file", "rpk_file", "crl", "crl_check", "crl_check_all"],
+          help_heading = "Identity")]
     insecure: bool,
     /// Keep the last ticket in this file, for --sess-in.
     #[arg(long, value_name = "FILE", help_heading = "Resumption")]
@@ -160,17 +161,16 @@ impl<'a> Client<'a> {
                 stream = self.connect().await?;
             }
         }
-        let msg = |message: &_| {
-            if self.args.tls.msg {
-                println!("{}", message_line(message));
-            }
-        };
         let mut input = Input::new(!self.args.quiet && !self.args.nocommands);
         let at_end = AtEnd::Close(self.args.tls.timeout);
-        pipe::pipe(&mut stream, Some(&mut input), at_end, msg).await.map_err(|broken| match broken {
+        pipe::pipe(&mut stream, Some(&mut input), at_end).await.map_err(|broken| match broken {
             Broken::Connection(e) => self.failed(self.explainer().stream(&e)),
             Broken::Stdin(e) => Error::failed("stdin", e, "give it a file or a pipe"),
             Broken::Stdout(e) => e.into(),
+            Broken::Unsent(sent) => {
+                let why = format!("it closed after {sent} bytes of the input, and there are more");
+                Error::failed(self.what(), why, "look at the server")
+            }
         })
     }
 
@@ -192,7 +192,10 @@ impl<'a> Client<'a> {
         let peer_address = tcp.peer_addr()?;
         let mut connector = TlsConnector::new(self.config.clone()).with_timeout(self.args.tls.timeout);
         if self.args.tls.msg {
-            connector = connector.with_on_message(|m| println!("{}", message_line(m)));
+            connector = connector.with_on_message(|m| {
+                // The connection is worth more than its lines.
+                let _ = writeln!(io::stdout(), "{}", message_line(m));
+            });
         }
         let server = ServerAddress::new(self.name.clone(), *port);
         let stream = connector.connect(tcp, server).await;

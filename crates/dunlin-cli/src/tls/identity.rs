@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::auth::{Psk, RawKeyTrust, Revocation, X509Trust};
-use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
+use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey, Tls13CipherSuite};
 use dunlin::{ClientAuth, Credential, Side, Trust};
 use dunlin_pki::{Item, KeyPair};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use crate::error::Error;
 use crate::files;
 use crate::psk::{Identity, PskFile, ShortKeys};
+use crate::tls::lists::List;
 use crate::tls::options::{TlsOptions, reason};
 
 /// What OpenSSL calls a client that has not been given a name.
@@ -88,6 +89,12 @@ impl TlsOptions {
             let advice = "give --CAfile, or --enable-client-rpk with --rpk-file";
             return Err(Error::usage("--verify", "nothing says which clients to trust", advice));
         }
+        let unused = [("--CAfile", self.ca_file.is_some()), ("--enable-client-rpk", self.enable_client_rpk)];
+        for (option, _) in unused.iter().filter(|(_, given)| *given && client_auth == ClientAuth::None) {
+            anstream::eprintln!(
+                "dunlin: warning: {option}: no client is asked to prove who it is; add --verify or --Verify"
+            );
+        }
         if self.cert.is_empty() && self.key.is_empty() && !self.has_psk() {
             let advice = "give --cert and --key, --enable-server-rpk and --key, or --psk-file";
             return Err(Error::usage("server", "nothing to prove itself with", advice));
@@ -141,9 +148,7 @@ impl TlsOptions {
                     Error::failed(path.display(), format!("no key of {identity}"), "name one that is in it")
                 })?,
                 (None, Some(only), None) => only,
-                (None, None, _) => {
-                    return Err(Error::failed(path.display(), "no key in it", "add one with `dunlin psk`"));
-                }
+                (None, None, _) => return Err(no_key(path)),
                 (None, Some(_), Some(_)) => {
                     let why = format!("{} has several keys", path.display());
                     return Err(Error::usage("--psk-file", why, "choose one with --psk-identity"));
@@ -156,13 +161,12 @@ impl TlsOptions {
 
     /// The pre-shared keys that a server knows.
     pub(super) fn server_psks(&self) -> Result<Vec<Psk>, Error> {
-        let mut psks: Vec<_> = self.psk_of_command_line()?.into_iter().collect();
-        if let Some(path) = &self.psk_file {
-            for psk in self.read_psk_file(path)?.iter() {
-                psks.push(self.psk_of(psk)?);
-            }
-        }
-        Ok(psks)
+        let Some(path) = &self.psk_file else {
+            return Ok(self.psk_of_command_line()?.into_iter().collect());
+        };
+        let psks: Vec<_> =
+            self.read_psk_file(path)?.iter().map(|psk| self.psk_of(psk)).collect::<Result<_, _>>()?;
+        if psks.is_empty() { Err(no_key(path)) } else { Ok(psks) }
     }
 
     fn read_psk_file(&self, path: &Path) -> Result<PskFile, Error> {
@@ -189,12 +193,18 @@ impl TlsOptions {
             false => Psk::new(identity, key),
         };
         let psk = psk.map_err(|e| Error::usage("the pre-shared key", reason(&e), "take a longer key"))?;
-        // A key belongs to one hash (RFC 8446 §4.2.11): SHA-256, unless no suite has that.
-        let sha384 = self
-            .ciphersuites
-            .as_ref()
-            .is_some_and(|suites| suites.0.iter().all(|s| s.hash.algorithm() == HashAlgorithm::Sha384));
-        Ok(if sha384 { psk.with_hash(HashAlgorithm::Sha384) } else { psk })
+        // A key that comes without a hash goes with SHA-256 (RFC 8446 §4.2.11).
+        let fits = |List(suites): &List<&'static Tls13CipherSuite>| {
+            suites.iter().any(|s| s.hash.algorithm() == HashAlgorithm::Sha256)
+        };
+        match self.ciphersuites.as_ref().is_none_or(fits) {
+            true => Ok(psk),
+            false => Err(Error::usage(
+                "--ciphersuites",
+                "a pre-shared key goes with SHA-256, and the suites left need SHA-384",
+                "add TLS_AES_128_GCM_SHA256",
+            )),
+        }
     }
 
     /// The raw public keys to believe.
@@ -218,6 +228,10 @@ impl TlsOptions {
             false => Ok(RawKeyTrust::Keys(keys)),
         }
     }
+}
+
+fn no_key(path: &Path) -> Error {
+    Error::failed(path.display(), "no key in it", "add one with `dunlin psk`")
 }
 
 fn identity(text: &str) -> Result<Identity, Error> {

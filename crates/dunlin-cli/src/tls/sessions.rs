@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::files::{self, Access, Existing};
 
 /// The first line of the file.
-const MAGIC: &[u8] = b"dunlin session 1\n";
+const MAGIC: &[u8] = b"dunlin session 2\n";
 
 /// The tickets of this run, and of an earlier one.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ impl ClientTickets {
     /// With the ticket in the file `from`, and a file `out` for the last one that comes.
     pub(crate) fn new(from: Option<&Path>, out: Option<&Path>) -> Result<Self, Error> {
         let loaded = from.map(load).transpose()?;
+        out.map(files::check_writable).transpose()?;
         Ok(Self {
             memory: MemoryClientSessions::new(1, 8),
             out: out.map(Path::to_owned),
