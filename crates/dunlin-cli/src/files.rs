@@ -102,10 +102,13 @@ pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationL
 
 /// The first private key in `path`.
 pub(crate) fn private_key(path: &Path) -> Result<KeyPair, Error> {
-    items(path)?
-        .into_iter()
-        .find_map(|item| if let Item::PrivateKey(key) = item { Some(key) } else { None })
-        .ok_or_else(|| Error::in_file(path, &dunlin_pki::Error::Missing("private key")))
+    find_private_key(path)?.ok_or_else(|| Error::in_file(path, &dunlin_pki::Error::Missing("private key")))
+}
+
+/// The first private key in `path`, if there is one beside the certificates.
+pub(crate) fn find_private_key(path: &Path) -> Result<Option<KeyPair>, Error> {
+    let key = |item| if let Item::PrivateKey(key) = item { Some(key) } else { None };
+    Ok(items(path)?.into_iter().find_map(key))
 }
 
 /// Fails if one of `paths` is there already and may not be replaced, or if two of them are the same: to be asked

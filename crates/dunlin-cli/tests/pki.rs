@@ -407,6 +407,8 @@ fn help_has_examples() {
         assert!(help.contains("Example") && help.contains("  dunlin "), "{help}");
     }
     assert!(place.dunlin("--help").contains("Exit status"));
+    assert!(place.dunlin("pki leaf --help").contains("-x509_strict"));
+    assert_eq!(place.dunlin("help client"), place.dunlin("client --help"));
     assert_eq!(place.dunlin("--version"), concat!("dunlin ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 

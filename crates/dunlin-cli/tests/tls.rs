@@ -98,17 +98,26 @@ fn port_in(line: &str) -> u16 {
 struct Server {
     process: Running,
     port: u16,
+    /// What it said before.
+    warnings: String,
 }
 
 impl Server {
     fn new(place: &Place, arguments: &str) -> Self {
         let process = Running::new(place, &format!("server --accept 0 {arguments}"));
         // Objects are on stdout where no data goes there.
-        let line = match arguments.contains("--json") && arguments.contains("--echo") {
+        let next = || match arguments.contains("--json") && arguments.contains("--echo") {
             true => process.line(),
-            false => process.log_with("listening"),
+            false => process.log(),
         };
-        Self { port: port_in(&line), process }
+        let mut warnings = String::new();
+        let listening = loop {
+            match next() {
+                line if line.contains("listening") => break line,
+                line => warnings += &(line + "\n"),
+            }
+        };
+        Self { port: port_in(&listening), process, warnings }
     }
 
     /// What the client says that connects with these options and sends `input`.
@@ -319,10 +328,19 @@ fn sessions_outlive_the_process() {
         let output =
             server.client(&place, &format!("--CAfile mixed.pem {OWN} --brief --sess-in session"), "");
         assert!(!String::from_utf8_lossy(&output.stdout).contains("resumed"));
-        assert!(String::from_utf8_lossy(&output.stderr).contains("it was made with other settings"));
+        assert!(
+            String::from_utf8_lossy(&output.stderr)
+                .contains("dunlin: session: the session is not used: it was made with other")
+        );
         let output = server.client(&place, &format!("{client} --servername 127.0.0.1 --sess-in session"), "");
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stderr).contains("it is for localhost"));
+        // Another server, which knows nothing of it.
+        let other = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --verify {kind}"));
+        let output = other.client(&place, &format!("{client} --sess-in session"), "");
+        assert_eq!(output.status.code(), Some(0));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains("dunlin: session: the session is not used: the server declined it"), "{told}");
     }
 }
 
@@ -512,6 +530,12 @@ fn certificates_that_do_not_serve_are_explained() {
     let expired = "--not-before 2025-01-01 --not-after 2025-01-02";
     let (said, _) = refused(&format!("{leaf} {expired}"), root);
     assert!(said.contains("its certificate has expired at 2025-01-02T00:00:00Z; "), "{said}");
+    let warning = Server::new(&place, &format!("{own} --CAfile {root}")).warnings;
+    assert!(
+        warning.contains("warning: x.pem: a certificate expired at 2025-01-02T00:00:00Z: peers"),
+        "{warning}"
+    );
+    assert!(warning.contains("warning: --CAfile: no client is asked to prove who it is; add"), "{warning}");
     let future = "--not-before 2090-01-01 --not-after 2090-01-02";
     let (said, _) = refused(&format!("{leaf} {future}"), root);
     assert!(said.contains("its certificate is not valid yet before 2090-01-01T00:00:00Z; "), "{said}");
@@ -556,6 +580,9 @@ fn what_cannot_work_is_said_before_connecting() {
     let place = place();
     place.write("short", "d1:00\n");
     place.write("empty", "\n");
+    place.write("garbage.pem", "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n");
+    place.write("short.pem", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n");
+    place.write("cut.pem", &place.read("pki/root.pem")[..200]);
     place.write("two", format!("d1:{KEY}\nd2:{KEY}\n"));
     place.dunlin("pki raw-key --key raw.key --public raw.pub");
     for (arguments, says) in [
@@ -565,7 +592,7 @@ fn what_cannot_work_is_said_before_connecting() {
             "client --cert pki/client.pem --key pki/server.key",
             "pki/server.key: not the key of the first certificate in pki/client.pem; ",
         ),
-        ("client --psk-file short", "dunlin: short: line 1: a key of 1 bytes"),
+        ("client --psk-file short", "dunlin: short: line 1: a key of 1 byte,"),
         ("client --psk-file two --psk-identity d3", "dunlin: two: no key of d3; "),
         (
             "client --sess-in pki/root.pem --CAfile pki/root.pem",
@@ -574,6 +601,19 @@ fn what_cannot_work_is_said_before_connecting() {
         ("client localhost:0 --CAfile pki/root.pem", "dunlin: server localhost:0: "),
         ("client --rpk-file pki/root.pem", "dunlin: pki/root.pem: no public key in it; "),
         ("server --cert nothing.pem", "dunlin: nothing.pem: no such file; "),
+        (
+            "server --cert pki/server.pem",
+            "no private key in it; give it with --key, or a file that holds both",
+        ),
+        (
+            "client --CAfile garbage.pem",
+            "garbage.pem: malformed PEM (what stands between its lines is not base64); ",
+        ),
+        (
+            "client --CAfile cut.pem",
+            "cut.pem: malformed PEM (the line -----END CERTIFICATE----- is missing); ",
+        ),
+        ("client --CAfile short.pem", "short.pem: malformed certificate ("),
         ("server --psk-file empty", "dunlin: empty: no key in it; "),
         ("client --psk-file empty", "dunlin: empty: no key in it; "),
         ("client --CAfile pki/root.pem --sess-out pki", "dunlin: pki: a directory; "),
@@ -588,6 +628,13 @@ fn what_cannot_work_is_said_before_connecting() {
     }
     for (arguments, says) in [
         ("client a b", "unexpected argument"),
+        ("client -tls1_2", "unexpected argument '-tls1_2' found; add --help"),
+        (
+            "client -psk_identitty x",
+            "unexpected argument '-psk_identitty' found; a similar argument exists: ",
+        ),
+        ("client -psk 00 -psk_file two", "the argument '-psk <HEX>' cannot be used with '-psk_file <FILE>'"),
+        ("client ::1:443", "write [::1]:443"),
         ("client --psk 00 --psk-file two", "cannot be used with"),
         ("server --psk 00 --psk-file two", "cannot be used with"),
         ("client --insecure --CAfile pki/root.pem", "cannot be used with"),
@@ -700,9 +747,21 @@ fn clients_do_not_wait_for_each_other() {
 
 /// Whoever is connected hears of the end in the protocol.
 #[test]
-fn signals_end_the_server_well() {
+fn signals_end_both_sides_well() {
     let place = place();
     for signal in ["-INT", "-TERM"] {
+        let server = Server::new(&place, &format!("{SERVER} --naccept 1"));
+        let options = format!("client localhost:{} {CLIENT} --quiet", server.port);
+        let mut client = Running::new(&place, &options);
+        client.write("hello\n");
+        assert_eq!(client.line(), "hello");
+        let stdin = client.stdin.take();
+        send_signal(&client.child, signal);
+        assert_eq!(client.end(), (0, String::new(), String::new()));
+        drop(stdin);
+        let (status, _, log) = server.process.end();
+        assert!(status == 0 && !log.contains("failed"), "{log}");
+
         let server = Server::new(&place, SERVER);
         let options = format!("client localhost:{} {CLIENT} --quiet", server.port);
         let mut client = Running::new(&place, &options);
@@ -784,7 +843,7 @@ fn stdout_is_for_data() {
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             std::thread::yield_now();
         }
-        let server = Server { process, port };
+        let server = Server { process, port, warnings: String::new() };
         server.echo(&place, &format!("{CLIENT} --quiet"), "data\n");
         let (status, stdout, stderr) = server.process.end();
         // The first connection said nothing and is a failure.
@@ -803,7 +862,7 @@ fn a_server_without_stdout_ends() {
     drop(child.stdout.take());
     let stderr = lines(child.stderr.take().unwrap());
     let process = Running { child, stdin: None, lines: channel().1, stderr };
-    let server = Server { port: port_in(&process.log()), process };
+    let server = Server { port: port_in(&process.log()), process, warnings: String::new() };
     server.client(&place, CLIENT, "hello\n");
     let (status, _, stderr) = server.process.end();
     let last = stderr.lines().last().unwrap();

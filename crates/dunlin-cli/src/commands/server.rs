@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::error::{Error, printable};
-use crate::stop::Stop;
+use crate::stop::{STOP_PATIENCE, Stop};
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::reasons::{Explainer, Explanation};
@@ -76,9 +76,6 @@ const MAX_LINE: u64 = 64 * 1024;
 
 /// After a failure to accept, e.g. for lack of file descriptors, before it is tried again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How long clients have to take the close_notify when the server is stopped.
-const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use dunlin::auth::{Psk, RawKeyTrust, Revocation, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey, Tls13CipherSuite};
 use dunlin::{ClientAuth, Credential, Side, Trust};
-use dunlin_pki::{Item, KeyPair};
+use dunlin_pki::{CertificateInfo, Item, KeyPair, format_time};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use webpki::EndEntityCert;
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::{Error, printable};
 use crate::files;
 use crate::psk::{Identity, PskFile, ShortKeys};
 use crate::tls::lists::List;
@@ -46,11 +47,18 @@ impl TlsOptions {
         for i in 0..self.cert.len().max(self.key.len()) {
             let cert = self.cert.get(i);
             let Some(key_file) = self.key.get(i).or(cert) else { continue };
-            let pair = files::private_key(key_file)?;
+            let pair = match self.key.get(i) {
+                Some(path) => files::private_key(path)?,
+                None => files::find_private_key(key_file)?.ok_or_else(|| {
+                    let advice = "give it with --key, or a file that holds both";
+                    Error::failed(key_file.display(), "no private key in it", advice)
+                })?,
+            };
             let key = signing_key(&pair, key_file, provider)?;
             if let Some(cert) = cert {
                 let chain = files::certificates(cert)?;
                 check_match(&chain, cert, &pair, key_file)?;
+                warn_of_refusal(&chain, cert);
                 chains.push(Credential::x509(chain, key.clone()));
             }
             if raw {
@@ -249,8 +257,9 @@ fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result
 fn check_match(chain: &[CertificateDer<'_>], cert: &Path, pair: &KeyPair, key: &Path) -> Result<(), Error> {
     let leaf =
         chain.first().ok_or_else(|| Error::in_file(cert, &dunlin_pki::Error::Missing("certificate")))?;
-    let leaf = EndEntityCert::try_from(leaf)
-        .map_err(|e| Error::in_file(cert, &dunlin_pki::Error::MalformedCertificate(e.to_string())))?;
+    let leaf = EndEntityCert::try_from(leaf).map_err(|_| {
+        Error::in_file(cert, &dunlin_pki::Error::MalformedCertificate("not of version 3".into()))
+    })?;
     match leaf.subject_public_key_info() == *pair.public_key() {
         true => Ok(()),
         false => {
@@ -260,8 +269,34 @@ fn check_match(chain: &[CertificateDer<'_>], cert: &Path, pair: &KeyPair, key: &
     }
 }
 
+/// Says if every peer with a right clock will refuse the own certificate.
+fn warn_of_refusal(chain: &[CertificateDer<'_>], path: &Path) {
+    let now = SystemTime::now();
+    let fault = chain.iter().enumerate().find_map(|(i, der)| {
+        let certificate = CertificateInfo::from_der(der).ok()?;
+        let of = if i == 0 { String::new() } else { format!(", that of {},", certificate.subject) };
+        if certificate.not_after < now {
+            Some(format!("a certificate{of} expired at {}", format_time(certificate.not_after)))
+        } else if certificate.not_before > now {
+            Some(format!("a certificate{of} is not valid before {}", format_time(certificate.not_before)))
+        } else if i == 0 && certificate.ca {
+            Some("the certificate is an authority's and serves as no leaf".to_owned())
+        } else {
+            None
+        }
+    });
+    if let Some(fault) = fault {
+        let line = format!("{}: {fault}: peers will refuse it", path.display());
+        anstream::eprintln!("dunlin: warning: {}", printable(&line));
+    }
+}
+
 fn anchors(path: &Path) -> Result<X509Trust, Error> {
-    X509Trust::anchors(files::certificates(path)?)
+    let certificates = files::certificates(path)?;
+    for certificate in &certificates {
+        CertificateInfo::from_der(certificate).map_err(|e| Error::in_file(path, &e))?;
+    }
+    X509Trust::anchors(certificates)
         .map_err(|e| Error::failed(path.display(), reason(&e), "give certificates of authorities"))
 }
 

@@ -295,3 +295,30 @@ const fn own(side: Side) -> &'static str {
 const fn peer(side: Side) -> &'static str {
     own(side.peer())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Others than OpenSSL and we refuse a wrong key with alerts of other meanings.
+    #[test]
+    fn a_wrong_psk_is_thought_of() {
+        use AlertDescription as A;
+        let alerts = [
+            A::ILLEGAL_PARAMETER,
+            A::MISSING_EXTENSION,
+            A::DECRYPT_ERROR,
+            A::HANDSHAKE_FAILURE,
+            A::UNKNOWN_PSK_IDENTITY,
+        ];
+        let told = |options: &TlsOptions, alert| {
+            let explainer = Explainer { side: Side::Client, options };
+            explainer.handshake(&HandshakeError::Tls(Error::AlertReceived(alert))).advice
+        };
+        let with_psk = TlsOptions { psk: Some("00".into()), ..TlsOptions::default() };
+        for alert in alerts {
+            assert!(told(&with_psk, alert).contains("identity"), "{alert}");
+            assert!(!told(&TlsOptions::default(), alert).contains("identity"), "{alert}");
+        }
+    }
+}
