@@ -167,7 +167,7 @@ pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
 pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
     let directory = directory_of(path);
     match error.kind() {
-        io::ErrorKind::NotFound => {
+        io::ErrorKind::NotFound if !directory.exists() => {
             let why = format!("there is no directory {}", directory.display());
             Error::failed(path.display(), why, "make it first")
         }

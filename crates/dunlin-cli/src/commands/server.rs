@@ -123,12 +123,10 @@ impl Server {
             listener.map_err(|e| Error::failed(address, e, "give another address with --accept"))?;
         let address = listener.local_addr()?;
         if !self.args.quiet {
-            match self.args.json {
-                true => {
-                    self.say(&json!({ "event": "listening", "address": address.to_string() }).to_string())?
-                }
-                false => self.say(&format!("dunlin server: listening on {address}"))?,
-            }
+            self.say(&match self.args.json {
+                true => json!({ "event": "listening", "address": address.to_string() }).to_string(),
+                false => format!("dunlin server: listening on {address}"),
+            })?;
         }
         let server = self.clone();
         tokio::spawn(async move {
