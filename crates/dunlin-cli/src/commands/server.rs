@@ -240,6 +240,7 @@ impl Server {
             Broken::Connection(e) => e,
             Broken::Stdin(e) => self.lose("stdin", e),
             Broken::Stdout(e) => self.lose("stdout", e),
+            // Nobody misses it here: what is left is for the next client.
             Broken::Unsent(_) => io::ErrorKind::UnexpectedEof.into(),
         })
     }

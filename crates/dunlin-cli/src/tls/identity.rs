@@ -130,7 +130,7 @@ impl TlsOptions {
             // Each file by itself first, so that an error names it.
             let advice = "make it with `dunlin pki crl`";
             Revocation::new(of_file.clone())
-                .map_err(|e| Error::failed(path.display(), reason(&e), advice))?;
+                .map_err(|_| Error::failed(path.display(), "damaged, or not a list of version 2", advice))?;
             lists.extend(of_file);
         }
         let revocation = Revocation::new(lists).map(Revocation::refuse_overdue);

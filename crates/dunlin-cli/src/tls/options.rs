@@ -262,7 +262,7 @@ impl TlsOptions {
             Some(Item::Certificate(der)) => CertificateInfo::from_der(der).map(|c| c.public_key),
             Some(Item::PublicKey(der)) => PublicKeyInfo::from_der(der),
             Some(Item::PrivateKey(pair)) => PublicKeyInfo::from_der(pair.public_key()),
-            None => Err(dunlin_pki::Error::Missing("certificate or key")),
+            _ => Err(dunlin_pki::Error::Missing("certificate or key")),
         };
         let key = key.map_err(|e| Error::in_file(path, &e))?;
         Ok(match key.algorithm.as_str() {

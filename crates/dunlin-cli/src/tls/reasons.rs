@@ -21,6 +21,9 @@ pub(crate) struct Explanation {
     pub(crate) advice: String,
 }
 
+/// How many names of a certificate are told.
+const MAX_NAMES: usize = 8;
+
 impl Explanation {
     fn new(why: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { why: why.into(), advice: advice.into() }
@@ -149,16 +152,18 @@ impl Explainer<'_> {
                 "add its public key to the file of --rpk-file",
             ),
             F::NameMismatch { names, .. } => {
-                let names = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+                let mut shown: Vec<_> = names.iter().map(String::as_str).take(MAX_NAMES).collect();
+                shown.extend((names.len() > MAX_NAMES).then_some("others"));
+                let names = if shown.is_empty() { "nothing".into() } else { shown.join(", ") };
                 let advice = "name it as its certificate does, with --servername";
                 Explanation::new(refused(format!(" but for {names}")), advice)
             }
             F::NotValidYet(certificate) => Explanation::new(
-                refused(format!(" before {}", date(certificate))),
+                refused(format!(", but from {} on", date(certificate))),
                 "check the clock, or wait",
             ),
             F::Expired(certificate) => Explanation::new(
-                refused(format!(" at {}", date(certificate))),
+                refused(format!(", at {}", date(certificate))),
                 "check the clock, or let it be renewed",
             ),
             F::CaAsEndEntity => {
