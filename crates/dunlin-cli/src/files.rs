@@ -163,6 +163,11 @@ pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     })
 }
 
+/// Makes the directory that the file `path` goes into, and those above it, where they are missing.
+pub(crate) fn create_directory_of(path: &Path) -> Result<(), Error> {
+    create_directory(&directory_of(path))
+}
+
 /// Why `path` cannot be written.
 pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
     let directory = directory_of(path);
