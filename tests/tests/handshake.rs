@@ -266,6 +266,26 @@ fn a_wrong_psk_and_an_unknown_one_look_the_same() {
     }
 }
 
+/// Whoever has the key but cannot use it hears why, if it is the server.
+#[test]
+fn a_psk_that_cannot_be_used_is_told_from_an_unknown_one() {
+    let provider = awslc();
+    let builder = || Profile::builder(provider.clone());
+    let suite = |id| vec![provider.suite(id).unwrap()];
+    let sha384 = || builder().cipher_suites(suite(CipherSuite::TLS_AES_256_GCM_SHA384));
+    let psk = || Psk::new("d1", &[7; 32]).unwrap();
+    for (client, server, hash, failure) in [
+        (builder().psk_modes(vec![PskKeyExchangeMode::PSK_KE]), builder(), None, PeerIncompatible::PskMode),
+        (sha384(), builder(), Some(HashAlgorithm::Sha384), PeerIncompatible::PskHash),
+    ] {
+        let own = hash.map_or_else(psk, |hash| psk().with_hash(hash));
+        let client = ClientConfig::new(client.build().unwrap()).with_psks(vec![Arc::new(own)]);
+        let table = Arc::new(PskTable::from_iter([psk()]));
+        let server = ServerConfig::new(server.build().unwrap()).unwrap().with_psks(PskSource::Here(table));
+        assert_eq!(Pair::new(&Arc::new(client), &Arc::new(server)).run(), Err(failure.into()));
+    }
+}
+
 #[test]
 fn cookies() {
     for share in [true, false] {
@@ -382,17 +402,19 @@ fn wrong_chains_names_and_times_are_refused_with_their_alert() {
     let good = || pki.server.x509(&provider);
     let now = dunlin_tests::NOW;
     let year = |y: u64| dunlin::Now::from_unix_ms((y - 1970) * 31_556_952_000);
+    let authority = || match good() {
+        Credential::X509 { chain, key } => Credential::X509 { chain: chain[1..].to_vec(), key },
+        other => other,
+    };
     use AuthenticationFailure as F;
-    for (result, alert, wanted_alert) in [
+    let failure = |(result, alert): (Result<(), Error>, Option<Error>)| match (result, alert) {
+        (Err(Error::Authentication(failure)), Some(Error::AlertReceived(alert))) => (failure, alert),
+        other => panic!("{other:?}"),
+    };
+    for (wanted, outcome, wanted_alert) in [
         (F::UnknownIssuer, run(x509(&other), good(), now, "localhost"), AlertDescription::UNKNOWN_CA),
-        (F::Expired, run(x509(&pki), good(), year(2040), "localhost"), AlertDescription::CERTIFICATE_EXPIRED),
         (
-            F::NotValidYet,
-            run(x509(&pki), good(), year(2020), "localhost"),
-            AlertDescription::CERTIFICATE_EXPIRED,
-        ),
-        (
-            F::NameMismatch("example.com".into()),
+            F::NameMismatch { wanted: "example.com".into(), names: vec!["localhost".into()] },
             run(x509(&pki), good(), now, "example.com"),
             AlertDescription::BAD_CERTIFICATE,
         ),
@@ -402,12 +424,27 @@ fn wrong_chains_names_and_times_are_refused_with_their_alert() {
             AlertDescription::CERTIFICATE_UNKNOWN,
         ),
         (
+            F::CaAsEndEntity,
+            run(x509(&pki), authority(), now, "localhost"),
+            AlertDescription::CERTIFICATE_UNKNOWN,
+        ),
+        (
             F::UnknownRawKey,
             run(raw(&other.server), pki.server.raw_key(&provider), now, "localhost"),
             AlertDescription::UNKNOWN_CA,
         ),
     ] {
-        assert_eq!(alert, (Err(result.into()), Some(Error::AlertReceived(wanted_alert))));
+        assert_eq!(failure(outcome), (wanted, wanted_alert));
+    }
+    for (then, past) in [(year(2040), true), (year(2020), false)] {
+        let (failure, alert) = failure(run(x509(&pki), good(), then, "localhost"));
+        let ((F::Expired(certificate), true) | (F::NotValidYet(certificate), false)) = (&failure, past)
+        else {
+            panic!("{failure:?}")
+        };
+        assert_eq!(certificate.index, Some(0));
+        assert_eq!(certificate.limit_s < then.unix_ms / 1000, past);
+        assert_eq!(alert, AlertDescription::CERTIFICATE_EXPIRED);
     }
 }
 

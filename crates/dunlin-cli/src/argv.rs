@@ -42,11 +42,34 @@ fn long_option(arg: &str, command: &Command) -> Option<String> {
     }
 }
 
+/// `text`, which names options as this program has them, with those of `args` as they were typed.
+pub(crate) fn as_typed(mut text: String, args: impl IntoIterator<Item = OsString>) -> String {
+    for arg in args.into_iter().skip(2).take_while(|arg| arg != "--") {
+        let typed = arg.to_str().filter(|arg| arg.starts_with('-')).and_then(|arg| arg.split('=').next());
+        let Some(typed) = typed.filter(|typed| typed.trim_start_matches('-').len() > 1) else { continue };
+        let name = typed.trim_start_matches('-');
+        for ours in [name.to_owned(), name.replace('_', "-")] {
+            for end in ["'", " "] {
+                text = text.replace(&format!("'--{ours}{end}"), &format!("'{typed}{end}"));
+            }
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Arg;
 
     use super::*;
+
+    #[test]
+    fn options_are_told_as_typed() {
+        let told =
+            |text: &str| as_typed(text.into(), ["dunlin", "client", "-psk_ke", "-x=1"].map(OsString::from));
+        assert_eq!(told("'--psk-ke' and '--psk-ke <X>'"), "'-psk_ke' and '-psk_ke <X>'");
+        assert_eq!(told("'--psk-kex' '-x'"), "'--psk-kex' '-x'");
+    }
 
     #[test]
     fn options_are_rewritten_where_they_exist() {

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::argv;
+
 /// Why a command ends without success.
 #[derive(Debug)]
 pub(crate) struct Error {
@@ -85,13 +87,22 @@ impl From<io::Error> for Error {
 /// Arguments that clap refuses; its several lines become one.
 impl From<clap::Error> for Error {
     fn from(error: clap::Error) -> Self {
-        let text = error.render().to_string();
+        let text = argv::as_typed(error.render().to_string(), std::env::args_os());
         let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-        let told: Vec<_> =
-            lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+        let (mut told, mut tips) = (vec![], vec![]);
+        for line in lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")) {
+            match line.strip_prefix("tip: ") {
+                // Nobody means an option as a value.
+                Some(tip) if tip.contains("use '-- ") => {}
+                Some(tip) => tips.push(tip),
+                None => told.push(line),
+            }
+        }
         let told = told.join(" ");
         let why = told.strip_prefix("error: ").unwrap_or(&told);
-        Self::usage("arguments", why.trim_end_matches('.'), "add --help to see how it is used")
+        let advice =
+            if tips.is_empty() { "add --help to see how it is used".into() } else { tips.join(", ") };
+        Self::usage("arguments", why.trim_end_matches('.'), advice)
     }
 }
 
@@ -100,6 +111,11 @@ impl From<clap::Error> for Error {
 pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(shown).collect()
+}
+
+/// `n` of what is called `name` if it is one.
+pub(crate) fn count(n: impl Display + PartialEq + From<u8>, name: &str) -> String {
+    format!("{n} {name}{}", if n == 1.into() { "" } else { "s" })
 }
 
 impl Display for Error {

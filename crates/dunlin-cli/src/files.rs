@@ -102,10 +102,13 @@ pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationL
 
 /// The first private key in `path`.
 pub(crate) fn private_key(path: &Path) -> Result<KeyPair, Error> {
-    items(path)?
-        .into_iter()
-        .find_map(|item| if let Item::PrivateKey(key) = item { Some(key) } else { None })
-        .ok_or_else(|| Error::in_file(path, &dunlin_pki::Error::Missing("private key")))
+    find_private_key(path)?.ok_or_else(|| Error::in_file(path, &dunlin_pki::Error::Missing("private key")))
+}
+
+/// The first private key in `path`, if there is one beside the certificates.
+pub(crate) fn find_private_key(path: &Path) -> Result<Option<KeyPair>, Error> {
+    let key = |item| if let Item::PrivateKey(key) = item { Some(key) } else { None };
+    Ok(items(path)?.into_iter().find_map(key))
 }
 
 /// Fails if one of `paths` is there already and may not be replaced, or if two of them are the same: to be asked
@@ -127,7 +130,7 @@ fn exists(path: &Path) -> Error {
 }
 
 /// Writes `content` to `path` so that a reader sees all of it or what was there before, even after a crash: a new
-/// file beside it is synced and then takes the name. Missing directories are made.
+/// file beside it is synced and then takes the name.
 pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Existing) -> Result<(), Error> {
     // A link stays, and what it points to is replaced.
     let target = match existing {
@@ -136,15 +139,50 @@ pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Exist
     };
     match write_beside(&target, content, access, existing) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path)),
-        result => result.map_err(|error| {
-            Error::failed(path.display(), error, "give a path in a directory that can be written to")
-        }),
+        result => result.map_err(|error| unwritable(path, &error)),
+    }
+}
+
+/// Fails if a file could not be written to `path` in place of what is there: to be asked before work is done.
+pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if target.is_dir() {
+        return Err(unwritable(path, &io::ErrorKind::IsADirectory.into()));
+    }
+    let trial = Builder::new().prefix(".dunlin-").tempfile_in(directory_of(&target));
+    trial.map(drop).map_err(|error| unwritable(path, &error))
+}
+
+/// Makes the directory `path` and those above it, where they are missing.
+pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
+    fs::create_dir_all(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            Error::failed(path.display(), "not a directory", "give another place for the files")
+        }
+        _ => Error::failed(path.display(), error, "give a directory that can be made"),
+    })
+}
+
+/// Makes the directory that the file `path` goes into, and those above it, where they are missing.
+pub(crate) fn create_directory_of(path: &Path) -> Result<(), Error> {
+    create_directory(&directory_of(path))
+}
+
+/// Why `path` cannot be written.
+pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
+    let directory = directory_of(path);
+    match error.kind() {
+        io::ErrorKind::NotFound if !directory.exists() => {
+            let why = format!("there is no directory {}", directory.display());
+            Error::failed(path.display(), why, "make it first")
+        }
+        io::ErrorKind::IsADirectory => Error::failed(path.display(), "a directory", "give a file"),
+        _ => Error::failed(path.display(), error, "give a path in a directory that can be written to"),
     }
 }
 
 fn write_beside(target: &Path, content: &[u8], access: Access, existing: Existing) -> io::Result<()> {
     let directory = directory_of(target);
-    fs::create_dir_all(&directory)?;
     let mode = match access {
         Access::Public => 0o644,
         Access::Secret => 0o600,
@@ -173,7 +211,7 @@ pub(crate) fn lock_directory_of(path: &Path) -> Result<File, Error> {
     let directory = directory_of(path);
     File::open(&directory)
         .and_then(|file| file.lock().map(|()| file))
-        .map_err(|error| Error::failed(directory.display(), error, "give a file in a directory that exists"))
+        .map_err(|error| unwritable(path, &error))
 }
 
 fn directory_of(path: &Path) -> PathBuf {
@@ -198,6 +236,9 @@ mod tests {
     fn a_file_is_written_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/deep/key");
+        let error = write(&path, b"", Access::Secret, Existing::Keep).unwrap_err();
+        assert!(error.to_string().contains("there is no directory"), "{error}");
+        create_directory(path.parent().unwrap()).unwrap();
         write(&path, b"one", Access::Secret, Existing::Keep).unwrap();
         assert_eq!((fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"one"[..], 0o600));
 

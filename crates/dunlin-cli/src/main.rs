@@ -20,7 +20,7 @@ use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
 #[derive(Parser)]
-#[command(name = "dunlin", version, arg_required_else_help = false, disable_help_subcommand = true)]
+#[command(name = "dunlin", version, arg_required_else_help = false)]
 #[command(after_help = "Exit status: 0 fine, 1 failed, 2 wrong use.")]
 struct Cli {
     #[command(subcommand)]

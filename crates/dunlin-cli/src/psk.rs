@@ -6,6 +6,8 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
+use crate::error::count;
+
 /// The shortest key that is taken without being asked for, in bytes: external PSKs MUST have 128 bits (RFC 9257 §6).
 pub(crate) const MIN_KEY_LEN: usize = 16;
 /// The longest key, in bytes: what psktool makes and OpenSSL takes at most.
@@ -173,13 +175,13 @@ pub(crate) enum Fault {
     #[error("the identity after # is not hexadecimal")]
     HexIdentity,
     /// No identity, or one too long; its length in bytes.
-    #[error("an identity of {0} bytes, where 1 to 65535 are possible")]
+    #[error("an identity of {}, where 1 to 65535 are possible", count(*.0, "byte"))]
     IdentityLength(usize),
     /// The key is not hexadecimal.
     #[error("the key is not hexadecimal")]
     HexKey,
     /// A key that is too short or too long; its length in bytes.
-    #[error("a key of {0} bytes, where {MIN_KEY_LEN} to {MAX_KEY_LEN} are allowed")]
+    #[error("a key of {}, where {MIN_KEY_LEN} to {MAX_KEY_LEN} are allowed", count(*.0, "byte"))]
     KeyLength(usize),
     /// The identity stands on another line already; its number.
     #[error("the same identity as on line {0}")]

@@ -1,8 +1,13 @@
 //! Ctrl-C and SIGTERM: how a command that runs until it is stopped ends well.
 
+use std::time::Duration;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::Error;
+
+/// How long peers have to take the close_notify when a command is stopped.
+pub(crate) const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What makes the process stop.
 pub(crate) struct Stop {

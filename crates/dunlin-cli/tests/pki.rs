@@ -106,14 +106,25 @@ fn a_chain_may_mix_key_types_and_forms() {
     // With --no-chain the certificate stands alone.
     place.dunlin(&format!("pki leaf {issuer} --client --name x --no-chain"));
     assert_eq!(show(&place, "leaf.pem").len(), 1);
-    // The authority may have no other one below it.
-    place.dunlin(
+    // The authority may have no other one below it: here none is made, and one of OpenSSL's is refused.
+    let line = place.dunlin_fails(
         "pki intermediate --issuer intermediate.pem --issuer-key intermediate.key --name SubSub --force",
+        1,
     );
-    place
-        .dunlin("pki leaf --issuer intermediate.pem --issuer-key intermediate.key --name x --client --force");
+    assert!(line.starts_with("dunlin: intermediate.pem: more authorities in the path"), "{line}");
+    place.tool("openssl", "req -new -newkey rsa:2048 -nodes -keyout sub.key -subj /CN=SubSub -out sub.csr");
+    place.write("sub.ext", "basicConstraints=critical,CA:true\n");
+    let issuer = "-CA intermediate.pem -CAkey intermediate.key -CAcreateserial";
+    place.tool("openssl", &format!("x509 -req -in sub.csr {issuer} -extfile sub.ext -out sub.pem"));
+    place.dunlin("pki leaf --issuer sub.pem --issuer-key sub.key --name x --client --force");
+    let chain = place.read("leaf.pem") + &place.read("intermediate.pem");
+    place.write("leaf.pem", chain);
     let line = place.dunlin_fails("pki verify --ca ca.pem leaf.pem", 1);
     assert!(line.contains("more authorities"), "{line}");
+    // With the whole chain in the issuer's file it is known.
+    let chain = place.read("sub.pem") + &place.read("intermediate.pem");
+    place.write("sub.pem", chain);
+    place.dunlin_fails("pki leaf --issuer sub.pem --issuer-key sub.key --name x --client --force", 1);
 }
 
 /// OpenSSL's authorities, with their names in strings of other types, issue through `dunlin`; keys in all three
@@ -324,7 +335,13 @@ fn bad_input_gets_one_line() {
         ("pki ca --name ''", 2, "bad subject"),
         ("pki ca --name 'CN=a,nonsense'", 2, "bad subject"),
         ("pki ca --name x --days 0", 2, "--days"),
-        ("pki ca --name x --days 4294967295", 2, "bad time"),
+        ("pki ca --name x --days 4294967295", 2, "; give fewer days"),
+        ("pki ca --name x --days 99999999", 2, "; give fewer days"),
+        ("pki ca --name x --cert no/x.pem --key x.key", 1, "no/x.pem: there is no directory no; "),
+        ("pki demo --out text", 1, "text: not a directory; "),
+        ("pki leaf --issuer root.pem --issuer-key root.key --san localhost:4433", 2, "without a port"),
+        ("pki leaf --issuer root.pem --issuer-key root.key --san DSN:gw", 2, "neither a DNS name"),
+        ("psk new --identity x --out no/keys", 1, "no/keys: there is no directory no; "),
         ("pki ca --name x --days 1 --not-after 2030-01-01", 2, "cannot be used with"),
         ("pki ca --name x --not-after tomorrow", 2, "bad time"),
         ("pki ca --name x --not-after 2001-01-01", 2, "ends before it begins"),
@@ -390,6 +407,8 @@ fn help_has_examples() {
         assert!(help.contains("Example") && help.contains("  dunlin "), "{help}");
     }
     assert!(place.dunlin("--help").contains("Exit status"));
+    assert!(place.dunlin("pki leaf --help").contains("-x509_strict"));
+    assert_eq!(place.dunlin("help client"), place.dunlin("client --help"));
     assert_eq!(place.dunlin("--version"), concat!("dunlin ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 

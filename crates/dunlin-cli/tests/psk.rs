@@ -147,7 +147,7 @@ fn bad_input_gets_one_line() {
         ("psk new --identity ''", 2, "an identity of 0 bytes"),
         ("psk new --identity #1", 2, "not hexadecimal"),
         ("psk new --force", 2, "--out"),
-        ("psk new --out missing/keys.psk", 1, "missing: "),
+        ("psk new --out missing/keys.psk", 1, "there is no directory missing; make it first"),
     ] {
         let line = place.dunlin_fails(arguments, status);
         assert!(line.contains(told), "{arguments}: {line}");

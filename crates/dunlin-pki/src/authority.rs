@@ -22,6 +22,9 @@ pub struct Authority {
     key_id: Option<OctetString>,
     not_after: SystemTime,
     is_root: bool,
+    /// How many further authorities may stand between it and a leaf, by its chain as far as that is known; negative if
+    /// there are too many above the leaf already; `None`: any number.
+    path_len: Option<i64>,
 }
 
 /// What a client or server presents.
@@ -67,18 +70,22 @@ impl Authority {
         let not_after = tbs.validity().not_after.to_system_time();
         let is_root = is_self_issued(&certificate);
 
+        let path_len = path_len(&chain);
+
         // A peer trusts a root because it has it, so nobody sends it (RFC 8446 §4.4.2).
         let mut above = chain.split_off(1);
         above.retain(|der| !Certificate::from_der(der).is_ok_and(|certificate| is_self_issued(&certificate)));
         chain.append(&mut above);
-        Ok(Self { chain, key, name, key_id, not_after, is_root })
+        Ok(Self { chain, key, name, key_id, not_after, is_root, path_len })
     }
 
-    /// A new authority under this one.
+    /// A new authority under this one. Where this one limits the path, the new one does, too.
     ///
     /// # Errors
-    /// [`Error::BadSubject`] if its name is empty.
+    /// [`Error::BadSubject`] if its name is empty; [`Error::PathTooLong`].
     pub fn intermediate(&self, spec: &CaSpec, key: KeyPair) -> Result<Self, Error> {
+        let room = self.path_len.map(|len| u8::try_from(len - 1).map_err(|_| Error::PathTooLong));
+        let spec = &CaSpec { path_len: spec.path_len.or(room.transpose()?), ..spec.clone() };
         let key_id = encode::key_identifier(key.public_key())?;
         let mut chain = vec![ca_certificate(spec, &self.signer(spec.form), &key, key_id)?];
         chain.extend_from_slice(self.chain_below());
@@ -88,8 +95,11 @@ impl Authority {
     /// A new certificate for a server or client.
     ///
     /// # Errors
-    /// [`Error::Nameless`], [`Error::ServerWithoutName`].
+    /// [`Error::Nameless`], [`Error::ServerWithoutName`], [`Error::PathTooLong`].
     pub fn issue(&self, spec: &LeafSpec, key: KeyPair) -> Result<Identity, Error> {
+        if self.path_len.is_some_and(|len| len < 0) {
+            return Err(Error::PathTooLong);
+        }
         if spec.names.is_empty() && spec.subject.is_empty() {
             return Err(Error::Nameless);
         }
@@ -170,4 +180,23 @@ fn ca_certificate(
 
 fn is_self_issued(certificate: &Certificate) -> bool {
     certificate.tbs_certificate().subject() == certificate.tbs_certificate().issuer()
+}
+
+/// How many further authorities the certificates of `chain` allow below its first (RFC 5280 §4.2.1.9). Those that do not
+/// belong to it are not looked at.
+fn path_len(chain: &[CertificateDer<'_>]) -> Option<i64> {
+    let mut least: Option<i64> = None;
+    let mut below: Option<Certificate> = None;
+    for (depth, der) in (0..).zip(chain) {
+        let Ok(certificate) = Certificate::from_der(der) else { break };
+        let tbs = certificate.tbs_certificate();
+        if below.is_some_and(|below| below.tbs_certificate().issuer() != tbs.subject()) {
+            break;
+        }
+        let constraints = tbs.get_extension::<BasicConstraints>().ok().flatten();
+        let limit = constraints.and_then(|(_, c)| c.path_len_constraint).map(|len| i64::from(len) - depth);
+        least = least.into_iter().chain(limit).min();
+        below = Some(certificate);
+    }
+    least
 }

@@ -24,6 +24,9 @@ pub enum Error {
     /// A certificate without `cA` in its basicConstraints (RFC 5280 §4.2.1.9).
     #[error("the certificate is not that of a certificate authority")]
     NotAnAuthority,
+    /// An authority above does not allow another one, or this one, in the path (RFC 5280 §4.2.1.9).
+    #[error("more authorities in the path than one of them allows")]
+    PathTooLong,
     /// A certificate that does not parse.
     #[error("malformed certificate ({0})")]
     MalformedCertificate(String),
@@ -57,6 +60,9 @@ pub enum Error {
     /// A subject alternative name that is no DNS name, address or URI.
     #[error("{0:?} is neither a DNS name, an IP address nor a URI")]
     BadAltName(String),
+    /// A validity that ends too late; the days asked for.
+    #[error("{0} days from then on the year 9999 is over")]
+    TooManyDays(u32),
     /// A leaf that nothing could call by any name.
     #[error("neither a subject nor a subject alternative name")]
     Nameless,
@@ -83,6 +89,9 @@ impl Error {
             Self::NotAnAuthority => {
                 "give a certificate made by `dunlin pki ca` or `dunlin pki intermediate`".into()
             }
+            Self::PathTooLong => {
+                "issue it higher up, or make the issuer anew with a larger --path-len".into()
+            }
             Self::NotIssued => "give the certificate and key of the authority that issued it".into(),
             Self::OtherIssuer => "give the list of this authority, or another file for a new one".into(),
             Self::UnknownReason(_) => {
@@ -95,7 +104,8 @@ impl Error {
             | Self::UnknownFormat => "give an undamaged PEM or DER file".into(),
             Self::Missing(what) => format!("give a file that holds a {what}"),
             Self::BadSubject(_) => "write it as RFC 4514 does, e.g. \"CN=name,O=organisation\"".into(),
-            Self::BadAltName(_) => "write DNS:name, IP:address or URI:uri".into(),
+            Self::BadAltName(_) => "write DNS:name without a port, IP:address or URI:uri".into(),
+            Self::TooManyDays(_) => "give fewer days".into(),
             Self::Nameless => "give a name".into(),
             Self::ServerWithoutName => "name the host that clients will connect to".into(),
             Self::BadTime(_) => "write YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ, from 1970 on".into(),

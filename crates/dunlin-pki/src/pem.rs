@@ -1,7 +1,7 @@
 //! Files with keys, certificates and revocation lists: PEM (RFC 7468) or plain DER.
 
 use der::{Decode, pem};
-use pki_types::pem::{PemObject, SectionKind};
+use pki_types::pem::{self as pem_reader, PemObject, SectionKind};
 use pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer,
     PrivateSec1KeyDer, SubjectPublicKeyInfoDer,
@@ -43,7 +43,7 @@ fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
     }
     let mut items = vec![];
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(file) {
-        let (kind, der) = section.map_err(|error| Error::MalformedPem(error.to_string()))?;
+        let (kind, der) = section.map_err(|error| malformed(&error))?;
         items.push(match kind {
             SectionKind::Certificate => Item::Certificate(der.into()),
             SectionKind::PublicKey => Item::PublicKey(der.into()),
@@ -75,6 +75,19 @@ fn private_key(mut der: PrivateKeyDer<'static>) -> Result<Item, Error> {
     let key = KeyPair::from_der(&der).map(Item::PrivateKey);
     der.zeroize();
     key
+}
+
+/// What is wrong with PEM, in words.
+fn malformed(error: &pem_reader::Error) -> Error {
+    Error::MalformedPem(match error {
+        pem_reader::Error::MissingSectionEnd { end_marker } => {
+            format!("the line -----END {}----- is missing", String::from_utf8_lossy(end_marker))
+        }
+        pem_reader::Error::IllegalSectionStart { .. } => "a line with -----BEGIN is not whole".into(),
+        pem_reader::Error::Base64Decode(_) => "what stands between its lines is not base64".into(),
+        pem_reader::Error::SectionTooLarge => "a section is too large".into(),
+        _ => "nothing in it".into(),
+    })
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {

@@ -199,7 +199,8 @@ impl AltName {
     }
 }
 
-/// `DNS:name`, `IP:address` or `URI:uri` as OpenSSL writes them; without a kind, whichever of the three it is.
+/// `DNS:name`, `IP:address` or `URI:uri` as OpenSSL writes them; without a kind, whichever of the three it is. What has a
+/// colon and is not plainly a URI is none: it may be a host with its port, or a misspelt kind.
 impl FromStr for AltName {
     type Err = Error;
 
@@ -209,7 +210,8 @@ impl FromStr for AltName {
             Some((kind, name)) if kind.eq_ignore_ascii_case("dns") => Self::dns(name),
             Some((kind, address)) if kind.eq_ignore_ascii_case("ip") => ip(address),
             Some((kind, uri)) if kind.eq_ignore_ascii_case("uri") => Self::uri(uri),
-            _ => ip(text).or_else(|| Self::uri(text)).or_else(|| Self::dns(text)),
+            Some((scheme, _)) if text.contains("://") || ["did", "urn"].contains(&scheme) => Self::uri(text),
+            _ => ip(text).or_else(|| Self::dns(text)),
         };
         found.ok_or_else(|| Error::BadAltName(text.to_owned()))
     }
@@ -240,6 +242,8 @@ mod tests {
             ("dns:a.example", "DNS:a.example"),
             ("did:key:z6Mk", "URI:did:key:z6Mk"),
             ("uri:dns:a.example", "URI:dns:a.example"),
+            ("https://a.example/x", "URI:https://a.example/x"),
+            ("uri:localhost:4433", "URI:localhost:4433"),
             ("urn:dev:mac:0024befffe804ff1", "URI:urn:dev:mac:0024befffe804ff1"),
         ] {
             assert_eq!(text.parse::<AltName>().unwrap().to_string(), want, "{text}");
@@ -252,6 +256,9 @@ mod tests {
             "a b",
             "ip:localhost",
             "uri:localhost",
+            "localhost:4433",
+            "127.0.0.1:4433",
+            "DSN:gw",
             "uri:x:",
             "x:ü",
             "1.2.3.4.5.",

@@ -36,17 +36,17 @@ impl Validity {
     /// `days` days from `not_before` on.
     ///
     /// # Errors
-    /// [`Error::BadTime`] if it leaves the years 1970 to 9999.
+    /// [`Error::TooManyDays`] if it ends after the year 9999; [`Error::BadTime`] if it begins before 1970.
     pub fn days_from(not_before: SystemTime, days: u32) -> Result<Self, Error> {
-        let not_after =
-            not_before.checked_add(DAY * days).ok_or_else(|| Error::BadTime(format!("in {days} days")))?;
-        Self::new(not_before, not_after)
+        date_time(not_before)?;
+        let not_after = not_before.checked_add(DAY * days).filter(|end| date_time(*end).is_ok());
+        Self::new(not_before, not_after.ok_or(Error::TooManyDays(days))?)
     }
 
     /// `days` days from now on, by the system's clock, and the hour before.
     ///
     /// # Errors
-    /// [`Error::BadTime`] if it leaves the years 1970 to 9999.
+    /// [`Error::TooManyDays`] if it ends after the year 9999.
     pub fn from_now_days(days: u32) -> Result<Self, Error> {
         Self::days_from(Self::now(), days)
     }
@@ -130,6 +130,6 @@ mod tests {
         let limited = Validity::days_from(first, 10).unwrap().ending_by(second);
         assert_eq!(limited, Validity::new(first, second).unwrap());
         assert!(Validity::days_from(second, 1).unwrap().ending_by(first).not_after() >= second);
-        assert!(matches!(Validity::days_from(first, u32::MAX), Err(Error::BadTime(_))));
+        assert_eq!(Validity::days_from(first, u32::MAX), Err(Error::TooManyDays(u32::MAX)));
     }
 }

@@ -24,7 +24,7 @@ impl TreeSpec {
     /// from now on.
     ///
     /// # Errors
-    /// [`Error::BadTime`] if that is too long.
+    /// [`Error::TooManyDays`].
     pub fn new(key_type: KeyType, days: u32) -> Result<Self, Error> {
         Ok(Self {
             key_type,

@@ -169,13 +169,20 @@ fn a_limit_on_the_path_holds() {
     let ca = |name: &str, path_len| CaSpec { path_len, ..CaSpec::new(name.parse().unwrap(), validity) };
     let leaf = LeafSpec::client("c".parse().unwrap(), validity);
     let root = Authority::root(&ca("root", None), key()).unwrap();
-    for (limit, ok) in [(None, true), (Some(1), true), (Some(0), false)] {
+    for limit in [None, Some(1)] {
         let first = root.intermediate(&ca("first", limit), key()).unwrap();
         let second = first.intermediate(&ca("second", None), key()).unwrap();
         let identity = second.issue(&leaf, key()).unwrap();
         assert_eq!(identity.chain.len(), 3);
-        assert_eq!(verify(&root, &identity.chain, KeyUsage::client_auth()).is_ok(), ok, "{limit:?}");
+        verify(&root, &identity.chain, KeyUsage::client_auth()).unwrap();
+        // The limit goes on, and nothing is issued that nobody would accept.
+        let third = second.intermediate(&ca("third", None), key());
+        assert_eq!(third.err(), limit.map(|_| Error::PathTooLong));
     }
+    // A limit above counts where its certificate is in the file.
+    let first = root.intermediate(&ca("first", Some(1)), key()).unwrap();
+    let second = first.intermediate(&ca("second", Some(7)), key()).unwrap();
+    assert_eq!(second.intermediate(&ca("third", None), key()).err(), Some(Error::PathTooLong));
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl TlsAcceptor {
         self
     }
 
-    /// Hears of every handshake message when it was sent or received.
+    /// Hears of every handshake message when it was sent or received, also after the handshake.
     #[must_use]
     pub fn with_on_message(mut self, f: impl Fn(&MessageSize) + Send + Sync + 'static) -> Self {
         self.options.on_message = Some(Arc::new(f));
@@ -68,7 +68,8 @@ impl TlsAcceptor {
         io: IO,
     ) -> Result<TlsStream<IO>, HandshakeError> {
         let connection = TlsConnection::server(&self.config, now());
-        self.options.handshake(TlsStream::new(io, connection)).await
+        let stream = TlsStream::new(io, connection, self.options.on_message.clone());
+        self.options.handshake(stream).await
     }
 }
 

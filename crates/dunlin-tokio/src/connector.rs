@@ -40,7 +40,7 @@ impl TlsConnector {
         self
     }
 
-    /// Hears of every handshake message when it was sent or received.
+    /// Hears of every handshake message when it was sent or received, also after the handshake.
     #[must_use]
     pub fn with_on_message(mut self, f: impl Fn(&MessageSize) + Send + Sync + 'static) -> Self {
         self.options.on_message = Some(Arc::new(f));
@@ -65,7 +65,8 @@ impl TlsConnector {
         server: ServerAddress,
     ) -> Result<TlsStream<IO>, HandshakeError> {
         let connection = TlsConnection::client(&self.config, server, now())?;
-        self.options.handshake(TlsStream::new(io, connection)).await
+        let stream = TlsStream::new(io, connection, self.options.on_message.clone());
+        self.options.handshake(stream).await
     }
 }
 

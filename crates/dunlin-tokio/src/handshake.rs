@@ -61,12 +61,11 @@ impl Options {
         &self,
         stream: &mut TlsStream<IO>,
     ) -> Result<(), HandshakeError> {
-        let mut reported = 0;
         loop {
-            self.report(stream, &mut reported);
+            stream.report();
             while let Some(event) = stream.connection.poll_event() {
                 let handled = self.handle(stream, event).await;
-                self.report(stream, &mut reported);
+                stream.report();
                 if let Err(misfit) = handled {
                     return Err(fail(stream, misfit).await);
                 }
@@ -92,14 +91,6 @@ impl Options {
                 Ok(())
             }
         }
-    }
-
-    fn report<IO>(&self, stream: &TlsStream<IO>, reported: &mut usize) {
-        let messages = stream.messages();
-        if let Some(on_message) = &self.on_message {
-            messages.iter().skip(*reported).for_each(|m| on_message(m));
-        }
-        *reported = messages.len();
     }
 
     async fn handle<IO>(&self, stream: &mut TlsStream<IO>, event: Event) -> Result<(), dunlin::Error> {

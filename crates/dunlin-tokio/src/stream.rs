@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::now;
 use crate::error::from_tls;
+use crate::handshake::OnMessage;
 
 /// Type, version and length of a record (RFC 8446 §5.1).
 const HEADER_LEN: usize = 5;
@@ -41,6 +42,9 @@ pub struct TlsStream<IO> {
     bytes_written: u64,
     records: RecordScanner,
     handshake_bytes: HandshakeBytes,
+    /// Who hears of handshake messages, and how many were reported.
+    on_message: Option<Arc<OnMessage>>,
+    reported: usize,
     /// Who waits for the transport to take more: the transport itself keeps only one of them in mind.
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -54,7 +58,7 @@ pub(crate) enum Task {
 }
 
 impl<IO> TlsStream<IO> {
-    pub(crate) const fn new(io: IO, connection: TlsConnection) -> Self {
+    pub(crate) const fn new(io: IO, connection: TlsConnection, on_message: Option<Arc<OnMessage>>) -> Self {
         Self {
             io,
             connection,
@@ -64,6 +68,8 @@ impl<IO> TlsStream<IO> {
             bytes_written: 0,
             records: RecordScanner::new(),
             handshake_bytes: HandshakeBytes { read: 0, written: 0 },
+            on_message,
+            reported: 0,
             reader: None,
             writer: None,
         }
@@ -87,6 +93,15 @@ impl<IO> TlsStream<IO> {
     /// The handshake messages with their sizes, in order.
     pub fn messages(&self) -> &[MessageSize] {
         self.connection.messages()
+    }
+
+    /// Reports the messages that are new.
+    pub(crate) fn report(&mut self) {
+        let messages = self.connection.messages();
+        if let Some(on_message) = &self.on_message {
+            messages.iter().skip(self.reported).for_each(|m| on_message(m));
+        }
+        self.reported = messages.len();
     }
 
     /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3). The message goes out
@@ -181,6 +196,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
 
     /// Sends what waits to be sent, to the last byte.
     pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<io::Result<()>> {
+        self.report();
         let (own, other) = match task {
             Task::Reader => (&mut self.reader, &mut self.writer),
             Task::Writer => (&mut self.writer, &mut self.reader),
@@ -240,6 +256,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     /// Until there is data to read, or the peer has closed.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
+            self.report();
             // What these tell is told otherwise.
             while self.connection.poll_event().is_some() {}
             if !self.connection.received().is_empty() {

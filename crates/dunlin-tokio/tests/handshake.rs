@@ -363,7 +363,7 @@ async fn messages_are_told_as_they_come() {
     let note = seen.clone();
     let connector = TlsConnector::new(Arc::new(psk_client()))
         .with_on_message(move |m| note.lock().unwrap().push((m.sent, m.typ)));
-    connect(&connector, &TlsAcceptor::new(Arc::new(psk_server()))).await;
+    let (mut client, mut server) = connect(&connector, &TlsAcceptor::new(Arc::new(psk_server()))).await;
     let expected = [
         (true, HandshakeType::CLIENT_HELLO),
         (false, HandshakeType::SERVER_HELLO),
@@ -371,5 +371,13 @@ async fn messages_are_told_as_they_come() {
         (false, HandshakeType::FINISHED),
         (true, HandshakeType::FINISHED),
     ];
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), expected);
+    // Also after the handshake.
+    client.update_keys(true).unwrap();
+    client.write_u8(1).await.unwrap();
+    assert_eq!(server.read_u8().await.unwrap(), 1);
+    server.write_u8(2).await.unwrap();
+    assert_eq!(client.read_u8().await.unwrap(), 2);
+    let expected = [(true, HandshakeType::KEY_UPDATE), (false, HandshakeType::KEY_UPDATE)];
     assert_eq!(*seen.lock().unwrap(), expected);
 }

@@ -15,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::Error;
+use crate::stop::{STOP_PATIENCE, Stop};
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::reasons::{Explainer, Explanation};
@@ -35,6 +36,8 @@ The server is verified, unlike there: without --CAfile, --rpk-file or a PSK, by 
 Lines with a single letter are commands, unless --quiet or --nocommands is given:
   Q  end the connection      K  new keys for both directions      k  new keys for this direction
 
+Ctrl-C and SIGTERM close the connection and end it.
+
 Exit status: 0 orderly end, 1 failed, 2 wrong use.";
 
 /// Connect to a TLS server, show what was negotiated, and pipe stdin and stdout.
@@ -54,7 +57,8 @@ pub(crate) struct Args {
     #[arg(long)]
     noservername: bool,
     /// Believe whoever answers. For experiments only.
-    #[arg(long, help_heading = "Identity")]
+    #[arg(long, conflicts_with_all = ["ca_file", "rpk_file", "crl", "crl_check", "crl_check_all"],
+          help_heading = "Identity")]
     insecure: bool,
     /// Keep the last ticket in this file, for --sess-in.
     #[arg(long, value_name = "FILE", help_heading = "Resumption")]
@@ -95,20 +99,40 @@ const RECONNECTIONS: usize = 5;
 
 /// Reads HOST, HOST:PORT, an IPv6 address, or one in brackets with a port.
 fn target(text: &str) -> Result<Target, String> {
-    let bare = |host: &str| Target { host: host.to_owned(), port: DEFAULT_PORT };
+    let at = |host: &str, port| Target { host: host.to_owned(), port };
+    if text.contains('/') {
+        return Err("write HOST:PORT, without a scheme and a path".into());
+    }
     if text.parse::<Ipv6Addr>().is_ok() {
-        return Ok(bare(text));
+        // What looks like a port is a part of the address.
+        return match text.rsplit_once(':') {
+            Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() && port.parse::<u16>().is_ok() => Err(
+                format!("an address and perhaps a port: write [{host}]:{port} or [{text}]:{DEFAULT_PORT}"),
+            ),
+            _ => Ok(at(text, DEFAULT_PORT)),
+        };
     }
     let (host, port) = match text.rsplit_once(':') {
-        None => (text, None),
-        Some((host, port)) => (host, Some(port)),
+        Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
     };
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| "the port is no number up to 65535")?;
     if host.is_empty() {
-        return Err("no host".into());
+        return Err("no host; write HOST:PORT".into());
     }
-    Ok(Target { port, ..bare(host) })
+    if host.contains(['[', ']', ':']) {
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let address = address.filter(|address| address.parse::<Ipv6Addr>().is_ok());
+        return address
+            .map(|a| at(a, port))
+            .ok_or_else(|| "write HOST:PORT, or [ADDRESS]:PORT for IPv6".into());
+    }
+    // No name ends with a number (RFC 1123 §2.1).
+    let number = host.rsplit('.').next().is_some_and(|label| label.bytes().all(|b| b.is_ascii_digit()));
+    if number && host.parse::<Ipv4Addr>().is_err() {
+        return Err(format!("{host} is no IPv4 address; write HOST:PORT"));
+    }
+    Ok(at(host, port))
 }
 
 fn server_name(text: &str) -> Result<ServerName<'static>, String> {
@@ -130,6 +154,7 @@ struct Client<'a> {
     target: Target,
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
+    tickets: Option<Arc<ClientTickets>>,
 }
 
 impl<'a> Client<'a> {
@@ -146,10 +171,11 @@ impl<'a> Client<'a> {
         let tickets = wants_tickets
             .then(|| ClientTickets::new(args.sess_in.as_deref(), args.sess_out.as_deref()))
             .transpose()?;
-        let tickets = tickets.map(|t| Arc::new(t) as Arc<dyn ClientSessions>);
-        let config = args.tls.client_config(args.insecure, tickets)?;
+        let tickets = tickets.map(Arc::new);
+        let sessions = tickets.clone().map(|t| t as Arc<dyn ClientSessions>);
+        let config = args.tls.client_config(args.insecure, sessions)?;
         let config = Arc::new(config.with_server_name_sent(!args.noservername));
-        Ok(Self { args, target, name, config })
+        Ok(Self { args, target, name, config, tickets })
     }
 
     async fn run(&self) -> Result<(), Error> {
@@ -160,17 +186,25 @@ impl<'a> Client<'a> {
                 stream = self.connect().await?;
             }
         }
-        let msg = |message: &_| {
-            if self.args.tls.msg {
-                println!("{}", message_line(message));
-            }
-        };
         let mut input = Input::new(!self.args.quiet && !self.args.nocommands);
         let at_end = AtEnd::Close(self.args.tls.timeout);
-        pipe::pipe(&mut stream, Some(&mut input), at_end, msg).await.map_err(|broken| match broken {
+        let mut stop = Stop::new()?;
+        let piped = tokio::select! {
+            piped = pipe::pipe(&mut stream, Some(&mut input), at_end) => piped,
+            () = stop.wait() => {
+                // The server hears of the end, if it takes anything.
+                let closed = tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await;
+                closed.unwrap_or(Ok(())).map_err(Broken::Connection)
+            }
+        };
+        piped.map_err(|broken| match broken {
             Broken::Connection(e) => self.failed(self.explainer().stream(&e)),
             Broken::Stdin(e) => Error::failed("stdin", e, "give it a file or a pipe"),
             Broken::Stdout(e) => e.into(),
+            Broken::Unsent(sent) => {
+                let why = format!("it closed after {sent} bytes of the input, and there are more");
+                Error::failed(self.what(), why, "look at the server")
+            }
         })
     }
 
@@ -192,11 +226,19 @@ impl<'a> Client<'a> {
         let peer_address = tcp.peer_addr()?;
         let mut connector = TlsConnector::new(self.config.clone()).with_timeout(self.args.tls.timeout);
         if self.args.tls.msg {
-            connector = connector.with_on_message(|m| println!("{}", message_line(m)));
+            connector = connector.with_on_message(|m| {
+                // The connection is worth more than its lines.
+                let _ = writeln!(io::stdout(), "{}", message_line(m));
+            });
         }
         let server = ServerAddress::new(self.name.clone(), *port);
         let stream = connector.connect(tcp, server).await;
         let stream = stream.map_err(|e| self.failed(self.explainer().handshake(&e)))?;
+        if let Some(tickets) = &self.tickets
+            && !stream.negotiated().resumed
+        {
+            tickets.declined();
+        }
         let report = Report::new(&stream);
         let out = &mut io::stdout().lock();
         match (self.args.quiet, self.args.json, self.args.brief) {
@@ -257,7 +299,19 @@ mod tests {
         assert_eq!(read("[::1]:443"), Ok(("::1".into(), 443)));
         assert_eq!(read("[::1]:"), Err("the port is no number up to 65535".into()));
         assert_eq!(read("::1"), Ok(("::1".into(), 4433)));
-        assert_eq!(read(":443"), Err("no host".into()));
+        assert_eq!(read("[2001:db8::1]"), Ok(("2001:db8::1".into(), 4433)));
+        assert_eq!(read("2001:db8::1"), Ok(("2001:db8::1".into(), 4433)));
+        assert_eq!(read("127.0.0.1:1"), Ok(("127.0.0.1".into(), 1)));
+        for (bad, why) in [
+            (":443", "write HOST:PORT"),
+            ("https://localhost:443", "write HOST:PORT"),
+            ("300.1.1.1:443", "300.1.1.1 is no IPv4 address; write HOST:PORT"),
+            ("[::1:443", "write HOST:PORT, or [ADDRESS]:PORT"),
+            ("[localhost]:443", "write HOST:PORT, or [ADDRESS]:PORT"),
+            ("::1:443", "write [::1]:443 or [::1:443]:4433"),
+        ] {
+            assert!(read(bad).is_err_and(|told| told.contains(why)), "{bad}");
+        }
         assert_eq!(read("example.org:65536"), Err("the port is no number up to 65535".into()));
     }
 }

@@ -8,7 +8,7 @@ use dunlin::crypto::SecureRandom;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::{Error, count};
 use crate::files::{self, Access, Existing};
 use crate::psk::{Identity, MAX_KEY_LEN, MIN_KEY_LEN, Psk, PskFile, ShortKeys};
 
@@ -130,7 +130,7 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
     let identity = args.identity.as_deref().map(identity).transpose()?;
     let least = if short == ShortKeys::Allow { 1 } else { MIN_KEY_LEN };
     if !(least..=MAX_KEY_LEN).contains(&args.bytes) {
-        let why = format!("{} bytes, where {least} to {MAX_KEY_LEN} are possible", args.bytes);
+        let why = format!("{}, where {least} to {MAX_KEY_LEN} are possible", count(args.bytes, "byte"));
         let advice = if (1..MIN_KEY_LEN).contains(&args.bytes) {
             "take a longer key, or add --allow-short if the peer can do no better"
         } else {
@@ -155,7 +155,7 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
         Some(identity) => identity,
         None => unused_identity(&file)?,
     };
-    let told = format!("{}: added {identity}, {} bytes", path.display(), key.len());
+    let told = format!("{}: added {identity}, {}", path.display(), count(key.len(), "byte"));
     file.insert(Psk { identity, key });
     write(&path, &file)?;
     writeln!(out, "{told}")?;
@@ -170,7 +170,7 @@ fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
         return Ok(());
     }
     for psk in file.iter() {
-        writeln!(out, "{}  {} bytes", psk.identity, psk.key.len())?;
+        writeln!(out, "{}  {}", psk.identity, count(psk.key.len(), "byte"))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::error::{Error, printable};
-use crate::stop::Stop;
+use crate::stop::{STOP_PATIENCE, Stop};
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::reasons::{Explainer, Explanation};
@@ -33,6 +33,8 @@ The options are spelled as those of s_server where they mean the same, and may b
 It listens on 127.0.0.1 unless --accept names another address: 0.0.0.0 and [::] are all of them.
 
 Without --echo or --rev, what clients send goes to stdout, and stdin goes to the client that came first.
+What is said of connections goes to stderr: stdout is for data. With --json, and --echo or --rev, no data goes to stdout,
+and the objects go there.
 
 Ctrl-C and SIGTERM close the connections and end it.
 
@@ -57,7 +59,7 @@ pub(crate) struct Args {
     /// Connections at the same time; others wait.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     max_connections: usize,
-    /// No line for every connection.
+    /// Nothing but data and failures.
     #[arg(long, short)]
     quiet: bool,
     /// The lines as JSON.
@@ -74,9 +76,6 @@ const MAX_LINE: u64 = 64 * 1024;
 
 /// After a failure to accept, e.g. for lack of file descriptors, before it is tried again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How long clients have to take the close_notify when the server is stopped.
-const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
@@ -96,7 +95,8 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
     let result = runtime.block_on(async {
         // Only where it is wanted: who reads stdin takes it from others.
         let input = (!args.echo && !args.rev).then(|| Arc::new(Mutex::new(Input::new(false))));
-        Arc::new(Server { args, acceptor, input, stopped: watch::Sender::new(false) }).run().await
+        let (stopped, lost) = (watch::Sender::new(false), OnceLock::new());
+        Arc::new(Server { args, acceptor, input, stopped, lost }).run().await
     });
     // A read of stdin may be waiting, which nothing can end.
     runtime.shutdown_background();
@@ -109,6 +109,8 @@ struct Server {
     /// For one client at a time.
     input: Option<Arc<Mutex<Input>>>,
     stopped: watch::Sender<bool>,
+    /// Stdin or stdout and why it cannot be used any more: nobody is served without.
+    lost: OnceLock<(&'static str, String)>,
 }
 
 impl Server {
@@ -120,9 +122,11 @@ impl Server {
         let listener =
             listener.map_err(|e| Error::failed(address, e, "give another address with --accept"))?;
         let address = listener.local_addr()?;
-        match self.args.json {
-            true => say(&json!({ "event": "listening", "address": address.to_string() }).to_string())?,
-            false => say(&format!("dunlin server: listening on {address}"))?,
+        if !self.args.quiet {
+            self.say(&match self.args.json {
+                true => json!({ "event": "listening", "address": address.to_string() }).to_string(),
+                false => format!("dunlin server: listening on {address}"),
+            })?;
         }
         let server = self.clone();
         tokio::spawn(async move {
@@ -135,6 +139,9 @@ impl Server {
             () = self.stopped() => {}
         }
         let Connections { accepted, failed, .. } = connections.end().await;
+        if let Some((what, why)) = self.lost.get() {
+            return Err(Error::failed(what, why, "join it to something else, or add --echo or --rev"));
+        }
         // A server for ever has told of each failure, and ends well.
         if failed == 0 || self.args.naccept.is_none() {
             return Ok(());
@@ -188,14 +195,16 @@ impl Server {
         };
         self.log_connection(from, &stream);
         let served = tokio::select! {
-            served = self.data(&mut stream, from) => served,
+            served = self.data(&mut stream) => served,
             () = self.stopped() => match tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await {
                 Ok(closed) => closed,
                 // The client takes nothing, not even that.
                 Err(_) => Ok(()),
             },
         };
-        if let Err(e) = &served {
+        if let Err(e) = &served
+            && self.lost.get().is_none()
+        {
             self.log_failure(from, explainer.stream(e));
         }
         served.is_ok()
@@ -211,42 +220,51 @@ impl Server {
         if !self.args.tls.msg {
             return self.acceptor.accept(tcp).await;
         }
-        let acceptor =
-            self.acceptor.clone().with_on_message(move |m| log(&format!("{from} {}", message_line(m))));
-        acceptor.accept(tcp).await
+        // No data and no objects are there with --msg: all of them go to stderr.
+        let log = move |m: &_| drop(writeln!(io::stderr(), "{from} {}", message_line(m)));
+        self.acceptor.clone().with_on_message(log).accept(tcp).await
     }
 
     /// Answers data with what the options say.
-    async fn data(&self, stream: &mut TlsStream<TcpStream>, from: SocketAddr) -> io::Result<()> {
+    async fn data(&self, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
         match (self.args.echo, self.args.rev) {
             (true, _) => echo(stream).await,
             (_, true) => reverse(stream).await,
-            _ => self.pipe(stream, from).await,
+            _ => self.pipe(stream).await,
         }
     }
 
-    async fn pipe(&self, stream: &mut TlsStream<TcpStream>, from: SocketAddr) -> io::Result<()> {
+    async fn pipe(&self, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
         let mut input = self.input.as_ref().and_then(|input| input.try_lock().ok());
-        let msg = |message: &_| {
-            if self.args.tls.msg {
-                log(&format!("{from} {}", message_line(message)));
-            }
-        };
-        let piped = pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait, msg).await;
-        piped.map_err(|broken| match broken {
-            Broken::Connection(e) | Broken::Stdin(e) | Broken::Stdout(e) => e,
+        pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait).await.map_err(|broken| match broken {
+            Broken::Connection(e) => e,
+            Broken::Stdin(e) => self.lose("stdin", e),
+            Broken::Stdout(e) => self.lose("stdout", e),
+            // Nobody misses it here: what is left is for the next client.
+            Broken::Unsent(_) => io::ErrorKind::UnexpectedEof.into(),
         })
+    }
+
+    /// Stops the server for lack of stdin or stdout.
+    fn lose(&self, what: &'static str, error: io::Error) -> io::Error {
+        // The first reason is the one that is told.
+        let _ = self.lost.set((what, error.to_string()));
+        self.stopped.send_replace(true);
+        error
     }
 
     fn log_connection(&self, from: SocketAddr, stream: &TlsStream<TcpStream>) {
         let report = Report::new(stream);
+        if self.args.quiet {
+            return;
+        }
         if self.args.json {
             let mut entry = report.json();
             entry["event"] = json!("connection");
             entry["address"] = json!(from.to_string());
-            log(&entry.to_string());
-        } else if !self.args.quiet {
-            log(&format!("{from} connected: {}", report.line()));
+            self.log(&entry.to_string());
+        } else {
+            self.log(&format!("{from} connected: {}", report.line()));
         }
     }
 
@@ -255,10 +273,27 @@ impl Server {
         if self.args.json {
             let entry =
                 json!({ "event": "failure", "address": from.to_string(), "why": why, "advice": advice });
-            log(&entry.to_string());
-        } else if !self.args.quiet {
-            log(&printable(&format!("{from} failed: {why}; {advice}")));
+            self.log(&entry.to_string());
+        } else {
+            self.log(&printable(&format!("{from} failed: {why}; {advice}")));
         }
+    }
+
+    /// Says a line of what happens: on stdout where that is for objects, else on stderr.
+    fn say(&self, line: &str) -> io::Result<()> {
+        match self.args.json && (self.args.echo || self.args.rev) {
+            true => {
+                let mut out = io::stdout().lock();
+                writeln!(out, "{line}")?;
+                out.flush()
+            }
+            false => writeln!(io::stderr().lock(), "{line}"),
+        }
+    }
+
+    /// The same; connections go on when nobody reads it.
+    fn log(&self, line: &str) {
+        let _ = self.say(line);
     }
 }
 
@@ -287,17 +322,6 @@ impl Connections {
         }
         self
     }
-}
-
-fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
-}
-
-/// A line of the log. Connections go on when nobody reads it.
-fn log(line: &str) {
-    let _ = say(line);
 }
 
 async fn echo(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {

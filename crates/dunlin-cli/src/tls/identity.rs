@@ -2,18 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use dunlin::auth::{Psk, RawKeyTrust, Revocation, X509Trust};
-use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
+use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey, Tls13CipherSuite};
 use dunlin::{ClientAuth, Credential, Side, Trust};
-use dunlin_pki::{Item, KeyPair};
+use dunlin_pki::{CertificateInfo, Item, KeyPair, format_time};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use webpki::EndEntityCert;
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::{Error, printable};
 use crate::files;
 use crate::psk::{Identity, PskFile, ShortKeys};
+use crate::tls::lists::List;
 use crate::tls::options::{TlsOptions, reason};
 
 /// What OpenSSL calls a client that has not been given a name.
@@ -45,11 +47,18 @@ impl TlsOptions {
         for i in 0..self.cert.len().max(self.key.len()) {
             let cert = self.cert.get(i);
             let Some(key_file) = self.key.get(i).or(cert) else { continue };
-            let pair = files::private_key(key_file)?;
+            let pair = match self.key.get(i) {
+                Some(path) => files::private_key(path)?,
+                None => files::find_private_key(key_file)?.ok_or_else(|| {
+                    let advice = "give it with --key, or a file that holds both";
+                    Error::failed(key_file.display(), "no private key in it", advice)
+                })?,
+            };
             let key = signing_key(&pair, key_file, provider)?;
             if let Some(cert) = cert {
                 let chain = files::certificates(cert)?;
                 check_match(&chain, cert, &pair, key_file)?;
+                warn_of_refusal(&chain, cert);
                 chains.push(Credential::x509(chain, key.clone()));
             }
             if raw {
@@ -88,6 +97,12 @@ impl TlsOptions {
             let advice = "give --CAfile, or --enable-client-rpk with --rpk-file";
             return Err(Error::usage("--verify", "nothing says which clients to trust", advice));
         }
+        let unused = [("--CAfile", self.ca_file.is_some()), ("--enable-client-rpk", self.enable_client_rpk)];
+        for (option, _) in unused.iter().filter(|(_, given)| *given && client_auth == ClientAuth::None) {
+            anstream::eprintln!(
+                "dunlin: warning: {option}: no client is asked to prove who it is; add --verify or --Verify"
+            );
+        }
         if self.cert.is_empty() && self.key.is_empty() && !self.has_psk() {
             let advice = "give --cert and --key, --enable-server-rpk and --key, or --psk-file";
             return Err(Error::usage("server", "nothing to prove itself with", advice));
@@ -115,7 +130,7 @@ impl TlsOptions {
             // Each file by itself first, so that an error names it.
             let advice = "make it with `dunlin pki crl`";
             Revocation::new(of_file.clone())
-                .map_err(|e| Error::failed(path.display(), reason(&e), advice))?;
+                .map_err(|_| Error::failed(path.display(), "damaged, or not a list of version 2", advice))?;
             lists.extend(of_file);
         }
         let revocation = Revocation::new(lists).map(Revocation::refuse_overdue);
@@ -141,9 +156,7 @@ impl TlsOptions {
                     Error::failed(path.display(), format!("no key of {identity}"), "name one that is in it")
                 })?,
                 (None, Some(only), None) => only,
-                (None, None, _) => {
-                    return Err(Error::failed(path.display(), "no key in it", "add one with `dunlin psk`"));
-                }
+                (None, None, _) => return Err(no_key(path)),
                 (None, Some(_), Some(_)) => {
                     let why = format!("{} has several keys", path.display());
                     return Err(Error::usage("--psk-file", why, "choose one with --psk-identity"));
@@ -156,13 +169,12 @@ impl TlsOptions {
 
     /// The pre-shared keys that a server knows.
     pub(super) fn server_psks(&self) -> Result<Vec<Psk>, Error> {
-        let mut psks: Vec<_> = self.psk_of_command_line()?.into_iter().collect();
-        if let Some(path) = &self.psk_file {
-            for psk in self.read_psk_file(path)?.iter() {
-                psks.push(self.psk_of(psk)?);
-            }
-        }
-        Ok(psks)
+        let Some(path) = &self.psk_file else {
+            return Ok(self.psk_of_command_line()?.into_iter().collect());
+        };
+        let psks: Vec<_> =
+            self.read_psk_file(path)?.iter().map(|psk| self.psk_of(psk)).collect::<Result<_, _>>()?;
+        if psks.is_empty() { Err(no_key(path)) } else { Ok(psks) }
     }
 
     fn read_psk_file(&self, path: &Path) -> Result<PskFile, Error> {
@@ -189,12 +201,18 @@ impl TlsOptions {
             false => Psk::new(identity, key),
         };
         let psk = psk.map_err(|e| Error::usage("the pre-shared key", reason(&e), "take a longer key"))?;
-        // A key belongs to one hash (RFC 8446 §4.2.11): SHA-256, unless no suite has that.
-        let sha384 = self
-            .ciphersuites
-            .as_ref()
-            .is_some_and(|suites| suites.0.iter().all(|s| s.hash.algorithm() == HashAlgorithm::Sha384));
-        Ok(if sha384 { psk.with_hash(HashAlgorithm::Sha384) } else { psk })
+        // A key that comes without a hash goes with SHA-256 (RFC 8446 §4.2.11).
+        let fits = |List(suites): &List<&'static Tls13CipherSuite>| {
+            suites.iter().any(|s| s.hash.algorithm() == HashAlgorithm::Sha256)
+        };
+        match self.ciphersuites.as_ref().is_none_or(fits) {
+            true => Ok(psk),
+            false => Err(Error::usage(
+                "--ciphersuites",
+                "a pre-shared key goes with SHA-256, and the suites left need SHA-384",
+                "add TLS_AES_128_GCM_SHA256",
+            )),
+        }
     }
 
     /// The raw public keys to believe.
@@ -220,6 +238,10 @@ impl TlsOptions {
     }
 }
 
+fn no_key(path: &Path) -> Error {
+    Error::failed(path.display(), "no key in it", "add one with `dunlin psk`")
+}
+
 fn identity(text: &str) -> Result<Identity, Error> {
     Identity::parse(text.as_bytes()).map_err(|fault| Error::usage("--psk-identity", fault, fault.advice()))
 }
@@ -235,8 +257,9 @@ fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result
 fn check_match(chain: &[CertificateDer<'_>], cert: &Path, pair: &KeyPair, key: &Path) -> Result<(), Error> {
     let leaf =
         chain.first().ok_or_else(|| Error::in_file(cert, &dunlin_pki::Error::Missing("certificate")))?;
-    let leaf = EndEntityCert::try_from(leaf)
-        .map_err(|e| Error::in_file(cert, &dunlin_pki::Error::MalformedCertificate(e.to_string())))?;
+    let leaf = EndEntityCert::try_from(leaf).map_err(|_| {
+        Error::in_file(cert, &dunlin_pki::Error::MalformedCertificate("not of version 3".into()))
+    })?;
     match leaf.subject_public_key_info() == *pair.public_key() {
         true => Ok(()),
         false => {
@@ -246,8 +269,34 @@ fn check_match(chain: &[CertificateDer<'_>], cert: &Path, pair: &KeyPair, key: &
     }
 }
 
+/// Says if every peer with a right clock will refuse the own certificate.
+fn warn_of_refusal(chain: &[CertificateDer<'_>], path: &Path) {
+    let now = SystemTime::now();
+    let fault = chain.iter().enumerate().find_map(|(i, der)| {
+        let certificate = CertificateInfo::from_der(der).ok()?;
+        let of = if i == 0 { String::new() } else { format!(", that of {},", certificate.subject) };
+        if certificate.not_after < now {
+            Some(format!("a certificate{of} expired at {}", format_time(certificate.not_after)))
+        } else if certificate.not_before > now {
+            Some(format!("a certificate{of} is not valid before {}", format_time(certificate.not_before)))
+        } else if i == 0 && certificate.ca {
+            Some("the certificate is an authority's and serves as no leaf".to_owned())
+        } else {
+            None
+        }
+    });
+    if let Some(fault) = fault {
+        let line = format!("{}: {fault}: peers will refuse it", path.display());
+        anstream::eprintln!("dunlin: warning: {}", printable(&line));
+    }
+}
+
 fn anchors(path: &Path) -> Result<X509Trust, Error> {
-    X509Trust::anchors(files::certificates(path)?)
+    let certificates = files::certificates(path)?;
+    for certificate in &certificates {
+        CertificateInfo::from_der(certificate).map_err(|e| Error::in_file(path, &e))?;
+    }
+    X509Trust::anchors(certificates)
         .map_err(|e| Error::failed(path.display(), reason(&e), "give certificates of authorities"))
 }
 

@@ -9,6 +9,7 @@ use dunlin::KeyLog;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::files;
 
 /// Appends the secrets of all connections to a file.
 #[derive(Debug)]
@@ -21,9 +22,7 @@ impl KeyLogFile {
         options.append(true).create(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options
-            .open(path)
-            .map_err(|e| Error::failed(path.display(), e, "give a file that can be written to"))?;
+        let file = options.open(path).map_err(|e| files::unwritable(path, &e))?;
         anstream::eprintln!(
             "dunlin: warning: whoever reads {} can read what these connections carry",
             path.display()

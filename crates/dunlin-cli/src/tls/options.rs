@@ -11,8 +11,10 @@ use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{ClientAuth, ClientConfig, Profile, PskSource, ServerConfig, Side, Trust};
+use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
+use crate::files;
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List};
 
@@ -49,7 +51,7 @@ pub(crate) struct TlsOptions {
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) rpk_file: Option<PathBuf>,
     /// A pre-shared key in hexadecimal. Other users of this machine can see it: better is --psk-file.
-    #[arg(long, value_name = "HEX", help_heading = "Identity")]
+    #[arg(long, value_name = "HEX", conflicts_with = "psk_file", help_heading = "Identity")]
     pub(crate) psk: Option<String>,
     /// The identity of --psk, or the one to take from --psk-file [default: Client_identity].
     #[arg(long, value_name = "ID", help_heading = "Identity")]
@@ -60,8 +62,8 @@ pub(crate) struct TlsOptions {
     /// Take pre-shared keys of less than 16 bytes, which can be guessed (RFC 9257 §6).
     #[arg(long, help_heading = "Identity")]
     pub(crate) allow_short: bool,
-    /// Pre-shared keys without (EC)DHE, and so without forward secrecy. A client wants nothing else then, a server
-    /// allows both.
+    /// Pre-shared keys without (EC)DHE, and so without forward secrecy. A client wants nothing else then, and its server
+    /// needs this, too; a server allows both.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) psk_ke: bool,
     /// Allow pre-shared keys without (EC)DHE beside those with it.
@@ -89,8 +91,8 @@ pub(crate) struct TlsOptions {
     /// The largest record to receive, in bytes: 64 to 16385 (RFC 8449).
     #[arg(long, value_name = "BYTES", help_heading = "Parameters")]
     pub(crate) record_size_limit: Option<u16>,
-    /// One suite, one group, one scheme and no compatibility mode: the smallest messages. Lists that are given
-    /// replace its own.
+    /// The smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and the one signature scheme of
+    /// the keys in --CAfile or --rpk-file, else ecdsa_secp256r1_sha256. Lists that are given replace its own.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) lean: bool,
     /// Without the compatibility mode for middleboxes (RFC 8446 §D.4).
@@ -242,12 +244,34 @@ impl TlsOptions {
             None => provider.suite(CipherSuite::TLS_AES_128_GCM_SHA256),
         };
         let group = provider.group(NamedGroup::X25519);
-        Ok(Profile::lean(
-            provider.clone(),
-            suite.ok_or_else(missing)?,
-            group.ok_or_else(missing)?,
-            SignatureScheme::ECDSA_SECP256R1_SHA256,
-        ))
+        let schemes = self.lean_schemes()?;
+        let first = schemes.first().copied().ok_or_else(missing)?;
+        let lean =
+            Profile::lean(provider.clone(), suite.ok_or_else(missing)?, group.ok_or_else(missing)?, first);
+        Ok(lean.signature_schemes(schemes))
+    }
+
+    /// The scheme of what is to be verified: by the first key that is trusted. RSA signs handshakes and certificates
+    /// in two ways (RFC 8446 §4.2.3).
+    fn lean_schemes(&self) -> Result<Vec<SignatureScheme>, Error> {
+        use SignatureScheme as S;
+        let Some(path) = self.ca_file.as_ref().or(self.rpk_file.as_ref()) else {
+            return Ok(vec![S::ECDSA_SECP256R1_SHA256]);
+        };
+        let key = match files::items(path)?.first() {
+            Some(Item::Certificate(der)) => CertificateInfo::from_der(der).map(|c| c.public_key),
+            Some(Item::PublicKey(der)) => PublicKeyInfo::from_der(der),
+            Some(Item::PrivateKey(pair)) => PublicKeyInfo::from_der(pair.public_key()),
+            _ => Err(dunlin_pki::Error::Missing("certificate or key")),
+        };
+        let key = key.map_err(|e| Error::in_file(path, &e))?;
+        Ok(match key.algorithm.as_str() {
+            "P-384" => vec![S::ECDSA_SECP384R1_SHA384],
+            "Ed25519" => vec![S::ED25519],
+            "ML-DSA-44" => vec![S::MLDSA44],
+            rsa if rsa.starts_with("RSA ") => vec![S::RSA_PSS_RSAE_SHA256, S::RSA_PKCS1_SHA256],
+            _ => vec![S::ECDSA_SECP256R1_SHA256],
+        })
     }
 }
 

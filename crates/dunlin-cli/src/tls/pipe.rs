@@ -1,12 +1,11 @@
 //! Data from stdin to the peer, and from the peer to stdout.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::pin::Pin;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use dunlin::MessageSize;
 use dunlin_tokio::TlsStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, Stdin};
 
@@ -77,7 +76,12 @@ pub(crate) struct Input {
     buf: Box<[u8]>,
     lines: Option<Lines>,
     ended: bool,
+    /// Bytes that were read.
+    taken: u64,
 }
+
+/// How long something that is piped in may take to say whether there is more of it.
+const MORE_PATIENCE: Duration = Duration::from_millis(200);
 
 impl Input {
     /// Stdin; with `commands`, lines with a single letter may be commands.
@@ -87,6 +91,7 @@ impl Input {
             buf: vec![0; BUF_LEN].into(),
             lines: commands.then(Lines::default),
             ended: false,
+            taken: 0,
         }
     }
 
@@ -95,12 +100,31 @@ impl Input {
         let n = self.stdin.read(&mut self.buf).await?;
         let chunk = self.buf.get(..n).unwrap_or_default();
         self.ended = n == 0;
+        self.taken += n as u64;
         Ok(match &mut self.lines {
             Some(lines) if n == 0 => lines.end().map(Piece::Command).into_iter().collect(),
             Some(lines) => lines.split(chunk),
             None if n == 0 => vec![],
             None => vec![Piece::Data(chunk.to_vec())],
         })
+    }
+
+    /// Whether the peer, which has closed, was sent all of it.
+    async fn all_sent(&mut self, out: &Outgoing) -> Result<(), Broken> {
+        let sent = self.taken - out.waiting().len() as u64;
+        match !out.waiting().is_empty() || self.has_more().await {
+            true => Err(Broken::Unsent(sent)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether there is more of it. A terminal, and whoever has nothing to say now, has no more.
+    async fn has_more(&mut self) -> bool {
+        if self.ended || io::stdin().is_terminal() {
+            return false;
+        }
+        let more = tokio::time::timeout(MORE_PATIENCE, self.read()).await;
+        more.is_ok_and(|read| read.is_ok()) && !self.ended
     }
 }
 
@@ -125,19 +149,19 @@ pub(crate) enum Broken {
     Stdin(io::Error),
     /// Stdout failed.
     Stdout(io::Error),
+    /// The peer closed when so many bytes of stdin were sent, and there were more.
+    Unsent(u64),
 }
 
-/// Pipes until the peer closes, or stdin says so. `on_message` hears of messages after the handshake.
+/// Pipes until the peer closes, or stdin says so.
 pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
     tls: &mut TlsStream<IO>,
     mut input: Option<&mut Input>,
     at_end: AtEnd,
-    on_message: impl Fn(&MessageSize),
 ) -> Result<(), Broken> {
     let mut stdout = tokio::io::stdout();
     let mut buf = vec![0; BUF_LEN];
     let mut out = Outgoing::default();
-    let mut told = tls.messages().len();
     loop {
         let patience = match at_end {
             AtEnd::Close(patience) if out.closed => patience,
@@ -156,14 +180,16 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
         };
         let did =
             did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not close its side"));
-        tls.messages().iter().skip(told).for_each(&on_message);
-        told = tls.messages().len();
         match did.flatten().map_err(Broken::Connection)? {
             Step::Sent => {}
             Step::Closed if out.quit => return Ok(()),
             Step::Closed => {}
             Step::Received(0) => {
-                return tls.shutdown().await.map_err(Broken::Connection);
+                let closed = tls.shutdown().await.map_err(Broken::Connection);
+                if let (AtEnd::Close(_), Some(input)) = (at_end, input) {
+                    input.all_sent(&out).await?;
+                }
+                return closed;
             }
             Step::Received(n) => {
                 let data = buf.get(..n).unwrap_or_default();

@@ -1,13 +1,16 @@
 //! Why a connection failed: which check, on which side, with which file, and what to do.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
+use dunlin::error::{AuthenticationFailure, OutOfDate, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::AlertDescription;
 use dunlin::{Error, Side};
+use dunlin_pki::format_time;
 use dunlin_tokio::HandshakeError;
 
+use crate::files;
 use crate::tls::options::TlsOptions;
 
 /// A failure in words.
@@ -17,6 +20,9 @@ pub(crate) struct Explanation {
     /// What the user of this side can do.
     pub(crate) advice: String,
 }
+
+/// How many names of a certificate are told.
+const MAX_NAMES: usize = 8;
 
 impl Explanation {
     fn new(why: impl Into<String>, advice: impl Into<String>) -> Self {
@@ -35,6 +41,12 @@ impl Explainer<'_> {
     /// Of a handshake.
     pub(crate) fn handshake(&self, error: &HandshakeError) -> Explanation {
         match error {
+            // It knows nothing of this client yet but the ClientHello.
+            HandshakeError::Tls(Error::AlertReceived(AlertDescription::UNSUPPORTED_CERTIFICATE))
+                if self.side == Side::Client =>
+            {
+                self.other_certificate_type()
+            }
             HandshakeError::Tls(e) => self.tls(e),
             e => {
                 Explanation::new(e.to_string(), format!("check that the {} speaks TLS 1.3", peer(self.side)))
@@ -55,14 +67,7 @@ impl Explainer<'_> {
         match error {
             Error::Authentication(failure) => self.authentication(failure),
             Error::AlertReceived(alert) => self.alert(*alert),
-            Error::PeerIncompatible(PeerIncompatible::NoPsk) => Explanation::new(
-                format!("the {peer} offers no pre-shared key of {}", self.psk_source()),
-                "give both sides the same identity and key",
-            ),
-            Error::PeerIncompatible(why) => Explanation::new(
-                format!("this {} finds {why}", own(self.side)),
-                "compare the options of both sides",
-            ),
+            Error::PeerIncompatible(why) => self.incompatible(why),
             Error::PeerMisbehaved(PeerMisbehaved::BadBinder) => Explanation::new(
                 format!(
                     "the {peer} has another pre-shared key under this identity than {}",
@@ -76,6 +81,55 @@ impl Explainer<'_> {
         }
     }
 
+    /// The two sides have nothing in common.
+    fn incompatible(&self, why: &PeerIncompatible) -> Explanation {
+        use PeerIncompatible as P;
+        let (own, peer) = (own(self.side), peer(self.side));
+        let without_certificate = self.options.cert.is_empty() && self.options.key.is_empty();
+        match why {
+            P::NoPsk => Explanation::new(
+                format!("the {peer} offers no pre-shared key of {}", self.psk_source()),
+                "give both sides the same identity and key",
+            ),
+            P::PskMode => Explanation::new(
+                format!("the {peer} wants pre-shared keys without (EC)DHE"),
+                format!("start this {own} with --psk-ke or --allow-no-dhe-kex"),
+            ),
+            P::PskHash => Explanation::new(
+                format!("the pre-shared key goes with SHA-256, and the suites of the {peer} need SHA-384"),
+                format!("add TLS_AES_128_GCM_SHA256 to those of the {peer}"),
+            ),
+            P::NoCredential(_) if without_certificate && self.options.has_psk() => Explanation::new(
+                format!("this {own} has only pre-shared keys, and the {peer} offers none"),
+                format!("give the {peer} one with --psk-file, or this {own} --cert and --key"),
+            ),
+            P::SignatureScheme => Explanation::new(
+                format!("this {own} finds no signature scheme of the {peer} for {}", self.own_keys()),
+                format!("add one with --sigalgs of the {peer}, or give a key of another type"),
+            ),
+            P::CertificateType { .. } => Explanation::new(
+                format!("this {own} finds {why}"),
+                "compare --enable-server-rpk, --enable-client-rpk and --rpk-file of both sides",
+            ),
+            why => Explanation::new(format!("this {own} finds {why}"), "compare the options of both sides"),
+        }
+    }
+
+    /// The server refused the ClientHello for its certificate types (RFC 7250 §4.2).
+    fn other_certificate_type(&self) -> Explanation {
+        let options = self.options;
+        let raw = options.enable_server_rpk || options.enable_client_rpk || options.rpk_file.is_some();
+        Explanation::new(
+            "the server has or wants another certificate type (alert unsupported_certificate)",
+            match raw {
+                true => "try --CAfile, or --cert with --key",
+                false => {
+                    "try --rpk-file for its raw key, or --enable-client-rpk with --key for one of this client"
+                }
+            },
+        )
+    }
+
     /// This side refused the peer.
     fn authentication(&self, failure: &AuthenticationFailure) -> Explanation {
         use AuthenticationFailure as F;
@@ -83,19 +137,37 @@ impl Explainer<'_> {
         let refused =
             |where_: String| format!("this {} refused the {peer}: {failure}{where_}", own(self.side));
         match failure {
-            F::UnknownIssuer | F::BadChainSignature => Explanation::new(
+            F::UnknownIssuer => Explanation::new(
                 refused(format!(" in {}", self.ca_source())),
+                format!(
+                    "give the root that issued it with --CAfile, or let the {peer} send its intermediate certificates"
+                ),
+            ),
+            F::BadChainSignature => Explanation::new(
+                refused(format!(": it was not issued by the CA of this name in {}", self.ca_source())),
                 "give the root that issued it with --CAfile",
             ),
             F::UnknownRawKey => Explanation::new(
                 refused(format!(" in {}", self.rpk_source())),
                 "add its public key to the file of --rpk-file",
             ),
-            F::NameMismatch(_) => {
-                Explanation::new(refused(String::new()), "name it as its certificate does, with --servername")
+            F::NameMismatch { names, .. } => {
+                let mut shown: Vec<_> = names.iter().map(String::as_str).take(MAX_NAMES).collect();
+                shown.extend((names.len() > MAX_NAMES).then_some("others"));
+                let names = if shown.is_empty() { "nothing".into() } else { shown.join(", ") };
+                let advice = "name it as its certificate does, with --servername";
+                Explanation::new(refused(format!(" but for {names}")), advice)
             }
-            F::NotValidYet | F::Expired => {
-                Explanation::new(refused(String::new()), "check the clock, or let it be renewed")
+            F::NotValidYet(certificate) => Explanation::new(
+                refused(format!(", but from {} on", date(certificate))),
+                "check the clock, or wait",
+            ),
+            F::Expired(certificate) => Explanation::new(
+                refused(format!(", at {}", date(certificate))),
+                "check the clock, or let it be renewed",
+            ),
+            F::CaAsEndEntity => {
+                Explanation::new(refused(String::new()), "let the authority issue one with `dunlin pki leaf`")
             }
             F::UnsupportedAlgorithm => Explanation::new(
                 refused(String::new()),
@@ -129,7 +201,10 @@ impl Explainer<'_> {
             | A::CERTIFICATE_REVOKED
             | A::CERTIFICATE_EXPIRED
             | A::CERTIFICATE_UNKNOWN => Explanation::new(
-                says(format!("refused what this {own} proves itself with, {}", self.own_source())),
+                says(match self.own_source() {
+                    Some(source) => format!("refused what this {own} proves itself with, {source}"),
+                    None => format!("refused this {own}, which proves itself with nothing"),
+                }),
                 format!("give this {own} one that the {peer} trusts, or let it trust this one"),
             ),
             A::CERTIFICATE_REQUIRED => Explanation::new(
@@ -142,7 +217,15 @@ impl Explainer<'_> {
             ),
             A::HANDSHAKE_FAILURE | A::INSUFFICIENT_SECURITY => Explanation::new(
                 says("finds nothing in common".into()),
-                "compare suites, groups, signature schemes and keys of both sides",
+                match (self.options.has_psk(), self.options.psk_ke) {
+                    (true, true) => "let it allow --psk-ke, too; else it is often a wrong PSK or identity",
+                    (true, false) => "it is often a wrong PSK or identity; else compare suites and groups",
+                    (false, _) => "compare suites, groups, signature schemes and keys of both sides",
+                },
+            ),
+            A::ILLEGAL_PARAMETER | A::MISSING_EXTENSION if self.options.has_psk() => Explanation::new(
+                says("ended the connection".into()),
+                format!("it is often a wrong PSK or identity; else look at the log of the {peer}"),
             ),
             A::PROTOCOL_VERSION => {
                 Explanation::new(says("does not speak TLS 1.3".into()), "use one that does")
@@ -182,13 +265,25 @@ impl Explainer<'_> {
         }
     }
 
-    fn own_source(&self) -> String {
+    fn own_source(&self) -> Option<String> {
         let files = if self.options.cert.is_empty() { &self.options.key } else { &self.options.cert };
-        match files.is_empty() {
-            true => "nothing".into(),
-            false => files.iter().map(|path| shown(path)).collect::<Vec<_>>().join(" or "),
-        }
+        let names: Vec<_> = files.iter().map(|path| shown(path)).collect();
+        (!names.is_empty()).then(|| names.join(" or "))
     }
+
+    /// The files of the own keys, with their types as far as they can still be read.
+    fn own_keys(&self) -> String {
+        let files = if self.options.key.is_empty() { &self.options.cert } else { &self.options.key };
+        let typed = |path: &PathBuf| match files::private_key(path) {
+            Ok(key) => format!("{} ({})", shown(path), key.key_type()),
+            Err(_) => shown(path),
+        };
+        files.iter().map(typed).collect::<Vec<_>>().join(" or ")
+    }
+}
+
+fn date(certificate: &OutOfDate) -> String {
+    format_time(SystemTime::UNIX_EPOCH + Duration::from_secs(certificate.limit_s))
 }
 
 fn shown(path: &Path) -> String {
@@ -204,4 +299,31 @@ const fn own(side: Side) -> &'static str {
 
 const fn peer(side: Side) -> &'static str {
     own(side.peer())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Others than OpenSSL and we refuse a wrong key with alerts of other meanings.
+    #[test]
+    fn a_wrong_psk_is_thought_of() {
+        use AlertDescription as A;
+        let alerts = [
+            A::ILLEGAL_PARAMETER,
+            A::MISSING_EXTENSION,
+            A::DECRYPT_ERROR,
+            A::HANDSHAKE_FAILURE,
+            A::UNKNOWN_PSK_IDENTITY,
+        ];
+        let told = |options: &TlsOptions, alert| {
+            let explainer = Explainer { side: Side::Client, options };
+            explainer.handshake(&HandshakeError::Tls(Error::AlertReceived(alert))).advice
+        };
+        let with_psk = TlsOptions { psk: Some("00".into()), ..TlsOptions::default() };
+        for alert in alerts {
+            assert!(told(&with_psk, alert).contains("identity"), "{alert}");
+            assert!(!told(&TlsOptions::default(), alert).contains("identity"), "{alert}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! A client's tickets, of which one can be kept in a file for the next run.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use dunlin::resume::{ClientSession, ClientSessions, SessionKey};
@@ -8,30 +9,48 @@ use dunlin::{Now, TransportKind};
 use dunlin_store::MemoryClientSessions;
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::{Error, printable};
 use crate::files::{self, Access, Existing};
 
 /// The first line of the file.
-const MAGIC: &[u8] = b"dunlin session 1\n";
+const MAGIC: &[u8] = b"dunlin session 2\n";
 
 /// The tickets of this run, and of an earlier one.
 #[derive(Debug)]
 pub(crate) struct ClientTickets {
     memory: MemoryClientSessions,
     out: Option<PathBuf>,
+    from: Option<PathBuf>,
     /// From the file, until it is used.
     loaded: Mutex<Option<(SessionKey, ClientSession)>>,
+    /// Whether the one from the file was offered, and nothing is known of it yet.
+    offered: AtomicBool,
 }
 
 impl ClientTickets {
     /// With the ticket in the file `from`, and a file `out` for the last one that comes.
     pub(crate) fn new(from: Option<&Path>, out: Option<&Path>) -> Result<Self, Error> {
         let loaded = from.map(load).transpose()?;
+        out.map(files::check_writable).transpose()?;
         Ok(Self {
             memory: MemoryClientSessions::new(1, 8),
             out: out.map(Path::to_owned),
+            from: from.map(Path::to_owned),
             loaded: Mutex::new(loaded),
+            offered: AtomicBool::new(false),
         })
+    }
+
+    /// Says that the server did not resume, if it was the session from the file that it was offered.
+    pub(crate) fn declined(&self) {
+        if self.offered.swap(false, Ordering::Relaxed) {
+            self.not_used("the server declined it, and the handshake was a full one");
+        }
+    }
+
+    fn not_used(&self, why: &str) {
+        let file = self.from.as_deref().unwrap_or(Path::new("")).display().to_string();
+        anstream::eprintln!("dunlin: {}: the session is not used: {why}", printable(&file));
     }
 }
 
@@ -60,8 +79,9 @@ impl ClientSessions for ClientTickets {
             None
         };
         if let Some(why) = &unusable {
-            anstream::eprintln!("dunlin: the session is not used: {why}");
+            self.not_used(why);
         }
+        self.offered.store(unusable.is_none(), Ordering::Relaxed);
         unusable.is_none().then_some(session)
     }
 }

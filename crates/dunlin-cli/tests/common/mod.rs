@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary has this module and uses its own part of it")]
 
+pub(crate) mod peers;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

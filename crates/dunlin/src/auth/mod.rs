@@ -139,6 +139,8 @@ pub struct X509Identity {
     pub chain: Vec<CertificateDer<'static>>,
     /// The leaf's DNS names and URIs.
     pub names: Vec<String>,
+    /// The common name of a leaf without such names, for logs: it is not what a name is verified by (RFC 9525 §2).
+    pub common_name: Option<String>,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
     /// When the first certificate of the chain expires, in seconds since 1970: no session resumes after it.
@@ -158,9 +160,10 @@ impl fmt::Display for PeerIdentity {
         match self {
             Self::X509(id) => {
                 f.write_str("X.509 ")?;
-                match id.names.first() {
-                    Some(name) => f.write_str(name),
-                    None => {
+                match (id.names.first(), &id.common_name) {
+                    (Some(name), _) => f.write_str(name),
+                    (None, Some(name)) => write!(f, "CN={name}"),
+                    (None, None) => {
                         f.write_str("sha256:")?;
                         hex(f, &id.fingerprint)
                     }

@@ -42,7 +42,9 @@ pub(crate) fn select(
     let mut best = None;
     for (index, credential) in credentials.iter().enumerate() {
         if !wanted.types.contains(&credential.certificate_type()) {
-            reason = PeerIncompatible::CertificateType;
+            let mut ours: Vec<_> = credentials.iter().map(Credential::certificate_type).collect();
+            ours.dedup();
+            reason = PeerIncompatible::CertificateType { ours, theirs: wanted.types.to_vec() };
             continue;
         }
         let scheme = (credential.key().schemes().iter().copied())

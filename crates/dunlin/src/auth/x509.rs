@@ -8,7 +8,7 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use super::{Revocation, X509Identity};
 use crate::crypto::CryptoProvider;
-use crate::error::{AuthenticationFailure, Error, Misuse};
+use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
 use crate::role::Side;
 
 /// Which chains are believed.
@@ -98,7 +98,8 @@ fn verify(
     now: UnixTime,
 ) -> Result<(), AuthenticationFailure> {
     let (leaf, intermediates) = chain.split_first().ok_or(AuthenticationFailure::NoCertificate)?;
-    let leaf = EndEntityCert::try_from(leaf).map_err(|e| failure(&e, name))?;
+    let failure = |e| failure(&e, chain, name);
+    let leaf = EndEntityCert::try_from(leaf).map_err(failure)?;
     let usage = match peer {
         Side::Server => KeyUsage::server_auth(),
         Side::Client => KeyUsage::client_auth(),
@@ -106,36 +107,46 @@ fn verify(
     let lists = revocation.map(Revocation::lists).unwrap_or_default();
     let revocation = revocation.map(|r| r.options(&lists)).transpose()?;
     leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, revocation, None)
-        .map_err(|e| failure(&e, name))?;
+        .map_err(failure)?;
     if let Some(name) = name {
-        leaf.verify_is_valid_for_subject_name(name).map_err(|e| failure(&e, Some(name)))?;
+        leaf.verify_is_valid_for_subject_name(name).map_err(failure)?;
     }
     Ok(())
 }
 
 /// The check that failed, in our words.
-fn failure(error: &webpki::Error, name: Option<&ServerName<'_>>) -> AuthenticationFailure {
+fn failure(
+    error: &webpki::Error,
+    chain: &[CertificateDer<'_>],
+    name: Option<&ServerName<'_>>,
+) -> AuthenticationFailure {
     use AuthenticationFailure as F;
     use webpki::Error as W;
     match error {
-        W::CertExpired { .. } => F::Expired,
-        W::CertNotValidYet { .. } => F::NotValidYet,
-        W::CertNotValidForName(_) => {
-            F::NameMismatch(name.map_or_else(String::new, crate::address::name_text))
+        W::CertExpired { not_after, .. } => F::Expired(out_of_date(chain, not_after.as_secs(), |v| v.1)),
+        W::CertNotValidYet { not_before, .. } => {
+            F::NotValidYet(out_of_date(chain, not_before.as_secs(), |v| v.0))
         }
+        W::CertNotValidForName(context) => F::NameMismatch {
+            wanted: name.map_or_else(String::new, crate::address::name_text),
+            names: context.presented.iter().map(|name| plain(name)).collect(),
+        },
         W::UnknownIssuer => F::UnknownIssuer,
-        W::InvalidSignatureForPublicKey => F::BadChainSignature,
+        // The key of the issuer, found by its name, is of a type that did not make the signature.
+        W::InvalidSignatureForPublicKey | W::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
+            F::BadChainSignature
+        }
         W::CertRevoked => F::Revoked,
         W::UnknownRevocationStatus => F::UnknownRevocationStatus,
         W::CrlExpired { .. } => F::OverdueRevocationList,
         W::InvalidCrlSignatureForPublicKey => F::BadRevocationList,
-        W::RequiredEkuNotFoundContext(_) | W::EmptyEkuExtension | W::CaUsedAsEndEntity => F::WrongPurpose,
+        W::RequiredEkuNotFoundContext(_) | W::EmptyEkuExtension => F::WrongPurpose,
+        W::CaUsedAsEndEntity => F::CaAsEndEntity,
         W::NameConstraintViolation
         | W::PathLenConstraintViolated
         | W::EndEntityUsedAsCa
         | W::InvalidCertValidity => F::ConstraintViolated,
         W::UnsupportedSignatureAlgorithmContext(_)
-        | W::UnsupportedSignatureAlgorithmForPublicKeyContext(_)
         | W::UnsupportedCriticalExtension
         | W::UnsupportedCertVersion => F::UnsupportedAlgorithm,
         W::BadDer
@@ -150,6 +161,19 @@ fn failure(error: &webpki::Error, name: Option<&ServerName<'_>>) -> Authenticati
     }
 }
 
+/// The certificate of `chain` whose validity begins or ends, as `limit` takes it, at `limit_s`.
+fn out_of_date(chain: &[CertificateDer<'_>], limit_s: u64, limit: impl Fn((u64, u64)) -> u64) -> OutOfDate {
+    let index = chain.iter().position(|c| validity(c).map(&limit) == Some(limit_s));
+    let certificate = index.and_then(|i| chain.get(i)).and_then(|c| EndEntityCert::try_from(c).ok());
+    OutOfDate { index, common_name: certificate.and_then(|c| common_name(c.subject())), limit_s }
+}
+
+/// webpki's `DnsName("localhost")` without its wrapping.
+fn plain(name: &str) -> String {
+    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
+    inner.trim_matches('"').to_string()
+}
+
 impl X509Identity {
     pub(crate) fn new(
         provider: &CryptoProvider,
@@ -161,15 +185,38 @@ impl X509Identity {
             *to = *from;
         }
         let parsed = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
-        let names =
+        let names: Vec<_> =
             parsed.valid_dns_names().chain(parsed.valid_uri_names()).map(ToString::to_string).collect();
-        let not_after_s = chain.iter().map(|c| not_after(c).unwrap_or(0)).min().unwrap_or(0);
-        Ok(Self { chain, names, fingerprint, not_after_s })
+        let common_name = if names.is_empty() { common_name(parsed.subject()) } else { None };
+        let not_after_s = chain.iter().map(|c| validity(c).map_or(0, |(_, end)| end)).min().unwrap_or(0);
+        Ok(Self { chain, names, common_name, fingerprint, not_after_s })
     }
 }
 
-/// notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki checks but does not tell.
-fn not_after(certificate: &[u8]) -> Option<u64> {
+/// The first common name in a distinguished name without its header, as webpki keeps them; `None` where it has none that
+/// can stand in a line of text.
+fn common_name(mut name: &[u8]) -> Option<String> {
+    // id-at-commonName (RFC 5280 §A.1).
+    const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+    while let Some((_, mut set, rest)) = tlv(name) {
+        while let Some((_, attribute, others)) = tlv(set) {
+            let (_, kind, value) = tlv(attribute)?;
+            let (tag, text, _) = tlv(value)?;
+            // UTF8String, PrintableString and IA5String.
+            if kind == COMMON_NAME && matches!(tag, 0x0c | 0x13 | 0x16) {
+                let text = core::str::from_utf8(text).ok()?;
+                return (!text.contains(char::is_control)).then(|| text.to_string());
+            }
+            set = others;
+        }
+        name = rest;
+    }
+    None
+}
+
+/// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki checks but does not
+/// tell.
+fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
     let (_, certificate, _) = tlv(certificate)?;
     let (_, mut tbs, _) = tlv(certificate)?;
     // version [0] is optional; then serialNumber, signature and issuer stand before the validity.
@@ -180,7 +227,14 @@ fn not_after(certificate: &[u8]) -> Option<u64> {
         tbs = tlv(tbs)?.2;
     }
     let (_, validity, _) = tlv(tbs)?;
-    let (tag, time, _) = tlv(tlv(validity)?.2)?;
+    let (tag, begin, rest) = tlv(validity)?;
+    let begin = seconds(tag, begin)?;
+    let (tag, end, _) = tlv(rest)?;
+    Some((begin, seconds(tag, end)?))
+}
+
+/// A time of ASN.1 in seconds since 1970.
+fn seconds(tag: u8, time: &[u8]) -> Option<u64> {
     let number = |at: usize, len: usize| {
         time.get(at..at + len)?.iter().try_fold(0u64, |n, b| Some(n * 10 + u64::from(b.checked_sub(b'0')?)))
     };
@@ -264,14 +318,14 @@ mod tests {
             (0x18, b"20500101000000Z", 2_524_608_000),
             (0x18, b"99991231235959Z", 253_402_300_799),
         ] {
-            assert_eq!(not_after(&certificate(tag, time)), Some(seconds));
+            assert_eq!(validity(&certificate(tag, time)), Some((0, seconds)));
         }
         for bad in [certificate(0x16, b"350101000000Z"), certificate(0x17, b"3501"), Vec::new()] {
-            assert_eq!(not_after(&bad), None);
+            assert_eq!(validity(&bad), None);
         }
         let whole = certificate(0x17, b"350101000000Z");
         for len in 0..whole.len() {
-            assert_eq!(not_after(&whole[..len]), None);
+            assert_eq!(validity(&whole[..len]), None);
         }
     }
 }

@@ -65,10 +65,10 @@ const fn incompatible(e: &PeerIncompatible) -> Alert {
             Alert::HANDSHAKE_FAILURE
         }
         // RFC 7250 §4.2: no common type of the server's certificate ends the handshake with this alert.
-        P::CertificateType => Alert::UNSUPPORTED_CERTIFICATE,
+        P::CertificateType { .. } => Alert::UNSUPPORTED_CERTIFICATE,
         P::ApplicationProtocol => Alert::NO_APPLICATION_PROTOCOL,
         // RFC 8446 §6.2 lets a server answer decrypt_error, so that an unknown identity looks like a wrong key.
-        P::NoPsk => Alert::DECRYPT_ERROR,
+        P::NoPsk | P::PskHash => Alert::DECRYPT_ERROR,
         P::ServerName => Alert::UNRECOGNIZED_NAME,
         P::Refused => Alert::ACCESS_DENIED,
     }
@@ -78,10 +78,11 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
     use AuthenticationFailure as A;
     match e {
         A::NoCertificate => Alert::CERTIFICATE_REQUIRED,
-        A::BadEncoding | A::NameMismatch(_) | A::BadChainSignature => Alert::BAD_CERTIFICATE,
-        A::NotValidYet | A::Expired => Alert::CERTIFICATE_EXPIRED,
+        A::BadEncoding | A::NameMismatch { .. } | A::BadChainSignature => Alert::BAD_CERTIFICATE,
+        A::NotValidYet(_) | A::Expired(_) => Alert::CERTIFICATE_EXPIRED,
         A::UnknownIssuer | A::UnknownRawKey => Alert::UNKNOWN_CA,
         A::WrongPurpose
+        | A::CaAsEndEntity
         | A::ConstraintViolated
         | A::UnknownRevocationStatus
         | A::OverdueRevocationList

@@ -5,6 +5,7 @@
 //! the caller asked for something impossible ([`Misuse`]), or a part below us failed ([`Internal`]).
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::crypto::{CryptoError, ProviderFault};
@@ -121,8 +122,13 @@ pub enum PeerIncompatible {
     Group,
     /// No common signature scheme for any of our credentials.
     SignatureScheme,
-    /// No common certificate type.
-    CertificateType,
+    /// No common certificate type, of whichever side is to prove itself.
+    CertificateType {
+        /// The types that are possible here.
+        ours: Vec<CertificateType>,
+        /// The types that are possible for the peer.
+        theirs: Vec<CertificateType>,
+    },
     /// No common application protocol.
     ApplicationProtocol,
     /// None of our credentials suits this peer; the reason for the last one.
@@ -131,6 +137,8 @@ pub enum PeerIncompatible {
     NoPsk,
     /// No PSK key exchange mode in common.
     PskMode,
+    /// A PSK that is known here goes with no common cipher suite: their hashes are others (RFC 8446 §4.2.11).
+    PskHash,
     /// No service under the name asked for.
     ServerName,
     /// The caller's answer refused this client.
@@ -146,17 +154,24 @@ pub enum AuthenticationFailure {
     /// The certificate is damaged.
     BadEncoding,
     /// A certificate of the chain is not valid yet.
-    NotValidYet,
+    NotValidYet(OutOfDate),
     /// A certificate of the chain has expired.
-    Expired,
+    Expired(OutOfDate),
     /// No path to a trust anchor.
     UnknownIssuer,
     /// A signature in the chain does not verify.
     BadChainSignature,
-    /// The certificate is for other names; the name that was wanted.
-    NameMismatch(String),
+    /// The certificate is for other names.
+    NameMismatch {
+        /// The name that was wanted.
+        wanted: String,
+        /// The host names, addresses and URIs that it has.
+        names: Vec<String>,
+    },
     /// The certificate may not be used for this role.
     WrongPurpose,
+    /// The certificate is an authority's, which proves nobody's identity in a handshake.
+    CaAsEndEntity,
     /// The chain breaks a constraint of its issuers.
     ConstraintViolated,
     /// The certificate is revoked.
@@ -175,6 +190,27 @@ pub enum AuthenticationFailure {
     UnsupportedType(CertificateType),
     /// The caller's own verification said no; its words.
     Rejected(String),
+}
+
+/// A certificate that is not valid now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfDate {
+    /// Its place in the peer's chain: 0 is the leaf. `None` where that is not known.
+    pub index: Option<usize>,
+    /// The common name of its subject, where it has one.
+    pub common_name: Option<String>,
+    /// The end of its validity that is past, or the beginning that is to come, in seconds since 1970.
+    pub limit_s: u64,
+}
+
+impl fmt::Display for OutOfDate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.index, &self.common_name) {
+            (Some(0), _) => f.write_str("its certificate"),
+            (_, Some(name)) => write!(f, "the certificate of {name} in its chain"),
+            (_, None) => f.write_str("a certificate of its chain"),
+        }
+    }
 }
 
 /// A call or configuration that cannot work.
@@ -316,15 +352,29 @@ impl fmt::Display for PeerIncompatible {
             Self::CipherSuite => f.write_str("no common cipher suite"),
             Self::Group => f.write_str("no common group"),
             Self::SignatureScheme => f.write_str("no common signature scheme"),
-            Self::CertificateType => f.write_str("no common certificate type"),
+            Self::CertificateType { ours, theirs } => {
+                f.write_str("no common certificate type: ")?;
+                list(f, ours)?;
+                f.write_str(" here, ")?;
+                list(f, theirs)?;
+                f.write_str(" there")
+            }
             Self::ApplicationProtocol => f.write_str("no common application protocol"),
             Self::NoCredential(why) => write!(f, "none of our credentials suits: {why}"),
             Self::NoPsk => f.write_str("no common pre-shared key, and no other way to authenticate"),
             Self::PskMode => f.write_str("no common PSK key exchange mode"),
+            Self::PskHash => f.write_str("no common cipher suite with the hash of the pre-shared key"),
             Self::ServerName => f.write_str("there is no service under the name asked for"),
             Self::Refused => f.write_str("this client was refused by policy"),
         }
     }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, types: &[CertificateType]) -> fmt::Result {
+    for (i, typ) in types.iter().enumerate() {
+        write!(f, "{}{typ}", if i == 0 { "" } else { " or " })?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for AuthenticationFailure {
@@ -332,11 +382,12 @@ impl fmt::Display for AuthenticationFailure {
         match self {
             Self::NoCertificate => f.write_str("it sent no certificate"),
             Self::BadEncoding => f.write_str("its certificate is damaged"),
-            Self::NotValidYet => f.write_str("a certificate of its chain is not valid yet"),
-            Self::Expired => f.write_str("a certificate of its chain has expired"),
+            Self::NotValidYet(certificate) => write!(f, "{certificate} is not valid yet"),
+            Self::Expired(certificate) => write!(f, "{certificate} has expired"),
             Self::UnknownIssuer => f.write_str("its chain leads to no trusted CA"),
             Self::BadChainSignature => f.write_str("a signature in its chain does not verify"),
-            Self::NameMismatch(name) => write!(f, "its certificate is not for {name}"),
+            Self::NameMismatch { wanted, .. } => write!(f, "its certificate is not for {wanted}"),
+            Self::CaAsEndEntity => f.write_str("its certificate is an authority's, which serves as no leaf"),
             Self::WrongPurpose => f.write_str("its certificate may not be used for this role"),
             Self::ConstraintViolated => f.write_str("its chain breaks a constraint of its issuers"),
             Self::Revoked => f.write_str("its certificate is revoked"),

@@ -118,7 +118,7 @@ impl Session {
     /// peer's names would make it too large: a peer has all its names or does not resume.
     pub(crate) fn to_ticket(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
         if let Some(PeerIdentity::X509(id)) = &self.peer
-            && id.names.iter().map(String::len).sum::<usize>() > MAX_TICKET_NAMES
+            && id.names.iter().chain(&id.common_name).map(String::len).sum::<usize>() > MAX_TICKET_NAMES
         {
             return Ok(None);
         }
@@ -146,6 +146,7 @@ impl Session {
                 w.put(&id.fingerprint);
                 w.u64(id.not_after_s);
                 w.vec16(|w| id.names.iter().for_each(|n| w.vec16(|w| w.put(n.as_bytes()))));
+                w.vec16(|w| w.put(id.common_name.as_deref().unwrap_or_default().as_bytes()));
             }
             Some(PeerIdentity::RawKey(key)) => {
                 w.u8(2);
@@ -206,7 +207,9 @@ fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
             let fingerprint = r.array()?;
             let not_after_s = r.u64()?;
             let names = Reader::items(r.vec16(0)?, "session", |r| text(r.vec16(0)?))?;
-            Some(PeerIdentity::X509(X509Identity { chain: Vec::new(), names, fingerprint, not_after_s }))
+            let common_name = Some(text(r.vec16(0)?)?).filter(|name| !name.is_empty());
+            let chain = Vec::new();
+            Some(PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s }))
         }
         2 => Some(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(r.vec16(1)?.to_vec()))),
         3 => Some(PeerIdentity::Psk(r.vec16(1)?.to_vec())),
@@ -377,6 +380,7 @@ mod tests {
         let peer = X509Identity {
             chain: alloc::vec![CertificateDer::from(alloc::vec![1, 2, 3])],
             names: names.to_vec(),
+            common_name: Some("device-1".into()),
             fingerprint: [7; 32],
             not_after_s: 9,
         };
@@ -400,7 +404,10 @@ mod tests {
         let many: Vec<String> = (0..60).map(|i| alloc::format!("name-{i:04}")).collect();
         let ticket = session(&few).to_ticket().unwrap().unwrap();
         let back = Session::from_ticket(&ticket, SettingsDigest([8; 32])).unwrap();
-        assert!(matches!(back.peer, Some(PeerIdentity::X509(id)) if id.names == few && id.chain.is_empty()));
+        assert!(matches!(&back.peer, Some(PeerIdentity::X509(id)) if id.names == few && id.chain.is_empty()));
+        assert!(
+            matches!(back.peer, Some(PeerIdentity::X509(id)) if id.common_name.as_deref() == Some("device-1"))
+        );
         assert!(session(&many).to_ticket().unwrap().is_none());
         let back = Session::from_bytes(&session(&many).to_bytes().unwrap()).unwrap();
         assert_eq!((back.psk.as_ref(), back.authenticated_ms), (&[5; 32][..], 10_000));

@@ -53,6 +53,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let read = |path: &PathBuf| Ok(Report::read(path.display(), &files::read(path)?)?);
     let reports: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
     let path = args.out.join(PAGE);
+    files::create_directory(&args.out)?;
     files::write(&path, page(&reports).as_bytes(), Access::Public, Existing::Replace)?;
     let rows: usize = reports.iter().map(|report| report.rows.len()).sum();
     writeln!(out, "{}: experiments {}, rows {rows}", path.display(), reports.len())?;

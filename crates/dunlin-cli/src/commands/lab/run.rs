@@ -98,6 +98,10 @@ pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
     let experiment = experiment::find(&args.name)
         .map_err(|error| Error::usage(error.what(), error.why(), error.advice()))?;
     let plan = args.plan(experiment)?;
+    if let Some(path) = &args.json {
+        files::create_directory_of(path)?;
+        files::check_writable(path)?;
+    }
     let progress = Progress::on_stderr();
     let rows = experiment.run(&plan, &progress)?;
     drop(progress);

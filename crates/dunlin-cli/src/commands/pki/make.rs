@@ -149,7 +149,7 @@ struct AuthorityArgs {
     /// Its name: a common name, or a distinguished name such as "CN=Root,O=Example".
     #[arg(long = "name", visible_alias = "subject", value_name = "NAME|DN", value_parser = subject)]
     subject: Subject,
-    /// How many further authorities may stand between it and a leaf; any number if left out.
+    /// How many further authorities may stand between it and a leaf; as many as its issuer allows if left out.
     #[arg(long, value_name = "N")]
     path_len: Option<u8>,
     #[command(flatten)]
@@ -184,6 +184,14 @@ impl Issuer {
             Error::in_file(at, &error)
         })
     }
+
+    /// Why it does not issue something.
+    fn refused(&self, error: dunlin_pki::Error) -> Error {
+        match error {
+            dunlin_pki::Error::PathTooLong => Error::in_file(&self.issuer, &error),
+            error => error.into(),
+        }
+    }
 }
 
 #[derive(ClapArgs)]
@@ -201,7 +209,8 @@ impl KeyArg {
 
 #[derive(ClapArgs)]
 struct Lean {
-    /// The smallest certificate that still validates everywhere, for slow links.
+    /// The smallest certificate that still validates everywhere, for slow links. It has no key identifiers: `openssl
+    /// verify -x509_strict` refuses it.
     #[arg(long)]
     lean: bool,
 }
@@ -287,6 +296,7 @@ impl Output {
             certificate: or_in_directory(&self.cert, format!("{stem}.pem")),
             key: or_in_directory(&self.key, format!("{stem}.key")),
             existing: Existing::from_force(self.force.force),
+            directory: self.out.clone(),
         }
     }
 }
@@ -296,11 +306,15 @@ struct Targets {
     certificate: PathBuf,
     key: PathBuf,
     existing: Existing,
+    /// The only directory that is made if it is missing.
+    directory: PathBuf,
 }
 
 impl Targets {
-    fn check(&self) -> Result<(), Error> {
-        files::check_new(&[&self.certificate, &self.key], self.existing)
+    /// Whether the files can be written; makes their directory.
+    fn prepare(&self) -> Result<(), Error> {
+        files::check_new(&[&self.certificate, &self.key], self.existing)?;
+        prepare_directory(&self.directory, &[&self.certificate, &self.key])
     }
 
     /// The key goes first: a key without a certificate does no harm.
@@ -311,6 +325,14 @@ impl Targets {
         let sizes: Vec<_> = chain.iter().map(|der| der.len().to_string()).collect();
         report(&self.certificate, &format!("certificate, {} bytes", sizes.join(" + ")), out)
     }
+}
+
+/// Makes `directory` where one of `files` goes into it; other directories have to be there.
+fn prepare_directory(directory: &Path, files: &[&Path]) -> Result<(), Error> {
+    if files.iter().any(|file| file.parent() == Some(directory)) {
+        files::create_directory(directory)?;
+    }
+    files.iter().try_for_each(|file| files::check_writable(file))
 }
 
 fn write_key(path: &Path, key: &KeyPair, existing: Existing, out: &mut dyn Write) -> Result<(), Error> {
@@ -326,7 +348,7 @@ fn report(path: &Path, what: &str, out: &mut dyn Write) -> Result<(), Error> {
 /// `dunlin pki ca`
 pub(super) fn ca(args: &Ca, out: &mut dyn Write) -> Result<(), Error> {
     let targets = args.output.targets("ca");
-    targets.check()?;
+    targets.prepare()?;
     let spec = args.authority.spec(args.times.validity(ROOT_DAYS, None)?);
     let root = Authority::root(&spec, args.key.generate()?)?;
     targets.write(root.chain(), root.key(), out)
@@ -335,17 +357,17 @@ pub(super) fn ca(args: &Ca, out: &mut dyn Write) -> Result<(), Error> {
 /// `dunlin pki intermediate`
 pub(super) fn intermediate(args: &Intermediate, out: &mut dyn Write) -> Result<(), Error> {
     let targets = args.output.targets("intermediate");
-    targets.check()?;
+    targets.prepare()?;
     let issuer = args.issuer.load()?;
     let spec = args.authority.spec(args.times.validity(INTERMEDIATE_DAYS, Some(&issuer))?);
-    let authority = issuer.intermediate(&spec, args.key.generate()?)?;
+    let authority = issuer.intermediate(&spec, args.key.generate()?).map_err(|e| args.issuer.refused(e))?;
     targets.write(args.chain.of(authority.chain()), authority.key(), out)
 }
 
 /// `dunlin pki leaf`
 pub(super) fn leaf(args: &Leaf, out: &mut dyn Write) -> Result<(), Error> {
     let targets = args.output.targets("leaf");
-    targets.check()?;
+    targets.prepare()?;
     let issuer = args.issuer.load()?;
     let purposes = match (args.server, args.client) {
         (true, false) => BTreeSet::from([Purpose::Server]),
@@ -363,7 +385,7 @@ pub(super) fn leaf(args: &Leaf, out: &mut dyn Write) -> Result<(), Error> {
         validity: args.times.validity(LEAF_DAYS, Some(&issuer))?,
         form: args.lean.form(),
     };
-    let identity = issuer.issue(&spec, args.key.generate()?)?;
+    let identity = issuer.issue(&spec, args.key.generate()?).map_err(|e| args.issuer.refused(e))?;
     targets.write(args.chain.of(&identity.chain), &identity.key, out)
 }
 
@@ -373,6 +395,7 @@ pub(super) fn raw_key(args: &RawKey, out: &mut dyn Write) -> Result<(), Error> {
     let private = args.key.clone().unwrap_or_else(|| args.out.join("raw.key"));
     let public = args.public.clone().unwrap_or_else(|| args.out.join("raw.pub"));
     files::check_new(&[&private, &public], existing)?;
+    prepare_directory(&args.out, &[&private, &public])?;
     let key = args.key_type.generate()?;
     write_key(&private, &key, existing, out)?;
     files::write(&public, key.public_key_pem()?.as_bytes(), Access::Public, existing)?;
@@ -391,8 +414,9 @@ pub(super) fn demo(args: &Demo, out: &mut dyn Write) -> Result<(), Error> {
         certificate: args.out.join(format!("{stem}.pem")),
         key: args.out.join(format!("{stem}.key")),
         existing: Existing::from_force(args.force.force),
+        directory: args.out.clone(),
     });
-    targets.iter().try_for_each(Targets::check)?;
+    targets.iter().try_for_each(Targets::prepare)?;
     let tree = Tree::generate(&spec)?;
     let [root, intermediate, server, client] = targets;
     root.write(tree.root.chain(), tree.root.key(), out)?;

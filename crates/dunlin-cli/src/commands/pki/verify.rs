@@ -60,7 +60,7 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     for path in &args.crl {
         for list in files::revocation_lists(path)? {
             let bad =
-                |e| Error::failed(path.display(), format!("not a revocation list ({e})"), "make a new one");
+                |_| Error::failed(path.display(), "damaged, or not a list of version 2", "make a new one");
             lists.push(OwnedCertRevocationList::from_der(&list).map_err(bad)?.into());
         }
     }
@@ -135,6 +135,25 @@ fn reason(error: &webpki::Error) -> (String, &'static str) {
         webpki::Error::InvalidSignatureForPublicKey => {
             ("a signature is wrong".into(), "give the certificate of the authority that really issued it")
         }
+        webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => (
+            "a signature was made by a key of another type than its authority has".into(),
+            "give the certificate of the authority that really issued it",
+        ),
+        webpki::Error::UnsupportedSignatureAlgorithmContext(_) => (
+            "a signature algorithm that is not supported".into(),
+            "issue it with a key of a type that `dunlin pki` makes",
+        ),
+        webpki::Error::UnsupportedCriticalExtension => {
+            ("a critical extension that is not supported".into(), "issue it without")
+        }
+        webpki::Error::UnsupportedCertVersion => ("a certificate not of version 3".into(), "issue it anew"),
+        webpki::Error::BadDer
+        | webpki::Error::BadDerTime
+        | webpki::Error::TrailingData(_)
+        | webpki::Error::MalformedExtensions
+        | webpki::Error::SignatureAlgorithmMismatch => {
+            ("a certificate is damaged".into(), "give an undamaged file")
+        }
         webpki::Error::CaUsedAsEndEntity => {
             ("the first certificate is an authority's".into(), "put the leaf first in the file")
         }
@@ -160,7 +179,7 @@ fn reason(error: &webpki::Error) -> (String, &'static str) {
             "a name that its authority may not issue".into(),
             "choose a name within the authority's constraints",
         ),
-        other => (format!("refused by webpki: {other:?}"), "look at it with `dunlin pki show`"),
+        _ => ("it breaks a rule for certificates (RFC 5280)".into(), "look at it with `dunlin pki show`"),
     }
 }
 

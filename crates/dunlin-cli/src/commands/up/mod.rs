@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::mpsc;
 
-use crate::error::{Error, printable};
+use crate::error::{Error, count, printable};
 use crate::files::Existing;
 use crate::stop::Stop;
 
@@ -144,7 +144,7 @@ fn announce(args: &Args, address: SocketAddr, out: &mut dyn Write) -> Result<(),
     let mut stderr = io::stderr();
     let out = if args.json { &mut stderr } else { out };
     let end = if args.once { "two connections each" } else { "Ctrl-C stops" };
-    writeln!(out, "dunlin up: ready on {address}, {} devices, {end}", args.devices)?;
+    writeln!(out, "dunlin up: ready on {address}, {}, {end}", count(args.devices, "device"))?;
     match &args.dir {
         None => writeln!(out, "--dir DIR writes certificates to connect by hand")?,
         Some(dir) => {

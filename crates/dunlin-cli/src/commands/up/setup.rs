@@ -292,6 +292,7 @@ impl Guest {
         let mut keys = PskFile::default();
         keys.insert(Psk { identity: self.psk.identity.clone(), key: self.psk.key.clone() });
         files::check_new(&[&root, &certificate, &key, &psk], existing)?;
+        files::create_directory(dir)?;
         files::write(&root, self.root.as_bytes(), Access::Public, existing)?;
         files::write(&key, self.identity.key.to_pem()?.as_bytes(), Access::Secret, existing)?;
         let chain = certificates_to_pem(&self.identity.chain)?;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use crate::error::{Error, printable};
+use crate::error::{Error, count, printable};
 
 use super::device::{Done, Outcome, Report};
 use super::server::Verdict;
@@ -117,7 +117,11 @@ impl Table {
         if shown.len() < self.rows.len() {
             let (done, failed) = self.totals();
             let left_out = self.rows.len() - shown.len();
-            lines.push(format!("and {left_out} more devices; {done} connections in all, {failed} failed"));
+            lines.push(format!(
+                "and {}; {} in all, {failed} failed",
+                count(left_out, "more device"),
+                count(done, "connection")
+            ));
         }
         if self.guests.done + self.guests.failed > 0 {
             let Guests { done, failed, last } = &self.guests;

@@ -171,14 +171,18 @@ fn negotiate(
         }
     }
     let identities = hello.extensions.get::<pre_shared_key::Offer>()?.map_or_else(Vec::new, |o| o.identities);
-    let usable = config.allows_psk() && psk_mode(&config, &hello)?.is_some();
-    let identities = if usable { identities } else { Vec::new() };
+    let mode = psk_mode(&config, &hello)?;
+    let identities = if config.allows_psk() && mode.is_some() { identities } else { Vec::new() };
+    let missing = match (mode, &config.psks) {
+        (None, PskSource::Here(_) | PskSource::Ask) => no_psk_mode(&config, &hello)?,
+        _ => PeerIncompatible::NoPsk,
+    };
     let mut candidates: Vec<Candidate> = Vec::new();
     for (index, identity) in identities.into_iter().enumerate().take(MAX_IDENTITIES) {
         candidates.extend(Candidate::of(&config, index, identity.identity));
     }
     candidates.reverse();
-    find_psk(cx, Search { config, message, retry, candidates })
+    find_psk(cx, Search { config, message, retry, candidates, missing })
 }
 
 /// The mode in which a PSK could be used with this client.
@@ -191,6 +195,13 @@ fn psk_mode(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Option<Psk
         return Ok(Some(PskKeyExchangeMode::PSK_DHE_KE));
     }
     Ok(both(PskKeyExchangeMode::PSK_KE).then_some(PskKeyExchangeMode::PSK_KE))
+}
+
+/// Why no PSK could be used with this client, whichever it has.
+fn no_psk_mode(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<PeerIncompatible, Error> {
+    let theirs = hello.extensions.get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
+    let common = theirs.is_some_and(|m| m.0.iter().any(|m| config.profile.allows_mode(*m)));
+    Ok(if common { PeerIncompatible::Group } else { PeerIncompatible::PskMode })
 }
 
 /// Our groups that the client has too, in our order.
@@ -225,13 +236,15 @@ struct Search {
     message: Message,
     retry: Option<Retry>,
     candidates: Vec<Candidate>,
+    /// What is wrong if none of them can be used.
+    missing: PeerIncompatible,
 }
 
 /// Works through the look-ups until one gives a usable PSK; without one, certificates are left.
 fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error> {
     let Some(candidate) = search.candidates.pop() else {
-        let Search { config, message, retry, .. } = search;
-        return choose(cx, config, message, retry, None);
+        let Search { config, message, retry, missing, .. } = search;
+        return choose(cx, config, message, retry, Err(missing));
     };
     let config = &search.config;
     let known = match (candidate.kind, &config.tickets.kind, &config.psks) {
@@ -267,18 +280,23 @@ impl State for AwaitPsk {
     }
 
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
-        let Self { search, candidate } = *self;
+        let Self { mut search, candidate } = *self;
         let secret = match (candidate.kind, answer) {
             (PskKind::Resumption, Answer::Session(session)) => session.map(PskSecret::Session),
             (PskKind::External, Answer::Psk(psk)) => psk.map(PskSecret::External),
             _ => return Err(Misuse::WrongAnswer.into()),
         };
         let hello = ClientHello::read(search.message.body(), cx.transport())?;
+        if let Some(PskSecret::External(psk)) = &secret
+            && common_suite(&search.config, &hello, Some(psk.hash())).is_none()
+        {
+            search.missing = PeerIncompatible::PskHash;
+        }
         match secret.filter(|s| s.is_usable(cx, &search, &hello)) {
             Some(secret) => {
                 let Search { config, message, retry, .. } = search;
                 let Candidate { index, identity, .. } = candidate;
-                choose(cx, config, message, retry, Some(FoundPsk { index, identity, secret }))
+                choose(cx, config, message, retry, Ok(FoundPsk { index, identity, secret }))
             }
             None => find_psk(cx, search),
         }
@@ -359,14 +377,15 @@ fn common_suite(
     config.profile.cipher_suites.iter().copied().filter(fits).find(|s| hello.cipher_suites.contains(&s.id))
 }
 
-/// Everything is known: choose suite, group and credential, or ask for another ClientHello.
+/// Everything is known: choose suite, group and credential, or ask for another ClientHello. Without a PSK, `psk` says why.
 fn choose(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
     message: Message,
     retry: Option<Retry>,
-    psk: Option<FoundPsk>,
+    psk: Result<FoundPsk, PeerIncompatible>,
 ) -> Result<Box<dyn State>, Error> {
+    let (missing, psk) = (psk.as_ref().err().cloned(), psk.ok());
     let hello = ClientHello::read(message.body(), cx.transport())?;
     let hash = psk.as_ref().and_then(|p| p.secret.hash(&config));
     let suite = common_suite(&config, &hello, hash).ok_or(PeerIncompatible::CipherSuite)?;
@@ -381,9 +400,11 @@ fn choose(
     let psk_alone = hello.extensions.has(ExtensionType::PRE_SHARED_KEY)
         && !(hello.extensions.has(ExtensionType::SIGNATURE_ALGORITHMS)
             && hello.extensions.has(ExtensionType::SUPPORTED_GROUPS));
-    if psk.is_none() && (config.profile.credentials.is_empty() || psk_alone) {
+    if let Some(missing) = missing
+        && (config.profile.credentials.is_empty() || psk_alone)
+    {
         return Err(match hello.extensions.has(ExtensionType::PRE_SHARED_KEY) {
-            true => PeerIncompatible::NoPsk.into(),
+            true => missing.into(),
             // RFC 8446 §4.1.1: no parameters in common.
             false => PeerIncompatible::NoCredential("there is none, and no PSK was offered").into(),
         });

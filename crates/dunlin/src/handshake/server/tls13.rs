@@ -223,11 +223,11 @@ fn client_certificate_type(
     let theirs = hello.extensions.get::<certificate_type::ClientTypes>()?;
     let theirs = theirs.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
     let ours = config.profile.trust.types();
-    match theirs.into_iter().find(|t| ours.contains(t)) {
-        Some(typ) => Ok(Some(typ)),
+    match theirs.iter().find(|t| ours.contains(t)) {
+        Some(typ) => Ok(Some(*typ)),
         None if config.client_auth == ClientAuth::Optional => Ok(None),
         // RFC 7250 §4.2.
-        None => Err(PeerIncompatible::CertificateType.into()),
+        None => Err(PeerIncompatible::CertificateType { ours, theirs }.into()),
     }
 }
 

@@ -1,0 +1,149 @@
+//! `dunlin client` and `dunlin server` as processes that are read line by line.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Place;
+
+/// Longer than anything here takes; a test that waits so long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const KEY: &str = "000102030405060708090a0b0c0d0e0f";
+/// The options of the two sides of a connection with certificates.
+pub(crate) const SERVER: &str = "--cert pki/server.pem --key pki/server.key --echo";
+pub(crate) const CLIENT: &str = "--CAfile pki/root.pem";
+pub(crate) const OWN: &str = "--cert pki/client.pem --key pki/client.key";
+
+/// A place with certificates in it.
+pub(crate) fn place() -> Place {
+    let place = Place::new();
+    place.dunlin("pki demo --out pki");
+    place
+}
+
+/// A process whose output is read line by line.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) stdin: Option<ChildStdin>,
+    pub(crate) lines: Receiver<String>,
+    pub(crate) stderr: Receiver<String>,
+}
+
+/// The lines of `output`, as they come.
+pub(crate) fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|l| sender.send(l))
+    });
+    lines
+}
+
+impl Running {
+    pub(crate) fn new(place: &Place, arguments: &str) -> Self {
+        let mut command = place.command(arguments);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
+        Self { stdin: child.stdin.take(), child, lines: stdout, stderr }
+    }
+
+    pub(crate) fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("another line on stdout")
+    }
+
+    /// The next line on stderr.
+    pub(crate) fn log(&self) -> String {
+        self.stderr.recv_timeout(PATIENCE).expect("another line on stderr")
+    }
+
+    /// The next line on stderr with `text` in it.
+    pub(crate) fn log_with(&self, text: &str) -> String {
+        std::iter::repeat_with(|| self.log()).find(|line| line.contains(text)).unwrap()
+    }
+
+    pub(crate) fn write(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Closes stdin and waits for the end: the status, the rest of stdout, and stderr.
+    pub(crate) fn end(mut self) -> (i32, String, String) {
+        drop(self.stdin.take());
+        let rest: Vec<_> = self.lines.iter().collect();
+        let stderr: Vec<_> = self.stderr.iter().collect();
+        (self.child.wait().unwrap().code().unwrap(), rest.join("\n"), stderr.join("\n"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The port that a server says it listens on.
+pub(crate) fn port_in(line: &str) -> u16 {
+    let port = line.split_once("127.0.0.1:").unwrap().1;
+    port.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+/// A server on a port of its own.
+pub(crate) struct Server {
+    pub(crate) process: Running,
+    pub(crate) port: u16,
+    /// What it said before.
+    pub(crate) warnings: String,
+}
+
+impl Server {
+    pub(crate) fn new(place: &Place, arguments: &str) -> Self {
+        let process = Running::new(place, &format!("server --accept 0 {arguments}"));
+        // Objects are on stdout where no data goes there.
+        let next = || match arguments.contains("--json") && arguments.contains("--echo") {
+            true => process.line(),
+            false => process.log(),
+        };
+        let mut warnings = String::new();
+        let listening = loop {
+            match next() {
+                line if line.contains("listening") => break line,
+                line => warnings += &(line + "\n"),
+            }
+        };
+        Self { port: port_in(&listening), process, warnings }
+    }
+
+    /// What the client says that connects with these options and sends `input`.
+    pub(crate) fn client(&self, place: &Place, arguments: &str, input: &str) -> Output {
+        let mut command = place.command(&format!("client localhost:{} {arguments}", self.port));
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // One that was refused reads nothing more.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        child.wait_with_output().unwrap()
+    }
+
+    /// The same, which has to succeed.
+    pub(crate) fn echo(&self, place: &Place, arguments: &str, input: &str) -> String {
+        let output = self.client(place, arguments, input);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What both sides say of a connection that fails.
+    pub(crate) fn refused(&self, place: &Place, arguments: &str) -> (String, String) {
+        let output = self.client(place, arguments, "");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {stderr}");
+        (stderr.trim_end().to_owned(), self.process.log_with(" failed: "))
+    }
+}
+
+pub(crate) fn json(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
+}
