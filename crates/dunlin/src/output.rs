@@ -25,7 +25,7 @@ const MAX_IDLE_MESSAGES: u32 = 32;
 pub enum Event {
     /// The handshake is complete: the peer is who [`Negotiated::peer`] says, data may be sent.
     Connected,
-    /// Something must be known to go on; give it to [`Connection::answer`].
+    /// Something must be known to go on; give it to [`crate::Connection::answer`].
     Question(QuestionId, Question),
     /// A ticket came and was given to the client's store.
     TicketReceived,
