@@ -8,9 +8,11 @@ use dunlin::auth::{Revocation, X509Trust};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::{AuthenticationFailure as Failure, Misuse};
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use dunlin::resume::Tickets;
 use dunlin::wire::AlertDescription as Alert;
-use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ServerConfig, Trust};
+use dunlin::{ClientAuth, ClientConfig, Credential, Error, Now, Profile, ServerConfig, Trust};
 use dunlin_pki::{Authority, CrlSpec, Identity, KeyType, Tree, TreeSpec, Validity};
+use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::peer::now;
 use dunlin_tests::{Pair, awslc, providers};
 
@@ -166,6 +168,37 @@ fn sessions_are_bound_to_the_lists_and_their_rules() {
     }
 }
 
+/// Whom a full handshake would refuse because the list is overdue, no ticket brings in.
+#[test]
+fn sessions_end_with_the_lists_that_must_not_be_overdue() {
+    let tree = tree(KeyType::P256);
+    let lists = [list(&tree.root, &[]), list(&tree.intermediate, &[])];
+    let revocation = Revocation::new(lists).unwrap();
+    for (revocation, after_it) in [
+        (revocation.clone(), Ok(true)),
+        (revocation.refuse_overdue(), Err(Failure::OverdueRevocationList.into())),
+    ] {
+        let profile = |own, revocation| {
+            let builder = Profile::builder(awslc()).trust(trust(&tree, revocation));
+            builder.credentials(vec![credential(&awslc(), own)]).build().unwrap()
+        };
+        let client = ClientConfig::new(profile(&tree.client, None));
+        let client = Arc::new(client.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))));
+        let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
+        let server = ServerConfig::new(profile(&tree.server, Some(revocation))).unwrap();
+        let server = server.with_client_auth(ClientAuth::Required).unwrap();
+        let server = Arc::new(server.with_tickets(tickets.lifetime(Duration::from_secs(5 * 24 * 3600))));
+        let resumed = |hours: u64| {
+            let mut pair = Pair::at(&client, &server, Now::from_unix_ms(now().unix_ms + hours * 3_600_000));
+            pair.run().map(|()| pair.server.negotiated().unwrap().resumed)
+        };
+        // The lists count for a day.
+        assert_eq!(resumed(0), Ok(false));
+        assert_eq!(resumed(12), Ok(true));
+        assert_eq!(resumed(36), after_it);
+    }
+}
+
 #[test]
 fn lists_that_cannot_work_are_refused() {
     let tree = tree(KeyType::P256);
@@ -177,6 +210,10 @@ fn lists_that_cannot_work_are_refused() {
         let error = Revocation::new([good.clone(), cut]).unwrap_err().to_string();
         assert!(error.contains("revocation list 2: "), "{len} bytes: {error}");
     }
+    // Of two lists of one issuer the second would never be looked at.
+    let (other, newer) = (list(&tree.intermediate, &[]), list(&tree.root, &[tree.intermediate.chain()]));
+    let error = Revocation::new([good.clone(), other, newer]).unwrap_err().to_string();
+    assert!(error.contains("revocation list 3: it is of the same issuer as list 1"), "{error}");
     for trust in [X509Trust::Ask, X509Trust::DangerAnyone] {
         assert!(trust.with_revocation(Revocation::new([good.clone()]).unwrap()).is_err());
     }

@@ -42,7 +42,8 @@ impl ServerAddress {
 /// A server's name or address in text.
 pub(crate) fn name_text(name: &ServerName<'_>) -> String {
     match name {
-        ServerName::DnsName(name) => name.as_ref().to_string(),
+        // RFC 6066 §3: without the dot of an absolute name.
+        ServerName::DnsName(name) => name.as_ref().trim_end_matches('.').to_string(),
         ServerName::IpAddress(IpAddr::V4(address)) => Ipv4Addr::from(*address.as_ref()).to_string(),
         ServerName::IpAddress(IpAddr::V6(address)) => Ipv6Addr::from(*address.as_ref()).to_string(),
         _ => String::new(),

@@ -57,8 +57,13 @@ impl ClientConfig {
     /// HelloRetryRequest.
     ///
     /// # Errors
-    /// A group is not in the profile.
+    /// A group is not in the profile, or stands twice (RFC 8446 §4.2.8).
     pub fn with_key_shares(mut self, groups: Vec<NamedGroup>) -> Result<Self, Error> {
+        if let Some((_, group)) =
+            groups.iter().enumerate().find(|(i, g)| groups.iter().take(*i).any(|o| o == *g))
+        {
+            return Err(Misuse::Config(alloc::format!("two key shares for {group}")).into());
+        }
         if let Some(group) = groups.iter().find(|g| self.profile.group(**g).is_none()) {
             let why = alloc::format!("a key share for {group}, which the profile does not have");
             return Err(Misuse::Config(why).into());

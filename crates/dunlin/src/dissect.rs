@@ -17,7 +17,8 @@ use crate::wire::ContentType;
 pub struct Opened {
     /// What it carries; 0 where there are only zeros, which no honest peer sends.
     pub typ: ContentType,
-    /// Where the content stands in the record, which was decrypted in place. The type, the padding and the tag follow.
+    /// Where the content stands in what was decrypted in place: in `body` of [`StreamKeys::open`], in `record` of
+    /// [`DatagramKeys::open`]. The type, the padding and the tag follow.
     pub content: Range<usize>,
     /// The record's number in its epoch.
     pub number: u64,

@@ -11,7 +11,8 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use crate::crypto::SigningKey;
 use crate::wire::{CertificateType, SignatureScheme};
 
-pub(crate) mod psk;
+pub(crate) mod der;
+mod psk;
 pub(crate) mod raw_key;
 pub(crate) mod revocation;
 pub(crate) mod select;

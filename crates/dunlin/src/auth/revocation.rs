@@ -1,14 +1,17 @@
 //! Revocation by lists (RFC 5280 §5): which certificates of a believed chain their issuers have withdrawn.
 
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use pki_types::CertificateRevocationListDer;
+use pki_types::{CertificateDer, CertificateRevocationListDer};
 use webpki::{
     CertRevocationList, ExpirationPolicy, OwnedCertRevocationList, RevocationCheckDepth, RevocationOptions,
     RevocationOptionsBuilder, UnknownStatusPolicy,
 };
 
+use super::der::{seconds, tlv};
+use super::x509;
 use crate::error::{AuthenticationFailure, Error, Misuse};
 
 /// Revocation lists, and how strictly they are applied. By default no certificate of the chain may be revoked, each
@@ -17,6 +20,8 @@ use crate::error::{AuthenticationFailure, Error, Misuse};
 pub struct Revocation {
     lists: Arc<Vec<CertRevocationList<'static>>>,
     tails: Vec<[u8; TAIL]>,
+    /// nextUpdate of each list, in seconds since 1970.
+    next_s: Vec<u64>,
     depth: RevocationCheckDepth,
     unknown: UnknownStatusPolicy,
     overdue: ExpirationPolicy,
@@ -29,14 +34,27 @@ impl Revocation {
     /// With these lists. Their signatures are verified with each chain, by the key of its issuer.
     ///
     /// # Errors
-    /// There is none, or one does not parse, is not of version 2 or has no date of the next; which, counted from 1.
+    /// There is none, or one does not parse, is not of version 2 or has no date of the next; or two are of one issuer for
+    /// the same certificates, of which only the first would count. Which, counted from 1.
     pub fn new<'l>(lists: impl IntoIterator<Item = CertificateRevocationListDer<'l>>) -> Result<Self, Error> {
-        let (mut parsed, mut tails) = (Vec::new(), Vec::new());
+        let (mut parsed, mut tails, mut next_s) =
+            (Vec::<CertRevocationList<'_>>::new(), Vec::new(), Vec::new());
         for (i, der) in lists.into_iter().enumerate() {
-            let list = OwnedCertRevocationList::from_der(&der)
-                .map_err(|e| Misuse::Config(alloc::format!("revocation list {}: {e}", i + 1)))?;
-            parsed.push(list.into());
+            let refused = |why: String| Misuse::Config(alloc::format!("revocation list {}: {why}", i + 1));
+            let list = OwnedCertRevocationList::from_der(&der).map_err(|e| refused(e.to_string()))?;
+            let list = CertRevocationList::from(list);
+            let scope = |l: &CertRevocationList<'_>| {
+                (l.issuer().to_vec(), l.issuing_distribution_point().map(<[u8]>::to_vec))
+            };
+            // webpki asks the first list that is in charge, and no other.
+            if let Some(other) = parsed.iter().position(|other| scope(other) == scope(&list)) {
+                let why =
+                    alloc::format!("it is of the same issuer as list {}: keep the newer one", other + 1);
+                return Err(refused(why).into());
+            }
+            parsed.push(list);
             tails.extend(der.last_chunk().copied());
+            next_s.push(next_update(&der).ok_or_else(|| refused("it has no date of the next".into()))?);
         }
         if parsed.is_empty() {
             return Err(Misuse::Config("there is no revocation list".into()).into());
@@ -44,6 +62,7 @@ impl Revocation {
         Ok(Self {
             lists: Arc::new(parsed),
             tails,
+            next_s,
             depth: RevocationCheckDepth::Chain,
             unknown: UnknownStatusPolicy::Deny,
             overdue: ExpirationPolicy::Ignore,
@@ -90,6 +109,17 @@ impl Revocation {
         rules.into_iter().chain(self.tails.iter().map(<[u8; TAIL]>::as_slice))
     }
 
+    /// Until when the lists count that are in charge of `chain`, in seconds since 1970.
+    pub(super) fn good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
+        if matches!(self.overdue, ExpirationPolicy::Ignore) {
+            return u64::MAX;
+        }
+        let issuers: Vec<_> = chain.iter().filter_map(|certificate| x509::issuer(certificate)).collect();
+        let in_charge =
+            self.lists.iter().zip(&self.next_s).filter(|(list, _)| issuers.contains(&list.issuer()));
+        in_charge.map(|(_, next_s)| *next_s).min().unwrap_or(u64::MAX)
+    }
+
     /// The lists as [`Self::options`] takes them.
     pub(super) fn lists(&self) -> Vec<&CertRevocationList<'static>> {
         self.lists.iter().collect()
@@ -106,4 +136,16 @@ impl Revocation {
         let builder = builder.with_depth(self.depth).with_status_policy(self.unknown);
         Ok(builder.with_expiration_policy(self.overdue).build())
     }
+}
+
+/// nextUpdate of a list (RFC 5280 §5.1.2.5).
+fn next_update(list: &[u8]) -> Option<u64> {
+    let (_, list, _) = tlv(list)?;
+    let (_, mut tbs, _) = tlv(list)?;
+    // version, signature, issuer and thisUpdate stand before it.
+    for _ in 0..4 {
+        tbs = tlv(tbs)?.2;
+    }
+    let (tag, time, _) = tlv(tbs)?;
+    seconds(tag, time)
 }

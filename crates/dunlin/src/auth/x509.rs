@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
+use super::der::{seconds, sequence, tlv};
 use super::{Revocation, X509Identity};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
@@ -66,6 +67,14 @@ impl X509Trust {
     /// The distinguished names of the anchors in DER, for certificate_authorities (RFC 8446 §4.2.4).
     pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
         self.anchor_list().unwrap_or_default().iter().map(|a| sequence(&a.subject)).collect()
+    }
+
+    /// Until when, in seconds since 1970, the lists count that were looked up for this chain, where overdue ones do not.
+    pub(crate) fn lists_good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
+        match self {
+            Self::Unrevoked(_, revocation) => revocation.good_until_s(chain),
+            Self::Anchors(_) | Self::Ask | Self::DangerAnyone => u64::MAX,
+        }
     }
 
     /// Whether the chain is believed; `None` if that must be asked. Its signatures must be of `algorithms`, and a
@@ -177,6 +186,7 @@ fn plain(name: &str) -> String {
 impl X509Identity {
     pub(crate) fn new(
         provider: &CryptoProvider,
+        trust: Option<&X509Trust>,
         chain: Vec<CertificateDer<'static>>,
     ) -> Result<Self, AuthenticationFailure> {
         let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
@@ -188,7 +198,9 @@ impl X509Identity {
         let names: Vec<_> =
             parsed.valid_dns_names().chain(parsed.valid_uri_names()).map(ToString::to_string).collect();
         let common_name = if names.is_empty() { common_name(parsed.subject()) } else { None };
-        let not_after_s = chain.iter().map(|c| validity(c).map_or(0, |(_, end)| end)).min().unwrap_or(0);
+        let ends = chain.iter().map(|c| validity(c).map_or(0, |(_, end)| end));
+        let lists = trust.map(|trust| trust.lists_good_until_s(&chain));
+        let not_after_s = ends.chain(lists).min().unwrap_or(0);
         Ok(Self { chain, names, common_name, fingerprint, not_after_s })
     }
 }
@@ -214,43 +226,31 @@ fn common_name(mut name: &[u8]) -> Option<String> {
     None
 }
 
-/// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki checks but does not
-/// tell.
-fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
+/// What follows the signature's algorithm in a certificate: the issuer and all behind it.
+fn from_issuer(certificate: &[u8]) -> Option<&[u8]> {
     let (_, certificate, _) = tlv(certificate)?;
     let (_, mut tbs, _) = tlv(certificate)?;
-    // version [0] is optional; then serialNumber, signature and issuer stand before the validity.
+    // version [0] is optional; then come serialNumber and signature.
     if tbs.first() == Some(&0xa0) {
         tbs = tlv(tbs)?.2;
     }
-    for _ in 0..3 {
-        tbs = tlv(tbs)?.2;
-    }
-    let (_, validity, _) = tlv(tbs)?;
+    Some(tlv(tlv(tbs)?.2)?.2)
+}
+
+/// The issuer of a certificate without its header, as webpki keeps names.
+pub(super) fn issuer(certificate: &[u8]) -> Option<&[u8]> {
+    tlv(from_issuer(certificate)?).map(|(_, issuer, _)| issuer)
+}
+
+/// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki checks but does not
+/// tell.
+fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
+    let (_, _, after_issuer) = tlv(from_issuer(certificate)?)?;
+    let (_, validity, _) = tlv(after_issuer)?;
     let (tag, begin, rest) = tlv(validity)?;
     let begin = seconds(tag, begin)?;
     let (tag, end, _) = tlv(rest)?;
     Some((begin, seconds(tag, end)?))
-}
-
-/// A time of ASN.1 in seconds since 1970.
-fn seconds(tag: u8, time: &[u8]) -> Option<u64> {
-    let number = |at: usize, len: usize| {
-        time.get(at..at + len)?.iter().try_fold(0u64, |n, b| Some(n * 10 + u64::from(b.checked_sub(b'0')?)))
-    };
-    // UTCTime has two digits for a year from 1950 to 2049, GeneralizedTime four.
-    let (year, at) = match tag {
-        0x17 => (number(0, 2).map(|y| if y < 50 { 2000 + y } else { 1900 + y })?, 2),
-        0x18 => (number(0, 4)?, 4),
-        _ => return None,
-    };
-    let (month, day) = (number(at, 2)?, number(at + 2, 2)?);
-    let (hour, minute, second) = (number(at + 4, 2)?, number(at + 6, 2)?, number(at + 8, 2)?);
-    // Days from 1970-01-01 in the Gregorian calendar, the year beginning in March.
-    let (y, m) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-    let days = y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day;
-    let days = days.checked_sub(719_469)?;
-    Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
 /// The AlgorithmIdentifier of a certificate's signature without its header, as webpki keeps them.
@@ -258,36 +258,6 @@ pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
     let (_, certificate, _) = tlv(certificate)?;
     let (_, _, after_tbs) = tlv(certificate)?;
     tlv(after_tbs).map(|(_, identifier, _)| identifier)
-}
-
-/// The first element of a DER encoding: tag, content and what follows it.
-fn tlv(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (tag, rest) = bytes.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    let (len, rest) = match *first {
-        short @ 0..=0x7f => (usize::from(short), rest),
-        0x81 => rest.split_first().map(|(len, rest)| (usize::from(*len), rest))?,
-        0x82 => rest.split_first_chunk().map(|(len, rest)| (usize::from(u16::from_be_bytes(*len)), rest))?,
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(len)?;
-    Some((*tag, content, rest))
-}
-
-/// A DER SEQUENCE with this content: webpki keeps names without their header.
-fn sequence(content: &[u8]) -> Vec<u8> {
-    let mut out = alloc::vec![0x30];
-    let len = content.len().to_be_bytes();
-    match content.len() {
-        0..=0x7f => out.push(content.len() as u8),
-        _ => {
-            let digits: Vec<u8> = len.iter().copied().skip_while(|b| *b == 0).collect();
-            out.push(0x80 | digits.len() as u8);
-            out.extend_from_slice(&digits);
-        }
-    }
-    out.extend_from_slice(content);
-    out
 }
 
 #[cfg(test)]

@@ -57,26 +57,34 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
         if provider.cipher_suites.iter().skip(i + 1).any(|s| s.id == suite.id) {
             return Err(ProviderFault::Duplicate("cipher suite"));
         }
-        hash(suite.hash)?;
-        aead(suite)?;
+        works(suite)?;
     }
     for (i, group) in provider.groups.iter().enumerate() {
         if provider.groups.iter().skip(i + 1).any(|g| g.name() == group.name()) {
             return Err(ProviderFault::Duplicate("group"));
         }
-        let fault = ProviderFault::Group(group.name());
-        let initiator = group.start(&*provider.random).map_err(|_| fault.clone())?;
-        let (share, ours) = group.respond(&*provider.random, initiator.share()).map_err(|_| fault.clone())?;
-        let is_hybrid = initiator.component().is_some();
-        let theirs = initiator.complete(&share).map_err(|_| fault.clone())?;
-        if ours.as_bytes() != theirs.as_bytes() || ours.as_bytes().is_empty() {
-            return Err(fault);
-        }
-        if is_hybrid {
-            component(provider, *group).ok_or(fault)?;
-        }
+        agrees(provider, *group)?;
     }
     Ok(())
+}
+
+/// A cipher suite works.
+pub(super) fn works(suite: &Tls13CipherSuite) -> Result<(), ProviderFault> {
+    hash(suite.hash)?;
+    aead(suite)
+}
+
+/// Two ends of a group agree, and a hybrid's part with the group of its name.
+pub(super) fn agrees(provider: &CryptoProvider, group: &dyn KeyExchangeGroup) -> Result<(), ProviderFault> {
+    let fault = ProviderFault::Group(group.name());
+    let initiator = group.start(&*provider.random).map_err(|_| fault.clone())?;
+    let (share, ours) = group.respond(&*provider.random, initiator.share()).map_err(|_| fault.clone())?;
+    let is_hybrid = initiator.component().is_some();
+    let theirs = initiator.complete(&share).map_err(|_| fault.clone())?;
+    if ours.as_bytes() != theirs.as_bytes() || ours.as_bytes().is_empty() {
+        return Err(fault);
+    }
+    if is_hybrid { component(provider, group).ok_or(fault) } else { Ok(()) }
 }
 
 /// Whether the part of a hybrid agrees with the provider's group of its name.

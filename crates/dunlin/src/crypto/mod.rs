@@ -62,12 +62,24 @@ impl CryptoProvider {
     }
 
     /// Checks that the parts fit together and work: unique names, right lengths, and a known answer or a
-    /// round trip of every hash, AEAD, group and key derivation. Run once, when a configuration is built.
+    /// round trip of every hash, AEAD and group. Run once, when a configuration is built.
     ///
     /// # Errors
     /// The first part that is missing, doubled or wrong.
     pub fn check(&self) -> Result<(), ProviderFault> {
         check::check(self)
+    }
+
+    /// The same for suites and groups that a profile has beside those of the provider.
+    pub(crate) fn check_others(
+        &self,
+        suites: &[&'static Tls13CipherSuite],
+        groups: &[&'static dyn KeyExchangeGroup],
+    ) -> Result<(), ProviderFault> {
+        let others = suites.iter().filter(|suite| self.suite(suite.id).is_none());
+        others.map(|suite| check::works(suite)).collect::<Result<(), _>>()?;
+        let others = groups.iter().filter(|group| self.group(group.name()).is_none());
+        others.map(|group| check::agrees(self, *group)).collect()
     }
 }
 

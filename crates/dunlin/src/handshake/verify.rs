@@ -143,7 +143,7 @@ impl State for ExpectCertificateVerify {
             CertificateType::RAW_PUBLIC_KEY => {
                 PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(leaf.to_vec()))
             }
-            _ => PeerIdentity::X509(X509Identity::new(provider, chain)?),
+            _ => PeerIdentity::X509(X509Identity::new(provider, profile.trust.x509.as_ref(), chain)?),
         };
         let authenticated = Authenticated { identity, _verified: verified, _signature: proof };
         then(cx, transcript, Some(authenticated))

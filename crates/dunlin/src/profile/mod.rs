@@ -278,7 +278,9 @@ impl ProfileBuilder {
     /// The first rule that it breaks, in words.
     pub fn build(mut self) -> Result<Profile, Error> {
         if self.check_provider {
-            self.profile.provider.check()?;
+            let Profile { provider, cipher_suites, groups, .. } = &self.profile;
+            provider.check()?;
+            provider.check_others(cipher_suites, groups)?;
         }
         rules::check(&self.profile)?;
         let signatures = self.profile.provider.signatures;

@@ -46,8 +46,8 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
             return fail(format!("the provider {} cannot verify {scheme}", profile.provider.name));
         }
     }
-    if profile.signature_schemes.is_empty() && !profile.trust.is_empty() {
-        return fail("it trusts certificates or keys but verifies no signature scheme".into());
+    if !profile.trust.is_empty() && !profile.signature_schemes.iter().any(|s| s.signs_handshakes()) {
+        return fail("it trusts certificates or keys but verifies no signature scheme of handshakes".into());
     }
     if let Some(anchors) = profile.trust.x509.as_ref().and_then(X509Trust::anchor_list)
         && anchors.is_empty()

@@ -135,8 +135,10 @@ impl Session {
         w.u8(self.transport as u8);
         w.u16(self.cipher_suite.0);
         w.u64(self.issued_ms);
-        // The age of the identity at issue, in seconds, takes half the room of a second date.
-        w.u32(u32::try_from(self.issued_ms.saturating_sub(self.authenticated_ms) / 1000).unwrap_or(u32::MAX));
+        // The age of the identity at issue, in seconds, takes half the room of a second date. Rounded up: many renewals
+        // may make it older than it is, none younger.
+        let age_ms = self.issued_ms.saturating_sub(self.authenticated_ms);
+        w.u32(u32::try_from(age_ms.div_ceil(1000)).unwrap_or(u32::MAX));
         w.u32(self.lifetime_s);
         w.u32(self.age_add);
         match &self.peer {
@@ -396,6 +398,18 @@ mod tests {
             settings: SettingsDigest([8; 32]),
             server_name: Some("a".into()),
         }
+    }
+
+    /// RFC 8446 §4.6.1: whoever resumes in time does not become younger.
+    #[test]
+    fn renewals_do_not_move_the_day_of_authentication() {
+        let mut session = session(&[]);
+        for _ in 0..100 {
+            session.issued_ms += 900;
+            let ticket = session.to_ticket().unwrap().unwrap();
+            session = Session::from_ticket(&ticket, session.settings).unwrap();
+        }
+        assert!(session.authenticated_ms <= 10_000, "{}", session.authenticated_ms);
     }
 
     #[test]

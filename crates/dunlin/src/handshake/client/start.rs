@@ -187,10 +187,8 @@ impl Offer {
         let profile = &config.profile;
         let transport = cx.transport();
         let mut w = ExtensionsWriter::default();
-        if config.send_server_name
-            && let pki_types::ServerName::DnsName(name) = &self.server.name
-        {
-            w.put(&server_name::HostName(name.as_ref().into()));
+        if config.send_server_name && matches!(self.server.name, pki_types::ServerName::DnsName(_)) {
+            w.put(&server_name::HostName(self.server.host()));
         }
         w.put(&supported_versions::Offer([transport.version13()].to_vec()));
         w.put_some(self.cookie.as_ref());
