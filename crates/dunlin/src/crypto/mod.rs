@@ -76,10 +76,10 @@ impl CryptoProvider {
         suites: &[&'static Tls13CipherSuite],
         groups: &[&'static dyn KeyExchangeGroup],
     ) -> Result<(), ProviderFault> {
-        let others = suites.iter().filter(|suite| self.suite(suite.id).is_none());
-        others.map(|suite| check::works(suite)).collect::<Result<(), _>>()?;
-        let others = groups.iter().filter(|group| self.group(group.name()).is_none());
-        others.map(|group| check::agrees(self, *group)).collect()
+        let mut others = suites.iter().filter(|suite| self.suite(suite.id).is_none());
+        others.try_for_each(|suite| check::works(suite))?;
+        let mut others = groups.iter().filter(|group| self.group(group.name()).is_none());
+        others.try_for_each(|group| check::agrees(self, *group))
     }
 }
 
