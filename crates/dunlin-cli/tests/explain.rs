@@ -261,7 +261,7 @@ fn gnutls() {
         gnutls-serv --echo -p 4433 --x509certfile pki/server.pem --x509keyfile pki/server.key \\
             --x509cafile pki/root.pem >server.log 2>&1 &
         wait_for 'IPv4.*done' server.log
-        echo hello | gnutls-cli --x509cafile pki/root.pem -p 4433 localhost";
+        echo hello | gnutls-cli --x509cafile pki/root.pem --sni-hostname localhost --verify-hostname localhost -p 4433 127.0.0.1";
     capture(&place, "-P", script);
     let explanation = agrees(&place, "capture --keylog keys");
     assert_eq!(negotiated(&explanation), [("TLSv1.3", "TLS_AES_256_GCM_SHA384")]);
