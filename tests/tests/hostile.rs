@@ -352,6 +352,20 @@ fn a_flood_of_nothing_ends() {
 }
 
 #[test]
+fn early_data_is_skipped_up_to_a_bound() {
+    let hello = edited_hello(|e| e.push((42, vec![])));
+    let record = |len: u16| [&[23, 3, 3][..], &len.to_be_bytes(), &vec![7; usize::from(len)]].concat();
+    let (_, mut server) = fresh();
+    server.receive(NOW, &hello).unwrap();
+    server.receive(NOW, &record(16384)).unwrap();
+    assert_eq!(server.receive(NOW, &record(1)), Err(PeerMisbehaved::BadRecordMac.into()));
+    let (_, mut server) = fresh();
+    server.receive(NOW, &hello).unwrap();
+    server.receive(NOW, &record(16000)).unwrap();
+    assert_eq!(server.receive(NOW, &record(385)), Err(PeerMisbehaved::TooMuchEarlyData.into()));
+}
+
+#[test]
 fn records_that_do_not_decrypt() {
     let (mut pair, _) = pair();
     pair.connect().unwrap();
@@ -415,6 +429,7 @@ fn client_hellos_that_break_a_rule() {
         ("without key_share", |e| e.retain(|(t, _)| *t != 51), Alert::MISSING_EXTENSION),
         ("without supported_groups", |e| e.retain(|(t, _)| *t != 10), Alert::MISSING_EXTENSION),
         ("an extension twice", |e| e.push(e[0].clone()), Alert::ILLEGAL_PARAMETER),
+        ("X.509 as the only type of certificate", |e| e.push((19, vec![1, 0])), Alert::ILLEGAL_PARAMETER),
         ("oid_filters", |e| e.push((48, vec![0, 0])), Alert::ILLEGAL_PARAMETER),
         ("a cookie out of nowhere", |e| e.push((44, vec![0, 1, 1])), Alert::ILLEGAL_PARAMETER),
         (

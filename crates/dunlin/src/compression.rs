@@ -55,7 +55,7 @@ pub(crate) fn prepare(
     for (index, credential) in credentials.iter().enumerate() {
         for compressor in compressors {
             // RFC 8446 §4.4.2: in the handshake the context is empty, so the message is the same for all peers.
-            let plain = message::Certificate::write(&[], credential.entries())?;
+            let plain = message::Certificate::write(&[], credential.entries(), None)?;
             let algorithm = compressor.algorithm();
             let body = plain.get(HEADER_LEN..).unwrap_or_default();
             let compressed = compressor.compress(body).map_err(|CompressionFailed| {

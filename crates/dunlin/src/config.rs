@@ -19,6 +19,8 @@ pub struct ClientConfig {
     pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
     pub(crate) key_shares: Vec<NamedGroup>,
     pub(crate) send_server_name: bool,
+    pub(crate) credential_required: bool,
+    pub(crate) reverify: bool,
     pub(crate) mtu: usize,
     pub(crate) settings: SettingsDigest,
 }
@@ -34,6 +36,8 @@ impl ClientConfig {
             sessions: None,
             key_shares,
             send_server_name: true,
+            credential_required: false,
+            reverify: false,
             mtu: DEFAULT_MTU,
             settings,
         }
@@ -54,7 +58,7 @@ impl ClientConfig {
     }
 
     /// The groups for which the first ClientHello carries a share; with none, every server answers with a
-    /// HelloRetryRequest.
+    /// HelloRetryRequest. The share of a hybrid, where it is the only one, brings that of its curve along.
     ///
     /// # Errors
     /// A group is not in the profile, or stands twice (RFC 8446 §4.2.8).
@@ -76,6 +80,23 @@ impl ClientConfig {
     #[must_use]
     pub const fn with_server_name_sent(mut self, on: bool) -> Self {
         self.send_server_name = on;
+        self
+    }
+
+    /// Whether the handshake ends when the server asks who this client is and none of its credentials suits: the reason
+    /// is known here, and the server would only say certificate_required. Without it, or with no credential at all, the
+    /// client goes on and says nothing about itself (RFC 8446 §4.4.2.3).
+    #[must_use]
+    pub const fn with_credential_required(mut self, on: bool) -> Self {
+        self.credential_required = on;
+        self
+    }
+
+    /// Whether the server's chain or key, as the session has it, is verified again when a session is resumed: what has
+    /// been revoked or distrusted since then is found without a full handshake.
+    #[must_use]
+    pub const fn with_reverification(mut self, on: bool) -> Self {
+        self.reverify = on;
         self
     }
 

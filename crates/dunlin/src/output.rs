@@ -16,8 +16,11 @@ use crate::wire::{
     CertificateCompressionAlgorithm, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme,
 };
 
-/// KeyUpdates, tickets and warnings in a row, without data between them, before they count as an attack.
+/// KeyUpdates and tickets in a row, without data between them, before they count as an attack.
 const MAX_IDLE_MESSAGES: u32 = 32;
+
+/// user_canceled in a row: a peer that gives up says so once (RFC 8446 §6.1).
+const MAX_WARNINGS: u32 = 4;
 
 /// What happened, in order.
 #[derive(Debug)]
@@ -102,6 +105,7 @@ pub(crate) struct Output {
     pub(crate) send_closed: bool,
     pub(crate) messages: Vec<MessageSize>,
     idle: u32,
+    warnings: u32,
 }
 
 impl Output {
@@ -140,8 +144,15 @@ impl Output {
         if self.idle > MAX_IDLE_MESSAGES { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
     }
 
+    /// An alert came that ends nothing.
+    pub(crate) fn count_warning(&mut self) -> Result<(), Error> {
+        self.warnings += 1;
+        if self.warnings > MAX_WARNINGS { Err(PeerMisbehaved::Flood("warnings").into()) } else { Ok(()) }
+    }
+
     /// Data came.
     pub(crate) const fn reset_idle(&mut self) {
         self.idle = 0;
+        self.warnings = 0;
     }
 }

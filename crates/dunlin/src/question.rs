@@ -49,6 +49,8 @@ pub enum Question {
         peer: Side,
         /// The name that a server's certificate must be for.
         name: Option<ServerName<'static>>,
+        /// The OCSP response in DER that came with the first certificate. Nobody has looked at it.
+        ocsp_response: Option<Vec<u8>>,
     },
     /// A signature by the key called `label`. Answer: [`Answer::Signature`].
     Sign {

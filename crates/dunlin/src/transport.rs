@@ -30,6 +30,9 @@ pub(crate) trait Emitter {
     /// Whether a KeyUpdate of ours has not left yet: it answers whatever request comes meanwhile.
     fn has_unsent_key_update(&self) -> bool;
 
+    /// The peer waits for our answer to its last message: an error if it has begun another one meanwhile.
+    fn peer_waits(&self) -> Result<(), Error>;
+
     /// What was given goes out now, and the peer is to answer.
     fn end_of_flight(&mut self) -> Result<(), Error>;
 

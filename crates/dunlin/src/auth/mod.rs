@@ -18,7 +18,7 @@ pub(crate) mod revocation;
 pub(crate) mod select;
 pub(crate) mod x509;
 
-pub use psk::{FindPsk, MIN_PSK_LEN, Psk, PskTable};
+pub use psk::{ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
 pub use revocation::Revocation;
 pub use x509::X509Trust;

@@ -7,8 +7,12 @@ use core::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::crypto::HashAlgorithm;
+use crate::crypto::{CryptoProvider, Hash, HashAlgorithm, MAX_HASH_LEN};
 use crate::error::{Error, Misuse};
+use crate::role::TransportKind;
+use crate::schedule::binder::PskKind;
+use crate::schedule::hkdf::Secret;
+use crate::wire::Writer;
 
 /// RFC 9257 §6: at least 128 bits of entropy.
 pub const MIN_PSK_LEN: usize = 16;
@@ -18,6 +22,20 @@ pub struct Psk {
     identity: Vec<u8>,
     key: Zeroizing<Vec<u8>>,
     hash: HashAlgorithm,
+    kind: PskKind,
+}
+
+/// A key of the world outside TLS, which [`Psk::import`] makes keys for TLS of (RFC 9258).
+#[derive(Clone, Copy)]
+pub struct ExternalPsk<'a> {
+    /// The name that both sides know it by: 1 to 65535 bytes.
+    pub identity: &'a [u8],
+    /// The key.
+    pub key: &'a [u8],
+    /// The hash that it belongs to; SHA-256 where nothing is said (RFC 9258 §4.1).
+    pub hash: HashAlgorithm,
+    /// What else it shall be bound to, such as the identities of both sides (RFC 9258 §B); may be empty.
+    pub context: &'a [u8],
 }
 
 impl Psk {
@@ -48,7 +66,12 @@ impl Psk {
         if key.is_empty() {
             return Err(Misuse::Config("a pre-shared key must not be empty".into()).into());
         }
-        Ok(Self { identity, key: Zeroizing::new(key.to_vec()), hash: HashAlgorithm::Sha256 })
+        Ok(Self {
+            identity,
+            key: Zeroizing::new(key.to_vec()),
+            hash: HashAlgorithm::Sha256,
+            kind: PskKind::External,
+        })
     }
 
     /// The same key for suites with another hash: a key belongs to one (RFC 8446 §4.2.11).
@@ -56,6 +79,41 @@ impl Psk {
     pub const fn with_hash(mut self, hash: HashAlgorithm) -> Self {
         self.hash = hash;
         self
+    }
+
+    /// The keys that an external key becomes for TLS 1.3 or DTLS 1.3: one for each hash of the provider's suites. Unlike
+    /// [`Psk::new`], one key can so be used with any suite, and with other protocols (RFC 9258). The identity of each is
+    /// an `ImportedIdentity`, which is what the wire shows; both sides have to import.
+    ///
+    /// # Errors
+    /// The key is shorter than [`MIN_PSK_LEN`], the identity is empty, a field is longer than 65535 bytes, or the provider
+    /// has no suite with the hash.
+    pub fn import(
+        provider: &CryptoProvider,
+        psk: &ExternalPsk<'_>,
+        transport: TransportKind,
+    ) -> Result<Vec<Self>, Error> {
+        let mut hashes: Vec<&'static dyn Hash> = Vec::new();
+        for hash in provider.cipher_suites.iter().map(|s| s.hash) {
+            if !hashes.iter().any(|h| h.algorithm() == hash.algorithm()) {
+                hashes.push(hash);
+            }
+        }
+        let own = hashes.iter().copied().find(|h| h.algorithm() == psk.hash);
+        let own = own.ok_or_else(|| Misuse::Config("no suite has the hash of the pre-shared key".into()))?;
+        // What the imported keys cannot show: they are as long as a hash, and their identities have a frame.
+        Self::new(psk.identity, psk.key)?;
+        // RFC 9258 §4.1: HKDF-Extract(0, epsk).
+        let secret = Secret::extract(own, transport, &[], psk.key);
+        let import = |target: &&'static dyn Hash| {
+            let target = target.algorithm();
+            let identity = imported_identity(psk, transport, target)?;
+            let mut key = Zeroizing::new([0; MAX_HASH_LEN]);
+            let key = key.get_mut(..target.output_len()).unwrap_or_default();
+            secret.expand_label(b"derived psk", own.hash(&[&identity]).as_ref(), key);
+            Ok(Self { hash: target, kind: PskKind::Imported, ..Self::new(identity, key)? })
+        };
+        hashes.iter().map(import).collect()
     }
 
     /// The name that goes over the wire, in the clear.
@@ -68,9 +126,32 @@ impl Psk {
         self.hash
     }
 
+    pub(crate) const fn kind(&self) -> PskKind {
+        self.kind
+    }
+
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
+}
+
+/// `ImportedIdentity` (RFC 9258 §4.1).
+fn imported_identity(
+    psk: &ExternalPsk<'_>,
+    transport: TransportKind,
+    target: HashAlgorithm,
+) -> Result<Vec<u8>, Error> {
+    // RFC 9258 §8.2.
+    let target_kdf = match target {
+        HashAlgorithm::Sha256 => 1,
+        HashAlgorithm::Sha384 => 2,
+    };
+    let mut w = Writer::new();
+    w.vec16(|w| w.put(psk.identity));
+    w.vec16(|w| w.put(psk.context));
+    w.u16(transport.version13().0);
+    w.u16(target_kdf);
+    w.finish()
 }
 
 impl fmt::Debug for Psk {

@@ -253,6 +253,40 @@ fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
     Some((begin, seconds(tag, end)?))
 }
 
+/// Whether the key usage of a certificate allows signatures over handshakes: without the extension everything is
+/// allowed (RFC 5280 §4.2.1.3). webpki does not look at it.
+pub(crate) fn may_sign(certificate: &[u8]) -> bool {
+    key_usage(certificate).is_none_or(|bits| bits.first().is_some_and(|first| first & 0x80 != 0))
+}
+
+/// The bits of the extension keyUsage.
+fn key_usage(certificate: &[u8]) -> Option<&[u8]> {
+    const KEY_USAGE: [u8; 3] = [0x55, 0x1d, 0x0f];
+    const BOOLEAN: u8 = 1;
+    let (_, certificate, _) = tlv(certificate)?;
+    let (_, mut fields, _) = tlv(certificate)?;
+    // extensions [3] is the last field.
+    let extensions = loop {
+        let (tag, content, rest) = tlv(fields)?;
+        match tag {
+            0xa3 => break content,
+            _ => fields = rest,
+        }
+    };
+    let (_, mut extensions, _) = tlv(extensions)?;
+    loop {
+        let (_, extension, rest) = tlv(extensions)?;
+        let (_, id, after) = tlv(extension)?;
+        if id == KEY_USAGE {
+            let (tag, value, after) = tlv(after)?;
+            let value = if tag == BOOLEAN { tlv(after)?.1 } else { value };
+            // In the OCTET STRING a BIT STRING, which begins with the number of unused bits.
+            return tlv(value)?.1.get(1..);
+        }
+        extensions = rest;
+    }
+}
+
 /// The AlgorithmIdentifier of a certificate's signature without its header, as webpki keeps them.
 pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
     let (_, certificate, _) = tlv(certificate)?;

@@ -191,6 +191,13 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// Ends the connection with a fatal alert of the caller's choice.
+    pub fn abort(&mut self, alert: AlertDescription) {
+        if self.error.is_none() {
+            self.end(Misuse::Aborted.into(), Some(alert));
+        }
+    }
+
     /// Whether data can be sent.
     fn check_send(&mut self) -> Result<(), Error> {
         self.check()?;
@@ -212,7 +219,12 @@ impl<T: Transport> Connection<T> {
 
     /// Ends the connection: the alert goes out here and nowhere else.
     fn fail(&mut self, error: Error) -> Result<(), Error> {
-        if let Some(alert) = error.alert()
+        self.end(error.clone(), error.alert());
+        Err(error)
+    }
+
+    fn end(&mut self, error: Error, alert: Option<AlertDescription>) {
+        if let Some(alert) = alert
             && !self.output.send_closed
         {
             self.output.send_closed = true;
@@ -221,8 +233,7 @@ impl<T: Transport> Connection<T> {
         self.state = None;
         self.open_question = None;
         self.transport.discard_input();
-        self.error = Some(error.clone());
-        Err(error)
+        self.error = Some(error);
     }
 
     /// One step of the handshake, with its errors and questions.
@@ -273,7 +284,7 @@ impl<T: Transport> Connection<T> {
                 self.output.event(Event::PeerClosed);
                 Ok(())
             }
-            AlertDescription::USER_CANCELED => match self.output.count_idle("warnings") {
+            AlertDescription::USER_CANCELED => match self.output.count_warning() {
                 Ok(()) => Ok(()),
                 Err(e) => self.fail(e),
             },

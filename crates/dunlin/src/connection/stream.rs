@@ -15,12 +15,12 @@ impl Connection<Stream> {
     /// # Errors
     /// The random source failed, or a value of the configuration does not fit its field.
     pub fn client(config: &Arc<ClientConfig>, server: ServerAddress, now: Now) -> Result<Self, Error> {
-        Self::new_client(config, server, Stream::new(true), now)
+        Self::new_client(config, server, Stream::client(), now)
     }
 
     /// A server that waits for a ClientHello.
     pub fn server(config: &Arc<ServerConfig>, now: Now) -> Self {
-        Self::new_server(config, Stream::new(config.cookies), now)
+        Self::new_server(config, Stream::server(config.cookies), now)
     }
 
     /// Takes received bytes and works on them; gives how many were taken. Fewer than all means that a question is

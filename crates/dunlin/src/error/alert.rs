@@ -37,6 +37,7 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         | P::EmptyRecord
         | P::Flood(_)
         | P::NotAlignedAtKeyChange
+        | P::ExcessHandshakeData
         | P::SecondRetry
         | P::TooMuchEarlyData => Alert::UNEXPECTED_MESSAGE,
         P::RecordOverflow => Alert::RECORD_OVERFLOW,
@@ -83,11 +84,13 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
         A::UnknownIssuer | A::UnknownRawKey => Alert::UNKNOWN_CA,
         A::WrongPurpose
         | A::CaAsEndEntity
+        | A::WrongKeyUsage
         | A::ConstraintViolated
         | A::UnknownRevocationStatus
         | A::OverdueRevocationList
         | A::BadRevocationList
         | A::Rejected(_) => Alert::CERTIFICATE_UNKNOWN,
+        A::RejectedWith(alert, _) => *alert,
         A::Revoked => Alert::CERTIFICATE_REVOKED,
         A::UnsupportedAlgorithm | A::UnsupportedType(_) => Alert::UNSUPPORTED_CERTIFICATE,
     }

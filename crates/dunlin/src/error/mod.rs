@@ -74,6 +74,8 @@ pub enum PeerMisbehaved {
     Flood(&'static str),
     /// A message that goes on across a change of keys (RFC 8446 §5.1).
     NotAlignedAtKeyChange,
+    /// Another message was begun where the peer has to wait for our answer.
+    ExcessHandshakeData,
     /// An extension twice in one message.
     DuplicateExtension(ExtensionType),
     /// An extension that may not stand in this message (RFC 8446 §4.2).
@@ -172,6 +174,8 @@ pub enum AuthenticationFailure {
     WrongPurpose,
     /// The certificate is an authority's, which proves nobody's identity in a handshake.
     CaAsEndEntity,
+    /// The key of the certificate may not be used for signatures.
+    WrongKeyUsage,
     /// The chain breaks a constraint of its issuers.
     ConstraintViolated,
     /// The certificate is revoked.
@@ -190,6 +194,8 @@ pub enum AuthenticationFailure {
     UnsupportedType(CertificateType),
     /// The caller's own verification said no; its words.
     Rejected(String),
+    /// The same, with the alert that the caller wants to be sent.
+    RejectedWith(AlertDescription, String),
 }
 
 /// A certificate that is not valid now.
@@ -221,6 +227,8 @@ pub enum Misuse {
     HandshakeNotComplete,
     /// Data was sent after close_notify.
     SendClosed,
+    /// The caller ended the connection with an alert.
+    Aborted,
     /// The peer has not acknowledged the last KeyUpdate yet: there can be no other (RFC 9147 §5.8.4).
     KeyUpdateWaits,
     /// Data is longer than what one datagram carries.
@@ -323,6 +331,7 @@ impl fmt::Display for PeerMisbehaved {
             Self::EmptyRecord => f.write_str("an empty record"),
             Self::Flood(what) => write!(f, "too many {what}"),
             Self::NotAlignedAtKeyChange => f.write_str("a message goes on across a change of keys"),
+            Self::ExcessHandshakeData => f.write_str("another message begins where an answer is due first"),
             Self::DuplicateExtension(t) => write!(f, "the extension {t} stands twice"),
             Self::MisplacedExtension(t) => write!(f, "the extension {t} may not stand in this message"),
             Self::UnsolicitedExtension(t) => write!(f, "the extension {t} was not offered"),
@@ -405,7 +414,8 @@ impl fmt::Display for AuthenticationFailure {
             Self::UnsupportedType(t) => {
                 write!(f, "it sent a certificate of the type {t}, which is not trusted")
             }
-            Self::Rejected(why) => write!(f, "{why}"),
+            Self::WrongKeyUsage => f.write_str("its certificate's key may not sign"),
+            Self::RejectedWith(_, why) | Self::Rejected(why) => write!(f, "{why}"),
         }
     }
 }
@@ -414,6 +424,7 @@ impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HandshakeNotComplete => f.write_str("the handshake is not complete"),
+            Self::Aborted => f.write_str("the connection was ended from this side"),
             Self::SendClosed => f.write_str("the sending direction is closed"),
             Self::KeyUpdateWaits => f.write_str("the peer has not acknowledged the last KeyUpdate yet"),
             Self::DataTooLong { max } => write!(f, "the data is too long: one datagram carries {max} bytes"),

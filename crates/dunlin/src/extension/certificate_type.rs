@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Context, Extension};
-use crate::error::Error;
+use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{CertificateType, ExtensionType, Reader, Writer};
 
 macro_rules! certificate_type {
@@ -20,6 +20,10 @@ macro_rules! certificate_type {
 
             fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
                 let types = r.vec8(1)?;
+                // RFC 7250 §4.1: a client that has nothing but X.509 to offer "MUST omit" the extension.
+                if types == [CertificateType::X509.0] {
+                    return Err(PeerMisbehaved::IllegalParameter("certificate type: only X.509").into());
+                }
                 Ok(Self(types.iter().copied().map(CertificateType).collect()))
             }
 

@@ -18,6 +18,7 @@ pub(crate) mod record_size_limit;
 pub(crate) mod registry;
 pub(crate) mod server_name;
 pub(crate) mod signature_algorithms;
+pub(crate) mod status_request;
 pub(crate) mod supported_groups;
 pub(crate) mod supported_versions;
 

@@ -7,7 +7,7 @@
 use super::{
     Extension, alpn, certificate_authorities, certificate_type, compress_certificate, cookie, early_data,
     key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
-    supported_groups, supported_versions,
+    status_request, supported_groups, supported_versions,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader};
@@ -55,7 +55,11 @@ const REGISTRY: &[Row] = &[
     Row { typ: E::MAX_FRAGMENT_LENGTH, forms: &[placed(&[C::ClientHello, C::EncryptedExtensions])] },
     Row {
         typ: E::STATUS_REQUEST,
-        forms: &[placed(&[C::ClientHello, C::CertificateRequest, C::Certificate])],
+        forms: &[
+            form::<status_request::StatusRequest>(),
+            form::<status_request::CertificateStatus>(),
+            placed(&[C::CertificateRequest]),
+        ],
     },
     Row { typ: E::SUPPORTED_GROUPS, forms: &[form::<supported_groups::SupportedGroups>()] },
     Row { typ: E::SIGNATURE_ALGORITHMS, forms: &[form::<signature_algorithms::SignatureAlgorithms>()] },

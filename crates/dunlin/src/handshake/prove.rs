@@ -19,27 +19,39 @@ use crate::wire::{CertificateCompressionAlgorithm, SignatureScheme};
 pub(crate) type Then =
     Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Box<dyn State>, Error> + Send + Sync>;
 
-/// Sends the chosen credential and the proof of its key, then goes on with `then`. The peer reads Certificate messages
-/// that are compressed with one of `compressions`.
+/// What the peer reads in a Certificate message.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// With what it may be compressed.
+    pub(crate) compressions: Vec<CertificateCompressionAlgorithm>,
+    /// Whether there may be an OCSP response.
+    pub(crate) ocsp: bool,
+}
+
+/// Sends the chosen credential and the proof of its key, then goes on with `then`.
 pub(crate) fn prove(
     cx: &mut Cx<'_>,
     mut transcript: Transcript,
     profile: &Profile,
     side: Side,
     Choice { index, scheme }: Choice,
-    compressions: &[CertificateCompressionAlgorithm],
+    reads: &Reads,
     then: Then,
 ) -> Result<Box<dyn State>, Error> {
     cx.output.negotiated.own_signature = Some(scheme);
     let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
-    // RFC 8879 §4: the transcript has the message as it is sent.
-    let certificate = match compression::choose(&profile.compressed, index, compressions) {
-        Some((algorithm, message)) => {
+    let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
+    // RFC 8879 §4: the transcript has the message as it is sent. What was compressed beforehand has no OCSP response.
+    let certificate = match compression::choose(&profile.compressed, index, &reads.compressions) {
+        Some((algorithm, message)) if stapled.is_none() => {
             cx.output.negotiated.own_certificate_compression = Some(algorithm);
             message.to_vec()
         }
         // RFC 8446 §4.4.2: in the handshake the context is empty.
-        None => message::Certificate::write(&[], credential.entries())?,
+        _ => {
+            let response = stapled.map(|(_, response)| response.as_slice());
+            message::Certificate::write(&[], credential.entries(), response)?
+        }
     };
     cx.send_in(&mut transcript, certificate)?;
     let content = signature::content(side, transcript.current().as_ref());
@@ -56,7 +68,7 @@ pub(crate) fn prove(
 
 /// Sends a Certificate message without certificates: nothing to prove (RFC 8446 §4.4.2).
 pub(crate) fn decline(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<(), Error> {
-    let certificate = message::Certificate::write(&[], core::iter::empty())?;
+    let certificate = message::Certificate::write(&[], core::iter::empty(), None)?;
     cx.send_in(transcript, certificate)
 }
 

@@ -6,8 +6,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
+use webpki::EndEntityCert;
 
 use super::{Cx, State, signature};
+use crate::auth::x509::may_sign;
 use crate::auth::{PeerIdentity, X509Identity};
 use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
@@ -17,7 +19,7 @@ use crate::proof::{PeerVerified, SignatureValid};
 use crate::question::{Answer, Question};
 use crate::role::Side;
 use crate::schedule::Transcript;
-use crate::wire::{CertificateType, HandshakeType};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType};
 
 /// Who the peer is, with the proofs that it is.
 pub(crate) struct Authenticated {
@@ -41,6 +43,8 @@ pub(crate) struct ExpectCertificate {
     pub(crate) name: Option<ServerName<'static>>,
     /// Whether the peer may decline.
     pub(crate) optional: bool,
+    /// Whether an OCSP response was asked for.
+    pub(crate) ocsp: bool,
     pub(crate) then: Then,
 }
 
@@ -55,8 +59,8 @@ impl State for ExpectCertificate {
             }
             _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE, "Certificate")?),
         };
-        // None of our requests has an extension that could be answered in an entry.
-        let certificate = message::Certificate::read(&body, self.certificate_type, &[])?;
+        let offered: &[_] = if self.ocsp { &[ExtensionType::STATUS_REQUEST] } else { &[] };
+        let certificate = message::Certificate::read(&body, self.certificate_type, offered)?;
         // RFC 8446 §4.4.2: in the handshake the context is empty, as it was in the request.
         if !certificate.context.is_empty() {
             return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
@@ -74,24 +78,65 @@ impl State for ExpectCertificate {
                 false => Err(AuthenticationFailure::NoCertificate.into()),
             };
         };
+        if self.certificate_type != CertificateType::RAW_PUBLIC_KEY {
+            EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
+            // RFC 8446 §4.4.2.2, §4.4.2.3: "the digitalSignature bit MUST be set if the Key Usage extension is present".
+            if !may_sign(leaf) {
+                return Err(AuthenticationFailure::WrongKeyUsage.into());
+            }
+        }
+        let subject = Subject {
+            profile: &self.profile,
+            certificate_type: self.certificate_type,
+            chain: &chain,
+            peer: self.peer,
+            name: self.name.as_ref(),
+            ocsp_response: certificate.ocsp_response.as_deref(),
+        };
+        let (known, question) = (subject.judge(cx)?, subject.question());
+        let state = Box::new(AwaitVerification { expect: *self, chain });
+        cx.ask(known.map(Answer::Verified), || question, state)
+    }
+}
+
+/// What is to be believed or not.
+pub(super) struct Subject<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) certificate_type: CertificateType,
+    pub(super) chain: &'a [CertificateDer<'static>],
+    pub(super) peer: Side,
+    pub(super) name: Option<&'a ServerName<'static>>,
+    pub(super) ocsp_response: Option<&'a [u8]>,
+}
+
+impl Subject<'_> {
+    /// The verdict of the trust settings; `None` if it must be asked.
+    pub(super) fn judge(&self, cx: &Cx<'_>) -> Result<Option<Result<(), AuthenticationFailure>>, Error> {
         let trust = &self.profile.trust;
         let unsupported = || AuthenticationFailure::UnsupportedType(self.certificate_type);
-        let known = match self.certificate_type {
-            CertificateType::RAW_PUBLIC_KEY => trust.raw_key.as_ref().ok_or_else(unsupported)?.verify(leaf),
+        Ok(match self.certificate_type {
+            CertificateType::RAW_PUBLIC_KEY => {
+                let key = self.chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
+                trust.raw_key.as_ref().ok_or_else(unsupported)?.verify(key)
+            }
             _ => trust.x509.as_ref().ok_or_else(unsupported)?.verify(
                 &self.profile.chain_algorithms,
-                &chain,
+                self.chain,
                 self.peer,
-                self.name.as_ref(),
+                self.name,
                 cx.now.unix(),
             ),
-        };
-        let question = {
-            let (certificate_type, peer, name) = (self.certificate_type, self.peer, self.name.clone());
-            let certificates = chain.clone();
-            move || Question::Verify { certificates, certificate_type, peer, name }
-        };
-        cx.ask(known.map(Answer::Verified), question, Box::new(AwaitVerification { expect: *self, chain }))
+        })
+    }
+
+    pub(super) fn question(&self) -> Question {
+        Question::Verify {
+            certificates: self.chain.to_vec(),
+            certificate_type: self.certificate_type,
+            peer: self.peer,
+            name: self.name.cloned(),
+            ocsp_response: self.ocsp_response.map(<[u8]>::to_vec),
+        }
     }
 }
 

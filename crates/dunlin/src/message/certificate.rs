@@ -4,16 +4,18 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::extension::{Context, Extensions};
+use crate::extension::{Context, Extensions, ExtensionsWriter, status_request};
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader};
 
-/// More certificates than any chain has; a bound on the work for path building.
-const MAX_ENTRIES: usize = 16;
+/// More certificates than any chain has; webpki bounds the work for path building itself.
+const MAX_ENTRIES: usize = 64;
 
 pub(crate) struct Certificate<'a> {
     pub(crate) context: &'a [u8],
     /// cert_data of each entry: DER of a certificate, or of a SubjectPublicKeyInfo.
     pub(crate) entries: Vec<&'a [u8]>,
+    /// The OCSP response for the first entry.
+    pub(crate) ocsp_response: Option<Vec<u8>>,
 }
 
 impl<'a> Certificate<'a> {
@@ -27,6 +29,7 @@ impl<'a> Certificate<'a> {
             let context = r.vec8(0)?;
             let mut list = Reader::new(r.vec24(0)?, "certificate_list");
             let mut entries = Vec::new();
+            let mut ocsp_response = None;
             while !list.is_empty() {
                 if entries.len() == MAX_ENTRIES {
                     return Err(Malformed::Length("certificate_list").into());
@@ -34,26 +37,36 @@ impl<'a> Certificate<'a> {
                 entries.push(list.vec24(1)?);
                 let extensions = Extensions::read(&mut list, Context::Certificate)?;
                 extensions.answer(offered)?;
+                if entries.len() == 1 {
+                    ocsp_response = extensions.get::<status_request::CertificateStatus>()?.map(|s| s.0);
+                }
             }
             // RFC 8446 §4.4.2: "If the RawPublicKey certificate type was negotiated, then the
             // certificate_list MUST contain no more than one CertificateEntry".
             if typ == CertificateType::RAW_PUBLIC_KEY && entries.len() > 1 {
                 return Err(PeerMisbehaved::IllegalParameter("certificate_list: one raw key only").into());
             }
-            Ok(Self { context, entries })
+            Ok(Self { context, entries, ocsp_response })
         })
     }
 
+    /// Writes the message, with an OCSP response for the first entry.
     pub(crate) fn write<'e>(
         context: &[u8],
         entries: impl Iterator<Item = &'e [u8]>,
+        ocsp_response: Option<&[u8]>,
     ) -> Result<Vec<u8>, Error> {
+        let mut status = ExtensionsWriter::default();
+        status.put_some(ocsp_response.map(|r| status_request::CertificateStatus(r.to_vec())).as_ref());
         encode(HandshakeType::CERTIFICATE, |w| {
             w.vec8(|w| w.put(context));
             w.vec24(|w| {
-                for entry in entries {
+                for (i, entry) in entries.enumerate() {
                     w.vec24(|w| w.put(entry));
-                    w.u16(0);
+                    match i {
+                        0 => status.write(w),
+                        _ => w.u16(0),
+                    }
                 }
             });
         })

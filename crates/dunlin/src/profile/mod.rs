@@ -16,7 +16,8 @@ use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::Error;
 use crate::keylog::KeyLog;
 use crate::wire::{
-    CertificateCompressionAlgorithm, CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme,
+    CertificateCompressionAlgorithm, CertificateType, CipherSuite, NamedGroup, PskKeyExchangeMode,
+    SignatureScheme,
 };
 
 mod rules;
@@ -36,9 +37,16 @@ pub struct Profile {
     pub(crate) chain_algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Trust,
+    /// The types of the peer's certificate, where the order of the trust does not do.
+    pub(crate) peer_types: Option<Vec<CertificateType>>,
+    /// The types of our certificate, where those of the credentials do not do.
+    pub(crate) own_types: Option<Vec<CertificateType>>,
     pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
     /// The Certificate messages that compression makes smaller.
     pub(crate) compressed: Vec<Prepared>,
+    pub(crate) request_ocsp: bool,
+    /// OCSP responses with the place of their credential.
+    pub(crate) stapled: Vec<(usize, Vec<u8>)>,
     pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) record_size_limit: Option<u16>,
@@ -64,8 +72,12 @@ impl Profile {
                 chain_algorithms: Vec::new(),
                 credentials: Vec::new(),
                 trust: Trust::default(),
+                peer_types: None,
+                own_types: None,
                 decompressors: Vec::new(),
                 compressed: Vec::new(),
+                request_ocsp: false,
+                stapled: Vec::new(),
                 psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
                 alpn: Vec::new(),
                 record_size_limit: None,
@@ -127,6 +139,24 @@ impl Profile {
     /// The signature schemes for chains.
     pub(crate) fn chain_schemes(&self) -> &[SignatureScheme] {
         self.certificate_signature_schemes.as_ref().unwrap_or(&self.signature_schemes)
+    }
+
+    /// The types of certificate that the peer may send, in order of preference.
+    pub(crate) fn peer_types(&self) -> Vec<CertificateType> {
+        self.peer_types.clone().unwrap_or_else(|| self.trust.types())
+    }
+
+    /// The types of certificate that a client says it can send, in order of preference.
+    pub(crate) fn own_types(&self) -> Vec<CertificateType> {
+        self.own_types.clone().unwrap_or_else(|| {
+            let mut types = Vec::new();
+            for typ in self.credentials.iter().map(Credential::certificate_type) {
+                if !types.contains(&typ) {
+                    types.push(typ);
+                }
+            }
+            types
+        })
     }
 
     /// With what compressed Certificate messages are read.
@@ -206,6 +236,20 @@ impl ProfileBuilder {
         self
     }
 
+    /// The types of certificate that the peer may send, in order of preference (RFC 7250 §4). Each must be trusted.
+    /// `None`, the default: all that are trusted, the smaller first.
+    pub fn peer_certificate_types(mut self, types: Option<Vec<CertificateType>>) -> Self {
+        self.profile.peer_types = types;
+        self
+    }
+
+    /// The types of certificate that a client says it can send, in order of preference (RFC 7250 §4.1). `None`, the
+    /// default: those of its credentials, in their order.
+    pub fn own_certificate_types(mut self, types: Option<Vec<CertificateType>>) -> Self {
+        self.profile.own_types = types;
+        self
+    }
+
     /// How our Certificate messages may be compressed, in order of preference: the first that the peer reads is used,
     /// where it makes the message smaller (RFC 8879). None by default. Every credential is compressed here, once.
     pub fn certificate_compressors(mut self, compressors: Vec<&'static dyn CertificateCompressor>) -> Self {
@@ -219,6 +263,21 @@ impl ProfileBuilder {
         decompressors: Vec<&'static dyn CertificateDecompressor>,
     ) -> Self {
         self.profile.decompressors = decompressors;
+        self
+    }
+
+    /// Whether a client asks for an OCSP response with the server's certificate (RFC 8446 §4.4.2.1). The engine does not
+    /// judge it: [`crate::Question::Verify`] shows it.
+    pub fn request_ocsp(mut self, on: bool) -> Self {
+        self.profile.request_ocsp = on;
+        self
+    }
+
+    /// The OCSP response in DER that a server sends with its credential at this place, counted from 0, to clients that ask
+    /// for one. It replaces an earlier one.
+    pub fn ocsp_response(mut self, credential: usize, response: Vec<u8>) -> Self {
+        self.profile.stapled.retain(|(index, _)| *index != credential);
+        self.profile.stapled.push((credential, response));
         self
     }
 

@@ -54,6 +54,10 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     {
         return fail("it trusts X.509 but has no trust anchor".into());
     }
+    let trusted = profile.trust.types();
+    if let Some(typ) = profile.peer_types.iter().flatten().find(|t| !trusted.contains(t)) {
+        return fail(format!("the peer may send a certificate of the type {typ}, which is not trusted"));
+    }
     for credential in &profile.credentials {
         if let Credential::X509 { chain, .. } = credential
             && chain.is_empty()
@@ -62,6 +66,16 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
         }
         if credential.key().schemes().is_empty() {
             return fail("a credential's key can sign with no scheme".into());
+        }
+    }
+    for (index, response) in &profile.stapled {
+        match profile.credentials.get(*index) {
+            Some(Credential::X509 { .. }) if !response.is_empty() => {}
+            _ => {
+                return fail(format!(
+                    "the OCSP response for credential {index} is empty or has no certificate"
+                ));
+            }
         }
     }
     if repeats(profile.decompressors.iter().map(|d| d.algorithm())) {

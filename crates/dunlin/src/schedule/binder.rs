@@ -6,6 +6,8 @@
 pub enum PskKind {
     /// Provisioned outside TLS.
     External,
+    /// Provisioned outside TLS and imported (RFC 9258).
+    Imported,
     /// From a ticket of an earlier connection.
     Resumption,
 }
@@ -14,6 +16,8 @@ impl PskKind {
     pub(crate) const fn label(self) -> &'static [u8] {
         match self {
             Self::External => b"ext binder",
+            // RFC 9258 §5.2.
+            Self::Imported => b"imp binder",
             Self::Resumption => b"res binder",
         }
     }

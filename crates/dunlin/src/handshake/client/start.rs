@@ -13,7 +13,7 @@ use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
     ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, cookie,
     key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
-    supported_groups, supported_versions,
+    status_request, supported_groups, supported_versions,
 };
 use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message, ServerHello};
@@ -80,10 +80,10 @@ pub(super) enum OfferedPsk {
 }
 
 impl OfferedPsk {
-    pub(super) const fn kind(&self) -> PskKind {
+    pub(super) fn kind(&self) -> PskKind {
         match self {
             Self::Session(_) => PskKind::Resumption,
-            Self::External(_) => PskKind::External,
+            Self::External(psk) => psk.kind(),
         }
     }
 
@@ -149,9 +149,9 @@ pub(crate) fn start(
             let group = profile.group(*group).ok_or(Misuse::Config("a key share without group".into()))?;
             let active = group.start(random_source)?;
             let component = active.component().map(|(name, _)| name);
-            // A hybrid brings the share of its curve along where nothing else does.
-            let component =
-                component.filter(|c| profile.group(*c).is_some() && !config.key_shares.contains(c));
+            // A hybrid brings the share of its curve along where there is nothing else.
+            let alone = config.key_shares.len() == 1;
+            let component = component.filter(|c| alone && profile.group(*c).is_some());
             shares.push(OfferedShare { group: group.name(), active, component });
         }
     }
@@ -204,6 +204,9 @@ impl Offer {
             let for_chains = profile.certificate_signature_schemes.clone();
             w.put_some(for_chains.map(signature_algorithms::SignatureAlgorithmsCert).as_ref());
             self.certificate_types(&mut w);
+            if profile.request_ocsp && profile.trust.x509.is_some() {
+                w.put(&status_request::StatusRequest);
+            }
             if !profile.decompressors.is_empty() {
                 w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
             }
@@ -236,16 +239,11 @@ impl Offer {
 
     /// Said only where something else than X.509 is possible (RFC 7250 §4.1).
     fn certificate_types(&self, w: &mut ExtensionsWriter) {
-        let verified = self.config.profile.trust.types();
+        let verified = self.config.profile.peer_types();
         if verified.iter().any(|t| *t != CertificateType::X509) {
             w.put(&certificate_type::ServerTypes(verified));
         }
-        let mut own: Vec<CertificateType> = Vec::new();
-        for typ in self.config.profile.credentials.iter().map(|c| c.certificate_type()) {
-            if !own.contains(&typ) {
-                own.push(typ);
-            }
-        }
+        let own = self.config.profile.own_types();
         if own.iter().any(|t| *t != CertificateType::X509) {
             w.put(&certificate_type::ClientTypes(own));
         }
@@ -371,6 +369,8 @@ impl ExpectServerHello {
         suite: &'static Tls13CipherSuite,
     ) -> Result<Box<dyn State>, Error> {
         let Self { mut offer, transcript } = *self;
+        // RFC 8446 §4.1.4: the client answers before anything else comes.
+        cx.emitter.peer_waits()?;
         let TranscriptSoFar::First(transcript) = transcript else {
             return Err(PeerMisbehaved::SecondRetry.into());
         };

@@ -4,30 +4,30 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use pki_types::CertificateDer;
+
 use super::start::{Offer, OfferedPsk, session_key};
 use crate::address::ServerAddress;
+use crate::auth::PeerIdentity;
 use crate::auth::select::{self, Wanted};
-use crate::auth::{Credential, PeerIdentity};
 use crate::config::ClientConfig;
 use crate::crypto::Tls13CipherSuite;
-use crate::error::{Error, PeerMisbehaved};
+use crate::error::{Error, Internal, Misuse, PeerMisbehaved};
 use crate::extension::{
     Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
     pre_shared_key, record_size_limit, signature_algorithms,
 };
 use crate::handshake::post::{MAX_TICKETS, TicketIntake, Traffic};
-use crate::handshake::verify::ExpectCertificate;
+use crate::handshake::verify::{ExpectCertificate, Subject};
 use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
 use crate::output::Event;
+use crate::question::Answer;
 use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
 use crate::transport::Epoch;
-use crate::wire::{
-    CertificateCompressionAlgorithm, CertificateType, ExtensionType, HandshakeType, PskKeyExchangeMode,
-    SignatureScheme,
-};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, PskKeyExchangeMode, SignatureScheme};
 
 /// What the rest of the handshake needs.
 struct Handshake {
@@ -152,10 +152,59 @@ impl State for ExpectEncryptedExtensions {
         }
         let types = certificate_types(&handshake, &extensions)?;
         transcript.add(message.bytes());
-        Ok(match by_psk {
-            true => Box::new(ExpectFinished { handshake, transcript, request: None }),
-            false => Box::new(ExpectCertificateOrRequest { handshake, transcript, types }),
-        })
+        if !by_psk {
+            return Ok(Box::new(ExpectCertificateOrRequest { handshake, transcript, types }));
+        }
+        if handshake.config.reverify && cx.output.negotiated.resumed {
+            return reverify(cx, handshake, transcript);
+        }
+        Ok(Box::new(ExpectFinished { handshake, transcript, request: None }))
+    }
+}
+
+/// Asks the trust settings once more about the server of the resumed session.
+fn reverify(cx: &mut Cx<'_>, handshake: Handshake, transcript: Transcript) -> Result<Box<dyn State>, Error> {
+    let (chain, certificate_type) = match &handshake.peer {
+        Some(PeerIdentity::X509(id)) => (id.chain.clone(), CertificateType::X509),
+        Some(PeerIdentity::RawKey(key)) => {
+            ([CertificateDer::from(key.to_vec())].to_vec(), CertificateType::RAW_PUBLIC_KEY)
+        }
+        // The key that made the session proves the server in every connection.
+        Some(PeerIdentity::Psk(_)) | None => {
+            return Ok(Box::new(ExpectFinished { handshake, transcript, request: None }));
+        }
+    };
+    let profile = Arc::clone(&handshake.config.profile);
+    let name = handshake.server.name.clone();
+    let subject = Subject {
+        profile: &profile,
+        certificate_type,
+        chain: &chain,
+        peer: Side::Server,
+        name: Some(&name),
+        ocsp_response: None,
+    };
+    let (known, question) = (subject.judge(cx)?, subject.question());
+    cx.ask(known.map(Answer::Verified), || question, Box::new(AwaitReverification { handshake, transcript }))
+}
+
+/// Waits for the verdict on the server of the resumed session.
+struct AwaitReverification {
+    handshake: Handshake,
+    transcript: Transcript,
+}
+
+impl State for AwaitReverification {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        // The driver holds messages back while a question is open.
+        Err(Internal::Bug("a message while a verification is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, _: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        verdict?;
+        let Self { handshake, transcript } = *self;
+        Ok(Box::new(ExpectFinished { handshake, transcript, request: None }))
     }
 }
 
@@ -171,11 +220,11 @@ fn certificate_types(handshake: &Handshake, extensions: &Extensions<'_>) -> Resu
     let server = extensions.get::<certificate_type::ServerType>()?.map_or(CertificateType::X509, |t| t.0);
     let client = extensions.get::<certificate_type::ClientType>()?.map_or(CertificateType::X509, |t| t.0);
     let answered = extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE);
-    if answered && !profile.trust.types().contains(&server) {
+    if answered && !profile.peer_types().contains(&server) {
         return Err(PeerMisbehaved::NotOffered("server certificate type").into());
     }
-    let own = |t| profile.credentials.iter().any(|c: &Credential| c.certificate_type() == t);
-    if extensions.has(ExtensionType::CLIENT_CERTIFICATE_TYPE) && !own(client) {
+    let own = profile.own_types();
+    if extensions.has(ExtensionType::CLIENT_CERTIFICATE_TYPE) && !own.contains(&client) {
         return Err(PeerMisbehaved::NotOffered("client certificate type").into());
     }
     Ok(CertificateTypes { server, client })
@@ -210,6 +259,7 @@ fn expect_certificate(
     certificate_type: CertificateType,
     request: Option<Request>,
 ) -> Box<dyn State> {
+    let asked_ocsp = handshake.extensions.contains(&ExtensionType::STATUS_REQUEST);
     Box::new(ExpectCertificate {
         profile: Arc::clone(&handshake.config.profile),
         transcript,
@@ -217,6 +267,7 @@ fn expect_certificate(
         certificate_type,
         name: Some(handshake.server.name.clone()),
         optional: false,
+        ocsp: asked_ocsp,
         then: Box::new(move |_, transcript, authenticated| {
             let peer = authenticated.map(|a| a.identity);
             let handshake = Handshake { peer, ..handshake };
@@ -231,8 +282,8 @@ struct Request {
     schemes: Vec<SignatureScheme>,
     chain_schemes: Option<Vec<SignatureScheme>>,
     authorities: Vec<Vec<u8>>,
-    /// With what the server reads compressed certificates.
-    compressions: Vec<CertificateCompressionAlgorithm>,
+    /// What the server reads; none of our responses are for clients.
+    reads: prove::Reads,
 }
 
 impl Request {
@@ -251,7 +302,7 @@ impl Request {
             schemes,
             chain_schemes: chain_schemes.map(|s| s.0),
             authorities: authorities.map_or_else(Vec::new, |a| a.0),
-            compressions: compressions.map_or_else(Vec::new, |c| c.0),
+            reads: prove::Reads { compressions: compressions.map_or_else(Vec::new, |c| c.0), ocsp: false },
         })
     }
 }
@@ -285,8 +336,11 @@ impl State for ExpectFinished {
         let complete =
             Complete { config, server, suite, client_secret, master, authenticated_ms, peer, read, write };
         let Some(request) = request else { return complete.finish(cx, transcript) };
+        // What was not offered is not sent, and X.509 is what the server means by saying nothing (RFC 7250 §4.2).
+        let types = [request.certificate_type];
+        let types = if profile.own_types().contains(&request.certificate_type) { &types[..] } else { &[] };
         let wanted = Wanted {
-            types: &[request.certificate_type],
+            types,
             schemes: &request.schemes,
             chain_schemes: request.chain_schemes.as_deref(),
             authorities: &request.authorities,
@@ -294,7 +348,10 @@ impl State for ExpectFinished {
         match select::select(profile.provider.signatures, &profile.credentials, &wanted) {
             Ok(choice) => {
                 let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
-                prove::prove(cx, transcript, &profile, Side::Client, choice, &request.compressions, then)
+                prove::prove(cx, transcript, &profile, Side::Client, choice, &request.reads, then)
+            }
+            Err(why) if complete.config.credential_required && !profile.credentials.is_empty() => {
+                Err(why.into())
             }
             // RFC 8446 §4.4.2.3: nothing suitable: an empty Certificate; the server decides.
             Err(_) => {

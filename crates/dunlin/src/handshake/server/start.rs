@@ -68,8 +68,15 @@ fn check(hello: &ClientHello<'_>, transport: TransportKind) -> Result<(), Error>
     let versions = hello.extensions.get::<supported_versions::Offer>()?;
     let offers_13 = versions.as_ref().is_some_and(|v| v.0.contains(&transport.version13()));
     if !offers_13 {
-        // RFC 8446 §4.2.1: without the extension, or without a common version: protocol_version.
-        let newest = versions.map_or(Some(hello.legacy_version), |v| v.0.first().copied());
+        // RFC 8446 §4.2.1: without the extension, or without a common version: protocol_version. What the client has
+        // is the first that has a name; without the extension it is 1.2 at most, whatever the field says.
+        let newest = match versions {
+            Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
+            None if transport == TransportKind::Stream => {
+                Some(hello.legacy_version.min(transport.legacy_version()))
+            }
+            None => Some(hello.legacy_version),
+        };
         return Err(PeerIncompatible::Version(newest).into());
     }
     // RFC 8446 §D.5: what says SSL 3.0 or less is refused, whatever else it offers.
@@ -257,13 +264,15 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error
         (PskKind::Resumption, TicketKind::Stateful(store), _) => {
             Some(Answer::Session(store.find(&candidate.identity).map(Box::new)))
         }
-        (PskKind::External, _, PskSource::Here(keys)) => Some(Answer::Psk(keys.find(&candidate.identity))),
+        (PskKind::External | PskKind::Imported, _, PskSource::Here(keys)) => {
+            Some(Answer::Psk(keys.find(&candidate.identity)))
+        }
         _ => None,
     };
     let (kind, identity) = (candidate.kind, candidate.identity.clone());
     let question = move || match kind {
         PskKind::Resumption => Question::FindSession { id: identity },
-        PskKind::External => Question::FindPsk { identity },
+        PskKind::External | PskKind::Imported => Question::FindPsk { identity },
     };
     cx.ask(known, question, Box::new(AwaitPsk { search, candidate }))
 }
@@ -283,7 +292,7 @@ impl State for AwaitPsk {
         let Self { mut search, candidate } = *self;
         let secret = match (candidate.kind, answer) {
             (PskKind::Resumption, Answer::Session(session)) => session.map(PskSecret::Session),
-            (PskKind::External, Answer::Psk(psk)) => psk.map(PskSecret::External),
+            (PskKind::External | PskKind::Imported, Answer::Psk(psk)) => psk.map(PskSecret::External),
             _ => return Err(Misuse::WrongAnswer.into()),
         };
         let hello = ClientHello::read(search.message.body(), cx.transport())?;
@@ -316,10 +325,10 @@ pub(super) enum PskSecret {
 }
 
 impl PskSecret {
-    pub(super) const fn kind(&self) -> PskKind {
+    pub(super) fn kind(&self) -> PskKind {
         match self {
             Self::Session(_) => PskKind::Resumption,
-            Self::External(_) => PskKind::External,
+            Self::External(psk) => psk.kind(),
         }
     }
 
@@ -453,6 +462,8 @@ fn send_retry(
     suite: &'static Tls13CipherSuite,
     group: Option<&'static dyn KeyExchangeGroup>,
 ) -> Result<Box<dyn State>, Error> {
+    // RFC 8446 §2.1: the second ClientHello answers the request; none of it can be there yet.
+    cx.emitter.peer_waits()?;
     let retry = Retry {
         cipher_suite: suite.id,
         group: group.map(|g| g.name()),

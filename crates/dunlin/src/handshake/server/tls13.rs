@@ -29,9 +29,10 @@ use crate::output::Event;
 use crate::resume::{Session, TicketKind};
 use crate::role::Side;
 use crate::schedule::Transcript;
+use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
-use crate::wire::{CertificateCompressionAlgorithm, CertificateType, ExtensionType, HandshakeType};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType};
 
 /// What was chosen for this client.
 pub(super) struct Choice {
@@ -59,9 +60,21 @@ pub(super) fn client_hello(
         use_up(cx, &config, psk)?;
     }
     transcript.add(message.bytes());
-    let own = own_certificate(&config, hello, psk.is_some())?;
+    // With a PSK, which proves both sides, no certificate is sent. The type is answered all the same.
+    let (own, own_type) = match psk {
+        None => {
+            let own = own_certificate(&config, hello)?;
+            let typ = own.typ;
+            (Some(own), Some(typ))
+        }
+        Some(_) if hello.extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE) => {
+            (None, own_certificate(&config, hello).ok().map(|own| own.typ))
+        }
+        Some(_) => (None, None),
+    };
     let client_type = client_certificate_type(&config, hello, psk.is_some())?;
-    let extensions = encrypted_extensions(cx, &config, hello, own.as_ref().map(|o| o.typ), client_type)?;
+    let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
+    let extensions = encrypted_extensions(cx, &config, hello, own_type, client_type, resumes)?;
 
     let (share, shared) = match share {
         None => (None, None),
@@ -135,7 +148,7 @@ pub(super) fn client_hello(
         Some(own) => {
             let profile = Arc::clone(&handshake.config.profile);
             let then: prove::Then = Box::new(move |cx, transcript| handshake.finish(cx, transcript));
-            prove::prove(cx, transcript, &profile, Side::Server, own.choice, &own.compressions, then)
+            prove::prove(cx, transcript, &profile, Side::Server, own.choice, &own.reads, then)
         }
     }
 }
@@ -177,19 +190,12 @@ fn use_up(cx: &mut Cx<'_>, config: &ServerConfig, psk: &FoundPsk) -> Result<(), 
 struct OwnCertificate {
     choice: select::Choice,
     typ: CertificateType,
-    /// With what the client reads compressed ones.
-    compressions: Vec<CertificateCompressionAlgorithm>,
+    /// What the client reads.
+    reads: prove::Reads,
 }
 
-/// The credential for this client; none with a PSK, which proves both sides.
-fn own_certificate(
-    config: &ServerConfig,
-    hello: &ClientHello<'_>,
-    by_psk: bool,
-) -> Result<Option<OwnCertificate>, Error> {
-    if by_psk {
-        return Ok(None);
-    }
+/// The credential for this client.
+fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<OwnCertificate, Error> {
     // RFC 8446 §4.2.3: required where the server proves itself by certificate.
     let schemes = hello.extensions.require::<signature_algorithms::SignatureAlgorithms>()?.0;
     let types = hello.extensions.get::<certificate_type::ServerTypes>()?;
@@ -208,7 +214,9 @@ fn own_certificate(
     let credential = credentials.get(choice.index).ok_or(Internal::Bug("credential"))?;
     let compressions = hello.extensions.get::<compress_certificate::CompressCertificate>()?;
     let compressions = compressions.map_or_else(Vec::new, |c| c.0);
-    Ok(Some(OwnCertificate { choice, typ: credential.certificate_type(), compressions }))
+    let ocsp = hello.extensions.has(ExtensionType::STATUS_REQUEST);
+    let reads = prove::Reads { compressions, ocsp };
+    Ok(OwnCertificate { choice, typ: credential.certificate_type(), reads })
 }
 
 /// The type of certificate that the client shall send; `None` if it is not asked for one.
@@ -221,12 +229,14 @@ fn client_certificate_type(
         return Ok(None);
     }
     let theirs = hello.extensions.get::<certificate_type::ClientTypes>()?;
+    let asked = theirs.is_some();
     let theirs = theirs.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
-    let ours = config.profile.trust.types();
-    match theirs.iter().find(|t| ours.contains(t)) {
+    let ours = config.profile.peer_types();
+    match ours.iter().find(|t| theirs.contains(t)) {
         Some(typ) => Ok(Some(*typ)),
-        None if config.client_auth == ClientAuth::Optional => Ok(None),
-        // RFC 7250 §4.2.
+        // A client that knows nothing of types did not offer one that could be refused.
+        None if !asked && config.client_auth == ClientAuth::Optional => Ok(None),
+        // RFC 7250 §4.2: no common type: unsupported_certificate.
         None => Err(PeerIncompatible::CertificateType { ours, theirs }.into()),
     }
 }
@@ -237,9 +247,15 @@ fn encrypted_extensions(
     hello: &ClientHello<'_>,
     server_type: Option<CertificateType>,
     client_type: Option<CertificateType>,
+    resumes: bool,
 ) -> Result<ExtensionsWriter, Error> {
     let mut w = ExtensionsWriter::default();
     let profile = &config.profile;
+    // RFC 6066 §3: acknowledged where the name was used, which is in the choice of a profile.
+    // Not in a resumption, where the session has it.
+    if config.choose_profile && !resumes && hello.extensions.has(ExtensionType::SERVER_NAME) {
+        w.put(&server_name::Acknowledged);
+    }
     if let Some(theirs) = hello.extensions.get::<alpn::Protocols>()?
         && !profile.alpn.is_empty()
     {
@@ -349,6 +365,7 @@ impl Handshake {
             certificate_type,
             name: None,
             optional,
+            ocsp: false,
             then: Box::new(move |_, transcript, authenticated| {
                 let finish = Finish { peer: authenticated.map(|a| a.identity), ..finish };
                 Ok(Box::new(ExpectFinished { finish, transcript }))

@@ -123,6 +123,11 @@ impl Emitter for Datagram {
         self.sender.has_next_update()
     }
 
+    /// Fragments of messages to come are kept in any order.
+    fn peer_waits(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     fn end_of_flight(&mut self) -> Result<(), Error> {
         self.flush()
     }

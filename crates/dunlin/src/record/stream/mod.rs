@@ -28,10 +28,15 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// `begun` says whether a ChangeCipherSpec may come before the first message: to a client, which has sent its
-    /// own, and to a server that may have forgotten it (RFC 8446 §5, §D.4).
-    pub(crate) fn new(begun: bool) -> Self {
-        Self { receiver: Receiver::new(begun), sender: Sender::default() }
+    /// A ChangeCipherSpec may come before the first message: this side has sent its ClientHello (RFC 8446 §5).
+    pub(crate) fn client() -> Self {
+        Self { receiver: Receiver::new(true), sender: Sender::new(true) }
+    }
+
+    /// `forgetful` says that a ChangeCipherSpec may come before the first message, because this may be the second
+    /// ClientHello of a connection that was forgotten (RFC 8446 §D.4).
+    pub(crate) fn server(forgetful: bool) -> Self {
+        Self { receiver: Receiver::new(forgetful), sender: Sender::new(false) }
     }
 
     pub(crate) const fn receiver(&mut self) -> &mut Receiver {
@@ -62,6 +67,10 @@ impl Emitter for Stream {
 
     fn has_unsent_key_update(&self) -> bool {
         self.sender.has_unsent_key_update()
+    }
+
+    fn peer_waits(&self) -> Result<(), Error> {
+        self.receiver.between_messages()
     }
 
     fn end_of_flight(&mut self) -> Result<(), Error> {

@@ -15,8 +15,8 @@ use crate::wire::{AlertDescription, ContentType};
 /// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
 const MAX_IDLE_RECORDS: u32 = 32;
 
-/// Undecryptable early data that is skipped, in bytes of records: as much as a usual client sends at once.
-const MAX_SKIPPED: usize = 2 * MAX_CIPHERTEXT;
+/// Undecryptable early data that is skipped, in bytes of records: as much as other servers let a client send.
+const MAX_SKIPPED: usize = 16 * 1024;
 
 #[derive(Default)]
 pub(crate) struct Receiver {
@@ -91,6 +91,7 @@ impl Receiver {
 
     pub(super) fn handshake_complete(&mut self) {
         self.handshake_complete = true;
+        self.idle = 0;
     }
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
@@ -101,6 +102,14 @@ impl Receiver {
         self.key = Some((RecordKey::new(keys)?, Sequence::default()));
         self.epoch = Some(epoch);
         Ok(())
+    }
+
+    /// An error if a message is half received.
+    pub(super) fn between_messages(&self) -> Result<(), Error> {
+        match self.handshake.is_empty() {
+            true => Ok(()),
+            false => Err(PeerMisbehaved::ExcessHandshakeData.into()),
+        }
     }
 
     /// The next message or alert; `None` until more is received, or while application data waits to be read.
@@ -156,7 +165,9 @@ impl Receiver {
             let start = self.start;
             self.start = body.end;
             if !protected {
-                if typ == ContentType::APPLICATION_DATA && self.skip(len) {
+                // What interrupts a message is refused below.
+                let between = self.handshake.is_empty();
+                if typ == ContentType::APPLICATION_DATA && between && self.skip(len)? {
                     continue;
                 }
                 return self.plain(typ, body).map(Some);
@@ -169,19 +180,19 @@ impl Receiver {
                     self.skippable = 0;
                     return self.opened(start + HEADER_LEN, len).map(Some);
                 }
-                Err(_) if self.skip(len) => {}
+                Err(_) if self.skip(len)? => {}
                 Err(_) => return Err(PeerMisbehaved::BadRecordMac.into()),
             }
         }
     }
 
-    /// Whether a record can be passed over as early data that was not wanted (RFC 8446 §4.2.10).
-    fn skip(&mut self, len: usize) -> bool {
-        let fits = len > 0 && len <= self.skippable;
-        if fits {
-            self.skippable -= len;
+    /// Whether a record is passed over as early data that was not wanted (RFC 8446 §4.2.10).
+    fn skip(&mut self, len: usize) -> Result<bool, Error> {
+        if self.skippable == 0 || len == 0 {
+            return Ok(false);
         }
-        fits
+        self.skippable = self.skippable.checked_sub(len).ok_or(PeerMisbehaved::TooMuchEarlyData)?;
+        Ok(true)
     }
 
     /// A record that was not protected, where that is possible.
@@ -196,6 +207,7 @@ impl Receiver {
                 self.key.as_ref().is_none_or(|(_, sequence)| sequence.used() == 0)
                     && self.epoch != Some(Epoch::Application)
             }
+            ContentType::APPLICATION_DATA => false,
             _ => self.key.is_none(),
         };
         if !allowed {

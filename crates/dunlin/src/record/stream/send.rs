@@ -23,6 +23,7 @@ pub(crate) struct Sender {
     output: Vec<u8>,
     sent: usize,
     content_limit: usize,
+    /// The next record is the first ClientHello.
     first: bool,
     change_cipher_spec: CompatibilityRecord,
     epoch: Option<Epoch>,
@@ -41,24 +42,23 @@ enum CompatibilityRecord {
     Sent,
 }
 
-impl Default for Sender {
-    fn default() -> Self {
+impl Sender {
+    /// `client` says whether the first record is a ClientHello.
+    pub(super) fn new(client: bool) -> Self {
         Self {
             key: None,
             handshake: Vec::new(),
             output: Vec::new(),
             sent: 0,
             content_limit: MAX_PLAINTEXT,
-            first: true,
+            first: client,
             change_cipher_spec: CompatibilityRecord::NotWanted,
             epoch: None,
             key_update_end: 0,
             closed: false,
         }
     }
-}
 
-impl Sender {
     pub(super) fn output(&self) -> &[u8] {
         self.output.get(self.sent..).unwrap_or_default()
     }
@@ -167,7 +167,8 @@ impl Sender {
     }
 
     fn header(&mut self, typ: ContentType, len: usize) {
-        // RFC 8446 §5.1: an initial ClientHello may say 0x0301 for the sake of old servers; all others say 0x0303.
+        // RFC 8446 §5.1: an initial ClientHello may say 0x0301 for the sake of old servers; all other records say
+        // 0x0303.
         let version = match self.first && typ == ContentType::HANDSHAKE {
             true => ProtocolVersion::TLS1_0,
             false => ProtocolVersion::TLS1_2,
