@@ -1,0 +1,103 @@
+//! What a handshake asks, answered as the options say.
+
+use std::sync::Arc;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin::error::AuthenticationFailure;
+use dunlin::wire::{AlertDescription, CertificateType};
+use dunlin::{Answer, ClientHelloInfo, Question, ServerConfig};
+use pki_types::CertificateDer;
+
+use crate::Failure;
+use crate::options::Options;
+use crate::setup::{Role, Setup, Shared};
+
+/// What answers are made of.
+pub(crate) struct Answers<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) setup: &'a Setup,
+    pub(crate) provider: &'a CryptoProvider,
+}
+
+impl Answers<'_> {
+    pub(crate) fn answer(&self, question: Question, shared: &mut Shared) -> Result<Answer, Failure> {
+        Ok(match question {
+            Question::ChooseProfile(_) if self.fails_to_choose() => Answer::Failed,
+            Question::ChooseProfile(info) => Answer::Profile(self.choose(&info)?),
+            Question::FindSession { id } => Answer::Session(shared.asked.get(&id).cloned().map(Box::new)),
+            Question::FindPsk { identity } => {
+                let psks = &self.setup.credentials.psks;
+                Answer::Psk(psks.iter().find(|psk| psk.identity() == identity).cloned())
+            }
+            Question::Verify { certificates, certificate_type, ocsp_response, .. } => {
+                shared.ocsp_response = ocsp_response;
+                Answer::Verified(self.verify(&certificates, certificate_type)?)
+            }
+            Question::Sign { label, scheme, message } => {
+                self.setup.credentials.sign(&label, scheme, &message, &*self.provider.random)
+            }
+            other => return Err(Failure::Unimplemented(format!("an answer to {other:?}"))),
+        })
+    }
+
+    /// Whether one of a server's callbacks shall not work.
+    const fn fails_to_choose(&self) -> bool {
+        self.options.fail_credential_callback || self.options.ocsp_callback && self.options.fail_ocsp_callback
+    }
+
+    /// Looks at the ClientHello, and takes the one configuration.
+    fn choose(&self, info: &ClientHelloInfo) -> Result<Option<Arc<ServerConfig>>, Failure> {
+        let expect = &self.options.expect;
+        if expect.server_name.is_some() && info.server_name != expect.server_name
+            || expect.no_server_name && info.server_name.is_some()
+        {
+            return Err(Failure::Unexpected(format!("the server name {:?} came", info.server_name)));
+        }
+        if expect.advertised_alpn.as_ref().is_some_and(|expected| *expected != info.alpn) {
+            return Err(Failure::Unexpected(format!("the protocols {:?} came", info.alpn)));
+        }
+        let expected = &expect.peer_verify_schemes;
+        if !expected.is_empty() && *expected != info.signature_schemes {
+            return Err(Failure::Unexpected(format!("the schemes {:?} came", info.signature_schemes)));
+        }
+        Ok(match &self.setup.role {
+            Role::Server(config) if !self.options.fail_early_callback => Some(Arc::clone(config)),
+            _ => None,
+        })
+    }
+
+    fn verify(
+        &self,
+        certificates: &[CertificateDer<'_>],
+        typ: CertificateType,
+    ) -> Result<Result<(), AuthenticationFailure>, Failure> {
+        let options = self.options;
+        if let Some(expected) = &options.expect.peer_raw_key_sha256 {
+            let key: &[u8] = certificates.first().map_or(&[], |c| c);
+            let digest = self.provider.sha256.hash(&[key]);
+            if typ != CertificateType::RAW_PUBLIC_KEY || digest.as_ref() != expected {
+                return Err(Failure::Unexpected("another raw public key came".into()));
+            }
+        }
+        // BoringSSL's older callback is not heard by a client that does not verify.
+        let heard = options.custom_verify
+            || options.verify_peer
+            || options.require_client_certificate
+            || typ == CertificateType::RAW_PUBLIC_KEY;
+        // BoringSSL asks its OCSP callback once the chain was believed.
+        let fails_ocsp = options.request_ocsp && options.ocsp_callback && options.fail_ocsp_callback;
+        let why = || "the options say so".into();
+        Ok(match (options.verify_fail && heard, options.custom_verify) {
+            (false, _) if fails_ocsp => Err(AuthenticationFailure::RejectedWith(
+                AlertDescription::BAD_CERTIFICATE_STATUS_RESPONSE,
+                why(),
+            )),
+            (false, _) => Ok(()),
+            (true, true) => Err(AuthenticationFailure::Rejected(why())),
+            // What BoringSSL sends where the failure has no reason of X.509.
+            (true, false) => {
+                Err(AuthenticationFailure::RejectedWith(AlertDescription::HANDSHAKE_FAILURE, why()))
+            }
+        })
+    }
+}

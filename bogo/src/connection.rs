@@ -1,0 +1,262 @@
+//! One connection: the handshake, and the exchange of data after it.
+
+use dunlin::error::{Error, PeerIncompatible};
+use dunlin::wire::{AlertDescription, ProtocolVersion};
+use dunlin::{Event, TlsConnection};
+
+use crate::answers::Answers;
+use crate::options::Options;
+use crate::setup::{Role, Setup, Shared};
+use crate::transport::Transport;
+use crate::{Failure, expect, reasons};
+
+/// What is read at once where no option says so: less than a record, so that one is read in parts.
+const READ_SIZE: usize = 512;
+
+/// What is written where no option says so.
+const INITIAL_WRITE: &str = "hello";
+
+/// One connection, from the first byte to the last.
+pub(crate) fn run(options: &Options, shared: &mut Shared, is_resume: bool) -> Result<(), Failure> {
+    let setup = Setup::new(options, shared)?;
+    let tls = match &setup.role {
+        Role::Client(config, server) => TlsConnection::client(config, server.clone(), shared.now)?,
+        Role::Server(config) => TlsConnection::server(config, shared.now),
+    };
+    let transport = Transport::connect(options)?;
+    let (profile, is_client) = match &setup.role {
+        Role::Client(config, _) => (config.profile(), true),
+        Role::Server(config) => (config.profile(), false),
+    };
+    let answers = Answers { options, setup: &setup, provider: profile.provider() };
+    let mut link =
+        Link { tls, transport, shared, answers, waiting: Vec::new(), ended: false, held: false, unread: 0 };
+    let outcome = link.run(is_resume);
+    // Whatever happened, the peer shall hear of it.
+    link.held = false;
+    link.flush();
+    outcome.map_err(|e| unspoken_version(options, e))?;
+    // A client that closes at once may or may not have read a ticket.
+    let session_due = !options.expect.no_session;
+    if is_client
+        && !options.shim_shuts_down
+        && !options.send_alert
+        && session_due != link.shared.sessions.has_one()
+    {
+        let what = if session_due { "no session came" } else { "a session came" };
+        return Err(Failure::Unexpected(what.into()));
+    }
+    Ok(())
+}
+
+/// A peer that wants TLS 1.2 or older, where the options would allow it, asks for what the engine does not have.
+fn unspoken_version(options: &Options, failure: Failure) -> Failure {
+    match failure {
+        Failure::Engine(Error::PeerIncompatible(PeerIncompatible::Version(Some(version))))
+            if options.allows_tls12()
+                && (ProtocolVersion::TLS1_0..=ProtocolVersion::TLS1_2).contains(&version) =>
+        {
+            Failure::Unimplemented(format!("{version}"))
+        }
+        Failure::Engine(Error::AlertReceived(AlertDescription::PROTOCOL_VERSION))
+            if options.allows_tls12() =>
+        {
+            Failure::Unimplemented("versions before TLS 1.3".into())
+        }
+        other => other,
+    }
+}
+
+/// A connection of the engine with its transport and its answers.
+struct Link<'a> {
+    tls: TlsConnection,
+    transport: Transport,
+    shared: &'a mut Shared,
+    answers: Answers<'a>,
+    /// Received bytes that the engine did not take yet.
+    waiting: Vec<u8>,
+    ended: bool,
+    /// Nothing is transmitted for now.
+    held: bool,
+    /// Data that was given out and not consumed: what comes after it is looked at only when more is wanted.
+    unread: usize,
+}
+
+impl Link<'_> {
+    fn run(&mut self, is_resume: bool) -> Result<(), Failure> {
+        let options = self.answers.options;
+        while self.tls.is_handshaking() {
+            self.step()?;
+        }
+        self.events()?;
+        self.flush();
+        let Some(negotiated) = self.tls.negotiated() else {
+            return Err(Failure::Unexpected("the handshake did not finish".into()));
+        };
+        let used = self.answers.setup.credentials.used(negotiated);
+        expect::check(options, negotiated, used, &mut self.shared.peer_signature, is_resume)?;
+        if options.expect.ocsp_response.is_some() && options.expect.ocsp_response != self.shared.ocsp_response
+        {
+            return Err(Failure::Unexpected("the OCSP response is not as expected".into()));
+        }
+        self.export()?;
+        if options.send_alert {
+            self.tls.abort(reasons::DECOMPRESSION_FAILURE);
+            return Ok(());
+        }
+        self.write_first()?;
+        if !options.shim_shuts_down {
+            self.echo()?;
+        }
+        self.shut_down()
+    }
+
+    /// Answers, transmits, and takes in what comes next; waits for it if there is nothing else to do.
+    fn step(&mut self) -> Result<(), Failure> {
+        let answered = self.events()?;
+        // Later, what waits leaves with the next data: one KeyUpdate may answer several.
+        if self.tls.is_handshaking() {
+            self.flush();
+        }
+        if self.waiting.is_empty() {
+            if answered {
+                return Ok(());
+            }
+            self.waiting = self.transport.read()?;
+            self.ended = self.waiting.is_empty();
+        }
+        if self.ended {
+            return match self.tls.is_handshaking() || self.answers.options.check_close_notify {
+                true => Ok(self.tls.receive_end()?),
+                false => Ok(()),
+            };
+        }
+        let portion = self.transport.portion(self.waiting.len());
+        let now = self.shared.now;
+        let taken = self.tls.receive(now, self.waiting.get(..portion).unwrap_or_default())?;
+        self.waiting.drain(..taken);
+        Ok(())
+    }
+
+    /// Takes the events; tells whether a question was answered.
+    fn events(&mut self) -> Result<bool, Failure> {
+        let mut answered = false;
+        while let Some(event) = self.tls.poll_event() {
+            match event {
+                Event::Question(id, question) => {
+                    let answer = self.answers.answer(question, self.shared)?;
+                    self.tls.answer(self.shared.now, id, answer)?;
+                    answered = true;
+                }
+                Event::NewSession(id, session) => drop(self.shared.asked.insert(id, session)),
+                Event::SessionUsed(id) => drop(self.shared.asked.remove(&id)),
+                _ => {}
+            }
+        }
+        Ok(answered)
+    }
+
+    fn flush(&mut self) {
+        if !self.held {
+            let n = self.tls.transmit().len();
+            self.transport.write(self.tls.transmit());
+            self.tls.transmitted(n);
+        }
+    }
+
+    fn write(&mut self, mut data: &[u8]) -> Result<(), Failure> {
+        while !data.is_empty() {
+            let n = self.tls.send(data)?;
+            data = data.get(n..).unwrap_or_default();
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// The next data, at most so much; `None` when the peer has closed.
+    fn read(&mut self, size: usize) -> Result<Option<Vec<u8>>, Failure> {
+        let now = self.shared.now;
+        self.tls.consume(now, std::mem::take(&mut self.unread))?;
+        loop {
+            let received = self.tls.received();
+            if !received.is_empty() {
+                self.unread = received.len().min(size);
+                return Ok(Some(received.iter().copied().take(size).collect()));
+            }
+            if self.tls.peer_has_closed() || self.ended {
+                return Ok(None);
+            }
+            self.step()?;
+        }
+    }
+
+    fn export(&mut self) -> Result<(), Failure> {
+        let options = self.answers.options;
+        if options.export > 0 {
+            let mut material = vec![0; options.export];
+            let (label, context) = (options.export_label.as_bytes(), options.export_context.as_bytes());
+            self.tls.export(label, context, &mut material)?;
+            self.write(&material)?;
+        }
+        if options.export_traffic_secrets {
+            let secrets = &self.answers.setup.secrets;
+            let (read, write) = match options.server {
+                true => ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"),
+                false => ("SERVER_TRAFFIC_SECRET_0", "CLIENT_TRAFFIC_SECRET_0"),
+            };
+            let (read, write) = (secrets.get(read), secrets.get(write));
+            let len = u16::try_from(read.len()).unwrap_or(0).to_le_bytes();
+            self.write(&[&len[..], &read, &write].concat())?;
+        }
+        Ok(())
+    }
+
+    /// What is written before anything is read.
+    fn write_first(&mut self) -> Result<(), Failure> {
+        let options = self.answers.options;
+        let text = options.initial_write.as_deref().unwrap_or(INITIAL_WRITE);
+        if options.unfinished_write {
+            // One byte of the record leaves; the rest waits until something was read.
+            self.held = true;
+            self.write(text.as_bytes())?;
+            let first: Vec<u8> = self.tls.transmit().iter().copied().take(1).collect();
+            self.transport.write(&first);
+            self.tls.transmitted(first.len());
+        } else if options.shim_writes_first {
+            for _ in 0..options.repeat_initial_write.unwrap_or(1) {
+                self.write(text.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends back what comes, every bit inverted, until the peer closes.
+    fn echo(&mut self) -> Result<(), Failure> {
+        let options = self.answers.options;
+        loop {
+            if options.key_update_before_read {
+                self.tls.update_keys(false)?;
+                self.flush();
+            }
+            let Some(mut data) = self.read(options.read_size.unwrap_or(READ_SIZE))? else { return Ok(()) };
+            self.held = false;
+            self.flush();
+            if options.key_update {
+                self.tls.update_keys(false)?;
+            }
+            data.iter_mut().for_each(|b| *b ^= 0xff);
+            self.write(&data)?;
+        }
+    }
+
+    /// Closes; waits for the peer to do the same where an option says so.
+    fn shut_down(&mut self) -> Result<(), Failure> {
+        let options = self.answers.options;
+        self.tls.close();
+        self.flush();
+        if options.check_close_notify && options.shim_shuts_down {
+            while self.read(READ_SIZE)?.is_some() {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! What the options expect of a finished handshake.
+
+use dunlin::Negotiated;
+use dunlin::auth::PeerIdentity;
+use dunlin::wire::SignatureScheme;
+
+use crate::Failure;
+use crate::keys;
+use crate::options::Options;
+
+/// Checks what was agreed; `used` is the credential that signed, `peer_signature` what the peer did when the session was
+/// made.
+pub(crate) fn check(
+    options: &Options,
+    negotiated: &Negotiated,
+    used: i32,
+    peer_signature: &mut Option<SignatureScheme>,
+    is_resume: bool,
+) -> Result<(), Failure> {
+    let expect = &options.expect;
+    same("the version", expect.version, negotiated.version)?;
+    same("the group", expect.group, negotiated.group)?;
+    // BoringSSL keeps the scheme with the session.
+    if !negotiated.resumed {
+        *peer_signature = negotiated.peer_signature;
+    }
+    same("the peer's signature", expect.peer_signature, *peer_signature)?;
+    same("the use of HelloRetryRequest", expect.hello_retry_request, Some(negotiated.retried))?;
+    same("the credential", expect.selected_credential, Some(used))?;
+    same("the cipher suite", expect.cipher_suite, negotiated.cipher_suite)?;
+    if options.server && expect.server_name.is_some() && expect.server_name != negotiated.server_name {
+        return Err(unexpected("the server name", &negotiated.server_name));
+    }
+    let resumed = is_resume && !expect.session_miss;
+    same("resumption", Some(resumed), Some(negotiated.resumed))?;
+    let alpn = if options.server { &options.select_alpn } else { &expect.alpn };
+    let alpn = alpn.as_ref().map(|p| p.as_bytes());
+    if alpn != negotiated.alpn.as_deref() {
+        return Err(unexpected("the application protocol", &negotiated.alpn));
+    }
+    peer(options, negotiated)
+}
+
+/// Who the peer is.
+fn peer(options: &Options, negotiated: &Negotiated) -> Result<(), Failure> {
+    let expect = &options.expect;
+    let peer = &negotiated.peer;
+    let (is_x509, typ) = match peer {
+        Some(PeerIdentity::X509(_)) => (true, Some(0)),
+        Some(PeerIdentity::RawKey(_)) => (false, Some(2)),
+        _ => (false, None),
+    };
+    let by_psk = matches!(peer, Some(PeerIdentity::Psk(_)));
+    if expect.no_peer_certificate || expect.peer_raw_key_sha256.is_some() || by_psk {
+        if is_x509 {
+            return Err(unexpected("the peer", peer));
+        }
+    } else if (!options.server || options.require_client_certificate) && peer.is_none() {
+        return Err(unexpected("the peer", peer));
+    }
+    same("the type of the peer's certificate", expect.peer_certificate_type, typ)?;
+    if let (Some(file), Some(PeerIdentity::X509(id))) = (&expect.peer_certificate_file, peer)
+        && keys::chain(file)? != id.chain
+    {
+        return Err(unexpected("the peer's chain", peer));
+    }
+    Ok(())
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    expected: Option<T>,
+    found: Option<T>,
+) -> Result<(), Failure> {
+    match expected.is_none() || expected == found {
+        true => Ok(()),
+        false => Err(unexpected(what, &found)),
+    }
+}
+
+fn unexpected(what: &str, found: &impl std::fmt::Debug) -> Failure {
+    Failure::Unexpected(format!("{what} is not as expected: {found:?}"))
+}

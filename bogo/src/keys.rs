@@ -1,0 +1,186 @@
+//! Credentials from files, and which of them was used.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use dunlin::auth::{ExternalPsk, PeerIdentity, PrivateKey, Psk};
+use dunlin::crypto::{CryptoError, CryptoProvider, HashAlgorithm, SecureRandom, SigningKey};
+use dunlin::wire::SignatureScheme;
+use dunlin::{Answer, Credential, Negotiated, TransportKind};
+use pki_types::pem::PemObject;
+use pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
+
+use crate::Failure;
+use crate::options::{CredentialKind, CredentialOptions, Options};
+
+/// No credential of those that were opened by an option.
+const NONE: i32 = -1;
+
+/// The credentials of one connection, in order of preference.
+#[derive(Default)]
+pub(crate) struct Credentials {
+    pub(crate) list: Vec<Credential>,
+    /// External keys, as they are imported.
+    pub(crate) psks: Vec<Arc<Psk>>,
+    psk_numbers: HashMap<Vec<u8>, i32>,
+    /// OCSP responses with the place of their credential in the list.
+    pub(crate) ocsp_responses: Vec<(usize, Vec<u8>)>,
+    keys: Vec<Arc<Key>>,
+    used: Arc<AtomicI32>,
+}
+
+impl Credentials {
+    /// Reads the files. What was opened by an option counts from 0; the default credential comes last.
+    pub(crate) fn load(options: &Options, provider: &CryptoProvider) -> Result<Self, Failure> {
+        let mut credentials = Self { used: Arc::new(AtomicI32::new(NONE)), ..Self::default() };
+        for (number, credential) in (0..).zip(&options.credentials) {
+            match credential.kind {
+                CredentialKind::Psk => credentials.import(number, credential, provider)?,
+                CredentialKind::X509 | CredentialKind::RawKey => {
+                    credentials.add(number, credential, options.is_async, provider)?;
+                }
+            }
+        }
+        let default = &options.default_credential;
+        if default.key_file.is_some() && default.certificate_file.is_some() {
+            credentials.add(NONE, default, options.is_async, provider)?;
+        }
+        Ok(credentials)
+    }
+
+    fn import(
+        &mut self,
+        number: i32,
+        options: &CredentialOptions,
+        provider: &CryptoProvider,
+    ) -> Result<(), Failure> {
+        let external = ExternalPsk {
+            identity: &options.psk_identity,
+            key: &options.psk_key,
+            hash: options.psk_hash.unwrap_or(HashAlgorithm::Sha256),
+            context: &options.psk_context,
+        };
+        for psk in Psk::import(provider, &external, TransportKind::Stream)? {
+            self.psk_numbers.insert(psk.identity().to_vec(), number);
+            self.psks.push(Arc::new(psk));
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        number: i32,
+        options: &CredentialOptions,
+        is_async: bool,
+        provider: &CryptoProvider,
+    ) -> Result<(), Failure> {
+        let file = options.key_file.as_deref().unwrap_or_default();
+        let der = PrivateKeyDer::from_pem_file(file).map_err(|e| unreadable(file, &e))?;
+        let loaded = provider.key_loader.load(&der);
+        let inner = loaded.map_err(|_| Failure::Unimplemented(format!("the kind of key in {file}")))?;
+        let schemes = schemes(&*inner, &options.signing_schemes);
+        let public_key = inner.public_key().clone();
+        let key = Arc::new(Key { inner, schemes, number, used: Arc::clone(&self.used) });
+        let private_key = match is_async {
+            // The label is its place in the list.
+            true => {
+                PrivateKey::Elsewhere { schemes: key.schemes.clone(), label: self.keys.len().to_string() }
+            }
+            false => PrivateKey::Here(Arc::clone(&key) as Arc<dyn SigningKey>),
+        };
+        self.ocsp_responses.extend(options.ocsp_response.clone().map(|r| (self.keys.len(), r)));
+        self.keys.push(key);
+        self.list.push(match options.kind {
+            CredentialKind::RawKey => Credential::RawKey { public_key, key: private_key },
+            CredentialKind::X509 | CredentialKind::Psk => {
+                let file = options.certificate_file.as_deref().unwrap_or_default();
+                Credential::X509 { chain: chain(file)?, key: private_key }
+            }
+        });
+        Ok(())
+    }
+
+    /// The answer to [`dunlin::Question::Sign`].
+    pub(crate) fn sign(
+        &self,
+        label: &str,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Answer {
+        let key = label.parse().ok().and_then(|at: usize| self.keys.get(at));
+        match key.and_then(|key| key.sign(scheme, message, random).ok()) {
+            Some(signature) => Answer::Signature(signature),
+            None => Answer::Failed,
+        }
+    }
+
+    /// The number of the credential that was used; -1 if none was that was opened by an option.
+    pub(crate) fn used(&self, negotiated: &Negotiated) -> i32 {
+        match &negotiated.peer {
+            Some(PeerIdentity::Psk(identity)) if !negotiated.resumed => {
+                self.psk_numbers.get(identity).copied().unwrap_or(NONE)
+            }
+            _ => self.used.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The certificates in a PEM file.
+pub(crate) fn chain(file: &str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let certificates = CertificateDer::pem_file_iter(file).map_err(|e| unreadable(file, &e))?;
+    certificates.collect::<Result<_, _>>().map_err(|e| unreadable(file, &e))
+}
+
+fn unreadable(file: &str, why: &impl fmt::Display) -> Failure {
+    Failure::Unexpected(format!("{file:?} cannot be read: {why}"))
+}
+
+/// What the key signs with: of `wanted`, if anything is, what it can.
+fn schemes(key: &dyn SigningKey, wanted: &[SignatureScheme]) -> Vec<SignatureScheme> {
+    if wanted.is_empty() {
+        return key.schemes().to_vec();
+    }
+    let possible: Vec<_> = wanted.iter().copied().filter(|s| key.schemes().contains(s)).collect();
+    match possible.is_empty() {
+        // A credential has a scheme; this one never signs in TLS 1.3 (RFC 8446 §4.4.3).
+        true => vec![SignatureScheme::RSA_PKCS1_SHA256],
+        false => possible,
+    }
+}
+
+/// A key that remembers that it was used.
+struct Key {
+    inner: Arc<dyn SigningKey>,
+    schemes: Vec<SignatureScheme>,
+    number: i32,
+    used: Arc<AtomicI32>,
+}
+
+impl SigningKey for Key {
+    fn schemes(&self) -> &[SignatureScheme] {
+        &self.schemes
+    }
+
+    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        self.inner.public_key()
+    }
+
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        self.used.store(self.number, Ordering::Relaxed);
+        self.inner.sign(scheme, message, random)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").field("number", &self.number).finish_non_exhaustive()
+    }
+}

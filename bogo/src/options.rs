@@ -1,0 +1,421 @@
+//! The options of the command line, as far as the engine can do what they ask for.
+
+use base64ct::{Base64, Encoding};
+use dunlin::crypto::HashAlgorithm;
+use dunlin::wire::{CertificateType, CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
+
+use crate::Failure;
+
+/// The options for one connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) port: u16,
+    pub(crate) ipv6: bool,
+    pub(crate) shim_id: u64,
+    pub(crate) server: bool,
+    pub(crate) resume_count: u32,
+    pub(crate) resumption_delay_s: u64,
+    /// Questions instead of answers at hand, and one byte at a time.
+    pub(crate) is_async: bool,
+
+    pub(crate) min_version: Option<ProtocolVersion>,
+    pub(crate) no_tls12: bool,
+    pub(crate) groups: Vec<NamedGroup>,
+    pub(crate) key_shares: Option<Vec<NamedGroup>>,
+    pub(crate) verify_schemes: Vec<SignatureScheme>,
+    pub(crate) host_name: Option<String>,
+    pub(crate) advertise_alpn: Vec<Vec<u8>>,
+    pub(crate) select_alpn: Option<String>,
+    pub(crate) reject_alpn: bool,
+    pub(crate) no_server_name_ack: bool,
+
+    /// The credential that is meant where no other was opened.
+    pub(crate) default_credential: CredentialOptions,
+    pub(crate) credentials: Vec<CredentialOptions>,
+    pub(crate) peer_certificate_types: Vec<CertificateType>,
+    pub(crate) client_certificate_types: Vec<CertificateType>,
+    pub(crate) verify_peer: bool,
+    pub(crate) verify_fail: bool,
+    pub(crate) custom_verify: bool,
+    pub(crate) require_client_certificate: bool,
+    pub(crate) reverify_on_resume: bool,
+    pub(crate) request_ocsp: bool,
+    pub(crate) ocsp_callback: bool,
+    pub(crate) fail_ocsp_callback: bool,
+    pub(crate) decline_ocsp_callback: bool,
+    pub(crate) fail_credential_callback: bool,
+
+    pub(crate) no_ticket: bool,
+    pub(crate) sealed_tickets: bool,
+    pub(crate) skip_ticket: bool,
+    pub(crate) fail_early_callback: bool,
+
+    pub(crate) export: usize,
+    pub(crate) export_label: String,
+    pub(crate) export_context: String,
+    pub(crate) export_traffic_secrets: bool,
+    pub(crate) shim_writes_first: bool,
+    pub(crate) initial_write: Option<String>,
+    pub(crate) repeat_initial_write: Option<usize>,
+    pub(crate) unfinished_write: bool,
+    pub(crate) read_size: Option<usize>,
+    pub(crate) key_update: bool,
+    pub(crate) key_update_before_read: bool,
+    pub(crate) shim_shuts_down: bool,
+    pub(crate) check_close_notify: bool,
+    pub(crate) send_alert: bool,
+
+    pub(crate) expect: Expectations,
+}
+
+/// What is expected of a finished handshake.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expectations {
+    pub(crate) version: Option<ProtocolVersion>,
+    pub(crate) cipher_suite: Option<CipherSuite>,
+    pub(crate) group: Option<NamedGroup>,
+    pub(crate) alpn: Option<String>,
+    pub(crate) advertised_alpn: Option<Vec<Vec<u8>>>,
+    pub(crate) server_name: Option<String>,
+    pub(crate) no_server_name: bool,
+    pub(crate) peer_verify_schemes: Vec<SignatureScheme>,
+    pub(crate) peer_signature: Option<SignatureScheme>,
+    pub(crate) peer_certificate_file: Option<String>,
+    pub(crate) no_peer_certificate: bool,
+    pub(crate) ocsp_response: Option<Vec<u8>>,
+    pub(crate) peer_certificate_type: Option<u8>,
+    pub(crate) peer_raw_key_sha256: Option<Vec<u8>>,
+    pub(crate) selected_credential: Option<i32>,
+    pub(crate) hello_retry_request: Option<bool>,
+    pub(crate) session_miss: bool,
+    pub(crate) no_session: bool,
+}
+
+/// What a credential is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CredentialKind {
+    #[default]
+    X509,
+    RawKey,
+    Psk,
+}
+
+/// One credential.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CredentialOptions {
+    pub(crate) kind: CredentialKind,
+    pub(crate) certificate_file: Option<String>,
+    pub(crate) key_file: Option<String>,
+    pub(crate) signing_schemes: Vec<SignatureScheme>,
+    pub(crate) ocsp_response: Option<Vec<u8>>,
+    pub(crate) psk_key: Vec<u8>,
+    pub(crate) psk_identity: Vec<u8>,
+    pub(crate) psk_context: Vec<u8>,
+    pub(crate) psk_hash: Option<HashAlgorithm>,
+}
+
+/// The values of an option, which follow it.
+type Values<'a> = std::slice::Iter<'a, String>;
+
+impl Options {
+    /// The options for the first connection, for those that resume it, and for retries after 0-RTT was refused. A
+    /// name with a prefix is for one of them.
+    pub(crate) fn parse(arguments: &[String]) -> Result<[Self; 3], Failure> {
+        const PREFIXES: [&str; 3] = ["-on-initial", "-on-resume", "-on-retry"];
+        let mut all: [Self; 3] = Default::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let argument = argument.strip_prefix("-on-shim").unwrap_or(argument);
+            let mut after = rest.clone();
+            for (options, prefix) in all.iter_mut().zip(PREFIXES) {
+                let of_this = argument.strip_prefix(prefix).filter(|name| name.starts_with('-'));
+                let of_another = PREFIXES.iter().any(|p| argument.starts_with(&format!("{p}-")));
+                let name = match of_this {
+                    Some(name) => name,
+                    None if of_another => continue,
+                    None => argument,
+                };
+                after = rest.clone();
+                options.set(name, &mut after)?;
+            }
+            rest = after;
+        }
+        Ok(all)
+    }
+
+    fn set(&mut self, name: &str, values: &mut Values<'_>) -> Result<(), Failure> {
+        let known = self.set_connection(name, values)?
+            || self.set_parameters(name, values)?
+            || self.set_credential(name, values)?
+            || self.set_exchange(name, values)?
+            || self.expect.set(name, values)?
+            || has_no_counterpart(name, values)?;
+        match known {
+            true => Ok(()),
+            false => Err(Failure::Unimplemented(format!("the option {name}"))),
+        }
+    }
+
+    /// Where to connect, how often, and as what.
+    fn set_connection(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
+        match name {
+            "-port" => self.port = number(values)?,
+            "-ipv6" => self.ipv6 = true,
+            "-shim-id" => self.shim_id = number(values)?,
+            "-server" => self.server = true,
+            "-resume-count" => self.resume_count = number(values)?,
+            "-resumption-delay" => self.resumption_delay_s = number(values)?,
+            "-async" => self.is_async = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn set_parameters(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
+        match name {
+            "-min-version" => self.min_version = Some(ProtocolVersion(number(values)?)),
+            "-max-version" => {
+                let version = ProtocolVersion(number(values)?);
+                if version != ProtocolVersion::TLS1_3 {
+                    return Err(Failure::Unimplemented(format!("the version {version}")));
+                }
+            }
+            "-no-tls13" => return Err(Failure::Unimplemented("versions before TLS 1.3".into())),
+            "-no-tls12" => self.no_tls12 = true,
+            "-curves" => self.groups.push(NamedGroup(number(values)?)),
+            "-key-shares" => {
+                self.key_shares.get_or_insert_default().push(NamedGroup(number(values)?));
+            }
+            "-no-key-shares" => self.key_shares = Some(Vec::new()),
+            "-verify-prefs" => self.verify_schemes.push(SignatureScheme(number(values)?)),
+            "-host-name" => self.host_name = Some(text(values)?),
+            "-advertise-alpn" => self.advertise_alpn = protocols(values)?,
+            "-select-alpn" => self.select_alpn = Some(text(values)?),
+            "-decline-alpn" => self.select_alpn = None,
+            "-no-server-name-ack" => self.no_server_name_ack = true,
+            "-reject-alpn" => self.reject_alpn = true,
+            "-no-ticket" => self.no_ticket = true,
+            "-use-ticket-callback" | "-use-ticket-aead-callback" => self.sealed_tickets = true,
+            "-skip-ticket" => self.skip_ticket = true,
+            "-fail-early-callback" => self.fail_early_callback = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn set_credential(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
+        let open = |kind| CredentialOptions { kind, ..CredentialOptions::default() };
+        match name {
+            "-new-x509-credential" => self.credentials.push(open(CredentialKind::X509)),
+            "-new-psk-credential" => self.credentials.push(open(CredentialKind::Psk)),
+            "-new-rpk-credential" => self.credentials.push(open(CredentialKind::RawKey)),
+            "-accepted-peer-cert-types" => self.peer_certificate_types.push(CertificateType(number(values)?)),
+            "-available-client-cert-types" => {
+                self.client_certificate_types.push(CertificateType(number(values)?));
+            }
+            "-verify-peer" => self.verify_peer = true,
+            "-verify-fail" => self.verify_fail = true,
+            "-use-custom-verify-callback" => self.custom_verify = true,
+            "-require-any-client-certificate" => self.require_client_certificate = true,
+            "-enable-ocsp-stapling" => self.request_ocsp = true,
+            "-use-ocsp-callback" => self.ocsp_callback = true,
+            "-fail-ocsp-callback" => self.fail_ocsp_callback = true,
+            "-decline-ocsp-callback" => self.decline_ocsp_callback = true,
+            "-fail-cert-callback" => self.fail_credential_callback = true,
+            "-reverify-on-resume" => self.reverify_on_resume = true,
+            _ => {
+                let credential = self.credentials.last_mut().unwrap_or(&mut self.default_credential);
+                match name {
+                    "-cert-file" => credential.certificate_file = Some(text(values)?),
+                    "-key-file" => credential.key_file = Some(text(values)?),
+                    "-ocsp-response" => credential.ocsp_response = Some(base64(values)?),
+                    "-psk-importer-key" => credential.psk_key = base64(values)?,
+                    "-psk-importer-identity" => credential.psk_identity = base64(values)?,
+                    "-psk-importer-context" => credential.psk_context = base64(values)?,
+                    "-psk-importer-sha256" => credential.psk_hash = Some(HashAlgorithm::Sha256),
+                    "-psk-importer-sha384" => credential.psk_hash = Some(HashAlgorithm::Sha384),
+                    "-signing-prefs" => credential.signing_schemes.push(signing_scheme(values)?),
+                    _ => return Ok(false),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// What happens after the handshake.
+    fn set_exchange(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
+        match name {
+            "-export-keying-material" => self.export = number(values)?,
+            "-export-label" => self.export_label = text(values)?,
+            "-export-context" => self.export_context = text(values)?,
+            // TLS 1.3 does not tell no context from an empty one (RFC 8446 §7.5).
+            "-use-export-context" => {}
+            "-export-traffic-secrets" => self.export_traffic_secrets = true,
+            "-shim-writes-first" => self.shim_writes_first = true,
+            "-shim-initial-write" => self.initial_write = Some(text(values)?),
+            "-repeat-shim-initial-write" => self.repeat_initial_write = Some(number(values)?),
+            "-read-with-unfinished-write" => self.unfinished_write = true,
+            "-read-size" => self.read_size = Some(number(values)?),
+            "-key-update" => self.key_update = true,
+            "-key-update-before-read" => self.key_update_before_read = true,
+            "-shim-shuts-down" => self.shim_shuts_down = true,
+            "-send-alert" => self.send_alert = true,
+            "-check-close-notify" => self.check_close_notify = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether TLS 1.2, which the engine does not speak, would do for these options.
+    pub(crate) fn allows_tls12(&self) -> bool {
+        !self.no_tls12 && self.min_version.is_none_or(|v| v <= ProtocolVersion::TLS1_2)
+    }
+}
+
+impl Expectations {
+    fn set(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
+        match name {
+            "-expect-version" => self.version = Some(ProtocolVersion(number(values)?)),
+            // Our order does not depend on the machine: AES goes first.
+            "-expect-cipher" | "-expect-cipher-aes" => {
+                self.cipher_suite = Some(CipherSuite(number(values)?));
+            }
+            "-expect-cipher-no-aes" => drop(text(values)?),
+            "-expect-curve-id" => self.group = Some(NamedGroup(number(values)?)),
+            "-expect-alpn" => self.alpn = Some(text(values)?),
+            "-expect-advertised-alpn" => self.advertised_alpn = Some(protocols(values)?),
+            "-expect-server-name" => self.server_name = Some(text(values)?),
+            "-expect-no-server-name" => self.no_server_name = true,
+            "-expect-peer-verify-pref" => self.peer_verify_schemes.push(SignatureScheme(number(values)?)),
+            "-expect-peer-signature-algorithm" => {
+                self.peer_signature = Some(SignatureScheme(number(values)?));
+            }
+            "-expect-peer-cert-file" => self.peer_certificate_file = Some(text(values)?),
+            "-expect-ocsp-response" => self.ocsp_response = Some(base64(values)?),
+            "-expect-no-peer-cert" => self.no_peer_certificate = true,
+            "-expect-peer-certificate-type" => self.peer_certificate_type = Some(number(values)?),
+            "-expect-peer-rpk-sha256" => self.peer_raw_key_sha256 = Some(base64(values)?),
+            "-expect-selected-credential" => self.selected_credential = Some(number(values)?),
+            "-expect-hrr" => self.hello_retry_request = Some(true),
+            "-expect-no-hrr" => self.hello_retry_request = Some(false),
+            "-expect-session-miss" => self.session_miss = true,
+            "-expect-no-session" => self.no_session = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Options that choose between ways of calling BoringSSL, or that speak of what TLS 1.3 always or never has.
+fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
+    match name {
+        // The root of the runner's certificates; verification is a callback in these tests.
+        "-trust-cert" => drop(text(values)?),
+        "-implicit-handshake"
+        | "-no-op-extra-handshake"
+        | "-use-early-callback"
+        | "-set-ocsp-in-callback"
+        | "-use-old-client-cert-callback"
+        | "-expect-verify-result"
+        | "-no-tls1"
+        | "-no-tls11"
+        | "-server-preference"
+        // TLS 1.3 has no session IDs, no renegotiation, and no weaker master secret.
+        | "-expect-no-session-id"
+        | "-expect-extended-master-secret"
+        | "-expect-secure-renegotiation"
+        | "-no-legacy-server-connect"
+        | "-renegotiate-freely" => {}
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn signing_scheme(values: &mut Values<'_>) -> Result<SignatureScheme, Failure> {
+    /// RSA PKCS#1 v1.5 in the handshakes of clients (draft-ietf-tls-tls13-pkcs1).
+    const RSA_PKCS1_SHA256_LEGACY: SignatureScheme = SignatureScheme(0x0420);
+    match SignatureScheme(number(values)?) {
+        RSA_PKCS1_SHA256_LEGACY => Err(Failure::Unimplemented("RSA PKCS#1 v1.5 in TLS 1.3".into())),
+        scheme => Ok(scheme),
+    }
+}
+
+fn text(values: &mut Values<'_>) -> Result<String, Failure> {
+    values.next().cloned().ok_or_else(|| Failure::Unexpected("an option has no value".into()))
+}
+
+fn number<T: std::str::FromStr>(values: &mut Values<'_>) -> Result<T, Failure> {
+    let value = text(values)?;
+    value.parse().map_err(|_| Failure::Unexpected(format!("{value:?} is no number for this option")))
+}
+
+fn base64(values: &mut Values<'_>) -> Result<Vec<u8>, Failure> {
+    let value = text(values)?;
+    Base64::decode_vec(&value).map_err(|_| Failure::Unexpected(format!("{value:?} is not base64")))
+}
+
+/// A list of protocols as ALPN has it on the wire: each with a length of one byte (RFC 7301 §3.1).
+fn protocols(values: &mut Values<'_>) -> Result<Vec<Vec<u8>>, Failure> {
+    let value = text(values)?;
+    let mut rest = value.as_bytes();
+    let mut protocols = Vec::new();
+    while let Some((len, tail)) = rest.split_first() {
+        let Some((protocol, tail)) = tail.split_at_checked((*len).into()) else {
+            return Err(Failure::Unexpected(format!("{value:?} is no list of protocols")));
+        };
+        protocols.push(protocol.to_vec());
+        rest = tail;
+    }
+    Ok(protocols)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<[Options; 3], Failure> {
+        let arguments: Vec<String> = line.split(' ').map(Into::into).collect();
+        Options::parse(&arguments)
+    }
+
+    #[test]
+    fn a_prefix_chooses_the_connection() {
+        let [initial, resume, retry] =
+            parse("-port 7 -on-resume-verify-fail -on-initial-expect-curve-id 29 -server").unwrap();
+        assert_eq!((initial.port, resume.port, retry.port), (7, 7, 7));
+        assert_eq!((initial.verify_fail, resume.verify_fail, retry.verify_fail), (false, true, false));
+        assert_eq!(initial.expect.group, Some(NamedGroup::X25519));
+        assert_eq!(resume.expect.group, None);
+        assert!(initial.server && resume.server && retry.server);
+    }
+
+    #[test]
+    fn files_belong_to_the_credential_that_was_opened_last() {
+        let [options, ..] = parse(
+            "-cert-file a -key-file b -new-x509-credential -cert-file c -new-rpk-credential -key-file d \
+             -signing-prefs 2055",
+        )
+        .unwrap();
+        assert_eq!(options.default_credential.certificate_file.as_deref(), Some("a"));
+        let [x509, raw_key] = &options.credentials[..] else { panic!() };
+        assert_eq!((x509.kind, x509.certificate_file.as_deref()), (CredentialKind::X509, Some("c")));
+        assert_eq!((raw_key.kind, raw_key.key_file.as_deref()), (CredentialKind::RawKey, Some("d")));
+        assert_eq!(raw_key.signing_schemes, [SignatureScheme::ED25519]);
+    }
+
+    #[test]
+    fn what_the_engine_cannot_do_is_said_to_be_unimplemented() {
+        for line in ["-dtls", "-max-version 771", "-no-tls13", "-nonsense", "-on-retry-nonsense"] {
+            assert!(matches!(parse(line), Err(Failure::Unimplemented(_))), "{line}");
+        }
+        for line in ["-port", "-port x", "-expect-peer-rpk-sha256 ?", "-advertise-alpn \u{5}abc"] {
+            assert!(matches!(parse(line), Err(Failure::Unexpected(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn protocols_come_as_on_the_wire() {
+        let [options, ..] = parse("-advertise-alpn \u{3}foo\u{1}b").unwrap();
+        assert_eq!(options.advertise_alpn, [b"foo".to_vec(), b"b".to_vec()]);
+    }
+}

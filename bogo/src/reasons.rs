@@ -1,0 +1,184 @@
+//! Our errors under the names that BoringSSL gives to the same reasons.
+
+use dunlin::Error;
+use dunlin::error::{AuthenticationFailure, Internal, Malformed, PeerIncompatible, PeerMisbehaved};
+use dunlin::wire::{AlertDescription, ExtensionType};
+
+/// The name of a reason; several with colons between them, where BoringSSL has more than one for what is one to us.
+pub(crate) fn name(error: &Error) -> &'static str {
+    match error {
+        Error::Malformed(e) => malformed(e),
+        Error::PeerMisbehaved(e) => misbehaved(e),
+        Error::PeerIncompatible(e) => incompatible(e),
+        Error::Authentication(e) => authentication(e),
+        Error::AlertReceived(alert) => received(*alert),
+        Error::Truncated => "UNEXPECTED_EOF",
+        Error::Misuse(_) => "MISUSE",
+        Error::Internal(Internal::QuestionFailed) => "OCSP_CB_ERROR:CERT_CB_ERROR",
+        Error::Internal(_) => "INTERNAL_ERROR",
+        _ => "UNKNOWN",
+    }
+}
+
+fn malformed(e: &Malformed) -> &'static str {
+    match e {
+        Malformed::TooLarge(_) => "EXCESSIVE_MESSAGE_SIZE",
+        Malformed::Length("Alert") => "BAD_ALERT",
+        Malformed::Length("certificate_list") => "PEER_DID_NOT_RETURN_A_CERTIFICATE",
+        _ => "DECODE_ERROR",
+    }
+}
+
+fn misbehaved(e: &PeerMisbehaved) -> &'static str {
+    use PeerMisbehaved as P;
+    match e {
+        P::UnexpectedMessage { .. } => "UNEXPECTED_MESSAGE",
+        P::UnexpectedRecord("not a TLS record") => "WRONG_VERSION_NUMBER",
+        P::UnexpectedRecord("a record of zeros") => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+        P::UnexpectedRecord(_) | P::EmptyRecord => "UNEXPECTED_RECORD",
+        P::RecordOverflow => "ENCRYPTED_LENGTH_TOO_LONG",
+        P::BadRecordMac => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+        P::Flood("KeyUpdates") => "TOO_MANY_KEY_UPDATES",
+        P::Flood("empty records" | "ChangeCipherSpec records") => "TOO_MANY_EMPTY_FRAGMENTS",
+        P::Flood("warnings") => "TOO_MANY_WARNING_ALERTS",
+        P::Flood(_) => "TOO_MANY",
+        P::NotAlignedAtKeyChange | P::ExcessHandshakeData => "EXCESS_HANDSHAKE_DATA",
+        P::DuplicateExtension(_) => "DUPLICATE_EXTENSION",
+        P::MisplacedExtension(_) | P::UnsolicitedExtension(_) => "UNEXPECTED_EXTENSION",
+        P::MissingExtension(t) => missing(*t),
+        P::PskNotLast => "PRE_SHARED_KEY_MUST_BE_LAST",
+        P::Downgrade => "TLS13_DOWNGRADE",
+        P::PointlessRetry => "WRONG_CURVE",
+        P::SecondRetry => "UNEXPECTED_MESSAGE",
+        P::NotOffered("group") => "WRONG_CURVE",
+        P::NotOffered("cipher suite") => "WRONG_CIPHER_RETURNED",
+        P::NotOffered("version") => "UNSUPPORTED_PROTOCOL",
+        P::NotOffered("signature scheme") => "WRONG_SIGNATURE_TYPE",
+        P::NotOffered("application protocol") => "INVALID_ALPN_PROTOCOL",
+        P::NotOffered("PSK") => "PSK_IDENTITY_NOT_FOUND",
+        P::NotOffered("client certificate type" | "server certificate type") => "UNSUPPORTED_CERTIFICATE",
+        P::NotOffered(_) => "UNEXPECTED_EXTENSION",
+        P::IllegalParameter(what) => illegal(what),
+        P::BadFinished | P::BadBinder => "DIGEST_CHECK_FAILED",
+        P::BadSignature => "BAD_SIGNATURE",
+        P::BadKeyShare => "BAD_ECPOINT",
+        P::BadCompression => "CERT_DECOMPRESSION_FAILED",
+        P::TooMuchEarlyData => "TOO_MUCH_SKIPPED_EARLY_DATA",
+        _ => "DECODE_ERROR",
+    }
+}
+
+fn illegal(what: &str) -> &'static str {
+    match what {
+        "pre_shared_key: as many binders as identities are required" => "PSK_IDENTITY_BINDER_COUNT_MISMATCH",
+        "pre_shared_key: another hash" => "OLD_SESSION_PRF_HASH_MISMATCH",
+        "ServerHello: a PSK without key_share" => "MISSING_KEY_SHARE",
+        "key_share: a group twice" => "DUPLICATE_KEY_SHARE",
+        "key_share after the retry" => "WRONG_CURVE",
+        "cipher_suite: it changed after the retry" => "WRONG_CIPHER_RETURNED",
+        "legacy_compression_methods" => "INVALID_COMPRESSION_LIST",
+        "legacy_version" => "UNSUPPORTED_PROTOCOL:DECODE_ERROR",
+        "signature scheme: it does not fit the key" => "WRONG_SIGNATURE_TYPE",
+        _ => "DECODE_ERROR",
+    }
+}
+
+fn missing(typ: ExtensionType) -> &'static str {
+    match typ {
+        ExtensionType::KEY_SHARE => "MISSING_KEY_SHARE",
+        ExtensionType::SUPPORTED_GROUPS => "NO_SHARED_GROUP",
+        ExtensionType::SIGNATURE_ALGORITHMS => "NO_COMMON_SIGNATURE_ALGORITHMS:DECODE_ERROR",
+        _ => "MISSING_EXTENSION",
+    }
+}
+
+const fn incompatible(e: &PeerIncompatible) -> &'static str {
+    use PeerIncompatible as P;
+    match e {
+        P::Version(_) => "UNSUPPORTED_PROTOCOL",
+        P::CipherSuite => "NO_SHARED_CIPHER",
+        P::Group => "NO_SHARED_GROUP",
+        P::SignatureScheme => "NO_COMMON_SIGNATURE_ALGORITHMS",
+        P::CertificateType => "UNKNOWN_CERTIFICATE_TYPE",
+        P::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",
+        P::PskMode => "NO_SUPPORTED_PSK_MODE",
+        P::NoPsk => "PSK_IDENTITY_NOT_FOUND",
+        P::NoCredential(_) => "NO_CERTIFICATE_SET",
+        P::Refused => "CONNECTION_REJECTED",
+        _ => "HANDSHAKE_FAILURE",
+    }
+}
+
+const fn authentication(e: &AuthenticationFailure) -> &'static str {
+    use AuthenticationFailure as A;
+    match e {
+        A::NoCertificate => "PEER_DID_NOT_RETURN_A_CERTIFICATE",
+        A::BadEncoding => "CANNOT_PARSE_LEAF_CERT",
+        A::UnsupportedType(_) => "UNSUPPORTED_CERTIFICATE",
+        A::RejectedWith(AlertDescription::BAD_CERTIFICATE_STATUS_RESPONSE, _) => "OCSP_CB_ERROR",
+        A::WrongKeyUsage => "KEY_USAGE_BIT_INCORRECT",
+        _ => "CERTIFICATE_VERIFY_FAILED",
+    }
+}
+
+/// An alert that TLS 1.3 does not have, and one test sends.
+pub(crate) const DECOMPRESSION_FAILURE: AlertDescription = AlertDescription(30);
+
+const fn received(alert: AlertDescription) -> &'static str {
+    match alert {
+        DECOMPRESSION_FAILURE => "SSLV3_ALERT_DECOMPRESSION_FAILURE",
+        AlertDescription::HANDSHAKE_FAILURE => "SSLV3_ALERT_HANDSHAKE_FAILURE",
+        AlertDescription::UNEXPECTED_MESSAGE => "SSLV3_ALERT_UNEXPECTED_MESSAGE",
+        AlertDescription::BAD_RECORD_MAC => "SSLV3_ALERT_BAD_RECORD_MAC",
+        AlertDescription::ILLEGAL_PARAMETER => "SSLV3_ALERT_ILLEGAL_PARAMETER",
+        AlertDescription::CERTIFICATE_UNKNOWN => "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
+        AlertDescription::BAD_CERTIFICATE => "SSLV3_ALERT_BAD_CERTIFICATE",
+        AlertDescription::PROTOCOL_VERSION => "TLSV1_ALERT_PROTOCOL_VERSION",
+        AlertDescription::DECODE_ERROR => "TLSV1_ALERT_DECODE_ERROR",
+        AlertDescription::DECRYPT_ERROR => "TLSV1_ALERT_DECRYPT_ERROR",
+        AlertDescription::RECORD_OVERFLOW => "TLSV1_ALERT_RECORD_OVERFLOW",
+        AlertDescription::UNKNOWN_CA => "TLSV1_ALERT_UNKNOWN_CA",
+        AlertDescription::CERTIFICATE_REQUIRED => "TLSV1_ALERT_CERTIFICATE_REQUIRED",
+        _ => "ALERT_RECEIVED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The configuration that goes with this shim.
+    fn config() -> serde_json::Value {
+        serde_json::from_str(include_str!("../config.json")).unwrap()
+    }
+
+    #[test]
+    fn every_disabled_test_has_a_reason() {
+        let config = config();
+        let disabled = config["DisabledTests"].as_object().unwrap();
+        for (pattern, reason) in disabled {
+            assert!(reason.as_str().is_some_and(|r| r.len() > 20), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn mapped_names_are_names_of_this_shim() {
+        let source = include_str!("reasons.rs");
+        for (theirs, ours) in config()["ErrorMap"].as_object().unwrap() {
+            for name in ours.as_array().unwrap() {
+                let name = name.as_str().unwrap().trim_matches(':');
+                assert!(
+                    source.contains(&format!("{name}\"")) || source.contains(&format!("{name}:")),
+                    "{theirs}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_reason_can_have_two_names() {
+        let error = Error::from(PeerMisbehaved::IllegalParameter("legacy_version"));
+        let printed = format!(":{}:", name(&error));
+        assert!(printed.contains(":UNSUPPORTED_PROTOCOL:") && printed.contains(":DECODE_ERROR:"));
+    }
+}

@@ -1,0 +1,322 @@
+//! Profiles and configurations from the options, and what the connections of one process share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use dunlin::auth::{FindPsk, Psk, RawKeyTrust, Trust, X509Trust};
+use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use dunlin::resume::{ClientSession, ClientSessions, SealTickets, Session, SessionKey, Tickets};
+use dunlin::wire::{CertificateType, NamedGroup, SignatureScheme};
+use dunlin::{
+    ClientAuth, ClientConfig, KeyLog, Now, Profile, ProfileBuilder, PskSource, ServerAddress, ServerConfig,
+};
+use dunlin_store::{MemoryServerSessions, RotatingTickets};
+
+use crate::Failure;
+use crate::keys::Credentials;
+use crate::options::Options;
+
+/// What the connections of one process share.
+pub(crate) struct Shared {
+    pub(crate) sessions: Arc<OneSession>,
+    stored: Option<Arc<MemoryServerSessions>>,
+    sealed: Option<Arc<RotatingTickets>>,
+    /// Sessions of a server that is asked for them.
+    pub(crate) asked: HashMap<Vec<u8>, Session>,
+    /// The scheme with which the peer of the session signed.
+    pub(crate) peer_signature: Option<SignatureScheme>,
+    /// The OCSP response that came with the peer's certificate when the session was made.
+    pub(crate) ocsp_response: Option<Vec<u8>>,
+    /// A clock that stands still, but for what the options add to it.
+    pub(crate) now: Now,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        let unix = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self {
+            sessions: Arc::default(),
+            stored: None,
+            sealed: None,
+            asked: HashMap::new(),
+            peer_signature: None,
+            ocsp_response: None,
+            now: Now::from_unix_ms(u64::try_from(unix.as_millis()).unwrap_or(0)),
+        }
+    }
+
+    pub(crate) const fn advance(&mut self, seconds: u64) {
+        self.now = Now::from_unix_ms(self.now.unix_ms + seconds * 1000);
+    }
+}
+
+/// A client's store as the runner wants it: the last session of the last connection is offered in the next.
+#[derive(Debug, Default)]
+pub(crate) struct OneSession(Mutex<Option<ClientSession>>);
+
+impl OneSession {
+    fn lock(&self) -> MutexGuard<'_, Option<ClientSession>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has_one(&self) -> bool {
+        self.lock().is_some()
+    }
+}
+
+impl ClientSessions for OneSession {
+    fn put(&self, _: SessionKey, session: ClientSession) {
+        *self.lock() = Some(session);
+    }
+
+    fn take(&self, _: &SessionKey, _: Now) -> Option<ClientSession> {
+        self.lock().take()
+    }
+}
+
+/// A server's external keys.
+#[derive(Debug)]
+struct Known(Vec<Arc<Psk>>);
+
+impl FindPsk for Known {
+    fn find(&self, identity: &[u8]) -> Option<Arc<Psk>> {
+        self.0.iter().find(|psk| psk.identity() == identity).cloned()
+    }
+}
+
+/// A sealer that makes no ticket.
+#[derive(Debug)]
+struct NoTicket;
+
+impl SealTickets for NoTicket {
+    fn seal(&self, _: Now, _: &[u8], _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn open(&self, _: Now, _: &[u8], _: &[u8]) -> Option<zeroize::Zeroizing<Vec<u8>>> {
+        None
+    }
+}
+
+/// The secrets of the traffic as they stand in a key log, by label.
+#[derive(Debug, Default)]
+pub(crate) struct TrafficSecrets(Mutex<HashMap<String, Vec<u8>>>);
+
+impl TrafficSecrets {
+    pub(crate) fn get(&self, label: &str) -> Vec<u8> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(label).cloned().unwrap_or_default()
+    }
+}
+
+impl KeyLog for TrafficSecrets {
+    fn log(&self, label: &str, _: &[u8; 32], secret: &[u8]) {
+        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.insert(label.into(), secret.to_vec());
+    }
+}
+
+/// The cipher suites that the runner knows, in the order of our preference.
+const CIPHER_SUITES: [&Tls13CipherSuite; 3] = [
+    &dunlin_awslc::TLS13_AES_128_GCM_SHA256,
+    &dunlin_awslc::TLS13_AES_256_GCM_SHA384,
+    &dunlin_awslc::TLS13_CHACHA20_POLY1305_SHA256,
+];
+
+/// The groups, and those for which a client sends a share, where no option says so.
+const GROUPS: [NamedGroup; 4] =
+    [NamedGroup::X25519MLKEM768, NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
+const KEY_SHARES: [NamedGroup; 2] = [NamedGroup::X25519MLKEM768, NamedGroup::X25519];
+
+/// The signature schemes that are verified where no option says so; the runner expects Ed25519 to be asked for.
+const VERIFY_SCHEMES: [SignatureScheme; 8] = [
+    SignatureScheme::ECDSA_SECP256R1_SHA256,
+    SignatureScheme::RSA_PSS_RSAE_SHA256,
+    SignatureScheme::RSA_PKCS1_SHA256,
+    SignatureScheme::ECDSA_SECP384R1_SHA384,
+    SignatureScheme::RSA_PSS_RSAE_SHA384,
+    SignatureScheme::RSA_PKCS1_SHA384,
+    SignatureScheme::RSA_PSS_RSAE_SHA512,
+    SignatureScheme::RSA_PKCS1_SHA512,
+];
+
+/// The name of a server where no option says so; it is not sent then.
+const SERVER_NAME: &str = "server.example";
+
+/// What a connection is made of.
+pub(crate) enum Role {
+    Client(Arc<ClientConfig>, ServerAddress),
+    Server(Arc<ServerConfig>),
+}
+
+/// One connection's configuration, and what it must be asked about afterwards.
+pub(crate) struct Setup {
+    pub(crate) role: Role,
+    pub(crate) credentials: Credentials,
+    pub(crate) secrets: Arc<TrafficSecrets>,
+}
+
+impl Setup {
+    pub(crate) fn new(options: &Options, shared: &mut Shared) -> Result<Self, Failure> {
+        let provider = Arc::new(provider());
+        let credentials = Credentials::load(options, &provider)?;
+        let secrets = Arc::new(TrafficSecrets::default());
+        let mut profile = profile(options, &credentials, &provider)?.credentials(credentials.list.clone());
+        // A callback that declines staples nothing.
+        let stapled = credentials.ocsp_responses.iter().filter(|_| !options.decline_ocsp_callback);
+        for (index, response) in stapled {
+            profile = profile.ocsp_response(*index, response.clone());
+        }
+        if options.export_traffic_secrets {
+            profile = profile.key_log(Some(Arc::clone(&secrets) as Arc<dyn KeyLog>));
+        }
+        let psks = match options.is_async {
+            _ if credentials.psks.is_empty() => PskSource::None,
+            true => PskSource::Ask,
+            false => PskSource::Here(Arc::new(Known(credentials.psks.clone()))),
+        };
+        let role = match options.server {
+            true => {
+                Role::Server(Arc::new(server(options, profile.build()?, &provider, shared)?.with_psks(psks)))
+            }
+            false => {
+                let name = options.host_name.as_deref().unwrap_or(SERVER_NAME);
+                let address = ServerAddress::parse(name, options.port)?;
+                Role::Client(
+                    Arc::new(client(options, profile.build()?, shared)?.with_psks(credentials.psks.clone())),
+                    address,
+                )
+            }
+        };
+        Ok(Self { role, credentials, secrets })
+    }
+}
+
+fn provider() -> CryptoProvider {
+    let mut provider = dunlin_awslc::provider();
+    provider.groups.insert(0, dunlin_awslc::X25519MLKEM768);
+    provider
+}
+
+fn profile(
+    options: &Options,
+    credentials: &Credentials,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ProfileBuilder, Failure> {
+    let names = if options.groups.is_empty() { &GROUPS[..] } else { &options.groups };
+    let group = |name: &NamedGroup| {
+        provider.group(*name).ok_or_else(|| Failure::Unimplemented(format!("the group {name}")))
+    };
+    let groups: Vec<&'static dyn KeyExchangeGroup> = names.iter().map(group).collect::<Result<_, _>>()?;
+    let wanted = &options.verify_schemes;
+    let schemes = if wanted.is_empty() { &VERIFY_SCHEMES[..] } else { wanted };
+    let known = |scheme: &SignatureScheme| provider.signatures.schemes.iter().any(|(s, _)| s == scheme);
+    if let Some(scheme) = schemes.iter().find(|s| !known(s)) {
+        return Err(Failure::Unimplemented(format!("the signature scheme {scheme}")));
+    }
+    let trust = trust(options, !credentials.psks.is_empty());
+    let is_trusting = trust.x509.is_some() || trust.raw_key.is_some();
+    let listed = |types: &Vec<CertificateType>| (!types.is_empty()).then(|| types.clone());
+    let peer_types = listed(&options.peer_certificate_types).filter(|_| is_trusting);
+    let own_types = listed(&options.client_certificate_types);
+    Ok(Profile::builder(Arc::clone(provider))
+        .cipher_suites(CIPHER_SUITES.to_vec())
+        .groups(groups)
+        .signature_schemes(schemes.to_vec())
+        .peer_certificate_types(peer_types)
+        .own_certificate_types(own_types)
+        .trust(trust)
+        .request_ocsp(options.request_ocsp)
+        .alpn(alpn(options)))
+}
+
+/// Verification is always a question: the runner's options say what its answer is.
+fn trust(options: &Options, has_psk: bool) -> Trust {
+    let types = &options.peer_certificate_types;
+    let has = |typ: CertificateType| types.contains(&typ);
+    // A client with a PSK takes certificates only if it is told to verify them.
+    let takes_any = !options.server && !has_psk;
+    if takes_any || options.verify_peer || options.require_client_certificate {
+        let x509 = types.is_empty() || has(CertificateType::X509);
+        let raw_key = has(CertificateType::RAW_PUBLIC_KEY);
+        return Trust { x509: x509.then_some(X509Trust::Ask), raw_key: raw_key.then_some(RawKeyTrust::Ask) };
+    }
+    Trust::default()
+}
+
+fn alpn(options: &Options) -> Vec<Vec<u8>> {
+    match (&options.select_alpn, options.server) {
+        (_, false) => options.advertise_alpn.clone(),
+        // A protocol that no client of the runner offers.
+        (_, true) if options.reject_alpn => vec![b"none of these".to_vec()],
+        (Some(protocol), true) => vec![protocol.clone().into_bytes()],
+        (None, true) => Vec::new(),
+    }
+}
+
+fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<ClientConfig, Failure> {
+    if options.fail_credential_callback {
+        return Err(Failure::Unimplemented("a client that cannot choose its credential".into()));
+    }
+    let shares = match &options.key_shares {
+        Some(shares) => shares.clone(),
+        // One share of a hybrid and one of a curve, as most clients have it.
+        None if options.groups.is_empty() => KEY_SHARES.to_vec(),
+        None => options.groups.first().copied().into_iter().collect(),
+    };
+    let config = ClientConfig::new(profile)
+        .with_key_shares(shares)?
+        .with_server_name_sent(options.host_name.is_some())
+        .with_credential_required(true)
+        .with_reverification(options.reverify_on_resume);
+    Ok(match options.no_ticket {
+        true => config,
+        false => config.with_sessions(Arc::clone(&shared.sessions) as Arc<dyn ClientSessions>),
+    })
+}
+
+fn server(
+    options: &Options,
+    profile: Profile,
+    provider: &Arc<CryptoProvider>,
+    shared: &mut Shared,
+) -> Result<ServerConfig, Failure> {
+    let client_auth = match (options.require_client_certificate, options.verify_peer) {
+        (true, _) => ClientAuth::Required,
+        (false, true) => ClientAuth::Optional,
+        (false, false) => ClientAuth::None,
+    };
+    let tickets = match () {
+        () if options.no_ticket => Tickets::none(),
+        () if options.skip_ticket => Tickets::stateless(Arc::new(NoTicket)),
+        () if options.sealed_tickets => {
+            let tickets = match shared.sealed.take() {
+                Some(tickets) => tickets,
+                None => Arc::new(RotatingTickets::new(Arc::clone(provider))?),
+            };
+            shared.sealed = Some(Arc::clone(&tickets));
+            Tickets::stateless(tickets)
+        }
+        () if options.is_async => Tickets::ask(),
+        () => {
+            let stored = shared.stored.get_or_insert_with(|| Arc::new(MemoryServerSessions::new(16)));
+            Tickets::stateful(Arc::clone(stored) as _)
+        }
+    };
+    // The question shows the ClientHello to those who want to check it.
+    let expect = &options.expect;
+    let looks = options.is_async
+        || options.fail_early_callback
+        || options.fail_ocsp_callback
+        || options.fail_credential_callback
+        || expect.server_name.is_some()
+        || expect.no_server_name
+        || expect.advertised_alpn.is_some()
+        || !expect.peer_verify_schemes.is_empty();
+    // A server that looks at the name acknowledges it.
+    let looks = looks && !options.no_server_name_ack;
+    Ok(ServerConfig::new(profile)?
+        .with_client_auth(client_auth)?
+        .with_tickets(tickets)
+        .with_profile_choice(looks))
+}
