@@ -99,7 +99,7 @@ const fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::CipherSuite => "NO_SHARED_CIPHER",
         P::Group => "NO_SHARED_GROUP",
         P::SignatureScheme => "NO_COMMON_SIGNATURE_ALGORITHMS",
-        P::CertificateType => "UNKNOWN_CERTIFICATE_TYPE",
+        P::CertificateType { .. } => "UNKNOWN_CERTIFICATE_TYPE",
         P::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",
         P::PskMode => "NO_SUPPORTED_PSK_MODE",
         P::NoPsk => "PSK_IDENTITY_NOT_FOUND",

@@ -214,6 +214,15 @@ fn profile(
     if let Some(scheme) = schemes.iter().find(|s| !known(s)) {
         return Err(Failure::Unimplemented(format!("the signature scheme {scheme}")));
     }
+    // RFC 8446 §4.4.3: RSA PKCS#1 v1.5 signs no handshake, and a profile with nothing else is refused.
+    const IN_CHAINS_ONLY: [SignatureScheme; 3] = [
+        SignatureScheme::RSA_PKCS1_SHA256,
+        SignatureScheme::RSA_PKCS1_SHA384,
+        SignatureScheme::RSA_PKCS1_SHA512,
+    ];
+    if schemes.iter().all(|s| IN_CHAINS_ONLY.contains(s)) {
+        return Err(Failure::Unimplemented("a profile that can verify no handshake".into()));
+    }
     let trust = trust(options, !credentials.psks.is_empty());
     let is_trusting = trust.x509.is_some() || trust.raw_key.is_some();
     let listed = |types: &Vec<CertificateType>| (!types.is_empty()).then(|| types.clone());

@@ -253,7 +253,8 @@ fn certificate_types_are_taken_in_the_order_that_was_set() {
     assert_eq!(connect(&[x509], &[raw_key, x509]), Ok(Some(x509)));
     assert_eq!(connect(&[raw_key], &[x509, raw_key]), Ok(Some(raw_key)));
     // RFC 7250 §4.2: a client that offers types, and none that would do, is refused; one that offers none is not.
-    assert_eq!(connect(&[raw_key], &[x509]), Err(PeerIncompatible::CertificateType.into()));
+    let nothing = PeerIncompatible::CertificateType { ours: vec![x509], theirs: vec![raw_key] };
+    assert_eq!(connect(&[raw_key], &[x509]), Err(nothing.into()));
     assert_eq!(connect(&[x509], &[raw_key]), Ok(None));
     let untrusted = client_profile().peer_certificate_types(Some(types.to_vec())).build();
     assert!(matches!(untrusted, Err(Error::Misuse(Misuse::Config(_)))));

@@ -80,10 +80,6 @@ impl State for ExpectCertificate {
         };
         if self.certificate_type != CertificateType::RAW_PUBLIC_KEY {
             EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
-            // RFC 8446 §4.4.2.2, §4.4.2.3: "the digitalSignature bit MUST be set if the Key Usage extension is present".
-            if !may_sign(leaf) {
-                return Err(AuthenticationFailure::WrongKeyUsage.into());
-            }
         }
         let subject = Subject {
             profile: &self.profile,
@@ -156,6 +152,12 @@ impl State for AwaitVerification {
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
         verdict?;
         let Self { expect, chain } = *self;
+        let is_x509 = expect.certificate_type != CertificateType::RAW_PUBLIC_KEY;
+        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". It is looked
+        // at last: what is wrong with the chain says more.
+        if is_x509 && !chain.first().is_some_and(|leaf| may_sign(leaf)) {
+            return Err(AuthenticationFailure::WrongKeyUsage.into());
+        }
         Ok(Box::new(ExpectCertificateVerify { expect, chain, verified: PeerVerified::assert() }))
     }
 }
