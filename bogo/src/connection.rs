@@ -1,4 +1,4 @@
-//! One connection: the handshake, and the exchange of data after it.
+//! One connection: from its configuration through the handshake to its end. The data goes in [`crate::exchange`].
 
 use dunlin::error::{Error, PeerIncompatible};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
@@ -9,12 +9,6 @@ use crate::options::Options;
 use crate::setup::{Role, Setup, Shared};
 use crate::transport::Transport;
 use crate::{Failure, expect, reasons};
-
-/// What is read at once where no option says so: less than a record, so that one is read in parts.
-const READ_SIZE: usize = 512;
-
-/// What is written where no option says so.
-const INITIAL_WRITE: &str = "hello";
 
 /// One connection, from the first byte to the last.
 pub(crate) fn run(options: &Options, shared: &mut Shared, is_resume: bool) -> Result<(), Failure> {
@@ -68,18 +62,18 @@ fn unspoken_version(options: &Options, failure: Failure) -> Failure {
 }
 
 /// A connection of the engine with its transport and its answers.
-struct Link<'a> {
-    tls: TlsConnection,
-    transport: Transport,
-    shared: &'a mut Shared,
-    answers: Answers<'a>,
+pub(crate) struct Link<'a> {
+    pub(crate) tls: TlsConnection,
+    pub(crate) transport: Transport,
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) answers: Answers<'a>,
     /// Received bytes that the engine did not take yet.
     waiting: Vec<u8>,
-    ended: bool,
+    pub(crate) ended: bool,
     /// Nothing is transmitted for now.
-    held: bool,
+    pub(crate) held: bool,
     /// Data that was given out and not consumed: what comes after it is looked at only when more is wanted.
-    unread: usize,
+    pub(crate) unread: usize,
 }
 
 impl Link<'_> {
@@ -112,7 +106,7 @@ impl Link<'_> {
     }
 
     /// Answers, transmits, and takes in what comes next; waits for it if there is nothing else to do.
-    fn step(&mut self) -> Result<(), Failure> {
+    pub(crate) fn step(&mut self) -> Result<(), Failure> {
         let answered = self.events()?;
         // Later, what waits leaves with the next data: one KeyUpdate may answer several.
         if self.tls.is_handshaking() {
@@ -156,107 +150,11 @@ impl Link<'_> {
         Ok(answered)
     }
 
-    fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if !self.held {
             let n = self.tls.transmit().len();
             self.transport.write(self.tls.transmit());
             self.tls.transmitted(n);
         }
-    }
-
-    fn write(&mut self, mut data: &[u8]) -> Result<(), Failure> {
-        while !data.is_empty() {
-            let n = self.tls.send(data)?;
-            data = data.get(n..).unwrap_or_default();
-            self.flush();
-        }
-        Ok(())
-    }
-
-    /// The next data, at most so much; `None` when the peer has closed.
-    fn read(&mut self, size: usize) -> Result<Option<Vec<u8>>, Failure> {
-        let now = self.shared.now;
-        self.tls.consume(now, std::mem::take(&mut self.unread))?;
-        loop {
-            let received = self.tls.received();
-            if !received.is_empty() {
-                self.unread = received.len().min(size);
-                return Ok(Some(received.iter().copied().take(size).collect()));
-            }
-            if self.tls.peer_has_closed() || self.ended {
-                return Ok(None);
-            }
-            self.step()?;
-        }
-    }
-
-    fn export(&mut self) -> Result<(), Failure> {
-        let options = self.answers.options;
-        if options.export > 0 {
-            let mut material = vec![0; options.export];
-            let (label, context) = (options.export_label.as_bytes(), options.export_context.as_bytes());
-            self.tls.export(label, context, &mut material)?;
-            self.write(&material)?;
-        }
-        if options.export_traffic_secrets {
-            let secrets = &self.answers.setup.secrets;
-            let (read, write) = match options.server {
-                true => ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"),
-                false => ("SERVER_TRAFFIC_SECRET_0", "CLIENT_TRAFFIC_SECRET_0"),
-            };
-            let (read, write) = (secrets.get(read), secrets.get(write));
-            let len = u16::try_from(read.len()).unwrap_or(0).to_le_bytes();
-            self.write(&[&len[..], &read, &write].concat())?;
-        }
-        Ok(())
-    }
-
-    /// What is written before anything is read.
-    fn write_first(&mut self) -> Result<(), Failure> {
-        let options = self.answers.options;
-        let text = options.initial_write.as_deref().unwrap_or(INITIAL_WRITE);
-        if options.unfinished_write {
-            // One byte of the record leaves; the rest waits until something was read.
-            self.held = true;
-            self.write(text.as_bytes())?;
-            let first: Vec<u8> = self.tls.transmit().iter().copied().take(1).collect();
-            self.transport.write(&first);
-            self.tls.transmitted(first.len());
-        } else if options.shim_writes_first {
-            for _ in 0..options.repeat_initial_write.unwrap_or(1) {
-                self.write(text.as_bytes())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends back what comes, every bit inverted, until the peer closes.
-    fn echo(&mut self) -> Result<(), Failure> {
-        let options = self.answers.options;
-        loop {
-            if options.key_update_before_read {
-                self.tls.update_keys(false)?;
-                self.flush();
-            }
-            let Some(mut data) = self.read(options.read_size.unwrap_or(READ_SIZE))? else { return Ok(()) };
-            self.held = false;
-            self.flush();
-            if options.key_update {
-                self.tls.update_keys(false)?;
-            }
-            data.iter_mut().for_each(|b| *b ^= 0xff);
-            self.write(&data)?;
-        }
-    }
-
-    /// Closes; waits for the peer to do the same where an option says so.
-    fn shut_down(&mut self) -> Result<(), Failure> {
-        let options = self.answers.options;
-        self.tls.close();
-        self.flush();
-        if options.check_close_notify && options.shim_shuts_down {
-            while self.read(READ_SIZE)?.is_some() {}
-        }
-        Ok(())
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Credentials {
     psk_numbers: HashMap<Vec<u8>, i32>,
     /// OCSP responses with the place of their credential in the list.
     pub(crate) ocsp_responses: Vec<(usize, Vec<u8>)>,
+    /// The places of credentials that only go to peers who name their issuer.
+    pub(crate) reserved: Vec<usize>,
     keys: Vec<Arc<Key>>,
     used: Arc<AtomicI32>,
 }
@@ -91,6 +93,7 @@ impl Credentials {
             false => PrivateKey::Here(Arc::clone(&key) as Arc<dyn SigningKey>),
         };
         self.ocsp_responses.extend(options.ocsp_response.clone().map(|r| (self.keys.len(), r)));
+        self.reserved.extend(options.must_match_issuer.then_some(self.keys.len()));
         self.keys.push(key);
         self.list.push(match options.kind {
             CredentialKind::RawKey => Credential::RawKey { public_key, key: private_key },

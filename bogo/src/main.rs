@@ -4,12 +4,13 @@
 //! * [`options`]: the options of the command line, for the first connection, for resumptions and for retries.
 //! * [`setup`]: profiles and configurations from the options; [`keys`] are the credentials in them.
 //! * [`answers`]: what a handshake asks.
-//! * [`connection`]: one connection over [`transport`]: the handshake and the exchange of data after it.
+//! * [`connection`]: one connection over [`transport`]; [`exchange`] is what follows the handshake.
 //! * [`expect`]: what the options expect of a finished handshake.
 //! * [`reasons`]: our errors under the names that the runner knows.
 
 mod answers;
 mod connection;
+mod exchange;
 mod expect;
 mod keys;
 mod options;

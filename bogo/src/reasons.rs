@@ -92,7 +92,7 @@ fn missing(typ: ExtensionType) -> &'static str {
     }
 }
 
-const fn incompatible(e: &PeerIncompatible) -> &'static str {
+fn incompatible(e: &PeerIncompatible) -> &'static str {
     use PeerIncompatible as P;
     match e {
         P::Version(_) => "UNSUPPORTED_PROTOCOL",
@@ -103,6 +103,7 @@ const fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",
         P::PskMode => "NO_SUPPORTED_PSK_MODE",
         P::NoPsk => "PSK_IDENTITY_NOT_FOUND",
+        P::NoCredential("the peer names no authority of its chain") => "NO_MATCHING_ISSUER",
         P::NoCredential(_) => "NO_CERTIFICATE_SET",
         P::Refused => "CONNECTION_REJECTED",
         _ => "HANDSHAKE_FAILURE",

@@ -1,6 +1,7 @@
 //! Profiles and configurations from the options, and what the connections of one process share.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -100,12 +101,18 @@ impl SealTickets for NoTicket {
 }
 
 /// The secrets of the traffic as they stand in a key log, by label.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct TrafficSecrets(Mutex<HashMap<String, Vec<u8>>>);
 
 impl TrafficSecrets {
     pub(crate) fn get(&self, label: &str) -> Vec<u8> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(label).cloned().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for TrafficSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrafficSecrets").finish_non_exhaustive()
     }
 }
 
@@ -162,6 +169,9 @@ impl Setup {
         let credentials = Credentials::load(options, &provider)?;
         let secrets = Arc::new(TrafficSecrets::default());
         let mut profile = profile(options, &credentials, &provider)?.credentials(credentials.list.clone());
+        for index in &credentials.reserved {
+            profile = profile.reserve_credential(*index);
+        }
         // A callback that declines staples nothing.
         let stapled = credentials.ocsp_responses.iter().filter(|_| !options.decline_ocsp_callback);
         for (index, response) in stapled {

@@ -261,6 +261,23 @@ fn certificate_types_are_taken_in_the_order_that_was_set() {
 }
 
 #[test]
+fn a_reserved_credential_goes_to_those_who_name_its_authority() {
+    let own = || {
+        let own = Pki::shared(KeyType::P256).client.x509(&awslc());
+        client(client_profile().credentials(vec![own]).reserve_credential(0)).with_credential_required(true)
+    };
+    let asking = |names| {
+        server(server_profile().send_authorities(names)).with_client_auth(ClientAuth::Optional).unwrap()
+    };
+    let mut named = pair(own(), asking(true));
+    named.connect().unwrap();
+    assert!(matches!(named.server.negotiated().unwrap().peer, Some(PeerIdentity::X509(_))));
+    let unnamed = PeerIncompatible::NoCredential("the peer names no authority of its chain");
+    assert_eq!(pair(own(), asking(false)).run(), Err(unnamed.into()));
+    assert!(matches!(client_profile().reserve_credential(0).build(), Err(Error::Misuse(Misuse::Config(_)))));
+}
+
+#[test]
 fn an_abort_tells_the_peer_why() {
     let mut pair = pair(client(client_profile()), server(server_profile()));
     pair.connect().unwrap();

@@ -35,6 +35,7 @@ pub(crate) struct Choice {
 pub(crate) fn select(
     signatures: SignatureAlgorithms,
     credentials: &[Credential],
+    reserved: &[usize],
     wanted: &Wanted<'_>,
 ) -> Result<Choice, PeerIncompatible> {
     let in_chains = signatures.for_chains(wanted.chain_schemes.unwrap_or(wanted.schemes));
@@ -45,6 +46,10 @@ pub(crate) fn select(
             let mut ours: Vec<_> = credentials.iter().map(Credential::certificate_type).collect();
             ours.dedup();
             reason = PeerIncompatible::CertificateType { ours, theirs: wanted.types.to_vec() };
+            continue;
+        }
+        if reserved.contains(&index) && !is_named(credential, wanted.authorities) {
+            reason = PeerIncompatible::NoCredential("the peer names no authority of its chain");
             continue;
         }
         let scheme = (credential.key().schemes().iter().copied())
@@ -72,11 +77,17 @@ fn is_verifiable(credential: &Credential, algorithms: &[&dyn SignatureVerificati
     })
 }
 
+/// Whether it leads to an anchor that the peer named, or the peer names none.
 fn leads_to(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
+    authorities.is_empty() || is_named(credential, authorities)
+}
+
+/// Whether the peer names an issuer of its chain; a raw key has none.
+fn is_named(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
     let Credential::X509 { chain, .. } = credential else { return true };
     let issued_by_one = |certificate: &CertificateDer<'_>| {
         EndEntityCert::try_from(certificate)
             .is_ok_and(|c| authorities.iter().any(|name| name.ends_with(c.issuer())))
     };
-    authorities.is_empty() || chain.iter().any(issued_by_one)
+    chain.iter().any(issued_by_one)
 }

@@ -44,6 +44,8 @@ pub struct Profile {
     pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
     /// The Certificate messages that compression makes smaller.
     pub(crate) compressed: Vec<Prepared>,
+    /// The places of credentials that only go to peers who name an authority of theirs.
+    pub(crate) reserved: Vec<usize>,
     pub(crate) request_ocsp: bool,
     /// OCSP responses with the place of their credential.
     pub(crate) stapled: Vec<(usize, Vec<u8>)>,
@@ -76,6 +78,7 @@ impl Profile {
                 own_types: None,
                 decompressors: Vec::new(),
                 compressed: Vec::new(),
+                reserved: Vec::new(),
                 request_ocsp: false,
                 stapled: Vec::new(),
                 psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
@@ -263,6 +266,13 @@ impl ProfileBuilder {
         decompressors: Vec<&'static dyn CertificateDecompressor>,
     ) -> Self {
         self.profile.decompressors = decompressors;
+        self
+    }
+
+    /// Reserves the credential at this place, counted from 0, for peers that name an authority of its chain
+    /// (RFC 8446 §4.2.4, §4.4.2.3): nobody else learns of it.
+    pub fn reserve_credential(mut self, credential: usize) -> Self {
+        self.profile.reserved.push(credential);
         self
     }
 

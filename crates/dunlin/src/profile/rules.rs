@@ -68,6 +68,11 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
             return fail("a credential's key can sign with no scheme".into());
         }
     }
+    for index in &profile.reserved {
+        if !matches!(profile.credentials.get(*index), Some(Credential::X509 { .. })) {
+            return fail(format!("credential {index}, which is reserved, has no certificate"));
+        }
+    }
     for (index, response) in &profile.stapled {
         match profile.credentials.get(*index) {
             Some(Credential::X509 { .. }) if !response.is_empty() => {}

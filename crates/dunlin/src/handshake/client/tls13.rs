@@ -345,7 +345,7 @@ impl State for ExpectFinished {
             chain_schemes: request.chain_schemes.as_deref(),
             authorities: &request.authorities,
         };
-        match select::select(profile.provider.signatures, &profile.credentials, &wanted) {
+        match select::select(profile.provider.signatures, &profile.credentials, &profile.reserved, &wanted) {
             Ok(choice) => {
                 let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
                 prove::prove(cx, transcript, &profile, Side::Client, choice, &request.reads, then)

@@ -210,7 +210,8 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Own
         chain_schemes: chain_schemes.as_deref(),
         authorities: &authorities,
     };
-    let choice = select::select(config.profile.provider.signatures, credentials, &wanted)?;
+    let choice =
+        select::select(config.profile.provider.signatures, credentials, &config.profile.reserved, &wanted)?;
     let credential = credentials.get(choice.index).ok_or(Internal::Bug("credential"))?;
     let compressions = hello.extensions.get::<compress_certificate::CompressCertificate>()?;
     let compressions = compressions.map_or_else(Vec::new, |c| c.0);
