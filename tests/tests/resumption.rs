@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::auth::RawKeyTrust;
+use dunlin::auth::{Psk, RawKeyTrust};
 use dunlin::error::PeerMisbehaved;
 use dunlin::resume::{ClientSession, ClientSessions, ServerSessions, Session, SessionKey, Tickets};
 use dunlin::{
@@ -330,6 +330,19 @@ fn another_hash_or_a_retry_do_not_get_in_the_way() {
     let config = (*sha256).clone().with_cookies(true);
     let (resumed, pair) = connect(&client, &Arc::new(config), NOW);
     assert!(resumed && pair.server.negotiated().unwrap().retried);
+}
+
+/// RFC 8446 §4.1.2: what stood in the first ClientHello stays in the second, except what may change.
+#[test]
+fn a_retry_that_no_psk_survives_leaves_the_modes() {
+    let psk = Arc::new(Psk::new("d1", &[7; 32]).unwrap());
+    let client = ClientConfig::new(client_profile().build().unwrap()).with_psks(vec![psk]);
+    let suites = vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384];
+    let server = ServerConfig::new(server_profile().cipher_suites(suites).build().unwrap()).unwrap();
+    let server = server.with_client_auth(ClientAuth::Required).unwrap().with_cookies(true);
+    let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
+    pair.connect().unwrap();
+    assert!(pair.server.negotiated().unwrap().retried);
 }
 
 #[test]

@@ -221,8 +221,10 @@ impl Offer {
             w.put(&alpn::Protocols(profile.alpn.clone()));
         }
         w.put_some(profile.record_size_limit.map(record_size_limit::RecordSizeLimit).as_ref());
-        // Without them a server gives no tickets (RFC 8446 §4.2.9).
-        if !self.psks.is_empty() || config.sessions.is_some() {
+        // Without them a server gives no tickets (RFC 8446 §4.2.9). After a retry they stay, whatever becomes of the PSKs
+        // (RFC 8446 §4.1.2).
+        let stood = self.extensions.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);
+        if !self.psks.is_empty() || config.sessions.is_some() || stood {
             w.put(&psk_key_exchange_modes::PskKeyExchangeModes(profile.psk_modes.clone()));
         }
         if !self.psks.is_empty() {
