@@ -202,14 +202,14 @@ fn the_dissector_counts_the_same_bytes_in_the_captures() {
         return;
     }
     let place = Place::new();
-    place.dunlin("lab run caching --quick --json rows.json --pcap .");
+    place.dunlin("lab run caching --quick --json rows.json --pcap captures");
     let report: Value = serde_json::from_str(&place.read("rows.json")).unwrap();
     let rows = report["rows"].as_array().unwrap();
     assert!(!rows.is_empty());
     for row in rows {
         let [stack, credential, mode] =
             ["stack", "credential", "mode"].map(|name| row[name].as_str().unwrap());
-        let file = format!("{stack}-{credential}-mtu{}-{mode}.pcap", row["mtu"]);
+        let file = format!("captures/{stack}-{credential}-mtu{}-{mode}.pcap", row["mtu"]);
         let explained: Value =
             serde_json::from_str(&place.dunlin(&format!("explain --json {file}"))).unwrap();
         let flow = &explained["flows"][usize::from(row["connection"] == "repeat")];

@@ -38,7 +38,7 @@ pub(crate) struct Run {
     /// Write the rows to a file as JSON, with what is needed to repeat them. A file that is there is replaced.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Put a capture of each case into a directory, for `dunlin explain` or Wireshark.
+    /// Put a capture of each case into a directory, which is made if it is missing, for `dunlin explain` or Wireshark.
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
     /// Run once, on the smallest set that holds every case with a bar: about a minute.
@@ -101,6 +101,9 @@ pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
     if let Some(path) = &args.json {
         files::create_directory_of(path)?;
         files::check_writable(path)?;
+    }
+    if let Some(directory) = &args.pcap {
+        files::create_directory(directory)?;
     }
     let progress = Progress::on_stderr();
     let rows = experiment.run(&plan, &progress)?;
