@@ -4,7 +4,7 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::auth::{FindPsk, Psk, RawKeyTrust, X509Trust};
+use crate::auth::{FindPsk, Psk};
 use crate::error::{Error, Misuse};
 use crate::profile::Profile;
 use crate::record::datagram::{DEFAULT_MTU, MTU_RANGE};
@@ -277,30 +277,8 @@ fn settings_digest(profile: &Profile, role: &[u8], client_auth: u8) -> SettingsD
     for scheme in profile.chain_schemes() {
         add(&scheme.0.to_be_bytes());
     }
-    match &profile.trust.x509 {
-        None => add(b"no X.509"),
-        Some(X509Trust::Ask) => add(b"X.509 asked"),
-        Some(X509Trust::DangerAnyone) => add(b"X.509 of anyone"),
-        Some(trust @ (X509Trust::Anchors(_) | X509Trust::Unrevoked(..))) => {
-            add(b"X.509");
-            for anchor in trust.anchor_list().unwrap_or_default() {
-                add(&anchor.subject);
-                add(&anchor.subject_public_key_info);
-                add(anchor.name_constraints.as_deref().unwrap_or_default());
-            }
-            if let X509Trust::Unrevoked(_, revocation) = trust {
-                revocation.settings().for_each(&mut add);
-            }
-        }
-    }
-    match &profile.trust.raw_key {
-        None => add(b"no raw key"),
-        Some(RawKeyTrust::Ask) => add(b"raw key asked"),
-        Some(RawKeyTrust::DangerAnyone) => add(b"raw key of anyone"),
-        Some(RawKeyTrust::Keys(keys)) => {
-            add(b"raw keys");
-            keys.iter().for_each(|key| add(key));
-        }
+    for verifier in profile.trust.iter() {
+        verifier.settings(&mut add);
     }
     SettingsDigest::new(hash.current().as_ref())
 }

@@ -13,6 +13,7 @@ use dunlin::crypto::{CryptoProvider, SecureRandom};
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{ClientConfig, Error, Profile};
 use dunlin_firmware::parameters::Parameters;
+use dunlin_rustcrypto::{NO_KEY_LOADER, NO_SIGNATURES, SHA256, TLS13_AES_128_CCM_SHA256};
 
 #[entry]
 fn main() -> ! {
@@ -21,10 +22,13 @@ fn main() -> ! {
 
 fn configure(parameters: &mut Parameters, random: Arc<dyn SecureRandom>) -> Result<ClientConfig, Error> {
     let provider = CryptoProvider {
-        cipher_suites: vec![&dunlin_rustcrypto::TLS13_AES_128_CCM_SHA256],
+        name: dunlin_rustcrypto::NAME,
+        cipher_suites: vec![&TLS13_AES_128_CCM_SHA256],
         groups: vec![],
-        signatures: dunlin::crypto::SignatureAlgorithms { all: &[], schemes: &[] },
-        ..dunlin_rustcrypto::provider(random)
+        sha256: SHA256,
+        signatures: NO_SIGNATURES,
+        random,
+        key_loader: NO_KEY_LOADER,
     };
     let psk = Psk::new(parameters.bytes(), &parameters.bytes())?;
     let profile = Profile::builder(Arc::new(provider))
