@@ -4,7 +4,6 @@
 //! expects it back, closes, and prints how much memory that took. What a device has of its own (an identity, a clock,
 //! a source of randomness) the host passes over a second serial line, so that the image is the same for all.
 #![no_std]
-#![deny(unsafe_code)]
 
 extern crate alloc;
 
