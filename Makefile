@@ -1,6 +1,7 @@
 # Every way to build and check the project. `.ci/run` runs the same targets.
 
 CARGO := tools/cargo
+DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -33,9 +34,11 @@ doc: ## Build the documentation; a warning is an error
 
 deny: ## Check licences, sources and banned crates of all dependencies
 	tools/deny check bans licenses sources
+	$(DENY_FIRMWARE) check -A unused-wrapper bans licenses sources
 
 audit: ## Check the dependencies for known vulnerabilities (fetches the RustSec database)
 	tools/deny check advisories
+	$(DENY_FIRMWARE) check advisories
 
 bare-metal: ## Build the engine, its RustCrypto provider and compression for a microcontroller
 	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto -p dunlin-compress --target thumbv7em-none-eabihf

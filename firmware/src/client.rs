@@ -1,8 +1,11 @@
 //! The client that all programs share: a handshake, a line sent and received, the end.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use dunlin::crypto::SecureRandom;
+use dunlin::error::Misuse;
+use dunlin::pki_types::{DnsName, ServerName};
 use dunlin::{ClientConfig, Error, Now, ServerAddress, TlsConnection};
 
 use crate::board::{self, Uart};
@@ -14,15 +17,9 @@ const SERVER: &str = "localhost";
 const LINE: &[u8] = b"21.5 degrees in the greenhouse, and it travels light.\n";
 
 /// Runs the program with the configuration that `configure` makes of the parameters and the source of randomness.
-pub fn run(configure: fn(&mut Parameters, Arc<dyn SecureRandom>) -> Result<ClientConfig, Error>) -> ! {
+pub fn run(configure: Configure) -> ! {
     board::start_heap();
-    let mut parameters = Parameters::open();
-    let random = Arc::new(SimulationRandom::new(parameters.bytes()));
-    let now = parameters.now();
-    let Ok(config) = configure(&mut parameters, random) else { board::fail("configuration") };
-    let Ok(address) = ServerAddress::parse(SERVER, 0) else { board::fail("address") };
-    let Ok(connection) = TlsConnection::client(&Arc::new(config), address, now) else { board::fail("start") };
-    let mut client = Client { connection, network: Uart::network(), now };
+    let Ok(mut client) = Client::new(configure) else { board::fail("configuration") };
     match client.exchange() {
         Ok(true) => board::succeed(),
         Ok(false) => board::fail("the echo differs"),
@@ -34,13 +31,29 @@ pub fn run(configure: fn(&mut Parameters, Arc<dyn SecureRandom>) -> Result<Clien
     }
 }
 
+/// Makes the configuration of the parameters and the source of randomness.
+pub type Configure = fn(&mut Parameters, Arc<dyn SecureRandom>) -> Result<ClientConfig, Error>;
+
 struct Client {
-    connection: TlsConnection,
+    connection: Box<TlsConnection>,
     network: Uart,
     now: Now,
 }
 
 impl Client {
+    /// In a frame of its own, which is gone when the handshake begins.
+    #[inline(never)]
+    fn new(configure: Configure) -> Result<Self, Error> {
+        let mut parameters = Parameters::open();
+        let random = Arc::new(SimulationRandom::new(parameters.bytes()));
+        let now = parameters.now();
+        let config = Arc::new(configure(&mut parameters, random)?);
+        let name = DnsName::try_from(SERVER).map_err(|_| Misuse::Config("the name".into()))?;
+        let address = ServerAddress::new(ServerName::DnsName(name), 0);
+        let connection = Box::new(TlsConnection::client(&config, address, now)?);
+        Ok(Self { connection, network: Uart::network(), now })
+    }
+
     /// The whole connection; whether the line came back as it was.
     fn exchange(&mut self) -> Result<bool, Error> {
         while self.connection.is_handshaking() {

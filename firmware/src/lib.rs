@@ -12,4 +12,4 @@ mod client;
 pub mod parameters;
 mod random;
 
-pub use client::run;
+pub use client::{Configure, run};

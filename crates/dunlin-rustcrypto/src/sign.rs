@@ -38,7 +38,6 @@ pub static P256_KEY_LOADER: &dyn KeyLoader = &Loader(&[load::<p256::ecdsa::Signi
 pub static NO_KEY_LOADER: &dyn KeyLoader = &Loader(&[]);
 
 /// The kinds of keys, each with its loader, in the order in which they are tried.
-#[derive(Debug)]
 struct Loader(&'static [Load]);
 
 type Load = fn(&PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError>;
@@ -46,6 +45,13 @@ type Load = fn(&PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError>;
 impl KeyLoader for Loader {
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
         self.0.iter().find_map(|load| load(der).ok()).ok_or(CryptoError)
+    }
+}
+
+/// Without the addresses of functions.
+impl fmt::Debug for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Loader")
     }
 }
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use crate::auth::{FindPsk, Psk};
 use crate::error::{Error, Misuse};
+use crate::handshake::client::{CERTIFICATES, Certificates};
 use crate::profile::Profile;
 use crate::record::datagram::{DEFAULT_MTU, MTU_RANGE};
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
@@ -23,11 +24,31 @@ pub struct ClientConfig {
     pub(crate) reverify: bool,
     pub(crate) mtu: usize,
     pub(crate) settings: SettingsDigest,
+    /// `None` with pre-shared keys alone.
+    pub(crate) certificates: Option<&'static Certificates>,
 }
 
 impl ClientConfig {
     /// A client with this profile: a key share of its first group, the server's name sent, no PSK, no resumption.
     pub fn new(profile: Profile) -> Self {
+        Self { certificates: Some(&CERTIFICATES), ..Self::without_certificates(profile) }
+    }
+
+    /// A client that knows its servers by these pre-shared keys alone, in order of preference: what handles certificates is
+    /// not linked into a program that makes no other client.
+    ///
+    /// # Errors
+    /// There is no key, or the profile has trust or credentials, which could not be used.
+    pub fn psk_only(profile: Profile, psks: Vec<Arc<Psk>>) -> Result<Self, Error> {
+        if psks.is_empty() || !profile.trust.is_empty() || !profile.credentials.is_empty() {
+            let why =
+                "a client with pre-shared keys alone needs one, and has no use for trust or credentials";
+            return Err(Misuse::Config(why.into()).into());
+        }
+        Ok(Self { psks, ..Self::without_certificates(profile) })
+    }
+
+    fn without_certificates(profile: Profile) -> Self {
         let settings = settings_digest(&profile, b"client", 0);
         let key_shares = profile.groups.first().map(|g| g.name()).into_iter().collect();
         Self {
@@ -40,6 +61,7 @@ impl ClientConfig {
             reverify: false,
             mtu: DEFAULT_MTU,
             settings,
+            certificates: None,
         }
     }
 

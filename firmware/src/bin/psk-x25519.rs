@@ -31,5 +31,5 @@ fn configure(parameters: &mut Parameters, random: Arc<dyn SecureRandom>) -> Resu
     };
     let psk = Psk::new(parameters.bytes(), &parameters.bytes())?;
     let profile = Profile::builder(Arc::new(provider)).compatibility_mode(false).build()?;
-    Ok(ClientConfig::new(profile).with_psks(vec![Arc::new(psk)]).with_server_name_sent(false))
+    Ok(ClientConfig::psk_only(profile, vec![Arc::new(psk)])?.with_server_name_sent(false))
 }

@@ -35,5 +35,5 @@ fn configure(parameters: &mut Parameters, random: Arc<dyn SecureRandom>) -> Resu
         .psk_modes(vec![PskKeyExchangeMode::PSK_KE])
         .compatibility_mode(false)
         .build()?;
-    Ok(ClientConfig::new(profile).with_psks(vec![Arc::new(psk)]).with_server_name_sent(false))
+    Ok(ClientConfig::psk_only(profile, vec![Arc::new(psk)])?.with_server_name_sent(false))
 }
