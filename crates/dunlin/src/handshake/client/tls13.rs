@@ -174,8 +174,10 @@ pub(crate) struct Certificates {
     /// Goes on where the server proves itself by a certificate.
     expect: fn(Handshake, Transcript, CertificateTypes) -> Box<dyn State>,
     /// Asks the trust settings once more about the server of the resumed session.
-    reverify: fn(&mut Cx<'_>, Handshake, Transcript) -> Result<Box<dyn State>, Error>,
+    reverify: Reverify,
 }
+
+type Reverify = fn(&mut Cx<'_>, Handshake, Transcript) -> Result<Box<dyn State>, Error>;
 
 pub(crate) static CERTIFICATES: Certificates = Certificates {
     expect: |handshake, transcript, types| {
