@@ -1,10 +1,11 @@
 # Every way to build and check the project. `.ci/run` runs the same targets.
 
 CARGO := tools/cargo
+DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format doc deny audit bare-metal
+.PHONY: help run test lint format doc deny audit bare-metal firmware
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -19,20 +20,29 @@ test: ## Install the peers that the tests talk to, then run every test
 
 lint: ## Formatting, clippy, and the rules of the house; a warning is an error
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path firmware/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	cd firmware && ../tools/cargo clippy --release --locked --target thumbv7em-none-eabihf -- -D warnings
 	tools/house-rules
 
 format: ## Format every Rust file
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path firmware/Cargo.toml
 
 doc: ## Build the documentation; a warning is an error
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --lib
 
 deny: ## Check licences, sources and banned crates of all dependencies
 	tools/deny check bans licenses sources
+	$(DENY_FIRMWARE) check -A unused-wrapper bans licenses sources
 
 audit: ## Check the dependencies for known vulnerabilities (fetches the RustSec database)
 	tools/deny check advisories
+	$(DENY_FIRMWARE) check advisories
 
 bare-metal: ## Build the engine, its RustCrypto provider and compression for a microcontroller
 	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto -p dunlin-compress --target thumbv7em-none-eabihf
+
+firmware: ## Run the firmware in QEMU and write what it takes into docs/firmware.md
+	@tools/setup test
+	DUNLIN_FIRMWARE_TABLES=1 $(CARGO) test -p dunlin-cli --test firmware

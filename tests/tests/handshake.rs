@@ -227,6 +227,31 @@ fn external_psks_in_both_modes_and_with_both_hashes() {
 }
 
 #[test]
+fn a_client_with_psks_alone_has_nothing_else() {
+    let builder = || Profile::builder(awslc());
+    let psk = || Psk::new("d1", &[7; 32]).unwrap();
+    let profile = builder().build().unwrap();
+    let client = ClientConfig::psk_only(profile.clone(), vec![Arc::new(psk())]).unwrap();
+    let table = PskTable::from_iter([psk()]);
+    let server = ServerConfig::new(profile.clone()).unwrap().with_psks(PskSource::Here(Arc::new(table)));
+    let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server));
+    pair.connect().unwrap();
+    pair.echo(b"light").unwrap();
+
+    // A server that chooses a certificate finds no way into the client.
+    let pki = Pki::shared(KeyType::P256);
+    let credentials = vec![pki.server.x509(&awslc())];
+    let server = ServerConfig::new(builder().credentials(credentials.clone()).build().unwrap()).unwrap();
+    Pair::new(&Arc::new(client), &Arc::new(server)).run().unwrap_err();
+
+    let trust = Trust { x509: Some(pki.trust()), raw_key: None };
+    assert!(ClientConfig::psk_only(profile, vec![]).is_err());
+    for profile in [builder().trust(trust), builder().credentials(credentials)] {
+        assert!(ClientConfig::psk_only(profile.build().unwrap(), vec![Arc::new(psk())]).is_err());
+    }
+}
+
+#[test]
 fn a_psk_survives_a_retry() {
     let provider = awslc();
     let profile = Profile::builder(provider).build().unwrap();

@@ -2,8 +2,9 @@
 //!
 //! [`provider`] has everything that is on by default and takes the source of randomness, which only the device knows;
 //! `OsRandom` (feature `getrandom`) is the operating system's. Every part is a `static`, so a program that names only
-//! some of them in its own [`CryptoProvider`] links only those; [`TLS13_AES_128_CCM_8_SHA256`] has to be added by
-//! name. RSA, which is large and slow on such devices, is behind the feature `rsa` (on by default), ML-DSA, which takes
+//! some of them in its own [`CryptoProvider`] links only those ([`P256_SIGNATURES`] and [`P256_KEY_LOADER`] in place of
+//! all kinds of keys, [`NO_SIGNATURES`] and [`NO_KEY_LOADER`] with pre-shared keys alone); [`TLS13_AES_128_CCM_8_SHA256`]
+//! has to be added by name. RSA, which is large and slow on such devices, is behind the feature `rsa` (on by default), ML-DSA, which takes
 //! some 100 kB of stack, behind `ml-dsa` (off).
 //!
 //! Everything is drawn from the caller's randomness: ephemeral keys, the salts and blinding of RSA-PSS, and the
@@ -39,8 +40,8 @@ pub use hash::{SHA256, SHA384};
 pub use kem::{ML_KEM_768, X25519MLKEM768};
 #[cfg(feature = "getrandom")]
 pub use random::OsRandom;
-pub use sign::KEY_LOADER;
-pub use verify::SIGNATURES;
+pub use sign::{KEY_LOADER, NO_KEY_LOADER, P256_KEY_LOADER};
+pub use verify::{NO_SIGNATURES, P256_SIGNATURES, SIGNATURES};
 
 /// The library's name, as in [`CryptoProvider::name`].
 pub const NAME: &str = "RustCrypto";

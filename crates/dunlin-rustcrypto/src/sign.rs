@@ -1,7 +1,5 @@
 //! Private keys that sign, and their loader.
 
-#[cfg(any(feature = "rsa", feature = "ml-dsa"))]
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,120 +21,210 @@ use crate::rsa::{is_long_enough, pss_sign};
 
 /// Loads P-256, P-384 and Ed25519 keys, with the feature `rsa` RSA keys of 2048 to 8192 bits, and with the feature
 /// `ml-dsa` seeds of ML-DSA-44.
-pub static KEY_LOADER: &dyn KeyLoader = &Loader;
+pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
+    load::<p256::ecdsa::SigningKey>,
+    load::<p384::ecdsa::SigningKey>,
+    load::<ed25519_dalek::SigningKey>,
+    #[cfg(feature = "ml-dsa")]
+    load::<ml_dsa::SigningKey<ml_dsa::MlDsa44>>,
+    #[cfg(feature = "rsa")]
+    load::<RsaPrivateKey>,
+]);
 
-#[derive(Debug)]
-struct Loader;
+/// Loads P-256 keys alone: other algorithms are not linked.
+pub static P256_KEY_LOADER: &dyn KeyLoader = &Loader(&[load::<p256::ecdsa::SigningKey>]);
+
+/// Loads nothing, for devices that have pre-shared keys alone.
+pub static NO_KEY_LOADER: &dyn KeyLoader = &Loader(&[]);
+
+/// The kinds of keys, each with its loader, in the order in which they are tried.
+struct Loader(&'static [Load]);
+
+type Load = fn(&PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError>;
 
 impl KeyLoader for Loader {
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
+        self.0.iter().find_map(|load| load(der).ok()).ok_or(CryptoError)
+    }
+}
+
+/// Without the addresses of functions.
+impl fmt::Debug for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Loader")
+    }
+}
+
+fn load<P: Pair>(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
+    let pair = P::from_der(der).ok_or(CryptoError)?;
+    let public = pair.public_key().ok_or(CryptoError)?;
+    Ok(Arc::new(Key { pair, public }))
+}
+
+/// A key pair of one kind, which wipes itself on drop.
+trait Pair: Send + Sync + Sized + 'static {
+    /// What it signs with, in order of preference.
+    const SCHEMES: &'static [SignatureScheme];
+    /// The key, if it is of this kind.
+    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self>;
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>>;
+    /// Signs with one of its schemes.
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError>;
+}
+
+fn spki(key: &impl EncodePublicKey) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    key.to_public_key_der().ok().map(|der| der.into_vec().into())
+}
+
+impl Pair for p256::ecdsa::SigningKey {
+    const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::ECDSA_SECP256R1_SHA256];
+
+    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
         let key = match der {
-            PrivateKeyDer::Pkcs8(der) => from_pkcs8(der.secret_pkcs8_der()),
-            PrivateKeyDer::Sec1(der) => from_sec1(der.secret_sec1_der()),
-            #[cfg(feature = "rsa")]
-            PrivateKeyDer::Pkcs1(der) => RsaPrivateKey::from_pkcs1_der(der.secret_pkcs1_der())
-                .map_err(|_| CryptoError)
-                .and_then(Key::rsa),
+            PrivateKeyDer::Pkcs8(der) => p256::SecretKey::from_pkcs8_der(der.secret_pkcs8_der()).ok()?,
+            PrivateKeyDer::Sec1(der) => p256::SecretKey::from_sec1_der(der.secret_sec1_der()).ok()?,
+            _ => return None,
+        };
+        Some(key.into())
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
+        spki(self.verifying_key())
+    }
+
+    fn sign(
+        &self,
+        _: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        let signature: p256::ecdsa::DerSignature =
+            self.try_sign_with_rng(&mut Rng(random), message).map_err(|_| CryptoError)?;
+        Ok(signature.as_bytes().to_vec())
+    }
+}
+
+impl Pair for p384::ecdsa::SigningKey {
+    const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::ECDSA_SECP384R1_SHA384];
+
+    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
+        let key = match der {
+            PrivateKeyDer::Pkcs8(der) => p384::SecretKey::from_pkcs8_der(der.secret_pkcs8_der()).ok()?,
+            PrivateKeyDer::Sec1(der) => p384::SecretKey::from_sec1_der(der.secret_sec1_der()).ok()?,
+            _ => return None,
+        };
+        Some(key.into())
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
+        spki(self.verifying_key())
+    }
+
+    fn sign(
+        &self,
+        _: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        let signature: p384::ecdsa::DerSignature =
+            self.try_sign_with_rng(&mut Rng(random), message).map_err(|_| CryptoError)?;
+        Ok(signature.as_bytes().to_vec())
+    }
+}
+
+impl Pair for ed25519_dalek::SigningKey {
+    const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::ED25519];
+
+    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
+        let PrivateKeyDer::Pkcs8(der) = der else { return None };
+        Self::from_pkcs8_der(der.secret_pkcs8_der()).ok()
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
+        spki(&self.verifying_key())
+    }
+
+    fn sign(&self, _: SignatureScheme, message: &[u8], _: &dyn SecureRandom) -> Result<Vec<u8>, CryptoError> {
+        let signature = self.try_sign(message).map_err(|_| CryptoError)?;
+        Ok(signature.to_bytes().to_vec())
+    }
+}
+
+#[cfg(feature = "ml-dsa")]
+impl Pair for ml_dsa::SigningKey<ml_dsa::MlDsa44> {
+    const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::MLDSA44];
+
+    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
+        let PrivateKeyDer::Pkcs8(der) = der else { return None };
+        Self::from_pkcs8_der(der.secret_pkcs8_der()).ok()
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
+        spki(&self.expanded_key().verifying_key())
+    }
+
+    fn sign(
+        &self,
+        _: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        // draft-ietf-tls-mldsa §3: pure ML-DSA, the context is empty.
+        let signature = self.expanded_key().sign_randomized(message, &[], &mut Rng(random));
+        Ok(signature.map_err(|_| CryptoError)?.encode().to_vec())
+    }
+}
+
+#[cfg(feature = "rsa")]
+impl Pair for RsaPrivateKey {
+    // RSA PKCS#1 v1.5 signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
+    const SCHEMES: &'static [SignatureScheme] = &[
+        SignatureScheme::RSA_PSS_RSAE_SHA256,
+        SignatureScheme::RSA_PSS_RSAE_SHA384,
+        SignatureScheme::RSA_PSS_RSAE_SHA512,
+    ];
+
+    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
+        let key = match der {
+            PrivateKeyDer::Pkcs8(der) => Self::from_pkcs8_der(der.secret_pkcs8_der()).ok()?,
+            PrivateKeyDer::Pkcs1(der) => Self::from_pkcs1_der(der.secret_pkcs1_der()).ok()?,
+            _ => return None,
+        };
+        is_long_enough(key.as_public_key()).then_some(key)
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
+        spki(self.as_public_key())
+    }
+
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        match scheme {
+            SignatureScheme::RSA_PSS_RSAE_SHA256 => pss_sign::<Sha256>(self, message, random),
+            SignatureScheme::RSA_PSS_RSAE_SHA384 => pss_sign::<Sha384>(self, message, random),
+            SignatureScheme::RSA_PSS_RSAE_SHA512 => pss_sign::<Sha512>(self, message, random),
             _ => Err(CryptoError),
-        }?;
-        Ok(Arc::new(key))
+        }
     }
 }
 
-fn from_pkcs8(der: &[u8]) -> Result<Key, CryptoError> {
-    if let Ok(key) = p256::SecretKey::from_pkcs8_der(der) {
-        return Key::p256(key);
-    }
-    if let Ok(key) = p384::SecretKey::from_pkcs8_der(der) {
-        return Key::p384(key);
-    }
-    if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_der(der) {
-        return Key::ed25519(key);
-    }
-    #[cfg(feature = "ml-dsa")]
-    if let Ok(key) = ml_dsa::SigningKey::from_pkcs8_der(der) {
-        return Key::mldsa44(key);
-    }
-    #[cfg(feature = "rsa")]
-    if let Ok(key) = RsaPrivateKey::from_pkcs8_der(der) {
-        return Key::rsa(key);
-    }
-    Err(CryptoError)
-}
-
-fn from_sec1(der: &[u8]) -> Result<Key, CryptoError> {
-    if let Ok(key) = p256::SecretKey::from_sec1_der(der) {
-        return Key::p256(key);
-    }
-    let key = p384::SecretKey::from_sec1_der(der).map_err(|_| CryptoError)?;
-    Key::p384(key)
-}
-
-/// A key pair, which wipes itself on drop.
-enum Pair {
-    P256(p256::ecdsa::SigningKey),
-    P384(p384::ecdsa::SigningKey),
-    Ed25519(ed25519_dalek::SigningKey),
-    #[cfg(feature = "rsa")]
-    Rsa(Box<RsaPrivateKey>),
-    #[cfg(feature = "ml-dsa")]
-    MlDsa44(Box<ml_dsa::SigningKey<ml_dsa::MlDsa44>>),
-}
-
-struct Key {
-    pair: Pair,
-    schemes: &'static [SignatureScheme],
+struct Key<P> {
+    pair: P,
     public: SubjectPublicKeyInfoDer<'static>,
 }
 
-impl Key {
-    fn p256(key: p256::SecretKey) -> Result<Self, CryptoError> {
-        let public = spki(&key.public_key())?;
-        let pair = Pair::P256(key.into());
-        Ok(Self { pair, schemes: &[SignatureScheme::ECDSA_SECP256R1_SHA256], public })
-    }
-
-    fn p384(key: p384::SecretKey) -> Result<Self, CryptoError> {
-        let public = spki(&key.public_key())?;
-        let pair = Pair::P384(key.into());
-        Ok(Self { pair, schemes: &[SignatureScheme::ECDSA_SECP384R1_SHA384], public })
-    }
-
-    fn ed25519(key: ed25519_dalek::SigningKey) -> Result<Self, CryptoError> {
-        let public = spki(&key.verifying_key())?;
-        Ok(Self { pair: Pair::Ed25519(key), schemes: &[SignatureScheme::ED25519], public })
-    }
-
-    #[cfg(feature = "ml-dsa")]
-    fn mldsa44(key: ml_dsa::SigningKey<ml_dsa::MlDsa44>) -> Result<Self, CryptoError> {
-        let public = spki(&key.expanded_key().verifying_key())?;
-        Ok(Self { pair: Pair::MlDsa44(Box::new(key)), schemes: &[SignatureScheme::MLDSA44], public })
-    }
-
-    #[cfg(feature = "rsa")]
-    fn rsa(key: RsaPrivateKey) -> Result<Self, CryptoError> {
-        // RSA PKCS#1 v1.5 signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
-        const SCHEMES: &[SignatureScheme] = &[
-            SignatureScheme::RSA_PSS_RSAE_SHA256,
-            SignatureScheme::RSA_PSS_RSAE_SHA384,
-            SignatureScheme::RSA_PSS_RSAE_SHA512,
-        ];
-        if !is_long_enough(key.as_public_key()) {
-            return Err(CryptoError);
-        }
-        let public = spki(key.as_public_key())?;
-        Ok(Self { pair: Pair::Rsa(Box::new(key)), schemes: SCHEMES, public })
-    }
-}
-
-fn spki(key: &impl EncodePublicKey) -> Result<SubjectPublicKeyInfoDer<'static>, CryptoError> {
-    let der = key.to_public_key_der().map_err(|_| CryptoError)?;
-    Ok(der.into_vec().into())
-}
-
-impl SigningKey for Key {
+impl<P: Pair> SigningKey for Key<P> {
     fn schemes(&self) -> &[SignatureScheme] {
-        self.schemes
+        P::SCHEMES
     }
 
     fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
@@ -149,44 +237,16 @@ impl SigningKey for Key {
         message: &[u8],
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError> {
-        if !self.schemes.contains(&scheme) {
+        if !P::SCHEMES.contains(&scheme) {
             return Err(CryptoError);
         }
-        match &self.pair {
-            Pair::P256(key) => {
-                let signature: p256::ecdsa::DerSignature =
-                    key.try_sign_with_rng(&mut Rng(random), message).map_err(|_| CryptoError)?;
-                Ok(signature.as_bytes().to_vec())
-            }
-            Pair::P384(key) => {
-                let signature: p384::ecdsa::DerSignature =
-                    key.try_sign_with_rng(&mut Rng(random), message).map_err(|_| CryptoError)?;
-                Ok(signature.as_bytes().to_vec())
-            }
-            Pair::Ed25519(key) => {
-                let signature = key.try_sign(message).map_err(|_| CryptoError)?;
-                Ok(signature.to_bytes().to_vec())
-            }
-            #[cfg(feature = "ml-dsa")]
-            Pair::MlDsa44(key) => {
-                // draft-ietf-tls-mldsa §3: pure ML-DSA, the context is empty.
-                let signature = key.expanded_key().sign_randomized(message, &[], &mut Rng(random));
-                Ok(signature.map_err(|_| CryptoError)?.encode().to_vec())
-            }
-            #[cfg(feature = "rsa")]
-            Pair::Rsa(key) => match scheme {
-                SignatureScheme::RSA_PSS_RSAE_SHA256 => pss_sign::<Sha256>(key, message, random),
-                SignatureScheme::RSA_PSS_RSAE_SHA384 => pss_sign::<Sha384>(key, message, random),
-                SignatureScheme::RSA_PSS_RSAE_SHA512 => pss_sign::<Sha512>(key, message, random),
-                _ => Err(CryptoError),
-            },
-        }
+        self.pair.sign(scheme, message, random)
     }
 }
 
 /// Shows what kind of key it is, never the key.
-impl fmt::Debug for Key {
+impl<P: Pair> fmt::Debug for Key<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("schemes", &self.schemes).finish_non_exhaustive()
+        f.debug_struct("Key").field("schemes", &P::SCHEMES).finish_non_exhaustive()
     }
 }

@@ -57,6 +57,15 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
     ],
 };
 
+/// ECDSA on P-256 with its own hash alone: other algorithms are not linked.
+pub static P256_SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
+    all: &[ECDSA_P256_SHA256],
+    schemes: &[(SignatureScheme::ECDSA_SECP256R1_SHA256, &[ECDSA_P256_SHA256])],
+};
+
+/// No algorithm, for devices that have pre-shared keys alone.
+pub static NO_SIGNATURES: SignatureAlgorithms = SignatureAlgorithms { all: &[], schemes: &[] };
+
 static ECDSA_P256_SHA256: &dyn SignatureVerificationAlgorithm =
     &Algorithm { key: alg_id::ECDSA_P256, signature: alg_id::ECDSA_SHA256, verify: p256_verify::<Sha256> };
 

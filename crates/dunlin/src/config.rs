@@ -4,8 +4,9 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::auth::{FindPsk, Psk, RawKeyTrust, X509Trust};
+use crate::auth::{FindPsk, Psk};
 use crate::error::{Error, Misuse};
+use crate::handshake::client::{CERTIFICATES, Certificates};
 use crate::profile::Profile;
 use crate::record::datagram::{DEFAULT_MTU, MTU_RANGE};
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
@@ -23,11 +24,31 @@ pub struct ClientConfig {
     pub(crate) reverify: bool,
     pub(crate) mtu: usize,
     pub(crate) settings: SettingsDigest,
+    /// `None` with pre-shared keys alone.
+    pub(crate) certificates: Option<&'static Certificates>,
 }
 
 impl ClientConfig {
     /// A client with this profile: a key share of its first group, the server's name sent, no PSK, no resumption.
     pub fn new(profile: Profile) -> Self {
+        Self { certificates: Some(&CERTIFICATES), ..Self::without_certificates(profile) }
+    }
+
+    /// A client that knows its servers by these pre-shared keys alone, in order of preference: what handles certificates is
+    /// not linked into a program that makes no other client.
+    ///
+    /// # Errors
+    /// There is no key, or the profile has trust or credentials, which could not be used.
+    pub fn psk_only(profile: Profile, psks: Vec<Arc<Psk>>) -> Result<Self, Error> {
+        if psks.is_empty() || !profile.trust.is_empty() || !profile.credentials.is_empty() {
+            let why =
+                "a client with pre-shared keys alone needs one, and has no use for trust or credentials";
+            return Err(Misuse::Config(why.into()).into());
+        }
+        Ok(Self { psks, ..Self::without_certificates(profile) })
+    }
+
+    fn without_certificates(profile: Profile) -> Self {
         let settings = settings_digest(&profile, b"client", 0);
         let key_shares = profile.groups.first().map(|g| g.name()).into_iter().collect();
         Self {
@@ -40,6 +61,7 @@ impl ClientConfig {
             reverify: false,
             mtu: DEFAULT_MTU,
             settings,
+            certificates: None,
         }
     }
 
@@ -277,30 +299,8 @@ fn settings_digest(profile: &Profile, role: &[u8], client_auth: u8) -> SettingsD
     for scheme in profile.chain_schemes() {
         add(&scheme.0.to_be_bytes());
     }
-    match &profile.trust.x509 {
-        None => add(b"no X.509"),
-        Some(X509Trust::Ask) => add(b"X.509 asked"),
-        Some(X509Trust::DangerAnyone) => add(b"X.509 of anyone"),
-        Some(trust @ (X509Trust::Anchors(_) | X509Trust::Unrevoked(..))) => {
-            add(b"X.509");
-            for anchor in trust.anchor_list().unwrap_or_default() {
-                add(&anchor.subject);
-                add(&anchor.subject_public_key_info);
-                add(anchor.name_constraints.as_deref().unwrap_or_default());
-            }
-            if let X509Trust::Unrevoked(_, revocation) = trust {
-                revocation.settings().for_each(&mut add);
-            }
-        }
-    }
-    match &profile.trust.raw_key {
-        None => add(b"no raw key"),
-        Some(RawKeyTrust::Ask) => add(b"raw key asked"),
-        Some(RawKeyTrust::DangerAnyone) => add(b"raw key of anyone"),
-        Some(RawKeyTrust::Keys(keys)) => {
-            add(b"raw keys");
-            keys.iter().for_each(|key| add(key));
-        }
+    for verifier in profile.trust.iter() {
+        verifier.settings(&mut add);
     }
     SettingsDigest::new(hash.current().as_ref())
 }

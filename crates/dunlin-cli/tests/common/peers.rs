@@ -1,7 +1,7 @@
 //! `dunlin client` and `dunlin server` as processes that are read line by line.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -44,7 +44,10 @@ pub(crate) fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
 
 impl Running {
     pub(crate) fn new(place: &Place, arguments: &str) -> Self {
-        let mut command = place.command(arguments);
+        Self::start(&mut place.command(arguments))
+    }
+
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));

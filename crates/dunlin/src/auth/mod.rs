@@ -16,6 +16,7 @@ mod psk;
 pub(crate) mod raw_key;
 pub(crate) mod revocation;
 pub(crate) mod select;
+pub(crate) mod verifier;
 pub(crate) mod x509;
 
 pub use psk::{ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
@@ -106,19 +107,6 @@ pub struct Trust {
     pub x509: Option<X509Trust>,
     /// For raw public keys.
     pub raw_key: Option<RawKeyTrust>,
-}
-
-impl Trust {
-    /// The types that can be verified, in order of preference: the smaller first.
-    pub(crate) fn types(&self) -> Vec<CertificateType> {
-        let raw = self.raw_key.as_ref().map(|_| CertificateType::RAW_PUBLIC_KEY);
-        let x509 = self.x509.as_ref().map(|_| CertificateType::X509);
-        raw.into_iter().chain(x509).collect()
-    }
-
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.x509.is_none() && self.raw_key.is_none()
-    }
 }
 
 /// Who the peer is, by whichever way it proved that. Seen only after its Finished was verified.

@@ -2,9 +2,16 @@
 
 use alloc::vec::Vec;
 
-use pki_types::SubjectPublicKeyInfoDer;
+use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use webpki::RawPublicKeyEntity;
 
-use crate::error::AuthenticationFailure;
+use super::PeerIdentity;
+use super::verifier::{Algorithms, Verifier, verify_with};
+use crate::crypto::CryptoProvider;
+use crate::error::{AuthenticationFailure, Error};
+use crate::proof::SignatureValid;
+use crate::role::Side;
+use crate::wire::CertificateType;
 
 /// Which raw public keys are believed.
 #[derive(Clone, Debug)]
@@ -17,15 +24,59 @@ pub enum RawKeyTrust {
     DangerAnyone,
 }
 
-impl RawKeyTrust {
-    /// Whether `key` is believed; `None` if that must be asked. The keys are public, so nothing is gained by a
-    /// comparison in constant time.
-    pub(crate) fn verify(&self, key: &[u8]) -> Option<Result<(), AuthenticationFailure>> {
+impl Verifier for RawKeyTrust {
+    fn certificate_type(&self) -> CertificateType {
+        CertificateType::RAW_PUBLIC_KEY
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match self {
-            Self::Keys(keys) if keys.iter().any(|k| &**k == key) => Some(Ok(())),
+            Self::Ask => add(b"raw key asked"),
+            Self::DangerAnyone => add(b"raw key of anyone"),
+            Self::Keys(keys) => {
+                add(b"raw keys");
+                keys.iter().for_each(|key| add(key));
+            }
+        }
+    }
+
+    /// The keys are public, so nothing is gained by a comparison in constant time. They have no name and no end.
+    fn believes(
+        &self,
+        _: Algorithms<'_>,
+        chain: &[CertificateDer<'_>],
+        _: Side,
+        _: Option<&ServerName<'_>>,
+        _: UnixTime,
+    ) -> Option<Result<(), AuthenticationFailure>> {
+        match self {
+            Self::Keys(keys) if chain.first().is_some_and(|key| keys.iter().any(|k| **k == **key)) => {
+                Some(Ok(()))
+            }
             Self::Keys(_) => Some(Err(AuthenticationFailure::UnknownRawKey)),
             Self::Ask => None,
             Self::DangerAnyone => Some(Ok(())),
         }
+    }
+
+    fn verify_signature(
+        &self,
+        algorithms: Algorithms<'_>,
+        leaf: &CertificateDer<'_>,
+        content: &[u8],
+        signature: &[u8],
+    ) -> Result<SignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(&**leaf);
+        let key = RawPublicKeyEntity::try_from(&key).map_err(|_| AuthenticationFailure::BadEncoding)?;
+        verify_with(algorithms, |algorithm| key.verify_signature(algorithm, content, signature))
+    }
+
+    fn identity(
+        &self,
+        _: &CryptoProvider,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Result<PeerIdentity, AuthenticationFailure> {
+        let key = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
+        Ok(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(key.to_vec())))
     }
 }

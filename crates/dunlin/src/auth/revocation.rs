@@ -114,7 +114,8 @@ impl Revocation {
         if matches!(self.overdue, ExpirationPolicy::Ignore) {
             return u64::MAX;
         }
-        let issuers: Vec<_> = chain.iter().filter_map(|certificate| x509::issuer(certificate)).collect();
+        let names = chain.iter().filter_map(|certificate| x509::names(certificate));
+        let issuers: Vec<_> = names.map(|(issuer, _subject)| issuer).collect();
         let in_charge =
             self.lists.iter().zip(&self.next_s).filter(|(list, _)| issuers.contains(&list.issuer()));
         in_charge.map(|(_, next_s)| *next_s).min().unwrap_or(u64::MAX)

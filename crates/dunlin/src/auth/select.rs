@@ -2,11 +2,10 @@
 
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, SignatureVerificationAlgorithm};
-use webpki::EndEntityCert;
+use pki_types::SignatureVerificationAlgorithm;
 
 use super::Credential;
-use super::x509::signature_algorithm;
+use super::x509::{names, signature_algorithm};
 use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;
 use crate::wire::{CertificateType, SignatureScheme};
@@ -72,7 +71,7 @@ fn is_verifiable(credential: &Credential, algorithms: &[&dyn SignatureVerificati
     let Credential::X509 { chain, .. } = credential else { return true };
     chain.iter().all(|certificate| {
         let algorithm = signature_algorithm(certificate);
-        let is_self_signed = EndEntityCert::try_from(certificate).is_ok_and(|c| c.issuer() == c.subject());
+        let is_self_signed = names(certificate).is_some_and(|(issuer, subject)| issuer == subject);
         is_self_signed || algorithms.iter().any(|a| Some(&*a.signature_alg_id()) == algorithm)
     })
 }
@@ -85,9 +84,8 @@ fn leads_to(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
 /// Whether the peer names an issuer of its chain; a raw key has none.
 fn is_named(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
     let Credential::X509 { chain, .. } = credential else { return true };
-    let issued_by_one = |certificate: &CertificateDer<'_>| {
-        EndEntityCert::try_from(certificate)
-            .is_ok_and(|c| authorities.iter().any(|name| name.ends_with(c.issuer())))
+    let issued_by_one = |certificate: &[u8]| {
+        names(certificate).is_some_and(|(issuer, _)| authorities.iter().any(|name| name.ends_with(issuer)))
     };
-    chain.iter().any(issued_by_one)
+    chain.iter().any(|certificate| issued_by_one(certificate))
 }

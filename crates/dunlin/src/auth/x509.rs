@@ -3,14 +3,17 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
+use pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::der::{seconds, sequence, tlv};
-use super::{Revocation, X509Identity};
+use super::verifier::{Algorithms, Verifier, verify_with};
+use super::{PeerIdentity, Revocation, X509Identity};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
+use crate::proof::SignatureValid;
 use crate::role::Side;
+use crate::wire::CertificateType;
 
 /// Which chains are believed.
 #[derive(Clone, Debug)]
@@ -57,36 +60,67 @@ impl X509Trust {
     }
 
     /// The anchors, where it has some.
-    pub(crate) fn anchor_list(&self) -> Option<&[TrustAnchor<'static>]> {
+    fn anchor_list(&self) -> Option<&[TrustAnchor<'static>]> {
         match self {
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Some(anchors),
             Self::Ask | Self::DangerAnyone => None,
         }
     }
 
-    /// The distinguished names of the anchors in DER, for certificate_authorities (RFC 8446 §4.2.4).
-    pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
-        self.anchor_list().unwrap_or_default().iter().map(|a| sequence(&a.subject)).collect()
-    }
-
     /// Until when, in seconds since 1970, the lists count that were looked up for this chain, where overdue ones do not.
-    pub(crate) fn lists_good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
+    fn lists_good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         match self {
             Self::Unrevoked(_, revocation) => revocation.good_until_s(chain),
             Self::Anchors(_) | Self::Ask | Self::DangerAnyone => u64::MAX,
         }
     }
+}
 
-    /// Whether the chain is believed; `None` if that must be asked. Its signatures must be of `algorithms`, and a
-    /// server's must be for `name`.
-    pub(crate) fn verify(
+impl Verifier for X509Trust {
+    fn certificate_type(&self) -> CertificateType {
+        CertificateType::X509
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        match self.anchor_list() {
+            Some([]) => Err("it trusts X.509 but has no trust anchor"),
+            _ => Ok(()),
+        }
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        match self {
+            Self::Ask => add(b"X.509 asked"),
+            Self::DangerAnyone => add(b"X.509 of anyone"),
+            Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => {
+                add(b"X.509");
+                for anchor in anchors {
+                    add(&anchor.subject);
+                    add(&anchor.subject_public_key_info);
+                    add(anchor.name_constraints.as_deref().unwrap_or_default());
+                }
+            }
+        }
+        if let Self::Unrevoked(_, revocation) = self {
+            revocation.settings().for_each(add);
+        }
+    }
+
+    fn authorities(&self) -> Vec<Vec<u8>> {
+        self.anchor_list().unwrap_or_default().iter().map(|a| sequence(&a.subject)).collect()
+    }
+
+    fn believes(
         &self,
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
+        algorithms: Algorithms<'_>,
         chain: &[CertificateDer<'_>],
         peer: Side,
         name: Option<&ServerName<'_>>,
         now: UnixTime,
     ) -> Option<Result<(), AuthenticationFailure>> {
+        if chain.first().is_some_and(|leaf| EndEntityCert::try_from(leaf).is_err()) {
+            return Some(Err(AuthenticationFailure::BadEncoding));
+        }
         let verify = |anchors, revocation| verify(algorithms, anchors, revocation, chain, peer, name, now);
         match self {
             Self::Anchors(anchors) => Some(verify(anchors, None)),
@@ -95,10 +129,33 @@ impl X509Trust {
             Self::DangerAnyone => Some(Ok(())),
         }
     }
+
+    fn may_sign(&self, leaf: &CertificateDer<'_>) -> bool {
+        may_sign(leaf)
+    }
+
+    fn verify_signature(
+        &self,
+        algorithms: Algorithms<'_>,
+        leaf: &CertificateDer<'_>,
+        content: &[u8],
+        signature: &[u8],
+    ) -> Result<SignatureValid, Error> {
+        let leaf = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
+        verify_with(algorithms, |algorithm| leaf.verify_signature(algorithm, content, signature))
+    }
+
+    fn identity(
+        &self,
+        provider: &CryptoProvider,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Result<PeerIdentity, AuthenticationFailure> {
+        X509Identity::new(provider, self, chain).map(PeerIdentity::X509)
+    }
 }
 
 fn verify(
-    algorithms: &[&dyn SignatureVerificationAlgorithm],
+    algorithms: Algorithms<'_>,
     anchors: &[TrustAnchor<'_>],
     revocation: Option<&Revocation>,
     chain: &[CertificateDer<'_>],
@@ -184,9 +241,9 @@ fn plain(name: &str) -> String {
 }
 
 impl X509Identity {
-    pub(crate) fn new(
+    fn new(
         provider: &CryptoProvider,
-        trust: Option<&X509Trust>,
+        trust: &X509Trust,
         chain: Vec<CertificateDer<'static>>,
     ) -> Result<Self, AuthenticationFailure> {
         let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
@@ -199,8 +256,7 @@ impl X509Identity {
             parsed.valid_dns_names().chain(parsed.valid_uri_names()).map(ToString::to_string).collect();
         let common_name = if names.is_empty() { common_name(parsed.subject()) } else { None };
         let ends = chain.iter().map(|c| validity(c).map_or(0, |(_, end)| end));
-        let lists = trust.map(|trust| trust.lists_good_until_s(&chain));
-        let not_after_s = ends.chain(lists).min().unwrap_or(0);
+        let not_after_s = ends.chain([trust.lists_good_until_s(&chain)]).min().unwrap_or(0);
         Ok(Self { chain, names, common_name, fingerprint, not_after_s })
     }
 }
@@ -226,27 +282,11 @@ fn common_name(mut name: &[u8]) -> Option<String> {
     None
 }
 
-/// What follows the signature's algorithm in a certificate: the issuer and all behind it.
-fn from_issuer(certificate: &[u8]) -> Option<&[u8]> {
-    let (_, certificate, _) = tlv(certificate)?;
-    let (_, mut tbs, _) = tlv(certificate)?;
-    // version [0] is optional; then come serialNumber and signature.
-    if tbs.first() == Some(&0xa0) {
-        tbs = tlv(tbs)?.2;
-    }
-    Some(tlv(tlv(tbs)?.2)?.2)
-}
-
-/// The issuer of a certificate without its header, as webpki keeps names.
-pub(super) fn issuer(certificate: &[u8]) -> Option<&[u8]> {
-    tlv(from_issuer(certificate)?).map(|(_, issuer, _)| issuer)
-}
-
 /// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki checks but does not
 /// tell.
 fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
-    let (_, _, after_issuer) = tlv(from_issuer(certificate)?)?;
-    let (_, validity, _) = tlv(after_issuer)?;
+    let (_, _issuer, rest) = tlv(from_issuer(certificate)?)?;
+    let (_, validity, _) = tlv(rest)?;
     let (tag, begin, rest) = tlv(validity)?;
     let begin = seconds(tag, begin)?;
     let (tag, end, _) = tlv(rest)?;
@@ -255,7 +295,7 @@ fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
 
 /// Whether the key usage of a certificate allows signatures over handshakes: without the extension everything is
 /// allowed (RFC 5280 §4.2.1.3). webpki does not look at it.
-pub(crate) fn may_sign(certificate: &[u8]) -> bool {
+fn may_sign(certificate: &[u8]) -> bool {
     key_usage(certificate).is_none_or(|bits| bits.first().is_some_and(|first| first & 0x80 != 0))
 }
 
@@ -285,6 +325,27 @@ fn key_usage(certificate: &[u8]) -> Option<&[u8]> {
         }
         extensions = rest;
     }
+}
+
+/// Issuer and subject of a certificate without their headers, as webpki keeps names.
+pub(super) fn names(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (_, issuer, rest) = tlv(from_issuer(certificate)?)?;
+    let (_, _validity, rest) = tlv(rest)?;
+    tlv(rest).map(|(_, subject, _)| (issuer, subject))
+}
+
+/// The fields of a certificate from the issuer on (RFC 5280 §4.1): issuer, validity, subject, …
+fn from_issuer(certificate: &[u8]) -> Option<&[u8]> {
+    let (_, certificate, _) = tlv(certificate)?;
+    let (_, mut tbs, _) = tlv(certificate)?;
+    // version [0] is optional; then serialNumber and signature stand before the issuer.
+    if tbs.first() == Some(&0xa0) {
+        tbs = tlv(tbs)?.2;
+    }
+    for _ in 0..2 {
+        tbs = tlv(tbs)?.2;
+    }
+    Some(tbs)
 }
 
 /// The AlgorithmIdentifier of a certificate's signature without its header, as webpki keeps them.

@@ -5,12 +5,10 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
-use webpki::EndEntityCert;
+use pki_types::{CertificateDer, ServerName};
 
 use super::{Cx, State, signature};
-use crate::auth::x509::may_sign;
-use crate::auth::{PeerIdentity, X509Identity};
+use crate::auth::PeerIdentity;
 use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
 use crate::message::{self, Message};
@@ -68,7 +66,7 @@ impl State for ExpectCertificate {
         let chain: Vec<CertificateDer<'static>> =
             certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
         self.transcript.add(message.bytes());
-        let Some(leaf) = chain.first() else {
+        if chain.is_empty() {
             return match self.optional {
                 true => (self.then)(cx, self.transcript, None),
                 // RFC 8446 §4.4.2.4: a server's empty list is a decode_error.
@@ -77,9 +75,6 @@ impl State for ExpectCertificate {
                 }
                 false => Err(AuthenticationFailure::NoCertificate.into()),
             };
-        };
-        if self.certificate_type != CertificateType::RAW_PUBLIC_KEY {
-            EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
         }
         let subject = Subject {
             profile: &self.profile,
@@ -108,21 +103,9 @@ pub(super) struct Subject<'a> {
 impl Subject<'_> {
     /// The verdict of the trust settings; `None` if it must be asked.
     pub(super) fn judge(&self, cx: &Cx<'_>) -> Result<Option<Result<(), AuthenticationFailure>>, Error> {
-        let trust = &self.profile.trust;
-        let unsupported = || AuthenticationFailure::UnsupportedType(self.certificate_type);
-        Ok(match self.certificate_type {
-            CertificateType::RAW_PUBLIC_KEY => {
-                let key = self.chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
-                trust.raw_key.as_ref().ok_or_else(unsupported)?.verify(key)
-            }
-            _ => trust.x509.as_ref().ok_or_else(unsupported)?.verify(
-                &self.profile.chain_algorithms,
-                self.chain,
-                self.peer,
-                self.name,
-                cx.now.unix(),
-            ),
-        })
+        let verifier = self.profile.trust.of(self.certificate_type)?;
+        let algorithms = &self.profile.chain_algorithms;
+        Ok(verifier.believes(algorithms, self.chain, self.peer, self.name, cx.now.unix()))
     }
 
     pub(super) fn question(&self) -> Question {
@@ -152,10 +135,10 @@ impl State for AwaitVerification {
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
         verdict?;
         let Self { expect, chain } = *self;
-        let is_x509 = expect.certificate_type != CertificateType::RAW_PUBLIC_KEY;
+        let verifier = expect.profile.trust.of(expect.certificate_type)?;
         // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". It is looked
         // at last: what is wrong with the chain says more.
-        if is_x509 && !chain.first().is_some_and(|leaf| may_sign(leaf)) {
+        if !chain.first().is_some_and(|leaf| verifier.may_sign(leaf)) {
             return Err(AuthenticationFailure::WrongKeyUsage.into());
         }
         Ok(Box::new(ExpectCertificateVerify { expect, chain, verified: PeerVerified::assert() }))
@@ -182,16 +165,12 @@ impl State for ExpectCertificateVerify {
         let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;
         let content = signature::content(peer, transcript.current().as_ref());
         let provider = &profile.provider;
-        let proof =
-            signature::verify(provider, verify.scheme, certificate_type, leaf, &content, verify.signature)?;
+        let algorithms = provider.signatures.for_scheme(verify.scheme);
+        let verifier = profile.trust.of(certificate_type)?;
+        let proof = verifier.verify_signature(algorithms, leaf, &content, verify.signature)?;
         cx.output.negotiated.peer_signature = Some(verify.scheme);
         transcript.add(message.bytes());
-        let identity = match certificate_type {
-            CertificateType::RAW_PUBLIC_KEY => {
-                PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(leaf.to_vec()))
-            }
-            _ => PeerIdentity::X509(X509Identity::new(provider, profile.trust.x509.as_ref(), chain)?),
-        };
+        let identity = verifier.identity(provider, chain)?;
         let authenticated = Authenticated { identity, _verified: verified, _signature: proof };
         then(cx, transcript, Some(authenticated))
     }

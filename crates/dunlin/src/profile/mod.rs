@@ -10,6 +10,7 @@ use core::fmt;
 
 use pki_types::SignatureVerificationAlgorithm;
 
+use crate::auth::verifier::Verifiers;
 use crate::auth::{Credential, Trust};
 use crate::compression::{self, CertificateCompressor, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
@@ -36,7 +37,7 @@ pub struct Profile {
     /// What the signatures in a chain may be.
     pub(crate) chain_algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     pub(crate) credentials: Vec<Credential>,
-    pub(crate) trust: Trust,
+    pub(crate) trust: Verifiers,
     /// The types of the peer's certificate, where the order of the trust does not do.
     pub(crate) peer_types: Option<Vec<CertificateType>>,
     /// The types of our certificate, where those of the credentials do not do.
@@ -73,7 +74,7 @@ impl Profile {
                 certificate_signature_schemes: None,
                 chain_algorithms: Vec::new(),
                 credentials: Vec::new(),
-                trust: Trust::default(),
+                trust: Verifiers::default(),
                 peer_types: None,
                 own_types: None,
                 decompressors: Vec::new(),
@@ -235,7 +236,7 @@ impl ProfileBuilder {
 
     /// Whom this side believes.
     pub fn trust(mut self, trust: Trust) -> Self {
-        self.profile.trust = trust;
+        self.profile.trust = trust.into();
         self
     }
 

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 
 use super::Profile;
-use crate::auth::{Credential, X509Trust};
+use crate::auth::Credential;
 use crate::error::{Error, Misuse};
 use crate::extension::record_size_limit;
 use crate::wire::PskKeyExchangeMode;
@@ -49,10 +49,10 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     if !profile.trust.is_empty() && !profile.signature_schemes.iter().any(|s| s.signs_handshakes()) {
         return fail("it trusts certificates or keys but verifies no signature scheme of handshakes".into());
     }
-    if let Some(anchors) = profile.trust.x509.as_ref().and_then(X509Trust::anchor_list)
-        && anchors.is_empty()
-    {
-        return fail("it trusts X.509 but has no trust anchor".into());
+    for verifier in profile.trust.iter() {
+        if let Err(why) = verifier.check() {
+            return fail(why.into());
+        }
     }
     let trusted = profile.trust.types();
     if let Some(typ) = profile.peer_types.iter().flatten().find(|t| !trusted.contains(t)) {

@@ -19,3 +19,5 @@
 
 pub(crate) mod start;
 mod tls13;
+
+pub(crate) use tls13::{CERTIFICATES, Certificates};

@@ -194,9 +194,11 @@ impl Offer {
         w.put_some(self.cookie.as_ref());
         if uses_groups(config) {
             w.put(&supported_groups::SupportedGroups(profile.groups.iter().map(|g| g.name()).collect()));
-            let mut entries: Vec<_> = self.shares.iter().flat_map(OfferedShare::entries).collect();
             // RFC 8446 §4.2.8: in the order of supported_groups.
-            entries.sort_by_key(|e| profile.groups.iter().position(|g| g.name() == e.group));
+            let shares_of = |group| {
+                self.shares.iter().flat_map(OfferedShare::entries).filter(move |entry| entry.group == group)
+            };
+            let entries = profile.groups.iter().flat_map(|g| shares_of(g.name())).collect();
             w.put(&key_share::Offer(entries));
         }
         if !profile.trust.is_empty() {
@@ -204,17 +206,15 @@ impl Offer {
             let for_chains = profile.certificate_signature_schemes.clone();
             w.put_some(for_chains.map(signature_algorithms::SignatureAlgorithmsCert).as_ref());
             self.certificate_types(&mut w);
-            if profile.request_ocsp && profile.trust.x509.is_some() {
+            if profile.request_ocsp && profile.trust.of(CertificateType::X509).is_ok() {
                 w.put(&status_request::StatusRequest);
             }
             if !profile.decompressors.is_empty() {
                 w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
             }
-            if profile.send_authorities
-                && let Some(names) = profile.trust.x509.as_ref().map(crate::auth::X509Trust::authorities)
-                && !names.is_empty()
-            {
-                w.put(&certificate_authorities::CertificateAuthorities(names));
+            let authorities = if profile.send_authorities { profile.trust.authorities() } else { Vec::new() };
+            if !authorities.is_empty() {
+                w.put(&certificate_authorities::CertificateAuthorities(authorities));
             }
         }
         if !profile.alpn.is_empty() {

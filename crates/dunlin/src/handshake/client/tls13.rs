@@ -30,7 +30,7 @@ use crate::transport::Epoch;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, PskKeyExchangeMode, SignatureScheme};
 
 /// What the rest of the handshake needs.
-struct Handshake {
+pub(crate) struct Handshake {
     config: Arc<ClientConfig>,
     server: ServerAddress,
     suite: &'static Tls13CipherSuite,
@@ -152,17 +152,40 @@ impl State for ExpectEncryptedExtensions {
         }
         let types = certificate_types(&handshake, &extensions)?;
         transcript.add(message.bytes());
+        let certificates = handshake.config.certificates;
         if !by_psk {
-            return Ok(Box::new(ExpectCertificateOrRequest { handshake, transcript, types }));
+            // A client that has only pre-shared keys refuses a ServerHello that selects none.
+            let certificates = certificates.ok_or(Internal::Bug("a client without trust took no PSK"))?;
+            return Ok((certificates.expect)(handshake, transcript, types));
         }
-        if handshake.config.reverify && cx.output.negotiated.resumed {
-            return reverify(cx, handshake, transcript);
+        match certificates {
+            Some(certificates) if handshake.config.reverify && cx.output.negotiated.resumed => {
+                (certificates.reverify)(cx, handshake, transcript)
+            }
+            _ => Ok(Box::new(ExpectFinished { handshake, transcript, respond: None })),
         }
-        Ok(Box::new(ExpectFinished { handshake, transcript, request: None }))
     }
 }
 
-/// Asks the trust settings once more about the server of the resumed session.
+/// What only a client does that takes certificates. The configuration of one that does not has none, so that it is not
+/// linked.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    /// Goes on where the server proves itself by a certificate.
+    expect: fn(Handshake, Transcript, CertificateTypes) -> Box<dyn State>,
+    /// Asks the trust settings once more about the server of the resumed session.
+    reverify: Reverify,
+}
+
+type Reverify = fn(&mut Cx<'_>, Handshake, Transcript) -> Result<Box<dyn State>, Error>;
+
+pub(crate) static CERTIFICATES: Certificates = Certificates {
+    expect: |handshake, transcript, types| {
+        Box::new(ExpectCertificateOrRequest { handshake, transcript, types })
+    },
+    reverify,
+};
+
 fn reverify(cx: &mut Cx<'_>, handshake: Handshake, transcript: Transcript) -> Result<Box<dyn State>, Error> {
     let (chain, certificate_type) = match &handshake.peer {
         Some(PeerIdentity::X509(id)) => (id.chain.clone(), CertificateType::X509),
@@ -171,7 +194,7 @@ fn reverify(cx: &mut Cx<'_>, handshake: Handshake, transcript: Transcript) -> Re
         }
         // The key that made the session proves the server in every connection.
         Some(PeerIdentity::Psk(_)) | None => {
-            return Ok(Box::new(ExpectFinished { handshake, transcript, request: None }));
+            return Ok(Box::new(ExpectFinished { handshake, transcript, respond: None }));
         }
     };
     let profile = Arc::clone(&handshake.config.profile);
@@ -204,13 +227,13 @@ impl State for AwaitReverification {
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
         verdict?;
         let Self { handshake, transcript } = *self;
-        Ok(Box::new(ExpectFinished { handshake, transcript, request: None }))
+        Ok(Box::new(ExpectFinished { handshake, transcript, respond: None }))
     }
 }
 
 /// The types of certificate for the server and for this client (RFC 7250 §4.2); X.509 without an answer.
 #[derive(Clone, Copy)]
-struct CertificateTypes {
+pub(crate) struct CertificateTypes {
     server: CertificateType,
     client: CertificateType,
 }
@@ -271,7 +294,8 @@ fn expect_certificate(
         then: Box::new(move |_, transcript, authenticated| {
             let peer = authenticated.map(|a| a.identity);
             let handshake = Handshake { peer, ..handshake };
-            Ok(Box::new(ExpectFinished { handshake, transcript, request }))
+            let respond = request.map(Request::into_response);
+            Ok(Box::new(ExpectFinished { handshake, transcript, respond }))
         }),
     })
 }
@@ -305,17 +329,53 @@ impl Request {
             reads: prove::Reads { compressions: compressions.map_or_else(Vec::new, |c| c.0), ocsp: false },
         })
     }
+
+    /// Our Certificate and CertificateVerify, and on to our Finished.
+    fn into_response(self) -> Respond {
+        Box::new(move |cx, mut transcript, complete| {
+            let profile = Arc::clone(&complete.config.profile);
+            // What was not offered is not sent, and X.509 is what the server means by saying nothing (RFC 7250 §4.2).
+            let types = [self.certificate_type];
+            let is_offered = profile.own_types().contains(&self.certificate_type);
+            let wanted = Wanted {
+                types: if is_offered { &types } else { &[] },
+                schemes: &self.schemes,
+                chain_schemes: self.chain_schemes.as_deref(),
+                authorities: &self.authorities,
+            };
+            let signatures = profile.provider.signatures;
+            match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
+                Ok(choice) => {
+                    let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
+                    prove::prove(cx, transcript, &profile, Side::Client, choice, &self.reads, then)
+                }
+                Err(why) if complete.config.credential_required && !profile.credentials.is_empty() => {
+                    Err(why.into())
+                }
+                // RFC 8446 §4.4.2.3: nothing suitable: an empty Certificate; the server decides.
+                Err(_) => {
+                    prove::decline(cx, &mut transcript)?;
+                    complete.finish(cx, transcript)
+                }
+            }
+        })
+    }
 }
+
+/// What answers a CertificateRequest, once the server's Finished is verified.
+type Respond =
+    Box<dyn FnOnce(&mut Cx<'_>, Transcript, Complete) -> Result<Box<dyn State>, Error> + Send + Sync>;
 
 struct ExpectFinished {
     handshake: Handshake,
     transcript: Transcript,
-    request: Option<Request>,
+    /// `None` where nothing was requested.
+    respond: Option<Respond>,
 }
 
 impl State for ExpectFinished {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
-        let Self { handshake, mut transcript, request } = *self;
+        let Self { handshake, mut transcript, respond } = *self;
         let body = message.expect(HandshakeType::FINISHED, "Finished")?;
         let _valid = handshake.server_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
@@ -332,32 +392,11 @@ impl State for ExpectFinished {
         cx.output.exporter = Some(exporter);
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
 
-        let profile = Arc::clone(&config.profile);
         let complete =
             Complete { config, server, suite, client_secret, master, authenticated_ms, peer, read, write };
-        let Some(request) = request else { return complete.finish(cx, transcript) };
-        // What was not offered is not sent, and X.509 is what the server means by saying nothing (RFC 7250 §4.2).
-        let types = [request.certificate_type];
-        let types = if profile.own_types().contains(&request.certificate_type) { &types[..] } else { &[] };
-        let wanted = Wanted {
-            types,
-            schemes: &request.schemes,
-            chain_schemes: request.chain_schemes.as_deref(),
-            authorities: &request.authorities,
-        };
-        match select::select(profile.provider.signatures, &profile.credentials, &profile.reserved, &wanted) {
-            Ok(choice) => {
-                let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
-                prove::prove(cx, transcript, &profile, Side::Client, choice, &request.reads, then)
-            }
-            Err(why) if complete.config.credential_required && !profile.credentials.is_empty() => {
-                Err(why.into())
-            }
-            // RFC 8446 §4.4.2.3: nothing suitable: an empty Certificate; the server decides.
-            Err(_) => {
-                prove::decline(cx, &mut transcript)?;
-                complete.finish(cx, transcript)
-            }
+        match respond {
+            Some(respond) => respond(cx, transcript, complete),
+            None => complete.finish(cx, transcript),
         }
     }
 }

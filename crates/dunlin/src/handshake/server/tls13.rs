@@ -297,11 +297,9 @@ fn certificate_request(config: &ServerConfig) -> Result<Vec<u8>, Error> {
     if !profile.decompressors.is_empty() {
         w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
     }
-    if profile.send_authorities
-        && let Some(names) = profile.trust.x509.as_ref().map(crate::auth::X509Trust::authorities)
-        && !names.is_empty()
-    {
-        w.put(&certificate_authorities::CertificateAuthorities(names));
+    let authorities = if profile.send_authorities { profile.trust.authorities() } else { Vec::new() };
+    if !authorities.is_empty() {
+        w.put(&certificate_authorities::CertificateAuthorities(authorities));
     }
     CertificateRequest::write(&w)
 }

@@ -1,0 +1,133 @@
+//! What a handshake does with the peer's certificates, whatever their type. A type is reached through the value that a
+//! profile was given for it, and in no other way: what a program does not trust is not linked into it.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, UnixTime};
+
+use super::{PeerIdentity, Trust};
+use crate::crypto::CryptoProvider;
+use crate::error::{AuthenticationFailure, Error, PeerMisbehaved};
+use crate::proof::SignatureValid;
+use crate::role::Side;
+use crate::wire::CertificateType;
+
+/// The algorithms with which a signature may be verified.
+pub(crate) type Algorithms<'a> = &'a [&'static dyn SignatureVerificationAlgorithm];
+
+/// Trust in certificates of one type.
+pub(crate) trait Verifier: Send + Sync + fmt::Debug {
+    fn certificate_type(&self) -> CertificateType;
+
+    /// Whether the settings can work.
+    ///
+    /// # Errors
+    /// What they lack, in words.
+    fn check(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    /// Gives `add` what tells these settings from others, for the digest of settings.
+    fn settings(&self, add: &mut dyn FnMut(&[u8]));
+
+    /// The distinguished names of its anchors in DER, for certificate_authorities (RFC 8446 §4.2.4).
+    fn authorities(&self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
+    /// Whether the chain (or the one key) is believed; `None` if that must be asked. Its signatures must be of
+    /// `algorithms`, and a server's must be for `name`. Nobody is asked of a leaf that cannot be read.
+    fn believes(
+        &self,
+        algorithms: Algorithms<'_>,
+        chain: &[CertificateDer<'_>],
+        peer: Side,
+        name: Option<&ServerName<'_>>,
+        now: UnixTime,
+    ) -> Option<Result<(), AuthenticationFailure>>;
+
+    /// Whether the key in `leaf` may sign handshakes.
+    fn may_sign(&self, _leaf: &CertificateDer<'_>) -> bool {
+        true
+    }
+
+    /// Verifies `signature` over `content` with the key in `leaf` and one of `algorithms`.
+    fn verify_signature(
+        &self,
+        algorithms: Algorithms<'_>,
+        leaf: &CertificateDer<'_>,
+        content: &[u8],
+        signature: &[u8],
+    ) -> Result<SignatureValid, Error>;
+
+    /// Who has proven to be the subject of `chain`.
+    fn identity(
+        &self,
+        provider: &CryptoProvider,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Result<PeerIdentity, AuthenticationFailure>;
+}
+
+/// A scheme has several algorithms where it leaves the curve open: one of them has to fit the key, and to verify.
+pub(super) fn verify_with(
+    algorithms: Algorithms<'_>,
+    verify: impl Fn(&dyn SignatureVerificationAlgorithm) -> Result<(), webpki::Error>,
+) -> Result<SignatureValid, Error> {
+    let mut result = Err(webpki::Error::InvalidSignatureForPublicKey);
+    for algorithm in algorithms {
+        result = verify(*algorithm);
+        if result.is_ok() {
+            return Ok(SignatureValid::assert());
+        }
+    }
+    match result {
+        // RFC 8446 §4.4.3: the algorithm must fit the key of the certificate.
+        Err(webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_)) => {
+            Err(PeerMisbehaved::IllegalParameter("signature scheme: it does not fit the key").into())
+        }
+        _ => Err(PeerMisbehaved::BadSignature.into()),
+    }
+}
+
+/// The verifiers of a profile, in order of preference: the type with the smaller messages first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Verifiers(Vec<Arc<dyn Verifier>>);
+
+impl From<Trust> for Verifiers {
+    fn from(Trust { x509, raw_key }: Trust) -> Self {
+        let raw_key = raw_key.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
+        let x509 = x509.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
+        Self(raw_key.into_iter().chain(x509).collect())
+    }
+}
+
+impl Verifiers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Verifier> {
+        self.0.iter().map(|verifier| &**verifier)
+    }
+
+    /// The types that can be verified.
+    pub(crate) fn types(&self) -> Vec<CertificateType> {
+        self.iter().map(Verifier::certificate_type).collect()
+    }
+
+    /// The verifier of this type.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn of(&self, typ: CertificateType) -> Result<&dyn Verifier, AuthenticationFailure> {
+        let found = self.iter().find(|verifier| verifier.certificate_type() == typ);
+        found.ok_or(AuthenticationFailure::UnsupportedType(typ))
+    }
+
+    /// The names of all anchors.
+    pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
+        self.iter().flat_map(Verifier::authorities).collect()
+    }
+}

@@ -1,0 +1,14 @@
+//! Tells the linker where the board's memory is.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::copy("memory.x", out.join("memory.x"))?;
+    println!("cargo::rerun-if-changed=memory.x");
+    println!("cargo::rustc-link-search={}", out.display());
+    println!("cargo::rustc-link-arg-bins=-Tlink.x");
+    Ok(())
+}
