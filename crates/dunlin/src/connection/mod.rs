@@ -17,7 +17,10 @@ use crate::transport::{Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel, KeyUpdateRequest};
 
 mod datagram;
+mod early;
 mod stream;
+
+pub use early::EarlyData;
 
 /// One connection. It does no input or output and has no clock: the caller carries the bytes and says what time
 /// it is.
@@ -126,16 +129,16 @@ impl<T: Transport> Connection<T> {
     /// the handshake.
     pub fn answer(&mut self, now: Now, id: QuestionId, answer: Answer) -> Result<(), Error> {
         self.check()?;
-        match self.open_question {
-            Some((open, kind)) if open == id => {
-                if answer.kind().is_some_and(|k| k != kind) {
-                    return Err(Misuse::WrongAnswer.into());
-                }
-            }
+        let kind = match self.open_question {
+            Some((open, kind)) if open == id => kind,
             _ => return Err(Misuse::NoSuchQuestion.into()),
+        };
+        if answer.kind().is_some_and(|k| k != kind) {
+            return Err(Misuse::WrongAnswer.into());
         }
         self.open_question = None;
-        if matches!(answer, Answer::Failed) {
+        // Early data is the one thing that a handshake can do without.
+        if matches!(answer, Answer::Failed) && kind != Kind::FirstUse {
             return self.fail(Internal::QuestionFailed.into());
         }
         let Some(state) = self.state.take() else { return Err(Misuse::NoSuchQuestion.into()) };

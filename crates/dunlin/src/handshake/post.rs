@@ -9,7 +9,9 @@ use crate::auth::PeerIdentity;
 use crate::error::{Error, PeerMisbehaved};
 use crate::message::{self, Message, NewSessionTicket};
 use crate::output::Event;
-use crate::resume::{ClientSession, ClientSessions, MAX_LIFETIME, Session, SessionKey, SettingsDigest};
+use crate::resume::{
+    ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
+};
 use crate::role::TransportKind;
 use crate::schedule::tls13::{ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
@@ -36,6 +38,8 @@ pub(crate) struct TicketIntake {
     pub(crate) peer: Option<PeerIdentity>,
     pub(crate) settings: SettingsDigest,
     pub(crate) server_name: Option<String>,
+    /// Whether the terms of early data are of use.
+    pub(crate) early_data: bool,
     /// How many more tickets of this connection are kept: a server cannot fill the store.
     pub(crate) room: u8,
 }
@@ -124,6 +128,10 @@ impl TicketIntake {
             peer: self.peer.clone(),
             settings: self.settings,
             server_name: self.server_name.clone(),
+            early: (self.early_data && ticket.max_early_data > 0).then(|| EarlyTerms {
+                max_size: ticket.max_early_data,
+                alpn: cx.output.negotiated.alpn.clone(),
+            }),
         };
         store.put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), session });
         Ok(())
