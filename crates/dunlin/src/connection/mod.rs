@@ -7,7 +7,7 @@ use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::{Error, Internal, Misuse};
 use crate::handshake::{Cx, State, client, server};
-use crate::output::{Event, MessageSize, Negotiated, Output};
+use crate::output::{Event, MessageSize, Negotiated, Output, Sending};
 use crate::question::{Answer, Kind, QuestionId};
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
@@ -146,15 +146,23 @@ impl<T: Transport> Connection<T> {
         self.drive(now)
     }
 
-    /// Keying material for another protocol (RFC 8446 §7.5): fills `out`.
+    /// Keying material for another protocol (RFC 8446 §7.5): fills `out`. A server that answers early data has it before the
+    /// handshake is complete.
     ///
     /// # Errors
     /// The handshake is not complete, or `out` is longer than 255 hash lengths.
     pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
         match &self.output.exporter {
-            Some(exporter) if self.output.connected => exporter.export(label, context, out),
+            Some(exporter) if self.output.connected || self.answers_early_data() => {
+                exporter.export(label, context, out)
+            }
             _ => Err(Misuse::HandshakeNotComplete.into()),
         }
+    }
+
+    /// Whether this is a server between its Finished and the client's that took early data.
+    const fn answers_early_data(&self) -> bool {
+        matches!(self.output.early.sending, Sending::Answer)
     }
 
     /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3).

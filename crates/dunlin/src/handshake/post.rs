@@ -38,8 +38,6 @@ pub(crate) struct TicketIntake {
     pub(crate) peer: Option<PeerIdentity>,
     pub(crate) settings: SettingsDigest,
     pub(crate) server_name: Option<String>,
-    /// Whether the terms of early data are of use.
-    pub(crate) early_data: bool,
     /// How many more tickets of this connection are kept: a server cannot fill the store.
     pub(crate) room: u8,
 }
@@ -128,9 +126,8 @@ impl TicketIntake {
             peer: self.peer.clone(),
             settings: self.settings,
             server_name: self.server_name.clone(),
-            early: (self.early_data && ticket.max_early_data > 0).then(|| EarlyTerms {
-                max_size: ticket.max_early_data,
-                alpn: cx.output.negotiated.alpn.clone(),
+            early: (ticket.max_early_data > 0 && self.transport == TransportKind::Stream).then(|| {
+                EarlyTerms { max_size: ticket.max_early_data, alpn: cx.output.negotiated.alpn.clone() }
             }),
         };
         store.put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), session });

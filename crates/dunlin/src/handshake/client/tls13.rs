@@ -24,7 +24,7 @@ use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
 use crate::output::Event;
 use crate::profile::Profile;
-use crate::role::{Side, TransportKind};
+use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
 use crate::transport::Epoch;
@@ -430,7 +430,6 @@ impl Complete {
             peer: self.peer,
             settings: self.config.settings,
             server_name,
-            early_data: self.config.early_data.is_some() && cx.transport() == TransportKind::Stream,
             room: MAX_TICKETS,
         };
         Ok(Box::new(Traffic::new(self.read, self.write, Some(tickets))))
