@@ -215,6 +215,8 @@ impl Setup {
 fn provider() -> CryptoProvider {
     let mut provider = dunlin_awslc::provider();
     provider.groups.insert(0, dunlin_awslc::X25519MLKEM768);
+    provider.groups.push(dunlin_awslc::SECP521R1);
+    provider.signatures = dunlin_awslc::SIGNATURES_WITH_P521;
     provider
 }
 
