@@ -116,8 +116,9 @@ pub(crate) enum Sending {
 pub(crate) struct EarlyOutput {
     pub(crate) sending: Sending,
     pub(crate) exporter: Option<Exporter>,
-    /// The application protocol, as the session has it.
+    /// The application protocol and the peer, as the session has them.
     pub(crate) alpn: Option<Vec<u8>>,
+    pub(crate) peer: Option<PeerIdentity>,
 }
 
 /// What the states give out.

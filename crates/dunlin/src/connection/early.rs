@@ -1,6 +1,7 @@
 //! Early data of a connection over a byte stream.
 
 use super::Connection;
+use crate::auth::PeerIdentity;
 use crate::error::{Error, Misuse};
 use crate::output::Sending;
 use crate::record::stream::Stream;
@@ -29,6 +30,12 @@ impl EarlyData<'_> {
     /// connection.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.connection.output.early.alpn.as_deref()
+    }
+
+    /// Who the peer is by the session. On a server the peer has proven that, if not in this connection: early data that is
+    /// an old copy is still this peer's.
+    pub const fn peer(&self) -> Option<&PeerIdentity> {
+        self.connection.output.early.peer.as_ref()
     }
 
     /// How many more bytes a client may send; `None` on a server, whose answers have no limit.

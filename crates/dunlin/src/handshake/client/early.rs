@@ -46,8 +46,10 @@ pub(super) fn offer(
 /// The first ClientHello is sent: from now on early data can be, under its own keys.
 pub(super) fn open(cx: &mut Cx<'_>, offer: &Offer, hello: &HelloTranscript) -> Result<(), Error> {
     let Some(EarlyOffer { suite, terms }) = &offer.early else { return Ok(()) };
-    let first = offer.psks.first().ok_or(Internal::Bug("early data without a session"))?;
-    let secret = EarlySecret::new(suite, cx.transport(), Some(first.key()));
+    let Some(OfferedPsk::Session(first)) = offer.psks.first() else {
+        return Err(Internal::Bug("early data without a session").into());
+    };
+    let secret = EarlySecret::new(suite, cx.transport(), Some(first.session.psk.as_ref()));
     let hash = hello.start(suite.hash).current();
     let traffic = secret.client_traffic(hash.as_ref());
     let exporter = secret.exporter(hash.as_ref());
@@ -62,6 +64,7 @@ pub(super) fn open(cx: &mut Cx<'_>, offer: &Offer, hello: &HelloTranscript) -> R
         sending: Sending::EarlyData(terms.max_size),
         exporter: Some(exporter),
         alpn: terms.alpn.clone(),
+        peer: first.session.peer.clone(),
     };
     Ok(())
 }

@@ -151,6 +151,7 @@ pub(super) fn open(
         sending: Sending::Nothing,
         exporter: Some(exporter),
         alpn: cx.output.negotiated.alpn.clone(),
+        peer: session.peer.clone(),
     };
     Ok(())
 }
