@@ -465,14 +465,15 @@ fn stateless_tickets_alone_bring_no_early_data() {
     let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
     let site = Site::new(tickets, SingleUse::Sessions);
     site.first(&site.client(), &site.server());
-    let pair = &mut Pair::new(&site.client(), &site.server());
+    let mut pair = Pair::new(&site.client(), &site.server());
     assert!(pair.client.early_data().is_none(), "the ticket says that it brings none");
-    // Nor where a ticket from before says otherwise.
-    let other = Site { single_use: SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(1))), ..site };
-    other.first(
-        &Arc::new(other.client_with(|p| p.alpn(vec![]))),
-        &Arc::new(other.server_with(|p| p.alpn(vec![]))),
-    );
+    // Nor where a ticket from a server with a register says otherwise.
+    let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(16)));
+    let with_register = site.plain_server(|p| p).with_early_data(lamps(), 100, register).unwrap();
+    let fresh = Site { store: Arc::new(MemoryClientSessions::new(8, 8)), ..site };
+    fresh.first(&fresh.client(), &Arc::new(with_register));
+    let mut pair = early(&fresh.client(), &fresh.server());
+    assert_refused(&mut pair, NoEarlyData::Disabled, NoEarlyData::Declined);
 }
 
 #[test]
