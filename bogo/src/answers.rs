@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
+use dunlin::resume::UseOnce;
 use dunlin::wire::{AlertDescription, CertificateType};
 use dunlin::{Answer, ClientHelloInfo, Question, ServerConfig};
 use pki_types::CertificateDer;
@@ -28,6 +29,9 @@ impl Answers<'_> {
             Question::FindPsk { identity } => {
                 let psks = &self.setup.credentials.psks;
                 Answer::Psk(psks.iter().find(|psk| psk.identity() == identity).cloned())
+            }
+            Question::FirstUse { id, until_ms } => {
+                Answer::FirstUse(shared.used.first_use(shared.now, &id, until_ms))
             }
             Question::Verify { certificates, certificate_type, ocsp_response, .. } => {
                 shared.ocsp_response = ocsp_response;

@@ -2,7 +2,7 @@
 
 use dunlin::error::{Error, PeerIncompatible};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
-use dunlin::{Event, TlsConnection};
+use dunlin::{EarlyDataOutcome, Event, Side, TlsConnection};
 
 use crate::answers::Answers;
 use crate::options::Options;
@@ -10,8 +10,14 @@ use crate::setup::{Role, Setup, Shared};
 use crate::transport::Transport;
 use crate::{Failure, expect, reasons};
 
-/// One connection, from the first byte to the last.
-pub(crate) fn run(options: &Options, shared: &mut Shared, is_resume: bool) -> Result<(), Failure> {
+/// One connection, from the first byte to the last. From the moment that the server refuses early data, a client goes by
+/// the options for `retry`.
+pub(crate) fn run(
+    options: &Options,
+    retry: &Options,
+    shared: &mut Shared,
+    is_resume: bool,
+) -> Result<(), Failure> {
     let setup = Setup::new(options, shared)?;
     let tls = match &setup.role {
         Role::Client(config, server) => TlsConnection::client(config, server.clone(), shared.now)?,
@@ -23,12 +29,23 @@ pub(crate) fn run(options: &Options, shared: &mut Shared, is_resume: bool) -> Re
         Role::Server(config) => (config.profile(), false),
     };
     let answers = Answers { options, setup: &setup, provider: profile.provider() };
-    let mut link =
-        Link { tls, transport, shared, answers, waiting: Vec::new(), ended: false, held: false, unread: 0 };
+    let mut link = Link {
+        tls,
+        transport,
+        shared,
+        answers,
+        retry,
+        waiting: Vec::new(),
+        ended: false,
+        held: false,
+        unread: 0,
+        unsent: None,
+    };
     let outcome = link.run(is_resume);
     // Whatever happened, the peer shall hear of it.
     link.held = false;
     link.flush();
+    let options = link.answers.options;
     outcome.map_err(|e| unspoken_version(options, e))?;
     // A client that closes at once may or may not have read a ticket.
     let session_due = !options.expect.no_session;
@@ -39,6 +56,13 @@ pub(crate) fn run(options: &Options, shared: &mut Shared, is_resume: bool) -> Re
     {
         let what = if session_due { "no session came" } else { "a session came" };
         return Err(Failure::Unexpected(what.into()));
+    }
+    let sessions = &link.shared.sessions;
+    if is_client
+        && sessions.has_one()
+        && options.expect.session_with_early_data != sessions.allows_early_data()
+    {
+        return Err(Failure::Unexpected("early data in the session is not as expected".into()));
     }
     Ok(())
 }
@@ -67,6 +91,7 @@ pub(crate) struct Link<'a> {
     pub(crate) transport: Transport,
     pub(crate) shared: &'a mut Shared,
     pub(crate) answers: Answers<'a>,
+    retry: &'a Options,
     /// Received bytes that the engine did not take yet.
     waiting: Vec<u8>,
     pub(crate) ended: bool,
@@ -74,25 +99,28 @@ pub(crate) struct Link<'a> {
     pub(crate) held: bool,
     /// Data that was given out and not consumed: what comes after it is looked at only when more is wanted.
     pub(crate) unread: usize,
+    /// What is left of the data that went ahead as early data; it follows after the handshake.
+    pub(crate) unsent: Option<Vec<u8>>,
 }
 
 impl Link<'_> {
     fn run(&mut self, is_resume: bool) -> Result<(), Failure> {
-        let options = self.answers.options;
-        while self.tls.is_handshaking() {
+        while self.events()? {}
+        self.flush();
+        if self.tls.side() == Side::Client && self.tls.early_data().is_some() {
+            self.write_early()?;
+        }
+        // A server that takes early data goes on as if the handshake were complete.
+        while self.tls.is_handshaking() && !(self.answers.options.server && self.tls.early_data().is_some()) {
             self.step()?;
         }
         self.events()?;
         self.flush();
-        let Some(negotiated) = self.tls.negotiated() else {
-            return Err(Failure::Unexpected("the handshake did not finish".into()));
-        };
-        let used = self.answers.setup.credentials.used(negotiated);
-        expect::check(options, negotiated, used, &mut self.shared.peer_signature, is_resume)?;
-        if options.expect.ocsp_response.is_some() && options.expect.ocsp_response != self.shared.ocsp_response
-        {
-            return Err(Failure::Unexpected("the OCSP response is not as expected".into()));
+        let is_early = self.tls.is_handshaking();
+        if !is_early {
+            self.check(is_resume)?;
         }
+        let options = self.answers.options;
         self.export()?;
         if options.send_alert {
             self.tls.abort(reasons::DECOMPRESSION_FAILURE);
@@ -102,7 +130,36 @@ impl Link<'_> {
         if !options.shim_shuts_down {
             self.echo()?;
         }
+        if is_early {
+            self.check(is_resume)?;
+        }
         self.shut_down()
+    }
+
+    /// Holds what was agreed against what the options expect.
+    fn check(&mut self, is_resume: bool) -> Result<(), Failure> {
+        let options = self.answers.options;
+        let Some(negotiated) = self.tls.negotiated() else {
+            return Err(Failure::Unexpected("the handshake did not finish".into()));
+        };
+        let used = self.answers.setup.credentials.used(negotiated);
+        expect::check(options, negotiated, used, &mut self.shared.peer_signature, is_resume)?;
+        if options.expect.ocsp_response.is_some() && options.expect.ocsp_response != self.shared.ocsp_response
+        {
+            return Err(Failure::Unexpected("the OCSP response is not as expected".into()));
+        }
+        Ok(())
+    }
+
+    /// From here on the options for a retry count: the server does not take the early data.
+    fn retry(&mut self) -> Result<(), Failure> {
+        if self.answers.options.expect.early_data != Some(false) {
+            return Err(Failure::Unexpected("early data was refused".into()));
+        }
+        self.answers.options = self.retry;
+        self.unsent = None;
+        self.held = false;
+        Ok(())
     }
 
     /// Answers, transmits, and takes in what comes next; waits for it if there is nothing else to do.
@@ -118,6 +175,7 @@ impl Link<'_> {
             }
             self.waiting = self.transport.read()?;
             self.ended = self.waiting.is_empty();
+            self.held &= !self.tls.is_handshaking();
         }
         if self.ended {
             return match self.tls.is_handshaking() || self.answers.options.check_close_notify {
@@ -144,6 +202,9 @@ impl Link<'_> {
                 }
                 Event::NewSession(id, session) => drop(self.shared.asked.insert(id, session)),
                 Event::SessionUsed(id) => drop(self.shared.asked.remove(&id)),
+                Event::EarlyData(EarlyDataOutcome::Rejected(_)) if self.tls.side() == Side::Client => {
+                    self.retry()?;
+                }
                 _ => {}
             }
         }

@@ -1,5 +1,7 @@
 //! The exchange of data after the handshake.
 
+use dunlin::MessageSize;
+
 use crate::Failure;
 use crate::connection::Link;
 
@@ -31,11 +33,48 @@ impl Link<'_> {
         Ok(())
     }
 
+    /// What a client writes as early data, as much of it as the session allows.
+    pub(crate) fn write_early(&mut self) -> Result<(), Failure> {
+        let options = self.answers.options;
+        if options.expect.no_early_data_offer {
+            return Err(Failure::Unexpected("early data is offered".into()));
+        }
+        self.export()?;
+        if let Some(after) = options.early_write_after {
+            let came = |m: &MessageSize| !m.sent && m.typ.0 == after;
+            while !self.tls.messages().iter().any(came) {
+                self.step()?;
+            }
+        }
+        if !options.shim_writes_first && !options.unfinished_write {
+            return Ok(());
+        }
+        let text = options.initial_write.as_deref().unwrap_or(INITIAL_WRITE).as_bytes();
+        let mut unsent = Vec::new();
+        self.held = options.unfinished_write;
+        for _ in 0..options.repeat_initial_write.unwrap_or(1) {
+            let Some(mut early) = self.tls.early_data() else { break };
+            let n = early.send(text)?;
+            unsent.extend_from_slice(text.get(n..).unwrap_or_default());
+            self.flush();
+        }
+        if self.held {
+            // One byte leaves; the rest waits until something has come.
+            let first: Vec<u8> = self.tls.transmit().iter().copied().take(1).collect();
+            self.transport.write(&first);
+            self.tls.transmitted(first.len());
+        }
+        self.unsent = Some(unsent);
+        Ok(())
+    }
+
     /// What is written before anything is read.
     pub(crate) fn write_first(&mut self) -> Result<(), Failure> {
         let options = self.answers.options;
         let text = options.initial_write.as_deref().unwrap_or(INITIAL_WRITE);
-        if options.unfinished_write {
+        if let Some(unsent) = self.unsent.take() {
+            self.write(&unsent)?;
+        } else if options.unfinished_write {
             // One byte of the record leaves; the rest waits until something was read.
             self.held = true;
             self.write(text.as_bytes())?;
@@ -82,7 +121,10 @@ impl Link<'_> {
 
     fn write(&mut self, mut data: &[u8]) -> Result<(), Failure> {
         while !data.is_empty() {
-            let n = self.tls.send(data)?;
+            let n = match self.tls.early_data() {
+                Some(mut early) => early.send(data)?,
+                None => self.tls.send(data)?,
+            };
             data = data.get(n..).unwrap_or_default();
             self.flush();
         }
@@ -92,8 +134,19 @@ impl Link<'_> {
     /// The next data, at most so much; `None` when the peer has closed.
     fn read(&mut self, size: usize) -> Result<Option<Vec<u8>>, Failure> {
         let now = self.shared.now;
-        self.tls.consume(now, std::mem::take(&mut self.unread))?;
+        let used = std::mem::take(&mut self.unread);
+        match self.tls.early_data() {
+            Some(mut early) => early.consume(now, used)?,
+            None => self.tls.consume(now, used)?,
+        }
         loop {
+            if let Some(early) = self.tls.early_data()
+                && !early.received().is_empty()
+            {
+                let data: Vec<u8> = early.received().iter().copied().take(size).collect();
+                self.unread = data.len();
+                return Ok(Some(data));
+            }
             let received = self.tls.received();
             if !received.is_empty() {
                 self.unread = received.len().min(size);

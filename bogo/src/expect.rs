@@ -1,12 +1,12 @@
 //! What the options expect of a finished handshake.
 
-use dunlin::Negotiated;
 use dunlin::auth::PeerIdentity;
 use dunlin::wire::SignatureScheme;
+use dunlin::{EarlyDataOutcome, Negotiated};
 
 use crate::Failure;
-use crate::keys;
 use crate::options::Options;
+use crate::{keys, reasons};
 
 /// Checks what was agreed; `used` is the credential that signed, `peer_signature` what the peer did when the session was
 /// made.
@@ -31,6 +31,7 @@ pub(crate) fn check(
     if options.server && expect.server_name.is_some() && expect.server_name != negotiated.server_name {
         return Err(unexpected("the server name", &negotiated.server_name));
     }
+    early_data(options, negotiated)?;
     let resumed = is_resume && !expect.session_miss;
     same("resumption", Some(resumed), Some(negotiated.resumed))?;
     let alpn = if options.server { &options.select_alpn } else { &expect.alpn };
@@ -39,6 +40,18 @@ pub(crate) fn check(
         return Err(unexpected("the application protocol", &negotiated.alpn));
     }
     peer(options, negotiated)
+}
+
+fn early_data(options: &Options, negotiated: &Negotiated) -> Result<(), Failure> {
+    let (expect, outcome) = (&options.expect, negotiated.early_data);
+    same("the use of early data", expect.early_data, Some(outcome == EarlyDataOutcome::Accepted))?;
+    // A client that hears of the retry reports that.
+    let resumed = negotiated.resumed || !options.server;
+    let reason = reasons::early_data(outcome, resumed);
+    same("the reason for early data", expect.early_data_reason.as_deref(), Some(reason))?;
+    let skew = negotiated.ticket_age_skew_ms.map(|ms| ms / 1000);
+    let expected = expect.ticket_age_skew_s.filter(|_| negotiated.resumed);
+    same("the skew of the ticket's age", expected, skew)
 }
 
 /// Who the peer is.

@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<(), Failure> {
-    let [initial, resume, _] = Options::parse(arguments)?;
+    let [initial, resume, retry] = Options::parse(arguments)?;
     let mut shared = Shared::new();
     for connection in 0..=initial.resume_count {
         let is_resume = connection > 0;
@@ -81,7 +81,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         if is_resume && !options.server && !shared.sessions.has_one() {
             return Err(Failure::Unexpected("there is no session to offer".into()));
         }
-        connection::run(options, &mut shared, is_resume)?;
+        connection::run(options, &retry, &mut shared, is_resume)?;
         shared.advance(options.resumption_delay_s);
     }
     Ok(())

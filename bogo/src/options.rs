@@ -49,6 +49,9 @@ pub(crate) struct Options {
     pub(crate) sealed_tickets: bool,
     pub(crate) skip_ticket: bool,
     pub(crate) fail_early_callback: bool,
+    pub(crate) early_data: bool,
+    /// Early data is written once this message has come.
+    pub(crate) early_write_after: Option<u8>,
 
     pub(crate) export: usize,
     pub(crate) export_label: String,
@@ -87,6 +90,12 @@ pub(crate) struct Expectations {
     pub(crate) peer_raw_key_sha256: Option<Vec<u8>>,
     pub(crate) selected_credential: Option<i32>,
     pub(crate) hello_retry_request: Option<bool>,
+    /// Whether early data is taken.
+    pub(crate) early_data: Option<bool>,
+    pub(crate) early_data_reason: Option<String>,
+    pub(crate) no_early_data_offer: bool,
+    pub(crate) session_with_early_data: bool,
+    pub(crate) ticket_age_skew_s: Option<i64>,
     pub(crate) session_miss: bool,
     pub(crate) no_session: bool,
 }
@@ -191,7 +200,7 @@ impl Options {
             "-verify-prefs" => self.verify_schemes.push(SignatureScheme(number(values)?)),
             "-host-name" => self.host_name = Some(text(values)?),
             "-advertise-alpn" => self.advertise_alpn = protocols(values)?,
-            "-select-alpn" => self.select_alpn = Some(text(values)?),
+            "-select-alpn" => self.select_alpn = Some(text(values)?).filter(|p| !p.is_empty()),
             "-decline-alpn" => self.select_alpn = None,
             "-no-server-name-ack" => self.no_server_name_ack = true,
             "-reject-alpn" => self.reject_alpn = true,
@@ -202,6 +211,8 @@ impl Options {
             }
             "-skip-ticket" => self.skip_ticket = true,
             "-fail-early-callback" => self.fail_early_callback = true,
+            "-enable-early-data" => self.early_data = true,
+            "-early-write-after-message" => self.early_write_after = Some(number(values)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -287,7 +298,8 @@ impl Expectations {
             }
             "-expect-cipher-no-aes" => drop(text(values)?),
             "-expect-curve-id" => self.group = Some(NamedGroup(number(values)?)),
-            "-expect-alpn" => self.alpn = Some(text(values)?),
+            // The empty name stands for none.
+            "-expect-alpn" => self.alpn = Some(text(values)?).filter(|p| !p.is_empty()),
             "-expect-advertised-alpn" => self.advertised_alpn = Some(protocols(values)?),
             "-expect-server-name" => self.server_name = Some(text(values)?),
             "-expect-no-server-name" => self.no_server_name = true,
@@ -303,6 +315,12 @@ impl Expectations {
             "-expect-selected-credential" => self.selected_credential = Some(number(values)?),
             "-expect-hrr" => self.hello_retry_request = Some(true),
             "-expect-no-hrr" => self.hello_retry_request = Some(false),
+            "-expect-accept-early-data" => self.early_data = Some(true),
+            "-expect-reject-early-data" => self.early_data = Some(false),
+            "-expect-early-data-reason" => self.early_data_reason = Some(text(values)?),
+            "-expect-no-offer-early-data" => self.no_early_data_offer = true,
+            "-expect-ticket-supports-early-data" => self.session_with_early_data = true,
+            "-expect-ticket-age-skew" => self.ticket_age_skew_s = Some(number(values)?),
             "-expect-session-miss" => self.session_miss = true,
             "-expect-no-session" => self.no_session = true,
             _ => return Ok(false),

@@ -1,7 +1,8 @@
 //! Our errors under the names that BoringSSL gives to the same reasons.
 
 use dunlin::Error;
-use dunlin::error::{AuthenticationFailure, Internal, Malformed, PeerIncompatible, PeerMisbehaved};
+use dunlin::early::{EarlyDataOutcome, NoEarlyData};
+use dunlin::error::{AuthenticationFailure, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{AlertDescription, ExtensionType};
 
 /// The name of a reason; several with colons between them, where BoringSSL has more than one for what is one to us.
@@ -13,6 +14,7 @@ pub(crate) fn name(error: &Error) -> &'static str {
         Error::Authentication(e) => authentication(e),
         Error::AlertReceived(alert) => received(*alert),
         Error::Truncated => "UNEXPECTED_EOF",
+        Error::Misuse(Misuse::HandshakeNotComplete) => "HANDSHAKE_NOT_COMPLETE",
         Error::Misuse(_) => "MISUSE",
         Error::Internal(Internal::QuestionFailed) => "OCSP_CB_ERROR:CERT_CB_ERROR",
         Error::Internal(_) => "INTERNAL_ERROR",
@@ -63,7 +65,11 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::BadSignature => "BAD_SIGNATURE",
         P::BadKeyShare => "BAD_ECPOINT",
         P::BadCompression => "CERT_DECOMPRESSION_FAILED",
-        P::TooMuchEarlyData => "TOO_MUCH_SKIPPED_EARLY_DATA",
+        P::TooMuchSkippedEarlyData => "TOO_MUCH_SKIPPED_EARLY_DATA",
+        P::TooMuchEarlyData => "TOO_MUCH_READ_EARLY_DATA",
+        P::EarlyDataMismatch("cipher suite") => "CIPHER_MISMATCH_ON_EARLY_DATA",
+        P::EarlyDataMismatch("application protocol") => "ALPN_MISMATCH_ON_EARLY_DATA",
+        P::EarlyDataMismatch(_) => "UNEXPECTED_EXTENSION",
         _ => "DECODE_ERROR",
     }
 }
@@ -119,6 +125,28 @@ const fn authentication(e: &AuthenticationFailure) -> &'static str {
         A::RejectedWith(AlertDescription::BAD_CERTIFICATE_STATUS_RESPONSE, _) => "OCSP_CB_ERROR",
         A::WrongKeyUsage => "KEY_USAGE_BIT_INCORRECT",
         _ => "CERTIFICATE_VERIFY_FAILED",
+    }
+}
+
+/// What became of early data.
+pub(crate) const fn early_data(outcome: EarlyDataOutcome, resumed: bool) -> &'static str {
+    use NoEarlyData as N;
+    match outcome {
+        EarlyDataOutcome::Accepted => "accept",
+        // Of a server: it does not tell a client without session from one whose session it does not know.
+        EarlyDataOutcome::NotOffered(N::NoSession | N::NotResumed) => "no_session_offered",
+        // BoringSSL's server looks at the session first.
+        EarlyDataOutcome::Rejected(N::Retry) if !resumed => "session_not_resumed",
+        EarlyDataOutcome::NotOffered(why) | EarlyDataOutcome::Rejected(why) => match why {
+            N::Disabled => "disabled",
+            N::NotResumed => "session_not_resumed",
+            N::NotForSession => "unsupported_for_session",
+            N::ApplicationProtocol => "alpn_mismatch",
+            N::Retry => "hello_retry_request",
+            N::TicketAge => "ticket_age_skew",
+            N::Declined => "peer_declined",
+            _ => "unknown",
+        },
     }
 }
 

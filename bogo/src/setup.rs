@@ -7,12 +7,14 @@ use std::time::SystemTime;
 
 use dunlin::auth::{FindPsk, Psk, RawKeyTrust, Trust, X509Trust};
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use dunlin::early::MAX_EARLY_DATA;
 use dunlin::resume::{ClientSession, ClientSessions, SealTickets, Session, SessionKey, Tickets};
 use dunlin::wire::{CertificateType, NamedGroup, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, KeyLog, Now, Profile, ProfileBuilder, PskSource, ServerAddress, ServerConfig,
+    ClientAuth, ClientConfig, EarlyDataProtocols, KeyLog, Now, Profile, ProfileBuilder, PskSource,
+    ServerAddress, ServerConfig, SingleUse,
 };
-use dunlin_store::{MemoryServerSessions, RotatingTickets};
+use dunlin_store::{MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 
 use crate::Failure;
 use crate::keys::Credentials;
@@ -23,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) sessions: Arc<OneSession>,
     stored: Option<Arc<MemoryServerSessions>>,
     sealed: Option<Arc<RotatingTickets>>,
+    /// The tickets that early data came with.
+    pub(crate) used: Arc<MemoryUseOnce>,
     /// Sessions of a server that is asked for them.
     pub(crate) asked: HashMap<Vec<u8>, Session>,
     /// The scheme with which the peer of the session signed.
@@ -40,6 +44,7 @@ impl Shared {
             sessions: Arc::default(),
             stored: None,
             sealed: None,
+            used: Arc::new(MemoryUseOnce::with_new_keys(16)),
             asked: HashMap::new(),
             peer_signature: None,
             ocsp_response: None,
@@ -63,6 +68,11 @@ impl OneSession {
 
     pub(crate) fn has_one(&self) -> bool {
         self.lock().is_some()
+    }
+
+    /// Whether the one that is there allows early data.
+    pub(crate) fn allows_early_data(&self) -> bool {
+        self.lock().as_ref().is_some_and(|session| session.max_early_data() > 0)
     }
 }
 
@@ -205,6 +215,8 @@ impl Setup {
 fn provider() -> CryptoProvider {
     let mut provider = dunlin_awslc::provider();
     provider.groups.insert(0, dunlin_awslc::X25519MLKEM768);
+    provider.groups.push(dunlin_awslc::SECP521R1);
+    provider.signatures = dunlin_awslc::SIGNATURES_WITH_P521;
     provider
 }
 
@@ -288,10 +300,19 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
         .with_server_name_sent(options.host_name.is_some())
         .with_credential_required(true)
         .with_reverification(options.reverify_on_resume);
+    let config = match options.early_data {
+        true => config.with_early_data(protocols(&options.advertise_alpn)),
+        false => config,
+    };
     Ok(match options.no_ticket {
         true => config,
         false => config.with_sessions(Arc::clone(&shared.sessions) as Arc<dyn ClientSessions>),
     })
+}
+
+/// Early data for these, and without ALPN.
+fn protocols(alpn: &[Vec<u8>]) -> EarlyDataProtocols {
+    EarlyDataProtocols::named(alpn.to_vec()).and_unnamed()
 }
 
 fn server(
@@ -305,6 +326,12 @@ fn server(
         (false, true) => ClientAuth::Optional,
         (false, false) => ClientAuth::None,
     };
+    let single_use = match (options.sealed_tickets, options.is_async) {
+        (true, _) => SingleUse::Register(Arc::clone(&shared.used) as _),
+        (false, true) => SingleUse::Ask,
+        (false, false) => SingleUse::Sessions,
+    };
+    let alpn = alpn(options);
     let tickets = match () {
         () if options.no_ticket => Tickets::none(),
         () if options.skip_ticket => Tickets::stateless(Arc::new(NoTicket)),
@@ -334,8 +361,12 @@ fn server(
         || !expect.peer_verify_schemes.is_empty();
     // A server that looks at the name acknowledges it.
     let looks = looks && !options.no_server_name_ack;
-    Ok(ServerConfig::new(profile)?
+    let config = ServerConfig::new(profile)?
         .with_client_auth(client_auth)?
         .with_tickets(tickets)
-        .with_profile_choice(looks))
+        .with_profile_choice(looks);
+    match options.early_data {
+        true => Ok(config.with_early_data(protocols(&alpn), MAX_EARLY_DATA, single_use)?),
+        false => Ok(config),
+    }
 }

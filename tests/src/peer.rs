@@ -301,6 +301,21 @@ impl Link {
         Ok(())
     }
 
+    /// Receives so many bytes of early data.
+    pub fn receive_early(&mut self, len: usize) -> Result<Vec<u8>, Error> {
+        let mut received = Vec::new();
+        while received.len() < len {
+            match self.connection.early_data() {
+                Some(mut early) if !early.received().is_empty() => {
+                    received.extend_from_slice(early.received());
+                    early.consume(now(), usize::MAX)?;
+                }
+                _ => self.step()?,
+            }
+        }
+        Ok(received)
+    }
+
     /// Receives so many bytes.
     pub fn receive(&mut self, len: usize) -> Result<Vec<u8>, Error> {
         let mut received = Vec::new();

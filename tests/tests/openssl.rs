@@ -1,8 +1,11 @@
 //! OpenSSL's command line as the peer, in both roles.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+use std::sync::Arc;
+
 use dunlin::wire::NamedGroup;
-use dunlin::{ClientConfig, Event};
+use dunlin::{ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Event, SingleUse};
+use dunlin_store::MemoryUseOnce;
 use dunlin_tests::ends::{KEYS, MIB, PSK, client, psk_client, psk_server, server, with_sessions};
 use dunlin_tests::peer::{Files, Link, Process, Server, listen, text};
 use dunlin_tests::{KeyType, Pki, ends};
@@ -168,6 +171,76 @@ fn resumption_with_its_client() {
             // It writes the file when the ticket is there; then it is told to end.
             if !resumed {
                 ends::wait_for_file(&session);
+            }
+            peer.type_line("Q");
+            link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn early_data_to_its_server() {
+    let mut peer = s_server(KeyType::P256, &["-early_data"]);
+    let sessions = with_sessions();
+    let config =
+        |c: ClientConfig| c.with_sessions(sessions.clone()).with_early_data(EarlyDataProtocols::unnamed());
+    for number in 0..3 {
+        let mut connection = client(KeyType::P256, config);
+        let request = format!("early request {number}\n");
+        match connection.early_data() {
+            Some(mut early) => assert_eq!(early.send(request.as_bytes()), Ok(request.len())),
+            None => assert_eq!(number, 0),
+        }
+        let mut link = Link::to_server(connection, &peer);
+        link.handshake().unwrap();
+        if number > 0 {
+            assert_eq!(link.connection.negotiated().unwrap().early_data, EarlyDataOutcome::Accepted);
+            let came = |o: &[u8]| o.windows(request.len()).any(|w| w == request.as_bytes());
+            peer.process.output_until("early data", came);
+        }
+        link.wait_for(|e| matches!(e, Event::TicketReceived)).unwrap();
+        link.close();
+    }
+}
+
+#[test]
+fn early_data_from_its_client() {
+    for tickets in ends::tickets() {
+        let (listener, port) = listen();
+        let register = Arc::new(MemoryUseOnce::with_new_keys(4));
+        let config = ends::server_config(KeyType::P256, |s| {
+            let any = EarlyDataProtocols::unnamed();
+            s.with_tickets(tickets).with_early_data(any, 1000, SingleUse::Register(register)).unwrap()
+        });
+        let kept = Files::default();
+        let session = kept.path("session.pem");
+        let early = kept.write("early", "early request");
+        // The last one comes with a session that was used.
+        for outcome in [None, Some(true), Some(false)] {
+            let more = match outcome {
+                None => vec!["-sess_out", &session],
+                Some(_) => vec!["-sess_in", &session, "-early_data", &early],
+            };
+            let (mut peer, _files) = s_client(KeyType::P256, &port, &more);
+            let connection = dunlin::TlsConnection::server(&config, dunlin_tests::peer::now());
+            let mut link = Link::accept(connection, &listener);
+            if outcome == Some(true) {
+                assert_eq!(link.receive_early(13).unwrap(), b"early request");
+                link.connection.early_data().unwrap().send(b"early answer").unwrap();
+            }
+            link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
+            match outcome {
+                None => ends::wait_for_file(&session),
+                Some(accepted) => {
+                    let negotiated = link.connection.negotiated().unwrap();
+                    assert_eq!(negotiated.early_data == EarlyDataOutcome::Accepted, accepted);
+                    if accepted {
+                        peer.output_until("answer", |o| o.windows(12).any(|w| w == b"early answer"));
+                    } else {
+                        let told = b"Early data was rejected";
+                        peer.output_until("refusal", |o| o.windows(told.len()).any(|w| w == told));
+                    }
+                }
             }
             peer.type_line("Q");
             link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();

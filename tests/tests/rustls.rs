@@ -4,12 +4,16 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use dunlin::early::NoEarlyData;
 use dunlin::error::PeerIncompatible;
 use dunlin::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
 };
 use dunlin::wire::{AlertDescription, CertificateCompressionAlgorithm, NamedGroup};
-use dunlin::{Event, ProfileBuilder, ServerConfig, TlsConnection};
+use dunlin::{
+    EarlyDataOutcome, EarlyDataProtocols, Event, ProfileBuilder, ServerConfig, SingleUse, TlsConnection,
+};
+use dunlin_store::MemoryUseOnce;
 use dunlin_tests::ends::{
     KEYS, MIB, client, client_profile, client_with, server_config, server_config_with, server_profile,
     with_sessions,
@@ -81,6 +85,7 @@ struct Pair {
     /// What each side has received.
     at_ours: Vec<u8>,
     at_theirs: Vec<u8>,
+    early_at_ours: Vec<u8>,
     events: Vec<Event>,
     they_saw_the_end: bool,
 }
@@ -89,8 +94,8 @@ impl Pair {
     fn new(ours: TlsConnection, theirs: impl Into<rustls::Connection>) -> Self {
         let mut theirs = theirs.into();
         theirs.set_buffer_limit(None);
-        let (at_ours, at_theirs, events) = Default::default();
-        Self { ours, theirs, at_ours, at_theirs, events, they_saw_the_end: false }
+        let (at_ours, at_theirs, early_at_ours, events) = Default::default();
+        Self { ours, theirs, at_ours, at_theirs, early_at_ours, events, they_saw_the_end: false }
     }
 
     fn with_their_server(ours: TlsConnection, config: &Arc<rustls::ServerConfig>) -> Self {
@@ -141,6 +146,12 @@ impl Pair {
         while !bytes.is_empty() {
             let taken = self.ours.receive(now(), bytes)?;
             bytes = &bytes[taken..];
+            while let Some(mut early) = self.ours.early_data()
+                && !early.received().is_empty()
+            {
+                self.early_at_ours.extend_from_slice(early.received());
+                early.consume(now(), usize::MAX)?;
+            }
             while !self.ours.received().is_empty() {
                 let n = self.ours.received().len();
                 self.at_ours.extend_from_slice(self.ours.received());
@@ -382,6 +393,73 @@ fn resumption_with_its_client() {
             let mut pair = Pair::with_their_client(&ours, &config).connect();
             assert_eq!(pair.resumed(), resumed);
             assert_eq!(pair.peer(), "X.509 device-1");
+            pair.exchange(b"data");
+            pair.close();
+        }
+    }
+}
+
+#[test]
+fn early_data_to_its_server() {
+    let mut config = their_server(KeyType::P256, provider());
+    config.max_early_data_size = 1000;
+    let config = Arc::new(config);
+    let sessions = with_sessions();
+    let ours = || {
+        client(KeyType::P256, |c| {
+            c.with_sessions(sessions.clone()).with_early_data(EarlyDataProtocols::unnamed())
+        })
+    };
+    Pair::with_their_server(ours(), &config).connect().close();
+    for _ in 0..2 {
+        let mut pair = Pair::with_their_server(ours(), &config);
+        let mut early = pair.ours.early_data().unwrap();
+        assert_eq!((early.room(), early.send(&[7; 2000])), (Some(1000), Ok(1000)));
+        let mut pair = pair.connect();
+        assert_eq!(pair.ours.negotiated().unwrap().early_data, EarlyDataOutcome::Accepted);
+        let rustls::Connection::Server(theirs) = &mut pair.theirs else { panic!() };
+        let mut data = Vec::new();
+        theirs.early_data().unwrap().read_to_end(&mut data).unwrap();
+        assert_eq!(data, [7; 1000]);
+        pair.exchange(b"data");
+        pair.close();
+    }
+    // It forgot the sessions.
+    let mut other = their_server(KeyType::P256, provider());
+    other.max_early_data_size = 1000;
+    let mut pair = Pair::with_their_server(ours(), &Arc::new(other));
+    pair.ours.early_data().unwrap().send(b"lost").unwrap();
+    let mut pair = pair.connect();
+    let refused = EarlyDataOutcome::Rejected(NoEarlyData::NotResumed);
+    assert_eq!(pair.ours.negotiated().unwrap().early_data, refused);
+    assert!(pair.at_theirs.is_empty() && pair.saw(|e| matches!(e, Event::EarlyData(o) if *o == refused)));
+    pair.exchange(b"data");
+    pair.close();
+}
+
+#[test]
+fn early_data_from_its_client() {
+    for tickets in ends::tickets() {
+        let mut config = their_client(KeyType::P256, provider());
+        config.enable_early_data = true;
+        let config = Arc::new(config);
+        let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(4)));
+        let early = |s: ServerConfig| {
+            s.with_early_data(EarlyDataProtocols::unnamed(), 1000, register.clone()).unwrap()
+        };
+        let ours = server_config(KeyType::P256, |s| early(s.with_tickets(tickets)));
+        Pair::with_their_client(&ours, &config).connect().close();
+        for _ in 0..2 {
+            let mut pair = Pair::with_their_client(&ours, &config);
+            let rustls::Connection::Client(theirs) = &mut pair.theirs else { panic!() };
+            let mut early = theirs.early_data().unwrap();
+            assert_eq!(early.write(&[7; 2000]).unwrap(), 1000);
+            let mut pair = pair.connect();
+            assert_eq!(pair.ours.negotiated().unwrap().early_data, EarlyDataOutcome::Accepted);
+            let rustls::Connection::Client(theirs) = &mut pair.theirs else { panic!() };
+            assert!(theirs.is_early_data_accepted());
+            assert_eq!(pair.early_at_ours, [7; 1000]);
+            assert!(pair.at_ours.is_empty());
             pair.exchange(b"data");
             pair.close();
         }

@@ -10,6 +10,7 @@ pub static X25519: &dyn KeyExchangeGroup = &Group {
     name: NamedGroup::X25519,
     algorithm: &agreement::X25519,
     private_len: 32,
+    first_bits: 0xff,
     form: ShareForm { len: 32, first: None },
 };
 
@@ -18,6 +19,7 @@ pub static SECP256R1: &dyn KeyExchangeGroup = &Group {
     name: NamedGroup::SECP256R1,
     algorithm: &agreement::ECDH_P256,
     private_len: 32,
+    first_bits: 0xff,
     form: ShareForm { len: 65, first: Some(UNCOMPRESSED) },
 };
 
@@ -26,11 +28,21 @@ pub static SECP384R1: &dyn KeyExchangeGroup = &Group {
     name: NamedGroup::SECP384R1,
     algorithm: &agreement::ECDH_P384,
     private_len: 48,
+    first_bits: 0xff,
     form: ShareForm { len: 97, first: Some(UNCOMPRESSED) },
 };
 
+/// ECDHE on P-521 (NIST SP 800-186 §3.2.1.5). To be asked for by name.
+pub static SECP521R1: &dyn KeyExchangeGroup = &Group {
+    name: NamedGroup::SECP521R1,
+    algorithm: &agreement::ECDH_P521,
+    private_len: 66,
+    first_bits: 0x01,
+    form: ShareForm { len: 133, first: Some(UNCOMPRESSED) },
+};
+
 /// The longest private key of the groups above, in bytes.
-const MAX_PRIVATE_LEN: usize = 48;
+const MAX_PRIVATE_LEN: usize = 66;
 
 /// How often a private key is drawn anew because it is not below the order of its group. For P-256, where that is
 /// likeliest, one draw fails with probability 2^-32: a source that fails this often does not work.
@@ -41,6 +53,8 @@ struct Group {
     name: NamedGroup,
     algorithm: &'static agreement::Algorithm,
     private_len: usize,
+    /// The bits of the first byte that a private key has: the order of P-521 does not fill its bytes.
+    first_bits: u8,
     form: ShareForm,
 }
 
@@ -71,6 +85,9 @@ impl KeyExchangeGroup for Group {
         let bytes = bytes.get_mut(..self.private_len).ok_or(CryptoError)?;
         for _ in 0..MAX_DRAWS {
             random.fill(bytes)?;
+            if let Some(first) = bytes.first_mut() {
+                *first &= self.first_bits;
+            }
             // Zero and whatever is not below the order are refused; X25519 takes every value.
             if let Ok(private) = PrivateKey::from_private_key(self.algorithm, bytes) {
                 let share = private.compute_public_key().map_err(|_| CryptoError)?;

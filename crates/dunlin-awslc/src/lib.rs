@@ -27,11 +27,11 @@ mod sign;
 mod verify;
 
 pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
-pub use group::{SECP256R1, SECP384R1, X25519};
+pub use group::{SECP256R1, SECP384R1, SECP521R1, X25519};
 pub use hash::{SHA256, SHA384};
 pub use kem::{ML_KEM_768, X25519MLKEM768};
 pub use sign::KEY_LOADER;
-pub use verify::SIGNATURES;
+pub use verify::{SIGNATURES, SIGNATURES_WITH_P521};
 
 /// The library's name, as in [`CryptoProvider::name`].
 pub const NAME: &str = "AWS-LC";
@@ -58,7 +58,8 @@ pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
 /// All parts, in the order of preference for a server or PC, without what is to be asked for by name:
-/// `TLS_AES_128_CCM_8_SHA256`, and [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's.
+/// `TLS_AES_128_CCM_8_SHA256`, [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's, and P-521
+/// ([`SECP521R1`], [`SIGNATURES_WITH_P521`]). Keys on P-521 are loaded and sign for whoever verifies them.
 pub fn provider() -> CryptoProvider {
     CryptoProvider {
         name: NAME,

@@ -7,15 +7,15 @@ use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
-    Ed25519KeyPair, KeyPair, ML_DSA_44_SIGNING, PqdsaKeyPair, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
-    RsaEncoding,
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, ML_DSA_44_SIGNING, PqdsaKeyPair,
+    RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
 };
 use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey};
 use dunlin::wire::SignatureScheme;
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 
-/// Loads RSA (2048 to 8192 bits), P-256, P-384, Ed25519 and ML-DSA-44 keys.
+/// Loads RSA (2048 to 8192 bits), P-256, P-384, P-521, Ed25519 and ML-DSA-44 keys.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader;
 
 #[derive(Debug)]
@@ -81,9 +81,10 @@ impl Key {
     }
 
     fn ecdsa(der: &[u8]) -> Result<Self, CryptoError> {
-        const CURVES: [(&EcdsaSigningAlgorithm, &[SignatureScheme]); 2] = [
+        const CURVES: [(&EcdsaSigningAlgorithm, &[SignatureScheme]); 3] = [
             (&ECDSA_P256_SHA256_ASN1_SIGNING, &[SignatureScheme::ECDSA_SECP256R1_SHA256]),
             (&ECDSA_P384_SHA384_ASN1_SIGNING, &[SignatureScheme::ECDSA_SECP384R1_SHA384]),
+            (&ECDSA_P521_SHA512_ASN1_SIGNING, &[SignatureScheme::ECDSA_SECP521R1_SHA512]),
         ];
         for (curve, schemes) in CURVES {
             if let Ok(pair) = EcdsaKeyPair::from_private_key_der(curve, der) {

@@ -3,14 +3,15 @@
 use dunlin::crypto::SignatureAlgorithms;
 use dunlin::wire::SignatureScheme;
 use webpki::aws_lc_rs::{
-    ECDSA_P256_SHA256, ECDSA_P256_SHA384, ECDSA_P384_SHA256, ECDSA_P384_SHA384, ED25519, ML_DSA_44,
-    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512,
-    RSA_PSS_2048_8192_SHA256_LEGACY_KEY, RSA_PSS_2048_8192_SHA384_LEGACY_KEY,
-    RSA_PSS_2048_8192_SHA512_LEGACY_KEY,
+    ECDSA_P256_SHA256, ECDSA_P256_SHA384, ECDSA_P384_SHA256, ECDSA_P384_SHA384, ECDSA_P521_SHA256,
+    ECDSA_P521_SHA384, ECDSA_P521_SHA512, ED25519, ML_DSA_44, RSA_PKCS1_2048_8192_SHA256,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256_LEGACY_KEY,
+    RSA_PSS_2048_8192_SHA384_LEGACY_KEY, RSA_PSS_2048_8192_SHA512_LEGACY_KEY,
 };
 
-/// Every algorithm of this provider. RSA keys have 2048 to 8192 bits.
-pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
+/// The algorithms of this provider, and those that are given: for chains, and for schemes.
+macro_rules! signatures {
+    ([$($chains:expr),*], [$($schemes:expr),*]) => { SignatureAlgorithms {
     all: &[
         ECDSA_P256_SHA256,
         ECDSA_P256_SHA384,
@@ -24,6 +25,7 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         RSA_PKCS1_2048_8192_SHA384,
         RSA_PKCS1_2048_8192_SHA512,
         ML_DSA_44,
+        $($chains),*
     ],
     // TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3), so every scheme has one algorithm.
     schemes: &[
@@ -37,5 +39,16 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         (SignatureScheme::RSA_PKCS1_SHA384, &[RSA_PKCS1_2048_8192_SHA384]),
         (SignatureScheme::RSA_PKCS1_SHA512, &[RSA_PKCS1_2048_8192_SHA512]),
         (SignatureScheme::MLDSA44, &[ML_DSA_44]),
+        $($schemes),*
     ],
-};
+    } };
+}
+
+/// Every algorithm that is offered unasked. RSA keys have 2048 to 8192 bits.
+pub static SIGNATURES: SignatureAlgorithms = signatures!([], []);
+
+/// The same and ECDSA on P-521, which hardly any certificate has and every ClientHello would pay for.
+pub static SIGNATURES_WITH_P521: SignatureAlgorithms = signatures!(
+    [ECDSA_P521_SHA256, ECDSA_P521_SHA384, ECDSA_P521_SHA512],
+    [(SignatureScheme::ECDSA_SECP521R1_SHA512, &[ECDSA_P521_SHA512])]
+);

@@ -97,7 +97,8 @@ pub fn ecdh_answers_of_rfc_5903(provider: &CryptoProvider) {
 }
 
 /// `sides` are the private key and the share of either.
-fn both_sides(group: &dyn KeyExchangeGroup, sides: [(&str, &str); 2], secret: &str) {
+/// Both sides' private keys and shares, and their secret.
+pub(crate) fn both_sides(group: &dyn KeyExchangeGroup, sides: [(&str, &str); 2], secret: &str) {
     let [(private_a, share_a), (private_b, share_b)] =
         sides.map(|(private, share)| (hex(private), hex(share)));
     let a = group.start(&Script::new(&[&private_a])).unwrap();

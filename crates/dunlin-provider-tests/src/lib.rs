@@ -17,6 +17,7 @@ pub mod group;
 pub mod hash;
 pub mod kem;
 pub mod key;
+pub mod p521;
 pub mod random;
 pub mod record_number;
 pub mod tables;

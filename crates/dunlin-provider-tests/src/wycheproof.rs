@@ -99,41 +99,52 @@ pub fn x25519(provider: &CryptoProvider) {
 
 /// ECDH with uncompressed points, as TLS has them.
 pub fn ecdh(provider: &CryptoProvider) {
-    for (name, named, len) in [
-        (ecdh::TestName::EcdhSecp256r1Ecpoint, NamedGroup::SECP256R1, 32),
-        (ecdh::TestName::EcdhSecp384r1Ecpoint, NamedGroup::SECP384R1, 48),
-    ] {
-        let group = group::find(provider, named);
-        let mut tally = Tally::new(format!("{name:?}"));
-        for test in ecdh::TestSet::load(name).unwrap().test_groups.into_iter().flat_map(|g| g.tests) {
-            // Keys are written as numbers, with zeroes before them or without.
-            let number = &test.private_key[test.private_key.iter().take_while(|b| **b == 0).count()..];
-            let private = [&vec![0; len - number.len()][..], number].concat();
-            let exchange = group.start(&Script::new(&[&private])).unwrap();
-            let secret = exchange.complete(&test.public_key).ok().map(|secret| secret.as_bytes().to_vec());
-            let compressed = test.public_key.len() == len + 1;
-            let expected = if compressed { TestResult::Invalid } else { test.result };
-            tally.check(test.tc_id, expected, secret.as_deref() == Some(&test.shared_secret[..]));
-        }
-        tally.end(150);
+    ecdh_on(provider, ecdh::TestName::EcdhSecp256r1Ecpoint, NamedGroup::SECP256R1, 32);
+    ecdh_on(provider, ecdh::TestName::EcdhSecp384r1Ecpoint, NamedGroup::SECP384R1, 48);
+}
+
+/// ECDH on P-521.
+pub fn ecdh_p521(provider: &CryptoProvider) {
+    ecdh_on(provider, ecdh::TestName::EcdhSecp521r1Ecpoint, NamedGroup::SECP521R1, 66);
+}
+
+fn ecdh_on(provider: &CryptoProvider, name: ecdh::TestName, named: NamedGroup, len: usize) {
+    let group = group::find(provider, named);
+    let mut tally = Tally::new(format!("{name:?}"));
+    for test in ecdh::TestSet::load(name).unwrap().test_groups.into_iter().flat_map(|g| g.tests) {
+        // Keys are written as numbers, with zeroes before them or without.
+        let number = &test.private_key[test.private_key.iter().take_while(|b| **b == 0).count()..];
+        let private = [&vec![0; len - number.len()][..], number].concat();
+        let exchange = group.start(&Script::new(&[&private])).unwrap();
+        let secret = exchange.complete(&test.public_key).ok().map(|secret| secret.as_bytes().to_vec());
+        let compressed = test.public_key.len() == len + 1;
+        let expected = if compressed { TestResult::Invalid } else { test.result };
+        tally.check(test.tc_id, expected, secret.as_deref() == Some(&test.shared_secret[..]));
     }
+    tally.end(150);
 }
 
 /// ECDSA with the curves and hashes of TLS 1.3.
 pub fn ecdsa(provider: &CryptoProvider) {
-    for (name, scheme) in [
-        (ecdsa::TestName::EcdsaSecp256r1Sha256, SignatureScheme::ECDSA_SECP256R1_SHA256),
-        (ecdsa::TestName::EcdsaSecp384r1Sha384, SignatureScheme::ECDSA_SECP384R1_SHA384),
-    ] {
-        let mut tally = Tally::new(format!("{name:?}"));
-        for group in ecdsa::TestSet::load(name).unwrap().test_groups {
-            for test in group.tests {
-                let accepted = verifies(provider, scheme, &group.der, &test.msg, &test.sig);
-                tally.check(test.tc_id, test.result, accepted);
-            }
+    use ecdsa::TestName;
+    ecdsa_with(provider, TestName::EcdsaSecp256r1Sha256, SignatureScheme::ECDSA_SECP256R1_SHA256);
+    ecdsa_with(provider, TestName::EcdsaSecp384r1Sha384, SignatureScheme::ECDSA_SECP384R1_SHA384);
+}
+
+/// ECDSA on P-521.
+pub fn ecdsa_p521(provider: &CryptoProvider) {
+    ecdsa_with(provider, ecdsa::TestName::EcdsaSecp521r1Sha512, SignatureScheme::ECDSA_SECP521R1_SHA512);
+}
+
+fn ecdsa_with(provider: &CryptoProvider, name: ecdsa::TestName, scheme: SignatureScheme) {
+    let mut tally = Tally::new(format!("{name:?}"));
+    for group in ecdsa::TestSet::load(name).unwrap().test_groups {
+        for test in group.tests {
+            let accepted = verifies(provider, scheme, &group.der, &test.msg, &test.sig);
+            tally.check(test.tc_id, test.result, accepted);
         }
-        tally.end(400);
     }
+    tally.end(400);
 }
 
 /// Ed25519.

@@ -32,6 +32,11 @@ fn key_encapsulation_is_reproducible() {
 }
 
 #[test]
+fn has_no_p521() {
+    dunlin_provider_tests::p521::refuses_the_key(&everything());
+}
+
+#[test]
 fn default_lists() {
     dunlin_provider_tests::tables::default_lists(&provider(Arc::new(OsRandom)));
 }

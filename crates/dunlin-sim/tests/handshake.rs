@@ -8,13 +8,17 @@ use std::sync::Arc;
 use common::{App, Configs, close, connect, events, exchange, longest, profile, sent};
 use dunlin::auth::{Psk, PskTable};
 use dunlin::crypto::CryptoProvider;
+use dunlin::early::NoEarlyData;
 use dunlin::error::{AuthenticationFailure, Error};
-use dunlin::resume::Tickets;
+use dunlin::resume::{ClientSessions, SessionKey, Tickets};
 use dunlin::wire::{AlertDescription, NamedGroup, ProtocolVersion};
-use dunlin::{Answer, ClientConfig, Event, Now, Profile, PskSource, Question, ServerConfig, Side, Trust};
+use dunlin::{
+    Answer, ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Event, Now, Profile, PskSource, Question,
+    ServerConfig, Side, SingleUse, TransportKind, Trust,
+};
 use dunlin_sim::SeededRandom;
-use dunlin_store::{MemoryClientSessions, RotatingTickets};
-use dunlin_tests::{KEY_TYPES, KeyType, NOW, awslc, providers};
+use dunlin_store::{MemoryClientSessions, MemoryUseOnce, RotatingTickets};
+use dunlin_tests::{KEY_TYPES, KeyType, NOW, awslc, localhost, providers};
 
 /// So many one-way delays have passed.
 fn trips(now: Now) -> u128 {
@@ -185,6 +189,36 @@ fn resumption() {
         exchange(&mut pair);
         configs.now = pair.now;
     }
+}
+
+/// Early data is neither offered nor taken over datagrams, whatever the configuration says.
+#[test]
+fn no_early_data() {
+    let provider = awslc();
+    let seal = Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap());
+    let sessions = Arc::new(MemoryClientSessions::new(1, 4));
+    let mut configs = Configs::ecdsa(&provider);
+    let any = EarlyDataProtocols::unnamed();
+    configs.client = configs.client.with_sessions(sessions.clone()).with_early_data(any.clone());
+    let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(4)));
+    let server = configs.server.with_tickets(Tickets::stateless(seal));
+    configs.server = server.with_early_data(any, 1000, register).unwrap();
+    let off = EarlyDataOutcome::NotOffered(NoEarlyData::Disabled);
+    for resumed in [false, true] {
+        let mut pair = configs.pair();
+        connect(&mut pair);
+        for negotiated in [pair.client.negotiated().unwrap(), pair.server.negotiated().unwrap()] {
+            assert_eq!((negotiated.resumed, negotiated.early_data), (resumed, off));
+        }
+        configs.now = pair.now;
+    }
+    let key = SessionKey {
+        transport: TransportKind::Datagram,
+        name: "localhost".into(),
+        port: localhost().port,
+        settings: *configs.client.settings().as_bytes(),
+    };
+    assert_eq!(sessions.take(&key, configs.now).unwrap().max_early_data(), 0);
 }
 
 /// What comes while a question is open is worked on afterwards.

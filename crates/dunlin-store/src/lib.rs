@@ -2,15 +2,17 @@
 //!
 //! * A client: [`MemoryClientSessions`].
 //! * A server that keeps its sessions: [`MemoryServerSessions`].
-//! * A server whose tickets carry the session: [`RotatingTickets`].
+//! * A server whose tickets carry the session: [`RotatingTickets`], and for early data beside it [`MemoryUseOnce`].
 //!
 //! All are bounded, can be shared by any number of connections, and have no clock: the engine tells the time.
 #![forbid(unsafe_code)]
 
 mod client;
+mod once;
 mod server;
 mod tickets;
 
 pub use client::MemoryClientSessions;
+pub use once::MemoryUseOnce;
 pub use server::MemoryServerSessions;
 pub use tickets::RotatingTickets;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::resume::{
     ClientSession, ClientSessions, DEFAULT_LIFETIME, SealTickets, ServerSessions, SessionKey, Tickets,
+    UseOnce,
 };
 use dunlin::{ClientConfig, Now, Profile, PskSource, ServerConfig, TransportKind};
-use dunlin_store::{MemoryClientSessions, MemoryServerSessions, RotatingTickets};
+use dunlin_store::{MemoryClientSessions, MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 use dunlin_tests::{NOW, Pair, awslc};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -204,4 +205,45 @@ fn sealed_tickets_are_bound() {
         assert!(seal.open(NOW, b"settings", &ticket[..i]).is_none(), "cut at {i}");
     }
     assert!(seal.open(NOW, b"settings", &ticket).is_some());
+}
+
+#[test]
+fn a_ticket_is_used_once_however_many_ask() {
+    let register = MemoryUseOnce::with_new_keys(16);
+    for id in 0..8 {
+        let firsts = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| register.first_use(NOW, &[id; 32], after(HOUR).unix_ms)))
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).filter(|first| *first).count()
+        });
+        assert_eq!(firsts, 1);
+    }
+}
+
+#[test]
+fn a_full_register_refuses_and_forgets_only_what_is_over() {
+    let register = MemoryUseOnce::with_new_keys(2);
+    let until = after(HOUR).unix_ms;
+    assert!(register.first_use(NOW, &[1; 32], until));
+    assert!(register.first_use(NOW, &[2; 32], until + 1));
+    for _ in 0..2 {
+        assert!(!register.first_use(NOW, &[3; 32], until));
+    }
+    // The last moment of the first, then room for one.
+    assert!(!register.first_use(after(HOUR), &[3; 32], 2 * until));
+    let over = Now::from_unix_ms(until + 1);
+    assert!(register.first_use(over, &[3; 32], 2 * until));
+    assert!(!register.first_use(over, &[4; 32], 2 * until));
+    assert!(!register.first_use(over, &[2; 32], 2 * until));
+}
+
+/// RFC 8446 §8.2: what was used before the start is not known until it has become too old.
+#[test]
+fn a_register_that_has_just_started_refuses() {
+    let register = MemoryUseOnce::new(2, NOW);
+    let ready = after(2 * dunlin::early::EARLY_DATA_WINDOW);
+    let before = Now::from_unix_ms(ready.unix_ms - 1);
+    assert!(!register.first_use(NOW, &[1; 32], u64::MAX) && !register.first_use(before, &[1; 32], u64::MAX));
+    assert!(register.first_use(ready, &[1; 32], u64::MAX));
 }

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::auth::{FindPsk, Psk};
+use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
 use crate::error::{Error, Misuse};
 use crate::handshake::client::{CERTIFICATES, Certificates};
 use crate::profile::Profile;
@@ -22,6 +23,7 @@ pub struct ClientConfig {
     pub(crate) send_server_name: bool,
     pub(crate) credential_required: bool,
     pub(crate) reverify: bool,
+    pub(crate) early_data: Option<EarlyDataProtocols>,
     pub(crate) mtu: usize,
     pub(crate) settings: SettingsDigest,
     /// `None` with pre-shared keys alone.
@@ -59,6 +61,7 @@ impl ClientConfig {
             send_server_name: true,
             credential_required: false,
             reverify: false,
+            early_data: None,
             mtu: DEFAULT_MTU,
             settings,
             certificates: None,
@@ -122,6 +125,14 @@ impl ClientConfig {
         self
     }
 
+    /// For which application protocols early data is offered where a session allows it ([`crate::TlsConnection`] only).
+    /// Early data can reach the server twice: say so only for protocols that bear it (RFC 8446 §8, appendix E.5).
+    #[must_use]
+    pub fn with_early_data(mut self, protocols: EarlyDataProtocols) -> Self {
+        self.early_data = Some(protocols);
+        self
+    }
+
     /// The largest datagram to send, in bytes of UDP payload: 64 to 65507, and 1200 if nothing is said.
     ///
     /// # Errors
@@ -175,6 +186,7 @@ pub struct ServerConfig {
     pub(crate) tickets: Tickets,
     pub(crate) cookies: bool,
     pub(crate) choose_profile: bool,
+    pub(crate) early_data: Option<EarlyDataServer>,
     pub(crate) mtu: usize,
     pub(crate) cookie_key: Arc<zeroize::Zeroizing<[u8; 32]>>,
     pub(crate) settings: SettingsDigest,
@@ -196,6 +208,7 @@ impl ServerConfig {
             tickets: Tickets::none(),
             cookies: false,
             choose_profile: false,
+            early_data: None,
             mtu: DEFAULT_MTU,
             cookie_key: Arc::new(cookie_key),
             settings,
@@ -229,6 +242,25 @@ impl ServerConfig {
     pub fn with_tickets(mut self, tickets: Tickets) -> Self {
         self.tickets = tickets;
         self
+    }
+
+    /// For which application protocols early data is taken, how much at most with each ticket, in bytes, and who says
+    /// that a ticket comes for the first time. Tickets that were given out without early data stay without.
+    ///
+    /// # Errors
+    /// The size is zero or more than [`MAX_EARLY_DATA`].
+    pub fn with_early_data(
+        mut self,
+        protocols: EarlyDataProtocols,
+        max_size: u32,
+        single_use: SingleUse,
+    ) -> Result<Self, Error> {
+        if max_size == 0 || max_size > MAX_EARLY_DATA {
+            let why = alloc::format!("early data is 1 to {MAX_EARLY_DATA} bytes, not {max_size}");
+            return Err(Misuse::Config(why).into());
+        }
+        self.early_data = Some(EarlyDataServer { protocols, max_size, single_use });
+        Ok(self)
     }
 
     /// Whether every client must return a cookie first (RFC 8446 §4.2.2): a round trip before anything is signed. The

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::auth::PeerIdentity;
+use crate::early::EarlyDataOutcome;
 use crate::error::{Error, PeerMisbehaved};
 use crate::keylog::KeyLog;
 use crate::message;
@@ -36,6 +37,9 @@ pub enum Event {
     NewSession(Vec<u8>, Session),
     /// The session under this name was resumed: forget it ([`crate::resume::Tickets::ask`]).
     SessionUsed(Vec<u8>),
+    /// Early data was offered and taken, or refused: what was sent of it is lost then. On a server that takes it, it
+    /// comes from [`crate::Connection::early_data`], and the handshake goes on as it is consumed.
+    EarlyData(EarlyDataOutcome),
     /// The peer replaced its sending keys.
     PeerUpdatedKeys,
     /// The peer will send no more data: close_notify. Data can still be sent.
@@ -60,6 +64,11 @@ pub struct Negotiated {
     pub peer: Option<PeerIdentity>,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
+    /// What became of early data.
+    pub early_data: EarlyDataOutcome,
+    /// By how much the client's ticket is older than the server knows it to be (younger, if negative), in milliseconds:
+    /// a clock that runs wrong, or a first flight that was held back. Known to a server that resumed a session.
+    pub ticket_age_skew_ms: Option<i64>,
     /// Whether a HelloRetryRequest was needed.
     pub retried: bool,
     /// The scheme of the peer's signature.
@@ -90,6 +99,28 @@ pub struct MessageSize {
 /// A list of so many messages is enough for every handshake; what comes after is traffic.
 const MAX_NOTED: usize = 32;
 
+/// What may be sent before the handshake is complete.
+#[derive(Default)]
+pub(crate) enum Sending {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A client's early data, so many bytes more.
+    EarlyData(u32),
+    /// A server's answer to early data (RFC 8446 §2, figure 4: after its Finished).
+    Answer,
+}
+
+/// What there is as long as early data is under way.
+#[derive(Default)]
+pub(crate) struct EarlyOutput {
+    pub(crate) sending: Sending,
+    pub(crate) exporter: Option<Exporter>,
+    /// The application protocol and the peer, as the session has them.
+    pub(crate) alpn: Option<Vec<u8>>,
+    pub(crate) peer: Option<PeerIdentity>,
+}
+
 /// What the states give out.
 #[derive(Default)]
 pub(crate) struct Output {
@@ -97,6 +128,7 @@ pub(crate) struct Output {
     pub(crate) question: Option<Question>,
     pub(crate) negotiated: Negotiated,
     pub(crate) exporter: Option<Exporter>,
+    pub(crate) early: EarlyOutput,
     pub(crate) connected: bool,
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,
     pub(crate) client_random: [u8; 32],
@@ -130,6 +162,15 @@ impl Output {
         if !repeated {
             self.events.push_back(event);
         }
+    }
+
+    /// Says what became of early data that was offered; if it was not taken, none is sent from now on.
+    pub(crate) fn early_data(&mut self, outcome: EarlyDataOutcome) {
+        self.negotiated.early_data = outcome;
+        if outcome != EarlyDataOutcome::Accepted {
+            self.early = EarlyOutput::default();
+        }
+        self.event(Event::EarlyData(outcome));
     }
 
     pub(crate) fn log_secret(&self, label: &str, secret: &[u8]) {

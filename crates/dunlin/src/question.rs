@@ -39,6 +39,14 @@ pub enum Question {
         /// The name, from an unauthenticated peer.
         id: Vec<u8>,
     },
+    /// Does early data come with the ticket called `id` for the first time? What
+    /// [`crate::resume::UseOnce::first_use`] demands of an answer holds here. Answer: [`Answer::FirstUse`].
+    FirstUse {
+        /// The name of the ticket; the client has proven that it has the ticket's secret.
+        id: [u8; 32],
+        /// Until when it is to be remembered, in milliseconds since 1970.
+        until_ms: u64,
+    },
     /// Is this peer to be believed? Answer: [`Answer::Verified`].
     Verify {
         /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo).
@@ -73,11 +81,14 @@ pub enum Answer {
     Psk(Option<Arc<Psk>>),
     /// The session; `None` if there is none.
     Session(Option<Box<Session>>),
+    /// Whether the ticket comes for the first time; if not, the handshake goes on without early data.
+    FirstUse(bool),
     /// Whether the peer is believed.
     Verified(Result<(), AuthenticationFailure>),
     /// The signature.
     Signature(Vec<u8>),
-    /// Who should know could not be reached: the handshake ends with internal_error.
+    /// Who should know could not be reached: the handshake ends with internal_error, or goes on without early data
+    /// if this is all that was asked for.
     Failed,
 }
 
@@ -87,6 +98,7 @@ pub(crate) enum Kind {
     Profile,
     Psk,
     Session,
+    FirstUse,
     Verified,
     Signature,
 }
@@ -97,6 +109,7 @@ impl Question {
             Self::ChooseProfile(_) => Kind::Profile,
             Self::FindPsk { .. } => Kind::Psk,
             Self::FindSession { .. } => Kind::Session,
+            Self::FirstUse { .. } => Kind::FirstUse,
             Self::Verify { .. } => Kind::Verified,
             Self::Sign { .. } => Kind::Signature,
         }
@@ -110,6 +123,7 @@ impl Answer {
             Self::Profile(_) => Some(Kind::Profile),
             Self::Psk(_) => Some(Kind::Psk),
             Self::Session(_) => Some(Kind::Session),
+            Self::FirstUse(_) => Some(Kind::FirstUse),
             Self::Verified(_) => Some(Kind::Verified),
             Self::Signature(_) => Some(Kind::Signature),
             Self::Failed => None,

@@ -12,6 +12,7 @@ use crate::wire::{AlertDescription, AlertLevel};
 /// count its generations themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Epoch {
+    Early,
     Handshake,
     Application,
 }
@@ -51,6 +52,13 @@ pub(crate) trait Emitter {
 
     /// Our limit for the content of one record, from now on (RFC 8449).
     fn limit_received_records(&mut self, content: usize);
+
+    /// What is sent is not protected any more: the early data of the first ClientHello was refused by a
+    /// HelloRetryRequest, and the second ClientHello follows.
+    fn write_in_the_clear(&mut self);
+
+    /// How much early data may come with the keys of [`Epoch::Early`], in bytes of content.
+    fn limit_early_data(&mut self, content: u32);
 
     /// The client may send early data, which is not wanted: what cannot be decrypted is skipped, up to a bound,
     /// until something can (RFC 8446 §4.2.10).

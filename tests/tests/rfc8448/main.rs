@@ -4,9 +4,6 @@
 //! what it computes and seals must be the trace's. Hellos, EncryptedExtensions and tickets can be worded in many ways,
 //! and ours are worded otherwise; so the trace's take their place in the transcript, and in a copy of the records that
 //! hold them (`tap.rs`). Nothing else is changed.
-//!
-//! Not played: 0-RTT data and EndOfEarlyData, which Dunlin does not have, and with them what follows in §4 after the
-//! server's Finished.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::collections::HashMap;
@@ -14,15 +11,14 @@ use std::sync::{Arc, Mutex};
 
 use dunlin::auth::{PrivateKey, X509Trust};
 use dunlin::crypto::CryptoProvider;
-use dunlin::error::PeerMisbehaved;
 use dunlin::pki_types::{CertificateDer, ServerName};
 use dunlin::resume::{SealTickets, Tickets};
-use dunlin::wire::{ExtensionType, NamedGroup, SignatureScheme};
+use dunlin::wire::{NamedGroup, SignatureScheme};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Credential, Event, Now, Profile, ProfileBuilder, Question,
-    ServerAddress, ServerConfig, TlsConnection, Trust,
+    Answer, ClientAuth, ClientConfig, Credential, EarlyDataOutcome, EarlyDataProtocols, Event, Now, Profile,
+    ProfileBuilder, Question, ServerAddress, ServerConfig, SingleUse, TlsConnection, Trust,
 };
-use dunlin_store::MemoryClientSessions;
+use dunlin_store::{MemoryClientSessions, MemoryUseOnce};
 use dunlin_tests::{NOW, providers};
 use sha2::{Digest, Sha256};
 use tap::Tap;
@@ -175,8 +171,9 @@ fn server_config(
     replay: &[&str],
 ) -> (ServerConfig, &'static Tap) {
     // The first draw is for a key that these servers do not use, the last two are for a ticket.
+    let age_add = trace.find("new session ticket").map_or(&[0; 4][..], |ticket| &ticket[8..12]);
     let random =
-        [&[0; 32][..], trace.get("server private key"), trace.get("server random"), &[0; 4], &[0; 16]];
+        [&[0; 32][..], trace.get("server private key"), trace.get("server random"), age_add, &[0; 16]];
     let (provider, tap) =
         Tap::new(provider, &trace.some(replay), &trace.some(&["new session ticket"]), &random);
     let group = provider.group(group).unwrap();
@@ -196,7 +193,7 @@ fn server(trace: &Trace, provider: &CryptoProvider, vault: &Arc<Vault>) -> (TlsC
         config = config.with_client_auth(ClientAuth::Required).unwrap();
     }
     if trace.find("record ticket").is_some() {
-        config = config.with_tickets(Tickets::stateless(vault.clone()));
+        config = with_early_data(config.with_tickets(Tickets::stateless(vault.clone())));
     }
     let mut connection = TlsConnection::server(&Arc::new(config), NOW);
     receive(&mut connection, &trace.record("client hello"));
@@ -223,6 +220,18 @@ fn server_signature_content(trace: &Trace) -> Vec<u8> {
     [&[0x20; 64][..], b"TLS 1.3, server CertificateVerify", &[0], &hash].concat()
 }
 
+/// Both sides send the data of the trace, each in the record of the trace.
+fn exchange(trace: &Trace, client: &mut TlsConnection, server: &mut TlsConnection) {
+    let data = trace.get("data");
+    for (connection, own, peer) in [(client, "client", "server"), (server, "server", "client")] {
+        assert_eq!(connection.send(data), Ok(data.len()));
+        assert_eq!(sent(connection), trace.get(&format!("record {own} data")));
+        receive(connection, trace.get(&format!("record {peer} data")));
+        assert_eq!(connection.received(), data);
+        connection.consume(NOW, data.len()).unwrap();
+    }
+}
+
 /// Both sides close, each with the record of the trace.
 fn close(trace: &Trace, mut client: TlsConnection, mut server: TlsConnection) {
     for (connection, own, peer) in [(&mut client, "client", "server"), (&mut server, "server", "client")] {
@@ -247,44 +256,8 @@ fn simple_1rtt_handshake() {
         trace.assert_schedule(client_tap, |_| true);
         // The nonce of our server's ticket is shorter than that of the trace.
         trace.assert_schedule(server_tap, |n| n != "secret resumption");
-        let data = trace.get("data");
-        for (connection, own, peer) in [(&mut client, "client", "server"), (&mut server, "server", "client")]
-        {
-            assert_eq!(connection.send(data), Ok(data.len()));
-            assert_eq!(sent(connection), trace.get(&format!("record {own} data")));
-            receive(connection, trace.get(&format!("record {peer} data")));
-            assert_eq!(connection.received(), data);
-            connection.consume(NOW, data.len()).unwrap();
-        }
+        exchange(&trace, &mut client, &mut server);
         close(&trace, client, server);
-    }
-}
-
-#[test]
-fn resumed_0rtt_handshake_at_the_client() {
-    let (first, trace) = (Trace::load("simple_1rtt"), Trace::load("resumed_0rtt"));
-    for provider in providers() {
-        let sessions = client_sessions();
-        let (mut connection, _) = client(&first, &provider, &sessions);
-        receive(&mut connection, first.get("record ticket"));
-
-        let random = trace.some(&["client random", "client private key"]);
-        let (provider, tap) = Tap::new(&provider, &[trace.get("client hello")], &[], &random);
-        let config = profile(provider).compatibility_mode(false).build().unwrap();
-        let config = Arc::new(ClientConfig::new(config).with_sessions(sessions));
-        let now = Now::from_unix_ms(NOW.unix_ms + 6);
-        let mut connection = TlsConnection::client(&config, server_address(), now).unwrap();
-        let hello = sent(&mut connection);
-        // The identity, its age in the trace's disguise, and the binder.
-        let psk =
-            [first.get("ticket"), &[0xfa, 0xd6, 0xaa, 0xcb], &[0, 0x21, 0x20], trace.get("secret binder")];
-        assert!(hello.ends_with(&psk.concat()));
-        receive(&mut connection, &trace.record("server hello"));
-        // It opens EncryptedExtensions and finds an answer to early_data, which it did not offer.
-        let refused = PeerMisbehaved::UnsolicitedExtension(ExtensionType::EARLY_DATA);
-        assert_eq!(connection.receive(now, trace.get("record server flight")), Err(refused.into()));
-        let later = ["secret derived for master", "secret master", "secret server finished"];
-        trace.assert_schedule(tap, |n| !later.contains(&n) && !n.contains(" ap ") && !n.contains("exp"));
     }
 }
 
@@ -316,25 +289,74 @@ impl SealTickets for Vault {
 }
 
 #[test]
-fn resumed_0rtt_handshake_at_the_server() {
+fn resumed_0rtt_handshake() {
     let (first, trace) = (Trace::load("simple_1rtt"), Trace::load("resumed_0rtt"));
     for provider in providers() {
-        let vault = Arc::new(Vault { ticket: first.get("ticket").to_vec(), ..Vault::default() });
-        let (_, tap) = server(&first, &provider, &vault);
-        vault.set_psk(tap, first.get("secret resumption"));
-        let replay = ["server hello", "encrypted extensions"];
-        let (config, tap) = server_config(&trace, &provider, NamedGroup::X25519, &replay);
-        let config = Arc::new(config.with_tickets(Tickets::stateless(vault)));
-        let mut connection = TlsConnection::server(&config, NOW);
-        // It verifies the binder, and passes over data that it cannot open.
-        receive(
-            &mut connection,
-            &[trace.record("client hello"), trace.get("record early data").to_vec()].concat(),
-        );
-        assert_eq!(tap.left(), 0);
-        assert!(tap.has_sealed(trace.get("record server flight")));
-        trace.assert_schedule(tap, |_| true);
+        let mut client = resumed_0rtt_client(&first, &trace, &provider);
+        let mut server = resumed_0rtt_server(&first, &trace, &provider);
+        exchange(&trace, &mut client, &mut server);
+        close(&trace, client, server);
     }
+}
+
+/// The time of the second connection.
+const LATER: Now = Now::from_unix_ms(NOW.unix_ms + 6);
+
+fn resumed_0rtt_client(first: &Trace, trace: &Trace, provider: &CryptoProvider) -> TlsConnection {
+    let sessions = client_sessions();
+    let (mut connection, _) = client(first, provider, &sessions);
+    receive(&mut connection, first.get("record ticket"));
+
+    let random = trace.some(&["client random", "client private key"]);
+    // Hashed for the early secrets, and for the transcript.
+    let hello = [trace.get("client hello"); 2];
+    let (provider, tap) = Tap::new(provider, &hello, &[], &random);
+    let config = profile(provider).compatibility_mode(false).build().unwrap();
+    let config = ClientConfig::new(config).with_sessions(sessions);
+    let config = Arc::new(config.with_early_data(EarlyDataProtocols::unnamed()));
+    let mut connection = TlsConnection::client(&config, server_address(), LATER).unwrap();
+    let hello = sent(&mut connection);
+    // The identity, its age in the trace's disguise, and the binder.
+    let psk = [first.get("ticket"), &[0xfa, 0xd6, 0xaa, 0xcb], &[0, 0x21, 0x20], trace.get("secret binder")];
+    assert!(hello.ends_with(&psk.concat()));
+    let mut early = connection.early_data().unwrap();
+    assert_eq!(early.room(), Some(1024));
+    early.send(trace.get("early data")).unwrap();
+    assert_eq!(sent(&mut connection), trace.get("record early data"));
+    receive(&mut connection, &[&trace.record("server hello"), trace.get("record server flight")].concat());
+    // EndOfEarlyData and Finished.
+    assert_eq!(sent(&mut connection), trace.get("record client flight"));
+    assert_eq!(connection.negotiated().unwrap().early_data, EarlyDataOutcome::Accepted);
+    assert_eq!(tap.left(), 0);
+    trace.assert_schedule(tap, |_| true);
+    connection
+}
+
+fn resumed_0rtt_server(first: &Trace, trace: &Trace, provider: &CryptoProvider) -> TlsConnection {
+    let vault = Arc::new(Vault { ticket: first.get("ticket").to_vec(), ..Vault::default() });
+    let (_, tap) = server(first, provider, &vault);
+    vault.set_psk(tap, first.get("secret resumption"));
+    let replay = ["server hello", "encrypted extensions"];
+    let (config, tap) = server_config(trace, provider, NamedGroup::X25519, &replay);
+    let config = with_early_data(config.with_tickets(Tickets::stateless(vault).count(0)));
+    let mut connection = TlsConnection::server(&Arc::new(config), LATER);
+    let flight = [&trace.record("client hello"), trace.get("record early data")].concat();
+    assert_eq!(connection.receive(LATER, &flight), Ok(flight.len()));
+    assert!(tap.has_sealed(trace.get("record server flight")));
+    sent(&mut connection);
+    let mut early = connection.early_data().unwrap();
+    assert_eq!(early.received(), trace.get("early data"));
+    early.consume(LATER, 6).unwrap();
+    receive(&mut connection, trace.get("record client flight"));
+    assert_eq!(connection.negotiated().unwrap().ticket_age_skew_ms, Some(0));
+    assert_eq!(tap.left(), 0);
+    trace.assert_schedule(tap, |_| true);
+    connection
+}
+
+fn with_early_data(config: ServerConfig) -> ServerConfig {
+    let register = Arc::new(MemoryUseOnce::with_new_keys(1));
+    config.with_early_data(EarlyDataProtocols::unnamed(), 1024, SingleUse::Register(register)).unwrap()
 }
 
 #[test]

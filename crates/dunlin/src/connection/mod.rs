@@ -7,7 +7,7 @@ use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::{Error, Internal, Misuse};
 use crate::handshake::{Cx, State, client, server};
-use crate::output::{Event, MessageSize, Negotiated, Output};
+use crate::output::{Event, MessageSize, Negotiated, Output, Sending};
 use crate::question::{Answer, Kind, QuestionId};
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
@@ -17,7 +17,10 @@ use crate::transport::{Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel, KeyUpdateRequest};
 
 mod datagram;
+mod early;
 mod stream;
+
+pub use early::EarlyData;
 
 /// One connection. It does no input or output and has no clock: the caller carries the bytes and says what time
 /// it is.
@@ -126,16 +129,16 @@ impl<T: Transport> Connection<T> {
     /// the handshake.
     pub fn answer(&mut self, now: Now, id: QuestionId, answer: Answer) -> Result<(), Error> {
         self.check()?;
-        match self.open_question {
-            Some((open, kind)) if open == id => {
-                if answer.kind().is_some_and(|k| k != kind) {
-                    return Err(Misuse::WrongAnswer.into());
-                }
-            }
+        let kind = match self.open_question {
+            Some((open, kind)) if open == id => kind,
             _ => return Err(Misuse::NoSuchQuestion.into()),
+        };
+        if answer.kind().is_some_and(|k| k != kind) {
+            return Err(Misuse::WrongAnswer.into());
         }
         self.open_question = None;
-        if matches!(answer, Answer::Failed) {
+        // Early data is the one thing that a handshake can do without.
+        if matches!(answer, Answer::Failed) && kind != Kind::FirstUse {
             return self.fail(Internal::QuestionFailed.into());
         }
         let Some(state) = self.state.take() else { return Err(Misuse::NoSuchQuestion.into()) };
@@ -143,15 +146,23 @@ impl<T: Transport> Connection<T> {
         self.drive(now)
     }
 
-    /// Keying material for another protocol (RFC 8446 §7.5): fills `out`.
+    /// Keying material for another protocol (RFC 8446 §7.5): fills `out`. A server that answers early data has it before the
+    /// handshake is complete.
     ///
     /// # Errors
     /// The handshake is not complete, or `out` is longer than 255 hash lengths.
     pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
         match &self.output.exporter {
-            Some(exporter) if self.output.connected => exporter.export(label, context, out),
+            Some(exporter) if self.output.connected || self.answers_early_data() => {
+                exporter.export(label, context, out)
+            }
             _ => Err(Misuse::HandshakeNotComplete.into()),
         }
+    }
+
+    /// Whether this is a server between its Finished and the client's that took early data.
+    const fn answers_early_data(&self) -> bool {
+        matches!(self.output.early.sending, Sending::Answer)
     }
 
     /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3).

@@ -10,7 +10,8 @@ use crate::record::stream::Stream;
 use crate::time::Now;
 
 impl Connection<Stream> {
-    /// A client that connects to `server`; its ClientHello waits to be transmitted.
+    /// A client that connects to `server`; its ClientHello waits to be transmitted. Where early data will go with it and
+    /// sessions are verified again, that comes first, and may be a question.
     ///
     /// # Errors
     /// The random source failed, or a value of the configuration does not fit its field.
@@ -63,7 +64,8 @@ impl Connection<Stream> {
 
     /// What was received before the end is read first; then it shows whether close_notify was there.
     fn check_end(&mut self) -> Result<(), Error> {
-        if !self.ended || self.peer_closed || !self.received().is_empty() {
+        let unread = [self.received(), self.transport.received_early()].iter().any(|data| !data.is_empty());
+        if !self.ended || self.peer_closed || unread {
             return Ok(());
         }
         self.fail(Error::Truncated)
@@ -79,6 +81,11 @@ impl Connection<Stream> {
     /// # Errors
     /// What ends the connection.
     pub fn consume(&mut self, now: Now, n: usize) -> Result<(), Error> {
+        self.consumed(now, n.min(self.received().len()))
+    }
+
+    /// So much of the open record was used, early data or not.
+    pub(super) fn consumed(&mut self, now: Now, n: usize) -> Result<(), Error> {
         if n > 0 {
             self.output.reset_idle();
         }

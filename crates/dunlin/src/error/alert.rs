@@ -39,6 +39,7 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         | P::NotAlignedAtKeyChange
         | P::ExcessHandshakeData
         | P::SecondRetry
+        | P::TooMuchSkippedEarlyData
         | P::TooMuchEarlyData => Alert::UNEXPECTED_MESSAGE,
         P::RecordOverflow => Alert::RECORD_OVERFLOW,
         P::BadRecordMac => Alert::BAD_RECORD_MAC,
@@ -51,6 +52,7 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         | P::Downgrade
         | P::PointlessRetry
         | P::NotOffered(_)
+        | P::EarlyDataMismatch(_)
         | P::BadKeyShare => Alert::ILLEGAL_PARAMETER,
         // RFC 8879 §4.
         P::BadCompression => Alert::BAD_CERTIFICATE,

@@ -108,8 +108,12 @@ pub enum PeerMisbehaved {
     BadKeyShare,
     /// A compressed Certificate that does not decompress to what it announces, or announces too much.
     BadCompression,
-    /// More early data than allowed, or early data after a rejection that cannot be skipped.
+    /// More early data than can be skipped.
+    TooMuchSkippedEarlyData,
+    /// More early data than the ticket allows.
     TooMuchEarlyData,
+    /// Early data was accepted under other parameters than those of the session; which.
+    EarlyDataMismatch(&'static str),
 }
 
 /// Nothing in common.
@@ -348,7 +352,11 @@ impl fmt::Display for PeerMisbehaved {
             Self::BadSignature => f.write_str("the signature in CertificateVerify does not verify"),
             Self::BadKeyShare => f.write_str("a key share is not valid"),
             Self::BadCompression => f.write_str("a compressed certificate does not decompress to its length"),
-            Self::TooMuchEarlyData => f.write_str("too much early data"),
+            Self::TooMuchSkippedEarlyData => f.write_str("too much early data after it was refused"),
+            Self::TooMuchEarlyData => f.write_str("more early data than the ticket allows"),
+            Self::EarlyDataMismatch(what) => {
+                write!(f, "early data was accepted with another {what} than it was sent for")
+            }
         }
     }
 }

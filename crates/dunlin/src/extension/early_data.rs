@@ -1,4 +1,4 @@
-//! `early_data` (RFC 8446 §4.2.10). Early data is not sent or accepted here; a server skips what a client sends.
+//! `early_data` (RFC 8446 §4.2.10).
 
 use super::{Context, Extension};
 use crate::error::Error;
@@ -18,7 +18,7 @@ impl Extension for EarlyData {
     fn write(&self, _: &mut Writer) {}
 }
 
-/// How much a ticket would allow.
+/// How much a ticket allows, in bytes of content.
 pub(crate) struct MaxEarlyDataSize(pub(crate) u32);
 
 impl Extension for MaxEarlyDataSize {

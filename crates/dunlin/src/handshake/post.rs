@@ -9,7 +9,9 @@ use crate::auth::PeerIdentity;
 use crate::error::{Error, PeerMisbehaved};
 use crate::message::{self, Message, NewSessionTicket};
 use crate::output::Event;
-use crate::resume::{ClientSession, ClientSessions, MAX_LIFETIME, Session, SessionKey, SettingsDigest};
+use crate::resume::{
+    ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
+};
 use crate::role::TransportKind;
 use crate::schedule::tls13::{ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
@@ -124,6 +126,9 @@ impl TicketIntake {
             peer: self.peer.clone(),
             settings: self.settings,
             server_name: self.server_name.clone(),
+            early: (ticket.max_early_data > 0 && self.transport == TransportKind::Stream).then(|| {
+                EarlyTerms { max_size: ticket.max_early_data, alpn: cx.output.negotiated.alpn.clone() }
+            }),
         };
         store.put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), session });
         Ok(())

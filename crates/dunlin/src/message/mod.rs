@@ -57,6 +57,7 @@ pub(crate) fn announced(bytes: &[u8]) -> Result<Option<(HandshakeType, usize)>, 
 }
 
 /// A received message, whole: type, length and body.
+#[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) typ: HandshakeType,
     bytes: Vec<u8>,

@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::Error;
-use crate::extension::{Context, Extensions};
+use crate::extension::early_data::MaxEarlyDataSize;
+use crate::extension::{Context, Extensions, ExtensionsWriter};
 use crate::wire::HandshakeType;
 
 pub(crate) struct NewSessionTicket<'a> {
@@ -13,6 +14,8 @@ pub(crate) struct NewSessionTicket<'a> {
     pub(crate) age_add: u32,
     pub(crate) nonce: &'a [u8],
     pub(crate) ticket: &'a [u8],
+    /// How much early data it allows, in bytes; zero says none.
+    pub(crate) max_early_data: u32,
 }
 
 impl<'a> NewSessionTicket<'a> {
@@ -22,8 +25,9 @@ impl<'a> NewSessionTicket<'a> {
             let age_add = r.u32()?;
             let nonce = r.vec8(0)?;
             let ticket = r.vec16(1)?;
-            Extensions::read(r, Context::NewSessionTicket)?;
-            Ok(Self { lifetime, age_add, nonce, ticket })
+            let extensions = Extensions::read(r, Context::NewSessionTicket)?;
+            let max_early_data = extensions.get::<MaxEarlyDataSize>()?.map_or(0, |m| m.0);
+            Ok(Self { lifetime, age_add, nonce, ticket, max_early_data })
         })
     }
 
@@ -33,7 +37,10 @@ impl<'a> NewSessionTicket<'a> {
             w.u32(self.age_add);
             w.vec8(|w| w.put(self.nonce));
             w.vec16(|w| w.put(self.ticket));
-            w.u16(0);
+            let mut extensions = ExtensionsWriter::default();
+            let size = Some(self.max_early_data).filter(|size| *size > 0).map(MaxEarlyDataSize);
+            extensions.put_some(size.as_ref());
+            extensions.write(w);
         })
     }
 }

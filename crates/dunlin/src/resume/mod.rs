@@ -16,6 +16,11 @@ use crate::role::TransportKind;
 use crate::time::Now;
 use crate::wire::{CipherSuite, Reader, Writer};
 
+mod once;
+
+pub(crate) use once::EarlyTerms;
+pub use once::UseOnce;
+
 /// RFC 8446 §4.6.1: no ticket lives longer than seven days. A session made by resumption counts from the day the
 /// peer last proved its identity, so renewal does not extend it.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -58,7 +63,11 @@ pub struct Session {
     pub(crate) peer: Option<PeerIdentity>,
     pub(crate) settings: SettingsDigest,
     pub(crate) server_name: Option<String>,
+    pub(crate) early: Option<EarlyTerms>,
 }
+
+/// The bit beside the kind of transport that says that terms for early data follow: others carry no byte for them.
+const WITH_EARLY_TERMS: u8 = 0x80;
 
 impl Session {
     /// Whether it can still be used: neither the ticket nor the identity in it is too old. A clock that went
@@ -73,6 +82,11 @@ impl Session {
         valid
             && age(self.issued_ms).is_some_and(|a| a < Duration::from_secs(self.lifetime_s.into()))
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
+    }
+
+    /// How much early data it allows, in bytes; zero says none.
+    pub fn max_early_data(&self) -> u32 {
+        self.early.as_ref().map_or(0, |terms| terms.max_size)
     }
 
     /// The age to show to the server (RFC 8446 §4.2.11.1).
@@ -132,7 +146,7 @@ impl Session {
     }
 
     fn write(&self, w: &mut Writer) {
-        w.u8(self.transport as u8);
+        w.u8(self.transport as u8 | if self.early.is_some() { WITH_EARLY_TERMS } else { 0 });
         w.u16(self.cipher_suite.0);
         w.u64(self.issued_ms);
         // The age of the identity at issue, in seconds, takes half the room of a second date. Rounded up: many renewals
@@ -160,13 +174,17 @@ impl Session {
             }
         }
         w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
+        if let Some(terms) = &self.early {
+            terms.write(w);
+        }
         // Last, and in room that is there: bytes that grow are copied, and the old ones are not wiped.
         w.reserve(1 + self.psk.as_ref().len());
         w.vec8(|w| w.put(self.psk.as_ref()));
     }
 
     fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
-        let transport = match r.u8()? {
+        let kind = r.u8()?;
+        let transport = match kind & !WITH_EARLY_TERMS {
             0 => TransportKind::Stream,
             1 => TransportKind::Datagram,
             _ => return Err(Malformed::Value("session").into()),
@@ -179,6 +197,7 @@ impl Session {
         let peer = read_peer(r)?;
         let name = text(r.vec8(0)?)?;
         let server_name = if name.is_empty() { None } else { Some(name) };
+        let early = if kind & WITH_EARLY_TERMS == 0 { None } else { Some(EarlyTerms::read(r)?) };
         let psk = HashOutput::new(r.vec8(32)?);
         Ok(Self {
             transport,
@@ -191,6 +210,7 @@ impl Session {
             peer,
             settings,
             server_name,
+            early,
         })
     }
 }
@@ -239,6 +259,11 @@ impl ClientSession {
     /// Whether it can still be used.
     pub fn is_fresh(&self, now: Now) -> bool {
         self.session.is_fresh(now)
+    }
+
+    /// How much early data it allows, in bytes; zero says none.
+    pub fn max_early_data(&self) -> u32 {
+        self.session.max_early_data()
     }
 
     /// The ticket, as the server sent it.
@@ -397,6 +422,7 @@ mod tests {
             peer: Some(PeerIdentity::X509(peer)),
             settings: SettingsDigest([8; 32]),
             server_name: Some("a".into()),
+            early: None,
         }
     }
 
@@ -410,6 +436,23 @@ mod tests {
             session = Session::from_ticket(&ticket, session.settings).unwrap();
         }
         assert!(session.authenticated_ms <= 10_000, "{}", session.authenticated_ms);
+    }
+
+    /// Who has no use for early data carries nothing of it.
+    #[test]
+    fn terms_for_early_data_are_kept_where_there_are_any() {
+        let without = session(&[]);
+        let terms = |alpn: Option<&[u8]>| EarlyTerms { max_size: 70_000, alpn: alpn.map(<[u8]>::to_vec) };
+        for early in [terms(None), terms(Some(b"mqtt"))] {
+            let with = Session { early: Some(early.clone()), ..session(&[]) };
+            let ticket = with.to_ticket().unwrap().unwrap();
+            let len = without.to_ticket().unwrap().unwrap().len();
+            assert_eq!(ticket.len(), len + 5 + early.alpn.as_ref().map_or(0, Vec::len));
+            assert_eq!(Session::from_ticket(&ticket, with.settings).unwrap().early, Some(early.clone()));
+            assert_eq!(Session::from_bytes(&with.to_bytes().unwrap()).unwrap().early, Some(early));
+        }
+        let back = Session::from_bytes(&without.to_bytes().unwrap()).unwrap();
+        assert_eq!((back.early, back.transport), (None, TransportKind::Datagram));
     }
 
     #[test]

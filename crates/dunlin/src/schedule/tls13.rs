@@ -4,6 +4,8 @@
 //!             0
 //!             |
 //!   PSK ->  HKDF-Extract = EarlySecret ──── binder keys
+//!             |                         ├── early traffic secret
+//!             |                         └── early exporter secret
 //!             |
 //!       Derive-Secret(., "derived", "")
 //!             |
@@ -55,6 +57,16 @@ impl EarlySecret {
     pub(crate) fn binder(&self, kind: PskKind, transcript_hash: &[u8]) -> HashOutput {
         let empty = self.suite.hash.hash(&[]);
         finished(&self.secret.derive(kind.label(), empty.as_ref()), transcript_hash)
+    }
+
+    /// The secret of the client's early data, given the hash of its ClientHello.
+    pub(crate) fn client_traffic(&self, hello_hash: &[u8]) -> TrafficSecret {
+        TrafficSecret { suite: self.suite, secret: self.secret.derive(b"c e traffic", hello_hash) }
+    }
+
+    /// The exporter that is there with early data, given the hash of the ClientHello.
+    pub(crate) fn exporter(&self, hello_hash: &[u8]) -> Exporter {
+        Exporter { secret: self.secret.derive(b"e exp master", hello_hash) }
     }
 
     /// With the (EC)DHE secret, or without one (psk_ke).

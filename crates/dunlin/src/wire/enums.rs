@@ -134,6 +134,8 @@ wire_enum! {
         SECP256R1 = 0x0017 => "secp256r1",
         /// NIST P-384
         SECP384R1 = 0x0018 => "secp384r1",
+        /// NIST P-521
+        SECP521R1 = 0x0019 => "secp521r1",
         /// X25519
         X25519 = 0x001d => "x25519",
         /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
@@ -156,6 +158,8 @@ wire_enum! {
         ECDSA_SECP256R1_SHA256 = 0x0403 => "ecdsa_secp256r1_sha256",
         /// ECDSA on P-384 with SHA-384
         ECDSA_SECP384R1_SHA384 = 0x0503 => "ecdsa_secp384r1_sha384",
+        /// ECDSA on P-521 with SHA-512
+        ECDSA_SECP521R1_SHA512 = 0x0603 => "ecdsa_secp521r1_sha512",
         /// RSA-PSS with SHA-256 and an rsaEncryption key
         RSA_PSS_RSAE_SHA256 = 0x0804 => "rsa_pss_rsae_sha256",
         /// RSA-PSS with SHA-384 and an rsaEncryption key

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! start                     ClientHello              ──────────►
+//! early                     (early data*)            ──────────►
 //!   ExpectServerHello                                ◄──────────  HelloRetryRequest
 //!                           ClientHello              ──────────►
 //!   ExpectServerHello                                ◄──────────  ServerHello
@@ -11,12 +12,15 @@
 //!   verify::ExpectCertificate                        ◄──────────  {Certificate*}
 //!   verify::ExpectCertificateVerify                  ◄──────────  {CertificateVerify*}
 //!   ExpectFinished                                   ◄──────────  {Finished}
+//! early                     (EndOfEarlyData*)        ──────────►
 //!                           {Certificate*}           ──────────►
 //!                           {CertificateVerify*}     ──────────►
 //!                           {Finished}               ──────────►
 //! post::Traffic             [application data]       ◄─────────►  [application data]
 //! ```
 
+mod early;
+mod reverify;
 pub(crate) mod start;
 mod tls13;
 

@@ -4,12 +4,15 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::early::{self, EarlyOffer};
 use super::tls13;
 use crate::address::ServerAddress;
 use crate::auth::Psk;
 use crate::config::ClientConfig;
 use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls13CipherSuite};
+use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::extension::early_data::EarlyData;
 use crate::extension::{
     ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, cookie,
     key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
@@ -37,6 +40,8 @@ pub(super) struct Offer {
     /// The types of the extensions that were sent.
     pub(super) extensions: Vec<ExtensionType>,
     cookie: Option<cookie::Cookie>,
+    /// Early data that was not refused.
+    pub(super) early: Option<EarlyOffer>,
 }
 
 /// A key share as it was offered.
@@ -109,7 +114,7 @@ impl OfferedPsk {
     }
 }
 
-/// Sends the first ClientHello.
+/// Decides what to offer, and sends the first ClientHello.
 pub(crate) fn start(
     cx: &mut Cx<'_>,
     config: Arc<ClientConfig>,
@@ -156,13 +161,41 @@ pub(crate) fn start(
         }
     }
     cx.output.client_random = random;
-    let mut offer =
-        Offer { config, server, random, session_id, psks, shares, extensions: Vec::new(), cookie: None };
+    let early = early::offer(cx, &config, &psks);
+    if let Err(why) = &early {
+        cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(*why);
+    }
+    let early = early.ok();
+    let offer = Offer {
+        config: Arc::clone(&config),
+        server,
+        random,
+        session_id,
+        psks,
+        shares,
+        extensions: Vec::new(),
+        cookie: None,
+        early,
+    };
+    match (config.certificates, offer.psks.first()) {
+        // Early data is for nobody else than the server whom today's settings believe.
+        (Some(certificates), Some(OfferedPsk::Session(s))) if config.reverify && offer.early.is_some() => {
+            let (server, peer) = (offer.server.clone(), s.session.peer.clone());
+            let then = Box::new(move |cx: &mut Cx<'_>| send_first(cx, offer));
+            (certificates.reverify)(cx, &config.profile, &server, peer.as_ref(), then)
+        }
+        _ => send_first(cx, offer),
+    }
+}
+
+/// Sends the first ClientHello.
+fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error> {
     let mut transcript = HelloTranscript::default();
     let hello = offer.client_hello(cx, None)?;
     transcript.add(&hello);
     cx.send(hello)?;
     cx.emitter.end_of_flight()?;
+    early::open(cx, &offer, &transcript)?;
     Ok(Box::new(ExpectServerHello { offer, transcript: TranscriptSoFar::First(transcript) }))
 }
 
@@ -226,6 +259,9 @@ impl Offer {
         let stood = self.extensions.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);
         if !self.psks.is_empty() || config.sessions.is_some() || stood {
             w.put(&psk_key_exchange_modes::PskKeyExchangeModes(profile.psk_modes.clone()));
+        }
+        if self.early.is_some() {
+            w.put(&EarlyData);
         }
         if !self.psks.is_empty() {
             w.put(&self.pre_shared_key(cx));
@@ -395,6 +431,11 @@ impl ExpectServerHello {
             offer.shares = [OfferedShare { group, active, component: None }].into();
         } else if offer.cookie.is_none() {
             return Err(PeerMisbehaved::PointlessRetry.into());
+        }
+        // RFC 8446 §4.1.2, §4.2.10: a retry refuses early data, and the second ClientHello is in the clear again.
+        if offer.early.take().is_some() {
+            cx.emitter.write_in_the_clear();
+            early::reject(cx, NoEarlyData::Retry);
         }
         // RFC 8446 §4.1.4: PSKs whose hash is not the suite's are not offered again.
         let config = Arc::clone(&offer.config);

@@ -4,25 +4,26 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use pki_types::CertificateDer;
-
+use super::early::{self, EarlyOffer};
+use super::reverify;
 use super::start::{Offer, OfferedPsk, session_key};
 use crate::address::ServerAddress;
 use crate::auth::PeerIdentity;
 use crate::auth::select::{self, Wanted};
 use crate::config::ClientConfig;
 use crate::crypto::Tls13CipherSuite;
-use crate::error::{Error, Internal, Misuse, PeerMisbehaved};
+use crate::early::NoEarlyData;
+use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::{
     Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
     pre_shared_key, record_size_limit, signature_algorithms,
 };
 use crate::handshake::post::{MAX_TICKETS, TicketIntake, Traffic};
-use crate::handshake::verify::{ExpectCertificate, Subject};
+use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
 use crate::output::Event;
-use crate::question::Answer;
+use crate::profile::Profile;
 use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
@@ -41,6 +42,8 @@ pub(crate) struct Handshake {
     /// When the server's identity was last proven otherwise than by resumption.
     authenticated_ms: u64,
     peer: Option<PeerIdentity>,
+    /// Early data that was not refused.
+    early: Option<EarlyOffer>,
 }
 
 /// The version is 1.3: secrets, keys, and on to the encrypted part.
@@ -91,6 +94,11 @@ pub(super) fn server_hello(
         None => (None, cx.now.unix_ms),
     };
     let by_psk = selected.is_some();
+    // RFC 8446 §4.2.10: it is gone with the session that it belongs to.
+    let is_first = matches!(hello.extensions.get()?, Some(pre_shared_key::Selected(0)));
+    if !is_first && offer.early.take().is_some() {
+        early::reject(cx, NoEarlyData::NotResumed);
+    }
     let negotiated = &mut cx.output.negotiated;
     negotiated.version = Some(cx.emitter.kind().version13());
     negotiated.cipher_suite = Some(suite.id);
@@ -108,8 +116,10 @@ pub(super) fn server_hello(
     if !offer.session_id.is_empty() {
         cx.emitter.change_cipher_spec()?;
     }
-    cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
-    let Offer { config, server, extensions, .. } = offer;
+    if offer.early.is_none() {
+        cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
+    }
+    let Offer { config, server, extensions, early, .. } = offer;
     let handshake = Handshake {
         config,
         server,
@@ -120,6 +130,7 @@ pub(super) fn server_hello(
         extensions,
         authenticated_ms,
         peer,
+        early,
     };
     Ok(Box::new(ExpectEncryptedExtensions { handshake, transcript, by_psk }))
 }
@@ -132,10 +143,15 @@ struct ExpectEncryptedExtensions {
 
 impl State for ExpectEncryptedExtensions {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
-        let Self { handshake, mut transcript, by_psk } = *self;
+        let Self { mut handshake, mut transcript, by_psk } = *self;
         let body = message.expect(HandshakeType::ENCRYPTED_EXTENSIONS, "EncryptedExtensions")?;
         let extensions = encrypted_extensions::read(body)?;
         extensions.answer(&handshake.extensions)?;
+        let takes_early_data = extensions.has(ExtensionType::EARLY_DATA);
+        if !takes_early_data && handshake.early.take().is_some() {
+            early::reject(cx, NoEarlyData::Declined);
+            cx.emitter.write_keys(Epoch::Handshake, &handshake.client_secret.keys(cx.transport()))?;
+        }
         let profile = &handshake.config.profile;
         if let Some(alpn::Selected(protocol)) = extensions.get()? {
             if !profile.alpn.contains(&protocol) {
@@ -150,6 +166,12 @@ impl State for ExpectEncryptedExtensions {
                 cx.emitter.limit_received_records(content);
             }
         }
+        match &handshake.early {
+            Some(offer) => early::accept(cx, offer, handshake.suite)?,
+            // RFC 8446 §4.2.10: not without the session that it belongs to: illegal_parameter.
+            None if takes_early_data => return Err(PeerMisbehaved::EarlyDataMismatch("PSK").into()),
+            None => {}
+        }
         let types = certificate_types(&handshake, &extensions)?;
         transcript.add(message.bytes());
         let certificates = handshake.config.certificates;
@@ -158,11 +180,17 @@ impl State for ExpectEncryptedExtensions {
             let certificates = certificates.ok_or(Internal::Bug("a client without trust took no PSK"))?;
             return Ok((certificates.expect)(handshake, transcript, types));
         }
+        // With early data it was verified before that was sent.
+        let config = Arc::clone(&handshake.config);
+        let reverifies = config.reverify && cx.output.negotiated.resumed && handshake.early.is_none();
+        let (server, peer) = (handshake.server.clone(), handshake.peer.clone());
+        let then: reverify::Then =
+            Box::new(move |_| Ok(Box::new(ExpectFinished { handshake, transcript, respond: None })));
         match certificates {
-            Some(certificates) if handshake.config.reverify && cx.output.negotiated.resumed => {
-                (certificates.reverify)(cx, handshake, transcript)
+            Some(certificates) if reverifies => {
+                (certificates.reverify)(cx, &config.profile, &server, peer.as_ref(), then)
             }
-            _ => Ok(Box::new(ExpectFinished { handshake, transcript, respond: None })),
+            _ => then(cx),
         }
     }
 }
@@ -174,62 +202,23 @@ pub(crate) struct Certificates {
     /// Goes on where the server proves itself by a certificate.
     expect: fn(Handshake, Transcript, CertificateTypes) -> Box<dyn State>,
     /// Asks the trust settings once more about the server of the resumed session.
-    reverify: Reverify,
+    pub(super) reverify: Reverify,
 }
 
-type Reverify = fn(&mut Cx<'_>, Handshake, Transcript) -> Result<Box<dyn State>, Error>;
+type Reverify = fn(
+    &mut Cx<'_>,
+    &Arc<Profile>,
+    &ServerAddress,
+    Option<&PeerIdentity>,
+    reverify::Then,
+) -> Result<Box<dyn State>, Error>;
 
 pub(crate) static CERTIFICATES: Certificates = Certificates {
     expect: |handshake, transcript, types| {
         Box::new(ExpectCertificateOrRequest { handshake, transcript, types })
     },
-    reverify,
+    reverify: reverify::reverify,
 };
-
-fn reverify(cx: &mut Cx<'_>, handshake: Handshake, transcript: Transcript) -> Result<Box<dyn State>, Error> {
-    let (chain, certificate_type) = match &handshake.peer {
-        Some(PeerIdentity::X509(id)) => (id.chain.clone(), CertificateType::X509),
-        Some(PeerIdentity::RawKey(key)) => {
-            ([CertificateDer::from(key.to_vec())].to_vec(), CertificateType::RAW_PUBLIC_KEY)
-        }
-        // The key that made the session proves the server in every connection.
-        Some(PeerIdentity::Psk(_)) | None => {
-            return Ok(Box::new(ExpectFinished { handshake, transcript, respond: None }));
-        }
-    };
-    let profile = Arc::clone(&handshake.config.profile);
-    let name = handshake.server.name.clone();
-    let subject = Subject {
-        profile: &profile,
-        certificate_type,
-        chain: &chain,
-        peer: Side::Server,
-        name: Some(&name),
-        ocsp_response: None,
-    };
-    let (known, question) = (subject.judge(cx)?, subject.question());
-    cx.ask(known.map(Answer::Verified), || question, Box::new(AwaitReverification { handshake, transcript }))
-}
-
-/// Waits for the verdict on the server of the resumed session.
-struct AwaitReverification {
-    handshake: Handshake,
-    transcript: Transcript,
-}
-
-impl State for AwaitReverification {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        // The driver holds messages back while a question is open.
-        Err(Internal::Bug("a message while a verification is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, _: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
-        let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        verdict?;
-        let Self { handshake, transcript } = *self;
-        Ok(Box::new(ExpectFinished { handshake, transcript, respond: None }))
-    }
-}
 
 /// The types of certificate for the server and for this client (RFC 7250 §4.2); X.509 without an answer.
 #[derive(Clone, Copy)]
@@ -379,7 +368,7 @@ impl State for ExpectFinished {
         let body = message.expect(HandshakeType::FINISHED, "Finished")?;
         let _valid = handshake.server_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
-        let Handshake { config, server, suite, secret, client_secret, authenticated_ms, peer, .. } =
+        let Handshake { config, server, suite, secret, client_secret, authenticated_ms, peer, early, .. } =
             handshake;
         let master = secret.into_master();
         let hash = transcript.current();
@@ -391,6 +380,10 @@ impl State for ExpectFinished {
         cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
         cx.output.exporter = Some(exporter);
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
+        if early.is_some() {
+            early::end(cx, &mut transcript)?;
+            cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
+        }
 
         let complete =
             Complete { config, server, suite, client_secret, master, authenticated_ms, peer, read, write };

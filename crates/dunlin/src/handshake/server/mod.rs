@@ -6,12 +6,18 @@
 //!     AwaitProfile, AwaitPsk (questions)
 //!                                                    ◄──────────  HelloRetryRequest
 //!   ExpectClientHello       ClientHello              ──────────►
+//! early                     (early data*)            ──────────►
+//!     AwaitFirstUse (question)
 //! tls13
 //!                                                    ◄──────────  ServerHello
 //!                                                    ◄──────────  {EncryptedExtensions}
 //!                                                    ◄──────────  {CertificateRequest*}
 //!   prove                                            ◄──────────  {Certificate*, CertificateVerify*}
 //!                                                    ◄──────────  {Finished}
+//! early
+//!                                                    ◄──────────  [answers to early data*]
+//!   ExpectEndOfEarlyData    (EndOfEarlyData*)        ──────────►
+//! tls13
 //!   verify::ExpectCertificate        {Certificate*}  ──────────►
 //!   verify::ExpectCertificateVerify  {CertificateVerify*} ─────►
 //!   ExpectFinished          {Finished}               ──────────►
@@ -19,5 +25,6 @@
 //! post::Traffic             [application data]       ◄─────────►  [application data]
 //! ```
 
+mod early;
 pub(crate) mod start;
 mod tls13;

@@ -4,10 +4,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::tls13;
+use super::{early, tls13};
 use crate::auth::{PeerIdentity, Psk};
 use crate::config::{PskSource, ServerConfig};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
+use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
     ExtensionsWriter, alpn, certificate_type, cookie, key_share, pre_shared_key, psk_key_exchange_modes,
@@ -480,8 +481,10 @@ fn send_retry(
         cx.emitter.change_cipher_spec()?;
     }
     cx.emitter.end_of_flight()?;
-    if hello.extensions.has(ExtensionType::EARLY_DATA) {
+    if early::is_offered(hello) {
         cx.emitter.skip_early_data();
+        let why = if config.early_data.is_some() { NoEarlyData::Retry } else { NoEarlyData::Disabled };
+        cx.output.early_data(EarlyDataOutcome::Rejected(why));
     }
     Ok(Box::new(ExpectClientHello { config, retry: Some(SentRetry { retry, cookie }) }))
 }

@@ -8,12 +8,15 @@ use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use super::early;
 use super::start::{FoundPsk, PskSecret, echo};
 use crate::auth::PeerIdentity;
 use crate::auth::select::{self, Wanted};
 use crate::config::{ClientAuth, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
+use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
+use crate::extension::early_data::EarlyData;
 use crate::extension::{
     ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
     pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
@@ -25,7 +28,7 @@ use crate::handshake::{Cx, State, prove};
 use crate::message::{
     self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
 };
-use crate::output::Event;
+use crate::output::{EarlyOutput, Event};
 use crate::resume::{Session, TicketKind};
 use crate::role::Side;
 use crate::schedule::Transcript;
@@ -45,21 +48,58 @@ pub(super) struct Choice {
     pub(super) transcript: Transcript,
 }
 
-/// Sends everything up to Finished.
+/// A ClientHello whose binder was verified, if it has one.
+pub(super) struct Verified {
+    pub(super) choice: Choice,
+    secret: EarlySecret,
+}
+
+/// Verifies the binder, and decides on early data.
 pub(super) fn client_hello(
     cx: &mut Cx<'_>,
-    choice: Choice,
+    mut choice: Choice,
     message: &Message,
     hello: &ClientHello<'_>,
 ) -> Result<Box<dyn State>, Error> {
-    let Choice { config, suite, share, psk, mut transcript } = choice;
-    let transport = cx.transport();
-    let early = EarlySecret::new(suite, transport, psk.as_ref().map(|p| p.secret.key()));
-    if let Some(psk) = &psk {
-        verify_binder(&early, psk, &transcript, message, hello)?;
-        use_up(cx, &config, psk)?;
+    let Choice { config, suite, psk, transcript, .. } = &mut choice;
+    let secret = EarlySecret::new(suite, cx.transport(), psk.as_ref().map(|p| p.secret.key()));
+    if let Some(psk) = psk {
+        verify_binder(&secret, psk, transcript, message, hello)?;
+        use_up(cx, config, psk)?;
     }
     transcript.add(message.bytes());
+    cx.output.negotiated.alpn = application_protocol(config, hello)?;
+    cx.output.negotiated.ticket_age_skew_ms = early::ticket_age_skew(cx, psk.as_ref(), hello)?;
+    let judged = early::judge(cx, &choice);
+    let verified = Verified { choice, secret };
+    match (early::is_offered(hello), judged) {
+        (true, Ok(())) => early::ask_first_use(cx, verified, message),
+        (true, Err(why)) => answer(cx, verified, hello, Some(EarlyDataOutcome::Rejected(why))),
+        (false, judged) => {
+            // What a retry has refused stays refused.
+            if !cx.output.negotiated.retried {
+                let why = judged.err().unwrap_or(NoEarlyData::Declined);
+                cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(why);
+            }
+            answer(cx, verified, hello, None)
+        }
+    }
+}
+
+/// Sends everything up to Finished. `early_data` is what becomes of it where it was offered.
+pub(super) fn answer(
+    cx: &mut Cx<'_>,
+    verified: Verified,
+    hello: &ClientHello<'_>,
+    early_data: Option<EarlyDataOutcome>,
+) -> Result<Box<dyn State>, Error> {
+    let Verified { choice, secret } = verified;
+    let Choice { config, suite, share, psk, mut transcript } = choice;
+    let transport = cx.transport();
+    let takes_early_data = early_data == Some(EarlyDataOutcome::Accepted);
+    if takes_early_data {
+        early::open(cx, &secret, &transcript, psk.as_ref())?;
+    }
     // With a PSK, which proves both sides, no certificate is sent. The type is answered all the same.
     let (own, own_type) = match psk {
         None => {
@@ -74,7 +114,10 @@ pub(super) fn client_hello(
     };
     let client_type = client_certificate_type(&config, hello, psk.is_some())?;
     let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
-    let extensions = encrypted_extensions(cx, &config, hello, own_type, client_type, resumes)?;
+    let mut extensions = encrypted_extensions(cx, &config, hello, own_type, client_type, resumes)?;
+    if takes_early_data {
+        extensions.put(&EarlyData);
+    }
 
     let (share, shared) = match share {
         None => (None, None),
@@ -100,16 +143,21 @@ pub(super) fn client_hello(
         cx.emitter.change_cipher_spec()?;
     }
 
-    let secret = early.into_handshake(shared.as_ref());
+    let secret = secret.into_handshake(shared.as_ref());
     let hash = transcript.current();
     let client_secret = secret.traffic(Side::Client, hash.as_ref());
     let server_secret = secret.traffic(Side::Server, hash.as_ref());
     cx.output.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
     cx.output.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
-    cx.emitter.read_keys(Epoch::Handshake, &client_secret.keys(transport))?;
+    if !takes_early_data {
+        cx.emitter.read_keys(Epoch::Handshake, &client_secret.keys(transport))?;
+    }
     cx.emitter.write_keys(Epoch::Handshake, &server_secret.keys(transport))?;
-    if hello.extensions.has(ExtensionType::EARLY_DATA) {
-        cx.emitter.skip_early_data();
+    if let Some(outcome) = early_data {
+        if !takes_early_data {
+            cx.emitter.skip_early_data();
+        }
+        cx.output.early_data(outcome);
     }
     cx.send_in(&mut transcript, encrypted_extensions::write(&extensions)?)?;
     if client_type.is_some() {
@@ -142,6 +190,7 @@ pub(super) fn client_hello(
         authenticated_ms,
         resumed,
         takes_tickets,
+        takes_early_data,
     };
     match own {
         None => handshake.finish(cx, transcript),
@@ -242,6 +291,19 @@ fn client_certificate_type(
     }
 }
 
+/// Our first protocol that the client has too.
+fn application_protocol(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Option<Vec<u8>>, Error> {
+    let ours = &config.profile.alpn;
+    match hello.extensions.get::<alpn::Protocols>()? {
+        Some(theirs) if !ours.is_empty() => {
+            // RFC 7301 §3.2: no overlap: no_application_protocol.
+            let chosen = ours.iter().find(|p| theirs.0.contains(p));
+            Ok(Some(chosen.ok_or(PeerIncompatible::ApplicationProtocol)?.clone()))
+        }
+        _ => Ok(None),
+    }
+}
+
 fn encrypted_extensions(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
@@ -257,15 +319,7 @@ fn encrypted_extensions(
     if config.choose_profile && !resumes && hello.extensions.has(ExtensionType::SERVER_NAME) {
         w.put(&server_name::Acknowledged);
     }
-    if let Some(theirs) = hello.extensions.get::<alpn::Protocols>()?
-        && !profile.alpn.is_empty()
-    {
-        // RFC 7301 §3.2: no overlap: no_application_protocol.
-        let chosen = profile.alpn.iter().find(|p| theirs.0.contains(p));
-        let chosen = chosen.ok_or(PeerIncompatible::ApplicationProtocol)?;
-        w.put(&alpn::Selected(chosen.clone()));
-        cx.output.negotiated.alpn = Some(chosen.clone());
-    }
+    w.put_some(cx.output.negotiated.alpn.clone().map(alpn::Selected).as_ref());
     if let Some(limit) = hello.extensions.get::<record_size_limit::RecordSizeLimit>()? {
         cx.emitter.limit_sent_records(limit.content());
         // RFC 8449 §4: sent only in answer.
@@ -318,6 +372,7 @@ struct Handshake {
     authenticated_ms: u64,
     resumed: bool,
     takes_tickets: bool,
+    takes_early_data: bool,
     server_name: Option<String>,
 }
 
@@ -355,7 +410,10 @@ impl Handshake {
             server_name: self.server_name,
         };
         let Some(certificate_type) = client_type else {
-            return Ok(Box::new(ExpectFinished { finish, transcript }));
+            return Ok(match self.takes_early_data {
+                true => early::expect_end(cx, finish, transcript),
+                false => Box::new(ExpectFinished { finish, transcript }),
+            });
         };
         Ok(Box::new(ExpectCertificate {
             profile,
@@ -374,7 +432,7 @@ impl Handshake {
 }
 
 /// What is needed once the client's Finished is there.
-struct Finish {
+pub(super) struct Finish {
     config: Arc<ServerConfig>,
     suite: &'static Tls13CipherSuite,
     client_secret: TrafficSecret,
@@ -386,6 +444,18 @@ struct Finish {
     resumed: bool,
     takes_tickets: bool,
     server_name: Option<String>,
+}
+
+impl Finish {
+    /// Early data has ended; the client's Finished is next, under the keys of the handshake.
+    pub(super) fn after_early_data(
+        self,
+        cx: &mut Cx<'_>,
+        transcript: Transcript,
+    ) -> Result<Box<dyn State>, Error> {
+        cx.emitter.read_keys(Epoch::Handshake, &self.client_secret.keys(cx.transport()))?;
+        Ok(Box::new(ExpectFinished { finish: self, transcript }))
+    }
 }
 
 struct ExpectFinished {
@@ -403,11 +473,13 @@ impl State for ExpectFinished {
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
         cx.emitter.handshake_complete();
         cx.output.negotiated.peer.clone_from(&peer);
+        cx.output.early = EarlyOutput::default();
         cx.output.connected = true;
         cx.output.event(Event::Connected);
         if finish.takes_tickets && !config.tickets.is_none() {
             let secret = master.into_resumption(transcript.current().as_ref());
             let transport = cx.transport();
+            let early = early::terms(cx, &config);
             let session = |psk, age_add, now_ms| Session {
                 cipher_suite: suite.id,
                 psk,
@@ -419,6 +491,7 @@ impl State for ExpectFinished {
                 peer: peer.clone(),
                 settings: config.settings,
                 server_name: finish.server_name.clone(),
+                early: early.clone(),
             };
             // After a resumption one replaces the one that was used.
             let count = if finish.resumed { config.tickets.count.min(1) } else { config.tickets.count };
@@ -446,7 +519,7 @@ fn send_ticket(
     random.fill(&mut age_add)?;
     let nonce = [nonce];
     let session = session(secret.psk(&nonce), u32::from_be_bytes(age_add), cx.now.unix_ms);
-    let (lifetime, age_add) = (session.lifetime_s, session.age_add);
+    let (lifetime, age_add, max_early_data) = (session.lifetime_s, session.age_add, session.max_early_data());
     let mut name = [0; SESSION_NAME_LEN];
     random.fill(&mut name)?;
     let ticket = match &config.tickets.kind {
@@ -469,6 +542,6 @@ fn send_ticket(
             name.to_vec()
         }
     };
-    let ticket = NewSessionTicket { lifetime, age_add, nonce: &nonce, ticket: &ticket };
+    let ticket = NewSessionTicket { lifetime, age_add, nonce: &nonce, ticket: &ticket, max_early_data };
     cx.send(ticket.write()?)
 }

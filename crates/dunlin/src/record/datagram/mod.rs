@@ -27,6 +27,8 @@ pub(crate) use header13::Header;
 use receive::{Received, Receiver};
 use send::Sender;
 
+/// The epoch of early data, which is neither offered nor accepted here (RFC 9147 §6.1).
+const EARLY_EPOCH: u64 = 1;
 /// RFC 9147 §6.1: 0 is without protection, 1 is early data, and application data begins after this one.
 const HANDSHAKE_EPOCH: u64 = 2;
 
@@ -152,6 +154,11 @@ impl Emitter for Datagram {
     fn limit_received_records(&mut self, content: usize) {
         self.receiver.limit(content);
     }
+
+    /// Early data is neither offered nor accepted over datagrams: there is nothing to go back from.
+    fn write_in_the_clear(&mut self) {}
+
+    fn limit_early_data(&mut self, _: u32) {}
 
     /// It has an epoch of its own, whose records are discarded for lack of keys.
     fn skip_early_data(&mut self) {}

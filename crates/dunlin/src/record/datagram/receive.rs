@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::ciphertext::{self, EpochKey};
 use super::replay::ReplayWindow;
-use super::{Discarded, HANDSHAKE_EPOCH, header13, plaintext};
+use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, header13, plaintext};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::flight::reassemble::{Reassembler, Taken};
 use crate::flight::{RecordNumber, ack};
@@ -122,6 +122,7 @@ impl Receiver {
             return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
         }
         let number = match epoch {
+            Epoch::Early => EARLY_EPOCH,
             Epoch::Handshake => HANDSHAKE_EPOCH,
             Epoch::Application => present + 1,
         };

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::ciphertext::EpochKey;
-use super::{HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, plaintext};
+use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, plaintext};
 use crate::error::{Error, Internal, Misuse};
 use crate::flight::fragment::{Packer, Records};
 use crate::flight::{RecordNumber, ack};
@@ -116,6 +116,7 @@ impl Sender {
             return Ok(());
         }
         let number = match epoch {
+            Epoch::Early => EARLY_EPOCH,
             Epoch::Handshake => HANDSHAKE_EPOCH,
             Epoch::Application => HANDSHAKE_EPOCH + 1,
         };

@@ -51,6 +51,11 @@ impl Stream {
         self.receiver.application_data()
     }
 
+    /// Early data, which is never mixed with what comes after the handshake.
+    pub(crate) fn received_early(&self) -> &[u8] {
+        self.receiver.early_data()
+    }
+
     pub(crate) fn transmit(&self) -> &[u8] {
         self.sender.output()
     }
@@ -95,6 +100,14 @@ impl Emitter for Stream {
 
     fn limit_received_records(&mut self, content: usize) {
         self.receiver.limit(content);
+    }
+
+    fn write_in_the_clear(&mut self) {
+        self.sender.clear_key();
+    }
+
+    fn limit_early_data(&mut self, content: u32) {
+        self.receiver.limit_early_data(content);
     }
 
     fn skip_early_data(&mut self) {

@@ -15,7 +15,8 @@ use crate::wire::{AlertDescription, ContentType};
 /// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
 const MAX_IDLE_RECORDS: u32 = 32;
 
-/// Undecryptable early data that is skipped, in bytes of records: as much as other servers let a client send.
+/// Undecryptable early data that is skipped, in bytes of records: as much as other servers let a client send, and as
+/// ours does with the overhead of a hundred records ([`crate::early::MAX_EARLY_DATA`]).
 const MAX_SKIPPED: usize = 16 * 1024;
 
 #[derive(Default)]
@@ -33,6 +34,8 @@ pub(crate) struct Receiver {
     handshake_complete: bool,
     /// Bytes of early data that may still be skipped; zero as soon as a record opens.
     skippable: usize,
+    /// Bytes of early data that may still come and be taken.
+    early_left: usize,
     idle: u32,
     /// Whether a message was received, or none need be.
     begun: bool,
@@ -59,6 +62,15 @@ impl Receiver {
     }
 
     pub(super) fn application_data(&self) -> &[u8] {
+        if self.epoch == Some(Epoch::Application) { self.data() } else { &[] }
+    }
+
+    pub(super) fn early_data(&self) -> &[u8] {
+        if self.epoch == Some(Epoch::Early) { self.data() } else { &[] }
+    }
+
+    /// The data of the open record. It is of the present epoch: no message is taken before it was read.
+    fn data(&self) -> &[u8] {
         self.input.get(self.data.clone()).unwrap_or_default()
     }
 
@@ -87,6 +99,10 @@ impl Receiver {
 
     pub(super) fn skip_early_data(&mut self) {
         self.skippable = MAX_SKIPPED;
+    }
+
+    pub(super) fn limit_early_data(&mut self, content: u32) {
+        self.early_left = usize::try_from(content).unwrap_or(usize::MAX);
     }
 
     pub(super) fn handshake_complete(&mut self) {
@@ -191,7 +207,7 @@ impl Receiver {
         if self.skippable == 0 || len == 0 {
             return Ok(false);
         }
-        self.skippable = self.skippable.checked_sub(len).ok_or(PeerMisbehaved::TooMuchEarlyData)?;
+        self.skippable = self.skippable.checked_sub(len).ok_or(PeerMisbehaved::TooMuchSkippedEarlyData)?;
         Ok(true)
     }
 
@@ -219,7 +235,8 @@ impl Receiver {
     /// `TLSInnerPlaintext`: content, type, zeros (RFC 8446 §5.2, §5.4).
     fn opened(&mut self, start: usize, len: usize) -> Result<(ContentType, Range<usize>), Error> {
         let inner = self.input.get(start..start + len).unwrap_or_default();
-        let limit = self.content_limit.unwrap_or(MAX_PLAINTEXT);
+        // Early data was sent before the client could know of the limit (RFC 8449 §4).
+        let limit = self.content_limit.filter(|_| self.epoch != Some(Epoch::Early)).unwrap_or(MAX_PLAINTEXT);
         if inner.len() > limit + 1 {
             return Err(PeerMisbehaved::RecordOverflow.into());
         }
@@ -264,7 +281,12 @@ impl Receiver {
                 self.count_idle("ChangeCipherSpec records")?;
                 Ok(None)
             }
-            ContentType::APPLICATION_DATA if self.epoch == Some(Epoch::Application) => {
+            ContentType::APPLICATION_DATA if self.epoch.is_some_and(|e| e != Epoch::Handshake) => {
+                if self.epoch == Some(Epoch::Early) {
+                    // RFC 8446 §4.2.10: more than max_early_data_size: unexpected_message.
+                    let left = self.early_left.checked_sub(content.len());
+                    self.early_left = left.ok_or(PeerMisbehaved::TooMuchEarlyData)?;
+                }
                 if content.is_empty() {
                     self.count_idle("empty records")?;
                 } else {

@@ -97,9 +97,15 @@ impl Sender {
         Ok(())
     }
 
+    /// Goes back to records in the clear: what was sealed before stays as it is.
+    pub(super) fn clear_key(&mut self) {
+        self.key = None;
+        self.epoch = None;
+    }
+
     /// Whether the key should be replaced before the next record: a little before its limit, so that the
     /// KeyUpdate itself and an alert still fit.
-    pub(super) fn needs_key_update(&self, after: Option<u64>) -> bool {
+    pub(crate) fn needs_key_update(&self, after: Option<u64>) -> bool {
         self.key.as_ref().is_some_and(|(key, sequence)| {
             let limit = key.confidentiality_limit().saturating_sub(16);
             sequence.used() >= after.map_or(limit, |a| a.min(limit))

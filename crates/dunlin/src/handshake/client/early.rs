@@ -1,0 +1,98 @@
+//! The client's early data: whether a session allows it, its keys, and the server's answer (RFC 8446 §4.2.10).
+
+use super::start::{Offer, OfferedPsk};
+use crate::config::ClientConfig;
+use crate::crypto::Tls13CipherSuite;
+use crate::early::{EarlyDataOutcome, NoEarlyData};
+use crate::error::{Error, Internal, PeerMisbehaved};
+use crate::handshake::Cx;
+use crate::message;
+use crate::output::{EarlyOutput, Sending};
+use crate::resume::EarlyTerms;
+use crate::role::TransportKind;
+use crate::schedule::tls13::EarlySecret;
+use crate::schedule::{HelloTranscript, Transcript};
+use crate::transport::Epoch;
+use crate::wire::HandshakeType;
+
+/// Early data that goes with the first ClientHello.
+pub(crate) struct EarlyOffer {
+    suite: &'static Tls13CipherSuite,
+    terms: EarlyTerms,
+}
+
+/// Whether early data can go with these PSKs; why not.
+pub(super) fn offer(
+    cx: &Cx<'_>,
+    config: &ClientConfig,
+    psks: &[OfferedPsk],
+) -> Result<EarlyOffer, NoEarlyData> {
+    let protocols = config.early_data.as_ref().ok_or(NoEarlyData::Disabled)?;
+    if cx.transport() != TransportKind::Stream {
+        return Err(NoEarlyData::Disabled);
+    }
+    // RFC 8446 §4.2.10: early data belongs to the first PSK.
+    let Some(OfferedPsk::Session(first)) = psks.first() else { return Err(NoEarlyData::NoSession) };
+    let terms = first.session.early.clone().ok_or(NoEarlyData::NotForSession)?;
+    let suite = config.profile.suite(first.session.cipher_suite).ok_or(NoEarlyData::CipherSuite)?;
+    // A protocol that is not offered any more cannot be chosen again.
+    let offered = terms.alpn.as_ref().is_none_or(|alpn| config.profile.alpn.contains(alpn));
+    match offered && protocols.allow(terms.alpn.as_ref()) {
+        true => Ok(EarlyOffer { suite, terms }),
+        false => Err(NoEarlyData::ApplicationProtocol),
+    }
+}
+
+/// The first ClientHello is sent: from now on early data can be, under its own keys.
+pub(super) fn open(cx: &mut Cx<'_>, offer: &Offer, hello: &HelloTranscript) -> Result<(), Error> {
+    let Some(EarlyOffer { suite, terms }) = &offer.early else { return Ok(()) };
+    let Some(OfferedPsk::Session(first)) = offer.psks.first() else {
+        return Err(Internal::Bug("early data without a session").into());
+    };
+    let secret = EarlySecret::new(suite, cx.transport(), Some(first.session.psk.as_ref()));
+    let hash = hello.start(suite.hash).current();
+    let traffic = secret.client_traffic(hash.as_ref());
+    let exporter = secret.exporter(hash.as_ref());
+    cx.output.log_secret("CLIENT_EARLY_TRAFFIC_SECRET", traffic.bytes());
+    cx.output.log_secret("EARLY_EXPORTER_SECRET", exporter.bytes());
+    if !offer.session_id.is_empty() {
+        // RFC 8446 §D.4: before the early data.
+        cx.emitter.change_cipher_spec()?;
+    }
+    cx.emitter.write_keys(Epoch::Early, &traffic.keys(cx.transport()))?;
+    cx.output.early = EarlyOutput {
+        sending: Sending::EarlyData(terms.max_size),
+        exporter: Some(exporter),
+        alpn: terms.alpn.clone(),
+        peer: first.session.peer.clone(),
+    };
+    Ok(())
+}
+
+/// What the server will not take.
+pub(super) fn reject(cx: &mut Cx<'_>, why: NoEarlyData) {
+    cx.output.early_data(EarlyDataOutcome::Rejected(why));
+}
+
+/// The server takes it: what it was for must be what was agreed.
+pub(super) fn accept(
+    cx: &mut Cx<'_>,
+    early: &EarlyOffer,
+    suite: &'static Tls13CipherSuite,
+) -> Result<(), Error> {
+    // RFC 8446 §4.2.10: the same suite and ALPN as in the session, or the server may not accept.
+    if suite.id != early.suite.id {
+        return Err(PeerMisbehaved::EarlyDataMismatch("cipher suite").into());
+    }
+    if cx.output.negotiated.alpn != early.terms.alpn {
+        return Err(PeerMisbehaved::EarlyDataMismatch("application protocol").into());
+    }
+    cx.output.early_data(EarlyDataOutcome::Accepted);
+    Ok(())
+}
+
+/// The server's Finished was verified: no more early data (RFC 8446 §4.5).
+pub(super) fn end(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<(), Error> {
+    cx.output.early = EarlyOutput::default();
+    cx.send_in(transcript, message::encode(HandshakeType::END_OF_EARLY_DATA, |_| ())?)
+}

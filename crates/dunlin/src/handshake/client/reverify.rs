@@ -1,0 +1,66 @@
+//! The server of a session that is resumed, verified once more.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use pki_types::CertificateDer;
+
+use crate::address::ServerAddress;
+use crate::auth::PeerIdentity;
+use crate::error::{Error, Internal, Misuse};
+use crate::handshake::verify::Subject;
+use crate::handshake::{Cx, State};
+use crate::message::Message;
+use crate::profile::Profile;
+use crate::question::Answer;
+use crate::role::Side;
+use crate::wire::CertificateType;
+
+/// How the handshake goes on.
+pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>) -> Result<Box<dyn State>, Error> + Send + Sync>;
+
+/// Asks the trust settings about `peer`, which is in the session.
+pub(super) fn reverify(
+    cx: &mut Cx<'_>,
+    profile: &Arc<Profile>,
+    server: &ServerAddress,
+    peer: Option<&PeerIdentity>,
+    then: Then,
+) -> Result<Box<dyn State>, Error> {
+    let (chain, certificate_type) = match peer {
+        Some(PeerIdentity::X509(id)) => (id.chain.clone(), CertificateType::X509),
+        Some(PeerIdentity::RawKey(key)) => {
+            ([CertificateDer::from(key.to_vec())].to_vec(), CertificateType::RAW_PUBLIC_KEY)
+        }
+        // The key that made the session proves the server in every connection.
+        Some(PeerIdentity::Psk(_)) | None => return then(cx),
+    };
+    let subject = Subject {
+        profile,
+        certificate_type,
+        chain: &chain,
+        peer: Side::Server,
+        name: Some(&server.name),
+        ocsp_response: None,
+    };
+    let (known, question) = (subject.judge(cx)?, subject.question());
+    cx.ask(known.map(Answer::Verified), || question, Box::new(AwaitReverification { then }))
+}
+
+/// Waits for the verdict.
+struct AwaitReverification {
+    then: Then,
+}
+
+impl State for AwaitReverification {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        // The driver holds messages back while a question is open.
+        Err(Internal::Bug("a message while a verification is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        verdict?;
+        (self.then)(cx)
+    }
+}

@@ -1,0 +1,593 @@
+//! Early data (0-RTT): when it is taken, when not and why, and that none of it is given out twice or as something else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+use std::sync::Arc;
+
+use dunlin::crypto::Tls13CipherSuite;
+use dunlin::early::{EARLY_DATA_WINDOW, MAX_EARLY_DATA, NoEarlyData};
+use dunlin::error::{AuthenticationFailure, Misuse};
+use dunlin::resume::{ClientSessions, Tickets, UseOnce};
+use dunlin::wire::NamedGroup;
+use dunlin::{
+    Answer, ClientAuth, ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Event, Now, Profile,
+    ProfileBuilder, Question, ServerConfig, SingleUse, TlsConnection, Trust,
+};
+use dunlin_store::{MemoryClientSessions, MemoryServerSessions, MemoryUseOnce, RotatingTickets};
+use dunlin_tests::tamper::Secrets;
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
+
+mod hostile;
+
+/// What the client sends too early.
+const REQUEST: &[u8] = b"switch the lamp on";
+/// What the server answers.
+const ANSWER: &[u8] = b"it is on";
+
+/// A suite with the hash of the first one.
+static CHACHA20: &Tls13CipherSuite = &dunlin_awslc::TLS13_CHACHA20_POLY1305_SHA256;
+
+/// The protocol of these tests.
+fn alpn() -> Vec<Vec<u8>> {
+    vec![b"lamp".to_vec()]
+}
+
+fn lamps() -> EarlyDataProtocols {
+    EarlyDataProtocols::named(alpn())
+}
+
+/// A client and a server that know each other and have early data; what changes is edited.
+struct Site {
+    store: Arc<MemoryClientSessions>,
+    secrets: Arc<Secrets>,
+    tickets: Tickets,
+    single_use: SingleUse,
+}
+
+impl Site {
+    /// Tickets that name a session.
+    fn stateful() -> Self {
+        Self::new(Tickets::stateful(Arc::new(MemoryServerSessions::new(16))), SingleUse::Sessions)
+    }
+
+    /// Tickets that carry the session, and this register.
+    fn stateless(register: impl UseOnce + 'static) -> Self {
+        let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
+        Self::new(tickets, SingleUse::Register(Arc::new(register)))
+    }
+
+    fn asked() -> Self {
+        let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
+        Self::new(tickets, SingleUse::Ask)
+    }
+
+    fn new(tickets: Tickets, single_use: SingleUse) -> Self {
+        let store = Arc::new(MemoryClientSessions::new(8, 8));
+        Self { store, secrets: Arc::default(), tickets, single_use }
+    }
+
+    /// Every kind that can take early data without a question.
+    fn all() -> [Self; 2] {
+        [Self::stateful(), Self::stateless(MemoryUseOnce::with_new_keys(16))]
+    }
+
+    fn profile(&self, is_client: bool) -> ProfileBuilder {
+        let pki = Pki::shared(KeyType::P256);
+        let own = if is_client { &pki.client } else { &pki.server };
+        Profile::builder(awslc())
+            .trust(Trust { x509: Some(pki.trust()), raw_key: None })
+            .credentials(vec![own.x509(&awslc())])
+            .alpn(alpn())
+            .key_log(Some(self.secrets.clone()))
+    }
+
+    fn client_with(&self, edit: impl FnOnce(ProfileBuilder) -> ProfileBuilder) -> ClientConfig {
+        let profile = edit(self.profile(true)).build().unwrap();
+        ClientConfig::new(profile).with_sessions(self.store.clone()).with_early_data(lamps())
+    }
+
+    fn client(&self) -> Arc<ClientConfig> {
+        Arc::new(self.client_with(|p| p))
+    }
+
+    /// A server without early data.
+    fn plain_server(&self, edit: impl FnOnce(ProfileBuilder) -> ProfileBuilder) -> ServerConfig {
+        let config = ServerConfig::new(edit(self.profile(false)).build().unwrap()).unwrap();
+        config.with_tickets(self.tickets.clone()).with_client_auth(ClientAuth::Required).unwrap()
+    }
+
+    fn server_with(&self, edit: impl FnOnce(ProfileBuilder) -> ProfileBuilder) -> ServerConfig {
+        let single_use = self.single_use.clone();
+        self.plain_server(edit).with_early_data(lamps(), MAX_EARLY_DATA, single_use).unwrap()
+    }
+
+    fn server(&self) -> Arc<ServerConfig> {
+        Arc::new(self.server_with(|p| p))
+    }
+
+    /// A connection that leaves the client a ticket.
+    fn first(&self, client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) {
+        let mut pair = Pair::new(client, server);
+        pair.connect().unwrap();
+        let outcome = pair.client.negotiated().unwrap().early_data;
+        assert_eq!(outcome, EarlyDataOutcome::NotOffered(NoEarlyData::NoSession));
+    }
+
+    /// A client with a ticket that has sent [`REQUEST`] early, and a server that has seen nothing yet.
+    fn early(&self) -> Pair {
+        self.first(&self.client(), &self.server());
+        early(&self.client(), &self.server())
+    }
+}
+
+fn early(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Pair {
+    let mut pair = Pair::new(client, server);
+    send_early(&mut pair.client);
+    pair
+}
+
+fn send_early(client: &mut TlsConnection) {
+    let mut early = client.early_data().expect("early data is offered");
+    assert_eq!(early.send(REQUEST), Ok(REQUEST.len()));
+}
+
+fn take(from: &mut TlsConnection) -> Vec<u8> {
+    let bytes = from.transmit().to_vec();
+    from.transmitted(bytes.len());
+    bytes
+}
+
+/// The early data that a server has, consumed.
+fn take_early(server: &mut TlsConnection) -> Option<Vec<u8>> {
+    let mut early = server.early_data()?;
+    let data = early.received().to_vec();
+    early.consume(NOW, data.len()).unwrap();
+    Some(data)
+}
+
+/// The handshake goes on without early data: the server gives none out, and the client hears of it.
+fn assert_refused(pair: &mut Pair, server_says: NoEarlyData, client_says: NoEarlyData) {
+    pair.connect().unwrap();
+    assert!(pair.client.early_data().is_none() && pair.server.early_data().is_none());
+    assert!(pair.server.received().is_empty(), "early data as ordinary data");
+    for (connection, events, why) in
+        [(&pair.client, &pair.client_events, client_says), (&pair.server, &pair.server_events, server_says)]
+    {
+        let rejected = EarlyDataOutcome::Rejected(why);
+        assert_eq!(connection.negotiated().unwrap().early_data, rejected, "{:?}", connection.side());
+        let told = events.iter().filter(|e| matches!(e, Event::EarlyData(o) if *o == rejected)).count();
+        assert_eq!(told, 1, "{:?}", connection.side());
+    }
+    pair.echo(b"and now properly").unwrap();
+}
+
+#[test]
+fn early_data_and_its_answer() {
+    for site in Site::all() {
+        let mut pair = site.early();
+        let flight = take(&mut pair.client);
+        pair.server.receive(NOW, &flight).unwrap();
+        assert!(pair.server.is_handshaking() && pair.server.received().is_empty());
+        // Data of the ordinary kind is not possible yet, and consuming it touches nothing.
+        assert_eq!(pair.client.send(b"x"), Err(Misuse::HandshakeNotComplete.into()));
+        assert_eq!(pair.server.send(b"x"), Err(Misuse::HandshakeNotComplete.into()));
+        pair.server.consume(NOW, REQUEST.len()).unwrap();
+
+        let mut early = pair.server.early_data().unwrap();
+        assert_eq!((early.alpn(), early.room()), (Some(&b"lamp"[..]), None));
+        assert_eq!(early.peer().unwrap().to_string(), "X.509 device-1");
+        assert_eq!(early.received(), REQUEST);
+        early.consume(NOW, 6).unwrap();
+        assert_eq!(early.received(), &REQUEST[6..]);
+        early.consume(NOW, usize::MAX).unwrap();
+        assert_eq!(early.send(ANSWER), Ok(ANSWER.len()));
+
+        // The client may go on until it has heard the server out.
+        let mut early = pair.client.early_data().unwrap();
+        assert_eq!(early.alpn(), Some(&b"lamp"[..]));
+        assert_eq!(early.peer().unwrap().to_string(), "X.509 localhost");
+        early.send(b", please").unwrap();
+        let more = take(&mut pair.client);
+        pair.server.receive(NOW, &more).unwrap();
+        assert_eq!(take_early(&mut pair.server).unwrap(), b", please");
+
+        pair.connect().unwrap();
+        assert_eq!(pair.client.received(), ANSWER);
+        pair.client.consume(NOW, ANSWER.len()).unwrap();
+        assert!(pair.client.early_data().is_none() && pair.server.early_data().is_none());
+        for connection in [&pair.client, &pair.server] {
+            let negotiated = connection.negotiated().unwrap();
+            assert!(negotiated.resumed && !negotiated.retried);
+            assert_eq!(negotiated.early_data, EarlyDataOutcome::Accepted);
+        }
+        pair.echo(b"and now properly").unwrap();
+        // The ticket of this connection is as good as the first one.
+        let mut next = early_again(&site);
+        let flight = take(&mut next.client);
+        next.server.receive(NOW, &flight).unwrap();
+        assert_eq!(take_early(&mut next.server).unwrap(), REQUEST);
+        next.connect().unwrap();
+    }
+}
+
+fn early_again(site: &Site) -> Pair {
+    early(&site.client(), &site.server())
+}
+
+#[test]
+fn a_server_that_is_slow_to_read_stops_the_handshake_and_loses_nothing() {
+    let mut pair = Site::stateful().early();
+    let chunks: Vec<Vec<u8>> = (0..5u8).map(|i| vec![i; 2000]).collect();
+    for chunk in &chunks {
+        assert_eq!(pair.client.early_data().unwrap().send(chunk), Ok(chunk.len()));
+    }
+    let mut wire = take(&mut pair.client);
+    let mut received = Vec::new();
+    let expected = [&[REQUEST.to_vec()], &chunks[..]].concat().concat();
+    while received.len() < expected.len() {
+        let taken = pair.server.receive(NOW, &wire).unwrap();
+        wire.drain(..taken);
+        let mut early = pair.server.early_data().unwrap();
+        let n = early.received().len().min(333);
+        received.extend_from_slice(&early.received()[..n]);
+        early.consume(NOW, n).unwrap();
+        wire.extend(take(&mut pair.client));
+    }
+    assert!(received == expected);
+    pair.connect().unwrap();
+}
+
+#[test]
+fn an_end_of_the_transport_does_not_swallow_early_data() {
+    let mut pair = Site::stateful().early();
+    let flight = take(&mut pair.client);
+    pair.server.receive(NOW, &flight).unwrap();
+    pair.server.receive_end().unwrap();
+    let mut early = pair.server.early_data().unwrap();
+    assert_eq!(early.received(), REQUEST);
+    assert_eq!(early.consume(NOW, REQUEST.len()), Err(dunlin::Error::Truncated));
+}
+
+#[test]
+fn early_exporters_agree_and_are_not_the_later_ones() {
+    let mut pair = Site::stateful().early();
+    let export = |connection: &mut TlsConnection| {
+        let mut out = [0; 32];
+        connection.early_data().unwrap().export(b"EXPORTER-test", b"", &mut out).unwrap();
+        out
+    };
+    let ours = export(&mut pair.client);
+    let flight = take(&mut pair.client);
+    pair.server.receive(NOW, &flight).unwrap();
+    assert_eq!(export(&mut pair.server), ours);
+    let mut later = [[0; 32]; 3];
+    // The server has finished its part of the handshake.
+    pair.server.export(b"EXPORTER-test", b"", &mut later[0]).unwrap();
+    take_early(&mut pair.server);
+    assert_eq!(
+        pair.client.export(b"EXPORTER-test", b"", &mut [0; 32]),
+        Err(Misuse::HandshakeNotComplete.into())
+    );
+    pair.connect().unwrap();
+    pair.server.export(b"EXPORTER-test", b"", &mut later[1]).unwrap();
+    pair.client.export(b"EXPORTER-test", b"", &mut later[2]).unwrap();
+    assert!(later.iter().all(|l| *l == later[0]) && later[0] != ours);
+}
+
+#[test]
+fn what_a_client_does_not_offer_and_why() {
+    let not_offered = |client: &Arc<ClientConfig>, site: &Site| {
+        let mut pair = Pair::new(client, &site.server());
+        assert!(pair.client.early_data().is_none());
+        pair.connect().unwrap();
+        match pair.client.negotiated().unwrap().early_data {
+            EarlyDataOutcome::NotOffered(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let site = Site::stateful();
+    let off = ClientConfig::new(site.profile(true).build().unwrap()).with_sessions(site.store.clone());
+    assert_eq!(not_offered(&Arc::new(off), &site), NoEarlyData::Disabled);
+    // The ticket that came meanwhile is good for a client that wants it.
+    assert!(early_again(&site).client.early_data().is_some());
+
+    let site = Site::stateful();
+    let plain = Arc::new(site.plain_server(|p| p));
+    site.first(&site.client(), &plain);
+    assert_eq!(not_offered(&site.client(), &site), NoEarlyData::NotForSession);
+
+    let site = Site::stateful();
+    site.first(&site.client(), &site.server());
+    let other = Arc::new(site.client_with(|p| p).with_early_data(EarlyDataProtocols::unnamed()));
+    assert_eq!(not_offered(&other, &site), NoEarlyData::ApplicationProtocol);
+
+    let site = Site::stateful();
+    let both = |p: ProfileBuilder| p.alpn(vec![b"lamp".to_vec(), b"fan".to_vec()]);
+    let server = Arc::new(site.server_with(both));
+    site.first(&site.client(), &server);
+    let fan = Arc::new(site.client_with(|p| p.alpn(vec![b"fan".to_vec()])));
+    let mut pair = Pair::new(&fan, &server);
+    assert!(pair.client.early_data().is_none());
+    pair.connect().unwrap();
+
+    let site = Site::stateful();
+    site.first(&site.client(), &site.server());
+    let other = Arc::new(site.client_with(|p| p.cipher_suites(vec![CHACHA20])));
+    assert_eq!(not_offered(&other, &site), NoEarlyData::CipherSuite);
+}
+
+#[test]
+fn without_alpn_where_both_sides_say_so() {
+    let site = Site::stateful();
+    let unnamed = || EarlyDataProtocols::unnamed();
+    let client = Arc::new(site.client_with(|p| p.alpn(vec![])).with_early_data(unnamed()));
+    let server = site.plain_server(|p| p.alpn(vec![]));
+    let server = Arc::new(server.with_early_data(unnamed(), 100, SingleUse::Sessions).unwrap());
+    site.first(&client, &server);
+    let mut pair = early(&client, &server);
+    let flight = take(&mut pair.client);
+    pair.server.receive(NOW, &flight).unwrap();
+    assert_eq!(pair.server.early_data().unwrap().alpn(), None);
+    assert_eq!(take_early(&mut pair.server).unwrap(), REQUEST);
+    pair.connect().unwrap();
+}
+
+#[test]
+fn what_a_server_does_not_take_and_why() {
+    use NoEarlyData as N;
+    type Edit = fn(&Site) -> ServerConfig;
+    let cases: [(Edit, N, N); 7] = [
+        (|site| site.plain_server(|p| p), N::Disabled, N::Declined),
+        (
+            |site| {
+                let other = EarlyDataProtocols::named(vec![b"fan".to_vec()]).and_unnamed();
+                site.plain_server(|p| p).with_early_data(other, 1, site.single_use.clone()).unwrap()
+            },
+            N::ApplicationProtocol,
+            N::Declined,
+        ),
+        (
+            |site| site.server_with(|p| p.alpn(vec![b"fan".to_vec(), b"lamp".to_vec()])),
+            N::ApplicationProtocol,
+            N::Declined,
+        ),
+        (|site| site.server_with(|p| p.alpn(vec![])), N::ApplicationProtocol, N::Declined),
+        (|site| site.server_with(|p| p.cipher_suites(vec![CHACHA20])), N::CipherSuite, N::Declined),
+        (
+            |site| {
+                let p256 = awslc().group(NamedGroup::SECP256R1).unwrap();
+                site.server_with(|p| p.groups(vec![p256]))
+            },
+            N::Retry,
+            N::Retry,
+        ),
+        (|site| site.server_with(|p| p).with_cookies(true), N::Retry, N::Retry),
+    ];
+    for (i, (edit, server_says, client_says)) in cases.into_iter().enumerate() {
+        for site in Site::all() {
+            println!("case {i}");
+            let both = |p: ProfileBuilder| p.alpn(vec![b"lamp".to_vec(), b"fan".to_vec()]);
+            let client = Arc::new(site.client_with(both));
+            site.first(&client, &site.server());
+            let mut pair = early(&client, &Arc::new(edit(&site)));
+            assert_refused(&mut pair, server_says, client_says);
+            assert!(pair.server.negotiated().unwrap().resumed);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_session_brings_no_early_data() {
+    for (site, other) in Site::all().into_iter().zip(Site::all()) {
+        site.first(&site.client(), &site.server());
+        let mut pair = early(&site.client(), &other.server());
+        assert_refused(&mut pair, NoEarlyData::NotResumed, NoEarlyData::NotResumed);
+    }
+    // Other settings, for the same keys and store.
+    for site in Site::all() {
+        site.first(&site.client(), &site.server());
+        let stronger = Arc::new(site.server_with(|p| p.rank(1)));
+        let mut pair = early(&site.client(), &stronger);
+        assert_refused(&mut pair, NoEarlyData::NotResumed, NoEarlyData::NotResumed);
+    }
+}
+
+#[test]
+fn a_ticket_must_be_as_old_as_the_client_says() {
+    let window = i64::try_from(EARLY_DATA_WINDOW.as_millis()).unwrap();
+    for (late, taken) in
+        [(0, true), (window, true), (-window, true), (window + 1, false), (-window - 1, false)]
+    {
+        let site = Site::stateful();
+        site.first(&site.client(), &site.server());
+        let sent = Now::from_unix_ms(NOW.unix_ms + 600_000);
+        let mut pair = Pair::at(&site.client(), &site.server(), sent);
+        send_early(&mut pair.client);
+        pair.now = Now::from_unix_ms(sent.unix_ms.checked_add_signed(late).unwrap());
+        let flight = take(&mut pair.client);
+        pair.server.receive(pair.now, &flight).unwrap();
+        assert_eq!(take_early(&mut pair.server).is_some(), taken, "{late}");
+        pair.connect().unwrap();
+        let negotiated = pair.server.negotiated().unwrap();
+        assert_eq!(negotiated.ticket_age_skew_ms, Some(-late));
+        let refused = EarlyDataOutcome::Rejected(NoEarlyData::TicketAge);
+        assert_eq!(negotiated.early_data, if taken { EarlyDataOutcome::Accepted } else { refused });
+    }
+}
+
+/// RFC 8446 §8: the same first flight, to another connection and to another server with the same memory.
+#[test]
+fn a_replayed_first_flight_brings_no_early_data() {
+    for (site, why) in Site::all().into_iter().zip([NoEarlyData::NotResumed, NoEarlyData::NotSingleUse]) {
+        let mut pair = site.early();
+        let flight = take(&mut pair.client);
+        pair.server.receive(NOW, &flight).unwrap();
+        assert_eq!(take_early(&mut pair.server).unwrap(), REQUEST);
+        for at in [NOW.unix_ms, NOW.unix_ms + 59_000, NOW.unix_ms + 61_000] {
+            let mut again = TlsConnection::server(&site.server(), Now::from_unix_ms(at));
+            again.receive(Now::from_unix_ms(at), &flight).unwrap();
+            assert!(again.early_data().is_none() && again.received().is_empty());
+            let event = std::iter::from_fn(|| again.poll_event()).find_map(|e| match e {
+                Event::EarlyData(EarlyDataOutcome::Rejected(why)) => Some(why),
+                _ => None,
+            });
+            // After the window it is too old before anybody has to remember.
+            let late = at > NOW.unix_ms + 60_000 && why == NoEarlyData::NotSingleUse;
+            assert_eq!(event, Some(if late { NoEarlyData::TicketAge } else { why }));
+        }
+        pair.connect().unwrap();
+    }
+}
+
+#[test]
+fn a_ticket_that_a_client_keeps_brings_early_data_once() {
+    let site = Site::stateless(MemoryUseOnce::with_new_keys(16));
+    site.first(&site.client(), &site.server());
+    let key = dunlin::resume::SessionKey {
+        transport: dunlin::TransportKind::Stream,
+        name: "localhost".into(),
+        port: localhost().port,
+        settings: *site.client().settings().as_bytes(),
+    };
+    let session = site.store.take(&key, NOW).unwrap();
+    for taken in [true, false] {
+        site.store.put(key.clone(), session.clone());
+        let mut pair = early_again(&site);
+        let flight = take(&mut pair.client);
+        pair.server.receive(NOW, &flight).unwrap();
+        assert_eq!(take_early(&mut pair.server).is_some(), taken);
+        pair.connect().unwrap();
+        while site.store.take(&key, NOW).is_some() {}
+    }
+}
+
+#[test]
+fn stateless_tickets_alone_bring_no_early_data() {
+    let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
+    let site = Site::new(tickets, SingleUse::Sessions);
+    site.first(&site.client(), &site.server());
+    let mut pair = Pair::new(&site.client(), &site.server());
+    assert!(pair.client.early_data().is_none(), "the ticket says that it brings none");
+    // Nor where a ticket from a server with a register says otherwise.
+    let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(16)));
+    let with_register = site.plain_server(|p| p).with_early_data(lamps(), 100, register).unwrap();
+    let fresh = Site { store: Arc::new(MemoryClientSessions::new(8, 8)), ..site };
+    fresh.first(&fresh.client(), &Arc::new(with_register));
+    let mut pair = early(&fresh.client(), &fresh.server());
+    assert_refused(&mut pair, NoEarlyData::Disabled, NoEarlyData::Declined);
+}
+
+#[test]
+fn a_register_that_cannot_be_sure_refuses() {
+    for register in [MemoryUseOnce::with_new_keys(0), MemoryUseOnce::new(16, NOW)] {
+        let mut pair = Site::stateless(register).early();
+        assert_refused(&mut pair, NoEarlyData::NotSingleUse, NoEarlyData::Declined);
+    }
+}
+
+#[test]
+fn the_first_use_can_be_asked_for_elsewhere() {
+    for (answer, taken) in
+        [(Answer::FirstUse(true), true), (Answer::FirstUse(false), false), (Answer::Failed, false)]
+    {
+        let mut pair = Site::asked().early();
+        let flight = take(&mut pair.client);
+        pair.server.receive(NOW, &flight).unwrap();
+        assert!(pair.server.early_data().is_none() && pair.server.transmit().is_empty());
+        let Some(Event::Question(id, Question::FirstUse { until_ms, .. })) = pair.server.poll_event() else {
+            panic!("nothing is asked")
+        };
+        assert_eq!(until_ms, NOW.unix_ms + 120_000);
+        let wrong = pair.server.answer(NOW, id, Answer::Psk(None));
+        assert_eq!(wrong, Err(Misuse::WrongAnswer.into()));
+        pair.server.answer(NOW, id, answer).unwrap();
+        assert_eq!(take_early(&mut pair.server), taken.then(|| REQUEST.to_vec()));
+        pair.connect().unwrap();
+        let outcome = pair.server.negotiated().unwrap().early_data;
+        let refused = EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse);
+        assert_eq!(outcome, if taken { EarlyDataOutcome::Accepted } else { refused });
+    }
+}
+
+#[test]
+fn a_client_sends_as_much_as_the_ticket_allows() {
+    let site = Site::stateful();
+    let server = site.plain_server(|p| p).with_early_data(lamps(), 20, SingleUse::Sessions).unwrap();
+    let server = Arc::new(server);
+    site.first(&site.client(), &server);
+    let mut pair = Pair::new(&site.client(), &server);
+    let mut early = pair.client.early_data().unwrap();
+    assert_eq!((early.room(), early.send(&[7; 15])), (Some(20), Ok(15)));
+    assert_eq!((early.room(), early.send(&[8; 15])), (Some(5), Ok(5)));
+    assert_eq!((early.room(), early.send(&[9; 15])), (Some(0), Ok(0)));
+    let flight = take(&mut pair.client);
+    pair.server.receive(NOW, &flight).unwrap();
+    assert_eq!(take_early(&mut pair.server).unwrap(), [7; 15]);
+    assert_eq!(take_early(&mut pair.server).unwrap(), [8; 5]);
+    pair.connect().unwrap();
+
+    let sizes = [(0, false), (1, true), (MAX_EARLY_DATA, true), (MAX_EARLY_DATA + 1, false)];
+    for (size, possible) in sizes {
+        let config = site.plain_server(|p| p).with_early_data(lamps(), size, SingleUse::Sessions);
+        assert_eq!(config.is_ok(), possible, "{size}");
+    }
+}
+
+/// The whole of it, refused: what a server has to pass over fits what it passes over.
+#[test]
+fn the_most_early_data_can_be_refused() {
+    let site = Site::stateful();
+    site.first(&site.client(), &site.server());
+    let mut pair = Pair::new(&site.client(), &Arc::new(site.plain_server(|p| p)));
+    for chunk in [7; MAX_EARLY_DATA as usize].chunks(200) {
+        assert_eq!(pair.client.early_data().unwrap().send(chunk), Ok(chunk.len()));
+    }
+    assert_refused(&mut pair, NoEarlyData::Disabled, NoEarlyData::Declined);
+}
+
+#[test]
+fn a_server_that_is_verified_again_is_verified_before_early_data() {
+    use dunlin::auth::X509Trust;
+    let ask = |p: ProfileBuilder| p.trust(Trust { x509: Some(X509Trust::Ask), raw_key: None });
+    for believed in [true, false] {
+        let site = Site::stateful();
+        let client = Arc::new(site.client_with(ask).with_reverification(true));
+        let mut pair = Pair::new(&client, &site.server());
+        pair.run().unwrap();
+        let (id, _) = pair.client_question().unwrap();
+        pair.client.answer(NOW, id, Answer::Verified(Ok(()))).unwrap();
+        pair.connect().unwrap();
+
+        let mut pair = Pair::new(&client, &site.server());
+        assert!(pair.client.transmit().is_empty() && pair.client.early_data().is_none());
+        pair.run().unwrap();
+        let (id, question) = pair.client_question().unwrap();
+        assert!(matches!(question, Question::Verify { .. }));
+        if believed {
+            pair.client.answer(NOW, id, Answer::Verified(Ok(()))).unwrap();
+            send_early(&mut pair.client);
+            let flight = take(&mut pair.client);
+            pair.server.receive(NOW, &flight).unwrap();
+            assert_eq!(take_early(&mut pair.server).unwrap(), REQUEST);
+            // It is not asked again.
+            pair.connect().unwrap();
+        } else {
+            let why = AuthenticationFailure::Revoked;
+            let result = pair.client.answer(NOW, id, Answer::Verified(Err(why.clone())));
+            assert_eq!(result, Err(why.into()));
+            assert!(pair.client.early_data().is_none());
+        }
+    }
+}
+
+#[test]
+fn the_key_log_has_the_early_secrets() {
+    let site = Site::stateful();
+    let mut pair = site.early();
+    let flight = take(&mut pair.client);
+    let [traffic, exporter] =
+        ["CLIENT_EARLY_TRAFFIC_SECRET", "EARLY_EXPORTER_SECRET"].map(|l| site.secrets.get(l));
+    assert!(traffic.len() == 32 && exporter.len() == 32 && traffic != exporter);
+    let records = dunlin_tests::tamper::records(&flight);
+    let keys = dunlin_tests::tamper::Keys::new(awslc().cipher_suites[0], &traffic);
+    assert_eq!(keys.open(0, records.last().unwrap()), [REQUEST, &[23]].concat());
+}
