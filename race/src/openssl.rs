@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use dunlin_tests::{KeyType, Leaf, Pki};
 use openssl::pkey::PKey;
 use openssl::ssl::{
-    ErrorCode, ShutdownState, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef, SslSession,
-    SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
+    ErrorCode, ShutdownState, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef,
+    SslSession, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
 use openssl::x509::X509;
 
@@ -139,8 +139,7 @@ fn context(pki: &Pki, leaf: &Leaf, verify: SslVerifyMode) -> SslContextBuilder {
 pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
     let pki = Pki::shared(typ);
     let mut client = context(pki, &pki.client, SslVerifyMode::PEER);
-    let mut server =
-        context(pki, &pki.server, SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
+    let mut server = context(pki, &pki.server, SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
     server.set_num_tickets(usize::from(resumed)).unwrap();
     server.set_session_id_context(b"race").unwrap();
     // Tickets name sessions that the server keeps, as those of the others do.

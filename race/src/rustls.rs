@@ -83,8 +83,6 @@ pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
             let connection = rustls::ClientConnection::new(client.clone(), name.clone()).unwrap();
             Box::new(Connection::from(connection))
         }),
-        Box::new(move || {
-            Box::new(Connection::from(rustls::ServerConnection::new(server.clone()).unwrap()))
-        }),
+        Box::new(move || Box::new(Connection::from(rustls::ServerConnection::new(server.clone()).unwrap()))),
     )
 }

@@ -92,7 +92,11 @@ impl Stack {
         let mut times = [Duration::ZERO; 2];
         let mut work = |at: usize, work: &mut dyn FnMut()| {
             let start = now();
-            if counted == Some(at) { counted_work(work) } else { work() }
+            if counted == Some(at) {
+                counted_work(work)
+            } else {
+                work()
+            }
             times[at] += now() - start;
         };
         let mut ends = [None, None];
