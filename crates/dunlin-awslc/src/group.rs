@@ -1,9 +1,13 @@
 //! Groups for (EC)DHE.
 
+use std::any::TypeId;
+
 use aws_lc_rs::agreement::{self, PrivateKey, PublicKey, UnparsedPublicKey};
 use dunlin::crypto::{ActiveKeyExchange, CryptoError, KeyExchangeGroup, SecureRandom, SharedSecret};
 use dunlin::wire::NamedGroup;
 use zeroize::Zeroizing;
+
+use crate::SystemRandom;
 
 /// X25519 (RFC 7748).
 pub static X25519: &dyn KeyExchangeGroup = &Group {
@@ -75,12 +79,24 @@ impl ShareForm {
     }
 }
 
+impl Group {
+    fn exchange(&self, private: PrivateKey) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
+        let share = private.compute_public_key().map_err(|_| CryptoError)?;
+        Ok(Box::new(Exchange { private, share, form: self.form }))
+    }
+}
+
 impl KeyExchangeGroup for Group {
     fn name(&self) -> NamedGroup {
         self.name
     }
 
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
+        // AWS-LC multiplies once for a key of its own making, and twice more to check one that it is given. Where the
+        // randomness would come from AWS-LC all the same, it makes the key.
+        if random.type_id() == TypeId::of::<SystemRandom>() {
+            return self.exchange(PrivateKey::generate(self.algorithm).map_err(|_| CryptoError)?);
+        }
         let mut bytes = Zeroizing::new([0; MAX_PRIVATE_LEN]);
         let bytes = bytes.get_mut(..self.private_len).ok_or(CryptoError)?;
         for _ in 0..MAX_DRAWS {
@@ -90,8 +106,7 @@ impl KeyExchangeGroup for Group {
             }
             // Zero and whatever is not below the order are refused; X25519 takes every value.
             if let Ok(private) = PrivateKey::from_private_key(self.algorithm, bytes) {
-                let share = private.compute_public_key().map_err(|_| CryptoError)?;
-                return Ok(Box::new(Exchange { private, share, form: self.form }));
+                return self.exchange(private);
             }
         }
         Err(CryptoError)

@@ -9,7 +9,7 @@ use crate::crypto::{CryptoError, HashOutput, Tls13CipherSuite};
 use crate::record::datagram::{EpochKey, Header};
 use crate::record::protect::RecordKey;
 use crate::role::TransportKind;
-use crate::schedule::tls13::TrafficSecret;
+use crate::schedule::tls13::{RestingSecret, TrafficSecret};
 use crate::wire::ContentType;
 
 /// The inside of an opened record, `TLSInnerPlaintext` or `DTLSInnerPlaintext` (RFC 8446 §5.2, RFC 9147 §4).
@@ -26,7 +26,7 @@ pub struct Opened {
 
 /// The keys of one direction of TLS 1.3, from a logged traffic secret on.
 pub struct StreamKeys {
-    secret: TrafficSecret,
+    secret: RestingSecret,
     key: RecordKey,
 }
 
@@ -49,7 +49,7 @@ impl StreamKeys {
 
     fn from_secret(secret: TrafficSecret) -> Result<Self, CryptoError> {
         let key = RecordKey::new(&secret.keys(TransportKind::Stream))?;
-        Ok(Self { secret, key })
+        Ok(Self { secret: secret.rest(), key })
     }
 
     /// Opens the record with this number in place: `header`, which is authenticated, and what follows it.
@@ -64,7 +64,7 @@ impl StreamKeys {
 
 /// The keys of one direction of DTLS 1.3, from a logged traffic secret on.
 pub struct DatagramKeys {
-    secret: TrafficSecret,
+    secret: RestingSecret,
     key: EpochKey,
 }
 
@@ -87,7 +87,7 @@ impl DatagramKeys {
 
     fn from_secret(secret: TrafficSecret) -> Result<Self, CryptoError> {
         let key = EpochKey::new(&secret.keys(TransportKind::Datagram))?;
-        Ok(Self { secret, key })
+        Ok(Self { secret: secret.rest(), key })
     }
 
     /// Opens a whole record with a unified header in place. `expected` is the number that it is close to.

@@ -11,7 +11,7 @@ use crate::crypto::{CryptoProvider, Hash, HashAlgorithm, MAX_HASH_LEN};
 use crate::error::{Error, Misuse};
 use crate::role::TransportKind;
 use crate::schedule::binder::PskKind;
-use crate::schedule::hkdf::Secret;
+use crate::schedule::hkdf::Prk;
 use crate::wire::Writer;
 
 /// RFC 9257 §6: at least 128 bits of entropy.
@@ -104,7 +104,7 @@ impl Psk {
         // What the imported keys cannot show: they are as long as a hash, and their identities have a frame.
         Self::new(psk.identity, psk.key)?;
         // RFC 9258 §4.1: HKDF-Extract(0, epsk).
-        let secret = Secret::extract(own, transport, &[], psk.key);
+        let secret = Prk::extract(own, transport, &[], psk.key);
         let import = |target: &&'static dyn Hash| {
             let target = target.algorithm();
             let identity = imported_identity(psk, transport, target)?;

@@ -1,6 +1,7 @@
 //! The face of the engine: bytes or datagrams in; bytes, events, questions and a timer out.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use crate::address::ServerAddress;
@@ -119,7 +120,12 @@ impl<T: Transport> Connection<T> {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.output.events.pop_front()
+        let event = self.output.events.pop_front();
+        if self.output.events.is_empty() {
+            // An idle connection keeps no queue.
+            self.output.events = VecDeque::new();
+        }
+        event
     }
 
     /// Answers an open question; the handshake goes on.

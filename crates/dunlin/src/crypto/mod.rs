@@ -9,6 +9,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::fmt;
 
 use pki_types::{PrivateKeyDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
@@ -101,8 +102,8 @@ impl fmt::Display for CryptoError {
 
 impl core::error::Error for CryptoError {}
 
-/// A cryptographically secure source of randomness.
-pub trait SecureRandom: Send + Sync + fmt::Debug {
+/// A cryptographically secure source of randomness. Its type tells a provider whether it is the provider's own.
+pub trait SecureRandom: Any + Send + Sync + fmt::Debug {
     /// Fills `buf` entirely.
     ///
     /// # Errors

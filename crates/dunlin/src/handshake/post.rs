@@ -1,11 +1,9 @@
 //! After the handshake: KeyUpdate and tickets, the same for both sides (RFC 8446 §4.6).
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::{Cx, State};
-use crate::auth::PeerIdentity;
 use crate::error::{Error, PeerMisbehaved};
 use crate::message::{self, Message, NewSessionTicket};
 use crate::output::Event;
@@ -13,31 +11,36 @@ use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
 };
 use crate::role::TransportKind;
-use crate::schedule::tls13::{ResumptionSecret, TrafficSecret};
+use crate::schedule::tls13::{RestingSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
 use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest};
 
 /// The connection is established.
 pub(crate) struct Traffic {
-    read: TrafficSecret,
-    write: TrafficSecret,
-    /// What a client does with tickets; a server gets none.
-    tickets: Option<TicketIntake>,
+    read: RestingSecret,
+    write: RestingSecret,
+    on_ticket: OnTicket,
     /// Whether a KeyUpdate of the peer is asked for and has not come.
     requested: bool,
 }
 
-/// What a client needs to keep a ticket.
+/// What becomes of a ticket.
+pub(crate) enum OnTicket {
+    /// A server gets none.
+    Refuse,
+    /// The client has no store.
+    Drop,
+    Keep(TicketIntake),
+}
+
+/// What a client needs to keep a ticket, beside what was agreed.
 pub(crate) struct TicketIntake {
     pub(crate) secret: ResumptionSecret,
-    pub(crate) store: Option<Arc<dyn ClientSessions>>,
+    pub(crate) store: Arc<dyn ClientSessions>,
     pub(crate) key: SessionKey,
     pub(crate) cipher_suite: CipherSuite,
     pub(crate) authenticated_ms: u64,
-    pub(crate) transport: TransportKind,
-    pub(crate) peer: Option<PeerIdentity>,
     pub(crate) settings: SettingsDigest,
-    pub(crate) server_name: Option<String>,
     /// How many more tickets of this connection are kept: a server cannot fill the store.
     pub(crate) room: u8,
 }
@@ -47,9 +50,13 @@ pub(crate) const MAX_TICKETS: u8 = 8;
 
 impl State for Traffic {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
-        match (message.typ, &mut self.tickets) {
+        match (message.typ, &mut self.on_ticket) {
             (HandshakeType::KEY_UPDATE, _) => self.key_update(cx, &message)?,
-            (HandshakeType::NEW_SESSION_TICKET, Some(intake)) => intake.ticket(cx, &message)?,
+            (HandshakeType::NEW_SESSION_TICKET, OnTicket::Drop) => drop(ticket(cx, &message)?),
+            (HandshakeType::NEW_SESSION_TICKET, OnTicket::Keep(intake)) => {
+                let ticket = ticket(cx, &message)?;
+                intake.keep(cx, &ticket);
+            }
             _ => return Err(message.unexpected("application data")),
         }
         Ok(self)
@@ -67,27 +74,25 @@ impl State for Traffic {
             _ => KeyUpdateRequest::UPDATE_NOT_REQUESTED,
         };
         cx.send(message::key_update::write(request)?)?;
-        self.write = self.write.next();
-        cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
+        let write = self.write.next();
+        cx.emitter.write_keys(Epoch::Application, &write.keys(cx.transport()))?;
+        self.write = write.rest();
         cx.emitter.end_of_flight()
     }
 }
 
 impl Traffic {
-    pub(crate) const fn new(
-        read: TrafficSecret,
-        write: TrafficSecret,
-        tickets: Option<TicketIntake>,
-    ) -> Self {
-        Self { read, write, tickets, requested: false }
+    pub(crate) fn new(read: TrafficSecret, write: TrafficSecret, on_ticket: OnTicket) -> Self {
+        Self { read: read.rest(), write: write.rest(), on_ticket, requested: false }
     }
 
     fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
         let request = message::key_update::read(message.body())?;
         cx.output.count_idle("KeyUpdates")?;
         self.requested = false;
-        self.read = self.read.next();
-        cx.emitter.read_keys(Epoch::Application, &self.read.keys(cx.transport()))?;
+        let read = self.read.next();
+        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
+        self.read = read.rest();
         cx.output.event(Event::PeerUpdatedKeys);
         // RFC 8446 §4.6.3: one answer may stand for several requests: requests alone cannot make our output grow. It
         // is due before our next data, so it is never due after close_notify.
@@ -100,19 +105,22 @@ impl Traffic {
     }
 }
 
+fn ticket<'m>(cx: &mut Cx<'_>, message: &'m Message) -> Result<NewSessionTicket<'m>, Error> {
+    let ticket = NewSessionTicket::read(message.body())?;
+    // RFC 8446 §4.6.1: no value above seven days.
+    if u64::from(ticket.lifetime) > MAX_LIFETIME.as_secs() {
+        return Err(PeerMisbehaved::IllegalParameter("ticket_lifetime").into());
+    }
+    cx.output.count_idle("tickets")?;
+    cx.output.event(Event::TicketReceived);
+    Ok(ticket)
+}
+
 impl TicketIntake {
-    fn ticket(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
-        let ticket = NewSessionTicket::read(message.body())?;
-        // RFC 8446 §4.6.1: no value above seven days.
-        if u64::from(ticket.lifetime) > MAX_LIFETIME.as_secs() {
-            return Err(PeerMisbehaved::IllegalParameter("ticket_lifetime").into());
-        }
-        cx.output.count_idle("tickets")?;
-        cx.output.event(Event::TicketReceived);
-        let Some(store) = &self.store else { return Ok(()) };
+    fn keep(&mut self, cx: &Cx<'_>, ticket: &NewSessionTicket<'_>) {
         // A lifetime of zero says "discard at once".
         if self.room == 0 || ticket.lifetime == 0 {
-            return Ok(());
+            return;
         }
         self.room -= 1;
         let session = Session {
@@ -120,17 +128,16 @@ impl TicketIntake {
             psk: self.secret.psk(ticket.nonce),
             issued_ms: cx.now.unix_ms,
             authenticated_ms: self.authenticated_ms,
-            transport: self.transport,
+            transport: self.key.transport,
             lifetime_s: ticket.lifetime,
             age_add: ticket.age_add,
-            peer: self.peer.clone(),
+            peer: cx.output.negotiated.peer.clone(),
             settings: self.settings,
-            server_name: self.server_name.clone(),
-            early: (ticket.max_early_data > 0 && self.transport == TransportKind::Stream).then(|| {
+            server_name: Some(self.key.name.clone()),
+            early: (ticket.max_early_data > 0 && self.key.transport == TransportKind::Stream).then(|| {
                 EarlyTerms { max_size: ticket.max_early_data, alpn: cx.output.negotiated.alpn.clone() }
             }),
         };
-        store.put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), session });
-        Ok(())
+        self.store.put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), session });
     }
 }

@@ -21,7 +21,7 @@
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::binder::PskKind;
-use super::hkdf::Secret;
+use super::hkdf::{Prk, Secret};
 use crate::crypto::{HashOutput, MAX_HASH_LEN, MAX_KEY_LEN, NONCE_LEN, SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
@@ -38,7 +38,7 @@ fn zeros(suite: &Tls13CipherSuite) -> &'static [u8] {
 pub(crate) struct EarlySecret {
     suite: &'static Tls13CipherSuite,
     transport: TransportKind,
-    secret: Secret,
+    prk: Prk,
 }
 
 impl EarlySecret {
@@ -49,33 +49,31 @@ impl EarlySecret {
         psk: Option<&[u8]>,
     ) -> Self {
         let ikm = psk.unwrap_or(zeros(suite));
-        let secret = Secret::extract(suite.hash, transport, zeros(suite), ikm);
-        Self { suite, transport, secret }
+        Self { suite, transport, prk: Prk::extract(suite.hash, transport, zeros(suite), ikm) }
     }
 
     /// The binder over a ClientHello whose truncated transcript has this hash (RFC 8446 §4.2.11.2).
     pub(crate) fn binder(&self, kind: PskKind, transcript_hash: &[u8]) -> HashOutput {
         let empty = self.suite.hash.hash(&[]);
-        finished(&self.secret.derive(kind.label(), empty.as_ref()), transcript_hash)
+        finished(&self.prk.derive(kind.label(), empty.as_ref()).prk(), transcript_hash)
     }
 
     /// The secret of the client's early data, given the hash of its ClientHello.
     pub(crate) fn client_traffic(&self, hello_hash: &[u8]) -> TrafficSecret {
-        TrafficSecret { suite: self.suite, secret: self.secret.derive(b"c e traffic", hello_hash) }
+        TrafficSecret { suite: self.suite, prk: self.prk.derive(b"c e traffic", hello_hash).prk() }
     }
 
     /// The exporter that is there with early data, given the hash of the ClientHello.
     pub(crate) fn exporter(&self, hello_hash: &[u8]) -> Exporter {
-        Exporter { secret: self.secret.derive(b"e exp master", hello_hash) }
+        Exporter { secret: self.prk.derive(b"e exp master", hello_hash) }
     }
 
     /// With the (EC)DHE secret, or without one (psk_ke).
     pub(crate) fn into_handshake(self, shared: Option<&SharedSecret>) -> HandshakeSecret {
         let ikm = shared.map_or(zeros(self.suite), SharedSecret::as_bytes);
-        let empty = self.suite.hash.hash(&[]);
-        let salt = self.secret.derive(b"derived", empty.as_ref());
-        let secret = Secret::extract(self.suite.hash, self.transport, salt.bytes(), ikm);
-        HandshakeSecret { suite: self.suite, transport: self.transport, secret }
+        let Self { suite, transport, prk } = self;
+        let salt = prk.derive(b"derived", suite.hash.hash(&[]).as_ref());
+        HandshakeSecret { suite, transport, prk: Prk::extract(suite.hash, transport, salt.bytes(), ikm) }
     }
 }
 
@@ -83,7 +81,7 @@ impl EarlySecret {
 pub(crate) struct HandshakeSecret {
     suite: &'static Tls13CipherSuite,
     transport: TransportKind,
-    secret: Secret,
+    prk: Prk,
 }
 
 impl HandshakeSecret {
@@ -93,21 +91,20 @@ impl HandshakeSecret {
             Side::Client => b"c hs traffic",
             Side::Server => b"s hs traffic",
         };
-        TrafficSecret { suite: self.suite, secret: self.secret.derive(label, hello_hash) }
+        TrafficSecret { suite: self.suite, prk: self.prk.derive(label, hello_hash).prk() }
     }
 
     pub(crate) fn into_master(self) -> MasterSecret {
-        let empty = self.suite.hash.hash(&[]);
-        let salt = self.secret.derive(b"derived", empty.as_ref());
-        let secret = Secret::extract(self.suite.hash, self.transport, salt.bytes(), zeros(self.suite));
-        MasterSecret { suite: self.suite, secret }
+        let Self { suite, transport, prk } = self;
+        let salt = prk.derive(b"derived", suite.hash.hash(&[]).as_ref());
+        MasterSecret { suite, prk: Prk::extract(suite.hash, transport, salt.bytes(), zeros(suite)) }
     }
 }
 
 /// After the last HKDF-Extract.
 pub(crate) struct MasterSecret {
     suite: &'static Tls13CipherSuite,
-    secret: Secret,
+    prk: Prk,
 }
 
 impl MasterSecret {
@@ -117,22 +114,28 @@ impl MasterSecret {
             Side::Client => b"c ap traffic",
             Side::Server => b"s ap traffic",
         };
-        TrafficSecret { suite: self.suite, secret: self.secret.derive(label, server_finished_hash) }
+        TrafficSecret { suite: self.suite, prk: self.prk.derive(label, server_finished_hash).prk() }
     }
 
     /// Given the hash of ClientHello..server Finished.
     pub(crate) fn exporter(&self, server_finished_hash: &[u8]) -> Exporter {
-        Exporter { secret: self.secret.derive(b"exp master", server_finished_hash) }
+        Exporter { secret: self.prk.derive(b"exp master", server_finished_hash) }
     }
 
     /// Given the hash of ClientHello..client Finished.
     pub(crate) fn into_resumption(self, client_finished_hash: &[u8]) -> ResumptionSecret {
-        ResumptionSecret { secret: self.secret.derive(b"res master", client_finished_hash) }
+        ResumptionSecret { secret: self.prk.derive(b"res master", client_finished_hash) }
     }
 }
 
 /// The secret from which the keys of one direction come.
 pub(crate) struct TrafficSecret {
+    suite: &'static Tls13CipherSuite,
+    prk: Prk,
+}
+
+/// A traffic secret whose keys are in use: it waits for a KeyUpdate.
+pub(crate) struct RestingSecret {
     suite: &'static Tls13CipherSuite,
     secret: Secret,
 }
@@ -165,7 +168,7 @@ impl TrafficSecret {
         transport: TransportKind,
         secret: HashOutput,
     ) -> Self {
-        Self { suite, secret: Secret::new(suite.hash, transport, secret) }
+        Self { suite, prk: Secret::new(suite.hash, transport, secret).prk() }
     }
 
     pub(crate) fn keys(&self, transport: TransportKind) -> TrafficKeys {
@@ -177,20 +180,20 @@ impl TrafficSecret {
         };
         let len = self.suite.aead.algorithm().key_len();
         if let Some(key) = keys.key.get_mut(..len) {
-            self.secret.expand_label(b"key", &[], key);
+            self.prk.expand_label(b"key", &[], key);
         }
-        self.secret.expand_label(b"iv", &[], &mut keys.iv);
+        self.prk.expand_label(b"iv", &[], &mut keys.iv);
         if transport == TransportKind::Datagram
             && let Some(key) = keys.record_number_key.get_mut(..len)
         {
-            self.secret.expand_label(b"sn", &[], key);
+            self.prk.expand_label(b"sn", &[], key);
         }
         keys
     }
 
     /// The value of Finished over a transcript with this hash (RFC 8446 §4.4.4).
     pub(crate) fn finished(&self, transcript_hash: &[u8]) -> HashOutput {
-        finished(&self.secret, transcript_hash)
+        finished(&self.prk, transcript_hash)
     }
 
     /// Compares the value of a received Finished, in constant time.
@@ -210,14 +213,21 @@ impl TrafficSecret {
         }
     }
 
-    /// The secret of the next generation (RFC 8446 §7.2).
-    pub(crate) fn next(&self) -> Self {
-        Self { suite: self.suite, secret: self.secret.derive(b"traffic upd", &[]) }
+    /// Once its keys are made.
+    pub(crate) fn rest(self) -> RestingSecret {
+        RestingSecret { suite: self.suite, secret: self.prk.into_secret() }
     }
 
     /// For the key log.
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.secret.bytes()
+        self.prk.bytes()
+    }
+}
+
+impl RestingSecret {
+    /// The secret of the next generation (RFC 8446 §7.2).
+    pub(crate) fn next(&self) -> TrafficSecret {
+        TrafficSecret { suite: self.suite, prk: self.secret.prk().derive(b"traffic upd", &[]).prk() }
     }
 }
 
@@ -234,8 +244,8 @@ impl Exporter {
         if out.len() > 255 * hash.algorithm().output_len() || label.len() > 249 {
             return Err(Misuse::ExporterLength.into());
         }
-        let secret = self.secret.derive(label, hash.hash(&[]).as_ref());
-        secret.expand_label(b"exporter", hash.hash(&[context]).as_ref(), out);
+        let secret = self.secret.prk().derive(label, hash.hash(&[]).as_ref());
+        secret.prk().expand_label(b"exporter", hash.hash(&[context]).as_ref(), out);
         Ok(())
     }
 
@@ -252,10 +262,10 @@ pub(crate) struct ResumptionSecret {
 
 impl ResumptionSecret {
     pub(crate) fn psk(&self, ticket_nonce: &[u8]) -> HashOutput {
-        self.secret.expand_hash(b"resumption", ticket_nonce)
+        self.secret.prk().expand_hash(b"resumption", ticket_nonce)
     }
 }
 
-fn finished(base: &Secret, transcript_hash: &[u8]) -> HashOutput {
-    base.derive(b"finished", &[]).sign(transcript_hash)
+fn finished(base: &Prk, transcript_hash: &[u8]) -> HashOutput {
+    base.derive(b"finished", &[]).prk().sign(transcript_hash)
 }

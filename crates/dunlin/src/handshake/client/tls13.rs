@@ -18,7 +18,7 @@ use crate::extension::{
     Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
     pre_shared_key, record_size_limit, signature_algorithms,
 };
-use crate::handshake::post::{MAX_TICKETS, TicketIntake, Traffic};
+use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
@@ -415,23 +415,22 @@ impl Complete {
         cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
         cx.emitter.end_of_flight()?;
         cx.emitter.handshake_complete();
-        let server_name = Some(self.server.host());
-        cx.output.negotiated.server_name.clone_from(&server_name);
-        cx.output.negotiated.peer.clone_from(&self.peer);
+        cx.output.negotiated.server_name = Some(self.server.host());
+        cx.output.negotiated.peer = self.peer;
         cx.output.connected = true;
         cx.output.event(Event::Connected);
-        let tickets = TicketIntake {
-            secret: self.master.into_resumption(transcript.current().as_ref()),
-            store: self.config.sessions.clone(),
-            key: session_key(&self.config, &self.server, cx.transport()),
-            cipher_suite: self.suite.id,
-            authenticated_ms: self.authenticated_ms,
-            transport: cx.transport(),
-            peer: self.peer,
-            settings: self.config.settings,
-            server_name,
-            room: MAX_TICKETS,
+        let on_ticket = match &self.config.sessions {
+            None => OnTicket::Drop,
+            Some(store) => OnTicket::Keep(TicketIntake {
+                secret: self.master.into_resumption(transcript.current().as_ref()),
+                store: Arc::clone(store),
+                key: session_key(&self.config, &self.server, cx.transport()),
+                cipher_suite: self.suite.id,
+                authenticated_ms: self.authenticated_ms,
+                settings: self.config.settings,
+                room: MAX_TICKETS,
+            }),
         };
-        Ok(Box::new(Traffic::new(self.read, self.write, Some(tickets))))
+        Ok(Box::new(Traffic::new(self.read, self.write, on_ticket)))
     }
 }

@@ -22,7 +22,7 @@ use crate::extension::{
     pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
     supported_versions,
 };
-use crate::handshake::post::Traffic;
+use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
 use crate::message::{
@@ -500,7 +500,7 @@ impl State for ExpectFinished {
             }
             cx.emitter.end_of_flight()?;
         }
-        Ok(Box::new(Traffic::new(read, write, None)))
+        Ok(Box::new(Traffic::new(read, write, OnTicket::Refuse)))
     }
 }
 

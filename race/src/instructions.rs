@@ -1,0 +1,56 @@
+//! Instructions that a handshake takes, counted by valgrind's callgrind, which other processes cannot disturb. The
+//! processor that valgrind shows to programs has AES-NI and AVX2, but no SHA extensions and no AVX-512.
+
+use std::hint::black_box;
+use std::process::Command;
+
+use crate::handshake::{HANDSHAKES, Handshake};
+use crate::stack::Competitor;
+use crate::table::{self, Rounds};
+
+/// Handshakes that are counted.
+const COUNT: usize = 20;
+/// Handshakes before: what is made once is made there.
+const WARM_UP: usize = 3;
+
+pub(crate) fn race() {
+    table::heading("million instructions", "instructions");
+    for (name, _) in HANDSHAKES {
+        let mut rounds = Rounds::default();
+        rounds.play(0, |competitor| {
+            ["client", "server"].map(|side| count(name, Competitor::ALL[competitor].name(), side))
+        });
+        rounds.print(name, &["client", "server"]);
+        rounds.print_sum(&format!("{name}, both"));
+    }
+}
+
+fn count(name: &str, competitor: &str, side: &str) -> f64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_work*"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["handshake", name, competitor, side, &COUNT.to_string()])
+        .output()
+        .expect("valgrind: install Debian's package of this name");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "valgrind: {said}");
+    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
+    let (_, collected) = collected.unwrap_or_else(|| panic!("valgrind: {said}"));
+    collected.trim().parse::<f64>().unwrap() / COUNT as f64 / 1e6
+}
+
+/// Connects so often, the work of one side in a function that valgrind knows.
+pub(crate) fn perform(name: &str, competitor: &str, side: &str, count: &str) {
+    let side = ["client", "server"].iter().position(|known| *known == side).expect("client or server");
+    let stack = handshake(name).stack(Competitor::named(competitor));
+    for _ in 0..WARM_UP {
+        black_box(stack.connect(None));
+    }
+    for _ in 0..count.parse().expect("a number") {
+        black_box(stack.connect(Some(side)));
+    }
+}
+
+fn handshake(name: &str) -> Handshake {
+    HANDSHAKES.iter().find(|(known, _)| *known == name).expect("a handshake of the table").1
+}

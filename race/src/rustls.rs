@@ -1,0 +1,88 @@
+//! rustls over AWS-LC.
+
+use std::hint::black_box;
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+
+use dunlin::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use dunlin_tests::{KeyType, Leaf, Pki};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::{ClientConfig, Connection, HandshakeKind, RootCertStore, ServerConfig};
+
+use crate::stack::{End, Maker};
+
+impl End for Connection {
+    fn take(&mut self, mut bytes: &[u8]) -> usize {
+        let mut came = 0;
+        while !bytes.is_empty() {
+            self.read_tls(&mut bytes).unwrap();
+            if self.process_new_packets().unwrap().plaintext_bytes_to_read() > 0 {
+                let mut reader = self.reader();
+                while let Ok(n @ 1..) = reader.fill_buf().map(|data| black_box(data).len()) {
+                    came += n;
+                    reader.consume(n);
+                }
+            }
+        }
+        came
+    }
+
+    fn give(&mut self, out: &mut Vec<u8>) {
+        while self.wants_write() {
+            self.write_tls(out).unwrap();
+        }
+    }
+
+    fn send(&mut self, data: &[u8]) {
+        self.writer().write_all(data).unwrap();
+    }
+
+    fn is_connected(&self) -> bool {
+        !self.is_handshaking()
+    }
+
+    fn is_resumed(&self) -> bool {
+        self.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+}
+
+pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
+    let pki = Pki::shared(typ);
+    let provider = Arc::new(CryptoProvider {
+        cipher_suites: vec![cipher_suite::TLS13_AES_128_GCM_SHA256],
+        kx_groups: vec![kx_group::SECP256R1],
+        ..aws_lc_rs::default_provider()
+    });
+    let mut roots = RootCertStore::empty();
+    roots.add(pki.root.clone()).unwrap();
+    let roots = Arc::new(roots);
+    let key = |leaf: &Leaf| PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(leaf.key.clone()));
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+    let mut server = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(pki.server.chain.clone(), key(&pki.server))
+        .unwrap();
+    server.send_tls13_tickets = usize::from(resumed);
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(pki.client.chain.clone(), key(&pki.client))
+        .unwrap();
+    if !resumed {
+        client.resumption = rustls::client::Resumption::disabled();
+    }
+    let (client, server) = (Arc::new(client), Arc::new(server));
+    let name = ServerName::try_from("localhost").unwrap();
+    (
+        Box::new(move || {
+            let connection = rustls::ClientConnection::new(client.clone(), name.clone()).unwrap();
+            Box::new(Connection::from(connection))
+        }),
+        Box::new(move || Box::new(Connection::from(rustls::ServerConnection::new(server.clone()).unwrap()))),
+    )
+}

@@ -1,0 +1,65 @@
+//! Medians, and ratios of what was measured in the same round.
+
+use crate::stack::Competitor;
+
+const COMPETITORS: usize = Competitor::ALL.len();
+
+/// The first line of a table of this unit.
+pub(crate) fn heading(unit: &str, what: &str) {
+    print!("\n| {unit} |");
+    Competitor::ALL.iter().for_each(|competitor| print!(" {} |", competitor.name()));
+    Competitor::ALL[1..].iter().for_each(|other| print!(" {what}, dunlin / {} |", other.name()));
+    println!("\n| --- |{}", " ---: |".repeat(2 * COMPETITORS - 1));
+}
+
+/// What was measured of both sides, a column a competitor.
+#[derive(Default)]
+pub(crate) struct Rounds(Vec<[[f64; 2]; COMPETITORS]>);
+
+impl Rounds {
+    /// Everybody takes a turn; who begins changes from round to round.
+    pub(crate) fn play(&mut self, round: usize, mut measure: impl FnMut(usize) -> [f64; 2]) {
+        let mut row = [[0.0; 2]; COMPETITORS];
+        for turn in 0..COMPETITORS {
+            let competitor = (round + turn) % COMPETITORS;
+            row[competitor] = measure(competitor);
+        }
+        self.0.push(row);
+    }
+
+    /// A line a side: medians, then the medians of the ratios with their quartiles, where there is more than one round.
+    pub(crate) fn print(&self, what: &str, sides: &[&str; 2]) {
+        for (at, side) in sides.iter().enumerate() {
+            self.line(&format!("{what}, {side}"), |measured| measured[at]);
+        }
+    }
+
+    /// A line of both sides together.
+    pub(crate) fn print_sum(&self, what: &str) {
+        self.line(what, |measured| measured.iter().sum());
+    }
+
+    fn line(&self, what: &str, value: impl Fn(&[f64; 2]) -> f64) {
+        print!("| {what} |");
+        for competitor in 0..COMPETITORS {
+            let (median, _, _) = quartiles(self.0.iter().map(|row| value(&row[competitor])));
+            print!(" {median:.*} |", if median < 100.0 { 2 } else { 0 });
+        }
+        for other in 1..COMPETITORS {
+            let (median, low, high) = quartiles(self.0.iter().map(|row| value(&row[0]) / value(&row[other])));
+            match self.0.len() {
+                1 => print!(" {median:.3} |"),
+                _ => print!(" {median:.3} ({low:.3}–{high:.3}) |"),
+            }
+        }
+        println!();
+    }
+}
+
+/// Median, first and third quartile.
+fn quartiles(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let at = |quarter: usize| values[(values.len() - 1) * quarter / 4];
+    (at(2), at(1), at(3))
+}
