@@ -362,7 +362,7 @@ fn early_data_is_skipped_up_to_a_bound() {
     let (_, mut server) = fresh();
     server.receive(NOW, &hello).unwrap();
     server.receive(NOW, &record(16000)).unwrap();
-    assert_eq!(server.receive(NOW, &record(385)), Err(PeerMisbehaved::TooMuchEarlyData.into()));
+    assert_eq!(server.receive(NOW, &record(385)), Err(PeerMisbehaved::TooMuchSkippedEarlyData.into()));
 }
 
 #[test]
