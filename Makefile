@@ -2,10 +2,11 @@
 
 CARGO := tools/cargo
 DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
+DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format doc deny audit bare-metal firmware
+.PHONY: help run test lint format doc deny audit bare-metal firmware race
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -21,24 +22,29 @@ test: ## Install the peers that the tests talk to, then run every test
 lint: ## Formatting, clippy, and the rules of the house; a warning is an error
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path firmware/Cargo.toml --check
+	$(CARGO) fmt --manifest-path race/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	cd firmware && ../tools/cargo clippy --release --locked --target thumbv7em-none-eabihf -- -D warnings
+	cd race && ../tools/cargo clippy --locked --no-default-features -- -D warnings
 	tools/house-rules
 
 format: ## Format every Rust file
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path firmware/Cargo.toml
+	$(CARGO) fmt --manifest-path race/Cargo.toml
 
 doc: ## Build the documentation; a warning is an error
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --lib
 
 deny: ## Check licences, sources and banned crates of all dependencies
-	tools/deny check bans licenses sources
+	tools/deny check -A unused-wrapper bans licenses sources
 	$(DENY_FIRMWARE) check -A unused-wrapper bans licenses sources
+	$(DENY_RACE) check -A unused-wrapper bans licenses sources
 
 audit: ## Check the dependencies for known vulnerabilities (fetches the RustSec database)
 	tools/deny check advisories
 	$(DENY_FIRMWARE) check advisories
+	$(DENY_RACE) check advisories
 
 bare-metal: ## Build the engine, its RustCrypto provider and compression for a microcontroller
 	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto -p dunlin-compress --target thumbv7em-none-eabihf
@@ -46,3 +52,7 @@ bare-metal: ## Build the engine, its RustCrypto provider and compression for a m
 firmware: ## Run the firmware in QEMU and write what it takes into docs/firmware.md
 	@tools/setup test
 	DUNLIN_FIRMWARE_TABLES=1 $(CARGO) test -p dunlin-cli --test firmware
+
+race: ## Race against rustls and OpenSSL in memory: time, heap, instructions (docs/performance.md)
+	@tools/setup race
+	cd race && ../tools/cargo run --release --locked

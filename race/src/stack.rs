@@ -92,10 +92,9 @@ impl Stack {
         let mut times = [Duration::ZERO; 2];
         let mut work = |at: usize, work: &mut dyn FnMut()| {
             let start = now();
-            if counted == Some(at) {
-                counted_work(work)
-            } else {
-                work()
+            match counted == Some(at) {
+                true => counted_work(work),
+                false => work(),
             }
             times[at] += now() - start;
         };

@@ -30,7 +30,7 @@ pub(crate) enum OnTicket {
     Refuse,
     /// The client has no store.
     Drop,
-    Keep(TicketIntake),
+    Keep(Box<TicketIntake>),
 }
 
 /// What a client needs to keep a ticket, beside what was agreed.
@@ -52,7 +52,9 @@ impl State for Traffic {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         match (message.typ, &mut self.on_ticket) {
             (HandshakeType::KEY_UPDATE, _) => self.key_update(cx, &message)?,
-            (HandshakeType::NEW_SESSION_TICKET, OnTicket::Drop) => drop(ticket(cx, &message)?),
+            (HandshakeType::NEW_SESSION_TICKET, OnTicket::Drop) => {
+                ticket(cx, &message)?;
+            }
             (HandshakeType::NEW_SESSION_TICKET, OnTicket::Keep(intake)) => {
                 let ticket = ticket(cx, &message)?;
                 intake.keep(cx, &ticket);

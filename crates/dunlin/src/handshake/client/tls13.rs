@@ -421,7 +421,7 @@ impl Complete {
         cx.output.event(Event::Connected);
         let on_ticket = match &self.config.sessions {
             None => OnTicket::Drop,
-            Some(store) => OnTicket::Keep(TicketIntake {
+            Some(store) => OnTicket::Keep(Box::new(TicketIntake {
                 secret: self.master.into_resumption(transcript.current().as_ref()),
                 store: Arc::clone(store),
                 key: session_key(&self.config, &self.server, cx.transport()),
@@ -429,7 +429,7 @@ impl Complete {
                 authenticated_ms: self.authenticated_ms,
                 settings: self.config.settings,
                 room: MAX_TICKETS,
-            }),
+            })),
         };
         Ok(Box::new(Traffic::new(self.read, self.write, on_ticket)))
     }

@@ -1,0 +1,48 @@
+//! What connections keep while nothing happens: servers have many of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail")]
+
+use std::alloc::System;
+use std::sync::Arc;
+
+use cap::Cap;
+use dunlin::{ClientAuth, ClientConfig, Profile, ServerConfig, Trust};
+use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
+
+/// Counts what Rust code allocates; AWS-LC has some 1.2 kB of keys beside it.
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+/// On the heap, in bytes: the identity of a peer with two certificates of some 700 bytes together, secrets, and the list
+/// of messages.
+const MOST: usize = 2048;
+
+/// Beside a test in the same process the count would be of both.
+#[test]
+fn an_idle_connection_keeps_little() {
+    const CONNECTIONS: usize = 50;
+    let pki = Pki::shared(KeyType::P256);
+    let profile = |leaf: &Leaf| {
+        Profile::builder(awslc())
+            .trust(Trust { x509: Some(pki.trust()), raw_key: None })
+            .credentials(vec![leaf.x509(&awslc())])
+            .build()
+            .unwrap()
+    };
+    let client = Arc::new(ClientConfig::new(profile(&pki.client)));
+    let server = ServerConfig::new(profile(&pki.server)).unwrap();
+    let server = Arc::new(server.with_client_auth(ClientAuth::Required).unwrap());
+    let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    for _ in 0..CONNECTIONS {
+        let mut pair = Pair::new(&client, &server);
+        pair.connect().unwrap();
+        pair.echo(b"data went both ways").unwrap();
+        clients.push(pair.client);
+        servers.push(pair.server);
+    }
+    for (who, mut ends) in [("client", clients), ("server", servers)] {
+        let before = ALLOCATOR.allocated();
+        ends.clear();
+        let each = (before - ALLOCATOR.allocated()) / CONNECTIONS;
+        assert!(each <= MOST, "an idle {who} keeps {each} bytes");
+    }
+}
