@@ -164,6 +164,44 @@ fn pre_shared_keys() {
 }
 
 #[test]
+fn early_data() {
+    for kind in ["", "--stateful-tickets"] {
+        let place = place();
+        place.write("request", "early request\n");
+        let server = Server::new(&place, &format!("{SERVER} --alpn x --early-data 100 {kind}"));
+        let client = format!("{CLIENT} --alpn x");
+        let told = server.echo(&place, &format!("{client} --sess-out session"), "hello\n");
+        assert!(!told.contains("Early data"), "{told}");
+        // The second time, the session was used.
+        for (outcome, warning) in
+            [("accepted", ""), ("refused: the ", "took 0 of 14 bytes of early data; the rest is not sent\n")]
+        {
+            let arguments = format!("{client} --sess-in session --early-data request");
+            let output = server.client(&place, &arguments, "hello\n");
+            let [told, warned] = [&output.stdout, &output.stderr].map(|o| String::from_utf8_lossy(o));
+            assert!(told.contains(&format!("\nEarly data         {outcome}")), "{told}");
+            let echoed = if outcome == "accepted" { "early request\nhello\n" } else { "---\nhello\n" };
+            assert!(told.ends_with(echoed), "{told}");
+            assert!(warned.contains(warning) && warned.is_empty() == warning.is_empty(), "{warned}");
+            server.process.log_with(&format!("early data {outcome}"));
+        }
+        let server = Server::new(&place, &format!("{SERVER} --alpn x {kind}"));
+        server.echo(&place, &format!("{client} --sess-out session"), "");
+        let output = server.client(&place, &format!("{client} --sess-in session --early-data request"), "");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(told.contains("\nEarly data         not sent: the session does not allow it\n"), "{told}");
+    }
+    let place = place();
+    for (arguments, told) in [
+        (format!("server {SERVER} --early-data 0"), "early data is 1 to 14336 bytes, not 0"),
+        (format!("server {SERVER} --early-data 1 --num-tickets 0"), "without tickets nobody resumes"),
+    ] {
+        let output = place.dunlin_fails(&arguments, 2);
+        assert!(output.contains(told), "{output}");
+    }
+}
+
+#[test]
 fn sessions_outlive_the_process() {
     for kind in ["", "--stateful-tickets", "--stateless-cookie --num-tickets 1"] {
         let place = place();

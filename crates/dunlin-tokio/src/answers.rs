@@ -13,7 +13,7 @@ use dunlin::{Answer, Question};
 /// includes the answers. Implementations can write their functions as `async fn`.
 pub trait Answers: Send + Sync {
     /// The answer to `question`, of the kind that the question names. [`Answer::Failed`] ends the handshake with
-    /// internal_error.
+    /// internal_error, or lets it go on without early data if the question was for that.
     fn answer(&self, question: Question) -> impl Future<Output = Answer> + Send;
 
     /// Keeps `session` under this name ([`dunlin::resume::Tickets::ask`]). The client hears of it afterwards.

@@ -68,6 +68,24 @@ impl TlsConnector {
         let stream = TlsStream::new(io, connection, self.options.on_message.clone());
         self.options.handshake(stream).await
     }
+
+    /// The same with early data (RFC 8446 §2.3), where the configuration and a session allow any
+    /// ([`ClientConfig::with_early_data`]). Gives how many bytes of it the server took, from the beginning; the others it
+    /// has not seen, and nobody sends them but the caller. What it took, it may be made to take again by whoever recorded
+    /// it: only for requests that bear it.
+    ///
+    /// # Errors
+    /// As [`TlsConnector::connect`].
+    pub async fn connect_with_early_data<IO: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        io: IO,
+        server: ServerAddress,
+        early_data: &[u8],
+    ) -> Result<(TlsStream<IO>, usize), HandshakeError> {
+        let connection = TlsConnection::client(&self.config, server, now())?;
+        let stream = TlsStream::new(io, connection, self.options.on_message.clone());
+        self.options.handshake_with(stream, early_data).await
+    }
 }
 
 impl fmt::Debug for TlsConnector {

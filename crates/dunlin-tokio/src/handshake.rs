@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use dunlin::{Answer, ClientHelloInfo, Event, MessageSize, Question, QuestionId, ServerConfig, Side};
+use dunlin::{
+    Answer, ClientHelloInfo, EarlyDataOutcome, Event, MessageSize, Question, QuestionId, ServerConfig, Side,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::answers::DynAnswers;
@@ -45,10 +47,19 @@ impl Default for Options {
 impl Options {
     pub(crate) async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        mut stream: TlsStream<IO>,
+        stream: TlsStream<IO>,
     ) -> Result<TlsStream<IO>, HandshakeError> {
-        match tokio::time::timeout(self.timeout, self.run(&mut stream)).await {
-            Ok(result) => result.map(|()| stream),
+        self.handshake_with(stream, &[]).await.map(|(stream, _)| stream)
+    }
+
+    /// With this early data; how many bytes of it the server took.
+    pub(crate) async fn handshake_with<IO: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        mut stream: TlsStream<IO>,
+        early_data: &[u8],
+    ) -> Result<(TlsStream<IO>, usize), HandshakeError> {
+        match tokio::time::timeout(self.timeout, self.run(&mut stream, early_data)).await {
+            Ok(result) => result.map(|taken| (stream, taken)),
             // The peer may be what is slow: to take the alert.
             Err(_) => Err(match stream.connection.error() {
                 Some(error) => HandshakeError::Tls(error.clone()),
@@ -60,7 +71,9 @@ impl Options {
     async fn run<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: &mut TlsStream<IO>,
-    ) -> Result<(), HandshakeError> {
+        early_data: &[u8],
+    ) -> Result<usize, HandshakeError> {
+        let mut early = 0;
         loop {
             stream.report();
             while let Some(event) = stream.connection.poll_event() {
@@ -76,19 +89,29 @@ impl Options {
             if !stream.connection.is_handshaking() {
                 break;
             }
+            if let Some(mut sending) = stream.connection.early_data()
+                && let Some(rest) = early_data.get(early..).filter(|rest| !rest.is_empty())
+            {
+                early += sending.send(rest)?;
+            }
             poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(HandshakeError::Io)?;
         }
+        let taken = match stream.negotiated().early_data {
+            EarlyDataOutcome::Accepted => early,
+            EarlyDataOutcome::NotOffered(_) | EarlyDataOutcome::Rejected(_) => 0,
+        };
         stream.note_handshake();
         match stream.connection.side() {
             // The server waits for this Finished.
             Side::Client if !self.hold_finished => {
-                poll_fn(|cx| stream.poll_drain(cx, Task::Writer)).await.map_err(HandshakeError::Io)
+                poll_fn(|cx| stream.poll_drain(cx, Task::Writer)).await.map_err(HandshakeError::Io)?;
+                Ok(taken)
             }
-            Side::Client => Ok(()),
+            Side::Client => Ok(taken),
             Side::Server => {
                 // Tickets are on their way or follow with the next read or write: nobody waits for them.
                 let _ = poll_fn(|cx| Poll::Ready(stream.poll_drain(cx, Task::Writer))).await;
-                Ok(())
+                Ok(0)
             }
         }
     }

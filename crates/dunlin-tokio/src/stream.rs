@@ -36,6 +36,8 @@ pub struct TlsStream<IO> {
     pub(crate) connection: TlsConnection,
     /// Bytes that were read and that the connection had no room for.
     waiting: Vec<u8>,
+    /// A server's early data, as it came.
+    early: Vec<u8>,
     /// Whether the transport took bytes that it was not told to flush.
     unflushed: bool,
     bytes_read: u64,
@@ -63,6 +65,7 @@ impl<IO> TlsStream<IO> {
             io,
             connection,
             waiting: Vec::new(),
+            early: Vec::new(),
             unflushed: false,
             bytes_read: 0,
             bytes_written: 0,
@@ -80,6 +83,12 @@ impl<IO> TlsStream<IO> {
         static NOTHING: LazyLock<Negotiated> = LazyLock::new(Negotiated::default);
         // Streams are given out after their handshake, when there always is something.
         self.connection.negotiated().unwrap_or(&NOTHING)
+    }
+
+    /// Early data that a server received during the handshake, as much as its configuration allows; it is never a part of
+    /// what is read. The same data may have come before, in another connection ([`dunlin::early`]).
+    pub fn early_data(&self) -> &[u8] {
+        &self.early
     }
 
     /// Keying material for another protocol (RFC 8446 §7.5): fills `out`.
@@ -191,7 +200,20 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             false => bytes,
         };
         let taken = self.connection.receive(now(), piece).unwrap_or(bytes.len());
+        self.collect_early_data();
         self.waiting = bytes.get(taken..).unwrap_or_default().to_vec();
+    }
+
+    /// Takes early data out, for which the handshake waits. The configuration says how much there can be.
+    fn collect_early_data(&mut self) {
+        while let Some(mut early) = self.connection.early_data()
+            && !early.received().is_empty()
+        {
+            self.early.extend_from_slice(early.received());
+            let all = early.received().len();
+            // An error in what follows ends the handshake.
+            let _ = early.consume(now(), all);
+        }
     }
 
     /// Sends what waits to be sent, to the last byte.

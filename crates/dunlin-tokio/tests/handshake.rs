@@ -10,15 +10,16 @@ use std::time::Duration;
 use common::{PSK, data, profile, psk_client, psk_server, x509};
 use dunlin::auth::{PrivateKey, Psk, RawKeyTrust, X509Trust};
 use dunlin::crypto::SigningKey;
+use dunlin::early::NoEarlyData;
 use dunlin::error::{AuthenticationFailure, Internal, Misuse, PeerIncompatible};
 use dunlin::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use dunlin::resume::{Session, Tickets};
 use dunlin::wire::{AlertDescription, CipherSuite, HandshakeType};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, ClientHelloInfo, Credential, Error, Profile, PskSource, Question,
-    ServerConfig, Trust,
+    Answer, ClientAuth, ClientConfig, ClientHelloInfo, Credential, EarlyDataOutcome, EarlyDataProtocols,
+    Error, Profile, PskSource, Question, ServerConfig, SingleUse, Trust,
 };
-use dunlin_store::{MemoryClientSessions, RotatingTickets};
+use dunlin_store::{MemoryClientSessions, MemoryUseOnce, RotatingTickets};
 use dunlin_tests::{KeyType, Pki, awslc, localhost};
 use dunlin_tokio::{Answers, DEFAULT_TIMEOUT, HandshakeError, TlsAcceptor, TlsConnector, TlsStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -380,4 +381,67 @@ async fn messages_are_told_as_they_come() {
     assert_eq!(client.read_u8().await.unwrap(), 2);
     let expected = [(true, HandshakeType::KEY_UPDATE), (false, HandshakeType::KEY_UPDATE)];
     assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+/// What was taken early is out of the way of what comes later, and what was not taken is known.
+#[tokio::test]
+async fn early_data() {
+    let any = EarlyDataProtocols::unnamed;
+    let sessions = Arc::new(MemoryClientSessions::new(1, 4));
+    let client = psk_client().with_sessions(sessions).with_early_data(any());
+    let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
+    let plain = psk_server().with_tickets(tickets);
+    let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(4)));
+    let server = plain.clone().with_early_data(any(), 3000, register).unwrap();
+    let connector = TlsConnector::new(Arc::new(client));
+    let request = data(4000, 3);
+    for (config, expected) in [(&server, 0), (&server, 3000), (&plain, 0)] {
+        let acceptor = TlsAcceptor::new(Arc::new(config.clone()));
+        let (client, server) = duplex(100);
+        let (client, server) = tokio::join!(
+            connector.connect_with_early_data(client, localhost(), &request),
+            acceptor.accept(server)
+        );
+        let ((mut client, taken), mut server) = (client.unwrap(), server.unwrap());
+        assert_eq!(taken, expected);
+        assert_eq!(server.early_data(), &request[..expected]);
+        let accepted = server.negotiated().early_data == EarlyDataOutcome::Accepted;
+        assert_eq!(accepted, expected > 0);
+        let (rest, mut received) = (&request[taken..], vec![0; request.len() - taken]);
+        let sent = async {
+            client.write_all(rest).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut end = Vec::new();
+            client.read_to_end(&mut end).await.unwrap();
+        };
+        let read = async {
+            server.read_exact(&mut received).await.unwrap();
+            server.shutdown().await.unwrap();
+        };
+        tokio::join!(sent, read);
+        assert!(received == rest);
+    }
+}
+
+/// A server whose question nobody answers goes on without early data.
+#[tokio::test]
+async fn early_data_that_nobody_vouches_for() {
+    let any = EarlyDataProtocols::unnamed;
+    let sessions = Arc::new(MemoryClientSessions::new(1, 4));
+    let client = TlsConnector::new(Arc::new(psk_client().with_sessions(sessions).with_early_data(any())));
+    let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
+    let server = psk_server().with_tickets(tickets);
+    let server = TlsAcceptor::new(Arc::new(server.with_early_data(any(), 100, SingleUse::Ask).unwrap()));
+    for offered in [false, true] {
+        let (ours, theirs) = duplex(4096);
+        let (client, server) =
+            tokio::join!(client.connect_with_early_data(ours, localhost(), b"x"), server.accept(theirs));
+        let ((mut client, taken), server) = (client.unwrap(), server.unwrap());
+        assert_eq!((taken, server.early_data()), (0, &b""[..]));
+        let refused = EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse);
+        assert_eq!(server.negotiated().early_data == refused, offered);
+        // Takes the ticket.
+        drop(server);
+        let _ = client.read_u8().await;
+    }
 }

@@ -15,6 +15,9 @@
 //!    [`Connection::consume`] it.
 //! 6. [`Connection::close`] ends the sending direction; [`Event::PeerClosed`] says that the peer ended its own.
 //!
+//! Early data (0-RTT) is off unless both configurations turn it on, and goes through [`Connection::early_data`]; see
+//! [`early`] for what it costs.
+//!
 //! Over datagrams, make a [`DtlsConnection`]: it takes and gives whole datagrams, and the data of one record at a time.
 //!
 //! After an error, transmit what is left: it may hold the alert that tells the peer.

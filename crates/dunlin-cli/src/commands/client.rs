@@ -15,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::Error;
+use crate::files;
 use crate::stop::{STOP_PATIENCE, Stop};
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
@@ -29,6 +30,7 @@ Examples:
   dunlin client localhost:4433 --psk-file keys.psk --psk-identity d1 --lean
   dunlin client localhost:4433 --rpk-file server.pub --enable-client-rpk --key device.key
   dunlin client localhost:4433 --CAfile ca.pem --sess-out session     and then with --sess-in session
+  dunlin client localhost:4433 --CAfile ca.pem --sess-in session --early-data request
 
 The options are spelled as those of s_client where they mean the same, and may be written its way: -CAfile.
 The server is verified, unlike there: without --CAfile, --rpk-file or a PSK, by the authorities of this machine.
@@ -66,6 +68,16 @@ pub(crate) struct Args {
     /// Resume the session in this file.
     #[arg(long, value_name = "FILE", help_heading = "Resumption")]
     sess_in: Option<PathBuf>,
+    /// Send the content of this file as early data (0-RTT), as much of it as the session and the server take; the rest is
+    /// not sent. Who records it can make a careless server take it again: only for what may happen twice.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "sess_in",
+        conflicts_with = "reconnect",
+        help_heading = "Resumption"
+    )]
+    early_data: Option<PathBuf>,
     /// Connect five more times, each time resuming the session before.
     #[arg(long, help_heading = "Resumption")]
     reconnect: bool,
@@ -155,6 +167,7 @@ struct Client<'a> {
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
     tickets: Option<Arc<ClientTickets>>,
+    early_data: Vec<u8>,
 }
 
 impl<'a> Client<'a> {
@@ -173,9 +186,14 @@ impl<'a> Client<'a> {
             .transpose()?;
         let tickets = tickets.map(Arc::new);
         let sessions = tickets.clone().map(|t| t as Arc<dyn ClientSessions>);
-        let config = args.tls.client_config(args.insecure, sessions)?;
+        let mut config = args.tls.client_config(args.insecure, sessions)?;
+        let mut early_data = Vec::new();
+        if let Some(path) = &args.early_data {
+            config = config.with_early_data(args.tls.early_data_protocols());
+            early_data = files::read(path)?.to_vec();
+        }
         let config = Arc::new(config.with_server_name_sent(!args.noservername));
-        Ok(Self { args, target, name, config, tickets })
+        Ok(Self { args, target, name, config, tickets, early_data })
     }
 
     async fn run(&self) -> Result<(), Error> {
@@ -232,8 +250,14 @@ impl<'a> Client<'a> {
             });
         }
         let server = ServerAddress::new(self.name.clone(), *port);
-        let stream = connector.connect(tcp, server).await;
-        let stream = stream.map_err(|e| self.failed(self.explainer().handshake(&e)))?;
+        let connected = connector.connect_with_early_data(tcp, server, &self.early_data).await;
+        let (stream, taken) = connected.map_err(|e| self.failed(self.explainer().handshake(&e)))?;
+        if taken < self.early_data.len() {
+            let (all, what) = (self.early_data.len(), self.what());
+            anstream::eprintln!(
+                "dunlin: warning: {what} took {taken} of {all} bytes of early data; the rest is not sent"
+            );
+        }
         if let Some(tickets) = &self.tickets
             && !stream.negotiated().resumed
         {

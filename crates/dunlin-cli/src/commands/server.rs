@@ -27,6 +27,7 @@ Examples:
   dunlin server --accept 0.0.0.0:4433 --cert rsa.pem --key rsa.key --cert ec.pem --key ec.key
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo
   dunlin server --psk-file keys.psk --echo
+  dunlin server --cert server.pem --key server.key --echo --early-data 4096
   dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
 
 The options are spelled as those of s_server where they mean the same, and may be written its way: -CAfile.
@@ -227,10 +228,22 @@ impl Server {
 
     /// Answers data with what the options say.
     async fn data(&self, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+        let early = stream.early_data().to_vec();
         match (self.args.echo, self.args.rev) {
-            (true, _) => echo(stream).await,
+            (true, _) => {
+                stream.write_all(&early).await?;
+                echo(stream).await
+            }
             (_, true) => reverse(stream).await,
-            _ => self.pipe(stream).await,
+            _ => {
+                let mut stdout = tokio::io::stdout();
+                let written = async {
+                    stdout.write_all(&early).await?;
+                    stdout.flush().await
+                };
+                written.await.map_err(|e| self.lose("stdout", e))?;
+                self.pipe(stream).await
+            }
         }
     }
 

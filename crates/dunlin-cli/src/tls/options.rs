@@ -10,7 +10,9 @@ use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
 use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
-use dunlin::{ClientAuth, ClientConfig, Profile, PskSource, ServerConfig, Side, Trust};
+use dunlin::{
+    ClientAuth, ClientConfig, EarlyDataProtocols, Profile, PskSource, ServerConfig, Side, SingleUse, Trust,
+};
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
@@ -130,6 +132,10 @@ pub(crate) struct ServerOptions {
     /// Keep the sessions here instead of sealing them in the tickets: shorter tickets, each good for one use.
     #[arg(long, help_heading = "Resumption")]
     pub(crate) stateful_tickets: bool,
+    /// Take early data (0-RTT) of at most so many bytes, with any protocol of --alpn. A ticket brings it once and within a
+    /// minute of its time, as long as this server runs; what was taken may still be a request that its client repeats.
+    #[arg(long, value_name = "BYTES", conflicts_with = "rev", help_heading = "Resumption")]
+    pub(crate) early_data: Option<u32>,
     /// Let every client return a cookie first (RFC 8446 §4.2.2).
     #[arg(long, visible_alias = "stateless", help_heading = "Parameters")]
     pub(crate) stateless_cookie: bool,
@@ -188,7 +194,24 @@ impl TlsOptions {
         };
         let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
         let config = config.map_err(|e| misuse(&e))?.with_psks(psks).with_cookies(server.stateless_cookie);
-        Ok(config.with_tickets(server.tickets(provider)?))
+        let config = config.with_tickets(server.tickets(provider)?);
+        let Some(size) = server.early_data else { return Ok(config) };
+        if server.num_tickets == 0 {
+            let why = "without tickets nobody resumes, and early data comes with a resumption";
+            return Err(Error::usage("--early-data", why, "leave --num-tickets 0 out"));
+        }
+        let single_use = match server.stateful_tickets {
+            true => SingleUse::Sessions,
+            // The keys of the tickets are as young as this.
+            false => SingleUse::Register(Arc::new(dunlin_store::MemoryUseOnce::with_new_keys(MAX_SESSIONS))),
+        };
+        config.with_early_data(self.early_data_protocols(), size, single_use).map_err(|e| misuse(&e))
+    }
+
+    /// Whoever asks for early data here means it for the protocols of the connection, and for none.
+    pub(crate) fn early_data_protocols(&self) -> EarlyDataProtocols {
+        let named = self.alpn.as_ref().map_or_else(Vec::new, |List(protocols)| protocols.clone());
+        EarlyDataProtocols::named(named).and_unnamed()
     }
 
     fn profile(&self, side: Side, trust: Trust, modes: Vec<PskKeyExchangeMode>) -> Result<Profile, Error> {

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use dunlin::{MessageSize, Negotiated, PeerIdentity, Side};
+use dunlin::early::NoEarlyData;
+use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, PeerIdentity, Side};
 use dunlin_pki::CertificateInfo;
 use dunlin_tokio::{HandshakeBytes, TlsStream};
 use pki_types::CertificateDer;
@@ -46,6 +47,9 @@ impl<'a> Report<'a> {
         writeln!(out, "ALPN               {}", self.alpn().unwrap_or_else(|| "-".into()))?;
         writeln!(out, "Resumed            {}", yes(n.resumed))?;
         writeln!(out, "HelloRetryRequest  {}", yes(n.retried))?;
+        if let Some(early_data) = self.early_data() {
+            writeln!(out, "Early data         {early_data}")?;
+        }
         writeln!(out, "---")?;
         writeln!(
             out,
@@ -70,6 +74,7 @@ impl<'a> Report<'a> {
         if n.retried {
             words.push("after a HelloRetryRequest".into());
         }
+        words.extend(self.early_data().map(|outcome| format!("early data {outcome}")));
         format!(
             "{}; handshake read {} bytes, wrote {}",
             words.join(", "),
@@ -93,10 +98,22 @@ impl<'a> Report<'a> {
             "own_signature": n.own_signature.map(|s| s.to_string()),
             "resumed": n.resumed,
             "hello_retry_request": n.retried,
+            "early_data": self.early_data(),
             "handshake_bytes_read": self.bytes.read,
             "handshake_bytes_written": self.bytes.written,
             "messages": self.messages.iter().map(message).collect::<Vec<_>>(),
         })
+    }
+
+    /// What became of early data, where somebody wanted any.
+    fn early_data(&self) -> Option<String> {
+        match self.negotiated.early_data {
+            EarlyDataOutcome::Accepted => Some("accepted".into()),
+            EarlyDataOutcome::Rejected(why) => Some(format!("refused: {why}")),
+            EarlyDataOutcome::NotOffered(NoEarlyData::Disabled) => None,
+            EarlyDataOutcome::NotOffered(_) if self.side == Side::Server => None,
+            EarlyDataOutcome::NotOffered(why) => Some(format!("not sent: {why}")),
+        }
     }
 
     fn peer(&self) -> String {
