@@ -92,7 +92,7 @@ impl KeyExchangeGroup for Group {
     }
 
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
-        // AWS-LC multiplies once for a key of its own making, and twice more to check one that it is given. Where the
+        // AWS-LC multiplies once for a key of its own making, and once more to check one that it is given. Where the
         // randomness would come from AWS-LC all the same, it makes the key.
         if random.type_id() == TypeId::of::<SystemRandom>() {
             return self.exchange(PrivateKey::generate(self.algorithm).map_err(|_| CryptoError)?);

@@ -53,17 +53,16 @@ impl Cx<'_> {
         self.send(message)
     }
 
-    /// Lets `state` wait for the answer to `question`, or go on at once if it is known already.
+    /// Lets `state` wait for the answer to a question, or go on at once with one that is known already.
     pub(crate) fn ask(
         &mut self,
-        known: Option<Answer>,
-        question: impl FnOnce() -> Question,
+        known: Result<Answer, Question>,
         state: Box<dyn State>,
     ) -> Result<Box<dyn State>, Error> {
         match known {
-            Some(answer) => state.answer(self, answer),
-            None => {
-                self.output.question = Some(question());
+            Ok(answer) => state.answer(self, answer),
+            Err(question) => {
+                self.output.question = Some(question);
                 Ok(state)
             }
         }

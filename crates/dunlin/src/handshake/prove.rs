@@ -55,15 +55,15 @@ pub(crate) fn prove(
     };
     cx.send_in(&mut transcript, certificate)?;
     let content = signature::content(side, transcript.current().as_ref());
-    let (known, label) = match credential.key() {
+    let known = match credential.key() {
         PrivateKey::Here(key) => {
-            let signature = key.sign(scheme, &content, &*profile.provider.random)?;
-            (Some(Answer::Signature(signature)), "")
+            Ok(Answer::Signature(key.sign(scheme, &content, &*profile.provider.random)?))
         }
-        PrivateKey::Elsewhere { label, .. } => (None, label.as_str()),
+        PrivateKey::Elsewhere { label, .. } => {
+            Err(Question::Sign { label: label.clone(), scheme, message: content })
+        }
     };
-    let question = || Question::Sign { label: label.into(), scheme, message: content };
-    cx.ask(known, question, Box::new(AwaitSignature { transcript, scheme, then }))
+    cx.ask(known, Box::new(AwaitSignature { transcript, scheme, then }))
 }
 
 /// Sends a Certificate message without certificates: nothing to prove (RFC 8446 §4.4.2).

@@ -84,9 +84,8 @@ impl State for ExpectCertificate {
             name: self.name.as_ref(),
             ocsp_response: certificate.ocsp_response.as_deref(),
         };
-        let (known, question) = (subject.judge(cx)?, subject.question());
-        let state = Box::new(AwaitVerification { expect: *self, chain });
-        cx.ask(known.map(Answer::Verified), || question, state)
+        let known = subject.judge(cx)?;
+        cx.ask(known, Box::new(AwaitVerification { expect: *self, chain }))
     }
 }
 
@@ -101,21 +100,18 @@ pub(super) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// The verdict of the trust settings; `None` if it must be asked.
-    pub(super) fn judge(&self, cx: &Cx<'_>) -> Result<Option<Result<(), AuthenticationFailure>>, Error> {
+    /// The verdict of the trust settings, or the question for it.
+    pub(super) fn judge(&self, cx: &Cx<'_>) -> Result<Result<Answer, Question>, AuthenticationFailure> {
         let verifier = self.profile.trust.of(self.certificate_type)?;
         let algorithms = &self.profile.chain_algorithms;
-        Ok(verifier.believes(algorithms, self.chain, self.peer, self.name, cx.now.unix()))
-    }
-
-    pub(super) fn question(&self) -> Question {
-        Question::Verify {
+        let verdict = verifier.believes(algorithms, self.chain, self.peer, self.name, cx.now.unix());
+        Ok(verdict.map(Answer::Verified).ok_or_else(|| Question::Verify {
             certificates: self.chain.to_vec(),
             certificate_type: self.certificate_type,
             peer: self.peer,
             name: self.name.cloned(),
             ocsp_response: self.ocsp_response.map(<[u8]>::to_vec),
-        }
+        }))
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) fn reverify(
         name: Some(&server.name),
         ocsp_response: None,
     };
-    let (known, question) = (subject.judge(cx)?, subject.question());
-    cx.ask(known.map(Answer::Verified), || question, Box::new(AwaitReverification { then }))
+    let known = subject.judge(cx)?;
+    cx.ask(known, Box::new(AwaitReverification { then }))
 }
 
 /// Waits for the verdict.

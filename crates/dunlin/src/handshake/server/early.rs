@@ -98,13 +98,12 @@ pub(super) fn ask_first_use(
     let until_ms = cx.now.unix_ms.saturating_add(2 * WINDOW_MS);
     let known = match &server.single_use {
         // The store has just given the session out for good.
-        SingleUse::Sessions => Some(true),
-        SingleUse::Register(register) => Some(register.first_use(cx.now, &id, until_ms)),
-        SingleUse::Ask => None,
+        SingleUse::Sessions => Ok(Answer::FirstUse(true)),
+        SingleUse::Register(register) => Ok(Answer::FirstUse(register.first_use(cx.now, &id, until_ms))),
+        SingleUse::Ask => Err(Question::FirstUse { id, until_ms }),
     };
-    let question = || Question::FirstUse { id, until_ms };
     let message = message.clone();
-    cx.ask(known.map(Answer::FirstUse), question, Box::new(AwaitFirstUse { verified, message }))
+    cx.ask(known, Box::new(AwaitFirstUse { verified, message }))
 }
 
 /// Waits for word on whether the ticket comes for the first time.

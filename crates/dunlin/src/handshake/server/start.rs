@@ -57,7 +57,7 @@ impl State for ExpectClientHello {
             if config.choose_profile {
                 let info = info(&hello)?;
                 let state = Box::new(AwaitProfile { message });
-                return cx.ask(None, || Question::ChooseProfile(info), state);
+                return cx.ask(Err(Question::ChooseProfile(info)), state);
             }
         }
         negotiate(cx, config, message, retry)
@@ -258,24 +258,22 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error
     let known = match (candidate.kind, &config.tickets.kind, &config.psks) {
         (PskKind::Resumption, TicketKind::Stateless(seal), _) => {
             let ticket = seal.open(cx.now, config.settings.as_bytes(), &candidate.identity);
-            Some(Answer::Session(
+            Ok(Answer::Session(
                 ticket.and_then(|t| Session::from_ticket(&t, config.settings).ok()).map(Box::new),
             ))
         }
         (PskKind::Resumption, TicketKind::Stateful(store), _) => {
-            Some(Answer::Session(store.find(&candidate.identity).map(Box::new)))
+            Ok(Answer::Session(store.find(&candidate.identity).map(Box::new)))
         }
         (PskKind::External | PskKind::Imported, _, PskSource::Here(keys)) => {
-            Some(Answer::Psk(keys.find(&candidate.identity)))
+            Ok(Answer::Psk(keys.find(&candidate.identity)))
         }
-        _ => None,
+        (PskKind::Resumption, ..) => Err(Question::FindSession { id: candidate.identity.clone() }),
+        (PskKind::External | PskKind::Imported, ..) => {
+            Err(Question::FindPsk { identity: candidate.identity.clone() })
+        }
     };
-    let (kind, identity) = (candidate.kind, candidate.identity.clone());
-    let question = move || match kind {
-        PskKind::Resumption => Question::FindSession { id: identity },
-        PskKind::External | PskKind::Imported => Question::FindPsk { identity },
-    };
-    cx.ask(known, question, Box::new(AwaitPsk { search, candidate }))
+    cx.ask(known, Box::new(AwaitPsk { search, candidate }))
 }
 
 /// Waits for what an identity names.
