@@ -74,6 +74,9 @@ pub mod early;
 pub mod error;
 mod extension;
 mod flight;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod keylog;
 mod message;
