@@ -148,10 +148,10 @@ impl End {
     }
 }
 
-/// What a connection may hold, in bytes: 64 kB of records and 64 kB of data that wait, 64 kB of messages that came too
-/// early, the message that is due, its certificates once more in a question, four tickets and as many sessions in the
-/// stores, and the output.
-const MAX_HELD: isize = 1 << 20;
+/// What a connection may hold, in bytes: 64 datagrams of output with 16 kB each; 64 kB of records, of data and of messages
+/// that came too early; the message that is due, its certificates once more in a question; four tickets and as many
+/// sessions in the stores.
+const MAX_HELD: isize = 2 << 20;
 
 /// A connection that is watched: every call goes through here, and after every call the rules are checked.
 pub struct Watched {

@@ -227,12 +227,13 @@ impl<'s> Play<'s> {
             self.judge();
         }
         let Some((id, question)) = self.question.take() else { return any };
-        let answer = match self.script.u8() % 8 {
+        let what = self.script.u8() % 8;
+        self.is_disturbed |= (1..=3).contains(&what);
+        let answer = match what {
             1 => Answer::Failed,
             2 => refusal(&question),
             // Of another kind: the question stays.
             3 => {
-                self.is_disturbed = true;
                 let wrong = match question {
                     Question::Sign { .. } => Answer::Psk(None),
                     _ => Answer::Signature(Vec::new()),
@@ -251,7 +252,6 @@ impl<'s> Play<'s> {
             }
             _ => self.world.answer(&question),
         };
-        self.is_disturbed |= matches!(answer, Answer::Failed);
         let is_over = self.tested.end().error().is_some();
         let result = self.tested.answer(self.now, id, answer);
         assert!(!is_over || result.is_err(), "an answer after the end was taken");

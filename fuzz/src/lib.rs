@@ -10,9 +10,12 @@
     reason = "a target says by panicking that something does not hold"
 )]
 
+pub mod api;
 mod edit;
 mod end;
+pub mod files;
 pub mod handshake;
+pub mod record;
 mod script;
 pub mod setting;
 mod traffic;
@@ -30,5 +33,11 @@ pub static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
 /// All targets. Each gives whether the input led to what it is there for, which the corpora are tested by.
-pub const TARGETS: [Target; 3] =
-    [("wire", wire::run), ("client", handshake::client), ("server", handshake::server)];
+pub const TARGETS: [Target; 6] = [
+    ("wire", wire::run),
+    ("record", record::run),
+    ("client", handshake::client),
+    ("server", handshake::server),
+    ("api", api::run),
+    ("files", files::run),
+];

@@ -1,11 +1,13 @@
 //! Who meets whom: the two configurations of a handshake, chosen by the first bytes of a script.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
 
 use dunlin::auth::{PrivateKey, Psk, PskTable, RawKeyTrust, X509Trust};
+use dunlin::compression::{CertificateCompressor, CompressionFailed};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
 use dunlin::resume::{Session, Tickets};
+use dunlin::wire::CertificateCompressionAlgorithm;
 use dunlin::wire::{CipherSuite, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Now, Profile, PskSource, Question, ServerAddress,
@@ -273,7 +275,7 @@ fn profile(setting: &Setting, side: Side, asks: bool) -> Profile {
     }
     if setting.compresses() {
         builder = builder
-            .certificate_compressors(vec![ZLIB_COMPRESSOR])
+            .certificate_compressors(vec![&Remembered])
             .certificate_decompressors(vec![ZLIB_DECOMPRESSOR]);
     }
     if setting.alpn() {
@@ -287,6 +289,27 @@ fn profile(setting: &Setting, side: Side, asks: bool) -> Profile {
         .key_update_after(setting.updates().then_some(4))
         .build()
         .unwrap()
+}
+
+/// Zlib that works once for each message: profiles are built for every input, always with the same few chains.
+#[derive(Debug)]
+struct Remembered;
+
+impl CertificateCompressor for Remembered {
+    fn algorithm(&self) -> CertificateCompressionAlgorithm {
+        ZLIB_COMPRESSOR.algorithm()
+    }
+
+    fn compress(&self, message: &[u8]) -> Result<Vec<u8>, CompressionFailed> {
+        static KNOWN: Mutex<BTreeMap<Vec<u8>, Vec<u8>>> = Mutex::new(BTreeMap::new());
+        let mut known = KNOWN.lock().unwrap();
+        if let Some(compressed) = known.get(message) {
+            return Ok(compressed.clone());
+        }
+        let compressed = ZLIB_COMPRESSOR.compress(message)?;
+        known.insert(message.to_vec(), compressed.clone());
+        Ok(compressed)
+    }
 }
 
 fn credential(setting: &Setting, side: Side, asks: bool, provider: &CryptoProvider) -> Credential {
