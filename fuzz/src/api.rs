@@ -13,7 +13,10 @@ use crate::script::Script;
 use crate::setting::{NOW, Setting, World};
 
 /// Turns in which the two talk to each other before the script begins.
-const MAX_TURNS: usize = 64;
+const MAX_TURNS: usize = 4096;
+
+/// KeyUpdates that a peer takes in a row.
+const MAX_UPDATES: usize = 32;
 
 struct Party {
     watched: Watched,
@@ -31,6 +34,7 @@ struct Table<'s> {
     parties: [Party; 2],
     /// Whether a caller ended a connection by force.
     is_forced: bool,
+    updates: usize,
 }
 
 /// Whether both connected.
@@ -46,7 +50,7 @@ pub fn run(input: &[u8]) -> bool {
         expected: Vec::new(),
     };
     let parties = [party(Side::Client), party(Side::Server)];
-    let mut table = Table { script, kind: setting.kind, world, parties, is_forced: false };
+    let mut table = Table { script, kind: setting.kind, world, parties, is_forced: false, updates: 0 };
     // A script may begin before the handshake, or after it.
     if table.script.u8() % 4 != 0 || table.script.is_empty() {
         table.settle();
@@ -98,7 +102,12 @@ impl Table<'_> {
                 self.answer(who, how);
             }
             6 | 7 => self.send(who),
-            8 => self.parties[who].watched.update_keys(self.script.flag()),
+            8 => {
+                // Without data between them, so many are a flood.
+                self.updates += 1;
+                self.is_forced |= self.updates > MAX_UPDATES;
+                self.parties[who].watched.update_keys(self.script.flag());
+            }
             9 => {
                 // Before the handshake is over there is no peaceful end (RFC 8446 §6.1).
                 self.is_forced |= self.parties.iter().any(|party| !party.watched.is_connected());

@@ -17,6 +17,7 @@ pub mod files;
 pub mod handshake;
 pub mod record;
 mod script;
+pub mod seeds;
 pub mod setting;
 mod traffic;
 pub mod wire;

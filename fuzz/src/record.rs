@@ -135,9 +135,10 @@ impl Path<'_> {
             8 => {
                 let which = self.script.below(self.flying.len());
                 let (at, value) = (self.script.u16(), self.script.u8());
-                if let Some(packet) = self.flying.get_mut(which) {
+                if let Some(packet) = self.flying.get_mut(which)
+                    && let Some(at) = usize::from(at).checked_rem(packet.len())
+                {
                     self.is_forged = true;
-                    let at = usize::from(at) % packet.len();
                     packet[at] = value;
                 }
             }

@@ -1,17 +1,100 @@
-//! Every setting connects.
+//! Every target over its corpus and over all that was ever found, and what the corpora must reach.
+//!
+//! The bounds on memory count what the whole process allocates, so one test at a time runs.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-use dunlin_fuzz::handshake;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use dunlin_fuzz::seeds::{self, Seed};
 use dunlin_fuzz::setting::Setting;
+use dunlin_fuzz::{TARGETS, handshake};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The files in a folder under `fuzz`, by name; none where it is not there.
+fn inputs(folder: &str, target: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(target);
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut all: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+/// Each target does what it is there for with two thirds of its corpus: decodes, delivers, connects.
+#[test]
+fn corpora() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for (target, run) in TARGETS {
+        let corpus = inputs("corpus", target);
+        let reached = corpus.iter().filter(|(_, input)| run(input)).count();
+        println!("{target}: {reached} of {} inputs", corpus.len());
+        assert!(reached * 3 >= corpus.len() * 2 && reached > 0, "{target}: {reached} of {}", corpus.len());
+    }
+}
+
+/// What was found stays mended. The name of a file says what it was.
+#[test]
+fn findings() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for (target, run) in TARGETS {
+        for (name, input) in inputs("findings", target) {
+            println!("{target}/{name}");
+            run(&input);
+        }
+    }
+}
+
+/// The corpora are those that the program makes, so they follow the engine.
+#[test]
+fn corpora_are_up_to_date() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let seeds = seeds::all();
+    let made: BTreeSet<(&str, String)> =
+        seeds.iter().map(|Seed { target, input }| (*target, seeds::name(input))).collect();
+    let there: BTreeSet<(&str, String)> = TARGETS
+        .iter()
+        .filter(|(target, _)| *target != "files")
+        .flat_map(|(target, _)| inputs("corpus", target).into_iter().map(|(name, _)| (*target, name)))
+        .collect();
+    assert_eq!(
+        there, made,
+        "delete fuzz/corpus but for `files`, run `cargo run -p dunlin-fuzz --example seeds`"
+    );
+}
 
 #[test]
 fn every_setting_connects_where_nothing_is_changed() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for first in 0..32 {
         for second in 0..12 {
             for flags in (0..12).map(|bit| 1 << bit).chain([0, 0xffff, 0xfdf]) {
                 let input = Setting::write(first, second, flags);
                 assert!(handshake::client(&input), "client {input:?}");
                 assert!(handshake::server(&input), "server {input:?}");
+            }
+        }
+    }
+}
+
+/// Without the values that prove something, nobody is believed, whatever the setting. That the handshake got as far as
+/// them is for the tests above to show.
+#[test]
+fn no_setting_connects_without_proof() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    const MAC: u8 = 1;
+    const TAG: u8 = 2;
+    for first in 0..32 {
+        for flags in (0..12).map(|bit| 1 << bit).chain([0]) {
+            for withheld in [MAC, TAG] {
+                let input = [Setting::write(first, 2, flags), vec![withheld]].concat();
+                assert!(!handshake::client(&input), "client {input:?}");
+                assert!(!handshake::server(&input), "server {input:?}");
             }
         }
     }
