@@ -162,7 +162,7 @@ fn splice(
 }
 
 /// Changes a message as the script says.
-pub fn edit(kind: TransportKind, message: &mut Message, script: &mut Script<'_>) {
+pub(crate) fn edit(kind: TransportKind, message: &mut Message, script: &mut Script<'_>) {
     let len = message.body.len();
     match script.u8() % 8 {
         // A byte.

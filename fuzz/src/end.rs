@@ -11,7 +11,7 @@ use crate::setting::{World, localhost};
 use crate::traffic::{ALERT, Record, records_of, take_records};
 
 /// A connection over either transport.
-pub enum End {
+pub(crate) enum End {
     /// TLS
     Tls(Box<TlsConnection>),
     /// DTLS
@@ -30,7 +30,7 @@ macro_rules! either {
 
 impl End {
     /// One side of a connection in this world.
-    pub fn new(world: &World, side: Side, now: Now) -> Self {
+    pub(crate) fn new(world: &World, side: Side, now: Now) -> Self {
         match (world.setting.kind, side) {
             (TransportKind::Stream, Side::Client) => {
                 Self::Tls(Box::new(TlsConnection::client(&world.client, localhost(), now).unwrap()))
@@ -48,7 +48,7 @@ impl End {
     }
 
     /// Takes bytes or a datagram; gives how many bytes were taken.
-    pub fn receive(&mut self, now: Now, bytes: &[u8]) -> Result<usize, Error> {
+    pub(crate) fn receive(&mut self, now: Now, bytes: &[u8]) -> Result<usize, Error> {
         match self {
             Self::Tls(tls) => tls.receive(now, bytes),
             Self::Dtls(dtls) => dtls.receive(now, bytes).map(|()| bytes.len()),
@@ -56,7 +56,7 @@ impl End {
     }
 
     /// The next at most `max` bytes, or the next datagram, to be transmitted.
-    pub fn transmit(&mut self, max: usize) -> Option<Vec<u8>> {
+    pub(crate) fn transmit(&mut self, max: usize) -> Option<Vec<u8>> {
         match self {
             Self::Tls(tls) => {
                 let waiting = tls.transmit();
@@ -69,7 +69,7 @@ impl End {
     }
 
     /// The next at most `max` bytes of data, or the data of the next record.
-    pub fn read(&mut self, now: Now, max: usize) -> Result<Option<Vec<u8>>, Error> {
+    pub(crate) fn read(&mut self, now: Now, max: usize) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Tls(tls) => {
                 let waiting = tls.received();
@@ -82,7 +82,7 @@ impl End {
     }
 
     /// Sends data; gives how much was taken.
-    pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
+    pub(crate) fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         match self {
             Self::Tls(tls) => tls.send(data),
             Self::Dtls(dtls) => dtls.send(data).map(|()| data.len()),
@@ -90,7 +90,7 @@ impl End {
     }
 
     /// The transport ended; nothing on datagrams.
-    pub fn receive_end(&mut self) -> Result<(), Error> {
+    pub(crate) fn receive_end(&mut self) -> Result<(), Error> {
         match self {
             Self::Tls(tls) => tls.receive_end(),
             Self::Dtls(_) => Ok(()),
@@ -98,52 +98,52 @@ impl End {
     }
 
     /// See [`dunlin::Connection::update_keys`].
-    pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
+    pub(crate) fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         either!(self, c => c.update_keys(both))
     }
 
     /// See [`dunlin::Connection::close`].
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         either!(self, c => c.close());
     }
 
     /// See [`dunlin::Connection::abort`].
-    pub fn abort(&mut self, alert: AlertDescription) {
+    pub(crate) fn abort(&mut self, alert: AlertDescription) {
         either!(self, c => c.abort(alert));
     }
 
     /// See [`dunlin::Connection::export`].
-    pub fn export(&self, out: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn export(&self, out: &mut [u8]) -> Result<(), Error> {
         either!(self, c => c.export(b"EXPERIMENTAL fuzz", b"", out))
     }
 
     /// See [`dunlin::Connection::answer`].
-    pub fn answer(&mut self, now: Now, id: QuestionId, answer: Answer) -> Result<(), Error> {
+    pub(crate) fn answer(&mut self, now: Now, id: QuestionId, answer: Answer) -> Result<(), Error> {
         either!(self, c => c.answer(now, id, answer))
     }
 
     /// See [`dunlin::Connection::poll_event`].
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
         either!(self, c => c.poll_event())
     }
 
     /// See [`dunlin::Connection::error`].
-    pub fn error(&self) -> Option<&Error> {
+    pub(crate) fn error(&self) -> Option<&Error> {
         either!(self, c => c.error())
     }
 
     /// See [`dunlin::Connection::negotiated`].
-    pub fn negotiated(&self) -> Option<&Negotiated> {
+    pub(crate) fn negotiated(&self) -> Option<&Negotiated> {
         either!(self, c => c.negotiated())
     }
 
     /// See [`dunlin::Connection::has_closed`].
-    pub fn has_closed(&self) -> bool {
+    pub(crate) fn has_closed(&self) -> bool {
         either!(self, c => c.has_closed())
     }
 
     /// See [`dunlin::Connection::peer_has_closed`].
-    pub fn peer_has_closed(&self) -> bool {
+    pub(crate) fn peer_has_closed(&self) -> bool {
         either!(self, c => c.peer_has_closed())
     }
 }
@@ -154,7 +154,7 @@ impl End {
 const MAX_HELD: isize = 2 << 20;
 
 /// A connection that is watched: every call goes through here, and after every call the rules are checked.
-pub struct Watched {
+pub(crate) struct Watched {
     end: End,
     /// What the calls have left allocated, in bytes.
     held: isize,
@@ -174,7 +174,7 @@ pub struct Watched {
 
 impl Watched {
     /// Watches `end`.
-    pub fn new(end: End) -> Self {
+    pub(crate) fn new(end: End) -> Self {
         Self {
             end,
             held: 0,
@@ -190,12 +190,12 @@ impl Watched {
     }
 
     /// For reading.
-    pub const fn end(&self) -> &End {
+    pub(crate) const fn end(&self) -> &End {
         &self.end
     }
 
     /// Whether it has said that it is connected.
-    pub const fn is_connected(&self) -> bool {
+    pub(crate) const fn is_connected(&self) -> bool {
         self.connected
     }
 
@@ -212,7 +212,7 @@ impl Watched {
     }
 
     /// See [`End::receive`].
-    pub fn receive(&mut self, now: Now, bytes: &[u8]) -> Result<usize, Error> {
+    pub(crate) fn receive(&mut self, now: Now, bytes: &[u8]) -> Result<usize, Error> {
         self.given += bytes.len();
         let was_over = self.failed.clone();
         let result = self.call(|end| end.receive(now, bytes));
@@ -229,7 +229,7 @@ impl Watched {
     }
 
     /// See [`End::read`].
-    pub fn read(&mut self, now: Now) -> Option<Vec<u8>> {
+    pub(crate) fn read(&mut self, now: Now) -> Option<Vec<u8>> {
         let data = self.call(|end| end.read(now, usize::MAX)).ok().flatten()?;
         self.held -= data.capacity() as isize;
         assert!(self.connected || self.end.negotiated().is_some(), "data before the handshake was complete");
@@ -237,7 +237,7 @@ impl Watched {
     }
 
     /// See [`End::send`].
-    pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
+    pub(crate) fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         self.given += data.len();
         let may = self.end.negotiated().is_some() && !self.end.has_closed();
         let result = self.call(|end| end.send(data));
@@ -246,7 +246,7 @@ impl Watched {
     }
 
     /// See [`End::update_keys`].
-    pub fn update_keys(&mut self, both: bool) {
+    pub(crate) fn update_keys(&mut self, both: bool) {
         self.given += 64;
         let may = self.end.negotiated().is_some() && !self.end.has_closed();
         let result = self.call(|end| end.update_keys(both));
@@ -254,31 +254,31 @@ impl Watched {
     }
 
     /// See [`End::close`].
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.call(End::close);
         assert!(self.end.has_closed(), "it is not closed");
     }
 
     /// See [`End::abort`].
-    pub fn abort(&mut self, alert: AlertDescription) {
+    pub(crate) fn abort(&mut self, alert: AlertDescription) {
         self.aborted |= self.failed.is_none();
         self.call(|end| end.abort(alert));
         assert!(self.end.error().is_some(), "it goes on after an abort");
     }
 
     /// See [`End::receive_end`].
-    pub fn receive_end(&mut self) {
+    pub(crate) fn receive_end(&mut self) {
         let _ = self.call(End::receive_end);
     }
 
     /// See [`End::export`].
-    pub fn export(&self) {
+    pub(crate) fn export(&self) {
         let mut out = [0; 16];
         assert_eq!(self.end.export(&mut out).is_ok(), self.end.negotiated().is_some());
     }
 
     /// See [`End::answer`].
-    pub fn answer(&mut self, now: Now, id: QuestionId, answer: Answer) -> Result<(), Error> {
+    pub(crate) fn answer(&mut self, now: Now, id: QuestionId, answer: Answer) -> Result<(), Error> {
         let result = self.call(|end| end.answer(now, id, answer));
         if let Err(Error::Misuse(Misuse::WrongAnswer | Misuse::NoSuchQuestion)) = result {
             assert!(self.failed.is_none(), "a wrong answer ended the connection");
@@ -287,7 +287,7 @@ impl Watched {
     }
 
     /// The questions and sessions among the events; the others are judged here.
-    pub fn events(&mut self) -> Vec<Event> {
+    pub(crate) fn events(&mut self) -> Vec<Event> {
         let mut kept = Vec::new();
         while let Some(event) = self.call(End::poll_event) {
             match event {
@@ -306,7 +306,7 @@ impl Watched {
     }
 
     /// The next bytes or datagram, after a look at what is in them.
-    pub fn transmit(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn transmit(&mut self) -> Option<Vec<u8>> {
         let before = MEMORY.allocated() as isize;
         let packet = self.end.transmit(usize::MAX)?;
         // It is the caller's now.
@@ -340,7 +340,7 @@ impl Watched {
     }
 
     /// At the end, when all output is transmitted.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         assert!(self.output.is_empty(), "half a record was transmitted");
         let has_closed = self.alert == Some(AlertDescription::CLOSE_NOTIFY);
         match &self.failed {
@@ -355,7 +355,7 @@ impl Watched {
 }
 
 /// The answer that says no.
-pub fn refusal(question: &Question) -> Answer {
+pub(crate) fn refusal(question: &Question) -> Answer {
     match question {
         Question::ChooseProfile(_) => Answer::Profile(None),
         Question::FindPsk { .. } => Answer::Psk(None),

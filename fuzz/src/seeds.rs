@@ -20,10 +20,12 @@ pub struct Seed {
     pub input: Vec<u8>,
 }
 
-/// All of them, but for the target `files`, whose corpus is made of files.
+/// All of them, but for the captures, keys and certificates of the target `files`.
 pub fn all() -> BTreeSet<Seed> {
     let mut seeds = BTreeSet::new();
-    let mut add = |target, input| drop(seeds.insert(Seed { target, input }));
+    let mut add = |target, input| {
+        seeds.insert(Seed { target, input });
+    };
     for setting in settings() {
         for target in ["client", "server"] {
             add(target, setting.clone());
@@ -32,7 +34,12 @@ pub fn all() -> BTreeSet<Seed> {
         for side in [0, 1] {
             add("api", [&setting[..], &[side, 1], CONVERSATION].concat());
         }
-        messages(&setting).into_iter().for_each(|input| add("wire", input));
+        let (messages, packets) = traffic(&setting);
+        messages.into_iter().for_each(|input| add("wire", input));
+        // Of each transport once: all that was sent in one direction, in hexadecimal.
+        if setting[1..] == [2, 0, 0] && setting[0] < 2 {
+            packets.into_iter().for_each(|packet| add("files", [&[1], hex(&packet).as_bytes()].concat()));
+        }
     }
     for withheld in 1..=3 {
         for setting in [[0, 2, 0, 0], [2, 2, 0, 0], [4, 0, 0, 0], [9, 0, 0, 0]] {
@@ -77,11 +84,15 @@ fn settings() -> Vec<Vec<u8>> {
     plain.chain(special).chain(together).collect()
 }
 
-/// The messages of a handshake, and what it left in the stores, as inputs of `wire`.
-fn messages(setting: &[u8]) -> Vec<Vec<u8>> {
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The messages of a handshake, and what it left in the stores, as inputs of `wire`; and its packets.
+fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let setting = Setting::read(&mut crate::script::Script::new(setting));
     let mut world = World::new(setting, Side::Server);
-    let mut inputs = Vec::new();
+    let (mut inputs, mut packets) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let mut ends = [Side::Client, Side::Server].map(|side| End::new(&world, side, NOW));
         let mut joiners = [(); 2].map(|()| Joiner::new(setting.kind));
@@ -100,6 +111,7 @@ fn messages(setting: &[u8]) -> Vec<Vec<u8>> {
                         );
                     }
                     ends[to].receive(NOW, &packet).unwrap();
+                    packets.push(packet);
                 }
                 while let Some(event) = ends[to].poll_event() {
                     match event {
@@ -108,7 +120,13 @@ fn messages(setting: &[u8]) -> Vec<Vec<u8>> {
                             ends[to].answer(NOW, id, world.answer(&question)).unwrap();
                         }
                         Event::NewSession(id, session) => {
-                            inputs.push(input(Codec::Session, &session.to_bytes().unwrap()));
+                            let bytes = session.to_bytes().unwrap();
+                            inputs.push(input(Codec::Session, &bytes));
+                            // A ticket of one byte before it.
+                            inputs.push(input(Codec::ClientSession, &[&[0, 1, 9], &bytes[..]].concat()));
+                            // Without the settings and the peer's chain.
+                            let chain_len = usize::from(bytes[33]) << 8 | usize::from(bytes[34]);
+                            inputs.push(input(Codec::Ticket, &bytes[35 + chain_len..]));
                             world.sessions.insert(id, session);
                         }
                         _ => {}
@@ -120,7 +138,7 @@ fn messages(setting: &[u8]) -> Vec<Vec<u8>> {
             break;
         }
     }
-    inputs
+    (inputs, packets)
 }
 
 /// What reads a message of this type.

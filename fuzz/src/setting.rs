@@ -21,7 +21,7 @@ use pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKey
 use crate::script::Script;
 
 /// 2027-01-01T00:00:00Z, when the certificates of the fixtures are valid.
-pub const NOW: Now = Now::from_unix_ms(1_798_761_600_000);
+pub(crate) const NOW: Now = Now::from_unix_ms(1_798_761_600_000);
 
 const ROOT: &[u8] = include_bytes!("../fixtures/root.der");
 const INTERMEDIATE: &[u8] = include_bytes!("../fixtures/intermediate.der");
@@ -36,7 +36,7 @@ const PSK: [u8; 32] = [7; 32];
 
 /// How the two prove who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// By chains of certificates.
     X509,
     /// By raw public keys.
@@ -49,7 +49,7 @@ pub enum Way {
 
 /// What a session is resumed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resumption {
+pub(crate) enum Resumption {
     /// There is none.
     None,
     /// A ticket that carries it.
@@ -64,7 +64,7 @@ pub enum Resumption {
 macro_rules! flags {
     ($($(#[$doc:meta])* $name:ident = $bit:literal;)*) => {
         impl Setting {
-            $($(#[$doc])* pub const fn $name(&self) -> bool { self.flags & 1 << $bit != 0 })*
+            $($(#[$doc])* pub(crate) const fn $name(&self) -> bool { self.flags & 1 << $bit != 0 })*
         }
     };
 }
@@ -73,15 +73,15 @@ macro_rules! flags {
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// TLS or DTLS.
-    pub kind: TransportKind,
+    pub(crate) kind: TransportKind,
     /// How the two prove who they are.
-    pub way: Way,
+    pub(crate) way: Way,
     /// What a session is resumed by.
-    pub resumption: Resumption,
+    pub(crate) resumption: Resumption,
     /// Whether the server asks who the client is.
-    pub client_auth: ClientAuth,
+    pub(crate) client_auth: ClientAuth,
     /// Suites: 0 all, 1 AES-256-GCM with SHA-384, 2 AES-128-CCM_8.
-    pub suites: u8,
+    pub(crate) suites: u8,
     flags: u16,
 }
 
@@ -113,11 +113,8 @@ flags! {
 }
 
 impl Setting {
-    /// How many bytes of a script it takes.
-    pub const LEN: usize = 4;
-
     /// From a script. Zeros are TLS with X.509, and nothing special.
-    pub fn read(script: &mut Script<'_>) -> Self {
+    pub(crate) fn read(script: &mut Script<'_>) -> Self {
         let first = script.u8();
         let second = script.u8();
         let mut setting = Self {
@@ -144,12 +141,12 @@ impl Setting {
     }
 
     /// Whether the two have an external PSK.
-    pub const fn is_psk(&self) -> bool {
+    pub(crate) const fn is_psk(&self) -> bool {
         matches!(self.way, Way::Psk | Way::PskAlone)
     }
 
     /// The longest content of a record that both take, in bytes.
-    pub const fn content_limit(&self) -> usize {
+    pub(crate) const fn content_limit(&self) -> usize {
         if self.is_small() { SMALL_RECORDS as usize - 1 } else { 1 << 14 }
     }
 }
@@ -157,21 +154,21 @@ impl Setting {
 const SMALL_RECORDS: u16 = 100;
 
 /// The two configurations, and what the questions of both are answered from.
-pub struct World {
+pub(crate) struct World {
     /// What it was made of.
-    pub setting: Setting,
+    pub(crate) setting: Setting,
     /// The client's.
-    pub client: Arc<ClientConfig>,
+    pub(crate) client: Arc<ClientConfig>,
     /// The server's.
-    pub server: Arc<ServerConfig>,
+    pub(crate) server: Arc<ServerConfig>,
     psk: Arc<Psk>,
     /// The sessions that the tested server asked to keep.
-    pub sessions: HashMap<Vec<u8>, Session>,
+    pub(crate) sessions: HashMap<Vec<u8>, Session>,
 }
 
 impl World {
     /// The world of this setting, in which `tested` asks its questions and the other side has none.
-    pub fn new(setting: Setting, tested: Side) -> Self {
+    pub(crate) fn new(setting: Setting, tested: Side) -> Self {
         let psk = Arc::new(Psk::new(PSK_IDENTITY, &PSK).unwrap().with_hash(match setting.suites {
             1 => HashAlgorithm::Sha384,
             _ => HashAlgorithm::Sha256,
@@ -213,7 +210,7 @@ impl World {
     }
 
     /// The answer that lets the handshake go on.
-    pub fn answer(&self, question: &Question) -> Answer {
+    pub(crate) fn answer(&self, question: &Question) -> Answer {
         match question {
             Question::ChooseProfile(_) => Answer::Profile(Some(self.server.clone())),
             Question::FindPsk { identity } => {
@@ -228,7 +225,7 @@ impl World {
 }
 
 /// The server that the client connects to.
-pub fn localhost() -> ServerAddress {
+pub(crate) fn localhost() -> ServerAddress {
     ServerAddress::new(ServerName::try_from("localhost").unwrap(), 4433)
 }
 

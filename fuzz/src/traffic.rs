@@ -4,30 +4,30 @@ use dunlin::TransportKind;
 use dunlin_null::TAG;
 
 /// Content types (RFC 8446 §5.1).
-pub const ALERT: u8 = 21;
+pub(crate) const ALERT: u8 = 21;
 /// Content types (RFC 8446 §5.1).
-pub const HANDSHAKE: u8 = 22;
+pub(crate) const HANDSHAKE: u8 = 22;
 /// Content types (RFC 8446 §5.1).
-pub const APPLICATION_DATA: u8 = 23;
+pub(crate) const APPLICATION_DATA: u8 = 23;
 
 /// How a record is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Protection {
+pub(crate) struct Protection {
     /// The length of the tag, in bytes.
-    pub tag_len: usize,
+    pub(crate) tag_len: usize,
     /// The low two bits of the epoch (RFC 9147 §4); nothing on streams.
-    pub epoch: u8,
+    pub(crate) epoch: u8,
 }
 
 /// A record, opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub(crate) struct Record {
     /// The type of its content.
-    pub typ: u8,
+    pub(crate) typ: u8,
     /// Its content, without padding.
-    pub content: Vec<u8>,
+    pub(crate) content: Vec<u8>,
     /// `None` if it is in the clear.
-    pub protection: Option<Protection>,
+    pub(crate) protection: Option<Protection>,
 }
 
 impl Record {
@@ -44,7 +44,7 @@ impl Record {
     }
 
     /// Appends the record to `out`.
-    pub fn write(&self, kind: TransportKind, number: u64, padding: usize, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, kind: TransportKind, number: u64, padding: usize, out: &mut Vec<u8>) {
         let number = number.to_be_bytes();
         let Some(Protection { tag_len, epoch }) = self.protection else {
             out.extend_from_slice(&[self.typ, 3, 3]);
@@ -77,7 +77,7 @@ impl Record {
 }
 
 /// Takes the whole records at the front of a stream.
-pub fn take_records(stream: &mut Vec<u8>) -> Vec<Record> {
+pub(crate) fn take_records(stream: &mut Vec<u8>) -> Vec<Record> {
     let mut records = Vec::new();
     let mut at = 0;
     while let Some([typ, _, _, a, b]) = stream[at..].first_chunk() {
@@ -94,7 +94,7 @@ pub fn take_records(stream: &mut Vec<u8>) -> Vec<Record> {
 }
 
 /// The records of a datagram that the engine wrote.
-pub fn records_of(datagram: &[u8]) -> Vec<Record> {
+pub(crate) fn records_of(datagram: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     let mut rest = datagram;
     while let Some(first) = rest.first() {
@@ -120,18 +120,18 @@ pub fn records_of(datagram: &[u8]) -> Vec<Record> {
 
 /// A handshake message, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub(crate) struct Message {
     /// Its type.
-    pub typ: u8,
+    pub(crate) typ: u8,
     /// What follows its header.
-    pub body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
     /// How the records that carried it were protected.
-    pub protection: Option<Protection>,
+    pub(crate) protection: Option<Protection>,
 }
 
 impl Message {
     /// With a header of TLS. The length may be another one than that of the body.
-    pub fn with_header(&self, announced: usize) -> Vec<u8> {
+    pub(crate) fn with_header(&self, announced: usize) -> Vec<u8> {
         let [_, a, b, c] = (announced as u32).to_be_bytes();
         [&[self.typ, a, b, c], &self.body[..]].concat()
     }
@@ -139,7 +139,7 @@ impl Message {
 
 /// What a peer sends, joined again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// A message of the handshake.
     Message(Message),
     /// Another record.
@@ -148,7 +148,7 @@ pub enum Unit {
 
 /// Joins the records of one direction.
 #[derive(Debug)]
-pub struct Joiner {
+pub(crate) struct Joiner {
     kind: TransportKind,
     stream: Vec<u8>,
     partial: Vec<u8>,
@@ -156,12 +156,12 @@ pub struct Joiner {
 
 impl Joiner {
     /// At the beginning of a connection.
-    pub const fn new(kind: TransportKind) -> Self {
+    pub(crate) const fn new(kind: TransportKind) -> Self {
         Self { kind, stream: Vec::new(), partial: Vec::new() }
     }
 
     /// The units that are whole with these bytes of a stream, or with this datagram, of the engine.
-    pub fn join(&mut self, bytes: &[u8]) -> Vec<Unit> {
+    pub(crate) fn join(&mut self, bytes: &[u8]) -> Vec<Unit> {
         let records = match self.kind {
             TransportKind::Stream => {
                 self.stream.extend_from_slice(bytes);
