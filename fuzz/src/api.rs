@@ -18,10 +18,16 @@ const MAX_TURNS: usize = 4096;
 /// KeyUpdates that a peer takes in a row.
 const MAX_UPDATES: usize = 32;
 
+/// A datagram that so many others have overtaken is lost: keys that hide nothing open it under whatever number its header
+/// could stand for, and the window would take an old one for a new one. With real keys it would not open.
+const MAX_LATE: usize = 60;
+
 struct Party {
     watched: Watched,
-    /// Packets on the way to it.
-    incoming: Vec<Vec<u8>>,
+    /// Packets on the way to it, each with the number that it was sent as.
+    incoming: Vec<(usize, Vec<u8>)>,
+    /// How many were sent to it.
+    sent: usize,
     question: Option<(QuestionId, Question)>,
     /// Data that the other one sent and that did not arrive yet; on a stream in one piece.
     expected: Vec<Vec<u8>>,
@@ -46,6 +52,7 @@ pub fn run(input: &[u8]) -> bool {
     let party = |side| Party {
         watched: Watched::new(End::new(&world, side, NOW)),
         incoming: Vec::new(),
+        sent: 0,
         question: None,
         expected: Vec::new(),
     };
@@ -161,10 +168,11 @@ impl Table<'_> {
     /// Puts what one sends on its way to the other.
     fn transmit(&mut self, who: usize) {
         while let Some(packet) = self.parties[who].watched.transmit() {
-            let incoming = &mut self.parties[1 - who].incoming;
-            match (self.kind, incoming.first_mut()) {
-                (TransportKind::Stream, Some(stream)) => stream.extend(packet),
-                _ => incoming.push(packet),
+            let to = &mut self.parties[1 - who];
+            to.sent += 1;
+            match (self.kind, to.incoming.first_mut()) {
+                (TransportKind::Stream, Some((_, stream))) => stream.extend(packet),
+                _ => to.incoming.push((to.sent, packet)),
             }
         }
     }
@@ -177,11 +185,13 @@ impl Table<'_> {
         }
         match self.kind {
             TransportKind::Datagram => {
-                let packet = party.incoming.remove(which % party.incoming.len());
-                let _ = party.watched.receive(NOW, &packet);
+                let (number, packet) = party.incoming.remove(which % party.incoming.len());
+                if party.sent - number <= MAX_LATE {
+                    let _ = party.watched.receive(NOW, &packet);
+                }
             }
             TransportKind::Stream => {
-                let stream = &mut party.incoming[0];
+                let (_, stream) = &mut party.incoming[0];
                 let len = stream.len().min(len);
                 let result = party.watched.receive(NOW, &stream[..len]);
                 let taken = result.unwrap_or(stream.len());

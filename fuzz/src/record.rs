@@ -18,6 +18,9 @@ const MAX_HELD: isize = 1 << 20;
 const MAX_SENT: usize = 32;
 /// Datagrams on the way.
 const MAX_FLYING: usize = 64;
+/// A datagram that so many others have overtaken is lost: keys that hide nothing open it under whatever number its header
+/// could stand for.
+const MAX_LATE: usize = 30;
 
 struct Path<'s> {
     script: Script<'s>,
@@ -25,7 +28,9 @@ struct Path<'s> {
     suite: &'static Tls13CipherSuite,
     sender: RecordLayer,
     receiver: RecordLayer,
-    flying: Vec<Vec<u8>>,
+    /// Each with the number that it was sent as.
+    flying: Vec<(usize, Vec<u8>)>,
+    sent: usize,
     messages: Vec<Vec<u8>>,
     data: Vec<Vec<u8>>,
     /// How many messages have arrived.
@@ -55,6 +60,7 @@ pub fn run(input: &[u8]) -> bool {
         sender: RecordLayer::new(kind, mtu),
         receiver: RecordLayer::new(kind, mtu),
         flying: Vec::new(),
+        sent: 0,
         messages: Vec::new(),
         data: Vec::new(),
         arrived: 0,
@@ -88,11 +94,8 @@ pub fn run(input: &[u8]) -> bool {
 impl Path<'_> {
     /// What the script itself holds, in bytes.
     fn own(&self) -> isize {
-        [&self.flying, &self.messages, &self.data]
-            .iter()
-            .flat_map(|all| all.iter())
-            .map(Vec::capacity)
-            .sum::<usize>() as isize
+        let flying = self.flying.iter().map(|(_, packet)| packet);
+        flying.chain(&self.messages).chain(&self.data).map(Vec::capacity).sum::<usize>() as isize
     }
 
     fn step(&mut self) {
@@ -135,7 +138,7 @@ impl Path<'_> {
             8 => {
                 let which = self.script.below(self.flying.len());
                 let (at, value) = (self.script.u16(), self.script.u8());
-                if let Some(packet) = self.flying.get_mut(which)
+                if let Some((_, packet)) = self.flying.get_mut(which)
                     && let Some(at) = usize::from(at).checked_rem(packet.len())
                 {
                     self.is_forged = true;
@@ -145,7 +148,7 @@ impl Path<'_> {
             9 => {
                 self.is_forged = true;
                 let bytes = self.script.bytes().to_vec();
-                self.flying.push(bytes);
+                self.flying.push((self.sent, bytes));
             }
             10 => {
                 let application = self.script.flag();
@@ -221,7 +224,8 @@ impl Path<'_> {
         while self.flying.len() < MAX_FLYING
             && let Some(packet) = self.sender.transmit()
         {
-            self.flying.push(packet);
+            self.sent += 1;
+            self.flying.push((self.sent, packet));
         }
     }
 
@@ -231,7 +235,10 @@ impl Path<'_> {
         }
         // A stream keeps its order.
         let which = if self.kind == TransportKind::Stream { 0 } else { which };
-        let packet = self.flying.remove(which);
+        let (number, packet) = self.flying.remove(which);
+        if self.kind == TransportKind::Datagram && self.sent - number > MAX_LATE {
+            return;
+        }
         let mut rest = &packet[..];
         while !rest.is_empty() && !self.is_over {
             let taken = self.receiver.push(rest);
