@@ -33,6 +33,9 @@ pub fn all() -> BTreeSet<Seed> {
         // After the handshake, one end of each kind.
         for side in [0, 1] {
             add("api", [&setting[..], &[side, 1], CONVERSATION].concat());
+            if setting[0] & 1 == 1 {
+                add("api", [&setting[..], &[side, 1], TWICE].concat());
+            }
         }
         let (messages, packets) = traffic(&setting);
         messages.into_iter().for_each(|input| add("wire", input));
@@ -63,12 +66,19 @@ const CONVERSATION: &[u8] = &[
     0, 11, 0, 9, 0, 0, 1, 2, 0, 0xff, 0xff, 1, 4, 1, 9, // an exporter, and the ends
 ];
 
+/// Calls for the target `api`, over datagrams: data that comes twice, the second time after other data.
+const TWICE: &[u8] = &[
+    0, 6, 0, 9, 1, 0, 6, 0, 8, 2, 0, 0, 1, 13, 0, // two pieces of data, the first of them twice
+    1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 3, // delivered and read
+];
+
 /// Steps for the target `record`: messages and data in disorder, acknowledgements, and new keys.
 const RECORDS: &[u8] = &[
     0, 11, 3, 0, 0, 20, 0, 40, 3, // two messages in a flight
     5, 1, 6, 0, 5, 0, 7, 2, // one packet before the other, one twice, one lost
     2, 5, 1, 2, 3, 4, 5, 4, 0, // data
     15, 10, 1, 2, 3, 7, 8, 9, 4, 0, 15, // acknowledgements, new keys, data
+    2, 2, 9, 9, 6, 0, 4, 0, 4, 0, // data that comes twice
     9, 3, 0x2e, 1, 2, 8, 0, 0, 1, 9, 4, 0, // forgeries
 ];
 
