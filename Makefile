@@ -6,7 +6,7 @@ DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format doc deny audit bare-metal firmware race
+.PHONY: help run test lint format doc deny audit fuzz bare-metal firmware race
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,10 @@ audit: ## Check the dependencies for known vulnerabilities (fetches the RustSec 
 	tools/deny check advisories
 	$(DENY_FIRMWARE) check advisories
 	$(DENY_RACE) check advisories
+
+fuzz: ## Run every fuzz target for FUZZ_SECONDS (60), with nightly Rust and cargo-fuzz
+	@tools/setup build
+	tools/fuzz
 
 bare-metal: ## Build the engine, its RustCrypto provider and compression for a microcontroller
 	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto -p dunlin-compress --target thumbv7em-none-eabihf

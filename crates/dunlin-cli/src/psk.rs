@@ -270,6 +270,26 @@ mod tests {
         assert_eq!(fault(""), None);
     }
 
+    /// Whatever a file is cut to and changed to, it is refused or read; and what was read is written and reads the same.
+    #[test]
+    fn damaged_files() {
+        let whole = format!("alice:{KEY}\n\n#616c3a696365:{KEY} \r\nü x:{KEY}\nz:00\n").into_bytes();
+        let cuts = (0..whole.len()).map(|len| whole[..len].to_vec());
+        let changes = (0..whole.len()).flat_map(|at| {
+            let whole = &whole;
+            b"\n\r #:0aZ\0\xff".iter().map(move |byte| [&whole[..at], &[*byte], &whole[at + 1..]].concat())
+        });
+        let mut read = 0;
+        for file in cuts.chain(changes) {
+            let Ok(file) = PskFile::parse(&file, ShortKeys::Allow) else { continue };
+            read += 1;
+            let text = file.to_text();
+            let again = PskFile::parse(text.as_bytes(), ShortKeys::Allow).unwrap();
+            assert_eq!(again.to_text(), text);
+        }
+        assert!(read > 100, "{read}");
+    }
+
     #[test]
     fn short_keys_are_taken_only_when_asked_for() {
         assert_eq!(fault(&format!("a:{}", "00".repeat(15))), Some((1, Fault::KeyLength(15))));

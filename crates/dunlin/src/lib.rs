@@ -77,6 +77,9 @@ pub mod early;
 pub mod error;
 mod extension;
 mod flight;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod keylog;
 mod message;

@@ -154,12 +154,14 @@ impl Output {
 
     /// Reports an event. Those that a peer can cause at will are reported once until they are taken.
     pub(crate) fn event(&mut self, event: Event) {
-        let repeated = matches!(
-            (self.events.back(), &event),
-            (Some(Event::PeerUpdatedKeys), Event::PeerUpdatedKeys)
-                | (Some(Event::TicketReceived), Event::TicketReceived)
-        );
-        if !repeated {
+        let is_again = |waiting: &Event| {
+            matches!(
+                (waiting, &event),
+                (Event::PeerUpdatedKeys, Event::PeerUpdatedKeys)
+                    | (Event::TicketReceived, Event::TicketReceived)
+            )
+        };
+        if !self.events.iter().any(is_again) {
             self.events.push_back(event);
         }
     }
@@ -195,5 +197,24 @@ impl Output {
     pub(crate) const fn reset_idle(&mut self) {
         self.idle = 0;
         self.warnings = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer whose KeyUpdates and tickets take turns does not fill the queue of a caller who only reads.
+    #[test]
+    fn what_a_peer_can_cause_at_will_waits_once() {
+        let mut output = Output::default();
+        for _ in 0..3 {
+            output.event(Event::PeerUpdatedKeys);
+            output.event(Event::TicketReceived);
+        }
+        assert_eq!(output.events.len(), 2);
+        output.events.pop_front();
+        output.event(Event::PeerUpdatedKeys);
+        assert!(matches!(output.events.make_contiguous(), [Event::TicketReceived, Event::PeerUpdatedKeys]));
     }
 }

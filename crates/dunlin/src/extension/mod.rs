@@ -129,6 +129,13 @@ impl ExtensionsWriter {
         }
     }
 
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn put_raw(&mut self, typ: ExtensionType, body: &[u8]) {
+        self.types.push(typ);
+        self.body.u16(typ.0);
+        self.body.vec16(|w| w.put(body));
+    }
+
     pub(crate) fn types(&self) -> &[ExtensionType] {
         &self.types
     }

@@ -11,6 +11,8 @@ use super::{
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader};
+#[cfg(feature = "fuzzing")]
+use alloc::vec::Vec;
 
 /// A message with extensions. ServerHello and HelloRetryRequest share a number but not their extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +34,33 @@ struct Row {
 struct Form {
     contexts: &'static [Context],
     check: fn(&[u8], &'static str) -> Result<(), Error>,
+    /// Reads a body and writes it again.
+    #[cfg(feature = "fuzzing")]
+    rewrite: fn(&[u8]) -> Result<Vec<u8>, Error>,
 }
 
 /// A form that is read here.
 const fn form<T: Extension>() -> Form {
-    Form { contexts: T::IN, check: |body, what| Reader::all(body, what, |r| T::read(r)).map(drop) }
+    Form {
+        contexts: T::IN,
+        check: |body, what| Reader::all(body, what, |r| T::read(r)).map(drop),
+        #[cfg(feature = "fuzzing")]
+        rewrite: |body| {
+            let mut w = crate::wire::Writer::new();
+            Reader::all(body, name(T::TYPE), |r| T::read(r))?.write(&mut w);
+            w.finish()
+        },
+    }
 }
 
 /// A form that is known but not used here: only its place is checked.
 const fn placed(contexts: &'static [Context]) -> Form {
-    Form { contexts, check: |_, _| Ok(()) }
+    Form {
+        contexts,
+        check: |_, _| Ok(()),
+        #[cfg(feature = "fuzzing")]
+        rewrite: |body| Ok(body.to_vec()),
+    }
 }
 
 use Context as C;
@@ -141,6 +160,16 @@ pub(super) fn check(typ: ExtensionType, context: Context, body: &[u8]) -> Result
         Some(form) => (form.check)(body, name(typ)),
         // RFC 8446 §4.2: a recognised extension that is not specified for the message: illegal_parameter.
         None => Err(PeerMisbehaved::MisplacedExtension(typ).into()),
+    }
+}
+
+/// The body of an extension, read and written again; of one that is not known, as it is.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn rewrite(typ: ExtensionType, context: Context, body: &[u8]) -> Result<Vec<u8>, Error> {
+    let forms = REGISTRY.iter().find(|row| row.typ == typ).map_or(&[][..], |row| row.forms);
+    match forms.iter().find(|form| form.contexts.contains(&context)) {
+        Some(form) => (form.rewrite)(body),
+        None => Ok(body.to_vec()),
     }
 }
 

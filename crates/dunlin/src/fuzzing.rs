@@ -1,0 +1,349 @@
+//! The inside of the engine without a handshake around it, for dunlin-fuzz: every codec, and both record layers. It
+//! judges nothing; what must hold is said there.
+
+use alloc::vec::Vec;
+
+use crate::crypto::{HashOutput, Tls13CipherSuite};
+use crate::error::Error;
+use crate::extension::{Context, Extensions, ExtensionsWriter, registry};
+use crate::flight::ack;
+use crate::message::{
+    self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, HEADER_LEN,
+    NewSessionTicket, ServerHello, encrypted_extensions, key_update,
+};
+use crate::record::datagram::Datagram;
+use crate::record::stream::Stream;
+use crate::resume::{ClientSession, Session, SettingsDigest};
+use crate::role::TransportKind;
+use crate::schedule::tls13::TrafficSecret;
+use crate::transport::{Epoch, Incoming, Transport};
+use crate::wire::{AlertDescription, AlertLevel, CertificateType, ExtensionType};
+
+/// The messages that have extensions, as the registry of extensions tells them apart.
+const CONTEXTS: [Context; 7] = [
+    Context::ClientHello,
+    Context::ServerHello,
+    Context::HelloRetryRequest,
+    Context::EncryptedExtensions,
+    Context::CertificateRequest,
+    Context::Certificate,
+    Context::NewSessionTicket,
+];
+
+/// Something that is read from bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// The body of a ClientHello.
+    ClientHello(TransportKind),
+    /// The body of a ServerHello or HelloRetryRequest.
+    ServerHello(TransportKind),
+    /// The body of an EncryptedExtensions.
+    EncryptedExtensions,
+    /// The body of a CertificateRequest.
+    CertificateRequest,
+    /// The body of a Certificate with a chain.
+    Certificate,
+    /// The body of a Certificate with a raw public key.
+    RawPublicKey,
+    /// The body of a CompressedCertificate.
+    CompressedCertificate,
+    /// The body of a CertificateVerify.
+    CertificateVerify,
+    /// The body of a NewSessionTicket.
+    NewSessionTicket,
+    /// The body of a KeyUpdate.
+    KeyUpdate,
+    /// The content of an ACK record.
+    Ack,
+    /// A stored session.
+    Session,
+    /// A stored ticket of a client.
+    ClientSession,
+    /// What is sealed in a stateless ticket.
+    Ticket,
+    /// Extensions with their lengths, of the message at this place of a list that is repeated without end.
+    Extensions(u8),
+}
+
+/// Bytes that were read and written again.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rewritten {
+    /// What was written.
+    pub bytes: Vec<u8>,
+    /// Whether the writer writes all that was there, so that nothing may differ. It does not where this engine always
+    /// writes the same (legacy fields) or reads what it does not use.
+    pub is_exact: bool,
+}
+
+/// Reads `bytes`, of which nothing may be left over, and writes the value again.
+///
+/// # Errors
+/// They are not what `codec` reads.
+pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
+    let body = |message: Vec<u8>| message.get(HEADER_LEN..).unwrap_or_default().to_vec();
+    let exact = |bytes| Rewritten { bytes, is_exact: true };
+    Ok(match codec {
+        Codec::ClientHello(transport) => {
+            let hello = ClientHello::read(bytes, transport)?;
+            let extensions = rewrite_extensions(&hello.extensions, Context::ClientHello)?;
+            let suites = &hello.cipher_suites;
+            let written =
+                ClientHello::write(transport, &hello.random, hello.session_id, suites, &extensions)?;
+            let is_exact = hello.legacy_version == transport.legacy_version()
+                && hello.legacy_cookie.is_empty()
+                && hello.compression_methods == [0]
+                && !hello.extensions.types().any(|typ| typ == ExtensionType::STATUS_REQUEST)
+                // Before TLS 1.3 they could be left out.
+                && hello.extensions.types().next().is_some();
+            Rewritten { bytes: body(written), is_exact }
+        }
+        Codec::ServerHello(transport) => {
+            let hello = ServerHello::read(bytes)?;
+            let context = if hello.is_retry() { Context::HelloRetryRequest } else { Context::ServerHello };
+            let extensions = rewrite_extensions(&hello.extensions, context)?;
+            let ServerHello { random, session_id, cipher_suite, .. } = &hello;
+            let written = ServerHello::write(transport, random, session_id, *cipher_suite, &extensions)?;
+            let is_exact = hello.legacy_version == transport.legacy_version()
+                && hello.extensions.types().next().is_some();
+            Rewritten { bytes: body(written), is_exact }
+        }
+        Codec::EncryptedExtensions => {
+            let extensions = encrypted_extensions::read(bytes)?;
+            let extensions = rewrite_extensions(&extensions, Context::EncryptedExtensions)?;
+            exact(body(encrypted_extensions::write(&extensions)?))
+        }
+        Codec::CertificateRequest => {
+            let request = CertificateRequest::read(bytes)?;
+            let extensions = rewrite_extensions(&request.extensions, Context::CertificateRequest)?;
+            let bytes = body(CertificateRequest::write(&extensions)?);
+            Rewritten { bytes, is_exact: request.context.is_empty() }
+        }
+        Codec::Certificate | Codec::RawPublicKey => {
+            let typ = match codec {
+                Codec::RawPublicKey => CertificateType::RAW_PUBLIC_KEY,
+                _ => CertificateType::X509,
+            };
+            let certificate = Certificate::read(bytes, typ, &[ExtensionType::STATUS_REQUEST])?;
+            let Certificate { context, entries, ocsp_response } = &certificate;
+            let written = Certificate::write(context, entries.iter().copied(), ocsp_response.as_deref())?;
+            // Only the first response is used.
+            Rewritten { bytes: body(written), is_exact: entries.len() < 2 }
+        }
+        Codec::CompressedCertificate => exact(body(CompressedCertificate::read(bytes)?.write()?)),
+        Codec::CertificateVerify => {
+            let verify = CertificateVerify::read(bytes)?;
+            exact(body(CertificateVerify::write(verify.scheme, verify.signature)?))
+        }
+        Codec::NewSessionTicket => {
+            let bytes = body(NewSessionTicket::read(bytes)?.write()?);
+            Rewritten { bytes, is_exact: false }
+        }
+        Codec::KeyUpdate => exact(body(key_update::write(key_update::read(bytes)?)?)),
+        Codec::Ack => exact(ack::write(&ack::read(bytes)?)?),
+        Codec::Session => {
+            Rewritten { bytes: Session::from_bytes(bytes)?.to_bytes()?.to_vec(), is_exact: false }
+        }
+        Codec::ClientSession => {
+            Rewritten { bytes: ClientSession::from_bytes(bytes)?.to_bytes()?.to_vec(), is_exact: false }
+        }
+        Codec::Ticket => {
+            let session = Session::from_ticket(bytes, SettingsDigest::new(&[0; 32]))?;
+            // One with too many names is not made.
+            let ticket = session.to_ticket()?.map_or_else(|| bytes.to_vec(), |ticket| ticket.to_vec());
+            Rewritten { bytes: ticket, is_exact: false }
+        }
+        Codec::Extensions(place) => {
+            let context = CONTEXTS.iter().cycle().nth(place.into()).copied().unwrap_or(Context::ClientHello);
+            let extensions = Extensions::parse(bytes, context)?;
+            let mut w = crate::wire::Writer::new();
+            rewrite_extensions(&extensions, context)?.write(&mut w);
+            let bytes = w.finish()?.split_off(2);
+            let asks_ocsp = extensions.types().any(|typ| typ == ExtensionType::STATUS_REQUEST);
+            Rewritten { bytes, is_exact: context != Context::ClientHello || !asks_ocsp }
+        }
+    })
+}
+
+fn rewrite_extensions(extensions: &Extensions<'_>, context: Context) -> Result<ExtensionsWriter, Error> {
+    let mut writer = ExtensionsWriter::default();
+    for (typ, body) in extensions.iter() {
+        writer.put_raw(typ, &registry::rewrite(typ, context, body)?);
+    }
+    Ok(writer)
+}
+
+/// The type and the whole length, header included, that the first bytes of a message announce; `None` while the header
+/// is not complete.
+///
+/// # Errors
+/// It is longer than a message of its type may be.
+pub fn announced(bytes: &[u8]) -> Result<Option<(u8, usize)>, Error> {
+    Ok(message::announced(bytes)?.map(|(typ, len)| (typ.0, len)))
+}
+
+/// A record layer with nothing above it.
+#[allow(clippy::large_enum_variant, reason = "there is one of a kind")]
+pub enum RecordLayer {
+    /// TLS
+    Stream(Stream),
+    /// DTLS
+    Datagram(Datagram),
+}
+
+/// What a record layer hands up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// A whole message, header included.
+    Message(Vec<u8>),
+    /// An alert.
+    Alert(u8),
+}
+
+impl RecordLayer {
+    /// A new one. `mtu` is that of datagrams, in bytes.
+    pub fn new(kind: TransportKind, mtu: usize) -> Self {
+        match kind {
+            TransportKind::Stream => Self::Stream(Stream::client()),
+            TransportKind::Datagram => Self::Datagram(Datagram::new(mtu)),
+        }
+    }
+
+    fn transport(&mut self) -> &mut dyn Transport {
+        match self {
+            Self::Stream(stream) => stream,
+            Self::Datagram(datagram) => datagram,
+        }
+    }
+
+    /// Takes a whole message, header included.
+    ///
+    /// # Errors
+    /// Those of the layer.
+    pub fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
+        self.transport().message(message)
+    }
+
+    /// Sends what it took.
+    ///
+    /// # Errors
+    /// Those of the layer.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.transport().end_of_flight()
+    }
+
+    /// Sends an alert.
+    ///
+    /// # Errors
+    /// Those of the layer.
+    pub fn alert(&mut self, description: u8) -> Result<(), Error> {
+        self.transport().alert(AlertLevel::FATAL, AlertDescription(description))
+    }
+
+    /// Sends data; gives how many bytes were taken.
+    ///
+    /// # Errors
+    /// Those of the layer.
+    pub fn data(&mut self, data: &[u8]) -> Result<usize, Error> {
+        match self {
+            Self::Stream(stream) => stream.sender().application_data(data),
+            Self::Datagram(datagram) => {
+                datagram.sender().check_data(data.len())?;
+                datagram.sender().application_data(data).map(|()| data.len())
+            }
+        }
+    }
+
+    /// Sets the keys that the secret 0 gives, of the handshake or the application: for sending, or for receiving.
+    ///
+    /// # Errors
+    /// Those of the layer.
+    pub fn keys(
+        &mut self,
+        suite: &'static Tls13CipherSuite,
+        application: bool,
+        sending: bool,
+    ) -> Result<(), Error> {
+        let secret = HashOutput::new(&[0; 48]);
+        let kind = self.transport().kind();
+        let keys = TrafficSecret::logged(suite, kind, secret).keys(kind);
+        let epoch = if application { Epoch::Application } else { Epoch::Handshake };
+        match sending {
+            true => self.transport().write_keys(epoch, &keys),
+            false => self.transport().read_keys(epoch, &keys),
+        }
+    }
+
+    /// Whether other sending keys may be set now.
+    pub fn may_change_keys(&mut self) -> bool {
+        !self.transport().key_update_waits()
+    }
+
+    /// A limit for the content of records: of those that are sent, or received.
+    pub fn limit(&mut self, content: usize, sending: bool) {
+        match sending {
+            true => self.transport().limit_sent_records(content),
+            false => self.transport().limit_received_records(content),
+        }
+    }
+
+    /// Early data that does not decrypt is skipped.
+    pub fn skip_early_data(&mut self) {
+        self.transport().skip_early_data();
+    }
+
+    /// The handshake is complete.
+    pub fn complete(&mut self) {
+        self.transport().handshake_complete();
+    }
+
+    /// Takes received bytes or a datagram; gives how many bytes were taken.
+    pub fn push(&mut self, bytes: &[u8]) -> usize {
+        match self {
+            Self::Stream(stream) => {
+                let part = bytes.get(..stream.receiver().room()).unwrap_or(bytes);
+                stream.receiver().push(part);
+                part.len()
+            }
+            Self::Datagram(datagram) => {
+                datagram.receiver().push(bytes);
+                bytes.len()
+            }
+        }
+    }
+
+    /// The next message or alert; `None` until more is received.
+    ///
+    /// # Errors
+    /// Those of the layer.
+    #[allow(clippy::should_implement_trait, reason = "it is the name that the transport has for it")]
+    pub fn next(&mut self) -> Result<Option<Carried>, Error> {
+        Ok(self.transport().next()?.map(|incoming| match incoming {
+            Incoming::Message(message) => Carried::Message(message.bytes().to_vec()),
+            Incoming::Alert(description) => Carried::Alert(description.0),
+        }))
+    }
+
+    /// The data of the record that is open, or of the next one.
+    pub fn read(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Stream(stream) => {
+                let data = stream.received().to_vec();
+                stream.receiver().consume(data.len());
+                (!data.is_empty()).then_some(data)
+            }
+            Self::Datagram(datagram) => datagram.receiver().read(),
+        }
+    }
+
+    /// The next bytes, or the next datagram, to be transmitted.
+    pub fn transmit(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Stream(stream) => {
+                let bytes = stream.transmit().to_vec();
+                stream.sender().transmitted(bytes.len());
+                (!bytes.is_empty()).then_some(bytes)
+            }
+            Self::Datagram(datagram) => datagram.sender().transmit(),
+        }
+    }
+}

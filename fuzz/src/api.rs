@@ -1,0 +1,269 @@
+//! The target `api`: two ends that met, and every call of the interface in any order and at any time.
+//!
+//! The path between them loses and disorders datagrams, and a stream's bytes come in any pieces; nothing is forged. So
+//! what arrives was sent: on a stream all of it in order, over datagrams each at most once. Neither end fails unless its
+//! caller or the other one wanted it.
+
+use dunlin::error::{Error, Misuse};
+use dunlin::wire::AlertDescription;
+use dunlin::{Answer, Event, Question, QuestionId, Side, TransportKind};
+
+use crate::end::{End, Watched};
+use crate::script::Script;
+use crate::setting::{NOW, Setting, World};
+
+/// Turns in which the two talk to each other before the script begins.
+const MAX_TURNS: usize = 4096;
+
+/// KeyUpdates that a peer takes in a row.
+const MAX_UPDATES: usize = 32;
+
+/// A datagram that so many others have overtaken is lost: keys that hide nothing open it under whatever number its header
+/// could stand for, and the window would take an old one for a new one. With real keys it would not open.
+const MAX_LATE: usize = 60;
+
+struct Party {
+    watched: Watched,
+    /// Packets on the way to it, each with the number that it was sent as.
+    incoming: Vec<(usize, Vec<u8>)>,
+    /// How many were sent to it.
+    sent: usize,
+    question: Option<(QuestionId, Question)>,
+    /// Data that the other one sent and that did not arrive yet; on a stream in one piece.
+    expected: Vec<Vec<u8>>,
+}
+
+struct Table<'s> {
+    script: Script<'s>,
+    kind: TransportKind,
+    world: World,
+    parties: [Party; 2],
+    /// Whether a caller ended a connection by force.
+    is_forced: bool,
+    updates: usize,
+}
+
+/// Whether both connected.
+pub fn run(input: &[u8]) -> bool {
+    let mut script = Script::new(input);
+    let setting = Setting::read(&mut script);
+    let side = if script.flag() { Side::Server } else { Side::Client };
+    let world = World::new(setting, side);
+    let party = |side| Party {
+        watched: Watched::new(End::new(&world, side, NOW)),
+        incoming: Vec::new(),
+        sent: 0,
+        question: None,
+        expected: Vec::new(),
+    };
+    let parties = [party(Side::Client), party(Side::Server)];
+    let mut table = Table { script, kind: setting.kind, world, parties, is_forced: false, updates: 0 };
+    // A script may begin before the handshake, or after it.
+    if table.script.u8() & 3 != 0 || table.script.is_empty() {
+        table.settle();
+        assert!(table.parties.iter().all(|party| party.watched.is_connected()), "they do not meet");
+    }
+    while !table.script.is_empty() {
+        let who = usize::from(table.script.flag());
+        table.step(who);
+    }
+    table.settle();
+    let connected = table.parties.iter().all(|party| party.watched.is_connected());
+    for party in table.parties {
+        party.watched.finish();
+    }
+    connected
+}
+
+impl Table<'_> {
+    /// All goes its ordinary way until nobody has anything to say.
+    fn settle(&mut self) {
+        for turn in 0.. {
+            assert!(turn < MAX_TURNS, "no end after {turn} turns");
+            let mut is_quiet = true;
+            for who in [0, 1] {
+                self.transmit(who);
+                is_quiet &= !self.receive(1 - who, 0, usize::MAX);
+                self.look(1 - who);
+                is_quiet &= !self.answer(1 - who, 0);
+                self.read(1 - who);
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+
+    fn step(&mut self, who: usize) {
+        let what = self.script.u8() % 16;
+        match what {
+            0 | 1 => self.transmit(who),
+            2 => {
+                let (which, len) = (self.script.u8().into(), self.script.u16().into());
+                self.receive(who, which, len);
+            }
+            3 => self.read(who),
+            4 => self.look(who),
+            5 => {
+                let how = self.script.u8();
+                self.answer(who, how);
+            }
+            6 | 7 => self.send(who),
+            8 => {
+                // Without data between them, so many are a flood.
+                self.updates += 1;
+                self.is_forced |= self.updates > MAX_UPDATES;
+                self.parties[who].watched.update_keys(self.script.flag());
+            }
+            9 => {
+                // Before the handshake is over there is no peaceful end (RFC 8446 §6.1).
+                self.is_forced |= self.parties.iter().any(|party| !party.watched.is_connected());
+                self.parties[who].watched.close();
+            }
+            10 => {
+                self.is_forced = true;
+                self.parties[who].watched.abort(AlertDescription(self.script.u8()));
+            }
+            11 => self.parties[who].watched.export(),
+            // A datagram is lost.
+            12 if self.kind == TransportKind::Datagram => {
+                let which = self.script.below(self.parties[who].incoming.len());
+                if which < self.parties[who].incoming.len() {
+                    self.parties[who].incoming.remove(which);
+                }
+            }
+            // One comes twice.
+            13 if self.kind == TransportKind::Datagram => {
+                let which = self.script.below(self.parties[who].incoming.len());
+                if let Some(packet) = self.parties[who].incoming.get(which).cloned() {
+                    self.parties[who].incoming.push(packet);
+                }
+            }
+            14 => {
+                self.is_forced = true;
+                self.parties[who].watched.receive_end();
+            }
+            // An answer to nothing.
+            15 => {
+                let Some((id, _)) = &self.parties[who].question else { return };
+                let wrong = Answer::Profile(None);
+                let id = *id;
+                if let Some((_, Question::ChooseProfile(_))) = self.parties[who].question {
+                    return;
+                }
+                let result = self.parties[who].watched.answer(NOW, id, wrong);
+                let is_over = self.parties[who].watched.end().error().is_some();
+                assert!(is_over || result == Err(Error::Misuse(Misuse::WrongAnswer)));
+            }
+            _ => {}
+        }
+        self.judge(who);
+    }
+
+    fn judge(&self, who: usize) {
+        let error = self.parties[who].watched.end().error();
+        assert!(error.is_none() || self.is_forced, "it failed by itself: {error:?}");
+    }
+
+    /// Puts what one sends on its way to the other.
+    fn transmit(&mut self, who: usize) {
+        while let Some(packet) = self.parties[who].watched.transmit() {
+            let to = &mut self.parties[1 - who];
+            to.sent += 1;
+            match (self.kind, to.incoming.first_mut()) {
+                (TransportKind::Stream, Some((_, stream))) => stream.extend(packet),
+                _ => to.incoming.push((to.sent, packet)),
+            }
+        }
+    }
+
+    /// Delivers some of what is on its way; whether there was any.
+    fn receive(&mut self, who: usize, which: usize, len: usize) -> bool {
+        let party = &mut self.parties[who];
+        if party.incoming.is_empty() {
+            return false;
+        }
+        match self.kind {
+            TransportKind::Datagram => {
+                let (number, packet) = party.incoming.remove(which % party.incoming.len());
+                if party.sent - number <= MAX_LATE {
+                    let _ = party.watched.receive(NOW, &packet);
+                }
+            }
+            TransportKind::Stream => {
+                let (_, stream) = &mut party.incoming[0];
+                let len = stream.len().min(len);
+                let result = party.watched.receive(NOW, &stream[..len]);
+                let taken = result.unwrap_or(stream.len());
+                stream.drain(..taken);
+                let is_moving = taken > 0;
+                if stream.is_empty() {
+                    party.incoming.clear();
+                }
+                self.judge(who);
+                return is_moving;
+            }
+        }
+        self.judge(who);
+        true
+    }
+
+    fn look(&mut self, who: usize) {
+        for event in self.parties[who].watched.events() {
+            match event {
+                Event::Question(id, question) => {
+                    let open = self.parties[who].question.replace((id, question));
+                    assert!(open.is_none(), "two questions at once");
+                }
+                Event::NewSession(id, session) => drop(self.world.sessions.insert(id, session)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers the open question; whether there was one.
+    fn answer(&mut self, who: usize, how: u8) -> bool {
+        let Some((id, question)) = self.parties[who].question.take() else { return false };
+        let answer = match how % 8 {
+            1 => {
+                self.is_forced = true;
+                Answer::Failed
+            }
+            _ => self.world.answer(&question),
+        };
+        let _ = self.parties[who].watched.answer(NOW, id, answer);
+        self.judge(who);
+        true
+    }
+
+    fn send(&mut self, who: usize) {
+        let len = usize::from(self.script.u16());
+        let tag = self.script.u8();
+        let data: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(7) ^ tag).collect();
+        if let Ok(taken) = self.parties[who].watched.send(&data) {
+            let expected = &mut self.parties[1 - who].expected;
+            match (self.kind, expected.first_mut()) {
+                (TransportKind::Stream, Some(stream)) => stream.extend_from_slice(&data[..taken]),
+                _ => expected.push(data[..taken].to_vec()),
+            }
+        }
+    }
+
+    fn read(&mut self, who: usize) {
+        let party = &mut self.parties[who];
+        while let Some(data) = party.watched.read(NOW) {
+            match self.kind {
+                TransportKind::Stream => {
+                    let expected = party.expected.first_mut().expect("data that nobody sent");
+                    assert!(expected.starts_with(&data), "data changed on the way");
+                    expected.drain(..data.len());
+                }
+                TransportKind::Datagram => {
+                    let found = party.expected.iter().position(|sent| *sent == data);
+                    party.expected.remove(found.expect("data that came before, or was never sent"));
+                }
+            }
+        }
+        self.judge(who);
+    }
+}

@@ -1,0 +1,297 @@
+//! The target `record`: two record layers with nothing above them, and a path between that drops, doubles, delays,
+//! damages and forges.
+//!
+//! As long as nothing was forged, what arrives is what was sent: messages in their order, over datagrams with gaps only
+//! at the end, and data each once. Whatever comes, a layer holds no more than its limits.
+
+use dunlin::TransportKind;
+use dunlin::crypto::Tls13CipherSuite;
+use dunlin::fuzzing::{Carried, RecordLayer};
+
+use crate::MEMORY;
+use crate::script::Script;
+
+/// What two layers may hold, in bytes: 64 kB each of records, of data and of early messages, a message of 64 kB, and what
+/// the script has given the sender: 192 kB of messages and 64 datagrams of 2 kB.
+const MAX_HELD: isize = 1 << 20;
+/// Messages and pieces of data that a script can send.
+const MAX_SENT: usize = 32;
+/// Datagrams on the way.
+const MAX_FLYING: usize = 64;
+/// A datagram that so many others have overtaken is lost: keys that hide nothing open it under whatever number its header
+/// could stand for.
+const MAX_LATE: usize = 30;
+
+struct Path<'s> {
+    script: Script<'s>,
+    kind: TransportKind,
+    suite: &'static Tls13CipherSuite,
+    sender: RecordLayer,
+    receiver: RecordLayer,
+    /// Each with the number that it was sent as.
+    flying: Vec<(usize, Vec<u8>)>,
+    sent: usize,
+    messages: Vec<Vec<u8>>,
+    data: Vec<Vec<u8>>,
+    /// How many messages have arrived.
+    arrived: usize,
+    /// Bytes of data that have arrived, of a stream.
+    bytes: usize,
+    /// Whether something was delivered that the sender did not send so.
+    is_forged: bool,
+    /// Whether both ends count the same keys.
+    in_step: bool,
+    may_send_data: bool,
+    is_over: bool,
+}
+
+/// Whether a message or data arrived.
+pub fn run(input: &[u8]) -> bool {
+    let before = MEMORY.allocated() as isize;
+    let provider = dunlin_null::null_provider();
+    let mut script = Script::new(input);
+    let kind = if script.flag() { TransportKind::Datagram } else { TransportKind::Stream };
+    let suite = provider.cipher_suites[usize::from(script.u8()) % provider.cipher_suites.len()];
+    let mtu = 64 + usize::from(script.u8()) * 8;
+    let mut path = Path {
+        script,
+        kind,
+        suite,
+        sender: RecordLayer::new(kind, mtu),
+        receiver: RecordLayer::new(kind, mtu),
+        flying: Vec::new(),
+        sent: 0,
+        messages: Vec::new(),
+        data: Vec::new(),
+        arrived: 0,
+        bytes: 0,
+        is_forged: false,
+        in_step: true,
+        may_send_data: false,
+        is_over: false,
+    };
+    // Data flow only under keys: a script that does not care has them.
+    if path.script.flag() {
+        for application in [false, true] {
+            path.keys(application);
+        }
+        path.sender.complete();
+        path.receiver.complete();
+    }
+    while !path.script.is_empty() && !path.is_over {
+        path.step();
+        path.collect();
+        let held = MEMORY.allocated() as isize - before - path.own();
+        assert!(held < MAX_HELD, "{held} bytes are held");
+    }
+    while !path.flying.is_empty() && !path.is_over {
+        path.deliver(0);
+        path.collect();
+    }
+    path.arrived > 0 || path.bytes > 0
+}
+
+impl Path<'_> {
+    /// What the script itself holds, in bytes.
+    fn own(&self) -> isize {
+        let flying = self.flying.iter().map(|(_, packet)| packet);
+        flying.chain(&self.messages).chain(&self.data).map(Vec::capacity).sum::<usize>() as isize
+    }
+
+    fn step(&mut self) {
+        match self.script.u8() % 16 {
+            0 | 1 => self.message(),
+            2 => {
+                let data = self.script.bytes().to_vec();
+                if self.may_send_data
+                    && self.data.len() < MAX_SENT
+                    && let Ok(taken) = self.sender.data(&data)
+                    && taken > 0
+                {
+                    self.data.push(data[..taken].to_vec());
+                }
+            }
+            3 => {
+                let _ = self.sender.flush();
+            }
+            4 | 5 => {
+                let which = self.script.below(self.flying.len());
+                self.deliver(which);
+            }
+            // Again, later.
+            6 => {
+                let which = self.script.below(self.flying.len());
+                if let Some(packet) = self.flying.get(which).cloned()
+                    && self.kind == TransportKind::Datagram
+                {
+                    self.flying.push(packet);
+                }
+            }
+            // Lost; on a stream, that is a forgery.
+            7 => {
+                let which = self.script.below(self.flying.len());
+                if which < self.flying.len() {
+                    self.is_forged |= self.kind == TransportKind::Stream;
+                    self.flying.remove(which);
+                }
+            }
+            8 => {
+                let which = self.script.below(self.flying.len());
+                let (at, value) = (self.script.u16(), self.script.u8());
+                if let Some((_, packet)) = self.flying.get_mut(which)
+                    && let Some(at) = usize::from(at).checked_rem(packet.len())
+                {
+                    self.is_forged = true;
+                    packet[at] = value;
+                }
+            }
+            9 => {
+                self.is_forged = true;
+                let bytes = self.script.bytes().to_vec();
+                self.flying.push((self.sent, bytes));
+            }
+            10 => {
+                let application = self.script.flag();
+                self.keys(application);
+            }
+            11 => {
+                let content = usize::from(self.script.u16()).clamp(63, 1 << 14);
+                self.sender.limit(content, true);
+                self.receiver.limit(content, false);
+                // What flies already may be longer.
+                self.is_forged |= !self.flying.is_empty() || self.kind == TransportKind::Stream;
+            }
+            12 => {
+                let _ = self.sender.alert(self.script.u8());
+            }
+            13 => self.receiver.skip_early_data(),
+            14 => {
+                self.sender.complete();
+                self.receiver.complete();
+            }
+            _ => self.acknowledge(),
+        }
+    }
+
+    /// A message of any type but KeyUpdate, which belongs to a change of keys.
+    fn message(&mut self) {
+        const KEY_UPDATE: u8 = 24;
+        let typ = self.script.u8();
+        let typ = if typ == KEY_UPDATE { 1 } else { typ };
+        let len = usize::from(self.script.u16()) % 0x1800;
+        let [_, _, a, b] = (len as u32).to_be_bytes();
+        let body: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31) ^ typ).collect();
+        let message = [&[typ, 0, a, b], &body[..]].concat();
+        if self.messages.len() < MAX_SENT && self.sender.message(message.clone()).is_ok() {
+            self.messages.push(message);
+        }
+    }
+
+    /// New keys at both ends, as the handshake sets them: between flights. Where something is on the way, the two are
+    /// not in step any more.
+    fn keys(&mut self, application: bool) {
+        if self.kind == TransportKind::Datagram && !self.sender.may_change_keys() {
+            return;
+        }
+        self.in_step &= self.flying.is_empty() && self.sender.flush().is_ok();
+        self.collect();
+        while !self.flying.is_empty() && !self.is_over {
+            self.deliver(0);
+        }
+        if self.is_over || self.sender.keys(self.suite, application, true).is_err() {
+            self.is_over = true;
+            return;
+        }
+        self.is_over |= self.receiver.keys(self.suite, application, false).is_err();
+        self.may_send_data = application;
+        // After the first keys of the application, new ones are used once a KeyUpdate is acknowledged.
+        self.in_step &= self.sender.may_change_keys();
+    }
+
+    /// The receiver's acknowledgements.
+    fn acknowledge(&mut self) {
+        while let Some(packet) = self.receiver.transmit() {
+            self.sender.push(&packet);
+            if self.sender.next().is_err() {
+                self.is_over = true;
+                return;
+            }
+        }
+    }
+
+    /// What the sender sends flies.
+    fn collect(&mut self) {
+        while self.flying.len() < MAX_FLYING
+            && let Some(packet) = self.sender.transmit()
+        {
+            self.sent += 1;
+            self.flying.push((self.sent, packet));
+        }
+    }
+
+    fn deliver(&mut self, which: usize) {
+        if which >= self.flying.len() {
+            return;
+        }
+        // A stream keeps its order.
+        let which = if self.kind == TransportKind::Stream { 0 } else { which };
+        let (number, packet) = self.flying.remove(which);
+        if self.kind == TransportKind::Datagram && self.sent - number > MAX_LATE {
+            return;
+        }
+        let mut rest = &packet[..];
+        while !rest.is_empty() && !self.is_over {
+            let taken = self.receiver.push(rest);
+            rest = &rest[taken..];
+            self.receive();
+            assert!(taken > 0 || self.is_over, "what was received is read, and yet there is no room");
+        }
+        if packet.is_empty() {
+            self.receive();
+        }
+    }
+
+    fn receive(&mut self) {
+        let is_honest = !self.is_forged && self.in_step;
+        loop {
+            match self.receiver.next() {
+                Ok(Some(Carried::Message(message))) => {
+                    let sent = self.messages.get(self.arrived);
+                    assert!(!is_honest || sent == Some(&message), "a message changed or was never sent");
+                    self.arrived += 1;
+                }
+                Ok(Some(Carried::Alert(_))) => {}
+                Ok(None) => match self.receiver.read() {
+                    Some(data) => self.data(&data, is_honest),
+                    None => return,
+                },
+                Err(error) => {
+                    assert!(!is_honest, "what was sent is refused: {error:?}");
+                    self.is_over = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn data(&mut self, data: &[u8], is_honest: bool) {
+        if !is_honest {
+            self.bytes += data.len();
+            return;
+        }
+        match self.kind {
+            TransportKind::Stream => {
+                let sent = self.data.concat();
+                let end = self.bytes + data.len();
+                assert_eq!(sent.get(self.bytes..end), Some(data), "data changed on the way");
+                self.bytes = end;
+            }
+            TransportKind::Datagram => {
+                let found = self.data.iter().position(|sent| sent == data);
+                assert!(found.is_some() || data.is_empty(), "data that came before, or was never sent");
+                found.map(|at| self.data.remove(at));
+                self.bytes += data.len().max(1);
+            }
+        }
+    }
+}

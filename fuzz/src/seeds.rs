@@ -1,0 +1,181 @@
+//! The corpora to begin with, made of handshakes of our own. With keys that hide nothing and a random source that counts,
+//! they are the same every time; `cargo run -p dunlin-fuzz --example seeds` writes them.
+
+use std::collections::BTreeSet;
+
+use dunlin::fuzzing::Codec;
+use dunlin::{Event, Side, TransportKind};
+
+use crate::end::End;
+use crate::setting::{NOW, Resumption, Setting, World};
+use crate::traffic::{Joiner, Unit};
+use crate::wire::CODECS;
+
+/// An input of a target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seed {
+    /// The target.
+    pub target: &'static str,
+    /// The input.
+    pub input: Vec<u8>,
+}
+
+/// All of them, but for the captures, keys and certificates of the target `files`.
+pub fn all() -> BTreeSet<Seed> {
+    let mut seeds = BTreeSet::new();
+    let mut add = |target, input| {
+        seeds.insert(Seed { target, input });
+    };
+    for setting in settings() {
+        for target in ["client", "server"] {
+            add(target, setting.clone());
+        }
+        // After the handshake, one end of each kind.
+        for side in [0, 1] {
+            add("api", [&setting[..], &[side, 1], CONVERSATION].concat());
+            if setting[0] & 1 == 1 {
+                add("api", [&setting[..], &[side, 1], TWICE].concat());
+            }
+        }
+        let (messages, packets) = traffic(&setting);
+        messages.into_iter().for_each(|input| add("wire", input));
+        // Of each transport once: all that was sent in one direction, in hexadecimal.
+        if setting[1..] == [2, 0, 0] && setting[0] < 2 {
+            packets.into_iter().for_each(|packet| add("files", [&[1], hex(&packet).as_bytes()].concat()));
+        }
+    }
+    for withheld in 1..=3 {
+        for setting in [[0, 2, 0, 0], [2, 2, 0, 0], [4, 0, 0, 0], [9, 0, 0, 0]] {
+            for target in ["client", "server"] {
+                add(target, [&setting[..], &[withheld]].concat());
+            }
+        }
+    }
+    for (kind, suite) in [(0, 0), (0, 4), (1, 0), (1, 1), (1, 4)] {
+        add("record", [&[kind, suite, 0, 1], RECORDS].concat());
+        add("record", [&[kind, suite, 40, 0], RECORDS].concat());
+    }
+    seeds
+}
+
+/// Calls for the target `api`: data, KeyUpdates, and the end, each delivered and read.
+const CONVERSATION: &[u8] = &[
+    0, 6, 1, 0, 7, 0, 0, 1, 2, 0, 0xff, 0xff, 1, 3, // data from the client
+    1, 8, 1, 1, 0, 0, 2, 0, 0xff, 0xff, 0, 4, 0, 0, 1, 2, 0, 0xff, 0xff, // a KeyUpdate of both
+    1, 6, 0, 5, 9, 1, 0, 0, 2, 0, 0, 9, 0, 2, 0, 0xff, 0xff, 0, 3, // data from the server, in pieces
+    0, 11, 0, 9, 0, 0, 1, 2, 0, 0xff, 0xff, 1, 4, 1, 9, // an exporter, and the ends
+];
+
+/// Calls for the target `api`, over datagrams: data that comes twice, the second time after other data.
+const TWICE: &[u8] = &[
+    0, 6, 0, 9, 1, 0, 6, 0, 8, 2, 0, 0, 1, 13, 0, // two pieces of data, the first of them twice
+    1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 3, // delivered and read
+];
+
+/// Steps for the target `record`: messages and data in disorder, acknowledgements, and new keys.
+const RECORDS: &[u8] = &[
+    0, 11, 3, 0, 0, 20, 0, 40, 3, // two messages in a flight
+    5, 1, 6, 0, 5, 0, 7, 2, // one packet before the other, one twice, one lost
+    2, 5, 1, 2, 3, 4, 5, 4, 0, // data
+    15, 10, 1, 2, 3, 7, 8, 9, 4, 0, 15, // acknowledgements, new keys, data
+    2, 2, 9, 9, 6, 0, 4, 0, 4, 0, // data that comes twice
+    9, 3, 0x2e, 1, 2, 8, 0, 0, 1, 9, 4, 0, // forgeries
+];
+
+/// Every way, every resumption, both transports; and what is special, one at a time and together.
+fn settings() -> Vec<Vec<u8>> {
+    let plain = (0..32).map(|first| Setting::write(first, 2, 0));
+    let special = [0, 1].into_iter().flat_map(|first| {
+        (0..12)
+            .map(move |bit| Setting::write(first, 2, 1 << bit))
+            .chain([4, 8].map(|suite| Setting::write(first, suite, 0)))
+    });
+    let together = (0..32).map(|first| Setting::write(first, 1, 0x0f7f));
+    plain.chain(special).chain(together).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The messages of a handshake, and what it left in the stores, as inputs of `wire`; and its packets.
+fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let setting = Setting::read(&mut crate::script::Script::new(setting));
+    let mut world = World::new(setting, Side::Server);
+    let (mut inputs, mut packets) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let mut ends = [Side::Client, Side::Server].map(|side| End::new(&world, side, NOW));
+        let mut joiners = [(); 2].map(|()| Joiner::new(setting.kind));
+        let mut is_quiet = false;
+        while !is_quiet {
+            is_quiet = true;
+            for (from, to) in [(0, 1), (1, 0)] {
+                while let Some(packet) = ends[from].transmit(usize::MAX) {
+                    is_quiet = false;
+                    for unit in joiners[from].join(&packet) {
+                        let Unit::Message(message) = unit else { continue };
+                        inputs.extend(
+                            codecs(setting.kind, message.typ)
+                                .into_iter()
+                                .map(|codec| input(codec, &message.body)),
+                        );
+                    }
+                    ends[to].receive(NOW, &packet).unwrap();
+                    packets.push(packet);
+                }
+                while let Some(event) = ends[to].poll_event() {
+                    match event {
+                        Event::Question(id, question) => {
+                            is_quiet = false;
+                            ends[to].answer(NOW, id, world.answer(&question)).unwrap();
+                        }
+                        Event::NewSession(id, session) => {
+                            let bytes = session.to_bytes().unwrap();
+                            inputs.push(input(Codec::Session, &bytes));
+                            // A ticket of one byte before it.
+                            inputs.push(input(Codec::ClientSession, &[&[0, 1, 9], &bytes[..]].concat()));
+                            // Without the settings and the peer's chain.
+                            let chain_len = usize::from(bytes[33]) << 8 | usize::from(bytes[34]);
+                            inputs.push(input(Codec::Ticket, &bytes[35 + chain_len..]));
+                            world.sessions.insert(id, session);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        if setting.resumption == Resumption::None {
+            break;
+        }
+    }
+    (inputs, packets)
+}
+
+/// What reads a message of this type.
+fn codecs(kind: TransportKind, typ: u8) -> Vec<Codec> {
+    match typ {
+        1 => vec![Codec::ClientHello(kind)],
+        2 => vec![Codec::ServerHello(kind)],
+        4 => vec![Codec::NewSessionTicket],
+        8 => vec![Codec::EncryptedExtensions],
+        11 => vec![Codec::Certificate, Codec::RawPublicKey],
+        13 => vec![Codec::CertificateRequest],
+        15 => vec![Codec::CertificateVerify],
+        24 => vec![Codec::KeyUpdate],
+        25 => vec![Codec::CompressedCertificate],
+        _ => Vec::new(),
+    }
+}
+
+fn input(codec: Codec, bytes: &[u8]) -> Vec<u8> {
+    let place = CODECS.iter().position(|c| *c == codec).unwrap_or_default();
+    [&[place as u8], bytes].concat()
+}
+
+/// The name of an input in a corpus: FNV-1a over 64 bits of it, in hexadecimal.
+pub fn name(input: &[u8]) -> String {
+    let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}

@@ -1,0 +1,50 @@
+//! The target `wire`: every codec. The first byte chooses it, the rest is read.
+//!
+//! What was read is written, and reads as the same again; where the writer writes all that can be read, no byte differs.
+
+use dunlin::TransportKind::{Datagram, Stream};
+use dunlin::fuzzing::{Codec, Rewritten, announced, rewrite};
+
+/// What the first byte chooses from. New ones come last: the corpus knows them by their place.
+pub const CODECS: [Codec; 23] = [
+    Codec::ClientHello(Stream),
+    Codec::ClientHello(Datagram),
+    Codec::ServerHello(Stream),
+    Codec::ServerHello(Datagram),
+    Codec::EncryptedExtensions,
+    Codec::CertificateRequest,
+    Codec::Certificate,
+    Codec::RawPublicKey,
+    Codec::CompressedCertificate,
+    Codec::CertificateVerify,
+    Codec::NewSessionTicket,
+    Codec::KeyUpdate,
+    Codec::Ack,
+    Codec::Session,
+    Codec::ClientSession,
+    Codec::Ticket,
+    Codec::Extensions(0),
+    Codec::Extensions(1),
+    Codec::Extensions(2),
+    Codec::Extensions(3),
+    Codec::Extensions(4),
+    Codec::Extensions(5),
+    Codec::Extensions(6),
+];
+
+/// Whether something was read.
+pub fn run(input: &[u8]) -> bool {
+    let Some((choice, bytes)) = input.split_first() else { return false };
+    if let Ok(Some((_, len))) = announced(bytes) {
+        assert!((4..=4 + 64 * 1024 + 512).contains(&len), "a message of {len} bytes is allowed");
+    }
+    let codec = CODECS[usize::from(*choice) % CODECS.len()];
+    let Ok(Rewritten { bytes: first, is_exact }) = rewrite(codec, bytes) else { return false };
+    assert!(!is_exact || first == bytes, "{codec:?} changed:\n{bytes:02x?}\n{first:02x?}");
+    let second = rewrite(codec, &first);
+    assert!(
+        second.as_ref().is_ok_and(|s| s.bytes == first),
+        "{codec:?} wrote {first:02x?}, read {second:02x?}"
+    );
+    true
+}

@@ -1,0 +1,89 @@
+//! Every target over its corpus and over all that was ever found, and what the corpora must reach.
+//!
+//! The bounds on memory count what the whole process allocates, so one test at a time runs.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use dunlin_fuzz::seeds;
+use dunlin_fuzz::setting::Setting;
+use dunlin_fuzz::{TARGETS, handshake};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The files in a folder under `fuzz`, by name; none where it is not there.
+fn inputs(folder: &str, target: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(target);
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut all: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+/// Each target does what it is there for with two thirds of its corpus: decodes, delivers, connects. The corpus is what
+/// is in the folder, and what the program makes of handshakes as they are today.
+#[test]
+fn corpora() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for (target, run) in TARGETS {
+        let made = seeds::all().into_iter().filter(|seed| seed.target == target).map(|seed| seed.input);
+        let corpus: BTreeSet<Vec<u8>> =
+            inputs("corpus", target).into_iter().map(|(_, input)| input).chain(made).collect();
+        let reached = corpus.iter().filter(|input| run(input)).count();
+        println!("{target}: {reached} of {} inputs", corpus.len());
+        assert!(reached * 3 >= corpus.len() * 2 && reached > 0, "{target}: {reached} of {}", corpus.len());
+    }
+}
+
+/// What was found stays mended. The name of a file says what it was.
+#[test]
+fn findings() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for (target, run) in TARGETS {
+        for (name, input) in inputs("findings", target) {
+            println!("{target}/{name}");
+            run(&input);
+        }
+    }
+}
+
+#[test]
+fn every_setting_connects_where_nothing_is_changed() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for first in 0..32 {
+        for second in 0..12 {
+            for flags in (0..12).map(|bit| 1 << bit).chain([0, 0xffff, 0xfdf]) {
+                let input = Setting::write(first, second, flags);
+                assert!(handshake::client(&input), "client {input:?}");
+                assert!(handshake::server(&input), "server {input:?}");
+            }
+        }
+    }
+}
+
+/// Without the values that prove something, nobody is believed, whatever the setting. That the handshake got as far as
+/// them is for the tests above to show.
+#[test]
+fn no_setting_connects_without_proof() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    const MAC: u8 = 1;
+    const TAG: u8 = 2;
+    const SIGNATURE: u8 = 3;
+    for first in 0..32 {
+        // TLS and DTLS with certificates or raw keys, and without resumption: the rest needs no signature.
+        let is_signed = first < 4;
+        for flags in (0..12).map(|bit| 1 << bit).chain([0]) {
+            for withheld in [MAC, TAG].into_iter().chain(is_signed.then_some(SIGNATURE)) {
+                let input = [Setting::write(first, 2, flags), vec![withheld]].concat();
+                assert!(!handshake::client(&input), "client {input:?}");
+                assert!(!handshake::server(&input), "server {input:?}");
+            }
+        }
+    }
+}
