@@ -22,6 +22,9 @@ use crate::traffic::{HANDSHAKE, Joiner, Message, Protection, Record, Unit};
 /// More turns than a connection needs of its own accord; each byte of a script may ask for one more.
 const MAX_TURNS: usize = 64;
 
+/// What clients send early, where they can.
+const EARLY: &[u8] = b"at first";
+
 /// The target `client`; whether it connected.
 pub fn client(input: &[u8]) -> bool {
     run(Side::Client, input)
@@ -124,6 +127,8 @@ struct Play<'s> {
     chunk: usize,
     padding: usize,
     received: Vec<u8>,
+    /// Whether early data came.
+    early: bool,
 }
 
 impl<'s> Play<'s> {
@@ -139,12 +144,16 @@ impl<'s> Play<'s> {
             n => n.into(),
         };
         let Setting { kind, .. } = world.setting;
+        let mut tested = Watched::new(End::new(&world, side, NOW));
+        let mut peer = End::new(&world, side.peer(), NOW);
+        tested.send_early(EARLY);
+        let _ = peer.send_early(EARLY);
         Self {
             script,
             side,
             kind,
-            tested: Watched::new(End::new(&world, side, NOW)),
-            peer: End::new(&world, side.peer(), NOW),
+            tested,
+            peer,
             now: NOW,
             withheld,
             is_disturbed: withheld != Withheld::Nothing,
@@ -159,6 +168,7 @@ impl<'s> Play<'s> {
             chunk,
             padding: 0,
             received: Vec::new(),
+            early: false,
             world,
         }
     }
@@ -202,6 +212,7 @@ impl<'s> Play<'s> {
                     let _ = self.peer.answer(self.now, id, self.world.answer(&question));
                 }
             }
+            while self.peer.read_early(self.now).is_some() {}
             while let Ok(Some(_)) = self.peer.read(self.now, usize::MAX) {}
         }
         any
@@ -209,6 +220,9 @@ impl<'s> Play<'s> {
 
     /// Looks at the events, and answers a question; whether there was something.
     fn answers(&mut self) -> bool {
+        while let Some(data) = self.tested.read_early(self.now) {
+            self.judge_early(&data);
+        }
         while let Some(data) = self.tested.read(self.now) {
             self.received.extend(data);
         }
@@ -463,8 +477,26 @@ impl<'s> Play<'s> {
         assert!(is_psk == self.world.setting.is_psk() || negotiated.peer.is_none(), "another way");
     }
 
+    /// Early data comes from who has the secret of a session, and as it was sent.
+    fn judge_early(&mut self, data: &[u8]) {
+        self.early = true;
+        assert!(self.world.setting.early() && self.side == Side::Server, "early data that nobody allowed");
+        assert_ne!(self.world.setting.resumption, Resumption::None, "early data without a session");
+        assert!(
+            !matches!(self.withheld, Withheld::Mac | Withheld::Tag),
+            "early data without {:?}",
+            self.withheld
+        );
+        assert!(self.is_disturbed || data == EARLY, "early data changed on the way");
+    }
+
     /// An ordinary connection carries data both ways, and ends.
     fn converse(&mut self) {
+        let Setting { kind, resumption, .. } = self.world.setting;
+        let retries = self.world.setting.retries() || self.world.setting.cookies();
+        let has_early = self.world.setting.early() && kind == TransportKind::Stream && !retries;
+        let is_early = has_early && resumption != Resumption::None && self.side == Side::Server;
+        assert_eq!(self.early, is_early, "early data");
         assert_eq!(self.tested.send(b"there"), Ok(5));
         while let Some(packet) = self.tested.transmit() {
             self.peer.receive(self.now, &packet).unwrap();
