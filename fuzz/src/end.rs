@@ -184,6 +184,8 @@ pub(crate) struct Watched {
     output: Vec<u8>,
     /// Early data that it received, in bytes.
     early: usize,
+    /// Whether it has sent a record under keys.
+    has_protected: bool,
     alert: Option<AlertDescription>,
     failed: Option<Error>,
     /// Whether the end was its caller's wish.
@@ -202,6 +204,7 @@ impl Watched {
             transmitted: 0,
             output: Vec::new(),
             early: 0,
+            has_protected: false,
             alert: None,
             failed: None,
             aborted: false,
@@ -218,6 +221,11 @@ impl Watched {
     /// Whether it has said that it is connected.
     pub(crate) const fn is_connected(&self) -> bool {
         self.connected
+    }
+
+    /// Whether it has sent a record under keys.
+    pub(crate) const fn has_protected(&self) -> bool {
+        self.has_protected
     }
 
     fn call<R>(&mut self, call: impl FnOnce(&mut End) -> R) -> R {
@@ -371,6 +379,7 @@ impl Watched {
 
     /// RFC 8446 §6: an alert ends its direction.
     fn judge(&mut self, record: &Record) {
+        self.has_protected |= record.protection.is_some();
         assert!(self.alert.is_none(), "a record of type {} after {:?}", record.typ, self.alert);
         if record.typ == ALERT {
             let [_, description] = record.content[..] else { panic!("an alert of {:?}", record.content) };

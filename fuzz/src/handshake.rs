@@ -81,6 +81,8 @@ enum Withheld {
     Nothing,
     /// The value of every Finished, binder and cookie.
     Mac,
+    /// The same up to the server's first protected record: the binders, but not the Finished.
+    Binder,
     /// The tag of every record.
     Tag,
     /// The value of every signature in the handshake.
@@ -92,7 +94,7 @@ impl Withheld {
     const fn byte(self) -> Option<u8> {
         match self {
             Self::Nothing => None,
-            Self::Mac => Some(MAC[0]),
+            Self::Mac | Self::Binder => Some(MAC[0]),
             Self::Tag => Some(TAG[0]),
             Self::Signature => Some(SIGNATURE[0]),
         }
@@ -137,6 +139,7 @@ impl<'s> Play<'s> {
             1 => Withheld::Mac,
             2 => Withheld::Tag,
             3 => Withheld::Signature,
+            4 => Withheld::Binder,
             _ => Withheld::Nothing,
         };
         let chunk = match script.u8() {
@@ -410,7 +413,8 @@ impl<'s> Play<'s> {
     /// Gives bytes or a datagram to the tested side, without what is withheld.
     fn deliver(&mut self, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
-        if let Some(byte) = self.withheld.byte() {
+        let is_past = self.withheld == Withheld::Binder && self.tested.has_protected();
+        if let Some(byte) = self.withheld.byte().filter(|_| !is_past) {
             bytes.iter_mut().filter(|b| **b == byte).for_each(|b| *b ^= 1);
         }
         if self.kind == TransportKind::Datagram {
@@ -464,6 +468,13 @@ impl<'s> Play<'s> {
         let negotiated = self.tested.end().negotiated().expect("connected with nothing agreed");
         match self.withheld {
             Withheld::Nothing => {}
+            // A client is shown none.
+            Withheld::Binder => assert!(
+                self.side == Side::Client
+                    || !negotiated.resumed && !matches!(negotiated.peer, Some(PeerIdentity::Psk(_))),
+                "believed {:?} without a binder",
+                negotiated.peer
+            ),
             Withheld::Mac | Withheld::Tag => panic!("connected without {:?}", self.withheld),
             Withheld::Signature => assert!(
                 negotiated.resumed || matches!(negotiated.peer, None | Some(PeerIdentity::Psk(_))),

@@ -44,7 +44,7 @@ pub fn all() -> BTreeSet<Seed> {
             packets.into_iter().for_each(|packet| add("files", [&[1], hex(&packet).as_bytes()].concat()));
         }
     }
-    for withheld in 1..=3 {
+    for withheld in 1..=4 {
         for setting in [[0, 2, 0, 0], [2, 2, 0, 0], [4, 0, 0, 0], [9, 0, 0, 0]] {
             for target in ["client", "server"] {
                 add(target, [&setting[..], &[withheld]].concat());

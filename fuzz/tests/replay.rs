@@ -75,6 +75,7 @@ fn no_setting_connects_without_proof() {
     const MAC: u8 = 1;
     const TAG: u8 = 2;
     const SIGNATURE: u8 = 3;
+    const BINDER: u8 = 4;
     for first in 0..32 {
         // TLS and DTLS with certificates or raw keys, and without resumption: the rest needs no signature.
         let is_signed = first < 4;
@@ -84,6 +85,10 @@ fn no_setting_connects_without_proof() {
                 assert!(!handshake::client(&input), "client {input:?}");
                 assert!(!handshake::server(&input), "server {input:?}");
             }
+            // What a binder proves is proven to a server.
+            let is_psk = first & 4 != 0;
+            let input = [Setting::write(first, 2, flags), vec![BINDER]].concat();
+            assert!(!is_psk || !handshake::server(&input), "server {input:?}");
         }
     }
 }
