@@ -7,7 +7,7 @@ use dunlin::{
 };
 
 use crate::MEMORY;
-use crate::setting::{World, localhost};
+use crate::setting::{MAX_EARLY_DATA, World, localhost};
 use crate::traffic::{ALERT, Record, records_of, take_records};
 
 /// A connection over either transport.
@@ -89,6 +89,24 @@ impl End {
         }
     }
 
+    /// Sends early data, where there can be any; gives how much was taken.
+    pub(crate) fn send_early(&mut self, data: &[u8]) -> Option<usize> {
+        match self {
+            Self::Tls(tls) => tls.early_data()?.send(data).ok(),
+            Self::Dtls(_) => None,
+        }
+    }
+
+    /// Early data that was received.
+    pub(crate) fn read_early(&mut self, now: Now) -> Option<Vec<u8>> {
+        let Self::Tls(tls) = self else { return None };
+        let mut early = tls.early_data()?;
+        let data = early.received().to_vec();
+        // What comes after it may well end the connection.
+        let _ = early.consume(now, data.len());
+        (!data.is_empty()).then_some(data)
+    }
+
     /// The transport ended; nothing on datagrams.
     pub(crate) fn receive_end(&mut self) -> Result<(), Error> {
         match self {
@@ -164,6 +182,10 @@ pub(crate) struct Watched {
     transmitted: usize,
     /// Of a stream: the record that is not whole yet.
     output: Vec<u8>,
+    /// Early data that it received, in bytes.
+    early: usize,
+    /// Whether it has sent a record under keys.
+    has_protected: bool,
     alert: Option<AlertDescription>,
     failed: Option<Error>,
     /// Whether the end was its caller's wish.
@@ -181,6 +203,8 @@ impl Watched {
             given: 0,
             transmitted: 0,
             output: Vec::new(),
+            early: 0,
+            has_protected: false,
             alert: None,
             failed: None,
             aborted: false,
@@ -197,6 +221,11 @@ impl Watched {
     /// Whether it has said that it is connected.
     pub(crate) const fn is_connected(&self) -> bool {
         self.connected
+    }
+
+    /// Whether it has sent a record under keys.
+    pub(crate) const fn has_protected(&self) -> bool {
+        self.has_protected
     }
 
     fn call<R>(&mut self, call: impl FnOnce(&mut End) -> R) -> R {
@@ -233,6 +262,22 @@ impl Watched {
         let data = self.call(|end| end.read(now, usize::MAX)).ok().flatten()?;
         self.held -= data.capacity() as isize;
         assert!(self.connected || self.end.negotiated().is_some(), "data before the handshake was complete");
+        Some(data)
+    }
+
+    /// See [`End::send_early`].
+    pub(crate) fn send_early(&mut self, data: &[u8]) {
+        self.given += data.len();
+        self.call(|end| end.send_early(data));
+    }
+
+    /// See [`End::read_early`].
+    pub(crate) fn read_early(&mut self, now: Now) -> Option<Vec<u8>> {
+        let data = self.call(|end| end.read_early(now))?;
+        self.held -= data.capacity() as isize;
+        self.early += data.len();
+        assert!(self.early <= MAX_EARLY_DATA as usize, "{} bytes of early data", self.early);
+        assert!(!self.connected, "early data after the handshake");
         Some(data)
     }
 
@@ -274,7 +319,9 @@ impl Watched {
     /// See [`End::export`].
     pub(crate) fn export(&self) {
         let mut out = [0; 16];
-        assert_eq!(self.end.export(&mut out).is_ok(), self.end.negotiated().is_some());
+        // A server that answers early data has it a little before.
+        let is_there = self.end.export(&mut out).is_ok();
+        assert!(is_there || self.end.negotiated().is_none(), "no keying material");
     }
 
     /// See [`End::answer`].
@@ -332,6 +379,7 @@ impl Watched {
 
     /// RFC 8446 §6: an alert ends its direction.
     fn judge(&mut self, record: &Record) {
+        self.has_protected |= record.protection.is_some();
         assert!(self.alert.is_none(), "a record of type {} after {:?}", record.typ, self.alert);
         if record.typ == ALERT {
             let [_, description] = record.content[..] else { panic!("an alert of {:?}", record.content) };
@@ -360,6 +408,7 @@ pub(crate) fn refusal(question: &Question) -> Answer {
         Question::ChooseProfile(_) => Answer::Profile(None),
         Question::FindPsk { .. } => Answer::Psk(None),
         Question::FindSession { .. } => Answer::Session(None),
+        Question::FirstUse { .. } => Answer::FirstUse(false),
         Question::Sign { .. } => Answer::Signature(b"of somebody else".to_vec()),
         _ => Answer::Verified(Err(dunlin::error::AuthenticationFailure::Revoked)),
     }

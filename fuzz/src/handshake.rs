@@ -22,6 +22,9 @@ use crate::traffic::{HANDSHAKE, Joiner, Message, Protection, Record, Unit};
 /// More turns than a connection needs of its own accord; each byte of a script may ask for one more.
 const MAX_TURNS: usize = 64;
 
+/// What clients send early, where they can.
+const EARLY: &[u8] = b"at first";
+
 /// The target `client`; whether it connected.
 pub fn client(input: &[u8]) -> bool {
     run(Side::Client, input)
@@ -78,6 +81,8 @@ enum Withheld {
     Nothing,
     /// The value of every Finished, binder and cookie.
     Mac,
+    /// The same up to the server's first protected record: the binders, but not the Finished.
+    Binder,
     /// The tag of every record.
     Tag,
     /// The value of every signature in the handshake.
@@ -89,7 +94,7 @@ impl Withheld {
     const fn byte(self) -> Option<u8> {
         match self {
             Self::Nothing => None,
-            Self::Mac => Some(MAC[0]),
+            Self::Mac | Self::Binder => Some(MAC[0]),
             Self::Tag => Some(TAG[0]),
             Self::Signature => Some(SIGNATURE[0]),
         }
@@ -124,6 +129,8 @@ struct Play<'s> {
     chunk: usize,
     padding: usize,
     received: Vec<u8>,
+    /// Whether early data came.
+    early: bool,
 }
 
 impl<'s> Play<'s> {
@@ -132,6 +139,7 @@ impl<'s> Play<'s> {
             1 => Withheld::Mac,
             2 => Withheld::Tag,
             3 => Withheld::Signature,
+            4 => Withheld::Binder,
             _ => Withheld::Nothing,
         };
         let chunk = match script.u8() {
@@ -139,12 +147,16 @@ impl<'s> Play<'s> {
             n => n.into(),
         };
         let Setting { kind, .. } = world.setting;
+        let mut tested = Watched::new(End::new(&world, side, NOW));
+        let mut peer = End::new(&world, side.peer(), NOW);
+        tested.send_early(EARLY);
+        let _ = peer.send_early(EARLY);
         Self {
             script,
             side,
             kind,
-            tested: Watched::new(End::new(&world, side, NOW)),
-            peer: End::new(&world, side.peer(), NOW),
+            tested,
+            peer,
             now: NOW,
             withheld,
             is_disturbed: withheld != Withheld::Nothing,
@@ -159,6 +171,7 @@ impl<'s> Play<'s> {
             chunk,
             padding: 0,
             received: Vec::new(),
+            early: false,
             world,
         }
     }
@@ -202,6 +215,7 @@ impl<'s> Play<'s> {
                     let _ = self.peer.answer(self.now, id, self.world.answer(&question));
                 }
             }
+            while self.peer.read_early(self.now).is_some() {}
             while let Ok(Some(_)) = self.peer.read(self.now, usize::MAX) {}
         }
         any
@@ -209,6 +223,9 @@ impl<'s> Play<'s> {
 
     /// Looks at the events, and answers a question; whether there was something.
     fn answers(&mut self) -> bool {
+        while let Some(data) = self.tested.read_early(self.now) {
+            self.judge_early(&data);
+        }
         while let Some(data) = self.tested.read(self.now) {
             self.received.extend(data);
         }
@@ -396,7 +413,8 @@ impl<'s> Play<'s> {
     /// Gives bytes or a datagram to the tested side, without what is withheld.
     fn deliver(&mut self, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
-        if let Some(byte) = self.withheld.byte() {
+        let is_past = self.withheld == Withheld::Binder && self.tested.has_protected();
+        if let Some(byte) = self.withheld.byte().filter(|_| !is_past) {
             bytes.iter_mut().filter(|b| **b == byte).for_each(|b| *b ^= 1);
         }
         if self.kind == TransportKind::Datagram {
@@ -450,6 +468,13 @@ impl<'s> Play<'s> {
         let negotiated = self.tested.end().negotiated().expect("connected with nothing agreed");
         match self.withheld {
             Withheld::Nothing => {}
+            // A client is shown none.
+            Withheld::Binder => assert!(
+                self.side == Side::Client
+                    || !negotiated.resumed && !matches!(negotiated.peer, Some(PeerIdentity::Psk(_))),
+                "believed {:?} without a binder",
+                negotiated.peer
+            ),
             Withheld::Mac | Withheld::Tag => panic!("connected without {:?}", self.withheld),
             Withheld::Signature => assert!(
                 negotiated.resumed || matches!(negotiated.peer, None | Some(PeerIdentity::Psk(_))),
@@ -463,8 +488,26 @@ impl<'s> Play<'s> {
         assert!(is_psk == self.world.setting.is_psk() || negotiated.peer.is_none(), "another way");
     }
 
+    /// Early data comes from who has the secret of a session, and as it was sent.
+    fn judge_early(&mut self, data: &[u8]) {
+        self.early = true;
+        assert!(self.world.setting.early() && self.side == Side::Server, "early data that nobody allowed");
+        assert_ne!(self.world.setting.resumption, Resumption::None, "early data without a session");
+        assert!(
+            !matches!(self.withheld, Withheld::Mac | Withheld::Tag),
+            "early data without {:?}",
+            self.withheld
+        );
+        assert!(self.is_disturbed || data == EARLY, "early data changed on the way");
+    }
+
     /// An ordinary connection carries data both ways, and ends.
     fn converse(&mut self) {
+        let Setting { kind, resumption, .. } = self.world.setting;
+        let retries = self.world.setting.retries() || self.world.setting.cookies();
+        let has_early = self.world.setting.early() && kind == TransportKind::Stream && !retries;
+        let is_early = has_early && resumption != Resumption::None && self.side == Side::Server;
+        assert!(self.early || !is_early, "early data is lost");
         assert_eq!(self.tested.send(b"there"), Ok(5));
         while let Some(packet) = self.tested.transmit() {
             self.peer.receive(self.now, &packet).unwrap();

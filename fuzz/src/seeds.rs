@@ -44,7 +44,7 @@ pub fn all() -> BTreeSet<Seed> {
             packets.into_iter().for_each(|packet| add("files", [&[1], hex(&packet).as_bytes()].concat()));
         }
     }
-    for withheld in 1..=3 {
+    for withheld in 1..=4 {
         for setting in [[0, 2, 0, 0], [2, 2, 0, 0], [4, 0, 0, 0], [9, 0, 0, 0]] {
             for target in ["client", "server"] {
                 add(target, [&setting[..], &[withheld]].concat());
@@ -86,12 +86,14 @@ const RECORDS: &[u8] = &[
 fn settings() -> Vec<Vec<u8>> {
     let plain = (0..32).map(|first| Setting::write(first, 2, 0));
     let special = [0, 1].into_iter().flat_map(|first| {
-        (0..12)
+        (0..13)
             .map(move |bit| Setting::write(first, 2, 1 << bit))
             .chain([4, 8].map(|suite| Setting::write(first, suite, 0)))
     });
-    let together = (0..32).map(|first| Setting::write(first, 1, 0x0f7f));
-    plain.chain(special).chain(together).collect()
+    let together = (0..32).map(|first| Setting::write(first, 1, 0x1f7c));
+    // A session carries early data over streams.
+    let early = [8, 10, 12, 16, 24].map(|first| Setting::write(first, 0, 1 << 12));
+    plain.chain(special).chain(together).chain(early).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -10,12 +10,12 @@ use dunlin::resume::{Session, Tickets};
 use dunlin::wire::CertificateCompressionAlgorithm;
 use dunlin::wire::{CipherSuite, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Credential, Now, Profile, PskSource, Question, ServerAddress,
-    ServerConfig, Side, TransportKind, Trust,
+    Answer, ClientAuth, ClientConfig, Credential, EarlyDataProtocols, Now, Profile, PskSource, Question,
+    ServerAddress, ServerConfig, Side, SingleUse, TransportKind, Trust,
 };
 use dunlin_compress::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin_null::SIGNATURE;
-use dunlin_store::{MemoryClientSessions, MemoryServerSessions, RotatingTickets};
+use dunlin_store::{MemoryClientSessions, MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 use pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer};
 
 use crate::script::Script;
@@ -110,6 +110,8 @@ flags! {
     updates = 10;
     /// Datagrams of the tested side are as small as can be.
     is_narrow = 11;
+    /// Early data goes with a session.
+    early = 12;
 }
 
 impl Setting {
@@ -150,6 +152,9 @@ impl Setting {
         if self.is_small() { SMALL_RECORDS as usize - 1 } else { 1 << 14 }
     }
 }
+
+/// The most early data that a server takes, in bytes.
+pub(crate) const MAX_EARLY_DATA: u32 = 1000;
 
 const SMALL_RECORDS: u16 = 100;
 
@@ -197,7 +202,9 @@ impl World {
             .with_cookies(setting.cookies())
             .with_tickets(tickets(&setting, provider));
         if setting.is_psk() {
-            server = server.with_psks(match asks(Side::Server) {
+            // Where PSKs are asked for, their sessions do not resume; early data would be refused then, and under keys
+            // that hide nothing it cannot be told from what opens.
+            server = server.with_psks(match asks(Side::Server) && !setting.early() {
                 true => PskSource::Ask,
                 false => PskSource::Here(Arc::new(PskTable::from_iter([Psk::new(PSK_IDENTITY, &PSK)
                     .unwrap()
@@ -205,6 +212,10 @@ impl World {
             });
         }
         let server = server.with_profile_choice(setting.chooses() && tested == Side::Server);
+        let (client, server) = match setting.early() {
+            true => with_early_data(client, server, &setting, asks(Side::Server)),
+            false => (client, server),
+        };
         let (client, server) = (Arc::new(client), Arc::new(server));
         Self { setting, client, server, psk, sessions: HashMap::new() }
     }
@@ -217,6 +228,7 @@ impl World {
                 Answer::Psk((identity == PSK_IDENTITY).then(|| self.psk.clone()))
             }
             Question::FindSession { id } => Answer::Session(self.sessions.get(id).cloned().map(Box::new)),
+            Question::FirstUse { .. } => Answer::FirstUse(true),
             Question::Verify { .. } => Answer::Verified(Ok(())),
             Question::Sign { .. } => Answer::Signature(SIGNATURE.to_vec()),
             other => panic!("a question without answer: {other:?}"),
@@ -237,6 +249,22 @@ fn tickets(setting: &Setting, provider: Arc<CryptoProvider>) -> Tickets {
         Resumption::Ask => Tickets::ask(),
     };
     tickets.count(2)
+}
+
+fn with_early_data(
+    client: ClientConfig,
+    server: ServerConfig,
+    setting: &Setting,
+    asks: bool,
+) -> (ClientConfig, ServerConfig) {
+    let protocols = EarlyDataProtocols::named(vec![b"mqtt".to_vec()]).and_unnamed();
+    let single_use = match setting.resumption {
+        Resumption::Stateful => SingleUse::Sessions,
+        _ if asks => SingleUse::Ask,
+        _ => SingleUse::Register(Arc::new(MemoryUseOnce::new(8, Now::default()))),
+    };
+    let server = server.with_early_data(protocols.clone(), MAX_EARLY_DATA, single_use).unwrap();
+    (client.with_early_data(protocols), server)
 }
 
 fn profile(setting: &Setting, side: Side, asks: bool) -> Profile {
