@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use dunlin::crypto::HashAlgorithm;
 use zeroize::Zeroizing;
 
-use super::{Identity, PskError, PskFault, PskRecord, PskRecords, PskSet, ShortKeys};
+use super::{Identity, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, PskSet, ShortKeys};
 
 /// Reads a whole file. Empty lines are passed over.
 ///
@@ -36,7 +36,7 @@ fn parse_line(line: &[u8], short: ShortKeys) -> Result<PskRecord, PskFault> {
     let identity = Identity::parse(identity)?;
     let key = base16ct::mixed::decode_vec(key.trim_ascii_end());
     let mut record = PskRecord::new(identity, key.map(Zeroizing::new).map_err(|_| PskFault::HexKey)?);
-    record.allow_short = short == ShortKeys::Allow;
+    record.allow_short = short == ShortKeys::Allow && record.key.len() < MIN_KEY_LEN;
     record.check()?;
     Ok(record)
 }
