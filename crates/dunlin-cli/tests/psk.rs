@@ -291,6 +291,17 @@ fn a_server_follows_a_psktool_file() {
 }
 
 #[test]
+fn the_example_of_the_guide_is_read() {
+    let place = Place::new();
+    let guide = include_str!("../../../docs/psk.md");
+    let (_, example) = guide.split_once("```toml\n").unwrap();
+    place.write("keys.toml", example.split_once("```").unwrap().0);
+    place.write("sensor-7.key", KEY);
+    let entry = &json(&place, "psk list keys.toml --json")[0];
+    assert_eq!((&entry["name"], &entry["state"]), (&"sensor-7".into(), &"revoked".into()));
+}
+
+#[test]
 fn an_imported_key_serves_both_hashes() {
     let place = Place::new();
     let ours = json(&place, "psk import ours.toml pump --context plant --reveal --json");

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use dunlin::crypto::HashAlgorithm;
 use serde::Deserialize;
 use toml::Spanned;
-use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
+use toml_edit::{DocumentMut, InlineTable, Item, Table, Value, value};
 use zeroize::Zeroizing;
 
 use super::lifecycle::hash_name;
@@ -252,7 +252,7 @@ pub fn render(before: &str, directory: &Path, set: &PskSet) -> Result<Zeroizing<
         None => drop(document.remove("identity_hint")),
     }
     let tables = document.remove("psk").map(Item::into_array_of_tables);
-    let mut tables = tables.and_then(Result::ok).unwrap_or_else(ArrayOfTables::new);
+    let mut tables = tables.and_then(Result::ok).unwrap_or_default();
     let identity = |table: &Table| {
         table.get("identity").and_then(Item::as_str).and_then(|text| Identity::parse(text.as_bytes()).ok())
     };
