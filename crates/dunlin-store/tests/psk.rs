@@ -95,6 +95,7 @@ fn malformed_toml_is_named_with_its_line() {
         (&format!("identity = \"a\"\nkey = \"{KEY}\"\nkee = 1"), 4, "unknown field `kee`"),
         (&format!("identity = \"a\"\nkey = \"{KEY}\"\nhash = \"md5\""), 4, "unknown variant `md5`"),
         (&format!("identity = \"a\"\nkey = \"{KEY}\"\nnot_after = \"soon\""), 4, "not_after is not a time"),
+        (&format!("identity = \"a\"\nkey = \"{KEY}\"\nnot_after = 7777"), 4, "expected a time"),
         (&format!("identity = \"a\"\nkey = \"{KEY}\"\nnot_after = 12:00:00"), 4, "not_after is not a time"),
         (
             &format!("identity = \"a\"\nkey = \"{KEY}\"\nnot_before = 2027-02-01\nnot_after = 2027-01-01"),

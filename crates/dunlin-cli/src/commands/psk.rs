@@ -7,12 +7,11 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use dunlin::TransportKind;
 use dunlin::crypto::{HashAlgorithm, SecureRandom};
-use dunlin_store::psk::lifecycle::{self, hash_name};
 use dunlin_store::psk::time::{format_time, parse_time};
 use dunlin_store::psk::toml::context_of;
 use dunlin_store::psk::{
     Identity, MAX_KEY_LEN, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Revoked, ShortKeys, State,
-    psktool, text_of,
+    hash_name, lifecycle, psktool, text_of,
 };
 use serde_json::{Value, json};
 use zeroize::Zeroizing;

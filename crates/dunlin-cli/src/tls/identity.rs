@@ -10,7 +10,7 @@ use dunlin::{ClientAuth, Credential, PskSource, Side, TransportKind, Trust};
 use dunlin_pki::{CertificateInfo, Item, KeyPair, format_time};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
-use dunlin_store::psk::{Identity, PskError, PskFault, PskRecord, PskSet, ShortKeys, State, lifecycle};
+use dunlin_store::psk::{Identity, PskError, PskRecord, PskSet, ShortKeys, State, lifecycle};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use webpki::EndEntityCert;
 use zeroize::Zeroizing;
@@ -152,39 +152,33 @@ impl TlsOptions {
     pub(super) fn client_psks(&self, provider: &CryptoProvider) -> Result<Vec<Psk>, Error> {
         let Some(path) = &self.psk_file else { return Ok(self.psk_of_command_line()?.into_iter().collect()) };
         let set = psk::read(path, self.short_keys())?;
-        let record = self.chosen(path, &set)?;
-        if record.state(psk::now_s()) != State::Valid {
-            let fault = PskFault::NoneValid(record.identity.to_string());
-            return Err(psk::unusable(path, &fault.into()));
-        }
-        self.psks_of(path, &record, provider)
+        self.psks_of(path, &self.chosen(path, &set)?, provider)
     }
 
-    /// The key to take from a file: of an identity, of a device, or the only one that there is.
+    /// The valid key to take from a file: of an identity, of a device, or the only one that there is.
     fn chosen(&self, path: &Path, set: &PskSet) -> Result<PskRecord, Error> {
-        let now_s = psk::now_s();
+        let is_valid = |record: &&PskRecord| record.state(psk::now_s()) == State::Valid;
+        let current =
+            |who: &str| lifecycle::current(set, who, psk::now_s()).map_err(|e| psk::unusable(path, &e));
         if let Some(wanted) = &self.psk_identity {
+            // During an overlap it is the one that was asked for, afterwards that of the device.
             let identity = identity(wanted)?;
-            return match set.record(identity.as_bytes()) {
+            return match set.record(identity.as_bytes()).filter(is_valid) {
                 Some(record) => Ok(record.clone()),
-                None => lifecycle::current(set, wanted, now_s).map_err(|e| psk::unusable(path, &e)),
+                None => current(wanted),
             };
         }
-        let mut valid = set.iter().filter(|record| record.state(now_s) == State::Valid);
+        let mut valid = set.iter().filter(is_valid);
         let one_device = |first: &PskRecord| set.iter().all(|r| r.name.is_some() && r.name == first.name);
         match (valid.next(), valid.next(), set.iter().next()) {
             (Some(only), None, _) => Ok(only.clone()),
-            (Some(first), Some(_), _) if one_device(first) => {
-                let name = first.name.as_deref().unwrap_or_default();
-                lifecycle::current(set, name, now_s).map_err(|e| psk::unusable(path, &e))
-            }
-            (Some(_), Some(_), _) => {
+            (Some(first), Some(_), _) if !one_device(first) => {
                 let why = format!("{} has several keys", path.display());
                 Err(Error::usage("--psk-file", why, "choose one with --psk-identity"))
             }
-            // Why it cannot be used is said of it.
-            (None, _, Some(first)) => Ok(first.clone()),
-            (None, _, None) => Err(no_key(path)),
+            // Where none is valid, it says so of the first.
+            (_, _, Some(first)) => current(&first.identity.to_string()),
+            (_, _, None) => Err(no_key(path)),
         }
     }
 

@@ -37,7 +37,9 @@ impl Format {
     /// and `.sqlite3` is psktool's.
     pub fn of(path: &Path) -> Self {
         let mut magic = [0; 16];
-        let sqlite = File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
+        // What is read of a pipe is gone.
+        let sqlite =
+            path.is_file() && File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
         match path.extension().and_then(OsStr::to_str) {
             _ if sqlite && magic == *b"SQLite format 3\0" => Self::Sqlite,
             Some("toml") => Self::Toml,
@@ -110,9 +112,10 @@ impl Stamp {
 
     /// Whether any later change shows.
     fn is_settled(&self) -> bool {
-        let changed = u64::try_from(self.changed.0).unwrap_or(0);
-        let settled = SystemTime::UNIX_EPOCH + Duration::from_secs(changed) + UNSETTLED;
-        settled < SystemTime::now()
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let changed = Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(0));
+        // A file system with a clock of its own may be far ahead.
+        now.abs_diff(changed) > UNSETTLED
     }
 }
 

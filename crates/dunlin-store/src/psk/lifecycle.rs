@@ -1,6 +1,5 @@
 //! What becomes of keys in time: added, rotated, revoked.
 
-use dunlin::crypto::HashAlgorithm;
 use zeroize::Zeroizing;
 
 use super::{Identity, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Revoked, State};
@@ -117,14 +116,6 @@ pub fn revoke(
     match done.is_empty() {
         true => Err(PskFault::AlreadyRevoked(who.to_owned()).into()),
         false => Ok(done),
-    }
-}
-
-/// The name of a hash in files, databases and options.
-pub const fn hash_name(hash: HashAlgorithm) -> &'static str {
-    match hash {
-        HashAlgorithm::Sha256 => "sha256",
-        HashAlgorithm::Sha384 => "sha384",
     }
 }
 

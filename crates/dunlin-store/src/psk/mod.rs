@@ -93,6 +93,14 @@ pub fn text_of(bytes: &[u8]) -> String {
     }
 }
 
+/// The name of a hash in files, databases and options.
+pub const fn hash_name(hash: HashAlgorithm) -> &'static str {
+    match hash {
+        HashAlgorithm::Sha256 => "sha256",
+        HashAlgorithm::Sha384 => "sha384",
+    }
+}
+
 /// When and why a key was revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revoked {

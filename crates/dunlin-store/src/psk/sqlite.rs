@@ -9,11 +9,12 @@ use std::time::Duration;
 use dunlin::Now;
 use dunlin::auth::{FindPsk, Psk};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params,
+};
 use zeroize::Zeroizing;
 
-use super::lifecycle::hash_name;
-use super::{Identity, PskError, PskFault, PskRecord, PskRecords, PskSet, Revoked};
+use super::{Identity, PskError, PskFault, PskRecord, PskRecords, PskSet, Revoked, hash_name};
 
 /// "DUNL": tells our databases from those of others (`PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4455_4e4c;
@@ -59,9 +60,12 @@ impl SqlitePsks {
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-        let application = pragma("application_id");
-        if application.is_err() || application.is_ok_and(|id| id != APPLICATION_ID) {
-            return Err(PskFault::Foreign.into());
+        match pragma("application_id") {
+            Ok(APPLICATION_ID) => {}
+            Err(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => {
+                return Err(error.into());
+            }
+            _ => return Err(PskFault::Foreign.into()),
         }
         // A commit that was told of survives the loss of power, and a removed key leaves nothing in the file.
         connection.pragma_update(None, "synchronous", "FULL")?;
@@ -251,7 +255,8 @@ impl PskRecords for Changes<'_> {
 pub type Report = Box<dyn Fn(&PskError) + Send + Sync>;
 
 /// The keys of a database for a server: each is read when a client names it, so changes count at once. Where it cannot
-/// be read, no key is known, and the reason is reported.
+/// be read, no key is known, and the reason is reported. A database that is put in its place is not noticed: change it,
+/// do not replace it.
 pub struct LiveSqlitePsks {
     psks: SqlitePsks,
     provider: Arc<CryptoProvider>,

@@ -27,10 +27,10 @@ use toml::Spanned;
 use toml_edit::{DocumentMut, InlineTable, Item, Table, Value, value};
 use zeroize::Zeroizing;
 
-use super::lifecycle::hash_name;
 use super::time::{format_time, parse_time};
 use super::{
-    Identity, MAX_KEY_LEN, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, PskSet, Revoked, text_of,
+    Identity, MAX_KEY_LEN, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, PskSet, Revoked,
+    hash_name, text_of,
 };
 
 /// The largest file, in bytes: a parsed one takes many times as much memory, and a database is there for more.
@@ -233,6 +233,8 @@ fn line_of(file: &[u8], offset: usize) -> usize {
 fn harmless(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     match (line.strip_prefix("invalid "), line.find(", expected ")) {
+        // Only times may be written in two ways.
+        _ if line.contains("untagged enum") => "a wrong value, expected a time".to_owned(),
         (Some(_), Some(at)) => format!("a wrong value{}", line.get(at..).unwrap_or_default()),
         _ => line.to_owned(),
     }
