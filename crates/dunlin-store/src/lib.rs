@@ -7,11 +7,12 @@
 //!
 //! All are bounded, can be shared by any number of connections, and have no clock: the engine tells the time.
 //!
-//! Pre-shared keys are in [`psk`]: in files that people write (feature `files`), and in SQLite (feature `sqlite`).
+//! Pre-shared keys are in the module `psk`: in files that people write (feature `files`), and in SQLite (feature `sqlite`).
 #![forbid(unsafe_code)]
 
 mod client;
 mod once;
+#[cfg(feature = "psk")]
 pub mod psk;
 mod server;
 mod tickets;

@@ -235,8 +235,12 @@ impl PskRecord {
     }
 }
 
-/// The key that a peer means by `wire`: that of the identity, or one that was imported (RFC 9258 §4.1).
-pub(crate) fn find<E>(
+/// The key that a peer means by `wire`: that of the identity, or one that was imported (RFC 9258 §4.1). For stores of one's
+/// own: `get` gives the record of an identity, and only one that is valid `now` is used.
+///
+/// # Errors
+/// Those of `get`.
+pub fn find<E>(
     wire: &[u8],
     now: Now,
     provider: &CryptoProvider,
