@@ -123,8 +123,8 @@ impl Credentials {
     /// The number of the credential that was used; -1 if none was that was opened by an option.
     pub(crate) fn used(&self, negotiated: &Negotiated) -> i32 {
         match &negotiated.peer {
-            Some(PeerIdentity::Psk(identity)) if !negotiated.resumed => {
-                self.psk_numbers.get(identity).copied().unwrap_or(NONE)
+            Some(PeerIdentity::Psk(psk)) if !negotiated.resumed => {
+                self.psk_numbers.get(&psk.identity).copied().unwrap_or(NONE)
             }
             _ => self.used.load(Ordering::Relaxed),
         }

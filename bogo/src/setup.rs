@@ -91,7 +91,7 @@ impl ClientSessions for OneSession {
 struct Known(Vec<Arc<Psk>>);
 
 impl FindPsk for Known {
-    fn find(&self, identity: &[u8]) -> Option<Arc<Psk>> {
+    fn find(&self, identity: &[u8], _: Now) -> Option<Arc<Psk>> {
         self.0.iter().find(|psk| psk.identity() == identity).cloned()
     }
 }

@@ -9,8 +9,8 @@ use dunlin::error::{AuthenticationFailure, Misuse, PeerIncompatible, PeerMisbeha
 use dunlin::resume::{ServerSessions, Tickets};
 use dunlin::wire::{AlertDescription as Alert, CertificateType, CipherSuite, HandshakeType, SignatureScheme};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ProfileBuilder, PskSource,
-    Question, ServerConfig, TransportKind, Trust,
+    Answer, ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ProfileBuilder, PskIdentity,
+    PskSource, Question, ServerConfig, TransportKind, Trust,
 };
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
 use dunlin_tests::tamper::{Keys, Secrets, records};
@@ -144,7 +144,9 @@ fn an_imported_key_serves_every_hash_and_only_its_context() {
         pair.run().map(|()| pair.server.negotiated().unwrap().peer.clone().unwrap())
     };
     for suite in [CipherSuite::TLS_AES_128_GCM_SHA256, CipherSuite::TLS_AES_256_GCM_SHA384] {
-        let PeerIdentity::Psk(identity) = connect(import(&[7; 32], b"both"), suite).unwrap() else {
+        let PeerIdentity::Psk(PskIdentity { identity, .. }) =
+            connect(import(&[7; 32], b"both"), suite).unwrap()
+        else {
             panic!()
         };
         // ImportedIdentity (RFC 9258 §4.1).

@@ -402,6 +402,10 @@ fn help_has_examples() {
         "psk list",
         "psk show",
         "psk remove",
+        "psk rotate",
+        "psk revoke",
+        "psk import",
+        "psk convert",
     ] {
         let help = place.dunlin(&format!("{command} --help"));
         assert!(help.contains("Example") && help.contains("  dunlin "), "{help}");

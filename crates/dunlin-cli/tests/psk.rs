@@ -8,13 +8,22 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use common::Place;
+use common::peers::Server;
 use serde_json::Value;
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 
+fn json(place: &Place, arguments: &str) -> Value {
+    serde_json::from_str(&place.dunlin(arguments)).unwrap()
+}
+
+fn identities_in(place: &Place, file: &str) -> Vec<String> {
+    let list = json(place, &format!("psk list {file} --json"));
+    list.as_array().unwrap().iter().map(|entry| entry["identity"].as_str().unwrap().to_owned()).collect()
+}
+
 fn identities(place: &Place) -> Vec<String> {
-    let list: Vec<Value> = serde_json::from_str(&place.dunlin("psk list keys.psk --json")).unwrap();
-    list.iter().map(|entry| entry["identity"].as_str().unwrap().to_owned()).collect()
+    identities_in(place, "keys.psk")
 }
 
 #[test]
@@ -23,7 +32,7 @@ fn keys_are_made_listed_shown_and_removed() {
     place.dunlin("psk new --identity alice --out keys.psk");
     place.dunlin("psk new --identity bob --bytes 16 --out keys.psk");
     assert_eq!((place.mode("keys.psk"), identities(&place)), (0o600, vec!["alice".into(), "bob".into()]));
-    assert_eq!(place.dunlin("psk list keys.psk"), "alice  32 bytes\nbob  16 bytes\n");
+    assert_eq!(place.dunlin("psk list keys.psk"), "alice  32 bytes  valid\nbob  16 bytes  valid\n");
 
     let file = place.read("keys.psk");
     let key = file.lines().next().unwrap().strip_prefix("alice:").unwrap();
@@ -33,10 +42,12 @@ fn keys_are_made_listed_shown_and_removed() {
     assert!(place.dunlin("psk show keys.psk alice --reveal").contains(key));
     let entry: Value =
         serde_json::from_str(&place.dunlin("psk show keys.psk alice --reveal --json")).unwrap();
-    assert_eq!(
-        entry,
-        serde_json::json!({"identity": "alice", "identity_bytes": 5, "key_bytes": 32, "key": key})
-    );
+    let want = serde_json::json!({
+        "identity": "alice", "identity_bytes": 5, "key_bytes": 32, "key": key, "hash": "sha256", "name": null,
+        "state": "valid", "not_before": null, "not_after": null, "revoked": null, "allow_short": false,
+        "import_context": null, "imported_identities": [],
+    });
+    assert_eq!(entry, want);
 
     // An identity keeps its key unless it is asked for.
     let line = place.dunlin_fails("psk new --identity alice --out keys.psk", 1);
@@ -65,8 +76,10 @@ fn a_key_can_go_to_stdout() {
         assert_eq!((identity.len(), key.len()), (8, 64), "{line}");
     }
     assert!(place.dunlin("psk new --identity x --bytes 512").len() == 2 + 1024 + 1);
-    let listed = place.dunlin_with("psk list -", place.dunlin("psk new --identity a:b").as_bytes());
-    assert_eq!(listed, "#613a62  32 bytes\n");
+    let piped = place.dunlin("psk new --identity a:b");
+    let listed = place.dunlin_with("psk list -", piped.as_bytes());
+    assert_eq!(place.dunlin_with("psk list /dev/stdin", piped.as_bytes()), listed);
+    assert_eq!(listed, "#613a62  32 bytes  valid\n");
     assert!(place.files().is_empty());
 }
 
@@ -96,17 +109,223 @@ fn psktool_and_dunlin_share_a_file() {
 
 #[test]
 fn no_key_is_lost_when_many_are_added_at_once() {
-    let place = Place::new();
-    let children: Vec<_> = (0..12)
-        .map(|number| place.command(&format!("psk new --identity d{number} --out keys.psk")))
-        .map(|mut command| command.stdout(Stdio::null()).spawn().unwrap())
-        .collect();
-    for mut child in children {
-        assert!(child.wait().unwrap().success());
+    for file in ["keys.psk", "keys.toml", "keys.db"] {
+        let place = Place::new();
+        let children: Vec<_> = (0..12)
+            .map(|number| place.command(&format!("psk new --identity d{number} --out {file}")))
+            .map(|mut command| command.stdout(Stdio::null()).spawn().unwrap())
+            .collect();
+        for mut child in children {
+            assert!(child.wait().unwrap().success());
+        }
+        let all: BTreeSet<_> = identities_in(&place, file).into_iter().collect();
+        assert_eq!(all, (0..12).map(|number| format!("d{number}")).collect());
+        assert_eq!(place.mode(file), 0o600);
+        assert!(!place.files().iter().any(|name| name.starts_with('.')));
     }
-    let all: BTreeSet<_> = identities(&place).into_iter().collect();
-    assert_eq!(all, (0..12).map(|number| format!("d{number}")).collect());
-    assert_eq!(place.files(), ["keys.psk"]);
+}
+
+/// Wherever a writer is stopped, what was told of is there, and the rest is whole.
+#[test]
+fn a_killed_writer_leaves_a_file_that_can_be_read() {
+    for file in ["keys.psk", "keys.toml", "keys.db"] {
+        let place = Place::new();
+        place.dunlin(&format!("psk new --identity first --out {file}"));
+        let mut told = BTreeSet::from(["first".to_owned()]);
+        for round in 0..24 {
+            let mut command = place.command(&format!("psk new --identity d{round} --out {file}"));
+            let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+            for _ in 0..round * 200_000 {
+                std::hint::spin_loop();
+            }
+            child.kill().unwrap();
+            if child.wait().unwrap().success() {
+                told.insert(format!("d{round}"));
+            }
+            let all: BTreeSet<_> = identities_in(&place, file).into_iter().collect();
+            assert!(all.is_superset(&told), "{file}: {all:?}, and {told:?} was told");
+        }
+    }
+}
+
+#[test]
+fn keys_move_between_all_kinds_of_files() {
+    let place = Place::new();
+    place.dunlin("psk new --identity a --out keys.psk");
+    place.dunlin("psk new --identity #00ff --bytes 48 --out keys.psk");
+    let original = place.read("keys.psk");
+    for (from, to) in [("keys.psk", "keys.toml"), ("keys.toml", "keys.db"), ("keys.db", "back.psk")] {
+        assert_eq!(place.dunlin(&format!("psk convert {from} {to}")), format!("{to}: added 2 keys\n"));
+        assert_eq!(place.mode(to), 0o600);
+    }
+    assert_eq!(place.read("back.psk"), original);
+    let line = place.dunlin_fails("psk convert keys.psk keys.db", 1);
+    assert!(line.contains("keys.db: a has a key already; "), "{line}");
+    assert_eq!(json(&place, "psk convert keys.psk keys.db --force --json")["copied"], 2);
+
+    // What psktool's lines cannot hold is refused, and nothing is written.
+    place.dunlin("psk new --identity b --name pump --out keys.toml");
+    for (arguments, what) in [
+        (
+            "psk convert keys.toml plain.psk",
+            "plain.psk: a psktool file has no room for names of devices; convert",
+        ),
+        ("psk new --identity c --hash sha384 --out back.psk", "no room for a hash"),
+        ("psk new --identity c --not-after 2999-01-01 --out back.psk", "no room for times of validity"),
+        ("psk rotate back.psk a", "no room for times of validity"),
+        ("psk revoke back.psk a", "no room for revoked keys"),
+        ("psk import back.psk a", "no room for keys that are imported"),
+    ] {
+        let line = place.dunlin_fails(arguments, 1);
+        assert!(line.contains(what), "{arguments}: {line}");
+    }
+    assert!(place.read("back.psk") == original && !place.files().contains(&"plain.psk".to_owned()));
+
+    // Short keys become short by name.
+    place.write("short.psk", "s:00\n");
+    place.dunlin_fails("psk convert short.psk short.toml", 1);
+    place.dunlin("psk convert short.psk short.toml --allow-short");
+    assert_eq!(place.dunlin("psk list short.toml"), "s  1 byte  valid\n");
+}
+
+#[test]
+fn what_a_key_is_today_is_listed() {
+    for file in ["keys.toml", "keys.db"] {
+        let place = Place::new();
+        let new = |arguments: &str| json(&place, &format!("psk new --out {file} --json {arguments}"));
+        assert_eq!(new("--identity early --not-before 2999-01-01")["state"], "early");
+        assert_eq!(new("--identity late --not-after 2020-01-01T01:00:00+01:00")["state"], "expired");
+        assert_eq!(new("--identity lost --name pump --hash sha384 --not-after 2999-01-01")["hash"], "sha384");
+        new("--identity stays --name pump --not-after 2999-01-01");
+        let revoked =
+            json(&place, &format!("psk revoke {file} lost --this-key --reason 'in the sea' --json"));
+        let at = revoked["at"].as_str().unwrap();
+        assert_eq!(revoked["revoked"], serde_json::json!(["lost"]));
+        let want = format!(
+            "early  32 bytes  from 2999-01-01T00:00:00Z\n\
+             late  32 bytes  expired 2020-01-01T00:00:00Z\n\
+             lost  32 bytes  revoked {at} (in the sea)  of pump\n\
+             stays  32 bytes  until 2999-01-01T00:00:00Z  of pump\n"
+        );
+        assert_eq!(place.dunlin(&format!("psk list {file}")), want);
+        let list = json(&place, &format!("psk list {file} --json"));
+        assert_eq!(list[2]["revoked"], serde_json::json!({ "at": at, "reason": "in the sea" }));
+        assert_eq!(json(&place, &format!("psk remove {file} early --json"))["removed"], "early");
+        for (arguments, told) in [
+            ("rotate FILE late", "late has no valid key; make a new key"),
+            ("rotate FILE nobody", "no key of nobody; "),
+            ("revoke FILE lost --this-key", "lost is revoked already; "),
+            ("import FILE stays --key-file k", "stays has a key already; "),
+        ] {
+            place.write("k", KEY);
+            let line = place.dunlin_fails(&format!("psk {}", arguments.replace("FILE", file)), 1);
+            assert!(line.contains(told), "{arguments}: {line}");
+        }
+        place.dunlin_fails(&format!("client localhost:1 --psk-file {file} --psk-identity late"), 1);
+    }
+}
+
+/// Old and new both connect, until the old one is over: then it is as unknown as any other.
+#[test]
+fn a_key_is_rotated_and_revoked_under_a_running_server() {
+    for file in ["keys.toml", "keys.db"] {
+        let place = Place::new();
+        place.dunlin(&format!("psk new --identity s --out {file}"));
+        place.dunlin(&format!("psk convert {file} first.psk"));
+        let server = Server::new(&place, &format!("--psk-file {file} --echo"));
+        let first = "--psk-file first.psk --psk-identity s --json";
+        let connected = |options: &str| {
+            let told = server.echo(&place, options, "hello\n");
+            assert!(told.ends_with("\nhello\n"), "{told}");
+            common::peers::json(told.lines().next().unwrap())["resumed"].as_bool().unwrap()
+        };
+        let rotate = |overlap: &str| {
+            json(&place, &format!("psk rotate {file} s --overlap {overlap} --reveal --json"))["new"].clone()
+        };
+        assert!(!connected(&format!("{first} --sess-out first.session")));
+        let second = rotate("7d");
+        assert_eq!((&second["identity"], &second["name"]), (&"s.2".into(), &"s".into()));
+        assert!(connected(&format!("{first} --sess-in first.session --sess-out first.session")));
+        let second = format!("--psk {} --psk-identity s.2", second["key"].as_str().unwrap());
+        assert!(!connected(&format!("{second} --json --sess-out second.session")));
+        assert!(server.process.log_with("s.2").contains("PSK s, identity s.2"));
+
+        // Without an overlap it is over at once, for its sessions, too; and no client can tell it from a wrong key.
+        let third = rotate("0s");
+        assert_eq!(third["identity"], "s.3");
+        let over = server.refused(&place, &second).0;
+        assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity s.3")).0);
+        assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity nobody")).0);
+        server.refused(&place, &format!("{second} --sess-in second.session"));
+        // A client's file is followed by the name of its device, which has one key that lasts.
+        place.dunlin(&format!("psk remove {file} s.2"));
+        place.dunlin(&format!("psk convert {file} client.toml"));
+        assert!(server.echo(&place, "--psk-file client.toml --brief", "").contains("PSK s, identity s.3;"));
+        assert!(connected(&format!("{first} --sess-in first.session --sess-out first.session")));
+
+        let revoked = json(&place, &format!("psk revoke {file} s --json"));
+        assert_eq!(revoked["revoked"], serde_json::json!(["s", "s.3"]));
+        server.refused(&place, first);
+        server.refused(&place, &format!("{first} --sess-in first.session"));
+        let third = third["key"].as_str().unwrap();
+        assert_eq!(server.refused(&place, &format!("--psk {third} --psk-identity s.3")).0, over);
+    }
+}
+
+/// A key that is replaced under its identity takes its sessions with it.
+#[test]
+fn a_server_follows_a_psktool_file() {
+    let place = Place::new();
+    place.dunlin("psk new --identity d --out keys.psk");
+    place.dunlin("psk convert keys.psk old.psk");
+    let server = Server::new(&place, "--psk-file keys.psk --echo");
+    server.echo(&place, "--psk-file old.psk --sess-out session", "hello\n");
+    place.dunlin("psk new --identity d --out keys.psk --force");
+    let (_, log) = server.refused(&place, "--psk-file old.psk --sess-in session");
+    assert!(log.contains("another pre-shared key under this identity than keys.psk"), "{log}");
+    server.echo(&place, "--psk-file keys.psk", "hello\n");
+
+    // A broken file keeps nobody out, and is told of in a line.
+    place.dunlin("psk convert keys.psk new.psk");
+    place.write("keys.psk", "d:1\n");
+    server.echo(&place, "--psk-file new.psk", "hello\n");
+    let line = server.process.log_with("warning");
+    assert!(
+        line.ends_with("keys.psk: line 1: the key is not hexadecimal; the keys of before stay"),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_example_of_the_guide_is_read() {
+    let place = Place::new();
+    let guide = include_str!("../../../docs/psk.md");
+    let (_, example) = guide.split_once("```toml\n").unwrap();
+    place.write("keys.toml", example.split_once("```").unwrap().0);
+    place.write("sensor-7.key", KEY);
+    let entry = &json(&place, "psk list keys.toml --json")[0];
+    assert_eq!((&entry["name"], &entry["state"]), (&"sensor-7".into(), &"revoked".into()));
+}
+
+#[test]
+fn an_imported_key_serves_both_hashes() {
+    let place = Place::new();
+    let ours = json(&place, "psk import ours.toml pump --context plant --reveal --json");
+    place.write("key", ours["key"].as_str().unwrap());
+    let theirs = json(&place, "psk import theirs.db pump --context plant --key-file key --json");
+    assert_eq!(ours["imported_identities"], theirs["imported_identities"]);
+    assert_eq!(ours["imported_identities"].as_array().unwrap().len(), 4, "two hashes, TLS and DTLS");
+    // RFC 9258 §4.1: the lengths, TLS 1.3, HKDF_SHA256.
+    assert_eq!(ours["imported_identities"][0]["identity"], "000470756d700005706c616e7403040001");
+    let server = Server::new(&place, "--psk-file ours.toml --echo");
+    for suite in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"] {
+        let told =
+            server.echo(&place, &format!("--psk-file theirs.db --brief --ciphersuites {suite}"), "hello\n");
+        assert!(told.contains(suite) && told.ends_with("\nhello\n"), "{told}");
+    }
+    let shown = place.dunlin("psk import theirs.db pump --context other");
+    assert!(shown.contains("\ncontext         other\nTLS 1.3 sha256  "), "{shown}");
+    server.refused(&place, "--psk-file theirs.db");
 }
 
 #[test]
@@ -125,6 +344,9 @@ fn bad_input_gets_one_line() {
     ] {
         place.write(name, format!("alice:{KEY}\n\n{line}\n"));
     }
+    place.write("broken.toml", format!("[[psk]]\nkee = \"{KEY}\"\n"));
+    place.write("short.toml", "[[psk]]\nidentity = \"a\"\nkey = \"0001\"\n");
+    place.write("other.db", "this is no database at all, but it is called one");
     for (arguments, status, told) in [
         ("psk", 2, "requires a subcommand"),
         ("psk list missing.psk", 1, "missing.psk: no such file"),
@@ -147,6 +369,22 @@ fn bad_input_gets_one_line() {
         ("psk new --identity ''", 2, "an identity of 0 bytes"),
         ("psk new --identity #1", 2, "not hexadecimal"),
         ("psk new --force", 2, "--out"),
+        ("psk list broken.toml", 1, "broken.toml: line 2: unknown field `kee`"),
+        (
+            "psk list short.toml",
+            1,
+            "short.toml: line 3: a key of 2 bytes, where 16 to 512 are allowed; take a longer key, or write allow_short = true",
+        ),
+        ("psk new --identity x --out broken.toml", 1, "broken.toml: line 2"),
+        ("server --psk-file broken.toml", 1, "broken.toml: line 2"),
+        ("psk list other.db", 1, "other.db: not a database of keys; "),
+        ("psk list missing.db", 1, "missing.db: no such file"),
+        ("psk revoke missing.db x", 1, "missing.db: no such file"),
+        ("psk new --identity x --out missing/keys.db", 1, "there is no directory missing; make it first"),
+        ("psk rotate keys.psk alice --overlap 7", 2, "as in 7d"),
+        ("psk new --out x.toml --not-after soon", 2, "not a time"),
+        ("psk new --name pump", 2, "--out"),
+        ("psk import keys.psk alice --context #1", 2, "--context: not hexadecimal"),
         ("psk new --out missing/keys.psk", 1, "there is no directory missing; make it first"),
     ] {
         let line = place.dunlin_fails(arguments, status);
@@ -163,7 +401,7 @@ fn short_keys_are_taken_only_when_asked_for() {
     let place = Place::new();
     place.dunlin("psk new --identity a --bytes 8 --allow-short --out keys.psk");
     place.dunlin_fails("psk list keys.psk", 1);
-    assert_eq!(place.dunlin("psk list keys.psk --allow-short"), "a  8 bytes\n");
+    assert_eq!(place.dunlin("psk list keys.psk --allow-short"), "a  8 bytes  valid\n");
     // It neither hinders other keys nor its own removal.
     place.dunlin("psk new --identity b --out keys.psk");
     place.dunlin("psk remove keys.psk a");

@@ -1,14 +1,19 @@
-//! Where the two sides of resumption keep what they need ([`dunlin::resume`]), in memory.
+//! Where the two sides of resumption keep what they need ([`dunlin::resume`]), in memory; and where pre-shared keys are
+//! kept.
 //!
 //! * A client: [`MemoryClientSessions`].
 //! * A server that keeps its sessions: [`MemoryServerSessions`].
 //! * A server whose tickets carry the session: [`RotatingTickets`], and for early data beside it [`MemoryUseOnce`].
 //!
 //! All are bounded, can be shared by any number of connections, and have no clock: the engine tells the time.
+//!
+//! Pre-shared keys are in the module `psk`: in files that people write (feature `files`), and in SQLite (feature `sqlite`).
 #![forbid(unsafe_code)]
 
 mod client;
 mod once;
+#[cfg(feature = "psk")]
+pub mod psk;
 mod server;
 mod tickets;
 

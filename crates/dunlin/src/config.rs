@@ -3,6 +3,7 @@
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::auth::{FindPsk, Psk};
 use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
@@ -166,7 +167,7 @@ pub enum ClientAuth {
 }
 
 /// Where a server finds external PSKs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub enum PskSource {
     /// It has none.
     #[default]
@@ -175,6 +176,16 @@ pub enum PskSource {
     Here(Arc<dyn FindPsk>),
     /// Elsewhere: the connection asks [`crate::Question::FindPsk`].
     Ask,
+}
+
+impl fmt::Debug for PskSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Here(_) => "Here",
+            Self::Ask => "Ask",
+        })
+    }
 }
 
 /// What a server does. Make it once, share it in an `Arc` by many connections.

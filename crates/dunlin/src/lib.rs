@@ -96,7 +96,7 @@ mod transport;
 pub mod wire;
 
 pub use address::ServerAddress;
-pub use auth::{Credential, PeerIdentity, Trust};
+pub use auth::{Credential, PeerIdentity, PskIdentity, Trust};
 pub use config::{ClientAuth, ClientConfig, PskSource, ServerConfig};
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection};
 pub use crypto::CryptoProvider;

@@ -28,7 +28,31 @@ pub enum Question {
     /// Which configuration for this client? Nothing in the hello is authenticated yet.
     /// Answer: [`Answer::Profile`].
     ChooseProfile(ClientHelloInfo),
-    /// The external PSK with this identity? Answer: [`Answer::Psk`].
+    /// The external PSK with this identity, if it is valid now? It is asked for the key of a new connection, and for
+    /// the key that a session stems from when that is resumed. Answer: [`Answer::Psk`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use dunlin::auth::Psk;
+    /// use dunlin::{Answer, Error, Event, Now, PskSource, Question, ServerConfig, TlsConnection};
+    ///
+    /// // The configuration has `with_psks(PskSource::Ask)`. Whoever waits for `look_up` blocks no other connection.
+    /// async fn answer_all(
+    ///     connection: &mut TlsConnection,
+    ///     now: Now,
+    ///     look_up: impl AsyncFn(&[u8]) -> Option<[u8; 32]>,
+    /// ) -> Result<(), Error> {
+    ///     while let Some(event) = connection.poll_event() {
+    ///         if let Event::Question(id, Question::FindPsk { identity }) = event {
+    ///             let key = look_up(&identity).await;
+    ///             let psk = key.map(|key| Psk::new(identity, &key)).transpose()?;
+    ///             connection.answer(now, id, Answer::Psk(psk.map(Arc::new)))?;
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     FindPsk {
         /// The identity, from an unauthenticated peer.
         identity: Vec<u8>,

@@ -2,24 +2,35 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use clap::{Args as ClapArgs, Subcommand};
-use dunlin::crypto::SecureRandom;
-use serde_json::json;
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use dunlin::TransportKind;
+use dunlin::crypto::{HashAlgorithm, SecureRandom};
+use dunlin_store::psk::time::{format_time, parse_time};
+use dunlin_store::psk::toml::context_of;
+use dunlin_store::psk::{
+    Identity, MAX_KEY_LEN, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Revoked, ShortKeys, State,
+    hash_name, lifecycle, psktool, text_of,
+};
+use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::error::{Error, count};
-use crate::files::{self, Access, Existing};
-use crate::psk::{Identity, MAX_KEY_LEN, MIN_KEY_LEN, Psk, PskFile, ShortKeys};
+use crate::error::{Error, count, printable};
+use crate::files;
+use crate::psk::{self, Refused, now_s};
+use crate::tls::lists;
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin psk new --identity sensor-7 --out keys.psk
-  dunlin psk list keys.psk
-  dunlin psk show keys.psk sensor-7 --reveal
-  dunlin psk remove keys.psk sensor-7
+  dunlin psk new --identity sensor-7 --out keys.toml
+  dunlin psk list keys.toml
+  dunlin psk rotate keys.toml sensor-7 --overlap 7d
+  dunlin psk revoke keys.toml sensor-7 --reason lost
+  dunlin psk convert keys.psk keys.db
 
-The file is that of GnuTLS's psktool: a line for each key, identity:key, the key in hexadecimal.
+The name of a file says what it is: .toml is a table for each key; .db, .sqlite and .sqlite3 a database; everything else
+that of GnuTLS's psktool, a line identity:key for each key, the key in hexadecimal, with room for nothing more.
 An identity that begins with # is given in hexadecimal: #73656e736f72 is \"sensor\".";
 
 /// Make and keep pre-shared keys.
@@ -36,6 +47,10 @@ enum Command {
     List(List),
     Show(Show),
     Remove(Remove),
+    Rotate(Rotate),
+    Revoke(Revoke),
+    Import(Import),
+    Convert(Convert),
 }
 
 /// Make a key and add it to a file, or print its line.
@@ -51,14 +66,29 @@ struct New {
     /// The file to add it to, made with mode 0600 if there is none.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// The device that has it.
+    #[arg(long, value_name = "DEVICE", requires = "out")]
+    name: Option<String>,
+    /// The hash of the suites that it goes with.
+    #[arg(long, default_value = "sha256", requires = "out")]
+    hash: HashName,
+    /// Valid from then on, as in 2027-01-31 or 2027-01-31T12:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "out")]
+    not_before: Option<u64>,
+    /// Not valid from then on.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "out")]
+    not_after: Option<u64>,
     /// Replace the key that the identity has in the file.
     #[arg(long, requires = "out")]
     force: bool,
+    /// Print JSON.
+    #[arg(long, requires = "out")]
+    json: bool,
     #[command(flatten)]
     short: Short,
 }
 
-/// List the identities in a file.
+/// List the keys in a file, and what can be done with each today.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk list keys.psk --json")]
 struct List {
@@ -73,10 +103,7 @@ struct List {
 
 /// Show one key of a file.
 #[derive(ClapArgs)]
-#[command(after_help = "\
-Examples:
-  dunlin psk show keys.psk sensor-7
-  dunlin psk show keys.psk sensor-7 --reveal --json | jq -r .key")]
+#[command(after_help = "Example:\n  dunlin psk show keys.psk sensor-7 --reveal")]
 struct Show {
     /// The file, or - for stdin.
     file: PathBuf,
@@ -100,6 +127,95 @@ struct Remove {
     file: PathBuf,
     /// Whose key.
     identity: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Give a device a new key. The old one goes on for a while, so that the device can be told of the new one.
+#[derive(ClapArgs)]
+#[command(after_help = "Example:\n  dunlin psk rotate keys.toml sensor-7 --overlap 7d\n\n\
+    The new key has the next identity, sensor-7.2, then sensor-7.3. Servers that use the file see it at once.")]
+struct Rotate {
+    /// The file.
+    file: PathBuf,
+    /// The device, or an identity of its.
+    device: String,
+    /// How long both keys are valid: a number with s, m, h, d or w.
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "7d")]
+    overlap: Duration,
+    /// Print the new key, too.
+    #[arg(long)]
+    reveal: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Revoke all keys of a device, at once, and with them the sessions that stem from them.
+#[derive(ClapArgs)]
+#[command(after_help = "Example:\n  dunlin psk revoke keys.toml sensor-7 --reason stolen")]
+struct Revoke {
+    /// The file.
+    file: PathBuf,
+    /// The device, or an identity of its.
+    device: String,
+    /// Only the key of exactly this identity.
+    #[arg(long)]
+    this_key: bool,
+    /// Why, for people.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Let a key be imported (RFC 9258), and show what goes over the wire.
+///
+/// An imported key serves every hash and TLS and DTLS, and is bound to a context. Both sides have to import it, with the
+/// same identity, key, hash and context.
+#[derive(ClapArgs)]
+#[command(after_help = "Example:\n  dunlin psk import keys.toml sensor-7 --context plant-3\n\n\
+    A key that the file does not have yet is made, or taken from --key-file.")]
+struct Import {
+    /// The file.
+    file: PathBuf,
+    /// Whose key.
+    identity: String,
+    /// What both sides bind the key to, such as their names; #… is hexadecimal.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    context: String,
+    /// A file with the key in hexadecimal, or - for stdin.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The hash that the key belongs to [default: sha256, or that of the key in the file].
+    #[arg(long)]
+    hash: Option<HashName>,
+    /// Print the key itself, too.
+    #[arg(long)]
+    reveal: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Copy all keys of a file into another one, which may be of another kind.
+#[derive(ClapArgs)]
+#[command(after_help = "Example:\n  dunlin psk convert keys.psk keys.toml")]
+struct Convert {
+    /// The file with the keys, or - for stdin.
+    from: PathBuf,
+    /// The file that gets them, made with mode 0600 if there is none.
+    to: PathBuf,
+    /// Replace keys of the same identities.
+    #[arg(long)]
+    force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    short: Short,
 }
 
 #[derive(ClapArgs)]
@@ -115,6 +231,43 @@ impl Short {
     }
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum HashName {
+    Sha256,
+    Sha384,
+}
+
+impl From<HashName> for HashAlgorithm {
+    fn from(name: HashName) -> Self {
+        match name {
+            HashName::Sha256 => Self::Sha256,
+            HashName::Sha384 => Self::Sha384,
+        }
+    }
+}
+
+/// The longest overlap: who needs more does not rotate.
+const MAX_OVERLAP: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+
+fn time(text: &str) -> Result<u64, String> {
+    parse_time(text).ok_or_else(|| "not a time; write it as 2027-01-31 or 2027-01-31T12:00:00Z".to_owned())
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[number.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        "w" => 7 * 24 * 60 * 60,
+        _ => return Err("write a number with s, m, h, d or w, as in 7d".to_owned()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    let span = seconds.map(Duration::from_secs).filter(|span| *span <= MAX_OVERLAP);
+    span.ok_or_else(|| "not a number, or more than ten years".to_owned())
+}
+
 /// Runs `dunlin psk`.
 pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
     match args.command {
@@ -122,13 +275,16 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::List(args) => list(&args, out),
         Command::Show(args) => show(&args, out),
         Command::Remove(args) => remove(&args, out),
+        Command::Rotate(args) => rotate(&args, out),
+        Command::Revoke(args) => revoke(args, out),
+        Command::Import(args) => import(&args, out),
+        Command::Convert(args) => convert(&args, out),
     }
 }
 
 fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
-    let short = args.short.keys();
     let identity = args.identity.as_deref().map(identity).transpose()?;
-    let least = if short == ShortKeys::Allow { 1 } else { MIN_KEY_LEN };
+    let least = if args.short.allow_short { 1 } else { MIN_KEY_LEN };
     if !(least..=MAX_KEY_LEN).contains(&args.bytes) {
         let why = format!("{}, where {least} to {MAX_KEY_LEN} are possible", count(args.bytes, "byte"));
         let advice = if (1..MIN_KEY_LEN).contains(&args.bytes) {
@@ -140,80 +296,256 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
     }
     let key = random(args.bytes)?;
     let Some(path) = args.out else {
-        let psk = Psk { identity: identity.map_or_else(random_identity, Ok)?, key };
-        writeln!(out, "{}", *psk.to_line())?;
+        let record = PskRecord::new(identity.map_or_else(random_identity, Ok)?, key);
+        let line =
+            psktool::line(&record).map_err(|fault| Error::failed("the key", &fault, fault.advice()))?;
+        writeln!(out, "{}", *line)?;
         return Ok(());
     };
-    let _lock = files::lock_directory_of(&path)?;
-    // What is there already is only carried over, whatever its length.
-    let mut file = if path.exists() { read(&path, ShortKeys::Allow)? } else { PskFile::default() };
-    let identity = match identity {
-        Some(identity) if file.get(&identity).is_some() && !args.force => {
-            let why = format!("{identity} has a key already");
-            return Err(Error::failed(path.display(), why, "choose another name or add --force"));
-        }
-        Some(identity) => identity,
-        None => unused_identity(&file)?,
-    };
-    let told = format!("{}: added {identity}, {}", path.display(), count(key.len(), "byte"));
-    file.insert(Psk { identity, key });
-    write(&path, &file)?;
-    writeln!(out, "{told}")?;
+    let (name, hash, force) = (args.name, args.hash.into(), args.force);
+    let record = psk::change(&path, true, |records| {
+        let identity = match identity {
+            Some(identity) => identity,
+            None => unused_identity(records)?,
+        };
+        let record = PskRecord {
+            hash,
+            name,
+            not_before_s: args.not_before,
+            not_after_s: args.not_after,
+            allow_short: args.bytes < MIN_KEY_LEN,
+            ..PskRecord::new(identity, key)
+        };
+        lifecycle::add(records, record.clone(), force)?;
+        Ok(record)
+    })?;
+    if args.json {
+        writeln!(out, "{}", describe(&record))?;
+    } else {
+        let length = count(record.key.len(), "byte");
+        writeln!(out, "{}: added {}, {length}", path.display(), record.identity)?;
+    }
     Ok(())
 }
 
 fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
-    let file = read(&args.file, args.short.keys())?;
+    let set = psk::read(&args.file, args.short.keys())?;
     if args.json {
-        let entries: Vec<_> = file.iter().map(describe).collect();
+        let entries: Vec<_> = set.iter().map(describe).collect();
         writeln!(out, "{}", json!(entries))?;
         return Ok(());
     }
-    for psk in file.iter() {
-        writeln!(out, "{}  {}", psk.identity, count(psk.key.len(), "byte"))?;
+    for record in set.iter() {
+        let mut words = vec![record.identity.to_string(), count(record.key.len(), "byte"), state(record)];
+        words.extend(record.name.as_ref().map(|name| format!("of {}", printable(name))));
+        words.extend(record.import.as_ref().map(|_| "imported".to_owned()));
+        writeln!(out, "{}", words.join("  "))?;
     }
     Ok(())
 }
 
 fn show(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
-    let file = read(&args.file, args.short.keys())?;
+    let set = psk::read(&args.file, args.short.keys())?;
     let identity = identity(&args.identity)?;
-    let psk = file.get(&identity).ok_or_else(|| unknown(&args.file, &identity))?;
+    let record = set.record(identity.as_bytes()).ok_or_else(|| unknown(&args.file, &identity))?;
     if args.json {
-        let mut entry = describe(psk);
+        let mut entry = describe(record);
         if args.reveal {
-            entry["key"] = json!(*psk.key_hex());
+            entry["key"] = json!(*record.key_hex());
         }
         writeln!(out, "{entry}")?;
         return Ok(());
     }
-    writeln!(out, "identity        {}", psk.identity)?;
-    writeln!(out, "identity bytes  {}", psk.identity.as_bytes().len())?;
-    writeln!(out, "key bytes       {}", psk.key.len())?;
-    if args.reveal {
-        writeln!(out, "key             {}", *psk.key_hex())?;
+    writeln!(out, "identity        {}", record.identity)?;
+    writeln!(out, "identity bytes  {}", record.identity.as_bytes().len())?;
+    writeln!(out, "key bytes       {}", record.key.len())?;
+    writeln!(out, "hash            {}", hash_name(record.hash))?;
+    if let Some(name) = &record.name {
+        writeln!(out, "device          {}", printable(name))?;
     }
-    Ok(())
+    writeln!(out, "state           {}", state(record))?;
+    if args.reveal {
+        writeln!(out, "key             {}", *record.key_hex())?;
+    }
+    write_imported(record, out)
 }
 
 fn remove(args: &Remove, out: &mut dyn Write) -> Result<(), Error> {
     let identity = identity(&args.identity)?;
-    let _lock = files::lock_directory_of(&args.file)?;
-    let mut file = read(&args.file, ShortKeys::Allow)?;
-    if !file.remove(&identity) {
-        return Err(unknown(&args.file, &identity));
+    psk::change(&args.file, false, |records| match records.remove(&identity)? {
+        true => Ok(()),
+        false => Err(unknown(&args.file, &identity).into()),
+    })?;
+    match args.json {
+        true => writeln!(out, "{}", json!({ "removed": identity.to_string() }))?,
+        false => writeln!(out, "{}: removed {identity}", args.file.display())?,
     }
-    write(&args.file, &file)?;
-    writeln!(out, "{}: removed {identity}", args.file.display())?;
     Ok(())
 }
 
-fn describe(psk: &Psk) -> serde_json::Value {
+fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
+    let rotated = psk::change(&args.file, false, |records| {
+        let key = |len| random(len).map_err(Refused::from);
+        lifecycle::rotate(records, &args.device, now_s(), args.overlap.as_secs(), key)
+    })?;
+    let (old, until) = (rotated.old, shown_time(rotated.until_s));
+    if args.json {
+        let mut entry = json!({ "old": old.to_string(), "old_until": until, "new": describe(&rotated.new) });
+        if args.reveal {
+            entry["new"]["key"] = json!(*rotated.new.key_hex());
+        }
+        writeln!(out, "{entry}")?;
+        return Ok(());
+    }
+    let new = &rotated.new.identity;
+    writeln!(out, "{}: added {new}; {old} is valid until {until}", args.file.display())?;
+    if args.reveal {
+        writeln!(out, "key             {}", *rotated.new.key_hex())?;
+    }
+    Ok(())
+}
+
+fn revoke(args: Revoke, out: &mut dyn Write) -> Result<(), Error> {
+    let revoked = Revoked { at_s: now_s(), reason: args.reason };
+    let done = psk::change(&args.file, false, |records| {
+        Ok(lifecycle::revoke(records, &args.device, args.this_key, &revoked)?)
+    })?;
+    let done: Vec<_> = done.iter().map(Identity::to_string).collect();
+    match args.json {
+        true => writeln!(out, "{}", json!({ "revoked": done, "at": shown_time(revoked.at_s) }))?,
+        false => writeln!(out, "{}: revoked {}", args.file.display(), done.join(", "))?,
+    }
+    Ok(())
+}
+
+fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
+    let identity = identity(&args.identity)?;
+    let context = context_of(&args.context).ok_or_else(|| {
+        Error::usage("--context", "not hexadecimal after #", "write an even number of hexadecimal digits")
+    })?;
+    let key = args.key_file.as_deref().map(key_in).transpose()?;
+    let record = psk::change(&args.file, true, |records| {
+        let mut record = match (records.get(&identity)?, key) {
+            (Some(_), Some(_)) => return Err(PskError::from(PskFault::Exists(identity.to_string())).into()),
+            (Some(record), None) => record,
+            (None, Some(key)) => PskRecord::new(identity, key),
+            (None, None) => PskRecord::new(identity, random(HashAlgorithm::Sha256.output_len())?),
+        };
+        record.hash = args.hash.map_or(record.hash, HashAlgorithm::from);
+        record.import = Some(context);
+        records.put(record.clone())?;
+        Ok(record)
+    })?;
+    if args.json {
+        let mut entry = describe(&record);
+        if args.reveal {
+            entry["key"] = json!(*record.key_hex());
+        }
+        writeln!(out, "{entry}")?;
+        return Ok(());
+    }
+    writeln!(out, "{}: {} is imported; the other side needs", args.file.display(), record.identity)?;
+    writeln!(out, "identity        {}", record.identity)?;
+    writeln!(out, "hash            {}", hash_name(record.hash))?;
+    match args.reveal {
+        true => writeln!(out, "key             {}", *record.key_hex())?,
+        false => writeln!(out, "key             {} (--reveal)", count(record.key.len(), "byte"))?,
+    }
+    write_imported(&record, out)
+}
+
+fn convert(args: &Convert, out: &mut dyn Write) -> Result<(), Error> {
+    let set = psk::read(&args.from, args.short.keys())?;
+    let copied = psk::change(&args.to, true, |records| {
+        if let Some(hint) = set.hint() {
+            records.set_identity_hint(Some(hint.to_vec()))?;
+        }
+        for record in set.iter() {
+            lifecycle::add(records, record.clone(), args.force)?;
+        }
+        Ok(set.iter().count())
+    })?;
+    match args.json {
+        true => writeln!(out, "{}", json!({ "copied": copied }))?,
+        false => writeln!(out, "{}: added {}", args.to.display(), count(copied as u64, "key"))?,
+    }
+    Ok(())
+}
+
+/// What can be done with a key today, in words.
+fn state(record: &PskRecord) -> String {
+    let at = |word: &str, time: Option<u64>| match time {
+        Some(time) => format!("{word} {}", shown_time(time)),
+        None => word.to_owned(),
+    };
+    match record.state(now_s()) {
+        State::Valid if record.not_after_s.is_some() => at("until", record.not_after_s),
+        State::Valid => "valid".to_owned(),
+        State::Early => at("from", record.not_before_s),
+        State::Expired => at("expired", record.not_after_s),
+        State::Revoked => {
+            let reason = record.revoked.as_ref().and_then(|r| r.reason.as_deref());
+            let reason = reason.map(|reason| format!(" ({})", printable(reason))).unwrap_or_default();
+            at("revoked", record.revoked.as_ref().map(|r| r.at_s)) + &reason
+        }
+    }
+}
+
+fn shown_time(unix_s: u64) -> String {
+    format_time(unix_s).unwrap_or_else(|| "after the year 9999".to_owned())
+}
+
+fn describe(record: &PskRecord) -> Value {
+    let state = match record.state(now_s()) {
+        State::Valid => "valid",
+        State::Early => "early",
+        State::Expired => "expired",
+        State::Revoked => "revoked",
+    };
+    let revoked = record.revoked.as_ref();
     json!({
-        "identity": psk.identity.to_string(),
-        "identity_bytes": psk.identity.as_bytes().len(),
-        "key_bytes": psk.key.len(),
+        "identity": record.identity.to_string(),
+        "identity_bytes": record.identity.as_bytes().len(),
+        "key_bytes": record.key.len(),
+        "hash": hash_name(record.hash),
+        "name": record.name,
+        "state": state,
+        "not_before": record.not_before_s.map(shown_time),
+        "not_after": record.not_after_s.map(shown_time),
+        "revoked": revoked.map(|r| json!({ "at": shown_time(r.at_s), "reason": r.reason })),
+        "allow_short": record.allow_short,
+        "import_context": record.import.as_deref().map(text_of),
+        "imported_identities": imported(record).into_iter().map(|(protocol, hash, identity)| {
+            json!({ "protocol": protocol, "hash": hash_name(hash), "identity": identity })
+        }).collect::<Vec<_>>(),
     })
+}
+
+/// The identities that an imported key has on the wire (RFC 9258 §4.1), in hexadecimal.
+fn imported(record: &PskRecord) -> Vec<(&'static str, HashAlgorithm, String)> {
+    if record.import.is_none() {
+        return vec![];
+    }
+    let provider = lists::provider();
+    let of = |(protocol, transport)| {
+        let psks = record.psks(&provider, transport).unwrap_or_default().into_iter();
+        psks.map(move |psk| (protocol, psk.hash(), base16ct::lower::encode_string(psk.identity())))
+    };
+    [("TLS 1.3", TransportKind::Stream), ("DTLS 1.3", TransportKind::Datagram)]
+        .into_iter()
+        .flat_map(of)
+        .collect()
+}
+
+fn write_imported(record: &PskRecord, out: &mut dyn Write) -> Result<(), Error> {
+    if let Some(context) = &record.import {
+        writeln!(out, "context         {}", text_of(context))?;
+    }
+    for (protocol, hash, identity) in imported(record) {
+        let what = format!("{protocol} {}", hash_name(hash));
+        writeln!(out, "{what:<15} {identity}")?;
+    }
+    Ok(())
 }
 
 fn unknown(path: &Path, identity: &Identity) -> Error {
@@ -222,16 +554,15 @@ fn unknown(path: &Path, identity: &Identity) -> Error {
 }
 
 fn identity(text: &str) -> Result<Identity, Error> {
-    Identity::parse(text.as_bytes()).map_err(|fault| Error::usage("the identity", fault, fault.advice()))
+    psk::identity(text, "the identity")
 }
 
-fn read(path: &Path, short: ShortKeys) -> Result<PskFile, Error> {
-    PskFile::parse(&files::read(path)?, short)
-        .map_err(|bad| Error::failed(path.display(), &bad, bad.fault.advice()))
-}
-
-fn write(path: &Path, file: &PskFile) -> Result<(), Error> {
-    files::write(path, file.to_text().as_bytes(), Access::Secret, Existing::Replace)
+/// The key in a file of its own, in hexadecimal.
+fn key_in(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let text = files::read(path)?;
+    base16ct::mixed::decode_vec(text.trim_ascii())
+        .map(Zeroizing::new)
+        .map_err(|_| Error::failed(path.display(), "not a key in hexadecimal", PskFault::HexKey.advice()))
 }
 
 /// Eight characters at random: few enough for a small ClientHello.
@@ -240,10 +571,10 @@ fn random_identity() -> Result<Identity, Error> {
     identity(&text)
 }
 
-fn unused_identity(file: &PskFile) -> Result<Identity, Error> {
+fn unused_identity(records: &dyn PskRecords) -> Result<Identity, Refused> {
     loop {
         let identity = random_identity()?;
-        if file.get(&identity).is_none() {
+        if records.get(&identity)?.is_none() {
             return Ok(identity);
         }
     }
@@ -255,4 +586,20 @@ fn random(length: usize) -> Result<Zeroizing<Vec<u8>>, Error> {
         .fill(&mut bytes)
         .map_err(|error| Error::failed("randomness", error, "check the system's random source"))?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlaps() {
+        for (text, seconds) in [("0s", 0), ("90m", 5400), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600)]
+        {
+            assert_eq!(span(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "7", "d", "-1d", "1.5d", "7 d", "7y", "3651d", "99999999999999999999s"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+    }
 }

@@ -4,17 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dunlin::auth::{Psk, RawKeyTrust, Revocation, X509Trust};
-use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey, Tls13CipherSuite};
-use dunlin::{ClientAuth, Credential, Side, Trust};
+use dunlin::auth::{Psk, PskTable, RawKeyTrust, Revocation, X509Trust};
+use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
+use dunlin::{ClientAuth, Credential, PskSource, Side, TransportKind, Trust};
 use dunlin_pki::{CertificateInfo, Item, KeyPair, format_time};
+use dunlin_store::psk::file::{Format, PskFile};
+use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
+use dunlin_store::psk::{Identity, PskError, PskRecord, PskSet, ShortKeys, State, lifecycle};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use webpki::EndEntityCert;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, printable};
 use crate::files;
-use crate::psk::{Identity, PskFile, ShortKeys};
+use crate::psk;
 use crate::tls::lists::List;
 use crate::tls::options::{TlsOptions, reason};
 
@@ -145,42 +148,81 @@ impl TlsOptions {
         self.psk.is_some() || self.psk_file.is_some()
     }
 
-    /// The pre-shared key that a client offers.
-    pub(super) fn client_psk(&self) -> Result<Option<Psk>, Error> {
-        if let Some(path) = &self.psk_file {
-            let file = self.read_psk_file(path)?;
-            let wanted = self.psk_identity.as_deref().map(identity).transpose()?;
-            let mut all = file.iter();
-            let found = match (&wanted, all.next(), all.next()) {
-                (Some(identity), ..) => file.get(identity).ok_or_else(|| {
-                    Error::failed(path.display(), format!("no key of {identity}"), "name one that is in it")
-                })?,
-                (None, Some(only), None) => only,
-                (None, None, _) => return Err(no_key(path)),
-                (None, Some(_), Some(_)) => {
-                    let why = format!("{} has several keys", path.display());
-                    return Err(Error::usage("--psk-file", why, "choose one with --psk-identity"));
-                }
+    /// The pre-shared keys that a client offers: one, or those that one is imported as.
+    pub(super) fn client_psks(&self, provider: &CryptoProvider) -> Result<Vec<Psk>, Error> {
+        let Some(path) = &self.psk_file else { return Ok(self.psk_of_command_line()?.into_iter().collect()) };
+        let set = psk::read(path, self.short_keys())?;
+        self.psks_of(path, &self.chosen(path, &set)?, provider)
+    }
+
+    /// The valid key to take from a file: of an identity, of a device, or the only one that there is.
+    fn chosen(&self, path: &Path, set: &PskSet) -> Result<PskRecord, Error> {
+        let is_valid = |record: &&PskRecord| record.state(psk::now_s()) == State::Valid;
+        let current =
+            |who: &str| lifecycle::current(set, who, psk::now_s()).map_err(|e| psk::unusable(path, &e));
+        if let Some(wanted) = &self.psk_identity {
+            // During an overlap it is the one that was asked for, afterwards that of the device.
+            let identity = identity(wanted)?;
+            return match set.record(identity.as_bytes()).filter(is_valid) {
+                Some(record) => Ok(record.clone()),
+                None => current(wanted),
             };
-            return self.psk_of(found).map(Some);
         }
-        self.psk_of_command_line()
+        let mut valid = set.iter().filter(is_valid);
+        let one_device = |first: &PskRecord| set.iter().all(|r| r.name.is_some() && r.name == first.name);
+        match (valid.next(), valid.next(), set.iter().next()) {
+            (Some(only), None, _) => Ok(only.clone()),
+            (Some(first), Some(_), _) if !one_device(first) => {
+                let why = format!("{} has several keys", path.display());
+                Err(Error::usage("--psk-file", why, "choose one with --psk-identity"))
+            }
+            // Where none is valid, it says so of the first.
+            (_, _, Some(first)) => current(&first.identity.to_string()),
+            (_, _, None) => Err(no_key(path)),
+        }
     }
 
-    /// The pre-shared keys that a server knows.
-    pub(super) fn server_psks(&self) -> Result<Vec<Psk>, Error> {
+    /// Where a server finds pre-shared keys. Changes of a file or database count for the next handshake.
+    pub(super) fn server_psks(&self, provider: &Arc<CryptoProvider>) -> Result<PskSource, Error> {
         let Some(path) = &self.psk_file else {
-            return Ok(self.psk_of_command_line()?.into_iter().collect());
+            return Ok(match self.psk_of_command_line()? {
+                Some(psk) => PskSource::Here(Arc::new(PskTable::from_iter([psk]))),
+                None => PskSource::None,
+            });
         };
-        let psks: Vec<_> =
-            self.read_psk_file(path)?.iter().map(|psk| self.psk_of(psk)).collect::<Result<_, _>>()?;
-        if psks.is_empty() { Err(no_key(path)) } else { Ok(psks) }
+        let failed = |error: &PskError| psk::unusable(path, error);
+        if Format::of(path) == Format::Sqlite && path.exists() {
+            let psks = SqlitePsks::open(path).map_err(|e| failed(&e))?;
+            let report = warn_of(path, "no key is known until it can");
+            return Ok(PskSource::Here(Arc::new(LiveSqlitePsks::new(psks, provider.clone(), report))));
+        }
+        if path.exists() && !path.is_file() || path.as_os_str() == "-" {
+            // A pipe can be read once.
+            return self.table(path, &psk::read(path, self.short_keys())?, provider);
+        }
+        // A missing file is named as all others are.
+        let set = psk::read(path, self.short_keys())?;
+        self.table(path, &set, provider)?;
+        let report = warn_of(path, "the keys of before stay");
+        let file =
+            PskFile::open(path, self.short_keys(), provider.clone(), report).map_err(|e| failed(&e))?;
+        Ok(PskSource::Here(Arc::new(file)))
     }
 
-    fn read_psk_file(&self, path: &Path) -> Result<PskFile, Error> {
-        let short = if self.allow_short { ShortKeys::Allow } else { ShortKeys::Refuse };
-        PskFile::parse(&files::read(path)?, short)
-            .map_err(|bad| Error::failed(path.display(), &bad, bad.fault.advice()))
+    /// The keys as they are now; at least one, and each goes with a suite.
+    fn table(&self, path: &Path, set: &PskSet, provider: &CryptoProvider) -> Result<PskSource, Error> {
+        let mut psks = vec![];
+        for record in set.iter() {
+            psks.extend(self.psks_of(path, record, provider)?);
+        }
+        match psks.is_empty() {
+            true => Err(no_key(path)),
+            false => Ok(PskSource::Here(Arc::new(PskTable::from_iter(psks)))),
+        }
+    }
+
+    const fn short_keys(&self) -> ShortKeys {
+        if self.allow_short { ShortKeys::Allow } else { ShortKeys::Refuse }
     }
 
     fn psk_of_command_line(&self) -> Result<Option<Psk>, Error> {
@@ -188,30 +230,36 @@ impl TlsOptions {
         let key = base16ct::mixed::decode_vec(hex).map(Zeroizing::new);
         let key = key.map_err(|_| Error::usage("--psk", "not hexadecimal", "write two digits a byte"))?;
         let identity = identity(self.psk_identity.as_deref().unwrap_or(DEFAULT_IDENTITY))?;
-        self.psk(identity.as_bytes(), &key).map(Some)
-    }
-
-    fn psk_of(&self, entry: &crate::psk::Psk) -> Result<Psk, Error> {
-        self.psk(entry.identity.as_bytes(), &entry.key)
-    }
-
-    fn psk(&self, identity: &[u8], key: &[u8]) -> Result<Psk, Error> {
         let psk = match self.allow_short {
-            true => Psk::new_allow_short(identity, key),
-            false => Psk::new(identity, key),
+            true => Psk::new_allow_short(identity.as_bytes(), &key),
+            false => Psk::new(identity.as_bytes(), &key),
         };
         let psk = psk.map_err(|e| Error::usage("the pre-shared key", reason(&e), "take a longer key"))?;
-        // A key that comes without a hash goes with SHA-256 (RFC 8446 §4.2.11).
-        let fits = |List(suites): &List<&'static Tls13CipherSuite>| {
-            suites.iter().any(|s| s.hash.algorithm() == HashAlgorithm::Sha256)
+        self.check_suites(std::slice::from_ref(&psk))?;
+        Ok(Some(psk))
+    }
+
+    fn psks_of(&self, path: &Path, record: &PskRecord, provider: &CryptoProvider) -> Result<Vec<Psk>, Error> {
+        let psks = record.psks(provider, TransportKind::Stream);
+        let psks = psks.map_err(|e| Error::failed(path.display(), reason(&e), "take another key"))?;
+        self.check_suites(&psks)?;
+        Ok(psks)
+    }
+
+    /// Whether one of the keys goes with a suite that is left (RFC 8446 §4.2.11).
+    fn check_suites(&self, psks: &[Psk]) -> Result<(), Error> {
+        let Some(List(suites)) = &self.ciphersuites else { return Ok(()) };
+        let fits = |psk: &Psk| suites.iter().any(|s| s.hash.algorithm() == psk.hash());
+        let (own, other, suite) = match psks.first().map(Psk::hash) {
+            Some(HashAlgorithm::Sha384) => ("SHA-384", "SHA-256", "TLS_AES_256_GCM_SHA384"),
+            _ => ("SHA-256", "SHA-384", "TLS_AES_128_GCM_SHA256"),
         };
-        match self.ciphersuites.as_ref().is_none_or(fits) {
-            true => Ok(psk),
-            false => Err(Error::usage(
-                "--ciphersuites",
-                "a pre-shared key goes with SHA-256, and the suites left need SHA-384",
-                "add TLS_AES_128_GCM_SHA256",
-            )),
+        match psks.iter().any(fits) {
+            true => Ok(()),
+            false => {
+                let why = format!("a pre-shared key goes with {own}, and the suites left need {other}");
+                Err(Error::usage("--ciphersuites", why, format!("add {suite}")))
+            }
         }
     }
 
@@ -243,7 +291,15 @@ fn no_key(path: &Path) -> Error {
 }
 
 fn identity(text: &str) -> Result<Identity, Error> {
-    Identity::parse(text.as_bytes()).map_err(|fault| Error::usage("--psk-identity", fault, fault.advice()))
+    psk::identity(text, "--psk-identity")
+}
+
+/// Tells of keys that cannot be read any more while the server runs.
+fn warn_of(path: &Path, then: &'static str) -> Box<dyn Fn(&PskError) + Send + Sync> {
+    let path = path.display().to_string();
+    Box::new(move |error| {
+        anstream::eprintln!("dunlin: warning: {}", printable(&format!("{path}: {error}; {then}")));
+    })
 }
 
 fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, Error> {

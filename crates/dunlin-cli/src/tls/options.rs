@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use dunlin::auth::PskTable;
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
 use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
-use dunlin::{
-    ClientAuth, ClientConfig, EarlyDataProtocols, Profile, PskSource, ServerConfig, Side, SingleUse, Trust,
-};
+use dunlin::{ClientAuth, ClientConfig, EarlyDataProtocols, Profile, ServerConfig, Side, SingleUse, Trust};
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
@@ -55,10 +52,11 @@ pub(crate) struct TlsOptions {
     /// A pre-shared key in hexadecimal. Other users of this machine can see it: better is --psk-file.
     #[arg(long, value_name = "HEX", conflicts_with = "psk_file", help_heading = "Identity")]
     pub(crate) psk: Option<String>,
-    /// The identity of --psk, or the one to take from --psk-file [default: Client_identity].
+    /// The identity of --psk, or the one (or the device) to take from --psk-file [default: Client_identity].
     #[arg(long, value_name = "ID", help_heading = "Identity")]
     pub(crate) psk_identity: Option<String>,
-    /// A file of pre-shared keys, a line identity:hex for each, as `dunlin psk` makes it.
+    /// Pre-shared keys: a line identity:hex for each, TOML, or a database, as `dunlin psk` makes them. A server follows
+    /// changes.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) psk_file: Option<PathBuf>,
     /// Take pre-shared keys of less than 16 bytes, which can be guessed (RFC 9257 §6).
@@ -165,7 +163,7 @@ impl TlsOptions {
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
         let profile = self.profile(Side::Client, self.client_trust(insecure)?, modes)?;
-        let psks = self.client_psk()?.into_iter().map(Arc::new).collect();
+        let psks = self.client_psks(profile.provider())?.into_iter().map(Arc::new).collect();
         let config = ClientConfig::new(profile).with_psks(psks);
         Ok(match sessions {
             Some(sessions) => config.with_sessions(sessions),
@@ -187,11 +185,7 @@ impl TlsOptions {
         };
         let profile = self.profile(Side::Server, trust, modes)?;
         let provider = profile.provider().clone();
-        let psks = self.server_psks()?;
-        let psks = match psks.is_empty() {
-            true => PskSource::None,
-            false => PskSource::Here(Arc::new(PskTable::from_iter(psks))),
-        };
+        let psks = self.server_psks(&provider)?;
         let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
         let config = config.map_err(|e| misuse(&e))?.with_psks(psks).with_cookies(server.stateless_cookie);
         let config = config.with_tickets(server.tickets(provider)?);

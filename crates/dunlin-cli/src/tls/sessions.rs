@@ -13,7 +13,7 @@ use crate::error::{Error, printable};
 use crate::files::{self, Access, Existing};
 
 /// The first line of the file.
-const MAGIC: &[u8] = b"dunlin session 2\n";
+const MAGIC: &[u8] = b"dunlin session 3\n";
 
 /// The tickets of this run, and of an earlier one.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use core::fmt;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use crate::crypto::SigningKey;
+use crate::crypto::{Hash, SigningKey};
 use crate::wire::{CertificateType, SignatureScheme};
 
 pub(crate) mod der;
@@ -19,6 +19,7 @@ pub(crate) mod select;
 pub(crate) mod verifier;
 pub(crate) mod x509;
 
+pub(crate) use psk::PSK_DIGEST_LEN;
 pub use psk::{ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
 pub use revocation::Revocation;
@@ -117,8 +118,27 @@ pub enum PeerIdentity {
     X509(X509Identity),
     /// By a raw public key.
     RawKey(SubjectPublicKeyInfoDer<'static>),
-    /// By a pre-shared key of this identity.
-    Psk(Vec<u8>),
+    /// By a pre-shared key.
+    Psk(PskIdentity),
+}
+
+/// The identity of a peer that has a pre-shared key.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PskIdentity {
+    /// The name of the key, as it went over the wire.
+    pub identity: Vec<u8>,
+    /// The name of the device that has the key, where this side gave it one ([`Psk::with_name`]). Tickets do not carry
+    /// it: it is that of the key today.
+    pub name: Option<String>,
+    /// Which key it was: another one under the same identity is not the same proof.
+    pub(crate) digest: [u8; PSK_DIGEST_LEN],
+}
+
+impl PskIdentity {
+    pub(crate) fn new(identity: Vec<u8>, psk: &Psk, hash: &dyn Hash) -> Self {
+        Self { identity, name: psk.name().map(String::from), digest: psk.digest(hash) }
+    }
 }
 
 /// The identity in a chain of certificates.
@@ -162,13 +182,23 @@ impl fmt::Display for PeerIdentity {
                 f.write_str("raw key ")?;
                 hex(f, key)
             }
-            Self::Psk(identity) => match core::str::from_utf8(identity) {
-                Ok(text) if text.chars().all(|c| !c.is_control()) => write!(f, "PSK {text}"),
-                _ => {
-                    f.write_str("PSK 0x")?;
-                    hex(f, identity)
+            Self::Psk(PskIdentity { identity, name, .. }) => {
+                f.write_str("PSK ")?;
+                if let Some(name) = name {
+                    write!(f, "{}", name.escape_debug())?;
+                    if name.as_bytes() == identity {
+                        return Ok(());
+                    }
+                    f.write_str(", identity ")?;
                 }
-            },
+                match core::str::from_utf8(identity) {
+                    Ok(text) if text.chars().all(|c| !c.is_control()) => f.write_str(text),
+                    _ => {
+                        f.write_str("0x")?;
+                        hex(f, identity)
+                    }
+                }
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Authentication by pre-shared key: keys provisioned outside TLS (RFC 8446 §2.2, §4.2.11).
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,10 +13,14 @@ use crate::error::{Error, Misuse};
 use crate::role::TransportKind;
 use crate::schedule::binder::PskKind;
 use crate::schedule::hkdf::Prk;
+use crate::time::Now;
 use crate::wire::Writer;
 
 /// RFC 9257 §6: at least 128 bits of entropy.
 pub const MIN_PSK_LEN: usize = 16;
+
+/// The bytes of [`Psk::digest`].
+pub(crate) const PSK_DIGEST_LEN: usize = 8;
 
 /// A pre-shared key with the name that both sides know it by. The key wipes itself.
 pub struct Psk {
@@ -23,6 +28,7 @@ pub struct Psk {
     key: Zeroizing<Vec<u8>>,
     hash: HashAlgorithm,
     kind: PskKind,
+    name: Option<String>,
 }
 
 /// A key of the world outside TLS, which [`Psk::import`] makes keys for TLS of (RFC 9258).
@@ -71,6 +77,7 @@ impl Psk {
             key: Zeroizing::new(key.to_vec()),
             hash: HashAlgorithm::Sha256,
             kind: PskKind::External,
+            name: None,
         })
     }
 
@@ -78,6 +85,14 @@ impl Psk {
     #[must_use]
     pub const fn with_hash(mut self, hash: HashAlgorithm) -> Self {
         self.hash = hash;
+        self
+    }
+
+    /// The same key with the name of the device that has it. It stays on this side: policies and logs see it in
+    /// [`super::PskIdentity`], and it is the same when the key is replaced under another identity.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -126,6 +141,22 @@ impl Psk {
         self.hash
     }
 
+    /// The name of the device that has it, where it was given one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// What a session remembers of the key that it stems from. It need not withstand a search for another key with the
+    /// same digest, since only this side chooses keys; so it is as short as leaves no room for chance.
+    pub(crate) fn digest(&self, hash: &dyn Hash) -> [u8; PSK_DIGEST_LEN] {
+        let mut digest = [0; PSK_DIGEST_LEN];
+        let full = hash.hmac(&self.key).sign(&[b"dunlin psk of session"]);
+        for (to, from) in digest.iter_mut().zip(full.as_ref()) {
+            *to = *from;
+        }
+        digest
+    }
+
     pub(crate) const fn kind(&self) -> PskKind {
         self.kind
     }
@@ -159,18 +190,44 @@ impl fmt::Debug for Psk {
         f.debug_struct("Psk")
             .field("identity", &self.identity)
             .field("hash", &self.hash)
+            .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }
 
 /// Where a server finds the key for an identity, at once. A server that has to wait for it asks
 /// [`crate::Question::FindPsk`] instead.
-pub trait FindPsk: Send + Sync + fmt::Debug {
-    /// The key for `identity`, which came from an unauthenticated peer.
-    fn find(&self, identity: &[u8]) -> Option<Arc<Psk>>;
+///
+/// A closure will do:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::auth::Psk;
+/// use dunlin::{Now, PskSource};
+///
+/// # fn look_up(_: &[u8]) -> Option<[u8; 32]> { None }
+/// const END_OF_TRIAL_MS: u64 = 1_798_761_600_000;
+/// let keys = PskSource::Here(Arc::new(|identity: &[u8], now: Now| {
+///     let key = look_up(identity).filter(|_| now.unix_ms < END_OF_TRIAL_MS)?;
+///     Psk::new(identity, &key).ok().map(Arc::new)
+/// }));
+/// ```
+pub trait FindPsk: Send + Sync {
+    /// The key for `identity`, which came from an unauthenticated peer. A key that is not valid `now` is as good as none.
+    ///
+    /// It is asked for the key of a new connection, and again for the key that a session stems from when that is resumed:
+    /// a key that is gone takes its sessions with it.
+    fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>>;
 }
 
-/// A fixed set of keys.
+impl<F: Fn(&[u8], Now) -> Option<Arc<Psk>> + Send + Sync> FindPsk for F {
+    fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>> {
+        self(identity, now)
+    }
+}
+
+/// A fixed set of keys, valid at any time.
 #[derive(Debug, Default)]
 pub struct PskTable {
     keys: BTreeMap<Vec<u8>, Arc<Psk>>,
@@ -183,7 +240,7 @@ impl FromIterator<Psk> for PskTable {
 }
 
 impl FindPsk for PskTable {
-    fn find(&self, identity: &[u8]) -> Option<Arc<Psk>> {
+    fn find(&self, identity: &[u8], _: Now) -> Option<Arc<Psk>> {
         self.keys.get(identity).cloned()
     }
 }

@@ -7,10 +7,11 @@ use core::fmt;
 use core::time::Duration;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::auth::{PeerIdentity, X509Identity};
-use crate::crypto::HashOutput;
+use crate::auth::{PeerIdentity, Psk, PskIdentity, X509Identity};
+use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
 use crate::role::TransportKind;
 use crate::time::Now;
@@ -87,6 +88,26 @@ impl Session {
     /// How much early data it allows, in bytes; zero says none.
     pub fn max_early_data(&self) -> u32 {
         self.early.as_ref().map_or(0, |terms| terms.max_size)
+    }
+
+    /// The identity of the external key that the peer proved itself by, if it was one.
+    pub(crate) fn origin(&self) -> Option<&[u8]> {
+        match &self.peer {
+            Some(PeerIdentity::Psk(psk)) => Some(&psk.identity),
+            _ => None,
+        }
+    }
+
+    /// Whether this is that very key, and not another one that got its identity. If so, the peer has the name that the
+    /// key has today.
+    pub(crate) fn stems_from(&mut self, key: &Psk, hash: &dyn Hash) -> bool {
+        let Some(PeerIdentity::Psk(psk)) = &mut self.peer else { return false };
+        let today = PskIdentity::new(psk.identity.clone(), key, hash);
+        let same = key.identity() == psk.identity && bool::from(today.digest.ct_eq(&psk.digest));
+        if same {
+            *psk = today;
+        }
+        same
     }
 
     /// The age to show to the server (RFC 8446 §4.2.11.1).
@@ -168,9 +189,10 @@ impl Session {
                 w.u8(2);
                 w.vec16(|w| w.put(key));
             }
-            Some(PeerIdentity::Psk(identity)) => {
+            Some(PeerIdentity::Psk(psk)) => {
                 w.u8(3);
-                w.vec16(|w| w.put(identity));
+                w.put(&psk.digest);
+                w.vec16(|w| w.put(&psk.identity));
             }
         }
         w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
@@ -234,7 +256,10 @@ fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
             Some(PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s }))
         }
         2 => Some(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(r.vec16(1)?.to_vec()))),
-        3 => Some(PeerIdentity::Psk(r.vec16(1)?.to_vec())),
+        3 => {
+            let digest = r.array()?;
+            Some(PeerIdentity::Psk(PskIdentity { identity: r.vec16(1)?.to_vec(), name: None, digest }))
+        }
         _ => return Err(Malformed::Value("session").into()),
     })
 }

@@ -18,6 +18,7 @@ use dunlin_pki::{
     AltName, Authority, Form, Identity, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec, Validity,
     certificates_to_pem,
 };
+use dunlin_store::psk::{Identity as PskName, PskRecord, PskRecords, PskSet, psktool};
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
 use dunlin_tokio::TlsConnector;
 use pki_types::{PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer};
@@ -25,7 +26,6 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
-use crate::psk::{self, Psk, PskFile};
 use crate::tls::report::identity;
 
 /// How long the certificates are valid, in days.
@@ -213,8 +213,8 @@ impl Maker {
         let identity = leaf(&self.tree.intermediate, GUEST, self.validity, key)?;
         let psk = self.psk_key()?;
         self.psks.push(PskKey::new(GUEST, &psk).map_err(setup_failed)?);
-        let name = psk::Identity::parse(GUEST.as_bytes()).map_err(setup_failed)?;
-        let psk = Psk { identity: name, key: psk };
+        let name = PskName::parse(GUEST.as_bytes()).map_err(setup_failed)?;
+        let psk = PskRecord::new(name, psk);
         Ok(Guest { root: certificates_to_pem(self.tree.root.chain())?, identity, psk })
     }
 
@@ -277,7 +277,7 @@ pub(super) fn server_name() -> Result<ServerName<'static>, Error> {
 pub(super) struct Guest {
     root: String,
     identity: Identity,
-    psk: Psk,
+    psk: PskRecord,
 }
 
 impl Guest {
@@ -289,14 +289,15 @@ impl Guest {
     /// Writes them.
     pub(super) fn write(&self, dir: &Path, existing: Existing) -> Result<(), Error> {
         let [root, certificate, key, psk] = Self::paths(dir);
-        let mut keys = PskFile::default();
-        keys.insert(Psk { identity: self.psk.identity.clone(), key: self.psk.key.clone() });
+        let mut keys = PskSet::default();
+        keys.put(self.psk.clone()).map_err(setup_failed)?;
+        let keys = psktool::render(&keys).map_err(setup_failed)?;
         files::check_new(&[&root, &certificate, &key, &psk], existing)?;
         files::create_directory(dir)?;
         files::write(&root, self.root.as_bytes(), Access::Public, existing)?;
         files::write(&key, self.identity.key.to_pem()?.as_bytes(), Access::Secret, existing)?;
         let chain = certificates_to_pem(&self.identity.chain)?;
         files::write(&certificate, chain.as_bytes(), Access::Public, existing)?;
-        files::write(&psk, keys.to_text().as_bytes(), Access::Secret, existing)
+        files::write(&psk, keys.as_bytes(), Access::Secret, existing)
     }
 }

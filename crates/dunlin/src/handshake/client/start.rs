@@ -139,7 +139,13 @@ pub(crate) fn start(
                 && s.session.settings == config.settings
                 && s.session.server_name.as_ref() == Some(&key.name)
         };
+        // A server that proved itself by a key that is not believed any more would prove itself by it again.
+        let believed = |s: &mut ClientSession| {
+            let sha256 = profile.provider.sha256;
+            s.session.origin().is_none() || config.psks.iter().any(|psk| s.session.stems_from(psk, sha256))
+        };
         let session = store.take(&key, cx.now).filter(ours);
+        let session = session.and_then(|mut s| believed(&mut s).then_some(s));
         psks.extend(session.map(|s| OfferedPsk::Session(Box::new(s))));
     }
     psks.extend(config.psks.iter().map(|psk| OfferedPsk::External(Arc::clone(psk))));

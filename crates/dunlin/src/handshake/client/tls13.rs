@@ -8,8 +8,8 @@ use super::early::{self, EarlyOffer};
 use super::reverify;
 use super::start::{Offer, OfferedPsk, session_key};
 use crate::address::ServerAddress;
-use crate::auth::PeerIdentity;
 use crate::auth::select::{self, Wanted};
+use crate::auth::{PeerIdentity, PskIdentity};
 use crate::config::ClientConfig;
 use crate::crypto::Tls13CipherSuite;
 use crate::early::NoEarlyData;
@@ -90,7 +90,10 @@ pub(super) fn server_hello(
     }
     let (peer, authenticated_ms) = match selected {
         Some(OfferedPsk::Session(s)) => (s.session.peer.clone(), s.session.authenticated_ms),
-        Some(OfferedPsk::External(psk)) => (Some(PeerIdentity::Psk(psk.identity().to_vec())), cx.now.unix_ms),
+        Some(OfferedPsk::External(psk)) => {
+            let identity = PskIdentity::new(psk.identity().to_vec(), psk, profile.provider.sha256);
+            (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms)
+        }
         None => (None, cx.now.unix_ms),
     };
     let by_psk = selected.is_some();

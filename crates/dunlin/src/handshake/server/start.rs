@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{early, tls13};
-use crate::auth::{PeerIdentity, Psk};
+use crate::auth::Psk;
 use crate::config::{PskSource, ServerConfig};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
@@ -23,6 +23,7 @@ use crate::resume::{Session, TicketKind};
 use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
+use crate::time::Now;
 use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode};
 
 /// Identities of one ClientHello that are looked up: a client has a ticket or two and a key, and each look-up is
@@ -265,15 +266,22 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error
         (PskKind::Resumption, TicketKind::Stateful(store), _) => {
             Ok(Answer::Session(store.find(&candidate.identity).map(Box::new)))
         }
-        (PskKind::External | PskKind::Imported, _, PskSource::Here(keys)) => {
-            Ok(Answer::Psk(keys.find(&candidate.identity)))
-        }
         (PskKind::Resumption, ..) => Err(Question::FindSession { id: candidate.identity.clone() }),
-        (PskKind::External | PskKind::Imported, ..) => {
-            Err(Question::FindPsk { identity: candidate.identity.clone() })
+        (PskKind::External | PskKind::Imported, _, source) => {
+            let identity = &candidate.identity;
+            look_up(source, identity, cx.now).ok_or_else(|| Question::FindPsk { identity: identity.clone() })
         }
     };
     cx.ask(known, Box::new(AwaitPsk { search, candidate }))
+}
+
+/// The external key with this identity, where it is known at once.
+fn look_up(source: &PskSource, identity: &[u8], now: Now) -> Option<Answer> {
+    match source {
+        PskSource::None => Some(Answer::Psk(None)),
+        PskSource::Here(keys) => Some(Answer::Psk(keys.find(identity, now))),
+        PskSource::Ask => None,
+    }
 }
 
 /// Waits for what an identity names.
@@ -301,14 +309,60 @@ impl State for AwaitPsk {
             search.missing = PeerIncompatible::PskHash;
         }
         match secret.filter(|s| s.is_usable(cx, &search, &hello)) {
-            Some(secret) => {
-                let Search { config, message, retry, .. } = search;
-                let Candidate { index, identity, .. } = candidate;
-                choose(cx, config, message, retry, Ok(FoundPsk { index, identity, secret }))
-            }
+            Some(PskSecret::Session(session)) => check_origin(cx, search, candidate, session),
+            Some(secret) => use_psk(cx, search, candidate, secret),
             None => find_psk(cx, search),
         }
     }
+}
+
+/// A key that was taken away, or replaced under its identity, takes the sessions with it that stem from it.
+fn check_origin(
+    cx: &mut Cx<'_>,
+    search: Search,
+    candidate: Candidate,
+    session: Box<Session>,
+) -> Result<Box<dyn State>, Error> {
+    let Some(identity) = session.origin() else {
+        return use_psk(cx, search, candidate, PskSecret::Session(session));
+    };
+    let known = look_up(&search.config.psks, identity, cx.now);
+    let known = known.ok_or_else(|| Question::FindPsk { identity: identity.to_vec() });
+    cx.ask(known, Box::new(AwaitOrigin { search, candidate, session }))
+}
+
+/// Waits for the external key that a session stems from.
+struct AwaitOrigin {
+    search: Search,
+    candidate: Candidate,
+    session: Box<Session>,
+}
+
+impl State for AwaitOrigin {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        Err(Internal::Bug("a message while a PSK is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Self { search, candidate, mut session } = *self;
+        let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        let sha256 = search.config.profile.provider.sha256;
+        match psk.is_some_and(|psk| session.stems_from(&psk, sha256)) {
+            true => use_psk(cx, search, candidate, PskSecret::Session(session)),
+            false => find_psk(cx, search),
+        }
+    }
+}
+
+fn use_psk(
+    cx: &mut Cx<'_>,
+    search: Search,
+    candidate: Candidate,
+    secret: PskSecret,
+) -> Result<Box<dyn State>, Error> {
+    let Search { config, message, retry, .. } = search;
+    let Candidate { index, identity, .. } = candidate;
+    choose(cx, config, message, retry, Ok(FoundPsk { index, identity, secret }))
 }
 
 /// A PSK that the client offered and this server knows.
@@ -352,17 +406,7 @@ impl PskSecret {
             Self::External(_) => true,
             Self::Session(session) => {
                 let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
-                // A key that was taken away takes its tickets with it. Where keys are asked for elsewhere, that
-                // cannot be known here.
-                let still_known = match (&session.peer, &config.psks) {
-                    (Some(PeerIdentity::Psk(identity)), PskSource::Here(keys)) => {
-                        keys.find(identity).is_some()
-                    }
-                    (Some(PeerIdentity::Psk(_)), _) => false,
-                    _ => true,
-                };
-                still_known
-                    && session.is_fresh(cx.now)
+                session.is_fresh(cx.now)
                     && session.transport == cx.transport()
                     && session.settings == config.settings
                     && session.server_name == name

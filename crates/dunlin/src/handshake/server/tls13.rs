@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 
 use super::early;
 use super::start::{FoundPsk, PskSecret, echo};
-use crate::auth::PeerIdentity;
 use crate::auth::select::{self, Wanted};
+use crate::auth::{PeerIdentity, PskIdentity};
 use crate::config::{ClientAuth, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
@@ -166,7 +166,8 @@ pub(super) fn answer(
 
     let (peer, authenticated_ms, resumed) = match psk.map(|p| (p.secret, p.identity)) {
         None => (None, cx.now.unix_ms, false),
-        Some((PskSecret::External(_), identity)) => {
+        Some((PskSecret::External(psk), identity)) => {
+            let identity = PskIdentity::new(identity, &psk, config.profile.provider.sha256);
             (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms, false)
         }
         Some((PskSecret::Session(session), _)) => (session.peer, session.authenticated_ms, true),

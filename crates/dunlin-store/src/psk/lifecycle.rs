@@ -1,0 +1,193 @@
+//! What becomes of keys in time: added, rotated, revoked.
+
+use zeroize::Zeroizing;
+
+use super::{Identity, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Revoked, State};
+
+/// Adds a key of a new identity, or also of one that has a key already if `replace` says so.
+///
+/// # Errors
+/// [`PskFault::Exists`]; the store refuses it.
+pub fn add(records: &mut dyn PskRecords, record: PskRecord, replace: bool) -> Result<(), PskError> {
+    if !replace && records.get(&record.identity)?.is_some() {
+        return Err(PskFault::Exists(record.identity.to_string()).into());
+    }
+    records.put(record)
+}
+
+/// All keys of `who`: a device's name, or an identity, which stands for its device.
+///
+/// # Errors
+/// [`PskFault::Unknown`].
+pub fn keys_of(records: &dyn PskRecords, who: &str) -> Result<Vec<PskRecord>, PskError> {
+    let named = records.of_device(who)?;
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let record = records.get(&Identity::parse(who.as_bytes())?)?;
+    let record = record.ok_or_else(|| PskFault::Unknown(who.to_owned()))?;
+    match &record.name {
+        Some(name) => records.of_device(name),
+        None => Ok(vec![record]),
+    }
+}
+
+/// The valid key of `who` that is valid for longest; of several, the newest.
+///
+/// # Errors
+/// [`PskFault::Unknown`], [`PskFault::NoneValid`].
+pub fn current(records: &dyn PskRecords, who: &str, now_s: u64) -> Result<PskRecord, PskError> {
+    let valid = keys_of(records, who)?.into_iter().filter(|r| r.state(now_s) == State::Valid);
+    let longest = valid.max_by_key(|r| r.not_after_s.unwrap_or(u64::MAX));
+    longest.ok_or_else(|| PskFault::NoneValid(who.to_owned()).into())
+}
+
+/// What a rotation made.
+pub struct Rotated {
+    /// The identity that goes.
+    pub old: Identity,
+    /// The key that comes; its identity is the next generation of the old one.
+    pub new: PskRecord,
+    /// When the old key ends, in seconds since 1970.
+    pub until_s: u64,
+}
+
+/// Gives `who` a new key, which `make_key` makes with so many bytes, and lets the current one end after `overlap_s`
+/// seconds. In between both are valid.
+///
+/// # Errors
+/// `who` has no valid key; the random source or the store failed.
+pub fn rotate<E: From<PskError>>(
+    records: &mut dyn PskRecords,
+    who: &str,
+    now_s: u64,
+    overlap_s: u64,
+    make_key: impl FnOnce(usize) -> Result<Zeroizing<Vec<u8>>, E>,
+) -> Result<Rotated, E> {
+    let mut old = current(records, who, now_s)?;
+    let name = old.name.get_or_insert_with(|| old.identity.to_string()).clone();
+    let until_s = now_s.saturating_add(overlap_s).min(old.not_after_s.unwrap_or(u64::MAX));
+    let mut new = PskRecord::new(old.identity.clone(), make_key(old.key.len().max(MIN_KEY_LEN))?);
+    while records.get(&new.identity)?.is_some() {
+        new.identity = next_generation(&new.identity).map_err(PskError::from)?;
+    }
+    (new.name, new.hash, new.import) = (Some(name), old.hash, old.import.clone());
+    old.not_after_s = Some(until_s);
+    let rotated = Rotated { old: old.identity.clone(), new: new.clone(), until_s };
+    records.put(old)?;
+    records.put(new)?;
+    Ok(rotated)
+}
+
+/// `sensor-7` becomes `sensor-7.2`, that `sensor-7.3`.
+fn next_generation(identity: &Identity) -> Result<Identity, PskFault> {
+    let bytes = identity.as_bytes();
+    let digits = bytes.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let (base, number) = bytes.split_at(bytes.len() - digits);
+    let number = std::str::from_utf8(number).ok().and_then(|n| n.parse::<u32>().ok());
+    let (base, next) = match (base.strip_suffix(b"."), number) {
+        (Some(base), Some(number)) if number < u32::MAX => (base, number + 1),
+        _ => (bytes, 2),
+    };
+    Identity::from_bytes([base, b".", next.to_string().as_bytes()].concat())
+}
+
+/// Revokes all keys of `who`, or only that of exactly this identity; which ones.
+///
+/// # Errors
+/// [`PskFault::Unknown`]; [`PskFault::AlreadyRevoked`] if that is so for all; the store failed.
+pub fn revoke(
+    records: &mut dyn PskRecords,
+    who: &str,
+    only_identity: bool,
+    revoked: &Revoked,
+) -> Result<Vec<Identity>, PskError> {
+    let unknown = || PskFault::Unknown(who.to_owned());
+    let found = match only_identity {
+        true => vec![records.get(&Identity::parse(who.as_bytes())?)?.ok_or_else(unknown)?],
+        false => keys_of(records, who)?,
+    };
+    let mut done = vec![];
+    for mut record in found.into_iter().filter(|r| r.revoked.is_none()) {
+        record.revoked = Some(revoked.clone());
+        done.push(record.identity.clone());
+        records.put(record)?;
+    }
+    match done.is_empty() {
+        true => Err(PskFault::AlreadyRevoked(who.to_owned()).into()),
+        false => Ok(done),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail")]
+mod tests {
+    use super::super::PskSet;
+    use super::*;
+
+    fn add_key(set: &mut PskSet, identity: &str) {
+        let identity = Identity::parse(identity.as_bytes()).unwrap();
+        add(set, PskRecord::new(identity, Zeroizing::new(vec![1; 20])), false).unwrap();
+    }
+
+    fn rotated(set: &mut PskSet, who: &str, now_s: u64, overlap_s: u64) -> Result<String, PskFault> {
+        let made = rotate(set, who, now_s, overlap_s, |len| Ok::<_, PskError>(Zeroizing::new(vec![2; len])));
+        made.map(|r| r.new.identity.to_string()).map_err(|e| e.fault)
+    }
+
+    fn valid(set: &PskSet, now_s: u64) -> Vec<String> {
+        let valid = set.iter().filter(|r| r.state(now_s) == State::Valid);
+        valid.map(|r| r.identity.to_string()).collect()
+    }
+
+    #[test]
+    fn a_rotated_key_overlaps_with_its_successor() {
+        let mut set = PskSet::default();
+        add_key(&mut set, "s");
+        assert_eq!(rotated(&mut set, "s", 100, 50), Ok("s.2".into()));
+        assert_eq!(valid(&set, 149), ["s", "s.2"]);
+        assert_eq!(valid(&set, 150), ["s.2"]);
+        // By the name of the device, by the old identity and by the new one, it is the newest that goes.
+        assert_eq!(rotated(&mut set, "s", 110, 50), Ok("s.3".into()));
+        assert_eq!(rotated(&mut set, "s.2", 120, 0), Ok("s.4".into()));
+        assert_eq!(valid(&set, 120), ["s", "s.2", "s.4"]);
+        assert!(set.iter().all(|r| r.name.as_deref() == Some("s") && r.key.len() == 20));
+        assert_eq!(rotated(&mut set, "t", 1, 1), Err(PskFault::Unknown("t".into())));
+    }
+
+    #[test]
+    fn no_rotation_makes_a_key_last_longer() {
+        let mut set = PskSet::default();
+        add_key(&mut set, "s");
+        rotated(&mut set, "s", 100, 50).unwrap();
+        set.remove(&Identity::parse(b"s.2").unwrap()).unwrap();
+        rotated(&mut set, "s", 110, 500).unwrap();
+        assert_eq!(set.record(b"s").unwrap().not_after_s, Some(150));
+    }
+
+    #[test]
+    fn a_device_is_revoked_with_all_its_keys() {
+        let mut set = PskSet::default();
+        add_key(&mut set, "s");
+        add_key(&mut set, "t");
+        rotated(&mut set, "s", 100, 50).unwrap();
+        let revoked = Revoked { at_s: 100, reason: Some("lost".into()) };
+        let mut revoke = |who: &str, only| {
+            let done = revoke(&mut set, who, only, &revoked);
+            done.map(|d| d.iter().map(Identity::to_string).collect::<Vec<_>>()).map_err(|e| e.fault)
+        };
+        assert_eq!(revoke("s.2", true), Ok(vec!["s.2".to_owned()]));
+        assert_eq!(revoke("s", false), Ok(vec!["s".to_owned()]));
+        assert_eq!(revoke("s", false), Err(PskFault::AlreadyRevoked("s".into())));
+        assert_eq!(rotated(&mut set, "s", 100, 1), Err(PskFault::NoneValid("s".into())));
+        assert_eq!(valid(&set, 100), ["t"]);
+    }
+
+    #[test]
+    fn generations() {
+        for (old, new) in [("s", "s.2"), ("s.2", "s.3"), ("s.9", "s.10"), ("7", "7.2"), ("a.b", "a.b.2")] {
+            let old = Identity::parse(old.as_bytes()).unwrap();
+            assert_eq!(next_generation(&old).unwrap().to_string(), new);
+        }
+    }
+}

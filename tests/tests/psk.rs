@@ -1,0 +1,173 @@
+//! Pre-shared keys in time: valid from and until, replaced, taken away, and with them the sessions that stem from them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dunlin::auth::Psk;
+use dunlin::error::{PeerIncompatible, PeerMisbehaved};
+use dunlin::resume::{ClientSessions, Tickets};
+use dunlin::{Answer, ClientConfig, Error, Now, PeerIdentity, Profile, PskSource, Question, ServerConfig};
+use dunlin_store::{MemoryClientSessions, MemoryServerSessions, RotatingTickets};
+use dunlin_tests::{NOW, Pair, awslc};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// What a server knows: one key of "d1", which tests exchange.
+#[derive(Clone, Default)]
+struct Known(Arc<Mutex<Option<Arc<Psk>>>>);
+
+impl Known {
+    fn set(&self, psk: Option<Psk>) {
+        *self.0.lock().unwrap() = psk.map(Arc::new);
+    }
+
+    fn source(&self) -> PskSource {
+        let keys = self.0.clone();
+        PskSource::Here(Arc::new(move |identity: &[u8], _: Now| {
+            keys.lock().unwrap().clone().filter(|psk| psk.identity() == identity)
+        }))
+    }
+}
+
+fn psk(byte: u8) -> Psk {
+    Psk::new("d1", &[byte; 32]).unwrap()
+}
+
+fn profile() -> Profile {
+    Profile::builder(awslc()).build().unwrap()
+}
+
+fn client(psk: Psk, sessions: &Arc<MemoryClientSessions>) -> Arc<ClientConfig> {
+    let sessions = Arc::clone(sessions) as Arc<dyn ClientSessions>;
+    Arc::new(ClientConfig::new(profile()).with_psks(vec![Arc::new(psk)]).with_sessions(sessions))
+}
+
+fn server(psks: PskSource, tickets: Tickets) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig::new(profile()).unwrap().with_psks(psks).with_tickets(tickets))
+}
+
+fn every_kind_of_ticket() -> [Tickets; 2] {
+    let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+    [Tickets::stateless(seal), Tickets::stateful(Arc::new(MemoryServerSessions::new(16)))]
+}
+
+fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Pair {
+    let mut pair = Pair::new(client, server);
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    pair
+}
+
+fn resumed(pair: &Pair) -> bool {
+    pair.server.negotiated().unwrap().resumed
+}
+
+#[test]
+fn a_replaced_key_takes_its_sessions_with_it() {
+    for tickets in every_kind_of_ticket() {
+        let (known, sessions) = (Known::default(), Arc::default());
+        let server = server(known.source(), tickets);
+        known.set(Some(psk(1)));
+        assert!(!resumed(&connect(&client(psk(1), &sessions), &server)));
+        assert!(resumed(&connect(&client(psk(1), &sessions), &server)));
+
+        // The thief of the first key has a session of it, and only that.
+        known.set(Some(psk(2)));
+        let mut pair = Pair::new(&client(psk(1), &sessions), &server);
+        assert_eq!(pair.run(), Err(PeerMisbehaved::BadBinder.into()));
+    }
+}
+
+#[test]
+fn a_key_that_is_gone_takes_its_sessions_with_it() {
+    for tickets in every_kind_of_ticket() {
+        let (known, sessions) = (Known::default(), Arc::default());
+        let server = server(known.source(), tickets);
+        known.set(Some(psk(1)));
+        connect(&client(psk(1), &sessions), &server);
+        known.set(None);
+        let mut pair = Pair::new(&client(psk(1), &sessions), &server);
+        assert_eq!(pair.run(), Err(PeerIncompatible::NoPsk.into()));
+    }
+}
+
+/// The client's side of the same: a server that has the old key alone is not believed for an old session.
+#[test]
+fn a_client_leaves_sessions_of_keys_that_it_has_no_more() {
+    for tickets in every_kind_of_ticket() {
+        let (known, sessions) = (Known::default(), Arc::default());
+        let server = server(known.source(), tickets);
+        known.set(Some(psk(1)));
+        connect(&client(psk(1), &sessions), &server);
+        let mut pair = Pair::new(&client(psk(2), &sessions), &server);
+        assert_eq!(pair.run(), Err(PeerMisbehaved::BadBinder.into()));
+    }
+}
+
+/// No peer can tell a key whose time is over from one that never was, nor from a wrong one.
+#[test]
+fn a_key_has_its_time() {
+    let end = NOW.unix_ms + u64::try_from(HOUR.as_millis()).unwrap();
+    let keys = PskSource::Here(Arc::new(move |identity: &[u8], now: Now| {
+        (identity == b"d1" && now.unix_ms < end).then(|| Arc::new(psk(1)))
+    }));
+    for tickets in every_kind_of_ticket() {
+        let sessions = Arc::default();
+        let server = server(keys.clone(), tickets);
+        let run = |psk: Psk, now: Now| {
+            let mut pair = Pair::at(&client(psk, &sessions), &server, now);
+            let run = pair.run();
+            (run.is_ok() && resumed(&pair), pair.client.error().cloned())
+        };
+        let last = Now::from_unix_ms(end - 1);
+        assert_eq!(run(psk(1), NOW), (false, None));
+        assert_eq!(run(psk(1), last), (true, None));
+        let (wrong, expired) = (run(psk(2), last).1, run(psk(1), Now::from_unix_ms(end)).1);
+        let unknown = run(Psk::new("d2", &[1; 32]).unwrap(), last).1;
+        assert!(matches!(wrong, Some(Error::AlertReceived(_))), "{wrong:?}");
+        assert_eq!((&expired, &unknown), (&wrong, &wrong));
+    }
+}
+
+#[test]
+fn the_device_has_a_name_that_tickets_do_not_carry() {
+    for tickets in every_kind_of_ticket() {
+        let (known, sessions) = (Known::default(), Arc::default());
+        let server = server(known.source(), tickets);
+        let client = client(psk(1).with_name("gateway"), &sessions);
+        for (round, name) in ["pump 7", "pump 8"].into_iter().enumerate() {
+            known.set(Some(psk(1).with_name(name)));
+            let pair = connect(&client, &server);
+            assert_eq!(resumed(&pair), round > 0);
+            let peer = pair.server.negotiated().unwrap().peer.clone().unwrap();
+            assert_eq!(peer.to_string(), format!("PSK {name}, identity d1"));
+            let PeerIdentity::Psk(peer) = peer else { panic!() };
+            assert_eq!((peer.identity, peer.name.as_deref()), (b"d1".to_vec(), Some(name)));
+            let server = pair.client.negotiated().unwrap().peer.clone().unwrap();
+            assert_eq!(server.to_string(), "PSK gateway, identity d1");
+        }
+    }
+}
+
+#[test]
+fn who_keeps_keys_elsewhere_is_asked_for_that_of_a_session() {
+    for tickets in every_kind_of_ticket() {
+        let server = server(PskSource::Ask, tickets);
+        let sessions = Arc::default();
+        // Of the last round the session is declined, and the key itself is asked for.
+        for (known, asked, want) in
+            [(1, 1, Ok(false)), (1, 1, Ok(true)), (2, 2, Err(PeerMisbehaved::BadBinder.into()))]
+        {
+            let mut pair = Pair::new(&client(psk(1), &sessions), &server);
+            let (mut run, mut of_key) = (pair.run(), 0);
+            while let Some((id, question)) = pair.server_question() {
+                let Question::FindPsk { identity } = question else { panic!() };
+                let found = (identity == b"d1").then(|| Arc::new(psk(known)));
+                of_key += usize::from(found.is_some());
+                run = pair.server.answer(pair.now, id, Answer::Psk(found)).and_then(|()| pair.run());
+            }
+            assert_eq!((run.map(|()| resumed(&pair)), of_key), (want, asked));
+        }
+    }
+}
