@@ -78,9 +78,16 @@ impl CryptoProvider {
         groups: &[&'static dyn KeyExchangeGroup],
     ) -> Result<(), ProviderFault> {
         let mut others = suites.iter().filter(|suite| self.suite(suite.id).is_none());
-        others.try_for_each(|suite| check::works(suite))?;
+        others.try_for_each(|suite| check::works(suite.hash, suite.aead))?;
         let mut others = groups.iter().filter(|group| self.group(group.name()).is_none());
         others.try_for_each(|group| check::agrees(self, *group))
+    }
+}
+
+impl CryptoProvider {
+    /// The same for a suite of TLS 1.2, of which a provider has no list.
+    pub(crate) fn check_tls12(suite: &Tls12CipherSuite) -> Result<(), ProviderFault> {
+        check::works(suite.hash, suite.aead)
     }
 }
 
@@ -120,6 +127,66 @@ pub struct Tls13CipherSuite {
     pub hash: &'static dyn Hash,
     /// The record protection.
     pub aead: &'static dyn Aead,
+}
+
+/// A cipher suite of TLS 1.2: what TLS 1.3 negotiates apart, in one number (RFC 5246 §A.5).
+#[derive(Debug)]
+pub struct Tls12CipherSuite {
+    /// Its number.
+    pub id: CipherSuite,
+    /// The hash of the PRF and of Finished.
+    pub hash: &'static dyn Hash,
+    /// The record protection.
+    pub aead: &'static dyn Aead,
+    /// How the premaster secret is agreed.
+    pub key_exchange: Tls12KeyExchange,
+    /// How the server proves who it is.
+    pub authentication: Tls12Authentication,
+}
+
+impl Tls12CipherSuite {
+    /// Whether the server sends a certificate.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.authentication != Tls12Authentication::Psk
+    }
+}
+
+/// How TLS 1.2 agrees on the premaster secret; with a pre-shared key in addition to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tls12KeyExchange {
+    /// Ephemeral keys on a curve (RFC 8422).
+    Ecdhe,
+    /// Nothing but the pre-shared key (RFC 4279 §2): no forward secrecy.
+    Psk,
+}
+
+/// How the server of TLS 1.2 proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tls12Authentication {
+    /// By a key for ECDSA or EdDSA (RFC 8422 §2.1).
+    Ecdsa,
+    /// By an RSA key (RFC 8422 §2.2).
+    Rsa,
+    /// By the pre-shared key, which proves the client too (RFC 4279).
+    Psk,
+}
+
+impl Tls12Authentication {
+    /// Whether a key for `scheme` is what the suite asks for.
+    pub(crate) fn allows(self, scheme: SignatureScheme) -> bool {
+        use SignatureScheme as S;
+        match self {
+            Self::Ecdsa => matches!(
+                scheme,
+                S::ECDSA_SECP256R1_SHA256
+                    | S::ECDSA_SECP384R1_SHA384
+                    | S::ECDSA_SECP521R1_SHA512
+                    | S::ED25519
+            ),
+            Self::Rsa => scheme.is_rsa(),
+            Self::Psk => false,
+        }
+    }
 }
 
 /// A hash function.

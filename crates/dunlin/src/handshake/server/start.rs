@@ -23,7 +23,7 @@ use crate::resume::{Session, TicketKind};
 use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
-use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode};
+use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode};
 
 /// Identities of one ClientHello that are looked up: a client has a ticket or two and a key, and each look-up is
 /// work for an unauthenticated peer.
@@ -50,7 +50,14 @@ impl State for ExpectClientHello {
         let Self { config, retry } = *self;
         let body = message.expect(HandshakeType::CLIENT_HELLO, "ClientHello")?;
         let hello = ClientHello::read(body, cx.transport())?;
-        check(&hello, cx.transport())?;
+        match offers_tls13(&hello, cx.transport())? {
+            true => check(&hello, cx.transport())?,
+            // Whoever has no TLS 1.3 may still get another profile, but not after a retry, which is of TLS 1.3.
+            false if retry.is_some() || cx.transport() == TransportKind::Datagram => {
+                return Err(no_common_version(&hello, cx.transport()));
+            }
+            false => {}
+        }
         if retry.is_none() {
             cx.output.client_random = hello.random;
             // The choice for the first ClientHello holds for the second.
@@ -64,22 +71,36 @@ impl State for ExpectClientHello {
     }
 }
 
+fn offers_tls13(hello: &ClientHello<'_>, transport: TransportKind) -> Result<bool, Error> {
+    let versions = hello.extensions.get::<supported_versions::Offer>()?;
+    Ok(versions.is_some_and(|v| v.0.contains(&transport.version13())))
+}
+
+/// RFC 8446 §4.2.1: the extension is what counts, and where there is none the version is 1.2 at most, whatever the field
+/// says.
+fn offers_tls12(hello: &ClientHello<'_>) -> Result<bool, Error> {
+    let versions = hello.extensions.get::<supported_versions::Offer>()?;
+    Ok(match versions {
+        Some(versions) => versions.0.contains(&ProtocolVersion::TLS1_2),
+        None => hello.legacy_version >= ProtocolVersion::TLS1_2,
+    })
+}
+
+/// RFC 8446 §4.2.1: without a common version: protocol_version. What the client has is the first that has a name.
+fn no_common_version(hello: &ClientHello<'_>, transport: TransportKind) -> Error {
+    let versions = hello.extensions.get::<supported_versions::Offer>().ok().flatten();
+    let newest = match versions {
+        Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
+        None if transport == TransportKind::Stream => {
+            Some(hello.legacy_version.min(transport.legacy_version()))
+        }
+        None => Some(hello.legacy_version),
+    };
+    PeerIncompatible::Version(newest).into()
+}
+
 /// What every ClientHello for 1.3 must be, whatever the configuration.
 fn check(hello: &ClientHello<'_>, transport: TransportKind) -> Result<(), Error> {
-    let versions = hello.extensions.get::<supported_versions::Offer>()?;
-    let offers_13 = versions.as_ref().is_some_and(|v| v.0.contains(&transport.version13()));
-    if !offers_13 {
-        // RFC 8446 §4.2.1: without the extension, or without a common version: protocol_version. What the client has
-        // is the first that has a name; without the extension it is 1.2 at most, whatever the field says.
-        let newest = match versions {
-            Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
-            None if transport == TransportKind::Stream => {
-                Some(hello.legacy_version.min(transport.legacy_version()))
-            }
-            None => Some(hello.legacy_version),
-        };
-        return Err(PeerIncompatible::Version(newest).into());
-    }
     // RFC 8446 §D.5: what says SSL 3.0 or less is refused, whatever else it offers.
     if transport == TransportKind::Stream && hello.legacy_version.0 <= 0x0300 {
         return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
@@ -118,7 +139,9 @@ fn info(hello: &ClientHello<'_>) -> Result<ClientHelloInfo, Error> {
     Ok(ClientHelloInfo {
         server_name: e.get::<server_name::HostName>()?.map(|n| n.0),
         alpn: e.get::<alpn::Protocols>()?.map_or_else(Vec::new, |p| p.0),
-        versions: e.get::<supported_versions::Offer>()?.map_or_else(Vec::new, |v| v.0),
+        versions: e
+            .get::<supported_versions::Offer>()?
+            .map_or_else(|| [hello.legacy_version].into(), |v| v.0),
         cipher_suites: hello.cipher_suites.clone(),
         groups: e.get::<supported_groups::SupportedGroups>()?.map_or_else(Vec::new, |g| g.0),
         signature_schemes: e
@@ -156,6 +179,13 @@ fn negotiate(
     cx.output.key_update_after = config.profile.key_update_after;
     cx.output.negotiated.profile.clone_from(&config.profile.name);
     let hello = ClientHello::read(message.body(), cx.transport())?;
+    let tls12 = config.profile.tls12(cx.transport()).filter(|_| sent.is_none());
+    if !(config.profile.has_tls13() && offers_tls13(&hello, cx.transport())?) {
+        let Some(tls12) = tls12.filter(|_| offers_tls12(&hello).unwrap_or(false)) else {
+            return Err(no_common_version(&hello, cx.transport()));
+        };
+        return (tls12.handshakes.server)(cx, Arc::clone(&config), message, None);
+    }
     let returned = hello.extensions.get::<cookie::Cookie>()?;
     let retry = match (sent, returned) {
         (None, None) => None,
@@ -350,29 +380,35 @@ impl PskSecret {
         let config = &search.config;
         let bound = match self {
             Self::External(_) => true,
-            Self::Session(session) => {
-                let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
-                // A key that was taken away takes its tickets with it. Where keys are asked for elsewhere, that
-                // cannot be known here.
-                let still_known = match (&session.peer, &config.psks) {
-                    (Some(PeerIdentity::Psk(identity)), PskSource::Here(keys)) => {
-                        keys.find(identity).is_some()
-                    }
-                    (Some(PeerIdentity::Psk(_)), _) => false,
-                    _ => true,
-                };
-                still_known
-                    && session.is_fresh(cx.now)
-                    && session.transport == cx.transport()
-                    && session.settings == config.settings
-                    && session.server_name == name
-            }
+            Self::Session(session) => is_good(cx, config, session, hello),
         };
         let hash = self.hash(config);
         let suite = common_suite(config, hello, hash);
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
         bound && hash.is_some() && suite.is_some() && search.retry.as_ref().is_none_or(same)
     }
+}
+
+/// Whether a session is still good, and made under these very settings and for this name.
+pub(super) fn is_good(
+    cx: &Cx<'_>,
+    config: &ServerConfig,
+    session: &Session,
+    hello: &ClientHello<'_>,
+) -> bool {
+    let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
+    // A key that was taken away takes its tickets with it. Where keys are asked for elsewhere, that cannot be known
+    // here.
+    let still_known = match (&session.peer, &config.psks) {
+        (Some(PeerIdentity::Psk(identity)), PskSource::Here(keys)) => keys.find(identity).is_some(),
+        (Some(PeerIdentity::Psk(_)), _) => false,
+        _ => true,
+    };
+    still_known
+        && session.is_fresh(cx.now)
+        && session.transport == cx.transport()
+        && session.settings == config.settings
+        && session.server_name == name
 }
 
 /// Our first suite that the client has too, with this hash if it matters.
