@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use dunlin::auth::{PrivateKey, Psk, PskTable, RawKeyTrust, X509Trust};
-use dunlin::crypto::{CryptoProvider, Tls12Authentication, Tls12CipherSuite};
+use dunlin::crypto::{
+    CryptoProvider, KeyExchangeGroup, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange,
+};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
     AlertDescription, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme,
@@ -18,32 +20,40 @@ use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc, providers};
 
 /// Every suite of a provider, those that must be asked for, too.
 fn suites(provider: &CryptoProvider) -> Vec<&'static Tls12CipherSuite> {
-    use dunlin_awslc::tls12 as a;
-    use dunlin_rustcrypto::tls12 as r;
-    let (named, psk, others): (&[_], &[_], [&'static Tls12CipherSuite; 2]) =
-        match provider.name == dunlin_awslc::NAME {
-            true => (
-                a::TLS12_CIPHER_SUITES,
-                a::TLS12_PSK_CIPHER_SUITES,
-                [&a::TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8, &a::TLS12_PSK_WITH_AES_128_CCM_8],
-            ),
-            false => (
-                r::TLS12_CIPHER_SUITES,
-                r::TLS12_PSK_CIPHER_SUITES,
-                [&r::TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8, &r::TLS12_PSK_WITH_AES_128_CCM_8],
-            ),
-        };
-    [named, psk, &others].concat()
+    macro_rules! all {
+        ($tls12:path) => {{
+            use $tls12 as m;
+            let short: [&'static Tls12CipherSuite; 5] = [
+                &m::TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8,
+                &m::TLS12_PSK_WITH_AES_128_CCM_8,
+                &m::TLS12_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256,
+                &m::TLS12_DHE_RSA_WITH_AES_128_CCM_8,
+                &m::TLS12_PSK_DHE_WITH_AES_128_CCM_8,
+            ];
+            let named = [m::TLS12_CIPHER_SUITES, m::TLS12_DHE_CIPHER_SUITES, m::TLS12_PSK_CIPHER_SUITES];
+            [&named.concat()[..], &short].concat()
+        }};
+    }
+    match provider.name == dunlin_awslc::NAME {
+        true => all!(dunlin_awslc::tls12),
+        false => all!(dunlin_rustcrypto::tls12),
+    }
+}
+
+/// Curves, and a finite field.
+fn groups(provider: &CryptoProvider) -> Vec<&'static dyn KeyExchangeGroup> {
+    [&provider.groups[..], &[dunlin_ffdhe::FFDHE2048]].concat()
 }
 
 /// TLS 1.2 alone.
 fn tls12(provider: &Arc<CryptoProvider>) -> ProfileBuilder {
-    Profile::builder(provider.clone()).cipher_suites(vec![]).tls12_cipher_suites(suites(provider))
+    both(provider).cipher_suites(vec![])
 }
 
 /// TLS 1.3 and 1.2.
 fn both(provider: &Arc<CryptoProvider>) -> ProfileBuilder {
-    Profile::builder(provider.clone()).tls12_cipher_suites(suites(provider))
+    let profile = Profile::builder(provider.clone()).groups(groups(provider));
+    profile.tls12_cipher_suites(suites(provider))
 }
 
 fn x509(pki: &Pki) -> Trust {
@@ -122,7 +132,18 @@ fn a_mebibyte_each_way_with_every_suite() {
                 }
             };
             pair.connect().unwrap_or_else(|e| panic!("{}: {e}", suite.id));
-            assert_eq!(pair.client.negotiated().unwrap().cipher_suite, Some(suite.id));
+            for end in [&pair.client, &pair.server] {
+                let negotiated = end.negotiated().unwrap();
+                assert_eq!(negotiated.cipher_suite, Some(suite.id));
+                assert_eq!(
+                    negotiated.group,
+                    match suite.key_exchange {
+                        Tls12KeyExchange::Ecdhe => Some(NamedGroup::X25519),
+                        Tls12KeyExchange::Dhe => Some(NamedGroup::FFDHE2048),
+                        Tls12KeyExchange::Psk => None,
+                    }
+                );
+            }
             pair.echo(&vec![0x5a; 1 << 20]).unwrap();
             let close = |from: &mut dunlin::TlsConnection, to: &mut dunlin::TlsConnection| {
                 from.close();
@@ -469,6 +490,39 @@ fn profiles_that_cannot_work_are_refused() {
     assert!(nothing.build().is_err());
     let suite: &Tls12CipherSuite = suites(&provider)[0];
     assert!(tls12(&provider).tls12_cipher_suites(vec![suite, suite]).build().is_err());
-    let no_curve = tls12(&provider).groups(vec![]).tls12_cipher_suites(vec![suite]);
+    let no_curve = tls12(&provider).groups(vec![dunlin_ffdhe::FFDHE2048]).tls12_cipher_suites(vec![suite]);
     assert!(no_curve.build().is_err());
+    let dhe = dunlin_awslc::tls12::TLS12_DHE_CIPHER_SUITES.to_vec();
+    let no_field = tls12(&provider).groups(provider.groups.clone()).tls12_cipher_suites(dhe);
+    assert!(no_field.build().is_err());
+}
+
+/// RFC 7919 §4: a client that names fields takes one of them; one that names none takes any.
+#[test]
+fn a_field_is_one_that_the_client_names() {
+    let provider = awslc();
+    let dhe = || tls12(&provider).tls12_cipher_suites(dunlin_awslc::tls12::TLS12_DHE_CIPHER_SUITES.to_vec());
+    let run = |ours: &[&'static dyn KeyExchangeGroup], theirs: &[&'static dyn KeyExchangeGroup]| {
+        let [client, server] = with_x509(dhe(), dhe(), KeyType::Rsa2048);
+        let mut pair = mutual(client.groups(ours.to_vec()), server.groups(theirs.to_vec()));
+        pair.run().map(|()| pair.client.negotiated().unwrap().group.unwrap())
+    };
+    use dunlin_ffdhe::{FFDHE2048, FFDHE3072, FFDHE4096};
+    let all = [FFDHE2048, FFDHE3072, FFDHE4096];
+    assert_eq!(run(&[FFDHE3072], &all), Ok(NamedGroup::FFDHE3072));
+    assert_eq!(run(&all, &[FFDHE4096, FFDHE2048]), Ok(NamedGroup::FFDHE4096));
+    assert_eq!(run(&[FFDHE3072], &[FFDHE2048]), Err(PeerIncompatible::Group.into()));
+}
+
+/// The same groups in TLS 1.3.
+#[test]
+fn fields_are_groups_of_tls13_too() {
+    let provider = awslc();
+    let fields = || Profile::builder(provider.clone()).groups(vec![dunlin_ffdhe::FFDHE2048]);
+    let [client, server] = with_x509(fields(), fields(), KeyType::P256);
+    let mut pair = mutual(client, server);
+    pair.connect().unwrap();
+    let negotiated = pair.client.negotiated().unwrap();
+    assert_eq!(negotiated.version, Some(ProtocolVersion::TLS1_3));
+    assert_eq!(negotiated.group, Some(NamedGroup::FFDHE2048));
 }

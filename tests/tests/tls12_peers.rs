@@ -10,26 +10,34 @@ use dunlin::{
     ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_awslc::tls12::{
-    TLS12_CIPHER_SUITES, TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8, TLS12_PSK_CIPHER_SUITES,
+    TLS12_CIPHER_SUITES, TLS12_DHE_CIPHER_SUITES, TLS12_DHE_RSA_WITH_AES_128_CCM_8,
+    TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8, TLS12_PSK_CIPHER_SUITES, TLS12_PSK_DHE_WITH_AES_128_CCM_8,
     TLS12_PSK_WITH_AES_128_CCM_8,
 };
 use dunlin_tests::ends::{KEYS, MIB, PSK, client_profile, client_with, server_config_with, server_profile};
 use dunlin_tests::peer::{Files, Link, Process, Server, listen, now, text};
 use dunlin_tests::{KeyType, Pki, awslc, localhost};
 
-const GNUTLS: &str =
-    "NORMAL:-VERS-ALL:+VERS-TLS1.2:+AES-128-CCM:+AES-128-CCM-8:+PSK:+ECDHE-PSK:+DHE-PSK:+RSA-PSK";
+const GNUTLS: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.2:+AES-128-CCM:+AES-128-CCM-8:+PSK:+ECDHE-PSK:+DHE-PSK:+DHE-RSA:+GROUP-FFDHE2048";
 
-/// Every suite that the peers have, too.
+/// Every suite that the peers have, too: of ECDHE_PSK they have one (and those with CBC).
 fn suites() -> Vec<&'static Tls12CipherSuite> {
-    let others = [&TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8, &TLS12_PSK_WITH_AES_128_CCM_8];
-    [TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES, &others].concat()
+    let others = [
+        &TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8,
+        &TLS12_PSK_WITH_AES_128_CCM_8,
+        &TLS12_DHE_RSA_WITH_AES_128_CCM_8,
+        &TLS12_PSK_DHE_WITH_AES_128_CCM_8,
+    ];
+    let all = [TLS12_CIPHER_SUITES, TLS12_DHE_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES, &others].concat();
+    let rfc8442 = |s: &&Tls12CipherSuite| (0xd001..=0xd005).contains(&s.id.0);
+    all.into_iter().filter(|s| !rfc8442(s)).collect()
 }
 
 /// OpenSSL's name: without prefixes and hyphens between the letters of algorithms.
 fn openssl_name(suite: CipherSuite) -> String {
     let name = suite.name().unwrap().strip_prefix("TLS_").unwrap();
-    let name = name.replace("_WITH_", "_").replace("AES_", "AES").replace("POLY1305_SHA256", "POLY1305");
+    let name = name.replace("PSK_DHE_", "DHE_PSK_").replace("_WITH_", "_").replace("AES_", "AES");
+    let name = name.replace("POLY1305_SHA256", "POLY1305");
     name.replace("CCM_8", "CCM8").replace('_', "-")
 }
 
@@ -79,7 +87,8 @@ fn s_client(typ: Option<KeyType>, port: &str, more: &[&str]) -> (Process, Files)
 
 /// TLS 1.3, and 1.2 with these suites.
 fn with_tls12(profile: ProfileBuilder, suites: Vec<&'static Tls12CipherSuite>) -> ProfileBuilder {
-    profile.tls12_cipher_suites(suites)
+    let groups = [&awslc().groups[..], &[dunlin_ffdhe::FFDHE2048]].concat();
+    profile.groups(groups).tls12_cipher_suites(suites)
 }
 
 fn psk() -> Psk {
@@ -155,7 +164,13 @@ fn every_suite_with_openssl() {
         // Tags of 8 bytes are below its level of security.
         let cipher = format!("{name}:@SECLEVEL=0");
         let options = ["-quiet", "-tls1_2", "-cipher", &cipher];
-        let mut peer = s_server(typ, &options);
+        // Its own fields are others than those of RFC 7919.
+        let kept = Files::default();
+        let field = kept.path("field.pem");
+        let made =
+            ["genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:ffdhe2048", "-out", &field];
+        assert!(std::process::Command::new("openssl").args(made).output().unwrap().status.success());
+        let mut peer = s_server(typ, &[&options[..], &["-dhparam", &field]].concat());
         let mut link = Link::to_server(client(typ, vec![suite]), &peer);
         link.handshake().unwrap_or_else(|e| panic!("{name}: {e} / {}", peer.process.errors()));
         link.send(b"hello\n").unwrap();

@@ -156,6 +156,8 @@ impl Tls12CipherSuite {
 pub enum Tls12KeyExchange {
     /// Ephemeral keys on a curve (RFC 8422).
     Ecdhe,
+    /// Ephemeral keys in a finite field (RFC 5246 §7.4.3, RFC 7919).
+    Dhe,
     /// Nothing but the pre-shared key (RFC 4279 §2): no forward secrecy.
     Psk,
 }
@@ -351,6 +353,11 @@ pub trait KeyExchangeGroup: Send + Sync + fmt::Debug {
     /// # Errors
     /// The random source failed.
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError>;
+    /// Of a finite field its prime and generator, which TLS 1.2 spells out (RFC 7919 §A). Shares and secrets are as long as
+    /// the prime.
+    fn finite_field(&self) -> Option<FiniteField> {
+        None
+    }
     /// Answers `peer` in one step, the responder's side: the own share and the secret.
     ///
     /// # Errors
@@ -364,6 +371,15 @@ pub trait KeyExchangeGroup: Send + Sync + fmt::Debug {
         let share = active.share().to_vec();
         Ok((share, active.complete(peer)?))
     }
+}
+
+/// What defines a group of a finite field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiniteField {
+    /// The prime, most significant byte first.
+    pub prime: &'static [u8],
+    /// The generator.
+    pub generator: &'static [u8],
 }
 
 /// An ephemeral private key that waits for the peer's share.

@@ -8,12 +8,11 @@ use zeroize::Zeroizing;
 use super::Premaster;
 use crate::crypto::{ActiveKeyExchange, KeyExchangeGroup, SharedSecret};
 use crate::error::{Error, PeerMisbehaved};
-use crate::message::ServerParams;
 use crate::profile::Profile;
 use crate::wire::NamedGroup;
 
 /// Our first curve that the client has, too. A client that says nothing has P-256, if any (RFC 8422 §4 leaves it open).
-pub(crate) fn common_curve(
+pub(super) fn common_group(
     profile: &Profile,
     theirs: Option<&[NamedGroup]>,
 ) -> Option<&'static dyn KeyExchangeGroup> {
@@ -21,11 +20,18 @@ pub(crate) fn common_curve(
     profile.groups.iter().copied().find(|g| g.name().is_curve() && theirs.contains(&g.name()))
 }
 
-pub(super) fn respond(profile: &Profile, params: &ServerParams) -> Result<(Vec<u8>, Premaster), Error> {
-    // RFC 8422 §5.4: a curve that was offered.
-    let group = profile.group(params.group).filter(|g| g.name().is_curve());
-    let group = group.ok_or(PeerMisbehaved::NotOffered("group"))?;
-    let answer = group.respond(&*profile.provider.random, &params.share);
+/// RFC 8422 §5.4: a curve that was offered.
+pub(super) fn group(profile: &Profile, name: NamedGroup) -> Result<&'static dyn KeyExchangeGroup, Error> {
+    let group = profile.group(name).filter(|g| g.name().is_curve());
+    group.ok_or(PeerMisbehaved::NotOffered("group").into())
+}
+
+pub(super) fn respond(
+    profile: &Profile,
+    group: &dyn KeyExchangeGroup,
+    share: &[u8],
+) -> Result<(Vec<u8>, Premaster), Error> {
+    let answer = group.respond(&*profile.provider.random, share);
     let (share, secret) = answer.map_err(|_| PeerMisbehaved::BadKeyShare)?;
     Ok((share, premaster(&secret)))
 }

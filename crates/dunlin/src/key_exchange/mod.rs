@@ -6,19 +6,35 @@ use alloc::vec::Vec;
 use zeroize::Zeroizing;
 
 use crate::crypto::{
-    ActiveKeyExchange, CryptoError, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange,
+    ActiveKeyExchange, CryptoError, FiniteField, KeyExchangeGroup, Tls12Authentication, Tls12CipherSuite,
+    Tls12KeyExchange,
 };
-use crate::error::{Error, Internal};
+use crate::error::{Error, Internal, PeerIncompatible};
 use crate::message::ServerParams;
 use crate::profile::Profile;
+use crate::wire::NamedGroup;
 
+mod dhe;
 mod ecdhe;
 mod psk;
 
-pub(crate) use ecdhe::common_curve;
-
 /// The secret from which the master secret is made; wipes itself.
 pub(crate) type Premaster = Zeroizing<Vec<u8>>;
+
+/// A group for the key exchange of this suite, which our profile and the client have; `theirs` is what the client says it
+/// has. `Err` if there is none, and `Ok(None)` if none is needed.
+pub(crate) fn common_group(
+    suite: &Tls12CipherSuite,
+    profile: &Profile,
+    theirs: Option<&[NamedGroup]>,
+) -> Result<Option<&'static dyn KeyExchangeGroup>, PeerIncompatible> {
+    let group = match suite.key_exchange {
+        Tls12KeyExchange::Psk => return Ok(None),
+        Tls12KeyExchange::Ecdhe => ecdhe::common_group(profile, theirs),
+        Tls12KeyExchange::Dhe => dhe::common_group(profile, theirs),
+    };
+    group.map(Some).ok_or(PeerIncompatible::Group)
+}
 
 /// What the server keeps until the client has answered.
 pub(crate) struct ServerSide {
@@ -30,41 +46,63 @@ impl ServerSide {
     /// Makes the server's share, where there is one.
     pub(crate) fn start(
         suite: &'static Tls12CipherSuite,
-        group: Option<&dyn crate::crypto::KeyExchangeGroup>,
+        group: Option<&dyn KeyExchangeGroup>,
         profile: &Profile,
     ) -> Result<(Self, Option<ServerParams>), CryptoError> {
         let Some(group) = group else { return Ok((Self { suite, active: None }, None)) };
         let active = group.start(&*profile.provider.random)?;
-        let params = ServerParams { group: group.name(), share: active.share().to_vec() };
+        let share = active.share().to_vec();
+        let params = match group.finite_field() {
+            Some(FiniteField { prime, generator }) => {
+                ServerParams::Dhe { prime: prime.to_vec(), generator: generator.to_vec(), share }
+            }
+            None => ServerParams::Ecdhe { group: group.name(), share },
+        };
         Ok((Self { suite, active: Some(active) }, Some(params)))
     }
 
     /// The premaster secret with the client's share, and with the pre-shared key in suites with one.
     pub(crate) fn complete(self, share: &[u8], key: Option<&[u8]>) -> Result<Premaster, Error> {
-        let agreed = match self.active {
-            Some(active) => Some(ecdhe::complete(active, share)?),
-            None => None,
+        let agreed = match (self.active, self.suite.key_exchange) {
+            (Some(active), Tls12KeyExchange::Dhe) => Some(dhe::complete(active, share)?),
+            (Some(active), _) => Some(ecdhe::complete(active, share)?),
+            (None, _) => None,
         };
         premaster(self.suite, agreed, key)
     }
 }
 
-/// The client's share and the premaster secret, with the server's share.
-pub(crate) fn respond(
-    suite: &'static Tls12CipherSuite,
-    profile: &Profile,
-    params: Option<&ServerParams>,
-    key: Option<&[u8]>,
-) -> Result<(Vec<u8>, Premaster), Error> {
-    let (share, agreed) = match (suite.key_exchange, params) {
-        (Tls12KeyExchange::Psk, _) => (Vec::new(), None),
-        (Tls12KeyExchange::Ecdhe, Some(params)) => {
-            let (share, secret) = ecdhe::respond(profile, params)?;
-            (share, Some(secret))
-        }
-        (Tls12KeyExchange::Ecdhe, None) => return Err(Internal::Bug("no share of the server").into()),
-    };
-    premaster(suite, agreed, key).map(|premaster| (share, premaster))
+/// What the client answers to the server's share.
+pub(crate) struct ClientSide {
+    /// `None` where nothing is exchanged.
+    pub(crate) group: Option<NamedGroup>,
+    pub(crate) share: Vec<u8>,
+    pub(crate) premaster: Premaster,
+}
+
+impl ClientSide {
+    /// With the server's share, and with the pre-shared key in suites with one.
+    pub(crate) fn respond(
+        suite: &'static Tls12CipherSuite,
+        profile: &Profile,
+        params: Option<&ServerParams>,
+        key: Option<&[u8]>,
+    ) -> Result<Self, Error> {
+        let (group, share, agreed) = match params {
+            None => (None, Vec::new(), None),
+            Some(ServerParams::Ecdhe { group, share }) => {
+                let group = ecdhe::group(profile, *group)?;
+                let (share, secret) = ecdhe::respond(profile, group, share)?;
+                (Some(group.name()), share, Some(secret))
+            }
+            Some(ServerParams::Dhe { prime, generator, share }) => {
+                let group = dhe::group(profile, prime, generator)?;
+                let (share, secret) = dhe::respond(profile, group, share)?;
+                (Some(group.name()), share, Some(secret))
+            }
+        };
+        Ok(Self { group, share, premaster: premaster(suite, agreed, key)? })
+    }
 }
 
 fn premaster(

@@ -21,6 +21,7 @@ impl<'a> ClientKeyExchange<'a> {
             let identity = if has_psk { r.vec16(0)? } else { &[] };
             let share = match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => r.vec8(1)?,
+                Tls12KeyExchange::Dhe => r.vec16(1)?,
                 Tls12KeyExchange::Psk => &[],
             };
             Ok(Self { identity, share })
@@ -34,6 +35,7 @@ impl<'a> ClientKeyExchange<'a> {
             }
             match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => w.vec8(|w| w.put(self.share)),
+                Tls12KeyExchange::Dhe => w.vec16(|w| w.put(self.share)),
                 Tls12KeyExchange::Psk => {}
             }
         })

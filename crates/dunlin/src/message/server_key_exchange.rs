@@ -18,26 +18,41 @@ pub(crate) struct ServerKeyExchange<'a> {
     pub(crate) signature: Option<(SignatureScheme, &'a [u8])>,
 }
 
-/// The server's share: `ServerECDHParams`.
-#[derive(Clone)]
-pub(crate) struct ServerParams {
-    pub(crate) group: NamedGroup,
-    pub(crate) share: Vec<u8>,
+/// The server's share, with its group.
+pub(crate) enum ServerParams {
+    /// `ServerECDHParams`
+    Ecdhe { group: NamedGroup, share: Vec<u8> },
+    /// `ServerDHParams`
+    Dhe { prime: Vec<u8>, generator: Vec<u8>, share: Vec<u8> },
 }
 
 impl ServerParams {
-    fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
+    fn read_ecdhe(r: &mut Reader<'_>) -> Result<Self, Error> {
         // RFC 8422 §5.4: explicit curves are not used any more.
         if r.u8()? != NAMED_CURVE {
             return Err(PeerMisbehaved::IllegalParameter("curve_type").into());
         }
-        Ok(Self { group: NamedGroup(r.u16()?), share: r.vec8(1)?.to_vec() })
+        Ok(Self::Ecdhe { group: NamedGroup(r.u16()?), share: r.vec8(1)?.to_vec() })
+    }
+
+    fn read_dhe(r: &mut Reader<'_>) -> Result<Self, Error> {
+        let mut number = || r.vec16(1).map(<[u8]>::to_vec);
+        Ok(Self::Dhe { prime: number()?, generator: number()?, share: number()? })
     }
 
     fn write(&self, w: &mut Writer) {
-        w.u8(NAMED_CURVE);
-        w.u16(self.group.0);
-        w.vec8(|w| w.put(&self.share));
+        match self {
+            Self::Ecdhe { group, share } => {
+                w.u8(NAMED_CURVE);
+                w.u16(group.0);
+                w.vec8(|w| w.put(share));
+            }
+            Self::Dhe { prime, generator, share } => {
+                for number in [prime, generator, share] {
+                    w.vec16(|w| w.put(number));
+                }
+            }
+        }
     }
 
     /// The bytes that are signed.
@@ -58,7 +73,8 @@ impl<'a> ServerKeyExchange<'a> {
             }
             let from = body.len() - r.len();
             let params = match suite.key_exchange {
-                Tls12KeyExchange::Ecdhe => Some(ServerParams::read(r)?),
+                Tls12KeyExchange::Ecdhe => Some(ServerParams::read_ecdhe(r)?),
+                Tls12KeyExchange::Dhe => Some(ServerParams::read_dhe(r)?),
                 Tls12KeyExchange::Psk => None,
             };
             let signed = body.get(from..body.len() - r.len()).unwrap_or_default();

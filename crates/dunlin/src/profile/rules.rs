@@ -110,9 +110,11 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
 /// What is wrong with the suites of TLS 1.2.
 fn tls12_fault(profile: &Profile, suites: &[&Tls12CipherSuite]) -> Option<String> {
     let curve = profile.groups.iter().any(|g| g.name().is_curve());
-    let fault = |suite: &&Tls12CipherSuite| {
-        (suite.key_exchange == Tls12KeyExchange::Ecdhe && !curve)
-            .then(|| format!("{} needs a group that is a curve", suite.id))
+    let field = profile.groups.iter().any(|g| g.finite_field().is_some());
+    let fault = |suite: &&Tls12CipherSuite| match suite.key_exchange {
+        Tls12KeyExchange::Ecdhe if !curve => Some(format!("{} needs a group that is a curve", suite.id)),
+        Tls12KeyExchange::Dhe if !field => Some(format!("{} needs a group that is a finite field", suite.id)),
+        _ => None,
     };
     suites.iter().find_map(fault)
 }

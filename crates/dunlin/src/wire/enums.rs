@@ -138,10 +138,18 @@ wire_enum! {
         TLS_AES_128_CCM_SHA256 = 0x1304 => "TLS_AES_128_CCM_SHA256",
         /// AES-128-CCM with an 8-byte tag and SHA-256
         TLS_AES_128_CCM_8_SHA256 = 0x1305 => "TLS_AES_128_CCM_8_SHA256",
+        /// RFC 5288
+        TLS_DHE_RSA_WITH_AES_128_GCM_SHA256 = 0x009e => "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256",
+        /// RFC 5288
+        TLS_DHE_RSA_WITH_AES_256_GCM_SHA384 = 0x009f => "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384",
         /// RFC 5487
         TLS_PSK_WITH_AES_128_GCM_SHA256 = 0x00a8 => "TLS_PSK_WITH_AES_128_GCM_SHA256",
         /// RFC 5487
         TLS_PSK_WITH_AES_256_GCM_SHA384 = 0x00a9 => "TLS_PSK_WITH_AES_256_GCM_SHA384",
+        /// RFC 5487
+        TLS_DHE_PSK_WITH_AES_128_GCM_SHA256 = 0x00aa => "TLS_DHE_PSK_WITH_AES_128_GCM_SHA256",
+        /// RFC 5487
+        TLS_DHE_PSK_WITH_AES_256_GCM_SHA384 = 0x00ab => "TLS_DHE_PSK_WITH_AES_256_GCM_SHA384",
         /// RFC 5289
         TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 = 0xc02b => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
         /// RFC 5289
@@ -151,9 +159,17 @@ wire_enum! {
         /// RFC 5289
         TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 = 0xc030 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
         /// RFC 6655
+        TLS_DHE_RSA_WITH_AES_128_CCM = 0xc09e => "TLS_DHE_RSA_WITH_AES_128_CCM",
+        /// RFC 6655
+        TLS_DHE_RSA_WITH_AES_128_CCM_8 = 0xc0a2 => "TLS_DHE_RSA_WITH_AES_128_CCM_8",
+        /// RFC 6655
         TLS_PSK_WITH_AES_128_CCM = 0xc0a4 => "TLS_PSK_WITH_AES_128_CCM",
         /// RFC 6655
+        TLS_DHE_PSK_WITH_AES_128_CCM = 0xc0a6 => "TLS_DHE_PSK_WITH_AES_128_CCM",
+        /// RFC 6655
         TLS_PSK_WITH_AES_128_CCM_8 = 0xc0a8 => "TLS_PSK_WITH_AES_128_CCM_8",
+        /// RFC 6655, which names it so
+        TLS_PSK_DHE_WITH_AES_128_CCM_8 = 0xc0aa => "TLS_PSK_DHE_WITH_AES_128_CCM_8",
         /// RFC 7251
         TLS_ECDHE_ECDSA_WITH_AES_128_CCM = 0xc0ac => "TLS_ECDHE_ECDSA_WITH_AES_128_CCM",
         /// RFC 7251
@@ -163,7 +179,21 @@ wire_enum! {
         /// RFC 7905
         TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 = 0xcca9 => "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
         /// RFC 7905
+        TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256 = 0xccaa => "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 7905
         TLS_PSK_WITH_CHACHA20_POLY1305_SHA256 = 0xccab => "TLS_PSK_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 7905
+        TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256 = 0xccac => "TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 7905
+        TLS_DHE_PSK_WITH_CHACHA20_POLY1305_SHA256 = 0xccad => "TLS_DHE_PSK_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 8442
+        TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256 = 0xd001 => "TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256",
+        /// RFC 8442
+        TLS_ECDHE_PSK_WITH_AES_256_GCM_SHA384 = 0xd002 => "TLS_ECDHE_PSK_WITH_AES_256_GCM_SHA384",
+        /// RFC 8442
+        TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256 = 0xd003 => "TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256",
+        /// RFC 8442
+        TLS_ECDHE_PSK_WITH_AES_128_CCM_SHA256 = 0xd005 => "TLS_ECDHE_PSK_WITH_AES_128_CCM_SHA256",
     }
 }
 
@@ -178,6 +208,12 @@ wire_enum! {
         SECP521R1 = 0x0019 => "secp521r1",
         /// X25519
         X25519 = 0x001d => "x25519",
+        /// Finite field of 2048 bits (RFC 7919)
+        FFDHE2048 = 0x0100 => "ffdhe2048",
+        /// Finite field of 3072 bits (RFC 7919)
+        FFDHE3072 = 0x0101 => "ffdhe3072",
+        /// Finite field of 4096 bits (RFC 7919)
+        FFDHE4096 = 0x0102 => "ffdhe4096",
         /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
         MLKEM768 = 0x0201 => "MLKEM768",
         /// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem)
@@ -390,6 +426,11 @@ wire_enum! {
 }
 
 impl NamedGroup {
+    /// Whether its number is one of a finite field, known or not (RFC 7919 §2).
+    pub(crate) fn is_finite_field(self) -> bool {
+        (0x0100..=0x01ff).contains(&self.0)
+    }
+
     /// Whether it is a curve, which TLS 1.2 can use (RFC 8422 §5.1.1).
     pub(crate) fn is_curve(self) -> bool {
         [Self::SECP256R1, Self::SECP384R1, Self::SECP521R1, Self::X25519].contains(&self)

@@ -22,7 +22,7 @@ use crate::extension::{
 use crate::handshake::tls12::{Completed, Finisheds, Role, algorithms, has_scheme, signed_params};
 use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
 use crate::handshake::{Cx, State, prove};
-use crate::key_exchange;
+use crate::key_exchange::ClientSide;
 use crate::message::{
     self, Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
     ServerParams, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
@@ -71,11 +71,15 @@ pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, 
         let ticket = offer.tls12_session.as_ref().filter(|s| !s.is_id);
         w.put(&session_ticket::Ticket(ticket.map_or_else(Vec::new, |s| s.ticket.clone())));
     }
-    if offer.tls12_suites.iter().any(|s| s.key_exchange == Tls12KeyExchange::Ecdhe) {
-        if !(offer.offers_tls13() && uses_groups(&offer.config)) {
-            let curves = profile.groups.iter().map(|g| g.name()).filter(|g: &NamedGroup| g.is_curve());
-            w.put(&supported_groups::SupportedGroups(curves.collect()));
-        }
+    let uses = |kind| offer.tls12_suites.iter().any(|s| s.key_exchange == kind);
+    let (curves, fields) = (uses(Tls12KeyExchange::Ecdhe), uses(Tls12KeyExchange::Dhe));
+    if (curves || fields) && !(offer.offers_tls13() && uses_groups(&offer.config)) {
+        // RFC 7919 §3: fields are named beside the curves.
+        let is_used = |g: &NamedGroup| curves && g.is_curve() || fields && g.is_finite_field();
+        let groups = profile.groups.iter().map(|g| g.name()).filter(is_used);
+        w.put(&supported_groups::SupportedGroups(groups.collect()));
+    }
+    if curves {
         // RFC 8422 §5.1: a client should say both.
         w.put(&ec_point_formats::EcPointFormats);
     }
@@ -297,7 +301,6 @@ impl State for ExpectServerKeyExchange {
             _ => return Err(Internal::Bug("a certificate without signature").into()),
         };
         let params = exchange.params;
-        cx.output.negotiated.group = params.as_ref().map(|p| p.group);
         handshake.transcript.add(message.bytes());
         Ok(Box::new(ExpectServerHelloDone { handshake, peer, params, request: None }))
     }
@@ -387,7 +390,9 @@ fn key_exchange(
         Tls12Authentication::Ecdsa | Tls12Authentication::Rsa => None,
     };
     let identity = psk.map_or_else(Vec::new, |psk| psk.identity().to_vec());
-    let (share, premaster) = key_exchange::respond(suite, &profile, params, psk.map(|psk| psk.key()))?;
+    let ClientSide { group, share, premaster } =
+        ClientSide::respond(suite, &profile, params, psk.map(|psk| psk.key()))?;
+    cx.output.negotiated.group = group;
     // Who has the key has proven by Finished who it is.
     let peer = peer.or_else(|| psk.map(|_| PeerIdentity::Psk(identity.clone())));
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;

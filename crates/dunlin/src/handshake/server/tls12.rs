@@ -319,15 +319,12 @@ fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Erro
     let mut reason = PeerIncompatible::CipherSuite;
     let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
-        let group = match suite.key_exchange {
-            Tls12KeyExchange::Psk => None,
-            Tls12KeyExchange::Ecdhe => match key_exchange::common_curve(profile, groups.as_deref()) {
-                Some(group) => Some(group),
-                None => {
-                    reason = PeerIncompatible::Group;
-                    continue;
-                }
-            },
+        let group = match key_exchange::common_group(suite, profile, groups.as_deref()) {
+            Ok(group) => group,
+            Err(why) => {
+                reason = why;
+                continue;
+            }
         };
         if !suite.has_certificate() {
             match config.psks {
