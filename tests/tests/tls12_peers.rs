@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable, RawKeyTrust};
-use dunlin::crypto::{Tls12Authentication, Tls12CipherSuite};
+use dunlin::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 use dunlin::wire::{CipherSuite, ProtocolVersion};
 use dunlin::{
     ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
@@ -298,12 +298,16 @@ fn every_suite_with_gnutls() {
         echo(&mut link, b"hello\n");
         assert_eq!(link.connection.negotiated().unwrap().cipher_suite, Some(suite.id));
 
+        // gnutls-cli 3.7.9 crashes after a handshake with a key and ephemeral keys, with its own server, too.
+        if typ.is_none() && suite.key_exchange != Tls12KeyExchange::Psk {
+            continue;
+        }
         let (listener, port) = listen();
         let (mut peer, _files) = gnutls_cli(typ, &port, GNUTLS, &[]);
         let mut link = Link::accept(server(typ, vec![suite]), &listener);
         link.handshake().unwrap_or_else(|e| panic!("{name}: {e} / {}", peer.errors()));
         link.send(b"hello\n").unwrap();
-        peer.output_until("hello", |o| o.ends_with(b"hello\n"));
+        peer.output_until(&format!("hello over {name}"), |o| o.ends_with(b"hello\n"));
     }
 }
 
