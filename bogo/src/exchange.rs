@@ -17,7 +17,7 @@ impl Link<'_> {
         if options.export > 0 {
             let mut material = vec![0; options.export];
             let (label, context) = (options.export_label.as_bytes(), options.export_context.as_bytes());
-            self.tls.export(label, context, &mut material)?;
+            self.tls.export(label, Some(context), &mut material)?;
             self.write(&material)?;
         }
         if options.export_traffic_secrets {

@@ -132,7 +132,7 @@ impl End {
 
     /// See [`dunlin::Connection::export`].
     pub(crate) fn export(&self, out: &mut [u8]) -> Result<(), Error> {
-        either!(self, c => c.export(b"EXPERIMENTAL fuzz", b"", out))
+        either!(self, c => c.export(b"EXPERIMENTAL fuzz", None, out))
     }
 
     /// See [`dunlin::Connection::answer`].

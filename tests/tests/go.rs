@@ -232,7 +232,7 @@ fn alpn_and_exporters() {
         assert_eq!(link.connection.negotiated().unwrap().alpn.as_deref(), Some(&b"common"[..]));
         assert_eq!(said["alpn"], "common");
         let mut exported = [0; 100];
-        link.connection.export(b"EXPORTER-of-a-test", b"context", &mut exported).unwrap();
+        link.connection.export(b"EXPORTER-of-a-test", Some(b"context"), &mut exported).unwrap();
         let exported: String = exported.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(said["exported"], exported);
     }

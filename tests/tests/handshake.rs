@@ -566,17 +566,17 @@ fn exporters_agree() {
     let (client, server) = profiles();
     let mut pair = mutual(client, server);
     let mut before = [0; 32];
-    assert!(pair.client.export(b"EXPORTER-test", b"", &mut before).is_err());
+    assert!(pair.client.export(b"EXPORTER-test", None, &mut before).is_err());
     pair.connect().unwrap();
     let export = |context: &[u8]| {
         let (mut a, mut b) = ([0; 40], [0; 40]);
-        pair.client.export(b"EXPORTER-test", context, &mut a).unwrap();
-        pair.server.export(b"EXPORTER-test", context, &mut b).unwrap();
+        pair.client.export(b"EXPORTER-test", Some(context), &mut a).unwrap();
+        pair.server.export(b"EXPORTER-test", Some(context), &mut b).unwrap();
         assert_eq!(a, b);
         a
     };
     assert_ne!(export(b""), export(b"context"));
-    assert!(pair.client.export(b"EXPORTER-test", b"", &mut vec![0; 255 * 32 + 1]).is_err());
+    assert!(pair.client.export(b"EXPORTER-test", None, &mut vec![0; 255 * 32 + 1]).is_err());
 }
 
 #[derive(Debug, Default)]

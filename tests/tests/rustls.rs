@@ -520,7 +520,7 @@ fn both_sides_export_the_same() {
     for pair in both(KeyType::P256).map(Pair::connect) {
         let (label, mut ours) = (&b"EXPORTER-of-a-test"[..], [0; 100]);
         for context in [&b""[..], b"context"] {
-            pair.ours.export(label, context, &mut ours).unwrap();
+            pair.ours.export(label, Some(context), &mut ours).unwrap();
             let theirs = pair.theirs.export_keying_material([0; 100], label, Some(context)).unwrap();
             assert_eq!(ours, theirs);
             assert_ne!(ours, [0; 100]);

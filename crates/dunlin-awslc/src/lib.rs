@@ -24,6 +24,7 @@ mod group;
 mod hash;
 mod kem;
 mod sign;
+pub mod tls12;
 mod verify;
 
 pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};

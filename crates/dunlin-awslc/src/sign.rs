@@ -9,7 +9,8 @@ use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
     EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, ML_DSA_44_SIGNING, PqdsaKeyPair,
-    RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
+    RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
+    RsaEncoding,
 };
 use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey};
 use dunlin::wire::SignatureScheme;
@@ -70,11 +71,14 @@ struct Key {
 
 impl Key {
     fn rsa(pair: rsa::KeyPair) -> Result<Self, CryptoError> {
-        // RSA PKCS#1 v1.5 signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
+        // RSA PKCS#1 v1.5 is for TLS 1.2: it signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
         const SCHEMES: &[SignatureScheme] = &[
             SignatureScheme::RSA_PSS_RSAE_SHA256,
             SignatureScheme::RSA_PSS_RSAE_SHA384,
             SignatureScheme::RSA_PSS_RSAE_SHA512,
+            SignatureScheme::RSA_PKCS1_SHA256,
+            SignatureScheme::RSA_PKCS1_SHA384,
+            SignatureScheme::RSA_PKCS1_SHA512,
         ];
         let public = spki(pair.public_key())?;
         Ok(Self { pair: Pair::Rsa(pair), schemes: SCHEMES, public })
@@ -142,6 +146,9 @@ impl SigningKey for Key {
                     SignatureScheme::RSA_PSS_RSAE_SHA256 => &RSA_PSS_SHA256,
                     SignatureScheme::RSA_PSS_RSAE_SHA384 => &RSA_PSS_SHA384,
                     SignatureScheme::RSA_PSS_RSAE_SHA512 => &RSA_PSS_SHA512,
+                    SignatureScheme::RSA_PKCS1_SHA256 => &RSA_PKCS1_SHA256,
+                    SignatureScheme::RSA_PKCS1_SHA384 => &RSA_PKCS1_SHA384,
+                    SignatureScheme::RSA_PKCS1_SHA512 => &RSA_PKCS1_SHA512,
                     _ => return Err(CryptoError),
                 };
                 let mut signature = vec![0; pair.public_modulus_len()];

@@ -102,6 +102,9 @@ const RSA: &[SignatureScheme] = &[
     SignatureScheme::RSA_PSS_RSAE_SHA256,
     SignatureScheme::RSA_PSS_RSAE_SHA384,
     SignatureScheme::RSA_PSS_RSAE_SHA512,
+    SignatureScheme::RSA_PKCS1_SHA256,
+    SignatureScheme::RSA_PKCS1_SHA384,
+    SignatureScheme::RSA_PKCS1_SHA512,
 ];
 
 impl Fixture {

@@ -1,4 +1,4 @@
-//! RSA: verification, and signing with PSS.
+//! RSA: verification and signing.
 
 use alloc::vec::Vec;
 
@@ -92,4 +92,16 @@ where
     D: Digest + FixedOutputReset,
 {
     Pss::<D>::new().sign(Some(&mut Rng(random)), key, &D::digest(message)).map_err(|_| CryptoError)
+}
+
+/// Signs with PKCS#1 v1.5, and blinding from `random`.
+pub(crate) fn pkcs1_sign<D>(
+    key: &RsaPrivateKey,
+    message: &[u8],
+    random: &dyn SecureRandom,
+) -> Result<Vec<u8>, CryptoError>
+where
+    D: Digest + AssociatedOid,
+{
+    Pkcs1v15Sign::new::<D>().sign(Some(&mut Rng(random)), key, &D::digest(message)).map_err(|_| CryptoError)
 }

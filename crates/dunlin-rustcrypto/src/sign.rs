@@ -17,7 +17,7 @@ use sha2::{Sha256, Sha384, Sha512};
 
 use crate::random::Rng;
 #[cfg(feature = "rsa")]
-use crate::rsa::{is_long_enough, pss_sign};
+use crate::rsa::{is_long_enough, pkcs1_sign, pss_sign};
 
 /// Loads P-256, P-384 and Ed25519 keys, with the feature `rsa` RSA keys of 2048 to 8192 bits, and with the feature
 /// `ml-dsa` seeds of ML-DSA-44.
@@ -182,11 +182,14 @@ impl Pair for ml_dsa::SigningKey<ml_dsa::MlDsa44> {
 
 #[cfg(feature = "rsa")]
 impl Pair for RsaPrivateKey {
-    // RSA PKCS#1 v1.5 signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
+    // RSA PKCS#1 v1.5 is for TLS 1.2: it signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
     const SCHEMES: &'static [SignatureScheme] = &[
         SignatureScheme::RSA_PSS_RSAE_SHA256,
         SignatureScheme::RSA_PSS_RSAE_SHA384,
         SignatureScheme::RSA_PSS_RSAE_SHA512,
+        SignatureScheme::RSA_PKCS1_SHA256,
+        SignatureScheme::RSA_PKCS1_SHA384,
+        SignatureScheme::RSA_PKCS1_SHA512,
     ];
 
     fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
@@ -212,6 +215,9 @@ impl Pair for RsaPrivateKey {
             SignatureScheme::RSA_PSS_RSAE_SHA256 => pss_sign::<Sha256>(self, message, random),
             SignatureScheme::RSA_PSS_RSAE_SHA384 => pss_sign::<Sha384>(self, message, random),
             SignatureScheme::RSA_PSS_RSAE_SHA512 => pss_sign::<Sha512>(self, message, random),
+            SignatureScheme::RSA_PKCS1_SHA256 => pkcs1_sign::<Sha256>(self, message, random),
+            SignatureScheme::RSA_PKCS1_SHA384 => pkcs1_sign::<Sha384>(self, message, random),
+            SignatureScheme::RSA_PKCS1_SHA512 => pkcs1_sign::<Sha512>(self, message, random),
             _ => Err(CryptoError),
         }
     }

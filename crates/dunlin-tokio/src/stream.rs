@@ -91,11 +91,12 @@ impl<IO> TlsStream<IO> {
         &self.early
     }
 
-    /// Keying material for another protocol (RFC 8446 §7.5): fills `out`.
+    /// Keying material for another protocol (RFC 8446 §7.5, RFC 5705): fills `out`. To TLS 1.3 no context is an empty
+    /// one; to TLS 1.2 they are two.
     ///
     /// # Errors
     /// `out` is longer than 255 hash lengths.
-    pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), dunlin::Error> {
+    pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), dunlin::Error> {
         self.connection.export(label, context, out)
     }
 

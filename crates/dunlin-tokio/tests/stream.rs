@@ -282,8 +282,8 @@ async fn both_ends_tell_the_same() {
     assert!(client.negotiated().cipher_suite.is_some());
     assert_eq!(server.negotiated().peer.as_ref().unwrap().to_string(), "PSK d1");
     let (mut a, mut b) = ([0; 32], [0; 32]);
-    client.export(b"label", b"context", &mut a).unwrap();
-    server.export(b"label", b"context", &mut b).unwrap();
+    client.export(b"label", Some(b"context"), &mut a).unwrap();
+    server.export(b"label", Some(b"context"), &mut b).unwrap();
     assert_eq!(a, b);
     let sizes =
         |stream: &TlsStream<DuplexStream>| stream.messages().iter().map(|m| m.len).collect::<Vec<_>>();

@@ -319,7 +319,7 @@ impl RecordLayer {
     pub fn next(&mut self) -> Result<Option<Carried>, Error> {
         Ok(self.transport().next()?.map(|incoming| match incoming {
             Incoming::Message(message) => Carried::Message(message.bytes().to_vec()),
-            Incoming::Alert(description) => Carried::Alert(description.0),
+            Incoming::Alert(_, description) => Carried::Alert(description.0),
         }))
     }
 

@@ -81,6 +81,7 @@ mod flight;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshake;
+mod key_exchange;
 mod keylog;
 mod message;
 mod output;

@@ -1,5 +1,6 @@
 //! What a handshake gives out: events, what was agreed, the sizes of messages.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -12,9 +13,11 @@ use crate::keylog::KeyLog;
 use crate::message;
 use crate::question::{Question, QuestionId};
 use crate::resume::Session;
+use crate::schedule::Export;
 use crate::schedule::tls13::Exporter;
 use crate::wire::{
-    CertificateCompressionAlgorithm, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme,
+    AlertDescription, CertificateCompressionAlgorithm, CipherSuite, HandshakeType, NamedGroup,
+    ProtocolVersion, SignatureScheme,
 };
 
 /// KeyUpdates and tickets in a row, without data between them, before they count as an attack.
@@ -42,6 +45,8 @@ pub enum Event {
     EarlyData(EarlyDataOutcome),
     /// The peer replaced its sending keys.
     PeerUpdatedKeys,
+    /// Another handshake within a connection of TLS 1.2 is complete; [`Negotiated`] is that of this one.
+    Renegotiated,
     /// The peer will send no more data: close_notify. Data can still be sent.
     PeerClosed,
 }
@@ -127,7 +132,7 @@ pub(crate) struct Output {
     pub(crate) events: VecDeque<Event>,
     pub(crate) question: Option<Question>,
     pub(crate) negotiated: Negotiated,
-    pub(crate) exporter: Option<Exporter>,
+    pub(crate) exporter: Option<Box<dyn Export>>,
     pub(crate) early: EarlyOutput,
     pub(crate) connected: bool,
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,
@@ -135,6 +140,12 @@ pub(crate) struct Output {
     pub(crate) key_update_after: Option<u64>,
     /// close_notify or a fatal alert was sent: nothing may follow it (RFC 8446 §6.1).
     pub(crate) send_closed: bool,
+    /// The version is 1.2, or may still become it: alerts can be mere warnings.
+    pub(crate) may_be_tls12: bool,
+    /// The connection is of TLS 1.2, secure renegotiation is known to both, and none is under way.
+    pub(crate) can_renegotiate: bool,
+    /// A warning that is to be sent.
+    pub(crate) warning: Option<AlertDescription>,
     pub(crate) messages: Vec<MessageSize>,
     idle: u32,
     warnings: u32,

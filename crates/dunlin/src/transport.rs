@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::error::Error;
 use crate::message::Message;
 use crate::role::TransportKind;
-use crate::schedule::tls13::TrafficKeys;
+use crate::schedule::keys::TrafficKeys;
 use crate::wire::{AlertDescription, AlertLevel};
 
 /// The keys that a record is protected with, in the order of use. A KeyUpdate stays in `Application`; datagrams
@@ -40,11 +40,14 @@ pub(crate) trait Emitter {
     /// The dummy ChangeCipherSpec of the compatibility mode; nothing on datagrams.
     fn change_cipher_spec(&mut self) -> Result<(), Error>;
 
-    /// From now on, what is sent is protected with these keys.
+    /// The version is 1.2: a ChangeCipherSpec is not the dummy of the compatibility mode, and an error if one came.
+    fn tls12(&mut self) -> Result<(), Error>;
+
+    /// From now on, what is sent is protected with these keys. Those of TLS 1.2 are announced by a ChangeCipherSpec.
     fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error>;
 
     /// From now on, what comes is protected with these keys. No message may be half received
-    /// (RFC 8446 §5.1).
+    /// (RFC 8446 §5.1). With keys of TLS 1.2, nothing may come before the peer's ChangeCipherSpec has announced them.
     fn read_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error>;
 
     /// A peer's limit for the content of one record (RFC 8449).
@@ -87,5 +90,5 @@ pub(crate) trait Transport: Emitter {
 /// What a transport hands up.
 pub(crate) enum Incoming {
     Message(Message),
-    Alert(AlertDescription),
+    Alert(AlertLevel, AlertDescription),
 }

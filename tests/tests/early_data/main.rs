@@ -261,15 +261,15 @@ fn early_exporters_agree_and_are_not_the_later_ones() {
     assert_eq!(export(&mut pair.server), ours);
     let mut later = [[0; 32]; 3];
     // The server has finished its part of the handshake.
-    pair.server.export(b"EXPORTER-test", b"", &mut later[0]).unwrap();
+    pair.server.export(b"EXPORTER-test", None, &mut later[0]).unwrap();
     take_early(&mut pair.server);
     assert_eq!(
-        pair.client.export(b"EXPORTER-test", b"", &mut [0; 32]),
+        pair.client.export(b"EXPORTER-test", None, &mut [0; 32]),
         Err(Misuse::HandshakeNotComplete.into())
     );
     pair.connect().unwrap();
-    pair.server.export(b"EXPORTER-test", b"", &mut later[1]).unwrap();
-    pair.client.export(b"EXPORTER-test", b"", &mut later[2]).unwrap();
+    pair.server.export(b"EXPORTER-test", None, &mut later[1]).unwrap();
+    pair.client.export(b"EXPORTER-test", None, &mut later[2]).unwrap();
     assert!(later.iter().all(|l| *l == later[0]) && later[0] != ours);
 }
 

@@ -14,6 +14,8 @@ use crate::wire::{CertificateType, SignatureScheme};
 pub(crate) struct Wanted<'a> {
     pub(crate) types: &'a [CertificateType],
     pub(crate) schemes: &'a [SignatureScheme],
+    /// Which of them may sign here.
+    pub(crate) allows: &'a dyn Fn(SignatureScheme) -> bool,
     /// What it verifies in chains, if it said that separately.
     pub(crate) chain_schemes: Option<&'a [SignatureScheme]>,
     /// The names of its anchors, in DER; none says nothing.
@@ -52,7 +54,7 @@ pub(crate) fn select(
             continue;
         }
         let scheme = (credential.key().schemes().iter().copied())
-            .find(|s| s.signs_handshakes() && wanted.schemes.contains(s));
+            .find(|s| (wanted.allows)(*s) && wanted.schemes.contains(s));
         let Some(scheme) = scheme else {
             reason = PeerIncompatible::SignatureScheme;
             continue;

@@ -75,19 +75,18 @@ pub(super) fn verify_with(
     algorithms: Algorithms<'_>,
     verify: impl Fn(&dyn SignatureVerificationAlgorithm) -> Result<(), webpki::Error>,
 ) -> Result<SignatureValid, Error> {
-    let mut result = Err(webpki::Error::InvalidSignatureForPublicKey);
+    let mut fits = algorithms.is_empty();
     for algorithm in algorithms {
-        result = verify(*algorithm);
-        if result.is_ok() {
-            return Ok(SignatureValid::assert());
+        match verify(*algorithm) {
+            Ok(()) => return Ok(SignatureValid::assert()),
+            Err(webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_)) => {}
+            Err(_) => fits = true,
         }
     }
-    match result {
+    match fits {
+        true => Err(PeerMisbehaved::BadSignature.into()),
         // RFC 8446 §4.4.3: the algorithm must fit the key of the certificate.
-        Err(webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_)) => {
-            Err(PeerMisbehaved::IllegalParameter("signature scheme: it does not fit the key").into())
-        }
-        _ => Err(PeerMisbehaved::BadSignature.into()),
+        false => Err(PeerMisbehaved::IllegalParameter("signature scheme: it does not fit the key").into()),
     }
 }
 

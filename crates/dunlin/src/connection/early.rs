@@ -6,6 +6,7 @@ use crate::error::{Error, Misuse};
 use crate::output::Sending;
 use crate::record::stream::Stream;
 use crate::role::Side;
+use crate::schedule::Export;
 use crate::time::Now;
 
 impl Connection<Stream> {
@@ -97,7 +98,7 @@ impl EarlyData<'_> {
     /// `out` is longer than 255 hash lengths.
     pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
         match &self.connection.output.early.exporter {
-            Some(exporter) => exporter.export(label, context, out),
+            Some(exporter) => exporter.export(label, Some(context), out),
             None => Err(Misuse::HandshakeNotComplete.into()),
         }
     }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
-use crate::error::{Error, Internal, Misuse};
+use crate::error::{Error, Internal, Misuse, alert};
 use crate::handshake::{Cx, State, client, server};
 use crate::output::{Event, MessageSize, Negotiated, Output, Sending};
 use crate::question::{Answer, Kind, QuestionId};
@@ -15,7 +15,7 @@ use crate::record::stream::Stream;
 use crate::role::Side;
 use crate::time::Now;
 use crate::transport::{Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel, KeyUpdateRequest};
+use crate::wire::{AlertDescription, AlertLevel, KeyUpdateRequest, ProtocolVersion};
 
 mod datagram;
 mod early;
@@ -152,12 +152,12 @@ impl<T: Transport> Connection<T> {
         self.drive(now)
     }
 
-    /// Keying material for another protocol (RFC 8446 §7.5): fills `out`. A server that answers early data has it before the
-    /// handshake is complete.
+    /// Keying material for another protocol (RFC 8446 §7.5, RFC 5705): fills `out`. To TLS 1.3 no context is an empty
+    /// one; to TLS 1.2 they are two. A server that answers early data has it before the handshake is complete.
     ///
     /// # Errors
     /// The handshake is not complete, or `out` is longer than 255 hash lengths.
-    pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         match &self.output.exporter {
             Some(exporter) if self.output.connected || self.answers_early_data() => {
                 exporter.export(label, context, out)
@@ -174,8 +174,8 @@ impl<T: Transport> Connection<T> {
     /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3).
     ///
     /// # Errors
-    /// The handshake is not complete, or the connection is closed or over. Over datagrams also
-    /// [`Misuse::KeyUpdateWaits`], which leaves the connection as it is.
+    /// The handshake is not complete, or the connection is closed or over. Also [`Misuse::NotSupported`] with TLS 1.2,
+    /// and over datagrams [`Misuse::KeyUpdateWaits`], which leave the connection as it is.
     pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         self.check()?;
         if self.output.send_closed {
@@ -183,6 +183,9 @@ impl<T: Transport> Connection<T> {
         }
         if !self.output.connected {
             return Err(Misuse::HandshakeNotComplete.into());
+        }
+        if self.is_tls12() {
+            return Err(Misuse::NotSupported("KeyUpdate in TLS 1.2").into());
         }
         if self.transport.key_update_waits() {
             return Err(Misuse::KeyUpdateWaits.into());
@@ -197,6 +200,25 @@ impl<T: Transport> Connection<T> {
             state.update_keys(cx, request)?;
             Ok(state)
         })
+    }
+
+    /// Begins another handshake within a connection of TLS 1.2 (RFC 5746), or as a server asks the client for one, which it
+    /// may refuse; [`Event::Renegotiated`] says when it is done. What the peer begins is allowed or refused by the profile
+    /// ([`crate::ProfileBuilder::renegotiation`]). A client can so say who it is after the server has seen its first data.
+    ///
+    /// # Errors
+    /// [`Misuse::NotSupported`] in other versions, while one is under way, or with a peer that does not know secure
+    /// renegotiation, which leaves the connection as it is; or the connection is closed or over.
+    pub fn renegotiate(&mut self, now: Now) -> Result<(), Error> {
+        self.check()?;
+        if self.output.send_closed {
+            return Err(Misuse::SendClosed.into());
+        }
+        if !self.output.can_renegotiate {
+            return Err(Misuse::NotSupported("renegotiation").into());
+        }
+        let state = self.state.take().ok_or(Internal::Bug("no state"))?;
+        self.step(now, |cx| state.renegotiate(cx))
     }
 
     /// Sends close_notify: no more data follows from here. The peer's may still come.
@@ -224,10 +246,19 @@ impl<T: Transport> Connection<T> {
         if !self.output.connected {
             return Err(Misuse::HandshakeNotComplete.into());
         }
-        if self.transport.needs_key_update(self.output.key_update_after) {
+        if self.is_tls12() {
+            // Keys of TLS 1.2 cannot be replaced while data flows.
+            if self.transport.needs_key_update(None) {
+                return self.fail(Internal::KeyExhausted.into());
+            }
+        } else if self.transport.needs_key_update(self.output.key_update_after) {
             self.update_keys(false)?;
         }
         Ok(())
+    }
+
+    fn is_tls12(&self) -> bool {
+        self.output.negotiated.version == Some(ProtocolVersion::TLS1_2)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -236,7 +267,9 @@ impl<T: Transport> Connection<T> {
 
     /// Ends the connection: the alert goes out here and nowhere else.
     fn fail(&mut self, error: Error) -> Result<(), Error> {
-        self.end(error.clone(), error.alert());
+        let is_tls12 = self.is_tls12();
+        let alert = error.alert().map(|a| if is_tls12 { alert::before_tls13(a) } else { a });
+        self.end(error.clone(), alert);
         Err(error)
     }
 
@@ -265,6 +298,9 @@ impl<T: Transport> Connection<T> {
             Ok(state) => self.state = Some(state),
             Err(e) => return self.fail(e),
         }
+        if let Some(warning) = self.output.warning.take() {
+            self.transport.alert(AlertLevel::WARNING, warning)?;
+        }
         if let Some(question) = self.output.question.take() {
             let id = QuestionId(self.asked);
             self.asked += 1;
@@ -285,15 +321,17 @@ impl<T: Transport> Connection<T> {
                     let state = self.state.take().ok_or(Internal::Bug("no state"))?;
                     self.step(now, |cx| state.message(cx, message))?;
                 }
-                Ok(Some(Incoming::Alert(description))) => self.alert(description)?,
+                Ok(Some(Incoming::Alert(level, description))) => self.alert(level, description)?,
                 Err(e) => return self.fail(e),
             }
         }
         Ok(())
     }
 
-    /// RFC 8446 §6: the level says nothing; close_notify and user_canceled end nothing by force, all others do.
-    fn alert(&mut self, description: AlertDescription) -> Result<(), Error> {
+    /// RFC 8446 §6: the level says nothing; close_notify and user_canceled end nothing by force, all others do. Before
+    /// TLS 1.3 warnings ended nothing either (RFC 5246 §7.2).
+    fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
+        let is_warning = self.output.may_be_tls12 && level == AlertLevel::WARNING;
         match description {
             AlertDescription::CLOSE_NOTIFY if self.output.connected => {
                 self.peer_closed = true;
@@ -301,10 +339,13 @@ impl<T: Transport> Connection<T> {
                 self.output.event(Event::PeerClosed);
                 Ok(())
             }
-            AlertDescription::USER_CANCELED => match self.output.count_warning() {
-                Ok(()) => Ok(()),
-                Err(e) => self.fail(e),
-            },
+            AlertDescription::CLOSE_NOTIFY => self.fail(Error::AlertReceived(description)),
+            _ if is_warning || description == AlertDescription::USER_CANCELED => {
+                match self.output.count_warning() {
+                    Ok(()) => Ok(()),
+                    Err(e) => self.fail(e),
+                }
+            }
             description => self.fail(Error::AlertReceived(description)),
         }
     }

@@ -2,9 +2,7 @@
 
 use core::fmt;
 
-use super::{
-    CryptoProvider, Hash, HashAlgorithm, KeyExchangeGroup, MAX_TAG_LEN, NONCE_LEN, Tls13CipherSuite,
-};
+use super::{Aead, CryptoProvider, Hash, HashAlgorithm, KeyExchangeGroup, MAX_TAG_LEN, NONCE_LEN};
 
 /// What is wrong with a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +55,7 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
         if provider.cipher_suites.iter().skip(i + 1).any(|s| s.id == suite.id) {
             return Err(ProviderFault::Duplicate("cipher suite"));
         }
-        works(suite)?;
+        works(suite.hash, suite.aead)?;
     }
     for (i, group) in provider.groups.iter().enumerate() {
         if provider.groups.iter().skip(i + 1).any(|g| g.name() == group.name()) {
@@ -68,10 +66,10 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
     Ok(())
 }
 
-/// A cipher suite works.
-pub(super) fn works(suite: &Tls13CipherSuite) -> Result<(), ProviderFault> {
-    hash(suite.hash)?;
-    aead(suite)
+/// What a cipher suite is made of works.
+pub(super) fn works(of: &dyn Hash, with: &dyn Aead) -> Result<(), ProviderFault> {
+    hash(of)?;
+    aead(with)
 }
 
 /// Two ends of a group agree, and a hybrid's part with the group of its name.
@@ -119,13 +117,13 @@ fn hash(hash: &dyn Hash) -> Result<(), ProviderFault> {
     if ok { Ok(()) } else { Err(ProviderFault::Hash(hash.algorithm())) }
 }
 
-fn aead(suite: &Tls13CipherSuite) -> Result<(), ProviderFault> {
-    let algorithm = suite.aead.algorithm();
+fn aead(aead: &dyn Aead) -> Result<(), ProviderFault> {
+    let algorithm = aead.algorithm();
     let fault = ProviderFault::Aead(algorithm);
     let key_bytes = [7u8; super::MAX_KEY_LEN];
     let key_bytes = key_bytes.get(..algorithm.key_len()).ok_or(fault.clone())?;
-    let key = suite.aead.key(key_bytes).map_err(|_| fault.clone())?;
-    suite.aead.record_number_key(key_bytes).map_err(|_| fault.clone())?;
+    let key = aead.key(key_bytes).map_err(|_| fault.clone())?;
+    aead.record_number_key(key_bytes).map_err(|_| fault.clone())?;
     let nonce = [3u8; NONCE_LEN];
     let mut data = *b"travel light";
     let mut tag = [0u8; MAX_TAG_LEN];

@@ -78,9 +78,16 @@ impl CryptoProvider {
         groups: &[&'static dyn KeyExchangeGroup],
     ) -> Result<(), ProviderFault> {
         let mut others = suites.iter().filter(|suite| self.suite(suite.id).is_none());
-        others.try_for_each(|suite| check::works(suite))?;
+        others.try_for_each(|suite| check::works(suite.hash, suite.aead))?;
         let mut others = groups.iter().filter(|group| self.group(group.name()).is_none());
         others.try_for_each(|group| check::agrees(self, *group))
+    }
+}
+
+impl CryptoProvider {
+    /// The same for a suite of TLS 1.2, of which a provider has no list.
+    pub(crate) fn check_tls12(suite: &Tls12CipherSuite) -> Result<(), ProviderFault> {
+        check::works(suite.hash, suite.aead)
     }
 }
 
@@ -120,6 +127,68 @@ pub struct Tls13CipherSuite {
     pub hash: &'static dyn Hash,
     /// The record protection.
     pub aead: &'static dyn Aead,
+}
+
+/// A cipher suite of TLS 1.2: what TLS 1.3 negotiates apart, in one number (RFC 5246 §A.5).
+#[derive(Debug)]
+pub struct Tls12CipherSuite {
+    /// Its number.
+    pub id: CipherSuite,
+    /// The hash of the PRF and of Finished.
+    pub hash: &'static dyn Hash,
+    /// The record protection.
+    pub aead: &'static dyn Aead,
+    /// How the premaster secret is agreed.
+    pub key_exchange: Tls12KeyExchange,
+    /// How the server proves who it is.
+    pub authentication: Tls12Authentication,
+}
+
+impl Tls12CipherSuite {
+    /// Whether the server sends a certificate.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.authentication != Tls12Authentication::Psk
+    }
+}
+
+/// How TLS 1.2 agrees on the premaster secret; with a pre-shared key in addition to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tls12KeyExchange {
+    /// Ephemeral keys on a curve (RFC 8422).
+    Ecdhe,
+    /// Ephemeral keys in a finite field (RFC 5246 §7.4.3, RFC 7919).
+    Dhe,
+    /// Nothing but the pre-shared key (RFC 4279 §2): no forward secrecy.
+    Psk,
+}
+
+/// How the server of TLS 1.2 proves who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tls12Authentication {
+    /// By a key for ECDSA or EdDSA (RFC 8422 §2.1).
+    Ecdsa,
+    /// By an RSA key (RFC 8422 §2.2).
+    Rsa,
+    /// By the pre-shared key, which proves the client too (RFC 4279).
+    Psk,
+}
+
+impl Tls12Authentication {
+    /// Whether a key for `scheme` is what the suite asks for.
+    pub(crate) fn allows(self, scheme: SignatureScheme) -> bool {
+        use SignatureScheme as S;
+        match self {
+            Self::Ecdsa => matches!(
+                scheme,
+                S::ECDSA_SECP256R1_SHA256
+                    | S::ECDSA_SECP384R1_SHA384
+                    | S::ECDSA_SECP521R1_SHA512
+                    | S::ED25519
+            ),
+            Self::Rsa => scheme.is_rsa(),
+            Self::Psk => false,
+        }
+    }
 }
 
 /// A hash function.
@@ -284,6 +353,11 @@ pub trait KeyExchangeGroup: Send + Sync + fmt::Debug {
     /// # Errors
     /// The random source failed.
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError>;
+    /// Of a finite field its prime and generator, which TLS 1.2 spells out (RFC 7919 §A). Shares and secrets are as long as
+    /// the prime.
+    fn finite_field(&self) -> Option<FiniteField> {
+        None
+    }
     /// Answers `peer` in one step, the responder's side: the own share and the secret.
     ///
     /// # Errors
@@ -297,6 +371,15 @@ pub trait KeyExchangeGroup: Send + Sync + fmt::Debug {
         let share = active.share().to_vec();
         Ok((share, active.complete(peer)?))
     }
+}
+
+/// What defines a group of a finite field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiniteField {
+    /// The prime, most significant byte first.
+    pub prime: &'static [u8],
+    /// The generator.
+    pub generator: &'static [u8],
 }
 
 /// An ephemeral private key that waits for the peer's share.

@@ -18,6 +18,14 @@ impl Error {
     }
 }
 
+/// What TLS 1.2 says in place of alerts that came with TLS 1.3 (RFC 5246 §7.2.2, §7.4.6).
+pub(crate) fn before_tls13(alert: Alert) -> Alert {
+    match alert {
+        Alert::CERTIFICATE_REQUIRED | Alert::MISSING_EXTENSION => Alert::HANDSHAKE_FAILURE,
+        alert => alert,
+    }
+}
+
 const fn malformed(e: &Malformed) -> Alert {
     match e {
         // RFC 8446 §4: messages of illegal length are decode errors; a message above our limit is one for us.
@@ -72,6 +80,8 @@ const fn incompatible(e: &PeerIncompatible) -> Alert {
         P::ApplicationProtocol => Alert::NO_APPLICATION_PROTOCOL,
         // RFC 8446 §6.2 lets a server answer decrypt_error, so that an unknown identity looks like a wrong key.
         P::NoPsk | P::PskHash => Alert::DECRYPT_ERROR,
+        P::ExtendedMasterSecret | P::SecureRenegotiation => Alert::HANDSHAKE_FAILURE,
+        P::Fallback => Alert::INAPPROPRIATE_FALLBACK,
         P::ServerName => Alert::UNRECOGNIZED_NAME,
         P::Refused => Alert::ACCESS_DENIED,
     }

@@ -11,7 +11,7 @@ use core::fmt;
 use crate::crypto::{CryptoError, ProviderFault};
 use crate::wire::{AlertDescription, CertificateType, ExtensionType, HandshakeType, ProtocolVersion};
 
-mod alert;
+pub(crate) mod alert;
 
 /// Why a connection failed, or a call was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +145,12 @@ pub enum PeerIncompatible {
     PskMode,
     /// A PSK that is known here goes with no common cipher suite: their hashes are others (RFC 8446 §4.2.11).
     PskHash,
+    /// A peer of TLS 1.2 does not bind the master secret to the handshake (RFC 7627), which is required here.
+    ExtendedMasterSecret,
+    /// A peer of TLS 1.2 does not know secure renegotiation, or does not begin with a first handshake (RFC 5746).
+    SecureRenegotiation,
+    /// The client fell back to TLS 1.2 though both sides speak TLS 1.3 (RFC 7507).
+    Fallback,
     /// No service under the name asked for.
     ServerName,
     /// The caller's answer refused this client.
@@ -381,6 +387,9 @@ impl fmt::Display for PeerIncompatible {
             Self::NoPsk => f.write_str("no common pre-shared key, and no other way to authenticate"),
             Self::PskMode => f.write_str("no common PSK key exchange mode"),
             Self::PskHash => f.write_str("no common cipher suite with the hash of the pre-shared key"),
+            Self::ExtendedMasterSecret => f.write_str("it does not have the extended master secret"),
+            Self::SecureRenegotiation => f.write_str("it does not have secure renegotiation"),
+            Self::Fallback => f.write_str("it fell back to TLS 1.2 without need"),
             Self::ServerName => f.write_str("there is no service under the name asked for"),
             Self::Refused => f.write_str("this client was refused by policy"),
         }

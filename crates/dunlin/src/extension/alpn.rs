@@ -31,7 +31,7 @@ impl Extension for Protocols {
 
 impl Extension for Selected {
     const TYPE: ExtensionType = ExtensionType::APPLICATION_LAYER_PROTOCOL_NEGOTIATION;
-    const IN: &'static [Context] = &[Context::EncryptedExtensions];
+    const IN: &'static [Context] = &[Context::EncryptedExtensions, Context::Tls12ServerHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let mut list = read(r)?;

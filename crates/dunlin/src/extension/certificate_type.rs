@@ -34,7 +34,7 @@ macro_rules! certificate_type {
 
         impl Extension for $selected {
             const TYPE: ExtensionType = ExtensionType::$typ;
-            const IN: &'static [Context] = &[Context::EncryptedExtensions];
+            const IN: &'static [Context] = &[Context::EncryptedExtensions, Context::Tls12ServerHello];
 
             fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
                 r.u8().map(|t| Self(CertificateType(t)))

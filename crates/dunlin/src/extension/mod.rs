@@ -11,12 +11,17 @@ pub(crate) mod certificate_type;
 pub(crate) mod compress_certificate;
 pub(crate) mod cookie;
 pub(crate) mod early_data;
+pub(crate) mod ec_point_formats;
+pub(crate) mod extended_master_secret;
 pub(crate) mod key_share;
+pub(crate) mod max_fragment_length;
 pub(crate) mod pre_shared_key;
 pub(crate) mod psk_key_exchange_modes;
 pub(crate) mod record_size_limit;
 pub(crate) mod registry;
+pub(crate) mod renegotiation_info;
 pub(crate) mod server_name;
+pub(crate) mod session_ticket;
 pub(crate) mod signature_algorithms;
 pub(crate) mod status_request;
 pub(crate) mod supported_groups;
@@ -67,6 +72,17 @@ impl<'a> Extensions<'a> {
             list.push((typ, body));
         }
         Ok(Self { list })
+    }
+
+    /// Whether extensions that are not checked yet contain one of this type.
+    pub(crate) fn contains(bytes: &[u8], typ: ExtensionType) -> bool {
+        let mut r = Reader::new(bytes, "extensions");
+        while let (Ok(t), Ok(_)) = (r.u16(), r.vec16(0)) {
+            if t == typ.0 {
+                return true;
+            }
+        }
+        false
     }
 
     /// The body of the extension `T`, if the message has it.
@@ -127,6 +143,11 @@ impl ExtensionsWriter {
         if let Some(extension) = extension {
             self.put(extension);
         }
+    }
+
+    /// Notes that the message offers an extension in another way.
+    pub(crate) fn offer(&mut self, typ: ExtensionType) {
+        self.types.push(typ);
     }
 
     #[cfg(feature = "fuzzing")]

@@ -3,7 +3,7 @@
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, Writer};
+use crate::wire::{ExtensionType, ProtocolVersion, Reader, Writer};
 
 /// RFC 8449 §4: a smaller value is illegal.
 pub(crate) const MIN: u16 = 64;
@@ -11,16 +11,27 @@ pub(crate) const MIN: u16 = 64;
 pub(crate) struct RecordSizeLimit(pub(crate) u16);
 
 impl RecordSizeLimit {
-    /// The bytes of application data or handshake that one protected record towards this peer can carry: the
-    /// limit counts the content type (RFC 8449 §4), and no value raises the protocol's own limit.
-    pub(crate) fn content(&self) -> usize {
-        usize::from(self.0).saturating_sub(1).min(crate::record::MAX_PLAINTEXT)
+    /// RFC 8449 §4: no larger than the version's records, which have one byte less before TLS 1.3.
+    pub(crate) fn of(limit: u16, version: ProtocolVersion) -> Self {
+        Self(if version == ProtocolVersion::TLS1_2 {
+            limit.min(crate::record::MAX_PLAINTEXT as u16)
+        } else {
+            limit
+        })
+    }
+
+    /// The bytes of application data or handshake that one protected record can carry: TLS 1.3 counts the content type,
+    /// too (RFC 8449 §4), and no value raises the protocol's own limit.
+    pub(crate) fn content(&self, version: ProtocolVersion) -> usize {
+        let has_inner_type = version != ProtocolVersion::TLS1_2;
+        usize::from(self.0).saturating_sub(has_inner_type.into()).min(crate::record::MAX_PLAINTEXT)
     }
 }
 
 impl Extension for RecordSizeLimit {
     const TYPE: ExtensionType = ExtensionType::RECORD_SIZE_LIMIT;
-    const IN: &'static [Context] = &[Context::ClientHello, Context::EncryptedExtensions];
+    const IN: &'static [Context] =
+        &[Context::ClientHello, Context::EncryptedExtensions, Context::Tls12ServerHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let limit = r.u16()?;

@@ -1,4 +1,5 @@
-//! Which extension may stand in which message: the table of RFC 8446 §4.2 and of the IANA registry.
+//! Which extension may stand in which message: the table of RFC 8446 §4.2 and of the IANA registry, and what may stand
+//! in a ServerHello of TLS 1.2.
 //!
 //! An extension has a row here, or it is unknown and skipped. A known one in another message than its row
 //! says is refused; so are trailing bytes and bodies that do not parse, used or not. Offers and selections of
@@ -6,19 +7,22 @@
 
 use super::{
     Extension, alpn, certificate_authorities, certificate_type, compress_certificate, cookie, early_data,
-    key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
-    status_request, supported_groups, supported_versions,
+    ec_point_formats, extended_master_secret, key_share, max_fragment_length, pre_shared_key,
+    psk_key_exchange_modes, record_size_limit, renegotiation_info, server_name, session_ticket,
+    signature_algorithms, status_request, supported_groups, supported_versions,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader};
 #[cfg(feature = "fuzzing")]
 use alloc::vec::Vec;
 
-/// A message with extensions. ServerHello and HelloRetryRequest share a number but not their extensions.
+/// A message with extensions. The ServerHellos of TLS 1.3 and 1.2 and HelloRetryRequest share a number but not their
+/// extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
     ClientHello,
     ServerHello,
+    Tls12ServerHello,
     HelloRetryRequest,
     EncryptedExtensions,
     CertificateRequest,
@@ -71,26 +75,38 @@ const REGISTRY: &[Row] = &[
         typ: E::SERVER_NAME,
         forms: &[form::<server_name::HostName>(), form::<server_name::Acknowledged>()],
     },
-    Row { typ: E::MAX_FRAGMENT_LENGTH, forms: &[placed(&[C::ClientHello, C::EncryptedExtensions])] },
+    Row { typ: E::MAX_FRAGMENT_LENGTH, forms: &[form::<max_fragment_length::MaxFragmentLength>()] },
     Row {
         typ: E::STATUS_REQUEST,
         forms: &[
             form::<status_request::StatusRequest>(),
+            form::<status_request::Acknowledged>(),
             form::<status_request::CertificateStatus>(),
             placed(&[C::CertificateRequest]),
         ],
     },
-    Row { typ: E::SUPPORTED_GROUPS, forms: &[form::<supported_groups::SupportedGroups>()] },
+    // Some servers of TLS 1.2 say it unasked, where it means nothing.
+    Row {
+        typ: E::SUPPORTED_GROUPS,
+        forms: &[form::<supported_groups::SupportedGroups>(), placed(&[C::Tls12ServerHello])],
+    },
+    Row { typ: E::EC_POINT_FORMATS, forms: &[form::<ec_point_formats::EcPointFormats>()] },
     Row { typ: E::SIGNATURE_ALGORITHMS, forms: &[form::<signature_algorithms::SignatureAlgorithms>()] },
-    Row { typ: E::USE_SRTP, forms: &[placed(&[C::ClientHello, C::EncryptedExtensions])] },
-    Row { typ: E::HEARTBEAT, forms: &[placed(&[C::ClientHello, C::EncryptedExtensions])] },
+    Row {
+        typ: E::USE_SRTP,
+        forms: &[placed(&[C::ClientHello, C::EncryptedExtensions, C::Tls12ServerHello])],
+    },
+    Row {
+        typ: E::HEARTBEAT,
+        forms: &[placed(&[C::ClientHello, C::EncryptedExtensions, C::Tls12ServerHello])],
+    },
     Row {
         typ: E::APPLICATION_LAYER_PROTOCOL_NEGOTIATION,
         forms: &[form::<alpn::Protocols>(), form::<alpn::Selected>()],
     },
     Row {
         typ: E::SIGNED_CERTIFICATE_TIMESTAMP,
-        forms: &[placed(&[C::ClientHello, C::CertificateRequest, C::Certificate])],
+        forms: &[placed(&[C::ClientHello, C::CertificateRequest, C::Certificate, C::Tls12ServerHello])],
     },
     Row {
         typ: E::CLIENT_CERTIFICATE_TYPE,
@@ -101,8 +117,13 @@ const REGISTRY: &[Row] = &[
         forms: &[form::<certificate_type::ServerTypes>(), form::<certificate_type::ServerType>()],
     },
     Row { typ: E::PADDING, forms: &[placed(&[C::ClientHello])] },
+    Row { typ: E::EXTENDED_MASTER_SECRET, forms: &[form::<extended_master_secret::ExtendedMasterSecret>()] },
     Row { typ: E::COMPRESS_CERTIFICATE, forms: &[form::<compress_certificate::CompressCertificate>()] },
     Row { typ: E::RECORD_SIZE_LIMIT, forms: &[form::<record_size_limit::RecordSizeLimit>()] },
+    Row {
+        typ: E::SESSION_TICKET,
+        forms: &[form::<session_ticket::Ticket>(), form::<session_ticket::Promised>()],
+    },
     Row {
         typ: E::PRE_SHARED_KEY,
         forms: &[form::<pre_shared_key::Offer>(), form::<pre_shared_key::Selected>()],
@@ -131,6 +152,7 @@ const REGISTRY: &[Row] = &[
         typ: E::KEY_SHARE,
         forms: &[form::<key_share::Offer>(), form::<key_share::Selected>(), form::<key_share::Retry>()],
     },
+    Row { typ: E::RENEGOTIATION_INFO, forms: &[form::<renegotiation_info::RenegotiationInfo>()] },
 ];
 
 /// Whether the registry knows the extension: asked while compiling, so that a missing row is a build error.
@@ -180,9 +202,10 @@ mod tests {
     use crate::extension::Extensions;
     use alloc::vec::Vec;
 
-    const CONTEXTS: [Context; 7] = [
+    const CONTEXTS: [Context; 8] = [
         C::ClientHello,
         C::ServerHello,
+        C::Tls12ServerHello,
         C::HelloRetryRequest,
         C::EncryptedExtensions,
         C::CertificateRequest,
@@ -191,22 +214,26 @@ mod tests {
     ];
 
     /// The column "TLS 1.3" of the IANA registry for the extensions that have a name here, in the order CH, SH,
-    /// HRR, EE, CR, CT, NST. Kept apart from the registry on purpose: two hands must agree.
+    /// HRR, EE, CR, CT, NST; and "12" for those whose RFC has them in a ServerHello of TLS 1.2. Kept apart from the
+    /// registry on purpose: two hands must agree.
     const IANA: &[(u16, &str)] = &[
-        (0, "CH EE"),
-        (1, "CH EE"),
-        (5, "CH CR CT"),
-        (10, "CH EE"),
+        (0, "CH EE 12"),
+        (1, "CH EE 12"),
+        (5, "CH CR CT 12"),
+        (10, "CH EE 12"),
+        (11, "CH 12"),
         (13, "CH CR"),
-        (14, "CH EE"),
-        (15, "CH EE"),
-        (16, "CH EE"),
-        (18, "CH CR CT"),
-        (19, "CH EE"),
-        (20, "CH EE"),
+        (14, "CH EE 12"),
+        (15, "CH EE 12"),
+        (16, "CH EE 12"),
+        (18, "CH CR CT 12"),
+        (19, "CH EE 12"),
+        (20, "CH EE 12"),
         (21, "CH"),
+        (23, "CH 12"),
         (27, "CH CR"),
-        (28, "CH EE"),
+        (28, "CH EE 12"),
+        (35, "CH 12"),
         (41, "CH SH"),
         (42, "CH EE NST"),
         (43, "CH SH HRR"),
@@ -217,12 +244,14 @@ mod tests {
         (49, "CH"),
         (50, "CH CR"),
         (51, "CH SH HRR"),
+        (0xff01, "CH 12"),
     ];
 
     fn short(context: Context) -> &'static str {
         match context {
             C::ClientHello => "CH",
             C::ServerHello => "SH",
+            C::Tls12ServerHello => "12",
             C::HelloRetryRequest => "HRR",
             C::EncryptedExtensions => "EE",
             C::CertificateRequest => "CR",
@@ -273,6 +302,20 @@ mod tests {
         let valid: &[(u16, Context, &[u8])] = &[
             (0, C::ClientHello, &[0, 4, 0, 0, 1, b'a']),
             (0, C::EncryptedExtensions, &[]),
+            (0, C::Tls12ServerHello, &[]),
+            (1, C::ClientHello, &[1]),
+            (1, C::Tls12ServerHello, &[4]),
+            (5, C::Tls12ServerHello, &[]),
+            (11, C::ClientHello, &[1, 0]),
+            (11, C::Tls12ServerHello, &[1, 0]),
+            (16, C::Tls12ServerHello, &[0, 2, 1, b'h']),
+            (19, C::Tls12ServerHello, &[2]),
+            (23, C::ClientHello, &[]),
+            (23, C::Tls12ServerHello, &[]),
+            (28, C::Tls12ServerHello, &[0x40, 1]),
+            (35, C::Tls12ServerHello, &[]),
+            (0xff01, C::ClientHello, &[2, 8, 9]),
+            (0xff01, C::Tls12ServerHello, &[2, 8, 9]),
             (10, C::ClientHello, &[0, 2, 0, 29]),
             (10, C::EncryptedExtensions, &[0, 2, 0, 29]),
             (13, C::ClientHello, &[0, 2, 4, 3]),

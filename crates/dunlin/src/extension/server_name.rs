@@ -43,7 +43,7 @@ pub(crate) struct Acknowledged;
 
 impl Extension for Acknowledged {
     const TYPE: ExtensionType = ExtensionType::SERVER_NAME;
-    const IN: &'static [Context] = &[Context::EncryptedExtensions];
+    const IN: &'static [Context] = &[Context::EncryptedExtensions, Context::Tls12ServerHello];
 
     fn read(_: &mut Reader<'_>) -> Result<Self, Error> {
         Ok(Self)

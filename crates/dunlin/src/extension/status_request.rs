@@ -36,6 +36,20 @@ impl Extension for StatusRequest {
     }
 }
 
+/// A server of TLS 1.2 may send a CertificateStatus message (RFC 6066 §8).
+pub(crate) struct Acknowledged;
+
+impl Extension for Acknowledged {
+    const TYPE: ExtensionType = ExtensionType::STATUS_REQUEST;
+    const IN: &'static [Context] = &[Context::Tls12ServerHello];
+
+    fn read(_: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(Self)
+    }
+
+    fn write(&self, _: &mut Writer) {}
+}
+
 /// `CertificateStatus`: the DER of an OCSPResponse.
 pub(crate) struct CertificateStatus(pub(crate) Vec<u8>);
 
@@ -43,6 +57,7 @@ impl Extension for CertificateStatus {
     const TYPE: ExtensionType = ExtensionType::STATUS_REQUEST;
     const IN: &'static [Context] = &[Context::Certificate];
 
+    /// Also the body of the message of TLS 1.2 (RFC 6066 §8).
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         match r.u8()? {
             OCSP => r.vec24(1).map(|response| Self(response.to_vec())),

@@ -1,6 +1,6 @@
 //! The handshake: client and server, each in the order of the RFC's figure, above one seam to the transport.
 //!
-//! * [`client`] and [`server`]: `start` until the version is known, then `tls13`.
+//! * [`client`] and [`server`]: `start` until the version is known, then `tls12` or `tls13`; [`tls12`] is shared by both.
 //! * [`post`]: what comes after the handshake, the same for both sides.
 //! * [`retry`]: HelloRetryRequest and its cookie.
 //! * [`prove`] and [`verify`]: Certificate and CertificateVerify, sent and received, the same for both sides.
@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::error::{Error, Misuse};
+use crate::error::{Error, Internal, Misuse};
 use crate::message::Message;
 use crate::output::Output;
 use crate::question::{Answer, Question};
@@ -23,6 +23,7 @@ pub(crate) mod prove;
 pub(crate) mod retry;
 pub(crate) mod server;
 pub(crate) mod signature;
+pub(crate) mod tls12;
 pub(crate) mod verify;
 
 /// What a state may use while it handles its input.
@@ -77,6 +78,11 @@ pub(crate) trait State: Send + Sync {
     /// The answer to the question that this state waits for.
     fn answer(self: Box<Self>, _: &mut Cx<'_>, _: Answer) -> Result<Box<dyn State>, Error> {
         Err(Misuse::NoSuchQuestion.into())
+    }
+
+    /// Begins another handshake within this connection, or asks the client for one; only after the handshake, in TLS 1.2.
+    fn renegotiate(self: Box<Self>, _: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+        Err(Internal::Bug("a renegotiation that cannot be").into())
     }
 
     /// Replaces the sending keys; only after the handshake.

@@ -140,6 +140,7 @@ impl TicketIntake {
                 EarlyTerms { max_size: ticket.max_early_data, alpn: cx.output.negotiated.alpn.clone() }
             }),
         };
-        self.store.put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), session });
+        self.store
+            .put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), is_id: false, session });
     }
 }

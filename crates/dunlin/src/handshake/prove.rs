@@ -13,7 +13,7 @@ use crate::profile::Profile;
 use crate::question::{Answer, Question};
 use crate::role::Side;
 use crate::schedule::Transcript;
-use crate::wire::{CertificateCompressionAlgorithm, SignatureScheme};
+use crate::wire::CertificateCompressionAlgorithm;
 
 /// What goes on after the proof was sent.
 pub(crate) type Then =
@@ -38,7 +38,6 @@ pub(crate) fn prove(
     reads: &Reads,
     then: Then,
 ) -> Result<Box<dyn State>, Error> {
-    cx.output.negotiated.own_signature = Some(scheme);
     let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
     // RFC 8879 §4: the transcript has the message as it is sent. What was compressed beforehand has no OCSP response.
@@ -55,6 +54,27 @@ pub(crate) fn prove(
     };
     cx.send_in(&mut transcript, certificate)?;
     let content = signature::content(side, transcript.current().as_ref());
+    let then: Signed = Box::new(move |cx, signature| {
+        let verify: Vec<u8> = message::CertificateVerify::write(scheme, &signature)?;
+        cx.send_in(&mut transcript, verify)?;
+        then(cx, transcript)
+    });
+    sign(cx, profile, Choice { index, scheme }, content, then)
+}
+
+/// What goes on with a signature of ours.
+pub(super) type Signed = Box<dyn FnOnce(&mut Cx<'_>, Vec<u8>) -> Result<Box<dyn State>, Error> + Send + Sync>;
+
+/// Signs `content` with the chosen credential, or asks for the signature, then goes on with `then`.
+pub(super) fn sign(
+    cx: &mut Cx<'_>,
+    profile: &Profile,
+    Choice { index, scheme }: Choice,
+    content: Vec<u8>,
+    then: Signed,
+) -> Result<Box<dyn State>, Error> {
+    cx.output.negotiated.own_signature = Some(scheme);
+    let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
     let known = match credential.key() {
         PrivateKey::Here(key) => {
             Ok(Answer::Signature(key.sign(scheme, &content, &*profile.provider.random)?))
@@ -63,7 +83,7 @@ pub(crate) fn prove(
             Err(Question::Sign { label: label.clone(), scheme, message: content })
         }
     };
-    cx.ask(known, Box::new(AwaitSignature { transcript, scheme, then }))
+    cx.ask(known, Box::new(AwaitSignature { then }))
 }
 
 /// Sends a Certificate message without certificates: nothing to prove (RFC 8446 §4.4.2).
@@ -73,9 +93,7 @@ pub(crate) fn decline(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<()
 }
 
 struct AwaitSignature {
-    transcript: Transcript,
-    scheme: SignatureScheme,
-    then: Then,
+    then: Signed,
 }
 
 impl State for AwaitSignature {
@@ -85,10 +103,7 @@ impl State for AwaitSignature {
     }
 
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
-        let Self { mut transcript, scheme, then } = *self;
         let Answer::Signature(signature) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        let verify: Vec<u8> = message::CertificateVerify::write(scheme, &signature)?;
-        cx.send_in(&mut transcript, verify)?;
-        then(cx, transcript)
+        (self.then)(cx, signature)
     }
 }

@@ -9,6 +9,7 @@ use pki_types::{CertificateDer, ServerName};
 
 use super::{Cx, State, signature};
 use crate::auth::PeerIdentity;
+use crate::auth::verifier::Algorithms;
 use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
 use crate::message::{self, Message};
@@ -17,7 +18,7 @@ use crate::proof::{PeerVerified, SignatureValid};
 use crate::question::{Answer, Question};
 use crate::role::Side;
 use crate::schedule::Transcript;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme};
 
 /// Who the peer is, with the proofs that it is.
 pub(crate) struct Authenticated {
@@ -85,7 +86,11 @@ impl State for ExpectCertificate {
             ocsp_response: certificate.ocsp_response.as_deref(),
         };
         let known = subject.judge(cx)?;
-        cx.ask(known, Box::new(AwaitVerification { expect: *self, chain }))
+        let Self { profile, transcript, peer, certificate_type, then, .. } = *self;
+        let then: Believed = Box::new(move |_, believed| {
+            Ok(Box::new(ExpectCertificateVerify { believed, transcript, peer, then }))
+        });
+        cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, then }))
     }
 }
 
@@ -115,10 +120,16 @@ impl Subject<'_> {
     }
 }
 
+/// What goes on after the peer's chain or key was believed.
+pub(super) type Believed =
+    Box<dyn FnOnce(&mut Cx<'_>, BelievedPeer) -> Result<Box<dyn State>, Error> + Send + Sync>;
+
 /// Waits for the verdict on the peer's chain or key.
-struct AwaitVerification {
-    expect: ExpectCertificate,
-    chain: Vec<CertificateDer<'static>>,
+pub(super) struct AwaitVerification {
+    pub(super) profile: Arc<Profile>,
+    pub(super) certificate_type: CertificateType,
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) then: Believed,
 }
 
 impl State for AwaitVerification {
@@ -127,47 +138,75 @@ impl State for AwaitVerification {
         Err(Internal::Bug("a message while a verification is awaited").into())
     }
 
-    fn answer(self: Box<Self>, _: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
         verdict?;
-        let Self { expect, chain } = *self;
-        let verifier = expect.profile.trust.of(expect.certificate_type)?;
+        let Self { profile, certificate_type, chain, then } = *self;
+        let verifier = profile.trust.of(certificate_type)?;
         // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". It is looked
         // at last: what is wrong with the chain says more.
         if !chain.first().is_some_and(|leaf| verifier.may_sign(leaf)) {
             return Err(AuthenticationFailure::WrongKeyUsage.into());
         }
-        Ok(Box::new(ExpectCertificateVerify { expect, chain, verified: PeerVerified::assert() }))
+        then(cx, BelievedPeer { profile, certificate_type, chain, verified: PeerVerified::assert() })
+    }
+}
+
+/// A chain or key that is believed; its owner has to prove that it has the private key.
+pub(super) struct BelievedPeer {
+    profile: Arc<Profile>,
+    certificate_type: CertificateType,
+    chain: Vec<CertificateDer<'static>>,
+    verified: PeerVerified,
+}
+
+impl BelievedPeer {
+    pub(super) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Verifies the proof: the signature over `content` with the key and one of `algorithms`, which are those of
+    /// `scheme`.
+    pub(super) fn prove(
+        self,
+        cx: &mut Cx<'_>,
+        scheme: SignatureScheme,
+        algorithms: Algorithms<'_>,
+        content: &[u8],
+        signature: &[u8],
+    ) -> Result<Authenticated, Error> {
+        let Self { profile, certificate_type, chain, verified } = self;
+        let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;
+        let verifier = profile.trust.of(certificate_type)?;
+        let proof = verifier.verify_signature(algorithms, leaf, content, signature)?;
+        cx.output.negotiated.peer_signature = Some(scheme);
+        let identity = verifier.identity(&profile.provider, chain)?;
+        Ok(Authenticated { identity, _verified: verified, _signature: proof })
     }
 }
 
 /// Waits for the proof that the peer has the key.
 struct ExpectCertificateVerify {
-    expect: ExpectCertificate,
-    chain: Vec<CertificateDer<'static>>,
-    verified: PeerVerified,
+    believed: BelievedPeer,
+    transcript: Transcript,
+    peer: Side,
+    then: Then,
 }
 
 impl State for ExpectCertificateVerify {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
-        let Self { expect, chain, verified } = *self;
-        let ExpectCertificate { profile, mut transcript, peer, certificate_type, then, .. } = expect;
+        let Self { believed, mut transcript, peer, then } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE_VERIFY, "CertificateVerify")?;
         let verify = message::CertificateVerify::read(body)?;
         // RFC 8446 §4.4.3: a scheme that was offered, and none of the legacy ones.
+        let profile = believed.profile();
         if !profile.signature_schemes.contains(&verify.scheme) || !verify.scheme.signs_handshakes() {
             return Err(PeerMisbehaved::NotOffered("signature scheme").into());
         }
-        let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;
+        let algorithms = profile.provider.signatures.for_scheme(verify.scheme);
         let content = signature::content(peer, transcript.current().as_ref());
-        let provider = &profile.provider;
-        let algorithms = provider.signatures.for_scheme(verify.scheme);
-        let verifier = profile.trust.of(certificate_type)?;
-        let proof = verifier.verify_signature(algorithms, leaf, &content, verify.signature)?;
-        cx.output.negotiated.peer_signature = Some(verify.scheme);
+        let authenticated = believed.prove(cx, verify.scheme, algorithms, &content, verify.signature)?;
         transcript.add(message.bytes());
-        let identity = verifier.identity(provider, chain)?;
-        let authenticated = Authenticated { identity, _verified: verified, _signature: proof };
         then(cx, transcript, Some(authenticated))
     }
 }

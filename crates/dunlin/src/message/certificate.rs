@@ -50,6 +50,43 @@ impl<'a> Certificate<'a> {
         })
     }
 
+    /// Reads the message of TLS 1.2: a list without extensions (RFC 5246 §7.4.2), or one raw public key without a list
+    /// (RFC 7250 §3).
+    pub(crate) fn read_tls12(body: &'a [u8], typ: CertificateType) -> Result<Self, Error> {
+        decode(body, "Certificate", |r| {
+            let entries = match typ {
+                // Of length zero from a client that has none.
+                CertificateType::RAW_PUBLIC_KEY => {
+                    let key = r.vec24(0)?;
+                    if key.is_empty() { Vec::new() } else { [key].to_vec() }
+                }
+                _ => {
+                    let mut list = Reader::new(r.vec24(0)?, "certificate_list");
+                    let mut entries = Vec::new();
+                    while !list.is_empty() {
+                        if entries.len() == MAX_ENTRIES {
+                            return Err(Malformed::Length("certificate_list").into());
+                        }
+                        entries.push(list.vec24(1)?);
+                    }
+                    entries
+                }
+            };
+            Ok(Self { context: &[], entries, ocsp_response: None })
+        })
+    }
+
+    /// Writes the message of TLS 1.2.
+    pub(crate) fn write_tls12<'e>(
+        typ: CertificateType,
+        mut entries: impl Iterator<Item = &'e [u8]>,
+    ) -> Result<Vec<u8>, Error> {
+        encode(HandshakeType::CERTIFICATE, |w| match typ {
+            CertificateType::RAW_PUBLIC_KEY => w.vec24(|w| w.put(entries.next().unwrap_or_default())),
+            _ => w.vec24(|w| entries.for_each(|entry| w.vec24(|w| w.put(entry)))),
+        })
+    }
+
     /// Writes the message, with an OCSP response for the first entry.
     pub(crate) fn write<'e>(
         context: &[u8],

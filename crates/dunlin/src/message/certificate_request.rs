@@ -5,11 +5,45 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::error::Error;
 use crate::extension::{Context, Extensions, ExtensionsWriter};
-use crate::wire::HandshakeType;
+use crate::wire::{HandshakeType, Reader, SignatureScheme};
 
 pub(crate) struct CertificateRequest<'a> {
     pub(crate) context: &'a [u8],
     pub(crate) extensions: Extensions<'a>,
+}
+
+/// The message of TLS 1.2 (RFC 5246 §7.4.4), which has fields and no extensions.
+pub(crate) struct Tls12CertificateRequest {
+    /// What kinds of key may sign.
+    pub(crate) types: Vec<u8>,
+    pub(crate) schemes: Vec<SignatureScheme>,
+    /// Distinguished names in DER.
+    pub(crate) authorities: Vec<Vec<u8>>,
+}
+
+impl Tls12CertificateRequest {
+    /// `rsa_sign` and `ecdsa_sign` of ClientCertificateType (RFC 5246 §7.4.4, RFC 8422 §5.5).
+    pub(crate) const RSA_SIGN: u8 = 1;
+    pub(crate) const ECDSA_SIGN: u8 = 64;
+
+    pub(crate) fn read(body: &[u8]) -> Result<Self, Error> {
+        decode(body, "CertificateRequest", |r| {
+            let types = r.vec8(1)?.to_vec();
+            let schemes =
+                Reader::items(r.vec16(2)?, "signature_algorithms", |r| r.u16().map(SignatureScheme))?;
+            let authorities =
+                Reader::items(r.vec16(0)?, "certificate_authorities", |r| r.vec16(1).map(<[u8]>::to_vec))?;
+            Ok(Self { types, schemes, authorities })
+        })
+    }
+
+    pub(crate) fn write(&self) -> Result<Vec<u8>, Error> {
+        encode(HandshakeType::CERTIFICATE_REQUEST, |w| {
+            w.vec8(|w| w.put(&self.types));
+            w.vec16(|w| self.schemes.iter().for_each(|s| w.u16(s.0)));
+            w.vec16(|w| self.authorities.iter().for_each(|a| w.vec16(|w| w.put(a))));
+        })
+    }
 }
 
 impl<'a> CertificateRequest<'a> {

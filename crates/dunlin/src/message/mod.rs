@@ -7,21 +7,28 @@ use crate::wire::{HandshakeType, Reader, Writer};
 
 pub(crate) mod certificate;
 pub(crate) mod certificate_request;
+pub(crate) mod certificate_status;
 pub(crate) mod certificate_verify;
 pub(crate) mod client_hello;
+pub(crate) mod client_key_exchange;
 pub(crate) mod compressed_certificate;
 pub(crate) mod encrypted_extensions;
+pub(crate) mod hello_request;
 pub(crate) mod key_update;
 pub(crate) mod new_session_ticket;
 pub(crate) mod server_hello;
+pub(crate) mod server_hello_done;
+pub(crate) mod server_key_exchange;
 
 pub(crate) use certificate::Certificate;
-pub(crate) use certificate_request::CertificateRequest;
+pub(crate) use certificate_request::{CertificateRequest, Tls12CertificateRequest};
 pub(crate) use certificate_verify::CertificateVerify;
 pub(crate) use client_hello::ClientHello;
+pub(crate) use client_key_exchange::ClientKeyExchange;
 pub(crate) use compressed_certificate::CompressedCertificate;
-pub(crate) use new_session_ticket::NewSessionTicket;
+pub(crate) use new_session_ticket::{NewSessionTicket, Tls12NewSessionTicket};
 pub(crate) use server_hello::ServerHello;
+pub(crate) use server_key_exchange::{ServerKeyExchange, ServerParams};
 
 /// The header of a handshake message: type and length (RFC 8446 §4).
 pub(crate) const HEADER_LEN: usize = 4;
@@ -40,6 +47,7 @@ pub(crate) const fn limit(typ: HandshakeType) -> usize {
     match typ {
         HandshakeType::CERTIFICATE
         | HandshakeType::COMPRESSED_CERTIFICATE
+        | HandshakeType::CERTIFICATE_STATUS
         | HandshakeType::CERTIFICATE_REQUEST => MAX_CERTIFICATE,
         HandshakeType::CLIENT_HELLO => MAX_CLIENT_HELLO,
         HandshakeType::NEW_SESSION_TICKET => MAX_NEW_SESSION_TICKET,

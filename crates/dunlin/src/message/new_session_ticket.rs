@@ -18,6 +18,27 @@ pub(crate) struct NewSessionTicket<'a> {
     pub(crate) max_early_data: u32,
 }
 
+/// The message of TLS 1.2 (RFC 5077 §3.3).
+pub(crate) struct Tls12NewSessionTicket<'a> {
+    /// In seconds; zero says nothing.
+    pub(crate) lifetime_hint: u32,
+    /// Empty from a server that has thought better of it.
+    pub(crate) ticket: &'a [u8],
+}
+
+impl<'a> Tls12NewSessionTicket<'a> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
+        decode(body, "NewSessionTicket", |r| Ok(Self { lifetime_hint: r.u32()?, ticket: r.vec16(0)? }))
+    }
+
+    pub(crate) fn write(&self) -> Result<Vec<u8>, Error> {
+        encode(HandshakeType::NEW_SESSION_TICKET, |w| {
+            w.u32(self.lifetime_hint);
+            w.vec16(|w| w.put(self.ticket));
+        })
+    }
+}
+
 impl<'a> NewSessionTicket<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
         decode(body, "NewSessionTicket", |r| {

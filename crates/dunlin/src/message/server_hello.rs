@@ -6,7 +6,7 @@ use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::{Context, Extensions, ExtensionsWriter};
 use crate::role::TransportKind;
-use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion};
+use crate::wire::{CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
 
 /// SHA-256 of "HelloRetryRequest" (RFC 8446 §4.1.3).
 pub(crate) const RETRY_RANDOM: [u8; 32] = [
@@ -36,15 +36,16 @@ impl<'a> ServerHello<'a> {
             if r.u8()? != 0 {
                 return Err(PeerMisbehaved::IllegalParameter("legacy_compression_method").into());
             }
+            // A ServerHello of TLS 1.2 may have none.
+            let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };
+            // RFC 8446 §4.2.1: what says that it is one of TLS 1.3.
+            let is_13 = Extensions::contains(extensions, ExtensionType::SUPPORTED_VERSIONS);
             let context = match random == RETRY_RANDOM {
                 true => Context::HelloRetryRequest,
-                false => Context::ServerHello,
+                false if is_13 => Context::ServerHello,
+                false => Context::Tls12ServerHello,
             };
-            // A ServerHello of TLS 1.2 may have none.
-            let extensions = match r.is_empty() {
-                true => Extensions::default(),
-                false => Extensions::read(r, context)?,
-            };
+            let extensions = Extensions::parse(extensions, context)?;
             Ok(Self { legacy_version, random, session_id, cipher_suite, extensions })
         })
     }

@@ -13,12 +13,15 @@ use pki_types::SignatureVerificationAlgorithm;
 use crate::auth::verifier::Verifiers;
 use crate::auth::{Credential, Trust};
 use crate::compression::{self, CertificateCompressor, CertificateDecompressor, Prepared};
-use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
 use crate::error::Error;
+use crate::extension::record_size_limit::RecordSizeLimit;
+use crate::handshake::tls12::{HANDSHAKES, Handshakes};
 use crate::keylog::KeyLog;
+use crate::role::TransportKind;
 use crate::wire::{
-    CertificateCompressionAlgorithm, CertificateType, CipherSuite, NamedGroup, PskKeyExchangeMode,
-    SignatureScheme,
+    CertificateCompressionAlgorithm, CertificateType, CipherSuite, NamedGroup, ProtocolVersion,
+    PskKeyExchangeMode, SignatureScheme,
 };
 
 mod rules;
@@ -29,7 +32,9 @@ pub struct Profile {
     pub(crate) name: String,
     pub(crate) rank: i32,
     pub(crate) provider: Arc<CryptoProvider>,
+    /// Those of TLS 1.3; with none it is not spoken.
     pub(crate) cipher_suites: Vec<&'static Tls13CipherSuite>,
+    pub(crate) tls12: Option<Tls12>,
     pub(crate) groups: Vec<&'static dyn KeyExchangeGroup>,
     pub(crate) signature_schemes: Vec<SignatureScheme>,
     /// The list for chains, where it is another one.
@@ -59,6 +64,17 @@ pub struct Profile {
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,
 }
 
+/// What a profile has that speaks TLS 1.2.
+#[derive(Clone)]
+pub(crate) struct Tls12 {
+    pub(crate) suites: Vec<&'static Tls12CipherSuite>,
+    pub(crate) extended_master_secret_required: bool,
+    /// Whether the peer may begin another handshake within a connection.
+    pub(crate) renegotiation: bool,
+    /// The way to what handles TLS 1.2: without suites there is none, and it is not linked.
+    pub(crate) handshakes: &'static Handshakes,
+}
+
 impl Profile {
     /// A profile with the provider's preferences: its cipher suites, groups and signature schemes, no credential
     /// and no trust, PSK only with (EC)DHE, compatibility mode on.
@@ -69,6 +85,7 @@ impl Profile {
                 name: "default".into(),
                 rank: 0,
                 cipher_suites: provider.cipher_suites.clone(),
+                tls12: None,
                 groups: provider.groups.clone(),
                 signature_schemes,
                 certificate_signature_schemes: None,
@@ -92,6 +109,8 @@ impl Profile {
                 provider,
             },
             compressors: Vec::new(),
+            extended_master_secret_required: true,
+            renegotiation: false,
             check_provider: true,
         }
     }
@@ -132,6 +151,16 @@ impl Profile {
         self.cipher_suites.iter().copied().find(|s| s.id == id)
     }
 
+    /// Whether TLS 1.3 (DTLS 1.3) is spoken.
+    pub(crate) const fn has_tls13(&self) -> bool {
+        !self.cipher_suites.is_empty()
+    }
+
+    /// What TLS 1.2 needs, if it is spoken over this transport.
+    pub(crate) fn tls12(&self, transport: TransportKind) -> Option<&Tls12> {
+        self.tls12.as_ref().filter(|_| transport == TransportKind::Stream)
+    }
+
     pub(crate) fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {
         self.groups.iter().copied().find(|g| g.name() == name)
     }
@@ -169,8 +198,8 @@ impl Profile {
     }
 
     /// The largest content of a record that we receive.
-    pub(crate) fn received_content_limit(&self) -> Option<usize> {
-        self.record_size_limit.map(|limit| usize::from(limit).saturating_sub(1))
+    pub(crate) fn received_content_limit(&self, version: ProtocolVersion) -> Option<usize> {
+        self.record_size_limit.map(|limit| RecordSizeLimit(limit).content(version))
     }
 }
 
@@ -186,6 +215,8 @@ impl fmt::Debug for Profile {
 pub struct ProfileBuilder {
     profile: Profile,
     compressors: Vec<&'static dyn CertificateCompressor>,
+    extended_master_secret_required: bool,
+    renegotiation: bool,
     check_provider: bool,
 }
 
@@ -202,9 +233,37 @@ impl ProfileBuilder {
         self
     }
 
-    /// The cipher suites, in order of preference.
+    /// The cipher suites of TLS 1.3, in order of preference. With none, TLS 1.3 is not spoken, and those of TLS 1.2 are
+    /// all there is.
     pub fn cipher_suites(mut self, suites: Vec<&'static Tls13CipherSuite>) -> Self {
         self.profile.cipher_suites = suites;
+        self
+    }
+
+    /// The cipher suites of TLS 1.2, in order of preference. With none, the default, TLS 1.2 is neither spoken nor linked.
+    /// A server speaks it only with clients that do not offer a TLS 1.3 that it has, too.
+    pub fn tls12_cipher_suites(mut self, suites: Vec<&'static Tls12CipherSuite>) -> Self {
+        self.profile.tls12 = (!suites.is_empty()).then_some(Tls12 {
+            suites,
+            extended_master_secret_required: true,
+            renegotiation: false,
+            handshakes: &HANDSHAKES,
+        });
+        self
+    }
+
+    /// Whether a peer of TLS 1.2 must bind the master secret to the handshake (RFC 7627), which is the default: without,
+    /// connections can be made to share a secret, and what is exported or resumed does not say with whom.
+    pub fn extended_master_secret_required(mut self, on: bool) -> Self {
+        self.extended_master_secret_required = on;
+        self
+    }
+
+    /// Whether a peer of TLS 1.2 may begin another handshake within a connection: a client by a ClientHello, a server by a
+    /// HelloRequest. By default it hears no_renegotiation. Only secure renegotiation is done (RFC 5746), and nobody becomes
+    /// somebody else by it.
+    pub fn renegotiation(mut self, on: bool) -> Self {
+        self.renegotiation = on;
         self
     }
 
@@ -214,8 +273,8 @@ impl ProfileBuilder {
         self
     }
 
-    /// The signature schemes that are verified, in order of preference: in handshakes, where TLS 1.3 allows no RSA
-    /// PKCS#1, and in chains unless [`Self::certificate_signature_schemes`] says otherwise.
+    /// The signature schemes that are verified, in order of preference: in handshakes, where TLS 1.3 and not TLS 1.2 allows no
+    /// RSA PKCS#1, and in chains unless [`Self::certificate_signature_schemes`] says otherwise.
     pub fn signature_schemes(mut self, schemes: Vec<SignatureScheme>) -> Self {
         self.profile.signature_schemes = schemes;
         self
@@ -324,7 +383,7 @@ impl ProfileBuilder {
     }
 
     /// Replace the sending keys after this many records, if that comes before the limit of the cipher
-    /// (RFC 8446 §5.5).
+    /// (RFC 8446 §5.5). TLS 1.2 cannot replace them: a connection ends at the limit.
     pub fn key_update_after(mut self, records: Option<u64>) -> Self {
         self.profile.key_update_after = records;
         self
@@ -351,6 +410,12 @@ impl ProfileBuilder {
             let Profile { provider, cipher_suites, groups, .. } = &self.profile;
             provider.check()?;
             provider.check_others(cipher_suites, groups)?;
+            let tls12 = self.profile.tls12.iter().flat_map(|tls12| &tls12.suites);
+            tls12.copied().try_for_each(CryptoProvider::check_tls12)?;
+        }
+        if let Some(tls12) = &mut self.profile.tls12 {
+            tls12.extended_master_secret_required = self.extended_master_secret_required;
+            tls12.renegotiation = self.renegotiation;
         }
         rules::check(&self.profile)?;
         let signatures = self.profile.provider.signatures;

@@ -5,19 +5,24 @@ use alloc::string::String;
 
 use super::Profile;
 use crate::auth::Credential;
+use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Misuse};
 use crate::extension::record_size_limit;
-use crate::wire::PskKeyExchangeMode;
+use crate::wire::{PskKeyExchangeMode, SignatureScheme};
 
 /// 2^14 bytes of content and their type (RFC 8449 §4).
 const MAX_RECORD_SIZE_LIMIT: u16 = 16385;
 
 pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     let fail = |why: String| Err(Misuse::Config(format!("profile {}: {why}", profile.name)).into());
-    if profile.cipher_suites.is_empty() {
+    let tls12 = profile.tls12.as_ref().map_or(&[][..], |tls12| &tls12.suites);
+    if profile.cipher_suites.is_empty() && tls12.is_empty() {
         return fail("it has no cipher suite".into());
     }
-    if repeats(profile.cipher_suites.iter().map(|s| s.id)) {
+    if let Some(why) = tls12_fault(profile, tls12) {
+        return fail(why);
+    }
+    if repeats(profile.cipher_suites.iter().map(|s| s.id)) || repeats(tls12.iter().map(|s| s.id)) {
         return fail("a cipher suite stands twice".into());
     }
     if repeats(profile.groups.iter().map(|g| g.name())) {
@@ -29,7 +34,7 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
         );
     }
     let psk_alone = profile.psk_modes == [PskKeyExchangeMode::PSK_KE];
-    if profile.groups.is_empty() && !psk_alone {
+    if profile.groups.is_empty() && !psk_alone && profile.has_tls13() {
         return fail(
             "without groups only psk_ke is possible: add a group, or set the PSK modes to psk_ke".into(),
         );
@@ -46,7 +51,9 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
             return fail(format!("the provider {} cannot verify {scheme}", profile.provider.name));
         }
     }
-    if !profile.trust.is_empty() && !profile.signature_schemes.iter().any(|s| s.signs_handshakes()) {
+    // TLS 1.2 has RSA PKCS#1, too.
+    let signs = |s: &SignatureScheme| s.signs_handshakes() || !profile.has_tls13();
+    if !profile.trust.is_empty() && !profile.signature_schemes.iter().any(signs) {
         return fail("it trusts certificates or keys but verifies no signature scheme of handshakes".into());
     }
     for verifier in profile.trust.iter() {
@@ -98,6 +105,18 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
         return fail("the keys must be good for at least one record".into());
     }
     Ok(())
+}
+
+/// What is wrong with the suites of TLS 1.2.
+fn tls12_fault(profile: &Profile, suites: &[&Tls12CipherSuite]) -> Option<String> {
+    let curve = profile.groups.iter().any(|g| g.name().is_curve());
+    let field = profile.groups.iter().any(|g| g.finite_field().is_some());
+    let fault = |suite: &&Tls12CipherSuite| match suite.key_exchange {
+        Tls12KeyExchange::Ecdhe if !curve => Some(format!("{} needs a group that is a curve", suite.id)),
+        Tls12KeyExchange::Dhe if !field => Some(format!("{} needs a group that is a finite field", suite.id)),
+        _ => None,
+    };
+    suites.iter().find_map(fault)
 }
 
 fn repeats<T: PartialEq>(items: impl Iterator<Item = T> + Clone) -> bool {

@@ -1,11 +1,12 @@
 //! A key of one direction at work: nonces, sequence numbers and their end (RFC 8446 §5.3).
 
 use alloc::boxed::Box;
+use core::ops::Range;
 
 use super::limits;
 use crate::crypto::{AeadAlgorithm, AeadKey, CryptoError, MAX_TAG_LEN, NONCE_LEN};
 use crate::error::{Error, Internal};
-use crate::schedule::tls13::TrafficKeys;
+use crate::schedule::keys::{RecordForm, TrafficKeys};
 use zeroize::Zeroizing;
 
 /// An AEAD key with its IV.
@@ -13,12 +14,21 @@ pub(crate) struct RecordKey {
     key: Box<dyn AeadKey>,
     iv: Zeroizing<[u8; NONCE_LEN]>,
     algorithm: AeadAlgorithm,
+    form: RecordForm,
 }
+
+/// The part of a nonce that stands in the record (RFC 5288 §3, RFC 6655 §3), in bytes.
+const EXPLICIT_NONCE_LEN: usize = 8;
 
 impl RecordKey {
     pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
-        let aead = keys.suite.aead;
-        Ok(Self { key: aead.key(keys.key())?, iv: Zeroizing::new(keys.iv), algorithm: aead.algorithm() })
+        let (aead, form) = (keys.aead, keys.form);
+        let key = aead.key(keys.key())?;
+        Ok(Self { key, iv: Zeroizing::new(keys.iv), algorithm: aead.algorithm(), form })
+    }
+
+    pub(crate) const fn form(&self) -> RecordForm {
+        self.form
     }
 
     pub(crate) const fn tag_len(&self) -> usize {
@@ -54,9 +64,43 @@ impl RecordKey {
         Ok(len)
     }
 
+    /// What stands before the ciphertext of a record of TLS 1.2: the record's number, which repeats no nonce.
+    pub(crate) fn explicit_nonce(&self, number: u64) -> Option<[u8; EXPLICIT_NONCE_LEN]> {
+        matches!(self.form, RecordForm::Tls12 { explicit_nonce: true, .. }).then(|| number.to_be_bytes())
+    }
+
+    /// Opens the body of a record of TLS 1.2 in place; gives where in it the plaintext is. `header` is type and version.
+    pub(crate) fn open_tls12(
+        &self,
+        number: u64,
+        header: [u8; 3],
+        body: &mut [u8],
+    ) -> Result<Range<usize>, CryptoError> {
+        let (start, nonce) = match self.form {
+            RecordForm::Tls12 { explicit_nonce: true, .. } => {
+                let explicit = body.first_chunk::<EXPLICIT_NONCE_LEN>().ok_or(CryptoError)?;
+                // The other bytes of the IV are zeros.
+                (EXPLICIT_NONCE_LEN, u64::from_be_bytes(*explicit))
+            }
+            _ => (0, number),
+        };
+        let data = body.get_mut(start..).ok_or(CryptoError)?;
+        let len = data.len().checked_sub(self.tag_len()).ok_or(CryptoError)?;
+        let (text, tag) = data.split_at_mut_checked(len).ok_or(CryptoError)?;
+        self.key.open(&self.nonce(nonce), &additional_data(number, header, len), text, tag)?;
+        Ok(start..start + len)
+    }
+
     pub(crate) const fn confidentiality_limit(&self) -> u64 {
         limits::confidentiality(self.algorithm)
     }
+}
+
+/// The additional data of a record of TLS 1.2 (RFC 5246 §6.2.3.3): its number, type, version and plaintext length.
+pub(crate) fn additional_data(number: u64, [typ, major, minor]: [u8; 3], len: usize) -> [u8; 13] {
+    let [n0, n1, n2, n3, n4, n5, n6, n7] = number.to_be_bytes();
+    let [high, low] = (len as u16).to_be_bytes();
+    [n0, n1, n2, n3, n4, n5, n6, n7, typ, major, minor, high, low]
 }
 
 /// The numbers of the records of one key, each given once.

@@ -1,4 +1,5 @@
-//! Resumption: sessions, what they are bound to, and where they are kept (RFC 8446 §2.2, §4.6.1).
+//! Resumption: sessions, what they are bound to, and where they are kept (RFC 8446 §2.2, §4.6.1; RFC 5246 §7.3 and RFC 5077
+//! for TLS 1.2). Which version a session is of says its suite: no suite is of both.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -54,6 +55,7 @@ pub struct Session {
     /// TLS and DTLS have key schedules of their own: what one made is nothing to the other.
     pub(crate) transport: TransportKind,
     pub(crate) cipher_suite: CipherSuite,
+    /// Of TLS 1.2 the master secret.
     pub(crate) psk: HashOutput,
     /// When the ticket was issued (server) or received (client), in milliseconds since 1970.
     pub(crate) issued_ms: u64,
@@ -277,6 +279,8 @@ impl fmt::Debug for Session {
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     pub(crate) ticket: Vec<u8>,
+    /// Whether the ticket is a session ID of TLS 1.2 (RFC 5246 §7.4.1.3).
+    pub(crate) is_id: bool,
     pub(crate) session: Session,
 }
 
@@ -291,7 +295,7 @@ impl ClientSession {
         self.session.max_early_data()
     }
 
-    /// The ticket, as the server sent it.
+    /// The ticket, as the server sent it, or in TLS 1.2 the session ID.
     pub fn ticket(&self) -> &[u8] {
         &self.ticket
     }
@@ -302,6 +306,7 @@ impl ClientSession {
     /// A field is too long to be kept.
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut w = Writer::new();
+        w.u8(self.is_id.into());
         w.vec16(|w| w.put(&self.ticket));
         let session = self.session.to_bytes()?;
         w.reserve(session.len());
@@ -315,8 +320,13 @@ impl ClientSession {
     /// The bytes are something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         Reader::all(bytes, "session", |r| {
+            let is_id = match r.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Malformed::Value("session").into()),
+            };
             let ticket = r.vec16(1)?.to_vec();
-            Ok(Self { ticket, session: Session::from_bytes(r.rest())? })
+            Ok(Self { ticket, is_id, session: Session::from_bytes(r.rest())? })
         })
     }
 }

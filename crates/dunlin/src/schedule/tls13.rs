@@ -18,11 +18,11 @@
 //!                                       └── resumption secret
 //! ```
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
-
+use super::Export;
 use super::binder::PskKind;
 use super::hkdf::{Prk, Secret};
-use crate::crypto::{HashOutput, MAX_HASH_LEN, MAX_KEY_LEN, NONCE_LEN, SharedSecret, Tls13CipherSuite};
+use super::keys::{RecordForm, TrafficKeys};
+use crate::crypto::{HashOutput, MAX_HASH_LEN, SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::role::{Side, TransportKind};
@@ -140,27 +140,6 @@ pub(crate) struct RestingSecret {
     secret: Secret,
 }
 
-/// The keys for the records of one direction and epoch (RFC 8446 §7.3).
-#[derive(Zeroize, ZeroizeOnDrop)]
-pub(crate) struct TrafficKeys {
-    #[zeroize(skip)]
-    pub(crate) suite: &'static Tls13CipherSuite,
-    key: [u8; MAX_KEY_LEN],
-    record_number_key: [u8; MAX_KEY_LEN],
-    pub(crate) iv: [u8; NONCE_LEN],
-}
-
-impl TrafficKeys {
-    pub(crate) fn key(&self) -> &[u8] {
-        self.key.get(..self.suite.aead.algorithm().key_len()).unwrap_or(&self.key)
-    }
-
-    /// `sn_key` (RFC 9147 §4.2.3).
-    pub(crate) fn record_number_key(&self) -> &[u8] {
-        self.record_number_key.get(..self.suite.aead.algorithm().key_len()).unwrap_or(&self.record_number_key)
-    }
-}
-
 impl TrafficSecret {
     /// One that a key log gives; those of a connection come from its key schedule.
     pub(crate) fn logged(
@@ -172,21 +151,11 @@ impl TrafficSecret {
     }
 
     pub(crate) fn keys(&self, transport: TransportKind) -> TrafficKeys {
-        let mut keys = TrafficKeys {
-            suite: self.suite,
-            key: [0; MAX_KEY_LEN],
-            record_number_key: [0; MAX_KEY_LEN],
-            iv: [0; NONCE_LEN],
-        };
-        let len = self.suite.aead.algorithm().key_len();
-        if let Some(key) = keys.key.get_mut(..len) {
-            self.prk.expand_label(b"key", &[], key);
-        }
+        let mut keys = TrafficKeys::zeros(self.suite.aead, RecordForm::Tls13);
+        self.prk.expand_label(b"key", &[], keys.key_mut());
         self.prk.expand_label(b"iv", &[], &mut keys.iv);
-        if transport == TransportKind::Datagram
-            && let Some(key) = keys.record_number_key.get_mut(..len)
-        {
-            self.prk.expand_label(b"sn", &[], key);
+        if transport == TransportKind::Datagram {
+            self.prk.expand_label(b"sn", &[], keys.record_number_key_mut());
         }
         keys
     }
@@ -236,9 +205,10 @@ pub(crate) struct Exporter {
     secret: Secret,
 }
 
-impl Exporter {
-    /// TLS-Exporter(label, context, out.len()).
-    pub(crate) fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
+impl Export for Exporter {
+    /// TLS-Exporter(label, context, out.len()). No context is an empty one.
+    fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
+        let context = context.unwrap_or_default();
         let hash = self.secret.hash();
         // RFC 5869 §2.3, and the label with its prefix must fit 255 bytes.
         if out.len() > 255 * hash.algorithm().output_len() || label.len() > 249 {
@@ -248,7 +218,9 @@ impl Exporter {
         secret.prk().expand_label(b"exporter", hash.hash(&[context]).as_ref(), out);
         Ok(())
     }
+}
 
+impl Exporter {
     /// For the key log.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.secret.bytes()

@@ -20,7 +20,12 @@ impl HelloTranscript {
     pub(crate) fn start(&self, hash: &'static dyn Hash) -> Transcript {
         let mut context = hash.start();
         context.update(&self.bytes);
-        Transcript { hash, context }
+        Transcript { hash, context, messages: None }
+    }
+
+    /// The same, which keeps the messages themselves.
+    pub(crate) fn start_keeping(self, hash: &'static dyn Hash) -> Transcript {
+        Transcript { messages: Some(self.bytes.clone()), ..self.start(hash) }
     }
 }
 
@@ -28,15 +33,25 @@ impl HelloTranscript {
 pub(crate) struct Transcript {
     hash: &'static dyn Hash,
     context: Box<dyn HashContext>,
+    /// The messages themselves, where something signs them (RFC 5246 §7.4.8).
+    messages: Option<Vec<u8>>,
 }
 
 impl Transcript {
     pub(crate) fn new(hash: &'static dyn Hash) -> Self {
-        Self { hash, context: hash.start() }
+        Self { hash, context: hash.start(), messages: None }
     }
 
     pub(crate) fn add(&mut self, message: &[u8]) {
         self.context.update(message);
+        if let Some(messages) = &mut self.messages {
+            messages.extend_from_slice(message);
+        }
+    }
+
+    /// The messages so far, which are not kept any longer.
+    pub(crate) fn take_messages(&mut self) -> Vec<u8> {
+        self.messages.take().unwrap_or_default()
     }
 
     pub(crate) fn current(&self) -> HashOutput {

@@ -84,6 +84,8 @@ wire_enum! {
 wire_enum! {
     /// The type of a handshake message (RFC 8446 §4).
     HandshakeType: u8 {
+        /// `hello_request` (RFC 5246 §7.4.1.1)
+        HELLO_REQUEST = 0 => "hello_request",
         /// `client_hello`
         CLIENT_HELLO = 1 => "client_hello",
         /// `server_hello`, which is also the form of a HelloRetryRequest
@@ -96,12 +98,20 @@ wire_enum! {
         ENCRYPTED_EXTENSIONS = 8 => "encrypted_extensions",
         /// `certificate`
         CERTIFICATE = 11 => "certificate",
+        /// `server_key_exchange` (RFC 5246 §7.4.3)
+        SERVER_KEY_EXCHANGE = 12 => "server_key_exchange",
         /// `certificate_request`
         CERTIFICATE_REQUEST = 13 => "certificate_request",
+        /// `server_hello_done` (RFC 5246 §7.4.5)
+        SERVER_HELLO_DONE = 14 => "server_hello_done",
         /// `certificate_verify`
         CERTIFICATE_VERIFY = 15 => "certificate_verify",
+        /// `client_key_exchange` (RFC 5246 §7.4.7)
+        CLIENT_KEY_EXCHANGE = 16 => "client_key_exchange",
         /// `finished`
         FINISHED = 20 => "finished",
+        /// `certificate_status` (RFC 6066 §8)
+        CERTIFICATE_STATUS = 22 => "certificate_status",
         /// `key_update`
         KEY_UPDATE = 24 => "key_update",
         /// `compressed_certificate` (RFC 8879 §4)
@@ -112,8 +122,12 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// A cipher suite (RFC 8446 §B.4, RFC 6655 names its CCM ones for TLS 1.3 there too).
+    /// A cipher suite: of TLS 1.3 (RFC 8446 §B.4), of TLS 1.2, and the signals that stand among them.
     CipherSuite: u16 {
+        /// No suite: the client knows secure renegotiation (RFC 5746 §3.3)
+        TLS_EMPTY_RENEGOTIATION_INFO_SCSV = 0x00ff => "TLS_EMPTY_RENEGOTIATION_INFO_SCSV",
+        /// No suite: the client retries with a lower version (RFC 7507)
+        TLS_FALLBACK_SCSV = 0x5600 => "TLS_FALLBACK_SCSV",
         /// AES-128-GCM with SHA-256
         TLS_AES_128_GCM_SHA256 = 0x1301 => "TLS_AES_128_GCM_SHA256",
         /// AES-256-GCM with SHA-384
@@ -124,6 +138,62 @@ wire_enum! {
         TLS_AES_128_CCM_SHA256 = 0x1304 => "TLS_AES_128_CCM_SHA256",
         /// AES-128-CCM with an 8-byte tag and SHA-256
         TLS_AES_128_CCM_8_SHA256 = 0x1305 => "TLS_AES_128_CCM_8_SHA256",
+        /// RFC 5288
+        TLS_DHE_RSA_WITH_AES_128_GCM_SHA256 = 0x009e => "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256",
+        /// RFC 5288
+        TLS_DHE_RSA_WITH_AES_256_GCM_SHA384 = 0x009f => "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384",
+        /// RFC 5487
+        TLS_PSK_WITH_AES_128_GCM_SHA256 = 0x00a8 => "TLS_PSK_WITH_AES_128_GCM_SHA256",
+        /// RFC 5487
+        TLS_PSK_WITH_AES_256_GCM_SHA384 = 0x00a9 => "TLS_PSK_WITH_AES_256_GCM_SHA384",
+        /// RFC 5487
+        TLS_DHE_PSK_WITH_AES_128_GCM_SHA256 = 0x00aa => "TLS_DHE_PSK_WITH_AES_128_GCM_SHA256",
+        /// RFC 5487
+        TLS_DHE_PSK_WITH_AES_256_GCM_SHA384 = 0x00ab => "TLS_DHE_PSK_WITH_AES_256_GCM_SHA384",
+        /// RFC 5289
+        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 = 0xc02b => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        /// RFC 5289
+        TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 = 0xc02c => "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        /// RFC 5289
+        TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 = 0xc02f => "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        /// RFC 5289
+        TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 = 0xc030 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        /// RFC 6655
+        TLS_DHE_RSA_WITH_AES_128_CCM = 0xc09e => "TLS_DHE_RSA_WITH_AES_128_CCM",
+        /// RFC 6655
+        TLS_DHE_RSA_WITH_AES_128_CCM_8 = 0xc0a2 => "TLS_DHE_RSA_WITH_AES_128_CCM_8",
+        /// RFC 6655
+        TLS_PSK_WITH_AES_128_CCM = 0xc0a4 => "TLS_PSK_WITH_AES_128_CCM",
+        /// RFC 6655
+        TLS_DHE_PSK_WITH_AES_128_CCM = 0xc0a6 => "TLS_DHE_PSK_WITH_AES_128_CCM",
+        /// RFC 6655
+        TLS_PSK_WITH_AES_128_CCM_8 = 0xc0a8 => "TLS_PSK_WITH_AES_128_CCM_8",
+        /// RFC 6655, which names it so
+        TLS_PSK_DHE_WITH_AES_128_CCM_8 = 0xc0aa => "TLS_PSK_DHE_WITH_AES_128_CCM_8",
+        /// RFC 7251
+        TLS_ECDHE_ECDSA_WITH_AES_128_CCM = 0xc0ac => "TLS_ECDHE_ECDSA_WITH_AES_128_CCM",
+        /// RFC 7251
+        TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8 = 0xc0ae => "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8",
+        /// RFC 7905
+        TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 = 0xcca8 => "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 7905
+        TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 = 0xcca9 => "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 7905
+        TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256 = 0xccaa => "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 7905
+        TLS_PSK_WITH_CHACHA20_POLY1305_SHA256 = 0xccab => "TLS_PSK_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 7905
+        TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256 = 0xccac => "TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 7905
+        TLS_DHE_PSK_WITH_CHACHA20_POLY1305_SHA256 = 0xccad => "TLS_DHE_PSK_WITH_CHACHA20_POLY1305_SHA256",
+        /// RFC 8442
+        TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256 = 0xd001 => "TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256",
+        /// RFC 8442
+        TLS_ECDHE_PSK_WITH_AES_256_GCM_SHA384 = 0xd002 => "TLS_ECDHE_PSK_WITH_AES_256_GCM_SHA384",
+        /// RFC 8442
+        TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256 = 0xd003 => "TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256",
+        /// RFC 8442
+        TLS_ECDHE_PSK_WITH_AES_128_CCM_SHA256 = 0xd005 => "TLS_ECDHE_PSK_WITH_AES_128_CCM_SHA256",
     }
 }
 
@@ -138,6 +208,12 @@ wire_enum! {
         SECP521R1 = 0x0019 => "secp521r1",
         /// X25519
         X25519 = 0x001d => "x25519",
+        /// Finite field of 2048 bits (RFC 7919)
+        FFDHE2048 = 0x0100 => "ffdhe2048",
+        /// Finite field of 3072 bits (RFC 7919)
+        FFDHE3072 = 0x0101 => "ffdhe3072",
+        /// Finite field of 4096 bits (RFC 7919)
+        FFDHE4096 = 0x0102 => "ffdhe4096",
         /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
         MLKEM768 = 0x0201 => "MLKEM768",
         /// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem)
@@ -148,11 +224,11 @@ wire_enum! {
 wire_enum! {
     /// A signature scheme (RFC 8446 §4.2.3).
     SignatureScheme: u16 {
-        /// RSA PKCS#1 v1.5 with SHA-256, in certificates only
+        /// RSA PKCS#1 v1.5 with SHA-256, in certificates and in TLS 1.2
         RSA_PKCS1_SHA256 = 0x0401 => "rsa_pkcs1_sha256",
-        /// RSA PKCS#1 v1.5 with SHA-384, in certificates only
+        /// RSA PKCS#1 v1.5 with SHA-384, in certificates and in TLS 1.2
         RSA_PKCS1_SHA384 = 0x0501 => "rsa_pkcs1_sha384",
-        /// RSA PKCS#1 v1.5 with SHA-512, in certificates only
+        /// RSA PKCS#1 v1.5 with SHA-512, in certificates and in TLS 1.2
         RSA_PKCS1_SHA512 = 0x0601 => "rsa_pkcs1_sha512",
         /// ECDSA on P-256 with SHA-256
         ECDSA_SECP256R1_SHA256 = 0x0403 => "ecdsa_secp256r1_sha256",
@@ -268,6 +344,8 @@ wire_enum! {
         INAPPROPRIATE_FALLBACK = 86 => "inappropriate_fallback",
         /// The user gave up
         USER_CANCELED = 90 => "user_canceled",
+        /// No renegotiation (RFC 5246 §7.2.2)
+        NO_RENEGOTIATION = 100 => "no_renegotiation",
         /// A mandatory extension is missing
         MISSING_EXTENSION = 109 => "missing_extension",
         /// An extension that was not offered
@@ -296,6 +374,8 @@ wire_enum! {
         STATUS_REQUEST = 5 => "status_request",
         /// RFC 8446
         SUPPORTED_GROUPS = 10 => "supported_groups",
+        /// RFC 8422
+        EC_POINT_FORMATS = 11 => "ec_point_formats",
         /// RFC 8446
         SIGNATURE_ALGORITHMS = 13 => "signature_algorithms",
         /// RFC 5764
@@ -312,10 +392,14 @@ wire_enum! {
         SERVER_CERTIFICATE_TYPE = 20 => "server_certificate_type",
         /// RFC 7685
         PADDING = 21 => "padding",
+        /// RFC 7627
+        EXTENDED_MASTER_SECRET = 23 => "extended_master_secret",
         /// RFC 8879
         COMPRESS_CERTIFICATE = 27 => "compress_certificate",
         /// RFC 8449
         RECORD_SIZE_LIMIT = 28 => "record_size_limit",
+        /// RFC 5077
+        SESSION_TICKET = 35 => "session_ticket",
         /// RFC 8446
         PRE_SHARED_KEY = 41 => "pre_shared_key",
         /// RFC 8446
@@ -336,10 +420,30 @@ wire_enum! {
         SIGNATURE_ALGORITHMS_CERT = 50 => "signature_algorithms_cert",
         /// RFC 8446
         KEY_SHARE = 51 => "key_share",
+        /// RFC 5746
+        RENEGOTIATION_INFO = 0xff01 => "renegotiation_info",
+    }
+}
+
+impl NamedGroup {
+    /// Whether its number is one of a finite field, known or not (RFC 7919 §2).
+    pub(crate) fn is_finite_field(self) -> bool {
+        (0x0100..=0x01ff).contains(&self.0)
+    }
+
+    /// Whether it is a curve, which TLS 1.2 can use (RFC 8422 §5.1.1).
+    pub(crate) fn is_curve(self) -> bool {
+        [Self::SECP256R1, Self::SECP384R1, Self::SECP521R1, Self::X25519].contains(&self)
     }
 }
 
 impl SignatureScheme {
+    /// Whether it signs with an RSA key.
+    pub(crate) fn is_rsa(self) -> bool {
+        let pss = [Self::RSA_PSS_RSAE_SHA256, Self::RSA_PSS_RSAE_SHA384, Self::RSA_PSS_RSAE_SHA512];
+        pss.contains(&self) || !self.signs_handshakes()
+    }
+
     /// Whether TLS 1.3 allows the scheme in CertificateVerify: RSA PKCS#1 is for chains only (RFC 8446 §4.2.3).
     pub(crate) fn signs_handshakes(self) -> bool {
         !matches!(self, Self::RSA_PKCS1_SHA256 | Self::RSA_PKCS1_SHA384 | Self::RSA_PKCS1_SHA512)

@@ -32,6 +32,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// How many bytes are left.
+    pub(crate) const fn len(&self) -> usize {
+        self.rest.len()
+    }
+
     /// An error unless everything was read.
     pub(crate) fn end(&self) -> Result<(), Error> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::TrailingBytes(self.what).into()) }

@@ -22,6 +22,7 @@
 mod early;
 mod reverify;
 pub(crate) mod start;
+pub(super) mod tls12;
 mod tls13;
 
 pub(crate) use tls13::{CERTIFICATES, Certificates};

@@ -9,15 +9,16 @@ use super::tls13;
 use crate::address::ServerAddress;
 use crate::auth::Psk;
 use crate::config::ClientConfig;
-use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls13CipherSuite};
+use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls12CipherSuite, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
-use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::early_data::EarlyData;
 use crate::extension::{
     ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, cookie,
     key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
     status_request, supported_groups, supported_versions,
 };
+use crate::handshake::tls12::Finisheds;
 use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::resume::{ClientSession, SessionKey};
@@ -30,13 +31,19 @@ use crate::wire::{
 };
 
 /// What this client offered, kept until the ServerHello has answered it.
-pub(super) struct Offer {
+pub(crate) struct Offer {
     pub(super) config: Arc<ClientConfig>,
     pub(super) server: ServerAddress,
     pub(super) random: [u8; 32],
     pub(super) session_id: Vec<u8>,
     pub(super) psks: Vec<OfferedPsk>,
     pub(super) shares: Vec<OfferedShare>,
+    /// The suites of TLS 1.2 that can be used.
+    pub(super) tls12_suites: Vec<&'static Tls12CipherSuite>,
+    /// A session of TLS 1.2, under the session ID or with the ticket of this ClientHello.
+    pub(super) tls12_session: Option<Box<ClientSession>>,
+    /// In a renegotiation, what ended the handshake before.
+    pub(super) previous: Option<Finisheds>,
     /// The types of the extensions that were sent.
     pub(super) extensions: Vec<ExtensionType>,
     cookie: Option<cookie::Cookie>,
@@ -125,11 +132,18 @@ pub(crate) fn start(
     let mut random = [0; 32];
     random_source.fill(&mut random)?;
     let mut session_id = Vec::new();
-    if profile.compatibility_mode && cx.transport().has_compatibility_mode() {
+    let tls12_suites = match profile.tls12(cx.transport()) {
+        Some(tls12) => (tls12.handshakes.client_suites)(&config),
+        None => Vec::new(),
+    };
+    if !profile.has_tls13() && profile.tls12(cx.transport()).is_none() {
+        return Err(Misuse::NotSupported("DTLS 1.2").into());
+    }
+    if profile.has_tls13() && profile.compatibility_mode && cx.transport().has_compatibility_mode() {
         session_id.resize(32, 0);
         random_source.fill(&mut session_id)?;
     }
-    let mut psks = Vec::new();
+    let (mut psks, mut tls12_session) = (Vec::new(), None);
     if let Some(store) = &config.sessions {
         let key = session_key(&config, &server, cx.transport());
         // RFC 8446 §4.6.1: it is the client that must not use an old ticket, or another server's.
@@ -144,18 +158,32 @@ pub(crate) fn start(
             let sha256 = profile.provider.sha256;
             s.session.origin().is_none() || config.psks.iter().any(|psk| s.session.stems_from(psk, sha256))
         };
-        let session = store.take(&key, cx.now).filter(ours);
+        let session = store.take(&key, cx.now).filter(ours).map(Box::new);
         let session = session.and_then(|mut s| believed(&mut s).then_some(s));
-        psks.extend(session.map(|s| OfferedPsk::Session(Box::new(s))));
+        let is_tls12 =
+            |s: &ClientSession| tls12_suites.iter().any(|suite| suite.id == s.session.cipher_suite);
+        match session {
+            Some(session) if is_tls12(&session) => tls12_session = Some(session),
+            session => psks.extend(session.map(OfferedPsk::Session)),
+        }
+    }
+    if let Some(session) = &tls12_session {
+        if session.is_id {
+            session_id.clone_from(&session.ticket);
+        } else if session_id.is_empty() {
+            // RFC 5077 §3.4: by its echo the server says that it takes the ticket.
+            session_id.resize(32, 0);
+            random_source.fill(&mut session_id)?;
+        }
     }
     psks.extend(config.psks.iter().map(|psk| OfferedPsk::External(Arc::clone(psk))));
     psks.retain(|psk| psk.suite(&config).is_some());
-    if psks.is_empty() && profile.trust.is_empty() {
+    if psks.is_empty() && profile.trust.is_empty() && tls12_suites.is_empty() {
         let why = "the client trusts no certificate or key and has no PSK: no server can prove who it is";
         return Err(Misuse::Config(why.into()).into());
     }
     let mut shares = Vec::new();
-    if uses_groups(&config) {
+    if profile.has_tls13() && uses_groups(&config) {
         for group in &config.key_shares {
             let group = profile.group(*group).ok_or(Misuse::Config("a key share without group".into()))?;
             let active = group.start(random_source)?;
@@ -167,6 +195,7 @@ pub(crate) fn start(
         }
     }
     cx.output.client_random = random;
+    cx.output.may_be_tls12 = !tls12_suites.is_empty();
     let early = early::offer(cx, &config, &psks);
     if let Err(why) = &early {
         cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(*why);
@@ -179,6 +208,9 @@ pub(crate) fn start(
         session_id,
         psks,
         shares,
+        tls12_suites,
+        tls12_session,
+        previous: None,
         extensions: Vec::new(),
         cookie: None,
         early,
@@ -192,6 +224,35 @@ pub(crate) fn start(
         }
         _ => send_first(cx, offer),
     }
+}
+
+/// Begins another handshake within a connection of TLS 1.2 (RFC 5746 §3.5).
+pub(in crate::handshake) fn renegotiate(
+    cx: &mut Cx<'_>,
+    config: Arc<ClientConfig>,
+    server: ServerAddress,
+    previous: Finisheds,
+) -> Result<Box<dyn State>, Error> {
+    let mut random = [0; 32];
+    config.profile.provider.random.fill(&mut random)?;
+    cx.output.client_random = random;
+    let tls12 = config.profile.tls12(cx.transport()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+    let tls12_suites = (tls12.handshakes.client_suites)(&config);
+    let offer = Offer {
+        config,
+        server,
+        random,
+        session_id: Vec::new(),
+        psks: Vec::new(),
+        shares: Vec::new(),
+        tls12_suites,
+        tls12_session: None,
+        previous: Some(previous),
+        extensions: Vec::new(),
+        cookie: None,
+        early: None,
+    };
+    send_first(cx, offer)
 }
 
 /// Sends the first ClientHello.
@@ -215,11 +276,16 @@ pub(super) fn session_key(
 }
 
 /// Whether (EC)DHE is possible at all: not if all that is left is psk_ke.
-fn uses_groups(config: &ClientConfig) -> bool {
+pub(super) fn uses_groups(config: &ClientConfig) -> bool {
     !config.profile.trust.is_empty() || config.profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE)
 }
 
 impl Offer {
+    /// Whether TLS 1.3 is offered: not in a renegotiation, which keeps the version (RFC 8446 §4.1.2).
+    pub(super) fn offers_tls13(&self) -> bool {
+        self.config.profile.has_tls13() && self.previous.is_none()
+    }
+
     /// Writes a ClientHello: the first, or the second on top of `transcript`.
     fn client_hello(&mut self, cx: &Cx<'_>, transcript: Option<&Transcript>) -> Result<Vec<u8>, Error> {
         let config = &self.config;
@@ -229,9 +295,17 @@ impl Offer {
         if config.send_server_name && matches!(self.server.name, pki_types::ServerName::DnsName(_)) {
             w.put(&server_name::HostName(self.server.host()));
         }
-        w.put(&supported_versions::Offer([transport.version13()].to_vec()));
+        let mut suites: Vec<_> = profile.cipher_suites.iter().map(|s| s.id).collect();
+        if self.offers_tls13() {
+            let tls12 = (!self.tls12_suites.is_empty()).then_some(ProtocolVersion::TLS1_2);
+            let versions = [transport.version13()].into_iter().chain(tls12).collect();
+            w.put(&supported_versions::Offer(versions));
+        }
         w.put_some(self.cookie.as_ref());
-        if uses_groups(config) {
+        if let Some(tls12) = profile.tls12(transport) {
+            (tls12.handshakes.offer)(self, &mut suites, &mut w);
+        }
+        if self.offers_tls13() && uses_groups(config) {
             w.put(&supported_groups::SupportedGroups(profile.groups.iter().map(|g| g.name()).collect()));
             // RFC 8446 §4.2.8: in the order of supported_groups.
             let shares_of = |group| {
@@ -248,11 +322,11 @@ impl Offer {
             if profile.request_ocsp && profile.trust.of(CertificateType::X509).is_ok() {
                 w.put(&status_request::StatusRequest);
             }
-            if !profile.decompressors.is_empty() {
+            if !profile.decompressors.is_empty() && self.offers_tls13() {
                 w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
             }
             let authorities = if profile.send_authorities { profile.trust.authorities() } else { Vec::new() };
-            if !authorities.is_empty() {
+            if !authorities.is_empty() && self.offers_tls13() {
                 w.put(&certificate_authorities::CertificateAuthorities(authorities));
             }
         }
@@ -263,7 +337,8 @@ impl Offer {
         // Without them a server gives no tickets (RFC 8446 §4.2.9). After a retry they stay, whatever becomes of the PSKs
         // (RFC 8446 §4.1.2).
         let stood = self.extensions.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);
-        if !self.psks.is_empty() || config.sessions.is_some() || stood {
+        let uses_psks = !self.psks.is_empty() || config.sessions.is_some();
+        if self.offers_tls13() && uses_psks || stood {
             w.put(&psk_key_exchange_modes::PskKeyExchangeModes(profile.psk_modes.clone()));
         }
         if self.early.is_some() {
@@ -272,7 +347,6 @@ impl Offer {
         if !self.psks.is_empty() {
             w.put(&self.pre_shared_key(cx));
         }
-        let suites: Vec<_> = profile.cipher_suites.iter().map(|s| s.id).collect();
         let mut hello = ClientHello::write(transport, &self.random, &self.session_id, &suites, &w)?;
         if !self.psks.is_empty() {
             self.write_binders(&mut hello, transport, transcript);
@@ -353,6 +427,9 @@ impl State for ExpectServerHello {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         let body = message.expect(HandshakeType::SERVER_HELLO, "ServerHello")?;
         let hello = ServerHello::read(body)?;
+        if self.is_tls12(&hello) {
+            return self.tls12(cx, &message, &hello);
+        }
         let suite = self.common_checks(cx, &hello)?;
         if hello.is_retry() {
             return self.retry(cx, &message, &hello, suite);
@@ -368,15 +445,43 @@ impl State for ExpectServerHello {
 }
 
 impl ExpectServerHello {
+    /// Whether the server chose TLS 1.2, as only what is missing says (RFC 8446 §4.2.1), where that is possible: not after
+    /// a HelloRetryRequest, which is of TLS 1.3.
+    fn is_tls12(&self, hello: &ServerHello<'_>) -> bool {
+        !hello.extensions.has(ExtensionType::SUPPORTED_VERSIONS)
+            && hello.legacy_version == ProtocolVersion::TLS1_2
+            && !self.offer.tls12_suites.is_empty()
+            && matches!(self.transcript, TranscriptSoFar::First(_))
+            && !hello.is_retry()
+    }
+
+    fn tls12(
+        self: Box<Self>,
+        cx: &mut Cx<'_>,
+        message: &Message,
+        hello: &ServerHello<'_>,
+    ) -> Result<Box<dyn State>, Error> {
+        let profile = &self.offer.config.profile;
+        // RFC 8446 §4.1.3: the server would have spoken TLS 1.3: somebody in between did not let it.
+        if self.offer.offers_tls13() && is_downgrade(&hello.random) {
+            return Err(PeerMisbehaved::Downgrade.into());
+        }
+        let TranscriptSoFar::First(transcript) = self.transcript else {
+            return Err(Internal::Bug("TLS 1.2 after a retry").into());
+        };
+        let tls12 = profile.tls12(cx.transport()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+        (tls12.handshakes.client)(cx, self.offer, transcript, message, hello)
+    }
+
     /// What holds for a ServerHello and a HelloRetryRequest.
     fn common_checks(
         &self,
-        cx: &Cx<'_>,
+        cx: &mut Cx<'_>,
         hello: &ServerHello<'_>,
     ) -> Result<&'static Tls13CipherSuite, Error> {
         let transport = cx.transport();
         match hello.extensions.get::<supported_versions::Selected>()? {
-            Some(selected) if selected.0 == transport.version13() => {}
+            Some(selected) if selected.0 == transport.version13() => cx.output.may_be_tls12 = false,
             // RFC 8446 §4.2.1: a version that was not offered, or one before 1.3: illegal_parameter.
             Some(_) => return Err(PeerMisbehaved::NotOffered("version").into()),
             None => {

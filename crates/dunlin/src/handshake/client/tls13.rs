@@ -28,7 +28,9 @@ use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
 use crate::transport::Epoch;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, PskKeyExchangeMode, SignatureScheme};
+use crate::wire::{
+    CertificateType, ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
+};
 
 /// What the rest of the handshake needs.
 pub(crate) struct Handshake {
@@ -156,26 +158,15 @@ impl State for ExpectEncryptedExtensions {
             cx.emitter.write_keys(Epoch::Handshake, &handshake.client_secret.keys(cx.transport()))?;
         }
         let profile = &handshake.config.profile;
-        if let Some(alpn::Selected(protocol)) = extensions.get()? {
-            if !profile.alpn.contains(&protocol) {
-                return Err(PeerMisbehaved::NotOffered("application protocol").into());
-            }
-            cx.output.negotiated.alpn = Some(protocol);
-        }
-        if let Some(limit) = extensions.get::<record_size_limit::RecordSizeLimit>()? {
-            cx.emitter.limit_sent_records(limit.content());
-            // RFC 8449 §4: ours holds from the server's answer on.
-            if let Some(content) = profile.received_content_limit() {
-                cx.emitter.limit_received_records(content);
-            }
-        }
+        let version = cx.transport().version13();
+        read_answers(cx, profile, &extensions, version)?;
         match &handshake.early {
             Some(offer) => early::accept(cx, offer, handshake.suite)?,
             // RFC 8446 §4.2.10: not without the session that it belongs to: illegal_parameter.
             None if takes_early_data => return Err(PeerMisbehaved::EarlyDataMismatch("PSK").into()),
             None => {}
         }
-        let types = certificate_types(&handshake, &extensions)?;
+        let types = certificate_types(profile, &extensions)?;
         transcript.add(message.bytes());
         let certificates = handshake.config.certificates;
         if !by_psk {
@@ -226,12 +217,37 @@ pub(crate) static CERTIFICATES: Certificates = Certificates {
 /// The types of certificate for the server and for this client (RFC 7250 §4.2); X.509 without an answer.
 #[derive(Clone, Copy)]
 pub(crate) struct CertificateTypes {
-    server: CertificateType,
-    client: CertificateType,
+    pub(super) server: CertificateType,
+    pub(super) client: CertificateType,
 }
 
-fn certificate_types(handshake: &Handshake, extensions: &Extensions<'_>) -> Result<CertificateTypes, Error> {
-    let profile = &handshake.config.profile;
+/// The server's answers that every version has: the application protocol and the limits of records.
+pub(super) fn read_answers(
+    cx: &mut Cx<'_>,
+    profile: &Profile,
+    extensions: &Extensions<'_>,
+    version: ProtocolVersion,
+) -> Result<(), Error> {
+    if let Some(alpn::Selected(protocol)) = extensions.get()? {
+        if !profile.alpn.contains(&protocol) {
+            return Err(PeerMisbehaved::NotOffered("application protocol").into());
+        }
+        cx.output.negotiated.alpn = Some(protocol);
+    }
+    if let Some(limit) = extensions.get::<record_size_limit::RecordSizeLimit>()? {
+        cx.emitter.limit_sent_records(limit.content(version));
+        // RFC 8449 §4: ours holds from the server's answer on.
+        if let Some(content) = profile.received_content_limit(version) {
+            cx.emitter.limit_received_records(content);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn certificate_types(
+    profile: &Profile,
+    extensions: &Extensions<'_>,
+) -> Result<CertificateTypes, Error> {
     let server = extensions.get::<certificate_type::ServerType>()?.map_or(CertificateType::X509, |t| t.0);
     let client = extensions.get::<certificate_type::ClientType>()?.map_or(CertificateType::X509, |t| t.0);
     let answered = extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE);
@@ -332,6 +348,7 @@ impl Request {
             let wanted = Wanted {
                 types: if is_offered { &types } else { &[] },
                 schemes: &self.schemes,
+                allows: &SignatureScheme::signs_handshakes,
                 chain_schemes: self.chain_schemes.as_deref(),
                 authorities: &self.authorities,
             };
@@ -381,7 +398,7 @@ impl State for ExpectFinished {
         cx.output.log_secret("CLIENT_TRAFFIC_SECRET_0", write.bytes());
         cx.output.log_secret("SERVER_TRAFFIC_SECRET_0", read.bytes());
         cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
-        cx.output.exporter = Some(exporter);
+        cx.output.exporter = Some(Box::new(exporter));
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
         if early.is_some() {
             early::end(cx, &mut transcript)?;

@@ -27,4 +27,5 @@
 
 mod early;
 pub(crate) mod start;
+pub(super) mod tls12;
 mod tls13;

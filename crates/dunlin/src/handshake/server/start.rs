@@ -24,7 +24,7 @@ use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::time::Now;
-use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode};
+use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode};
 
 /// Identities of one ClientHello that are looked up: a client has a ticket or two and a key, and each look-up is
 /// work for an unauthenticated peer.
@@ -51,7 +51,14 @@ impl State for ExpectClientHello {
         let Self { config, retry } = *self;
         let body = message.expect(HandshakeType::CLIENT_HELLO, "ClientHello")?;
         let hello = ClientHello::read(body, cx.transport())?;
-        check(&hello, cx.transport())?;
+        match offers_tls13(&hello, cx.transport())? {
+            true => check(&hello, cx.transport())?,
+            // Whoever has no TLS 1.3 may still get another profile, but not after a retry, which is of TLS 1.3.
+            false if retry.is_some() || cx.transport() == TransportKind::Datagram => {
+                return Err(no_common_version(&hello, cx.transport()));
+            }
+            false => {}
+        }
         if retry.is_none() {
             cx.output.client_random = hello.random;
             // The choice for the first ClientHello holds for the second.
@@ -65,22 +72,36 @@ impl State for ExpectClientHello {
     }
 }
 
+fn offers_tls13(hello: &ClientHello<'_>, transport: TransportKind) -> Result<bool, Error> {
+    let versions = hello.extensions.get::<supported_versions::Offer>()?;
+    Ok(versions.is_some_and(|v| v.0.contains(&transport.version13())))
+}
+
+/// RFC 8446 §4.2.1: the extension is what counts, and where there is none the version is 1.2 at most, whatever the field
+/// says.
+fn offers_tls12(hello: &ClientHello<'_>) -> Result<bool, Error> {
+    let versions = hello.extensions.get::<supported_versions::Offer>()?;
+    Ok(match versions {
+        Some(versions) => versions.0.contains(&ProtocolVersion::TLS1_2),
+        None => hello.legacy_version >= ProtocolVersion::TLS1_2,
+    })
+}
+
+/// RFC 8446 §4.2.1: without a common version: protocol_version. What the client has is the first that has a name.
+fn no_common_version(hello: &ClientHello<'_>, transport: TransportKind) -> Error {
+    let versions = hello.extensions.get::<supported_versions::Offer>().ok().flatten();
+    let newest = match versions {
+        Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
+        None if transport == TransportKind::Stream => {
+            Some(hello.legacy_version.min(transport.legacy_version()))
+        }
+        None => Some(hello.legacy_version),
+    };
+    PeerIncompatible::Version(newest).into()
+}
+
 /// What every ClientHello for 1.3 must be, whatever the configuration.
 fn check(hello: &ClientHello<'_>, transport: TransportKind) -> Result<(), Error> {
-    let versions = hello.extensions.get::<supported_versions::Offer>()?;
-    let offers_13 = versions.as_ref().is_some_and(|v| v.0.contains(&transport.version13()));
-    if !offers_13 {
-        // RFC 8446 §4.2.1: without the extension, or without a common version: protocol_version. What the client has
-        // is the first that has a name; without the extension it is 1.2 at most, whatever the field says.
-        let newest = match versions {
-            Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
-            None if transport == TransportKind::Stream => {
-                Some(hello.legacy_version.min(transport.legacy_version()))
-            }
-            None => Some(hello.legacy_version),
-        };
-        return Err(PeerIncompatible::Version(newest).into());
-    }
     // RFC 8446 §D.5: what says SSL 3.0 or less is refused, whatever else it offers.
     if transport == TransportKind::Stream && hello.legacy_version.0 <= 0x0300 {
         return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
@@ -119,7 +140,9 @@ fn info(hello: &ClientHello<'_>) -> Result<ClientHelloInfo, Error> {
     Ok(ClientHelloInfo {
         server_name: e.get::<server_name::HostName>()?.map(|n| n.0),
         alpn: e.get::<alpn::Protocols>()?.map_or_else(Vec::new, |p| p.0),
-        versions: e.get::<supported_versions::Offer>()?.map_or_else(Vec::new, |v| v.0),
+        versions: e
+            .get::<supported_versions::Offer>()?
+            .map_or_else(|| [hello.legacy_version].into(), |v| v.0),
         cipher_suites: hello.cipher_suites.clone(),
         groups: e.get::<supported_groups::SupportedGroups>()?.map_or_else(Vec::new, |g| g.0),
         signature_schemes: e
@@ -157,6 +180,13 @@ fn negotiate(
     cx.output.key_update_after = config.profile.key_update_after;
     cx.output.negotiated.profile.clone_from(&config.profile.name);
     let hello = ClientHello::read(message.body(), cx.transport())?;
+    let tls12 = config.profile.tls12(cx.transport()).filter(|_| sent.is_none());
+    if !(config.profile.has_tls13() && offers_tls13(&hello, cx.transport())?) {
+        let Some(tls12) = tls12.filter(|_| offers_tls12(&hello).unwrap_or(false)) else {
+            return Err(no_common_version(&hello, cx.transport()));
+        };
+        return (tls12.handshakes.server)(cx, Arc::clone(&config), message, None);
+    }
     let returned = hello.extensions.get::<cookie::Cookie>()?;
     let retry = match (sent, returned) {
         (None, None) => None,
@@ -276,7 +306,7 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error
 }
 
 /// The external key with this identity, where it is known at once.
-fn look_up(source: &PskSource, identity: &[u8], now: Now) -> Option<Answer> {
+pub(super) fn look_up(source: &PskSource, identity: &[u8], now: Now) -> Option<Answer> {
     match source {
         PskSource::None => Some(Answer::Psk(None)),
         PskSource::Here(keys) => Some(Answer::Psk(keys.find(identity, now))),
@@ -309,33 +339,42 @@ impl State for AwaitPsk {
             search.missing = PeerIncompatible::PskHash;
         }
         match secret.filter(|s| s.is_usable(cx, &search, &hello)) {
-            Some(PskSecret::Session(session)) => check_origin(cx, search, candidate, session),
+            Some(PskSecret::Session(session)) => {
+                let config = Arc::clone(&search.config);
+                let then: AfterOrigin = Box::new(move |cx, session| match session {
+                    Some(session) => use_psk(cx, search, candidate, PskSecret::Session(session)),
+                    None => find_psk(cx, search),
+                });
+                check_origin(cx, config, session, then)
+            }
             Some(secret) => use_psk(cx, search, candidate, secret),
             None => find_psk(cx, search),
         }
     }
 }
 
+/// What goes on with a session whose key is still there, or without it.
+pub(super) type AfterOrigin =
+    Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Box<dyn State>, Error> + Send + Sync>;
+
 /// A key that was taken away, or replaced under its identity, takes the sessions with it that stem from it.
-fn check_origin(
+pub(super) fn check_origin(
     cx: &mut Cx<'_>,
-    search: Search,
-    candidate: Candidate,
+    config: Arc<ServerConfig>,
     session: Box<Session>,
+    then: AfterOrigin,
 ) -> Result<Box<dyn State>, Error> {
-    let Some(identity) = session.origin() else {
-        return use_psk(cx, search, candidate, PskSecret::Session(session));
-    };
-    let known = look_up(&search.config.psks, identity, cx.now);
+    let Some(identity) = session.origin() else { return then(cx, Some(session)) };
+    let known = look_up(&config.psks, identity, cx.now);
     let known = known.ok_or_else(|| Question::FindPsk { identity: identity.to_vec() });
-    cx.ask(known, Box::new(AwaitOrigin { search, candidate, session }))
+    cx.ask(known, Box::new(AwaitOrigin { config, session, then }))
 }
 
 /// Waits for the external key that a session stems from.
 struct AwaitOrigin {
-    search: Search,
-    candidate: Candidate,
+    config: Arc<ServerConfig>,
     session: Box<Session>,
+    then: AfterOrigin,
 }
 
 impl State for AwaitOrigin {
@@ -344,13 +383,11 @@ impl State for AwaitOrigin {
     }
 
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
-        let Self { search, candidate, mut session } = *self;
+        let Self { config, mut session, then } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        let sha256 = search.config.profile.provider.sha256;
-        match psk.is_some_and(|psk| session.stems_from(&psk, sha256)) {
-            true => use_psk(cx, search, candidate, PskSecret::Session(session)),
-            false => find_psk(cx, search),
-        }
+        let sha256 = config.profile.provider.sha256;
+        let stems = psk.is_some_and(|psk| session.stems_from(&psk, sha256));
+        then(cx, stems.then_some(session))
     }
 }
 
@@ -404,19 +441,27 @@ impl PskSecret {
         let config = &search.config;
         let bound = match self {
             Self::External(_) => true,
-            Self::Session(session) => {
-                let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
-                session.is_fresh(cx.now)
-                    && session.transport == cx.transport()
-                    && session.settings == config.settings
-                    && session.server_name == name
-            }
+            Self::Session(session) => is_good(cx, config, session, hello),
         };
         let hash = self.hash(config);
         let suite = common_suite(config, hello, hash);
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
         bound && hash.is_some() && suite.is_some() && search.retry.as_ref().is_none_or(same)
     }
+}
+
+/// Whether a session is still good, and made under these very settings and for this name.
+pub(super) fn is_good(
+    cx: &Cx<'_>,
+    config: &ServerConfig,
+    session: &Session,
+    hello: &ClientHello<'_>,
+) -> bool {
+    let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
+    session.is_fresh(cx.now)
+        && session.transport == cx.transport()
+        && session.settings == config.settings
+        && session.server_name == name
 }
 
 /// Our first suite that the client has too, with this hash if it matters.

@@ -35,7 +35,7 @@ use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme};
 
 /// What was chosen for this client.
 pub(super) struct Choice {
@@ -114,7 +114,8 @@ pub(super) fn answer(
     };
     let client_type = client_certificate_type(&config, hello, psk.is_some())?;
     let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
-    let mut extensions = encrypted_extensions(cx, &config, hello, own_type, client_type, resumes)?;
+    let version = transport.version13();
+    let mut extensions = answers(cx, &config, hello, version, own_type, client_type, resumes)?;
     if takes_early_data {
         extensions.put(&EarlyData);
     }
@@ -257,6 +258,7 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Own
     let wanted = Wanted {
         types: &types,
         schemes: &schemes,
+        allows: &SignatureScheme::signs_handshakes,
         chain_schemes: chain_schemes.as_deref(),
         authorities: &authorities,
     };
@@ -271,7 +273,7 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Own
 }
 
 /// The type of certificate that the client shall send; `None` if it is not asked for one.
-fn client_certificate_type(
+pub(super) fn client_certificate_type(
     config: &ServerConfig,
     hello: &ClientHello<'_>,
     by_psk: bool,
@@ -293,7 +295,10 @@ fn client_certificate_type(
 }
 
 /// Our first protocol that the client has too.
-fn application_protocol(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn application_protocol(
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+) -> Result<Option<Vec<u8>>, Error> {
     let ours = &config.profile.alpn;
     match hello.extensions.get::<alpn::Protocols>()? {
         Some(theirs) if !ours.is_empty() => {
@@ -305,10 +310,12 @@ fn application_protocol(config: &ServerConfig, hello: &ClientHello<'_>) -> Resul
     }
 }
 
-fn encrypted_extensions(
+/// Our answers to what every version has: name, application protocol, limits of records, types of certificate.
+pub(super) fn answers(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
     hello: &ClientHello<'_>,
+    version: ProtocolVersion,
     server_type: Option<CertificateType>,
     client_type: Option<CertificateType>,
     resumes: bool,
@@ -322,10 +329,12 @@ fn encrypted_extensions(
     }
     w.put_some(cx.output.negotiated.alpn.clone().map(alpn::Selected).as_ref());
     if let Some(limit) = hello.extensions.get::<record_size_limit::RecordSizeLimit>()? {
-        cx.emitter.limit_sent_records(limit.content());
+        cx.emitter.limit_sent_records(limit.content(version));
         // RFC 8449 §4: sent only in answer.
-        if let (Some(ours), Some(content)) = (profile.record_size_limit, profile.received_content_limit()) {
-            w.put(&record_size_limit::RecordSizeLimit(ours));
+        if let (Some(ours), Some(content)) =
+            (profile.record_size_limit, profile.received_content_limit(version))
+        {
+            w.put(&record_size_limit::RecordSizeLimit::of(ours, version));
             cx.emitter.limit_received_records(content);
         }
     }
@@ -391,7 +400,7 @@ impl Handshake {
         cx.output.log_secret("CLIENT_TRAFFIC_SECRET_0", read.bytes());
         cx.output.log_secret("SERVER_TRAFFIC_SECRET_0", write.bytes());
         cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
-        cx.output.exporter = Some(exporter);
+        cx.output.exporter = Some(Box::new(exporter));
         cx.emitter.write_keys(Epoch::Application, &write.keys(cx.transport()))?;
         cx.emitter.end_of_flight()?;
 
@@ -506,7 +515,7 @@ impl State for ExpectFinished {
 }
 
 /// The length of the name of a stored session, in bytes: it cannot be guessed.
-const SESSION_NAME_LEN: usize = 16;
+pub(super) const SESSION_NAME_LEN: usize = 16;
 
 fn send_ticket(
     cx: &mut Cx<'_>,

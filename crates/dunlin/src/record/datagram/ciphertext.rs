@@ -8,7 +8,7 @@ use crate::crypto::{AeadAlgorithm, CryptoError, MAX_TAG_LEN, RecordNumberKey};
 use crate::error::{Error, Internal};
 use crate::record::limits;
 use crate::record::protect::{RecordKey, Sequence};
-use crate::schedule::tls13::TrafficKeys;
+use crate::schedule::keys::TrafficKeys;
 use crate::wire::ContentType;
 
 /// What of the ciphertext the mask of the record number is made of (RFC 9147 §4.2.3).
@@ -26,7 +26,7 @@ pub(crate) struct EpochKey {
 
 impl EpochKey {
     pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
-        let aead = keys.suite.aead;
+        let aead = keys.aead;
         Ok(Self {
             record: RecordKey::new(keys)?,
             number: aead.record_number_key(keys.record_number_key())?,

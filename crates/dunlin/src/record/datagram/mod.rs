@@ -15,10 +15,10 @@ mod send;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use crate::error::Error;
+use crate::error::{Error, Misuse};
 use crate::flight::fragment;
 use crate::role::TransportKind;
-use crate::schedule::tls13::TrafficKeys;
+use crate::schedule::keys::TrafficKeys;
 use crate::transport::{Emitter, Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
 
@@ -139,6 +139,10 @@ impl Emitter for Datagram {
         Ok(())
     }
 
+    fn tls12(&mut self) -> Result<(), Error> {
+        Err(Misuse::NotSupported("DTLS 1.2").into())
+    }
+
     fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         self.sender.set_key(epoch, keys)
     }
@@ -175,7 +179,9 @@ impl Transport for Datagram {
                 return Ok(Some(Incoming::Message(message)));
             }
             match self.receiver.next_record()? {
-                Some(Received::Alert(description)) => return Ok(Some(Incoming::Alert(description))),
+                Some(Received::Alert(level, description)) => {
+                    return Ok(Some(Incoming::Alert(level, description)));
+                }
                 Some(Received::Ack(numbers)) => self.sender.acknowledged(&numbers)?,
                 Some(Received::Nothing) => {}
                 None => {

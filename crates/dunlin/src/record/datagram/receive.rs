@@ -12,9 +12,9 @@ use crate::flight::reassemble::{Reassembler, Taken};
 use crate::flight::{RecordNumber, ack};
 use crate::message::Message;
 use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
-use crate::schedule::tls13::TrafficKeys;
+use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
-use crate::wire::{AlertDescription, ContentType};
+use crate::wire::{AlertDescription, AlertLevel, ContentType};
 
 /// Records that wait while a question is open, in bytes: a large flight. The peer sends the rest again.
 const MAX_WAITING: usize = 64 * 1024;
@@ -36,7 +36,7 @@ struct ReadEpoch {
 
 /// What a record brought, apart from messages and data, which are kept here.
 pub(super) enum Received {
-    Alert(AlertDescription),
+    Alert(AlertLevel, AlertDescription),
     /// These records of ours have come.
     Ack(Vec<RecordNumber>),
     Nothing,
@@ -237,12 +237,12 @@ impl Receiver {
                 Ok(Received::Nothing)
             }
             ContentType::ALERT => {
-                let [_, description] = content[..] else { return Err(Malformed::Length("Alert").into()) };
+                let [level, description] = content[..] else { return Err(Malformed::Length("Alert").into()) };
                 let description = AlertDescription(description);
                 if description == AlertDescription::CLOSE_NOTIFY {
                     self.closed_by = Some(number);
                 }
-                Ok(Received::Alert(description))
+                Ok(Received::Alert(AlertLevel(level), description))
             }
             ContentType::ACK => {
                 let numbers = ack::read(&content)?;

@@ -10,7 +10,7 @@ use crate::flight::fragment::{Packer, Records};
 use crate::flight::{RecordNumber, ack};
 use crate::record::MAX_PLAINTEXT;
 use crate::record::protect::Sequence;
-use crate::schedule::tls13::TrafficKeys;
+use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
 use crate::wire::{ContentType, HandshakeType};
 

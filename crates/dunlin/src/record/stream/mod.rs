@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use crate::error::Error;
 use crate::role::TransportKind;
-use crate::schedule::tls13::TrafficKeys;
+use crate::schedule::keys::TrafficKeys;
 use crate::transport::{Emitter, Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
 
@@ -86,6 +86,10 @@ impl Emitter for Stream {
         self.sender.change_cipher_spec()
     }
 
+    fn tls12(&mut self) -> Result<(), Error> {
+        self.receiver.tls12()
+    }
+
     fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         self.sender.set_key(epoch, keys)
     }
@@ -125,7 +129,7 @@ impl Transport for Stream {
     }
 
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
-        self.sender.alert([level.0, description.0])
+        self.sender.alert(level, description)
     }
 
     fn needs_key_update(&self, after: Option<u64>) -> bool {

@@ -8,9 +8,9 @@ use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::{self, Message};
 use crate::record::protect::{RecordKey, Sequence};
 use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
-use crate::schedule::tls13::TrafficKeys;
+use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::transport::{Epoch, Incoming};
-use crate::wire::{AlertDescription, ContentType};
+use crate::wire::{AlertDescription, AlertLevel, ContentType};
 
 /// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
 const MAX_IDLE_RECORDS: u32 = 32;
@@ -39,6 +39,12 @@ pub(crate) struct Receiver {
     idle: u32,
     /// Whether a message was received, or none need be.
     begun: bool,
+    /// Whether the version is 1.2.
+    tls12: bool,
+    /// The key that the next record, a ChangeCipherSpec of TLS 1.2, is to put into use.
+    next_key: Option<RecordKey>,
+    /// Whether a ChangeCipherSpec of the compatibility mode came.
+    seen_dummy: bool,
 }
 
 impl Receiver {
@@ -108,6 +114,18 @@ impl Receiver {
     pub(super) fn handshake_complete(&mut self) {
         self.handshake_complete = true;
         self.idle = 0;
+        if self.tls12 {
+            self.epoch = Some(Epoch::Application);
+        }
+    }
+
+    pub(super) fn tls12(&mut self) -> Result<(), Error> {
+        self.tls12 = true;
+        match self.seen_dummy {
+            // RFC 5246 §7.1: it is sent after the keys were agreed, and nowhere else.
+            true => Err(PeerMisbehaved::UnexpectedRecord("an early ChangeCipherSpec").into()),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
@@ -115,8 +133,25 @@ impl Receiver {
         if !self.handshake.is_empty() {
             return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
         }
-        self.key = Some((RecordKey::new(keys)?, Sequence::default()));
+        let key = RecordKey::new(keys)?;
+        if keys.form == RecordForm::Tls13 {
+            self.use_key(key, epoch);
+        } else {
+            self.next_key = Some(key);
+        }
+        Ok(())
+    }
+
+    fn use_key(&mut self, key: RecordKey, epoch: Epoch) {
+        self.key = Some((key, Sequence::default()));
         self.epoch = Some(epoch);
+    }
+
+    /// The ChangeCipherSpec of TLS 1.2 has its one place: where the handshake has agreed on keys. Anywhere else it would
+    /// put keys into use that somebody else could have chosen.
+    fn change_cipher_spec(&mut self) -> Result<(), Error> {
+        let key = self.next_key.take().ok_or(PeerMisbehaved::UnexpectedRecord("ChangeCipherSpec"))?;
+        self.use_key(key, Epoch::Handshake);
         Ok(())
     }
 
@@ -170,7 +205,7 @@ impl Receiver {
             if *major != 3 || typ.name().is_none() || typ == ContentType::ACK {
                 return Err(PeerMisbehaved::UnexpectedRecord("not a TLS record").into());
             }
-            let protected = self.key.is_some() && typ == ContentType::APPLICATION_DATA;
+            let protected = self.key.is_some() && (typ == ContentType::APPLICATION_DATA || self.tls12);
             // RFC 8446 §5.1, §5.2: longer records are refused before they are received.
             let early = self.skippable > 0 && typ == ContentType::APPLICATION_DATA;
             if len > if protected || early { MAX_CIPHERTEXT } else { MAX_PLAINTEXT } {
@@ -190,6 +225,23 @@ impl Receiver {
             }
             let Some((key, sequence)) = &mut self.key else { return Ok(None) };
             let (header, data) = record.split_at_mut(HEADER_LEN);
+            if let (RecordForm::Tls12 { proves_psk, .. }, Some(header)) = (key.form(), header.first_chunk()) {
+                let number = sequence.used();
+                let opened = key.open_tls12(number, *header, data);
+                let Ok(content) = opened else {
+                    // RFC 4279 §2: who has another pre-shared key has other keys, and hears decrypt_error.
+                    let other_psk = proves_psk && number == 0;
+                    let e =
+                        if other_psk { PeerMisbehaved::BadFinished } else { PeerMisbehaved::BadRecordMac };
+                    return Err(e.into());
+                };
+                sequence.next()?;
+                if content.len() > self.content_limit.unwrap_or(MAX_PLAINTEXT) {
+                    return Err(PeerMisbehaved::RecordOverflow.into());
+                }
+                let at = start + HEADER_LEN;
+                return Ok(Some((typ, at + content.start..at + content.end)));
+            }
             match key.open(sequence.used(), header, data) {
                 Ok(len) => {
                     sequence.next()?;
@@ -216,7 +268,9 @@ impl Receiver {
         let content = self.input.get(body.clone()).unwrap_or_default();
         let allowed = match typ {
             // RFC 8446 §5: exactly one byte 1, and only during the handshake.
-            ContentType::CHANGE_CIPHER_SPEC => content == [1] && self.begun && !self.handshake_complete,
+            ContentType::CHANGE_CIPHER_SPEC => {
+                content == [1] && (self.tls12 || self.begun && !self.handshake_complete)
+            }
             // A peer that failed before it had keys can only say so in the clear; once something was opened, it
             // has keys.
             ContentType::ALERT => {
@@ -261,6 +315,9 @@ impl Receiver {
             return Err(PeerMisbehaved::UnexpectedRecord("a record in the middle of a message").into());
         }
         match typ {
+            ContentType::HANDSHAKE if self.next_key.is_some() => {
+                Err(PeerMisbehaved::UnexpectedRecord("a message before ChangeCipherSpec").into())
+            }
             ContentType::HANDSHAKE => {
                 // RFC 8446 §5.1: "Implementations MUST NOT send zero-length fragments of Handshake types".
                 if content.is_empty() {
@@ -274,10 +331,18 @@ impl Receiver {
             }
             ContentType::ALERT => {
                 // RFC 8446 §5.1: an alert is one record of two bytes.
-                let [_, description] = content else { return Err(Malformed::Length("Alert").into()) };
-                Ok(Some(Incoming::Alert(AlertDescription(*description))))
+                let [level, description] = content else { return Err(Malformed::Length("Alert").into()) };
+                Ok(Some(Incoming::Alert(AlertLevel(*level), AlertDescription(*description))))
+            }
+            ContentType::CHANGE_CIPHER_SPEC if self.tls12 => {
+                if content != [1] {
+                    return Err(Malformed::Value("ChangeCipherSpec").into());
+                }
+                self.change_cipher_spec()?;
+                Ok(None)
             }
             ContentType::CHANGE_CIPHER_SPEC => {
+                self.seen_dummy = true;
                 self.count_idle("ChangeCipherSpec records")?;
                 Ok(None)
             }

@@ -6,10 +6,10 @@ use super::HEADER_LEN;
 use crate::crypto::MAX_TAG_LEN;
 use crate::error::Error;
 use crate::record::MAX_PLAINTEXT;
-use crate::record::protect::{RecordKey, Sequence};
-use crate::schedule::tls13::TrafficKeys;
+use crate::record::protect::{self, RecordKey, Sequence};
+use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::transport::Epoch;
-use crate::wire::{ContentType, ProtocolVersion};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, ProtocolVersion};
 
 /// Application data is taken only while less than this waits to be transmitted, in bytes: a few records, so that
 /// a slow transport does not make the output grow.
@@ -88,6 +88,10 @@ impl Sender {
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         self.flush()?;
+        if keys.form != RecordForm::Tls13 {
+            // RFC 5246 §7.1: it goes with the keys that it ends.
+            self.record(ContentType::CHANGE_CIPHER_SPEC, &[1])?;
+        }
         // The second key of this epoch follows a KeyUpdate, which is in the output now.
         if self.epoch == Some(Epoch::Application) {
             self.key_update_end = self.output.len();
@@ -164,11 +168,11 @@ impl Sender {
         Ok(taken)
     }
 
-    /// The last record of this direction.
-    pub(super) fn alert(&mut self, alert: [u8; 2]) -> Result<(), Error> {
+    /// The last record of this direction, unless it is a mere warning.
+    pub(super) fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
         self.flush()?;
-        let result = self.record(ContentType::ALERT, &alert);
-        self.closed = true;
+        let result = self.record(ContentType::ALERT, &[level.0, description.0]);
+        self.closed |= level == AlertLevel::FATAL || description == AlertDescription::CLOSE_NOTIFY;
         result
     }
 
@@ -199,20 +203,31 @@ impl Sender {
         };
         let tag_len = key.tag_len();
         let number = sequence.next()?;
-        let len = content.len() + 1 + tag_len;
+        let has_inner_type = key.form() == RecordForm::Tls13;
+        let nonce = key.explicit_nonce(number);
+        let nonce: &[u8] = nonce.as_ref().map_or(&[], |nonce| nonce);
+        let len = nonce.len() + content.len() + usize::from(has_inner_type) + tag_len;
         self.output.reserve(HEADER_LEN + len);
         let start = self.output.len();
-        self.header(ContentType::APPLICATION_DATA, len);
+        self.header(if has_inner_type { ContentType::APPLICATION_DATA } else { typ }, len);
+        self.output.extend_from_slice(nonce);
         self.output.extend_from_slice(content);
-        self.output.push(typ.0);
+        if has_inner_type {
+            self.output.push(typ.0);
+        }
+        let version = ProtocolVersion::TLS1_2.0.to_be_bytes();
+        let aad = protect::additional_data(number, [typ.0, version[0], version[1]], content.len());
         let mut tag = [0; MAX_TAG_LEN];
         let Some((key, _)) = &self.key else { return Ok(()) };
         let sealed = self
             .output
             .get_mut(start..)
-            .and_then(|record| record.split_at_mut_checked(HEADER_LEN))
+            .and_then(|record| record.split_at_mut_checked(HEADER_LEN + nonce.len()))
             .ok_or(crate::crypto::CryptoError)
-            .and_then(|(header, data)| key.seal(number, header, data, &mut tag));
+            .and_then(|(header, data)| {
+                let aad = if has_inner_type { header } else { &aad[..] };
+                key.seal(number, aad, data, &mut tag)
+            });
         if let Err(e) = sealed {
             // Nothing half-sealed may leave.
             self.output.truncate(start);

@@ -1,0 +1,26 @@
+//! `ec_point_formats` (RFC 8422 §5.1.2): points are uncompressed, which is all that is left to be said.
+
+use super::{Context, Extension};
+use crate::error::{Error, PeerMisbehaved};
+use crate::wire::{ExtensionType, Reader, Writer};
+
+const UNCOMPRESSED: u8 = 0;
+
+pub(crate) struct EcPointFormats;
+
+impl Extension for EcPointFormats {
+    const TYPE: ExtensionType = ExtensionType::EC_POINT_FORMATS;
+    const IN: &'static [Context] = &[Context::ClientHello, Context::Tls12ServerHello];
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
+        // RFC 8422 §5.1.2: a list without this format: illegal_parameter.
+        match r.vec8(1)?.contains(&UNCOMPRESSED) {
+            true => Ok(Self),
+            false => Err(PeerMisbehaved::IllegalParameter("ec_point_formats").into()),
+        }
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.vec8(|w| w.u8(UNCOMPRESSED));
+    }
+}

@@ -1,0 +1,567 @@
+//! The client of TLS 1.2, from the ServerHello on.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use pki_types::CertificateDer;
+
+use super::reverify;
+use super::start::{Offer, session_key, uses_groups};
+use super::tls13::{CertificateTypes, certificate_types, read_answers};
+use crate::address::ServerAddress;
+use crate::auth::select::{self, Wanted};
+use crate::auth::{PeerIdentity, Psk, PskIdentity};
+use crate::config::ClientConfig;
+use crate::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
+use crate::error::{Error, Internal, Malformed, PeerIncompatible, PeerMisbehaved};
+use crate::extension::{
+    ExtensionsWriter, ec_point_formats, extended_master_secret, renegotiation_info, session_ticket,
+    supported_groups,
+};
+use crate::handshake::tls12::{Completed, Finisheds, Role, algorithms, has_scheme, signed_params};
+use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
+use crate::handshake::{Cx, State, prove};
+use crate::key_exchange::ClientSide;
+use crate::message::{
+    self, Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
+    ServerParams, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
+};
+use crate::output::Event;
+use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
+use crate::role::Side;
+use crate::schedule::binder::PskKind;
+use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
+use crate::schedule::{HelloTranscript, Transcript};
+use crate::transport::Epoch;
+use crate::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion};
+
+/// The pre-shared key that TLS 1.2 can use: imported ones are for TLS 1.3 (RFC 9258 §4). The server's hint is not for
+/// choosing, as no application of ours says how (RFC 4279 §5.2).
+fn psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
+    config.psks.iter().find(|psk| psk.kind() == PskKind::External)
+}
+
+/// The suites that this client can use with what it trusts and has.
+pub(in crate::handshake) fn usable_suites(config: &ClientConfig) -> Vec<&'static Tls12CipherSuite> {
+    let suites = config.profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
+    let is_usable = |suite: &&Tls12CipherSuite| match suite.has_certificate() {
+        true => !config.profile.trust.is_empty(),
+        false => psk(config).is_some(),
+    };
+    suites.filter(is_usable).collect()
+}
+
+/// What a ClientHello has for TLS 1.2.
+pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, w: &mut ExtensionsWriter) {
+    let profile = &offer.config.profile;
+    suites.extend(offer.tls12_suites.iter().map(|s| s.id));
+    match &offer.previous {
+        // RFC 5746 §3.5.
+        Some(previous) => w.put(&renegotiation_info::RenegotiationInfo(previous.client.to_vec())),
+        // RFC 5746 §3.4: in a first handshake in the place of an empty extension, which the server answers all the same.
+        None => {
+            suites.push(CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
+            w.offer(ExtensionType::RENEGOTIATION_INFO);
+        }
+    }
+    w.put(&extended_master_secret::ExtendedMasterSecret);
+    // RFC 5077 §3.2: empty without a ticket; a renegotiation brings none.
+    if offer.config.sessions.is_some() && offer.previous.is_none() {
+        let ticket = offer.tls12_session.as_ref().filter(|s| !s.is_id);
+        w.put(&session_ticket::Ticket(ticket.map_or_else(Vec::new, |s| s.ticket.clone())));
+    }
+    let uses = |kind| offer.tls12_suites.iter().any(|s| s.key_exchange == kind);
+    let (curves, fields) = (uses(Tls12KeyExchange::Ecdhe), uses(Tls12KeyExchange::Dhe));
+    if (curves || fields) && !(offer.offers_tls13() && uses_groups(&offer.config)) {
+        // RFC 7919 §3: fields are named beside the curves.
+        let is_used = |g: &NamedGroup| curves && g.is_curve() || fields && g.is_finite_field();
+        let groups = profile.groups.iter().map(|g| g.name()).filter(is_used);
+        w.put(&supported_groups::SupportedGroups(groups.collect()));
+    }
+    if curves {
+        // RFC 8422 §5.1: a client should say both.
+        w.put(&ec_point_formats::EcPointFormats);
+    }
+}
+
+/// What the rest of the handshake needs.
+struct Handshake {
+    config: Arc<ClientConfig>,
+    server: ServerAddress,
+    suite: &'static Tls12CipherSuite,
+    randoms: Randoms,
+    transcript: Transcript,
+    /// Whether the master secret depends on the handshake (RFC 7627).
+    extended: bool,
+    types: CertificateTypes,
+    /// Whether there may be a CertificateStatus.
+    ocsp: bool,
+    /// What is known of a session that may be resumed later.
+    sessions: Sessions,
+    /// In a renegotiation, what ended the handshake before.
+    previous: Option<Finisheds>,
+}
+
+/// What a client needs to keep a session.
+struct Sessions {
+    /// Whether the server will send a NewSessionTicket.
+    promised: bool,
+    /// The server's session ID, or the ticket that came.
+    new: Option<ClientTicket>,
+    /// What was resumed: it can be resumed again.
+    resumed: Option<Box<ClientSession>>,
+}
+
+/// A name for this session, and for how long it is good.
+struct ClientTicket {
+    ticket: Vec<u8>,
+    is_id: bool,
+    lifetime_s: u32,
+}
+
+/// The version is 1.2: checks the rest of the ServerHello, and on to what the suite demands.
+pub(in crate::handshake) fn server_hello(
+    cx: &mut Cx<'_>,
+    offer: Offer,
+    transcript: HelloTranscript,
+    message: &Message,
+    hello: &ServerHello<'_>,
+) -> Result<Box<dyn State>, Error> {
+    let Offer { config, server, random, session_id, tls12_suites, tls12_session, previous, .. } = offer;
+    let offered = offer.extensions;
+    let extensions = &hello.extensions;
+    cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
+    extensions.answer(&offered)?;
+    cx.emitter.tls12()?;
+    let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
+    let suite = suite.ok_or(PeerMisbehaved::NotOffered("cipher suite"))?;
+    // RFC 5246 §7.4.1.3: an echo resumes a session, and that of the compatibility mode names none (RFC 8446 §D.4).
+    let is_echo = !hello.session_id.is_empty() && hello.session_id == session_id;
+    let resumed = tls12_session.filter(|_| is_echo);
+    if is_echo && resumed.as_ref().is_none_or(|s| s.session.cipher_suite != suite.id) {
+        return Err(PeerMisbehaved::IllegalParameter("session_id: it names no session of this suite").into());
+    }
+    // RFC 9325 §3.5: without the answer the client ends the handshake; RFC 5746 §3.4, §3.5: it is empty in the first one,
+    // and in others it says how the one before has ended.
+    let expected = previous.as_ref().map_or_else(Vec::new, Finisheds::both);
+    match extensions.get::<renegotiation_info::RenegotiationInfo>()? {
+        Some(info) if info.0 == expected => {}
+        _ => return Err(PeerIncompatible::SecureRenegotiation.into()),
+    }
+    let extended = extensions.has(ExtensionType::EXTENDED_MASTER_SECRET);
+    let profile = &config.profile;
+    // RFC 7627 §5.2; §5.3: a session with it is never resumed without, and no other is kept.
+    let required = profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required);
+    if !extended && (required || resumed.is_some()) {
+        return Err(PeerIncompatible::ExtendedMasterSecret.into());
+    }
+    cx.output.negotiated.cipher_suite = Some(suite.id);
+    read_answers(cx, profile, extensions, ProtocolVersion::TLS1_2)?;
+    let types = certificate_types(profile, extensions)?;
+    let ocsp = extensions.has(ExtensionType::STATUS_REQUEST);
+    let mut transcript = transcript.start_keeping(suite.hash);
+    transcript.add(message.bytes());
+    let randoms = Randoms { client: random, server: hello.random };
+    // RFC 5246 §7.4.1.2: an ID of the server's names the session, if it can be resumed at all.
+    let has_id = !is_echo && !hello.session_id.is_empty();
+    let new = has_id.then(|| ClientTicket {
+        ticket: hello.session_id.to_vec(),
+        is_id: true,
+        lifetime_s: u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX),
+    });
+    let promised = extensions.has(ExtensionType::SESSION_TICKET);
+    let sessions = Sessions { promised, new, resumed };
+    let handshake =
+        Handshake { config, server, suite, randoms, transcript, extended, types, ocsp, sessions, previous };
+    if handshake.sessions.resumed.is_some() {
+        return resume(cx, handshake);
+    }
+    Ok(match suite.has_certificate() {
+        true => Box::new(ExpectCertificate { handshake }),
+        false => Box::new(ExpectServerKeyExchange { handshake, believed: None }),
+    })
+}
+
+/// The server takes up an earlier session: its Finished is next (RFC 5246 §7.3, figure 2).
+fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Box<dyn State>, Error> {
+    let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug("no session"))?;
+    let master = MasterSecret::resumed(handshake.suite, session.session.psk.clone());
+    let peer = session.session.peer.clone();
+    cx.output.negotiated.resumed = true;
+    cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
+    let (config, server) = (Arc::clone(&handshake.config), handshake.server.clone());
+    let then: reverify::Then = {
+        let peer = peer.clone();
+        Box::new(move |cx| expect_finished(cx, handshake, master, peer, None))
+    };
+    match config.reverify {
+        true => reverify::reverify(cx, &config.profile, &server, peer.as_ref(), then),
+        false => then(cx),
+    }
+}
+
+struct ExpectCertificate {
+    handshake: Handshake,
+}
+
+impl State for ExpectCertificate {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { mut handshake } = *self;
+        let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
+        let certificate = Certificate::read_tls12(body, handshake.types.server)?;
+        let chain: Vec<_> = certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
+        // RFC 5246 §7.4.2: a server has one.
+        if chain.is_empty() {
+            return Err(Malformed::Length("certificate_list").into());
+        }
+        handshake.transcript.add(message.bytes());
+        match handshake.ocsp {
+            true => Ok(Box::new(ExpectCertificateStatus { handshake, chain })),
+            false => verify(cx, handshake, chain, None, None),
+        }
+    }
+}
+
+struct ExpectCertificateStatus {
+    handshake: Handshake,
+    chain: Vec<CertificateDer<'static>>,
+}
+
+impl State for ExpectCertificateStatus {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { mut handshake, chain } = *self;
+        // RFC 6066 §8: a server that has agreed to send it may leave it out.
+        if message.typ != HandshakeType::CERTIFICATE_STATUS {
+            return verify(cx, handshake, chain, None, Some(message));
+        }
+        let response = certificate_status::read(message.body())?;
+        handshake.transcript.add(message.bytes());
+        verify(cx, handshake, chain, Some(&response), None)
+    }
+}
+
+/// Asks the trust settings about the server's chain or key; the next message may be there already.
+fn verify(
+    cx: &mut Cx<'_>,
+    handshake: Handshake,
+    chain: Vec<CertificateDer<'static>>,
+    ocsp_response: Option<&[u8]>,
+    next: Option<Message>,
+) -> Result<Box<dyn State>, Error> {
+    let profile = Arc::clone(&handshake.config.profile);
+    let name = handshake.server.name.clone();
+    let certificate_type = handshake.types.server;
+    let peer = Side::Server;
+    let subject = Subject {
+        profile: &profile,
+        certificate_type,
+        chain: &chain,
+        peer,
+        name: Some(&name),
+        ocsp_response,
+    };
+    let known = subject.judge(cx)?;
+    let then: Believed = Box::new(move |cx, believed| {
+        let state = Box::new(ExpectServerKeyExchange { handshake, believed: Some(believed) });
+        match next {
+            Some(message) => state.message(cx, message),
+            None => Ok(state),
+        }
+    });
+    cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, then }))
+}
+
+struct ExpectServerKeyExchange {
+    handshake: Handshake,
+    /// In suites with a certificate.
+    believed: Option<BelievedPeer>,
+}
+
+impl State for ExpectServerKeyExchange {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { mut handshake, believed } = *self;
+        let suite = handshake.suite;
+        // RFC 4279 §2: without a hint there is no such message.
+        if suite.key_exchange == Tls12KeyExchange::Psk && message.typ != HandshakeType::SERVER_KEY_EXCHANGE {
+            let state =
+                Box::new(ExpectServerHelloDone { handshake, peer: None, params: None, request: None });
+            return state.message(cx, message);
+        }
+        let body = message.expect(HandshakeType::SERVER_KEY_EXCHANGE, "ServerKeyExchange")?;
+        let exchange = ServerKeyExchange::read(body, suite)?;
+        let peer = match (believed, exchange.signature) {
+            (Some(believed), Some((scheme, signature))) => {
+                let profile = &handshake.config.profile;
+                let algorithms = algorithms(profile, scheme, |s| suite.authentication.allows(s))?;
+                let content = signed_params(&handshake.randoms, exchange.signed);
+                Some(believed.prove(cx, scheme, &algorithms, &content, signature)?.identity)
+            }
+            (None, None) => None,
+            _ => return Err(Internal::Bug("a certificate without signature").into()),
+        };
+        let params = exchange.params;
+        handshake.transcript.add(message.bytes());
+        Ok(Box::new(ExpectServerHelloDone { handshake, peer, params, request: None }))
+    }
+}
+
+/// Waits for ServerHelloDone, before which there may be a CertificateRequest.
+struct ExpectServerHelloDone {
+    handshake: Handshake,
+    peer: Option<PeerIdentity>,
+    params: Option<ServerParams>,
+    request: Option<Tls12CertificateRequest>,
+}
+
+impl State for ExpectServerHelloDone {
+    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        // RFC 5246 §7.4.4: only a server that has proven itself by a certificate asks for one.
+        let may_ask = self.handshake.suite.has_certificate() && self.request.is_none();
+        if message.typ == HandshakeType::CERTIFICATE_REQUEST && may_ask {
+            self.request = Some(Tls12CertificateRequest::read(message.body())?);
+            self.handshake.transcript.add(message.bytes());
+            return Ok(self);
+        }
+        server_hello_done::read(&message)?;
+        self.handshake.transcript.add(message.bytes());
+        // The server waits for us: none of its second flight can be there yet.
+        cx.emitter.peer_waits()?;
+        let Self { mut handshake, peer, params, request } = *self;
+        let choice = match request {
+            Some(request) => send_certificate(cx, &mut handshake, &request)?,
+            None => None,
+        };
+        key_exchange(cx, handshake, peer, params.as_ref(), choice)
+    }
+}
+
+/// Answers a CertificateRequest: the credential that suits, or none.
+fn send_certificate(
+    cx: &mut Cx<'_>,
+    handshake: &mut Handshake,
+    request: &Tls12CertificateRequest,
+) -> Result<Option<select::Choice>, Error> {
+    let profile = &handshake.config.profile;
+    let own_type = handshake.types.client;
+    let types = [own_type];
+    let wanted = Wanted {
+        types: if profile.own_types().contains(&own_type) { &types } else { &[] },
+        schemes: &request.schemes,
+        allows: &|scheme| {
+            let needed = match scheme.is_rsa() {
+                true => Tls12CertificateRequest::RSA_SIGN,
+                false => Tls12CertificateRequest::ECDSA_SIGN,
+            };
+            has_scheme(scheme) && request.types.contains(&needed)
+        },
+        chain_schemes: None,
+        authorities: &request.authorities,
+    };
+    let signatures = profile.provider.signatures;
+    let choice = match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
+        Ok(choice) => Some(choice),
+        Err(why) if handshake.config.credential_required && !profile.credentials.is_empty() => {
+            return Err(why.into());
+        }
+        // RFC 5246 §7.4.6: nothing suitable: an empty Certificate; the server decides.
+        Err(_) => None,
+    };
+    let message = match choice.and_then(|c| profile.credentials.get(c.index)) {
+        Some(credential) => Certificate::write_tls12(own_type, credential.entries())?,
+        None => Certificate::write_tls12(own_type, core::iter::empty())?,
+    };
+    cx.send_in(&mut handshake.transcript, message)?;
+    Ok(choice)
+}
+
+/// Sends ClientKeyExchange, and proves our key if there was a certificate.
+fn key_exchange(
+    cx: &mut Cx<'_>,
+    mut handshake: Handshake,
+    peer: Option<PeerIdentity>,
+    params: Option<&ServerParams>,
+    choice: Option<select::Choice>,
+) -> Result<Box<dyn State>, Error> {
+    let suite = handshake.suite;
+    let profile = Arc::clone(&handshake.config.profile);
+    let psk = match suite.authentication {
+        Tls12Authentication::Psk => psk(&handshake.config),
+        Tls12Authentication::Ecdsa | Tls12Authentication::Rsa => None,
+    };
+    let identity = psk.map_or_else(Vec::new, |psk| psk.identity().to_vec());
+    let ClientSide { group, share, premaster } =
+        ClientSide::respond(suite, &profile, params, psk.map(|psk| psk.key()))?;
+    cx.output.negotiated.group = group;
+    // Who has the key has proven by Finished who it is.
+    let of_key = |psk: &Arc<Psk>| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
+    let peer = peer.or_else(|| psk.map(of_key));
+    let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
+    cx.send_in(&mut handshake.transcript, exchange)?;
+    let session_hash = handshake.extended.then(|| handshake.transcript.current());
+    let session_hash = session_hash.as_ref().map(AsRef::as_ref);
+    let master = MasterSecret::new(suite, &premaster, &handshake.randoms, session_hash);
+    cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
+    // RFC 5246 §7.4.8: all messages so far, not their hash.
+    let messages = handshake.transcript.take_messages();
+    let Some(choice) = choice else { return finish(cx, handshake, master, peer) };
+    let then: prove::Signed = Box::new(move |cx, signature| {
+        let verify = CertificateVerify::write(choice.scheme, &signature)?;
+        cx.send_in(&mut handshake.transcript, verify)?;
+        finish(cx, handshake, master, peer)
+    });
+    prove::sign(cx, &profile, choice, messages, then)
+}
+
+/// Our Finished, and on to the server's.
+fn finish(
+    cx: &mut Cx<'_>,
+    mut handshake: Handshake,
+    master: MasterSecret,
+    peer: Option<PeerIdentity>,
+) -> Result<Box<dyn State>, Error> {
+    let value = send_finished(cx, &mut handshake, &master)?;
+    expect_finished(cx, handshake, master, peer, Some(value))
+}
+
+/// Puts our keys into use and sends Finished.
+fn send_finished(
+    cx: &mut Cx<'_>,
+    handshake: &mut Handshake,
+    master: &MasterSecret,
+) -> Result<VerifyData, Error> {
+    let (ours, _) = master.keys(&handshake.randoms);
+    cx.emitter.write_keys(Epoch::Handshake, &ours)?;
+    let value = master.finished(Side::Client, handshake.transcript.current().as_ref());
+    cx.send_in(&mut handshake.transcript, message::finished(&value)?)?;
+    cx.emitter.end_of_flight()?;
+    Ok(value)
+}
+
+/// On to the server's ChangeCipherSpec and Finished, before which there may be a ticket. `sent` is our Finished, if it has
+/// gone.
+fn expect_finished(
+    cx: &mut Cx<'_>,
+    handshake: Handshake,
+    master: MasterSecret,
+    peer: Option<PeerIdentity>,
+    sent: Option<VerifyData>,
+) -> Result<Box<dyn State>, Error> {
+    let state = ExpectFinished { handshake, master, peer, sent };
+    if state.handshake.sessions.promised {
+        return Ok(Box::new(ExpectNewSessionTicket(state)));
+    }
+    state.armed(cx)
+}
+
+/// Waits for the ticket that the server has promised.
+struct ExpectNewSessionTicket(ExpectFinished);
+
+impl State for ExpectNewSessionTicket {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self(mut state) = *self;
+        let body = message.expect(HandshakeType::NEW_SESSION_TICKET, "NewSessionTicket")?;
+        let read = Tls12NewSessionTicket::read(body)?;
+        state.handshake.transcript.add(message.bytes());
+        // RFC 5077 §3.3: an empty one is none, and a hint of zero says nothing.
+        if !read.ticket.is_empty() {
+            let default = u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX);
+            let most = u32::try_from(MAX_LIFETIME.as_secs()).unwrap_or(u32::MAX);
+            let lifetime_s = if read.lifetime_hint == 0 { default } else { read.lifetime_hint.min(most) };
+            let ticket = ClientTicket { ticket: read.ticket.to_vec(), is_id: false, lifetime_s };
+            state.handshake.sessions.new = Some(ticket);
+        }
+        state.armed(cx)
+    }
+}
+
+/// Waits for the server's Finished; the transport sees to its ChangeCipherSpec.
+struct ExpectFinished {
+    handshake: Handshake,
+    master: MasterSecret,
+    peer: Option<PeerIdentity>,
+    /// Our Finished, which goes last in a resumption.
+    sent: Option<VerifyData>,
+}
+
+impl ExpectFinished {
+    /// From here on the server's ChangeCipherSpec may come, and nothing else before it.
+    fn armed(self, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+        let (_, theirs) = self.master.keys(&self.handshake.randoms);
+        cx.emitter.read_keys(Epoch::Handshake, &theirs)?;
+        Ok(Box::new(self))
+    }
+}
+
+impl State for ExpectFinished {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { mut handshake, master, peer, sent } = *self;
+        let body = message.expect(HandshakeType::FINISHED, "Finished")?;
+        let hash = handshake.transcript.current();
+        let (_valid, server) = master.verify_finished(Side::Server, hash.as_ref(), body)?;
+        handshake.transcript.add(message.bytes());
+        let client = match sent {
+            Some(value) => value,
+            None => {
+                cx.emitter.peer_waits()?;
+                send_finished(cx, &mut handshake, &master)?
+            }
+        };
+        let Handshake { config, server: address, randoms, extended, sessions, suite, previous, .. } =
+            handshake;
+        cx.output.negotiated.server_name = Some(address.host());
+        // RFC 7627 §5.4: what is not bound to its handshake is not resumed.
+        let session =
+            extended.then(|| sessions.into_session(cx, &config, &address, suite, &master, peer.as_ref()));
+        let completed = Completed {
+            role: Role::Client(Arc::clone(&config), address.clone()),
+            master,
+            randoms,
+            finisheds: Finisheds { client, server },
+            peer,
+            secure_renegotiation: true,
+            renegotiated: previous.is_some(),
+        };
+        let state = completed.connected(cx)?;
+        if let (Some((session, is_new)), Some(store)) = (session.flatten(), &config.sessions) {
+            store.put(session_key(&config, &address, cx.transport()), session);
+            if is_new {
+                cx.output.event(Event::TicketReceived);
+            }
+        }
+        Ok(state)
+    }
+}
+
+impl Sessions {
+    /// The session to keep, and whether it is a new one.
+    fn into_session(
+        self,
+        cx: &Cx<'_>,
+        config: &ClientConfig,
+        server: &ServerAddress,
+        suite: &Tls12CipherSuite,
+        master: &MasterSecret,
+        peer: Option<&PeerIdentity>,
+    ) -> Option<(ClientSession, bool)> {
+        let Some(ClientTicket { ticket, is_id, lifetime_s }) = self.new else {
+            return self.resumed.map(|session| (*session, false));
+        };
+        let before = self.resumed.map(|s| s.session.authenticated_ms);
+        let session = Session {
+            transport: cx.transport(),
+            cipher_suite: suite.id,
+            psk: master.bytes().clone(),
+            issued_ms: cx.now.unix_ms,
+            // A renewed session is as old as the proof of who the server is.
+            authenticated_ms: before.unwrap_or(cx.now.unix_ms),
+            lifetime_s,
+            age_add: 0,
+            peer: peer.cloned(),
+            settings: config.settings,
+            server_name: Some(server.host()),
+            early: None,
+        };
+        Some((ClientSession { ticket, is_id, session }, true))
+    }
+}

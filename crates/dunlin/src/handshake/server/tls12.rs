@@ -1,0 +1,682 @@
+//! The server of TLS 1.2, from the ClientHello on.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use pki_types::CertificateDer;
+
+use super::start::{AfterOrigin, check_origin, is_good, look_up};
+use super::tls13::{SESSION_NAME_LEN, answers, application_protocol, client_certificate_type};
+use crate::auth::select::{self, Wanted};
+use crate::auth::{PeerIdentity, Psk, PskIdentity};
+use crate::config::{ClientAuth, PskSource, ServerConfig};
+use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
+use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::extension::{
+    ExtensionsWriter, certificate_type, ec_point_formats, extended_master_secret, renegotiation_info,
+    server_name, session_ticket, signature_algorithms, status_request, supported_groups,
+};
+use crate::handshake::tls12::{Completed, Finisheds, Role, algorithms, has_scheme, signed_params};
+use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
+use crate::handshake::{Cx, State, prove};
+use crate::key_exchange::{self, ServerSide};
+use crate::message::{
+    self, Certificate, CertificateVerify, ClientHello, ClientKeyExchange, Message, ServerHello,
+    ServerKeyExchange, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
+};
+use crate::output::Event;
+use crate::question::{Answer, Question};
+use crate::resume::{Session, TicketKind};
+use crate::role::Side;
+use crate::schedule::HelloTranscript;
+use crate::schedule::Transcript;
+use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
+use crate::transport::Epoch;
+use crate::wire::{
+    CertificateType, CipherSuite, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme,
+};
+
+/// The last bytes of a random that says: this server would have spoken TLS 1.3 (RFC 8446 §4.1.3).
+const DOWNGRADE: &[u8; 8] = b"DOWNGRD\x01";
+
+/// What was chosen for this client.
+struct Choice {
+    suite: &'static Tls12CipherSuite,
+    group: Option<&'static dyn KeyExchangeGroup>,
+    /// In suites with a certificate.
+    own: Option<select::Choice>,
+}
+
+/// What the rest of the handshake needs.
+struct Handshake {
+    config: Arc<ServerConfig>,
+    suite: &'static Tls12CipherSuite,
+    randoms: Randoms,
+    transcript: Transcript,
+    /// Whether the master secret depends on the handshake (RFC 7627).
+    extended: bool,
+    /// What the client shall send; `None` if nothing.
+    client_type: Option<CertificateType>,
+    /// Whether the client knows secure renegotiation.
+    secure: bool,
+    keep: Keep,
+    /// In a renegotiation, what ended the handshake before.
+    previous: Option<Finisheds>,
+}
+
+/// How the session will be found again.
+enum Keep {
+    Nothing,
+    /// In a ticket (RFC 5077).
+    Ticket,
+    /// In the store, under this session ID.
+    Id([u8; SESSION_NAME_LEN]),
+}
+
+impl Keep {
+    fn of(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Self, Error> {
+        Ok(match &config.tickets.kind {
+            TicketKind::Stateless(_) if hello.extensions.has(ExtensionType::SESSION_TICKET) => Self::Ticket,
+            TicketKind::Stateful(_) | TicketKind::Ask => {
+                let mut id = [0; SESSION_NAME_LEN];
+                config.profile.provider.random.fill(&mut id)?;
+                Self::Id(id)
+            }
+            TicketKind::Stateless(_) | TicketKind::None => Self::Nothing,
+        })
+    }
+}
+
+/// A client speaks TLS 1.2: looks for its session, or begins a full handshake. In a renegotiation, `previous` ended the
+/// handshake before.
+pub(in crate::handshake) fn client_hello(
+    cx: &mut Cx<'_>,
+    config: Arc<ServerConfig>,
+    message: Message,
+    previous: Option<Finisheds>,
+) -> Result<Box<dyn State>, Error> {
+    cx.output.may_be_tls12 = true;
+    cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
+    cx.emitter.tls12()?;
+    cx.emitter.peer_waits()?;
+    let hello = ClientHello::read(message.body(), cx.transport())?;
+    check(&config, &hello, previous.as_ref())?;
+    // A renegotiation is for what a resumption does not do: to prove something anew.
+    if previous.is_some() || !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
+        return full(cx, config, &message, &hello, previous);
+    }
+    let ticket = hello.extensions.get::<session_ticket::Ticket>()?.map_or_else(Vec::new, |t| t.0);
+    let id = hello.session_id;
+    let known = match &config.tickets.kind {
+        TicketKind::Stateless(seal) if !ticket.is_empty() => {
+            let plain = seal.open(cx.now, config.settings.as_bytes(), &ticket);
+            plain.and_then(|t| Session::from_ticket(&t, config.settings).ok()).map(Box::new)
+        }
+        TicketKind::Stateful(store) if !id.is_empty() => store.find(id).map(Box::new),
+        TicketKind::Ask if !id.is_empty() => {
+            let question = Question::FindSession { id: id.to_vec() };
+            return cx.ask(Err(question), Box::new(AwaitSession { config, message }));
+        }
+        _ => None,
+    };
+    resume_or_not(cx, config, &message, known)
+}
+
+/// Waits for the session under an ID.
+struct AwaitSession {
+    config: Arc<ServerConfig>,
+    message: Message,
+}
+
+impl State for AwaitSession {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        Err(Internal::Bug("a message while a session is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Answer::Session(session) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        resume_or_not(cx, self.config, &self.message, session)
+    }
+}
+
+fn resume_or_not(
+    cx: &mut Cx<'_>,
+    config: Arc<ServerConfig>,
+    message: &Message,
+    session: Option<Box<Session>>,
+) -> Result<Box<dyn State>, Error> {
+    let hello = ClientHello::read(message.body(), cx.transport())?;
+    let good = session.filter(|s| is_good(cx, &config, s, &hello));
+    let suites = || config.profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
+    // RFC 5246 §7.4.1.2: a client that resumes offers the suite of the session.
+    let with_suite = good.and_then(|session| {
+        let suite = suites().find(|s| s.id == session.cipher_suite)?;
+        hello.cipher_suites.contains(&suite.id).then_some((session, suite))
+    });
+    let Some((session, suite)) = with_suite else { return full(cx, config, message, &hello, None) };
+    let (message, for_origin) = (message.clone(), Arc::clone(&config));
+    let then: AfterOrigin = Box::new(move |cx, session| {
+        let hello = ClientHello::read(message.body(), cx.transport())?;
+        match session {
+            Some(session) => resume(cx, config, &message, &hello, *session, suite),
+            None => full(cx, config, &message, &hello, None),
+        }
+    });
+    check_origin(cx, for_origin, session, then)
+}
+
+/// The abbreviated handshake (RFC 5246 §7.3, figure 2): everything up to our Finished.
+fn resume(
+    cx: &mut Cx<'_>,
+    config: Arc<ServerConfig>,
+    message: &Message,
+    hello: &ClientHello<'_>,
+    session: Session,
+    suite: &'static Tls12CipherSuite,
+) -> Result<Box<dyn State>, Error> {
+    let random = server_random(&config)?;
+    let randoms = Randoms { client: hello.random, server: random };
+    cx.output.negotiated.alpn = application_protocol(&config, hello)?;
+    let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, None, None, true)?;
+    common_extensions(hello, None, &mut w);
+    let mut transcript = HelloTranscript::default();
+    transcript.add(message.bytes());
+    let mut transcript = transcript.start(suite.hash);
+    // RFC 5077 §3.4: with a ticket too, the echo says that it was taken.
+    let server_hello = ServerHello::write(cx.transport(), &random, hello.session_id, suite.id, &w)?;
+    cx.send_in(&mut transcript, server_hello)?;
+    let negotiated = &mut cx.output.negotiated;
+    negotiated.cipher_suite = Some(suite.id);
+    negotiated.resumed = true;
+    negotiated.server_name.clone_from(&session.server_name);
+    let master = MasterSecret::resumed(suite, session.psk.clone());
+    cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
+    let secure = is_renegotiation_secure(hello);
+    let mut handshake = Handshake {
+        config,
+        suite,
+        randoms,
+        transcript,
+        extended: true,
+        client_type: None,
+        secure,
+        keep: Keep::Nothing,
+        previous: None,
+    };
+    let sent = send_finished(cx, &mut handshake, &master)?;
+    expect_finished(cx, handshake, master, session.peer, Some(sent))
+}
+
+/// Sends everything up to ServerHelloDone.
+fn full(
+    cx: &mut Cx<'_>,
+    config: Arc<ServerConfig>,
+    message: &Message,
+    hello: &ClientHello<'_>,
+    previous: Option<Finisheds>,
+) -> Result<Box<dyn State>, Error> {
+    let profile = Arc::clone(&config.profile);
+    let Choice { suite, group, own } = choose(&config, hello)?;
+    let random = server_random(&config)?;
+    let randoms = Randoms { client: hello.random, server: random };
+    let client_type = match suite.has_certificate() {
+        true => client_certificate_type(&config, hello, false)?,
+        false => None,
+    };
+    let credential = own.and_then(|choice| profile.credentials.get(choice.index));
+    let own_type = credential.map(|c| c.certificate_type());
+    let response = stapled(&config, hello, own);
+    let extended = hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET);
+    // RFC 7627 §5.4: what is not bound to its handshake is not resumed.
+    let keep = match extended && previous.is_none() {
+        true => Keep::of(&config, hello)?,
+        false => Keep::Nothing,
+    };
+    cx.output.negotiated.alpn = application_protocol(&config, hello)?;
+    let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, client_type, false)?;
+    common_extensions(hello, previous.as_ref(), &mut w);
+    if suite.key_exchange == Tls12KeyExchange::Ecdhe && hello.extensions.has(ExtensionType::EC_POINT_FORMATS)
+    {
+        w.put(&ec_point_formats::EcPointFormats);
+    }
+    w.put_some(response.map(|_| status_request::Acknowledged).as_ref());
+    w.put_some(matches!(keep, Keep::Ticket).then_some(session_ticket::Promised).as_ref());
+
+    let mut transcript = HelloTranscript::default();
+    transcript.add(message.bytes());
+    let mut transcript = match client_type {
+        Some(_) => transcript.start_keeping(suite.hash),
+        None => transcript.start(suite.hash),
+    };
+    let session_id = if let Keep::Id(id) = &keep { &id[..] } else { &[] };
+    let server_hello = ServerHello::write(cx.transport(), &random, session_id, suite.id, &w)?;
+    cx.send_in(&mut transcript, server_hello)?;
+    if let Some(credential) = credential {
+        let certificate = Certificate::write_tls12(credential.certificate_type(), credential.entries())?;
+        cx.send_in(&mut transcript, certificate)?;
+    }
+    if let Some(response) = response {
+        cx.send_in(&mut transcript, certificate_status::write(response)?)?;
+    }
+    let negotiated = &mut cx.output.negotiated;
+    negotiated.cipher_suite = Some(suite.id);
+    negotiated.group = group.map(|g| g.name());
+    negotiated.resumed = false;
+    negotiated.server_name = hello.extensions.get::<server_name::HostName>()?.map(|n| n.0);
+    let secure = is_renegotiation_secure(hello);
+    let handshake =
+        Handshake { config, suite, randoms, transcript, extended, client_type, secure, keep, previous };
+    server_key_exchange(cx, handshake, group, own)
+}
+
+/// What a ServerHello of TLS 1.2 says, full handshake or not.
+fn common_extensions(hello: &ClientHello<'_>, previous: Option<&Finisheds>, w: &mut ExtensionsWriter) {
+    if is_renegotiation_secure(hello) {
+        // RFC 5746 §3.6, §3.7: empty in the first handshake, and then how the one before has ended.
+        let info = previous.map_or_else(Vec::new, Finisheds::both);
+        w.put(&renegotiation_info::RenegotiationInfo(info));
+    }
+    if hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
+        w.put(&extended_master_secret::ExtendedMasterSecret);
+    }
+}
+
+/// What a ClientHello for TLS 1.2 must be.
+fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Finisheds>) -> Result<(), Error> {
+    // RFC 5246 §7.4.1.2: it must offer no compression.
+    if !hello.compression_methods.contains(&0) {
+        return Err(PeerMisbehaved::IllegalParameter("compression_methods").into());
+    }
+    // RFC 7507 §3.
+    if hello.cipher_suites.contains(&CipherSuite::TLS_FALLBACK_SCSV) && config.profile.has_tls13() {
+        return Err(PeerIncompatible::Fallback.into());
+    }
+    // RFC 5746 §3.6: in the first handshake it is empty; §3.7: then it says how the one before has ended, and the signal
+    // has no place.
+    let info = hello.extensions.get::<renegotiation_info::RenegotiationInfo>()?.map(|info| info.0);
+    let signal = hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
+    let is_right = match previous {
+        Some(previous) => info.as_deref() == Some(&previous.client[..]) && !signal,
+        None => info.is_none_or(|info| info.is_empty()),
+    };
+    if !is_right {
+        return Err(PeerIncompatible::SecureRenegotiation.into());
+    }
+    // RFC 7627 §5.2.
+    let required = config.profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required);
+    match hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) || !required {
+        true => Ok(()),
+        false => Err(PeerIncompatible::ExtendedMasterSecret.into()),
+    }
+}
+
+/// RFC 5746 §3.6: said by the extension or by the signal among the suites.
+fn is_renegotiation_secure(hello: &ClientHello<'_>) -> bool {
+    hello.extensions.has(ExtensionType::RENEGOTIATION_INFO)
+        || hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV)
+}
+
+/// Our first suite that the client has, too, and for which both sides have what it needs. The error is the reason for the
+/// last one.
+fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Error> {
+    let profile = &config.profile;
+    let groups = hello.extensions.get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
+    let mut reason = PeerIncompatible::CipherSuite;
+    let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
+    for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
+        let group = match key_exchange::common_group(suite, profile, groups.as_deref()) {
+            Ok(group) => group,
+            Err(why) => {
+                reason = why;
+                continue;
+            }
+        };
+        if !suite.has_certificate() {
+            match config.psks {
+                PskSource::None => continue,
+                PskSource::Here(_) | PskSource::Ask => return Ok(Choice { suite, group, own: None }),
+            }
+        }
+        match credential(config, hello, suite, groups.as_deref())? {
+            Ok(own) => return Ok(Choice { suite, group, own: Some(own) }),
+            Err(why) => reason = why,
+        }
+    }
+    Err(reason.into())
+}
+
+/// The credential for this suite and client.
+fn credential(
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+    suite: &Tls12CipherSuite,
+    groups: Option<&[NamedGroup]>,
+) -> Result<Result<select::Choice, PeerIncompatible>, Error> {
+    let schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithms>()?;
+    // RFC 9155 §2: who says nothing means SHA-1, which is none.
+    let schemes = schemes.map_or_else(Vec::new, |s| s.0);
+    let types = hello.extensions.get::<certificate_type::ServerTypes>()?;
+    let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
+    let chain_schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
+    // RFC 8422 §5.1: the client's curves hold for the server's key, too.
+    let has_curve = |curve| groups.is_none_or(|groups| groups.contains(&curve));
+    let allows = |scheme| {
+        suite.authentication.allows(scheme)
+            && match scheme {
+                SignatureScheme::ECDSA_SECP256R1_SHA256 => has_curve(NamedGroup::SECP256R1),
+                SignatureScheme::ECDSA_SECP384R1_SHA384 => has_curve(NamedGroup::SECP384R1),
+                SignatureScheme::ECDSA_SECP521R1_SHA512 => has_curve(NamedGroup::SECP521R1),
+                _ => true,
+            }
+    };
+    let wanted = Wanted {
+        types: &types,
+        schemes: &schemes,
+        allows: &allows,
+        chain_schemes: chain_schemes.as_deref(),
+        authorities: &[],
+    };
+    let profile = &config.profile;
+    Ok(select::select(profile.provider.signatures, &profile.credentials, &profile.reserved, &wanted))
+}
+
+/// The OCSP response for the credential, where the client asks for one.
+fn stapled<'a>(
+    config: &'a ServerConfig,
+    hello: &ClientHello<'_>,
+    own: Option<select::Choice>,
+) -> Option<&'a [u8]> {
+    let own = own.filter(|_| hello.extensions.has(ExtensionType::STATUS_REQUEST))?;
+    config.profile.stapled.iter().find(|(index, _)| *index == own.index).map(|(_, r)| r.as_slice())
+}
+
+/// Random bytes, whose end tells a client that TLS 1.3 was there to be had.
+fn server_random(config: &ServerConfig) -> Result<[u8; 32], Error> {
+    let mut random = [0; 32];
+    config.profile.provider.random.fill(&mut random)?;
+    if config.profile.has_tls13() {
+        random.iter_mut().rev().zip(DOWNGRADE.iter().rev()).for_each(|(to, from)| *to = *from);
+    }
+    Ok(random)
+}
+
+/// Makes the server's share and signs it, where the suite has either.
+fn server_key_exchange(
+    cx: &mut Cx<'_>,
+    mut handshake: Handshake,
+    group: Option<&'static dyn KeyExchangeGroup>,
+    own: Option<select::Choice>,
+) -> Result<Box<dyn State>, Error> {
+    let profile = Arc::clone(&handshake.config.profile);
+    let (exchange, params) = ServerSide::start(handshake.suite, group, &profile)?;
+    // RFC 4279 §2: without a hint there is no message.
+    let Some(params) = params else { return hello_done(cx, handshake, exchange) };
+    let Some(own) = own else {
+        let message = ServerKeyExchange::write(&params, None)?;
+        cx.send_in(&mut handshake.transcript, message)?;
+        return hello_done(cx, handshake, exchange);
+    };
+    let content = signed_params(&handshake.randoms, &params.to_bytes()?);
+    let then: prove::Signed = Box::new(move |cx, signature| {
+        let signature = Some((own.scheme, signature.as_slice()));
+        let message = ServerKeyExchange::write(&params, signature)?;
+        cx.send_in(&mut handshake.transcript, message)?;
+        hello_done(cx, handshake, exchange)
+    });
+    prove::sign(cx, &profile, own, content, then)
+}
+
+fn hello_done(
+    cx: &mut Cx<'_>,
+    mut handshake: Handshake,
+    exchange: ServerSide,
+) -> Result<Box<dyn State>, Error> {
+    if handshake.client_type.is_some() {
+        let request = certificate_request(&handshake.config).write()?;
+        cx.send_in(&mut handshake.transcript, request)?;
+    }
+    cx.send_in(&mut handshake.transcript, server_hello_done::write()?)?;
+    cx.emitter.end_of_flight()?;
+    Ok(match handshake.client_type {
+        Some(certificate_type) => Box::new(ExpectCertificate { handshake, exchange, certificate_type }),
+        None => Box::new(ExpectClientKeyExchange { handshake, exchange, client: None }),
+    })
+}
+
+fn certificate_request(config: &ServerConfig) -> Tls12CertificateRequest {
+    let profile = &config.profile;
+    let schemes: Vec<_> = profile.signature_schemes.iter().copied().filter(|s| has_scheme(*s)).collect();
+    let of_rsa = [(true, Tls12CertificateRequest::RSA_SIGN), (false, Tls12CertificateRequest::ECDSA_SIGN)];
+    let has_kind = |rsa: bool| schemes.iter().any(|s| s.is_rsa() == rsa);
+    let types = of_rsa.into_iter().filter(|(rsa, _)| has_kind(*rsa)).map(|(_, typ)| typ).collect();
+    let authorities = if profile.send_authorities { profile.trust.authorities() } else { Vec::new() };
+    Tls12CertificateRequest { types, schemes, authorities }
+}
+
+struct ExpectCertificate {
+    handshake: Handshake,
+    exchange: ServerSide,
+    certificate_type: CertificateType,
+}
+
+impl State for ExpectCertificate {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { mut handshake, exchange, certificate_type } = *self;
+        let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
+        let certificate = Certificate::read_tls12(body, certificate_type)?;
+        let chain: Vec<_> = certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
+        handshake.transcript.add(message.bytes());
+        if chain.is_empty() {
+            return match handshake.config.client_auth {
+                ClientAuth::Required => Err(AuthenticationFailure::NoCertificate.into()),
+                _ => Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client: None })),
+            };
+        }
+        let profile = Arc::clone(&handshake.config.profile);
+        let (peer, name, ocsp_response) = (Side::Client, None, None);
+        let subject =
+            Subject { profile: &profile, certificate_type, chain: &chain, peer, name, ocsp_response };
+        let known = subject.judge(cx)?;
+        let then: Believed = Box::new(move |_, believed| {
+            Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client: Some(believed) }))
+        });
+        cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, then }))
+    }
+}
+
+struct ExpectClientKeyExchange {
+    handshake: Handshake,
+    exchange: ServerSide,
+    /// Whose certificate is believed and who has to prove that it is its own.
+    client: Option<BelievedPeer>,
+}
+
+impl State for ExpectClientKeyExchange {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { mut handshake, exchange, client } = *self;
+        let body = message.expect(HandshakeType::CLIENT_KEY_EXCHANGE, "ClientKeyExchange")?;
+        let read = ClientKeyExchange::read(body, handshake.suite)?;
+        handshake.transcript.add(message.bytes());
+        let (identity, share) = (read.identity.to_vec(), read.share.to_vec());
+        if handshake.suite.has_certificate() {
+            return keys_agreed(cx, handshake, exchange, &share, None, client);
+        }
+        let known = look_up(&handshake.config.psks, &identity, cx.now);
+        let known = known.ok_or_else(|| Question::FindPsk { identity: identity.clone() });
+        cx.ask(known, Box::new(AwaitPsk { handshake, exchange, identity, share }))
+    }
+}
+
+/// Waits for the key that an identity names.
+struct AwaitPsk {
+    handshake: Handshake,
+    exchange: ServerSide,
+    identity: Vec<u8>,
+    share: Vec<u8>,
+}
+
+impl State for AwaitPsk {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        Err(Internal::Bug("a message while a PSK is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Self { handshake, exchange, identity, share } = *self;
+        let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        // RFC 4279 §2: an unknown identity goes on with a key that nobody has, and ends as a wrong key does.
+        let provider = &handshake.config.profile.provider;
+        let mut nobodys = zeroize::Zeroizing::new([0; 32]);
+        provider.random.fill(&mut *nobodys)?;
+        let nobodys = Psk::new("nobody", &*nobodys)?;
+        let psk = psk.as_deref().unwrap_or(&nobodys);
+        let peer = PeerIdentity::Psk(PskIdentity::new(identity, psk, provider.sha256));
+        keys_agreed(cx, handshake, exchange, &share, Some((peer, psk.key())), None)
+    }
+}
+
+/// The master secret is there: only the client's proofs are missing.
+fn keys_agreed(
+    cx: &mut Cx<'_>,
+    mut handshake: Handshake,
+    exchange: ServerSide,
+    share: &[u8],
+    psk: Option<(PeerIdentity, &[u8])>,
+    client: Option<BelievedPeer>,
+) -> Result<Box<dyn State>, Error> {
+    let premaster = exchange.complete(share, psk.as_ref().map(|(_, key)| *key))?;
+    let session_hash = handshake.extended.then(|| handshake.transcript.current());
+    let session_hash = session_hash.as_ref().map(AsRef::as_ref);
+    let master = MasterSecret::new(handshake.suite, &premaster, &handshake.randoms, session_hash);
+    cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
+    // RFC 5246 §7.4.8: all messages so far, not their hash.
+    let messages = handshake.transcript.take_messages();
+    match client {
+        Some(client) => Ok(Box::new(ExpectCertificateVerify { handshake, master, messages, client })),
+        None => {
+            let peer = psk.map(|(peer, _)| peer);
+            expect_finished(cx, handshake, master, peer, None)
+        }
+    }
+}
+
+struct ExpectCertificateVerify {
+    handshake: Handshake,
+    master: MasterSecret,
+    messages: Vec<u8>,
+    client: BelievedPeer,
+}
+
+impl State for ExpectCertificateVerify {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { mut handshake, master, messages, client } = *self;
+        let body = message.expect(HandshakeType::CERTIFICATE_VERIFY, "CertificateVerify")?;
+        let verify = CertificateVerify::read(body)?;
+        let algorithms = algorithms(client.profile(), verify.scheme, has_scheme)?;
+        let authenticated = client.prove(cx, verify.scheme, &algorithms, &messages, verify.signature)?;
+        handshake.transcript.add(message.bytes());
+        expect_finished(cx, handshake, master, Some(authenticated.identity), None)
+    }
+}
+
+/// Puts our keys into use and sends Finished.
+fn send_finished(
+    cx: &mut Cx<'_>,
+    handshake: &mut Handshake,
+    master: &MasterSecret,
+) -> Result<VerifyData, Error> {
+    let (_, ours) = master.keys(&handshake.randoms);
+    cx.emitter.write_keys(Epoch::Handshake, &ours)?;
+    let value = master.finished(Side::Server, handshake.transcript.current().as_ref());
+    cx.send_in(&mut handshake.transcript, message::finished(&value)?)?;
+    cx.emitter.end_of_flight()?;
+    Ok(value)
+}
+
+/// From here on the client's ChangeCipherSpec may come, and nothing else before it. `sent` is our Finished, which goes first
+/// in a resumption.
+fn expect_finished(
+    cx: &mut Cx<'_>,
+    handshake: Handshake,
+    master: MasterSecret,
+    peer: Option<PeerIdentity>,
+    sent: Option<VerifyData>,
+) -> Result<Box<dyn State>, Error> {
+    let (theirs, _) = master.keys(&handshake.randoms);
+    cx.emitter.read_keys(Epoch::Handshake, &theirs)?;
+    Ok(Box::new(ExpectFinished { handshake, master, peer, sent }))
+}
+
+struct ExpectFinished {
+    handshake: Handshake,
+    master: MasterSecret,
+    peer: Option<PeerIdentity>,
+    sent: Option<VerifyData>,
+}
+
+impl State for ExpectFinished {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        let Self { mut handshake, master, peer, sent } = *self;
+        let body = message.expect(HandshakeType::FINISHED, "Finished")?;
+        let hash = handshake.transcript.current();
+        let (_valid, client) = master.verify_finished(Side::Client, hash.as_ref(), body)?;
+        handshake.transcript.add(message.bytes());
+        let server = match sent {
+            Some(value) => value,
+            None => {
+                cx.emitter.peer_waits()?;
+                keep_session(cx, &mut handshake, &master, peer.as_ref())?;
+                send_finished(cx, &mut handshake, &master)?
+            }
+        };
+        let Handshake { config, randoms, secure, previous, .. } = handshake;
+        let completed = Completed {
+            role: Role::Server(config),
+            master,
+            randoms,
+            finisheds: Finisheds { client, server },
+            peer,
+            secure_renegotiation: secure,
+            renegotiated: previous.is_some(),
+        };
+        completed.connected(cx)
+    }
+}
+
+/// Keeps the session, or gives it to the client, as the ServerHello has said.
+fn keep_session(
+    cx: &mut Cx<'_>,
+    handshake: &mut Handshake,
+    master: &MasterSecret,
+    peer: Option<&PeerIdentity>,
+) -> Result<(), Error> {
+    let config = Arc::clone(&handshake.config);
+    let lifetime_s = u32::try_from(config.tickets.lifetime.as_secs()).unwrap_or(u32::MAX);
+    let session = Session {
+        transport: cx.transport(),
+        cipher_suite: handshake.suite.id,
+        psk: master.bytes().clone(),
+        issued_ms: cx.now.unix_ms,
+        authenticated_ms: cx.now.unix_ms,
+        lifetime_s,
+        age_add: 0,
+        peer: peer.cloned(),
+        settings: config.settings,
+        server_name: cx.output.negotiated.server_name.clone(),
+        early: None,
+    };
+    match (&handshake.keep, &config.tickets.kind) {
+        (Keep::Ticket, TicketKind::Stateless(seal)) => {
+            let plain = session.to_ticket()?;
+            // RFC 5077 §3.3: without a ticket after all, an empty one.
+            let ticket = plain.and_then(|plain| seal.seal(cx.now, config.settings.as_bytes(), &plain));
+            let ticket = ticket.unwrap_or_default();
+            let message = Tls12NewSessionTicket { lifetime_hint: lifetime_s, ticket: &ticket }.write()?;
+            cx.send_in(&mut handshake.transcript, message)?;
+        }
+        (Keep::Id(id), TicketKind::Stateful(store)) => store.put(id, session),
+        (Keep::Id(id), _) => cx.output.event(Event::NewSession(id.to_vec(), session)),
+        (Keep::Nothing | Keep::Ticket, _) => {}
+    }
+    Ok(())
+}

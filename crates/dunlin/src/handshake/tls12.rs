@@ -1,0 +1,183 @@
+//! What client and server of TLS 1.2 share, and the one way to either.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::client::start::Offer;
+use super::{Cx, State, client, server};
+use crate::address::ServerAddress;
+use crate::auth::PeerIdentity;
+use crate::config::{ClientConfig, ServerConfig};
+use crate::crypto::{SignatureAlgorithms, Tls12CipherSuite};
+use crate::error::{Error, PeerMisbehaved};
+use crate::extension::ExtensionsWriter;
+use crate::message::{Message, ServerHello, hello_request};
+use crate::output::Event;
+use crate::profile::Profile;
+use crate::schedule::HelloTranscript;
+use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
+use crate::wire::{AlertDescription, CipherSuite, HandshakeType, SignatureScheme};
+
+use pki_types::SignatureVerificationAlgorithm;
+
+/// The handshakes of TLS 1.2. A profile with suites for it refers to them; what has no such profile does not link them.
+#[derive(Debug)]
+pub(crate) struct Handshakes {
+    /// The suites that this client can use.
+    pub(crate) client_suites: fn(&ClientConfig) -> Vec<&'static Tls12CipherSuite>,
+    /// Adds to a ClientHello what TLS 1.2 needs in it.
+    pub(crate) offer: fn(&Offer, &mut Vec<CipherSuite>, &mut ExtensionsWriter),
+    /// Goes on where the server chose TLS 1.2.
+    pub(crate) client: StartClient,
+    /// Goes on where TLS 1.2 is what both sides have.
+    pub(crate) server: StartServer,
+}
+
+type StartClient =
+    fn(&mut Cx<'_>, Offer, HelloTranscript, &Message, &ServerHello<'_>) -> Result<Box<dyn State>, Error>;
+
+type StartServer =
+    fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Finisheds>) -> Result<Box<dyn State>, Error>;
+
+pub(crate) static HANDSHAKES: Handshakes = Handshakes {
+    client_suites: client::tls12::usable_suites,
+    offer: client::tls12::offer,
+    client: client::tls12::server_hello,
+    server: server::tls12::client_hello,
+};
+
+/// What a signature over `params` of a key exchange is made over (RFC 5246 §7.4.3).
+pub(super) fn signed_params(randoms: &Randoms, params: &[u8]) -> Vec<u8> {
+    [&randoms.client, &randoms.server, params].concat()
+}
+
+/// The algorithms that verify `scheme`, which a peer chose; `suites` says which it may choose. TLS 1.2 binds no curve to a
+/// hash (RFC 5246 §7.4.1.4.1), and allows RSA PKCS#1.
+pub(super) fn algorithms(
+    profile: &Profile,
+    scheme: SignatureScheme,
+    suits: impl Fn(SignatureScheme) -> bool,
+) -> Result<Vec<&'static dyn SignatureVerificationAlgorithm>, Error> {
+    if !profile.signature_schemes.contains(&scheme) || !suits(scheme) {
+        return Err(PeerMisbehaved::NotOffered("signature scheme").into());
+    }
+    let signatures: SignatureAlgorithms = profile.provider.signatures;
+    Ok(signatures.for_chains(&[scheme]))
+}
+
+/// Whether TLS 1.2 has the scheme at all, for whichever key.
+pub(super) fn has_scheme(scheme: SignatureScheme) -> bool {
+    use crate::crypto::Tls12Authentication as A;
+    A::Ecdsa.allows(scheme) || A::Rsa.allows(scheme)
+}
+
+/// What ended a handshake: a renegotiation shows it again (RFC 5746 §3.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Finisheds {
+    pub(crate) client: VerifyData,
+    pub(crate) server: VerifyData,
+}
+
+impl Finisheds {
+    /// Both, as the server says them.
+    pub(super) fn both(&self) -> Vec<u8> {
+        [self.client, self.server].concat()
+    }
+}
+
+/// The handshake is complete: the application may speak.
+pub(super) struct Completed {
+    pub(super) role: Role,
+    pub(super) master: MasterSecret,
+    pub(super) randoms: Randoms,
+    pub(super) finisheds: Finisheds,
+    pub(super) peer: Option<PeerIdentity>,
+    /// Whether the peer knows secure renegotiation.
+    pub(super) secure_renegotiation: bool,
+    /// Whether this was one.
+    pub(super) renegotiated: bool,
+}
+
+/// Which side this is, with what it needs for another handshake.
+pub(super) enum Role {
+    Client(Arc<ClientConfig>, ServerAddress),
+    Server(Arc<ServerConfig>),
+}
+
+impl Completed {
+    pub(super) fn connected(self, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+        let Self { role, master, randoms, finisheds, peer, secure_renegotiation, renegotiated } = self;
+        let before = cx.output.negotiated.peer.take();
+        // Nobody becomes somebody else: what was said before and after is of the same peer. A client that had not said who
+        // it is may do so.
+        if renegotiated && before.is_some() && before != peer {
+            return Err(PeerMisbehaved::IllegalParameter("identity: another one after renegotiation").into());
+        }
+        cx.emitter.handshake_complete();
+        cx.output.negotiated.peer = peer;
+        cx.output.exporter = Some(Box::new(master.into_exporter(randoms)));
+        cx.output.connected = true;
+        cx.output.can_renegotiate = secure_renegotiation;
+        cx.output.event(if renegotiated { Event::Renegotiated } else { Event::Connected });
+        Ok(Box::new(Traffic { role, finisheds, requested: false }))
+    }
+}
+
+/// The connection is established.
+struct Traffic {
+    role: Role,
+    finisheds: Finisheds,
+    /// Whether a server has asked for another handshake.
+    requested: bool,
+}
+
+impl Traffic {
+    /// Whether the peer may begin another handshake.
+    fn may_renegotiate(&self, cx: &Cx<'_>) -> bool {
+        let profile = match &self.role {
+            Role::Client(config, _) => &config.profile,
+            Role::Server(config) => &config.profile,
+        };
+        let allowed = self.requested || profile.tls12.as_ref().is_some_and(|tls12| tls12.renegotiation);
+        allowed && cx.output.can_renegotiate
+    }
+}
+
+impl State for Traffic {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        match (&self.role, message.typ) {
+            (Role::Client(..), HandshakeType::HELLO_REQUEST) => hello_request::read(message.body())?,
+            (Role::Server(_), HandshakeType::CLIENT_HELLO) => {}
+            _ => return Err(message.unexpected("application data")),
+        }
+        cx.output.count_idle("renegotiations")?;
+        if !self.may_renegotiate(cx) {
+            // RFC 5746 §4.5, RFC 5246 §7.2.2: the peer is told, and decides what that is worth.
+            cx.output.warning = Some(AlertDescription::NO_RENEGOTIATION);
+            return Ok(self);
+        }
+        match self.role {
+            Role::Client(..) => self.renegotiate(cx),
+            Role::Server(config) => {
+                cx.output.can_renegotiate = false;
+                server::tls12::client_hello(cx, config, message, Some(self.finisheds))
+            }
+        }
+    }
+
+    fn renegotiate(mut self: Box<Self>, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+        match self.role {
+            Role::Client(config, server) => {
+                cx.output.can_renegotiate = false;
+                client::start::renegotiate(cx, config, server, self.finisheds)
+            }
+            Role::Server(_) => {
+                self.requested = true;
+                cx.send(hello_request::write()?)?;
+                cx.emitter.end_of_flight()?;
+                Ok(self)
+            }
+        }
+    }
+}

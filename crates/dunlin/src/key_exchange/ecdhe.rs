@@ -1,0 +1,47 @@
+//! Ephemeral keys on a curve (RFC 8422 §5.10).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use zeroize::Zeroizing;
+
+use super::Premaster;
+use crate::crypto::{ActiveKeyExchange, KeyExchangeGroup, SharedSecret};
+use crate::error::{Error, PeerMisbehaved};
+use crate::profile::Profile;
+use crate::wire::NamedGroup;
+
+/// Our first curve that the client has, too. A client that says nothing has P-256, if any (RFC 8422 §4 leaves it open).
+pub(super) fn common_group(
+    profile: &Profile,
+    theirs: Option<&[NamedGroup]>,
+) -> Option<&'static dyn KeyExchangeGroup> {
+    let theirs = theirs.unwrap_or(&[NamedGroup::SECP256R1]);
+    profile.groups.iter().copied().find(|g| g.name().is_curve() && theirs.contains(&g.name()))
+}
+
+/// RFC 8422 §5.4: a curve that was offered.
+pub(super) fn group(profile: &Profile, name: NamedGroup) -> Result<&'static dyn KeyExchangeGroup, Error> {
+    let group = profile.group(name).filter(|g| g.name().is_curve());
+    group.ok_or(PeerMisbehaved::NotOffered("group").into())
+}
+
+pub(super) fn respond(
+    profile: &Profile,
+    group: &dyn KeyExchangeGroup,
+    share: &[u8],
+) -> Result<(Vec<u8>, Premaster), Error> {
+    let answer = group.respond(&*profile.provider.random, share);
+    let (share, secret) = answer.map_err(|_| PeerMisbehaved::BadKeyShare)?;
+    Ok((share, premaster(&secret)))
+}
+
+pub(super) fn complete(active: Box<dyn ActiveKeyExchange>, share: &[u8]) -> Result<Premaster, Error> {
+    let secret = active.complete(share).map_err(|_| PeerMisbehaved::BadKeyShare)?;
+    Ok(premaster(&secret))
+}
+
+/// RFC 8422 §5.10: all bytes of the coordinate, leading zeros too.
+fn premaster(secret: &SharedSecret) -> Premaster {
+    Zeroizing::new(secret.as_bytes().to_vec())
+}

@@ -1,0 +1,120 @@
+//! How TLS 1.2 agrees on the premaster secret, one file a way. (That of TLS 1.3 is a group and nothing else.)
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use zeroize::Zeroizing;
+
+use crate::crypto::{
+    ActiveKeyExchange, CryptoError, FiniteField, KeyExchangeGroup, Tls12Authentication, Tls12CipherSuite,
+    Tls12KeyExchange,
+};
+use crate::error::{Error, Internal, PeerIncompatible};
+use crate::message::ServerParams;
+use crate::profile::Profile;
+use crate::wire::NamedGroup;
+
+mod dhe;
+mod ecdhe;
+mod psk;
+
+/// The secret from which the master secret is made; wipes itself.
+pub(crate) type Premaster = Zeroizing<Vec<u8>>;
+
+/// A group for the key exchange of this suite, which our profile and the client have; `theirs` is what the client says it
+/// has. `Err` if there is none, and `Ok(None)` if none is needed.
+pub(crate) fn common_group(
+    suite: &Tls12CipherSuite,
+    profile: &Profile,
+    theirs: Option<&[NamedGroup]>,
+) -> Result<Option<&'static dyn KeyExchangeGroup>, PeerIncompatible> {
+    let group = match suite.key_exchange {
+        Tls12KeyExchange::Psk => return Ok(None),
+        Tls12KeyExchange::Ecdhe => ecdhe::common_group(profile, theirs),
+        Tls12KeyExchange::Dhe => dhe::common_group(profile, theirs),
+    };
+    group.map(Some).ok_or(PeerIncompatible::Group)
+}
+
+/// What the server keeps until the client has answered.
+pub(crate) struct ServerSide {
+    suite: &'static Tls12CipherSuite,
+    active: Option<Box<dyn ActiveKeyExchange>>,
+}
+
+impl ServerSide {
+    /// Makes the server's share, where there is one.
+    pub(crate) fn start(
+        suite: &'static Tls12CipherSuite,
+        group: Option<&dyn KeyExchangeGroup>,
+        profile: &Profile,
+    ) -> Result<(Self, Option<ServerParams>), CryptoError> {
+        let Some(group) = group else { return Ok((Self { suite, active: None }, None)) };
+        let active = group.start(&*profile.provider.random)?;
+        let share = active.share().to_vec();
+        let params = match group.finite_field() {
+            Some(FiniteField { prime, generator }) => {
+                ServerParams::Dhe { prime: prime.to_vec(), generator: generator.to_vec(), share }
+            }
+            None => ServerParams::Ecdhe { group: group.name(), share },
+        };
+        Ok((Self { suite, active: Some(active) }, Some(params)))
+    }
+
+    /// The premaster secret with the client's share, and with the pre-shared key in suites with one.
+    pub(crate) fn complete(self, share: &[u8], key: Option<&[u8]>) -> Result<Premaster, Error> {
+        let agreed = match (self.active, self.suite.key_exchange) {
+            (Some(active), Tls12KeyExchange::Dhe) => Some(dhe::complete(active, share)?),
+            (Some(active), _) => Some(ecdhe::complete(active, share)?),
+            (None, _) => None,
+        };
+        premaster(self.suite, agreed, key)
+    }
+}
+
+/// What the client answers to the server's share.
+pub(crate) struct ClientSide {
+    /// `None` where nothing is exchanged.
+    pub(crate) group: Option<NamedGroup>,
+    pub(crate) share: Vec<u8>,
+    pub(crate) premaster: Premaster,
+}
+
+impl ClientSide {
+    /// With the server's share, and with the pre-shared key in suites with one.
+    pub(crate) fn respond(
+        suite: &'static Tls12CipherSuite,
+        profile: &Profile,
+        params: Option<&ServerParams>,
+        key: Option<&[u8]>,
+    ) -> Result<Self, Error> {
+        let (group, share, agreed) = match params {
+            None => (None, Vec::new(), None),
+            Some(ServerParams::Ecdhe { group, share }) => {
+                let group = ecdhe::group(profile, *group)?;
+                let (share, secret) = ecdhe::respond(profile, group, share)?;
+                (Some(group.name()), share, Some(secret))
+            }
+            Some(ServerParams::Dhe { prime, generator, share }) => {
+                let group = dhe::group(profile, prime, generator)?;
+                let (share, secret) = dhe::respond(profile, group, share)?;
+                (Some(group.name()), share, Some(secret))
+            }
+        };
+        Ok(Self { group, share, premaster: premaster(suite, agreed, key)? })
+    }
+}
+
+fn premaster(
+    suite: &Tls12CipherSuite,
+    agreed: Option<Premaster>,
+    key: Option<&[u8]>,
+) -> Result<Premaster, Error> {
+    match (suite.authentication, agreed, key) {
+        (Tls12Authentication::Psk, agreed, Some(key)) => {
+            Ok(psk::premaster(agreed.as_deref().map(Vec::as_slice), key))
+        }
+        (Tls12Authentication::Ecdsa | Tls12Authentication::Rsa, Some(agreed), _) => Ok(agreed),
+        _ => Err(Internal::Bug("a premaster secret of nothing").into()),
+    }
+}

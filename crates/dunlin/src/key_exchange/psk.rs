@@ -1,0 +1,23 @@
+//! A pre-shared key (RFC 4279 §2), alone or with what else was agreed (RFC 4279 §3, RFC 5489 §2).
+
+use alloc::vec::Vec;
+
+use zeroize::Zeroizing;
+
+use super::Premaster;
+
+/// The other secret and the key, each after its length. Without another one, zeros stand in its place.
+pub(super) fn premaster(other: Option<&[u8]>, key: &[u8]) -> Premaster {
+    let other_len = other.map_or(key.len(), <[u8]>::len);
+    // In room that is there: bytes that grow are copied, and the old ones are not wiped.
+    let mut premaster = Zeroizing::new(Vec::with_capacity(4 + other_len + key.len()));
+    // Keys for TLS 1.2 are below 2^16 bytes; longer ones would only have another length in front.
+    premaster.extend_from_slice(&(other_len as u16).to_be_bytes());
+    match other {
+        Some(other) => premaster.extend_from_slice(other),
+        None => premaster.resize(2 + other_len, 0),
+    }
+    premaster.extend_from_slice(&(key.len() as u16).to_be_bytes());
+    premaster.extend_from_slice(key);
+    premaster
+}

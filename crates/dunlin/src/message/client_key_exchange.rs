@@ -1,0 +1,43 @@
+//! `ClientKeyExchange` (RFC 5246 §7.4.7, RFC 8422 §5.7, RFC 4279 §2): what is in it depends on the suite.
+
+use alloc::vec::Vec;
+
+use super::{decode, encode};
+use crate::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
+use crate::error::Error;
+use crate::wire::HandshakeType;
+
+pub(crate) struct ClientKeyExchange<'a> {
+    /// In suites with PSK.
+    pub(crate) identity: &'a [u8],
+    /// The client's share, where there is a key exchange.
+    pub(crate) share: &'a [u8],
+}
+
+impl<'a> ClientKeyExchange<'a> {
+    pub(crate) fn read(body: &'a [u8], suite: &Tls12CipherSuite) -> Result<Self, Error> {
+        decode(body, "ClientKeyExchange", |r| {
+            let has_psk = suite.authentication == Tls12Authentication::Psk;
+            let identity = if has_psk { r.vec16(0)? } else { &[] };
+            let share = match suite.key_exchange {
+                Tls12KeyExchange::Ecdhe => r.vec8(1)?,
+                Tls12KeyExchange::Dhe => r.vec16(1)?,
+                Tls12KeyExchange::Psk => &[],
+            };
+            Ok(Self { identity, share })
+        })
+    }
+
+    pub(crate) fn write(&self, suite: &Tls12CipherSuite) -> Result<Vec<u8>, Error> {
+        encode(HandshakeType::CLIENT_KEY_EXCHANGE, |w| {
+            if suite.authentication == Tls12Authentication::Psk {
+                w.vec16(|w| w.put(self.identity));
+            }
+            match suite.key_exchange {
+                Tls12KeyExchange::Ecdhe => w.vec8(|w| w.put(self.share)),
+                Tls12KeyExchange::Dhe => w.vec16(|w| w.put(self.share)),
+                Tls12KeyExchange::Psk => {}
+            }
+        })
+    }
+}

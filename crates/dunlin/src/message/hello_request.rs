@@ -1,0 +1,15 @@
+//! `HelloRequest` (RFC 5246 §7.4.1.1): an empty message, which is in no transcript.
+
+use alloc::vec::Vec;
+
+use super::{decode, encode};
+use crate::error::Error;
+use crate::wire::HandshakeType;
+
+pub(crate) fn read(body: &[u8]) -> Result<(), Error> {
+    decode(body, "HelloRequest", |_| Ok(()))
+}
+
+pub(crate) fn write() -> Result<Vec<u8>, Error> {
+    encode(HandshakeType::HELLO_REQUEST, |_| {})
+}

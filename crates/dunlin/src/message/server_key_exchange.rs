@@ -1,0 +1,102 @@
+//! `ServerKeyExchange` (RFC 5246 §7.4.3, RFC 8422 §5.4, RFC 4279 §2): what is in it depends on the suite.
+
+use alloc::vec::Vec;
+
+use super::{decode, encode};
+use crate::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
+use crate::error::{Error, PeerMisbehaved};
+use crate::wire::{HandshakeType, NamedGroup, Reader, SignatureScheme, Writer};
+
+/// `ECCurveType` of named_curve, the only one that is left (RFC 8422 §5.4).
+const NAMED_CURVE: u8 = 3;
+
+pub(crate) struct ServerKeyExchange<'a> {
+    pub(crate) params: Option<ServerParams>,
+    /// The bytes that the signature is over, after both randoms.
+    pub(crate) signed: &'a [u8],
+    /// In suites whose server is authenticated by certificate.
+    pub(crate) signature: Option<(SignatureScheme, &'a [u8])>,
+}
+
+/// The server's share, with its group.
+pub(crate) enum ServerParams {
+    /// `ServerECDHParams`
+    Ecdhe { group: NamedGroup, share: Vec<u8> },
+    /// `ServerDHParams`
+    Dhe { prime: Vec<u8>, generator: Vec<u8>, share: Vec<u8> },
+}
+
+impl ServerParams {
+    fn read_ecdhe(r: &mut Reader<'_>) -> Result<Self, Error> {
+        // RFC 8422 §5.4: explicit curves are not used any more.
+        if r.u8()? != NAMED_CURVE {
+            return Err(PeerMisbehaved::IllegalParameter("curve_type").into());
+        }
+        Ok(Self::Ecdhe { group: NamedGroup(r.u16()?), share: r.vec8(1)?.to_vec() })
+    }
+
+    fn read_dhe(r: &mut Reader<'_>) -> Result<Self, Error> {
+        let mut number = || r.vec16(1).map(<[u8]>::to_vec);
+        Ok(Self::Dhe { prime: number()?, generator: number()?, share: number()? })
+    }
+
+    fn write(&self, w: &mut Writer) {
+        match self {
+            Self::Ecdhe { group, share } => {
+                w.u8(NAMED_CURVE);
+                w.u16(group.0);
+                w.vec8(|w| w.put(share));
+            }
+            Self::Dhe { prime, generator, share } => {
+                for number in [prime, generator, share] {
+                    w.vec16(|w| w.put(number));
+                }
+            }
+        }
+    }
+
+    /// The bytes that are signed.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        let mut w = Writer::new();
+        self.write(&mut w);
+        w.finish()
+    }
+}
+
+impl<'a> ServerKeyExchange<'a> {
+    pub(crate) fn read(body: &'a [u8], suite: &Tls12CipherSuite) -> Result<Self, Error> {
+        decode(body, "ServerKeyExchange", |r| {
+            let has_psk = suite.authentication == Tls12Authentication::Psk;
+            if has_psk {
+                // A hint for the choice of the identity (RFC 4279 §2), which says nothing here.
+                r.vec16(0)?;
+            }
+            let from = body.len() - r.len();
+            let params = match suite.key_exchange {
+                Tls12KeyExchange::Ecdhe => Some(ServerParams::read_ecdhe(r)?),
+                Tls12KeyExchange::Dhe => Some(ServerParams::read_dhe(r)?),
+                Tls12KeyExchange::Psk => None,
+            };
+            let signed = body.get(from..body.len() - r.len()).unwrap_or_default();
+            let signature = if has_psk { None } else { Some((SignatureScheme(r.u16()?), r.vec16(0)?)) };
+            Ok(Self { params, signed, signature })
+        })
+    }
+
+    /// Writes the message, with a signature or, in suites with PSK, an empty hint.
+    pub(crate) fn write(
+        params: &ServerParams,
+        signature: Option<(SignatureScheme, &[u8])>,
+    ) -> Result<Vec<u8>, Error> {
+        encode(HandshakeType::SERVER_KEY_EXCHANGE, |w| {
+            if signature.is_none() {
+                w.u16(0);
+            }
+            params.write(w);
+            if let Some((scheme, signature)) = signature {
+                w.u16(scheme.0);
+                w.vec16(|w| w.put(signature));
+            }
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! The keys of one direction, as the key schedule of a version gives them to the record layer.
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::crypto::{Aead, MAX_KEY_LEN, NONCE_LEN};
+
+/// The form of protected records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordForm {
+    /// TLS 1.3 and DTLS 1.3: the type is inside, the nonce is not sent.
+    Tls13,
+    /// TLS 1.2: the type is in the header, and the keys come with a ChangeCipherSpec.
+    Tls12 {
+        /// Whether every record carries the varying part of its nonce (RFC 5288 §3, RFC 6655 §3), or the nonce is made
+        /// as in TLS 1.3 (RFC 7905 §2).
+        explicit_nonce: bool,
+        /// Whether the first record that opens is what shows that the peer has the pre-shared key.
+        proves_psk: bool,
+    },
+}
+
+/// The keys for the records of one direction and epoch (RFC 8446 §7.3, RFC 5246 §6.3).
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(crate) struct TrafficKeys {
+    #[zeroize(skip)]
+    pub(crate) aead: &'static dyn Aead,
+    #[zeroize(skip)]
+    pub(crate) form: RecordForm,
+    key: [u8; MAX_KEY_LEN],
+    record_number_key: [u8; MAX_KEY_LEN],
+    /// With an explicit nonce, its four fixed bytes and zeros.
+    pub(crate) iv: [u8; NONCE_LEN],
+}
+
+impl TrafficKeys {
+    pub(crate) const fn zeros(aead: &'static dyn Aead, form: RecordForm) -> Self {
+        let (key, record_number_key) = ([0; MAX_KEY_LEN], [0; MAX_KEY_LEN]);
+        Self { aead, form, key, record_number_key, iv: [0; NONCE_LEN] }
+    }
+
+    fn key_len(&self) -> usize {
+        self.aead.algorithm().key_len().min(MAX_KEY_LEN)
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key.get(..self.key_len()).unwrap_or(&self.key)
+    }
+
+    pub(crate) fn key_mut(&mut self) -> &mut [u8] {
+        let len = self.key_len();
+        self.key.get_mut(..len).unwrap_or_default()
+    }
+
+    /// `sn_key` (RFC 9147 §4.2.3).
+    pub(crate) fn record_number_key(&self) -> &[u8] {
+        self.record_number_key.get(..self.key_len()).unwrap_or(&self.record_number_key)
+    }
+
+    pub(crate) fn record_number_key_mut(&mut self) -> &mut [u8] {
+        let len = self.key_len();
+        self.record_number_key.get_mut(..len).unwrap_or_default()
+    }
+}

@@ -1,0 +1,176 @@
+//! The key schedule of TLS 1.2 (RFC 5246 §5, §6.3, §8.1): from the premaster secret to keys, all by one function.
+//!
+//! ```text
+//! premaster secret ── PRF("extended master secret", session hash) = MasterSecret ── PRF("key expansion") = keys
+//!                                                                               ├── PRF("… finished") = Finished
+//!                                                                               └── PRF(label) = exporter
+//! ```
+
+use alloc::boxed::Box;
+
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use super::keys::{RecordForm, TrafficKeys};
+use crate::crypto::{
+    AeadAlgorithm, Hash, HashOutput, HmacKey, MAX_KEY_LEN, NONCE_LEN, Tls12Authentication, Tls12CipherSuite,
+};
+use crate::error::{Error, Malformed, Misuse, PeerMisbehaved};
+use crate::proof::FinishedValid;
+use crate::role::Side;
+
+/// The length of the master secret, in bytes (RFC 5246 §8.1).
+pub(crate) const MASTER_SECRET_LEN: usize = 48;
+/// The length of the value of Finished, in bytes: no suite of ours says otherwise (RFC 5246 §7.4.9).
+pub(crate) const VERIFY_DATA_LEN: usize = 12;
+/// The fixed part of a nonce whose other part stands in the record (RFC 5288 §3), in bytes.
+const FIXED_IV_LEN: usize = 4;
+/// Keys and IVs of both directions.
+const KEY_BLOCK_LEN: usize = 2 * (MAX_KEY_LEN + NONCE_LEN);
+
+/// The value of a Finished.
+pub(crate) type VerifyData = [u8; VERIFY_DATA_LEN];
+
+/// The randoms of both hellos.
+#[derive(Clone, Copy)]
+pub(crate) struct Randoms {
+    pub(crate) client: [u8; 32],
+    pub(crate) server: [u8; 32],
+}
+
+/// `PRF(secret, label, seed)` (RFC 5246 §5), with P_hash over the hash of the suite; the seed is the concatenation of
+/// `seed`.
+fn prf(hmac: &dyn HmacKey, label: &[u8], seed: [&[u8]; 3], out: &mut [u8]) {
+    let [x, y, z] = seed;
+    let mut a = hmac.sign(&[label, x, y, z]);
+    let mut rest = out;
+    while !rest.is_empty() {
+        let block = hmac.sign(&[a.as_ref(), label, x, y, z]);
+        let (now, later) = rest.split_at_mut(rest.len().min(block.as_ref().len().max(1)));
+        for (to, from) in now.iter_mut().zip(block.as_ref()) {
+            *to = *from;
+        }
+        rest = later;
+        a = hmac.sign(&[a.as_ref()]);
+    }
+}
+
+/// The secret of a session.
+pub(crate) struct MasterSecret {
+    suite: &'static Tls12CipherSuite,
+    bytes: HashOutput,
+    hmac: Box<dyn HmacKey>,
+}
+
+impl MasterSecret {
+    /// Of the premaster secret and the randoms (RFC 5246 §8.1), or of the hash of the handshake up to ClientKeyExchange
+    /// in place of the randoms (RFC 7627 §4).
+    pub(crate) fn new(
+        suite: &'static Tls12CipherSuite,
+        premaster: &[u8],
+        randoms: &Randoms,
+        session_hash: Option<&[u8]>,
+    ) -> Self {
+        let mut bytes = Zeroizing::new([0; MASTER_SECRET_LEN]);
+        let hmac = suite.hash.hmac(premaster);
+        match session_hash {
+            Some(hash) => prf(&*hmac, b"extended master secret", [hash, &[], &[]], &mut *bytes),
+            None => prf(&*hmac, b"master secret", [&randoms.client, &randoms.server, &[]], &mut *bytes),
+        }
+        Self::resumed(suite, HashOutput::new(&*bytes))
+    }
+
+    /// That of an earlier session.
+    pub(crate) fn resumed(suite: &'static Tls12CipherSuite, bytes: HashOutput) -> Self {
+        let hmac = suite.hash.hmac(bytes.as_ref());
+        Self { suite, bytes, hmac }
+    }
+
+    /// The keys of the client's direction and of the server's (RFC 5246 §6.3).
+    pub(crate) fn keys(&self, randoms: &Randoms) -> (TrafficKeys, TrafficKeys) {
+        let aead = self.suite.aead;
+        let explicit_nonce = aead.algorithm() != AeadAlgorithm::ChaCha20Poly1305;
+        let proves_psk = self.suite.authentication == Tls12Authentication::Psk;
+        let form = RecordForm::Tls12 { explicit_nonce, proves_psk };
+        let iv_len = if explicit_nonce { FIXED_IV_LEN } else { NONCE_LEN };
+        let (mut client, mut server) = (TrafficKeys::zeros(aead, form), TrafficKeys::zeros(aead, form));
+        let mut block = Zeroizing::new([0; KEY_BLOCK_LEN]);
+        let len = 2 * (client.key().len() + iv_len);
+        let block = block.get_mut(..len).unwrap_or_default();
+        prf(&*self.hmac, b"key expansion", [&randoms.server, &randoms.client, &[]], block);
+        let mut rest = &*block;
+        let mut take = |to: &mut [u8]| {
+            let (bytes, others) = rest.split_at(to.len().min(rest.len()));
+            to.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            rest = others;
+        };
+        // There are no MAC keys with AEADs.
+        take(client.key_mut());
+        take(server.key_mut());
+        take(client.iv.get_mut(..iv_len).unwrap_or_default());
+        take(server.iv.get_mut(..iv_len).unwrap_or_default());
+        (client, server)
+    }
+
+    /// The value of a side's Finished over a handshake with this hash (RFC 5246 §7.4.9).
+    pub(crate) fn finished(&self, side: Side, transcript_hash: &[u8]) -> VerifyData {
+        let label: &[u8] = match side {
+            Side::Client => b"client finished",
+            Side::Server => b"server finished",
+        };
+        let mut value = [0; VERIFY_DATA_LEN];
+        prf(&*self.hmac, label, [transcript_hash, &[], &[]], &mut value);
+        value
+    }
+
+    /// Compares the value of a received Finished, in constant time; gives it, which a renegotiation shows again.
+    pub(crate) fn verify_finished(
+        &self,
+        side: Side,
+        transcript_hash: &[u8],
+        received: &[u8],
+    ) -> Result<(FinishedValid, VerifyData), Error> {
+        let expected = self.finished(side, transcript_hash);
+        if received.len() != expected.len() {
+            return Err(Malformed::Length("Finished").into());
+        }
+        match bool::from(expected.ct_eq(received)) {
+            true => Ok((FinishedValid::assert(), expected)),
+            false => Err(PeerMisbehaved::BadFinished.into()),
+        }
+    }
+
+    /// For the key log and for a session that is kept.
+    pub(crate) const fn bytes(&self) -> &HashOutput {
+        &self.bytes
+    }
+
+    /// The source of exported keying material (RFC 5705).
+    pub(crate) fn into_exporter(self, randoms: Randoms) -> Exporter {
+        Exporter { secret: self, randoms }
+    }
+}
+
+/// The source of exported keying material (RFC 5705 §4).
+pub(crate) struct Exporter {
+    secret: MasterSecret,
+    randoms: Randoms,
+}
+
+impl super::Export for Exporter {
+    fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
+        let hash: &dyn Hash = self.secret.suite.hash;
+        if out.len() > 255 * hash.algorithm().output_len() {
+            return Err(Misuse::ExporterLength.into());
+        }
+        let randoms = [self.randoms.client, self.randoms.server].concat();
+        // RFC 5705 §4: a context has its length before it, and is not the same as none even where it is empty.
+        let len = match context {
+            Some(context) => u16::try_from(context.len()).map_err(|_| Misuse::FieldTooLong)?.to_be_bytes(),
+            None => [0; 2],
+        };
+        let len: &[u8] = if context.is_some() { &len } else { &[] };
+        prf(&*self.secret.hmac, label, [&randoms, len, context.unwrap_or_default()], out);
+        Ok(())
+    }
+}

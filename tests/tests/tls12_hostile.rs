@@ -1,0 +1,396 @@
+//! Hostile peers of TLS 1.2: messages left out, doubled, changed; ChangeCipherSpec where it has no place.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+use std::sync::Arc;
+
+use dunlin::auth::{Psk, PskTable};
+use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
+use dunlin::wire::{AlertDescription as Alert, HandshakeType as T};
+use dunlin::{
+    ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
+};
+use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
+use dunlin_tests::tamper::{message, messages, records};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
+
+const CHANGE_CIPHER_SPEC: [u8; 6] = [20, 3, 3, 0, 1, 1];
+
+fn profile() -> ProfileBuilder {
+    let suites = [TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES].concat();
+    Profile::builder(awslc()).cipher_suites(vec![]).tls12_cipher_suites(suites)
+}
+
+/// Mutual X.509, with more set on the profiles.
+fn pair_with(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let trust = || Trust { x509: Some(pki.trust()), raw_key: None };
+    let client = edit(profile().trust(trust()).credentials(vec![pki.client.x509(&provider)]));
+    let server = edit(profile().trust(trust()).credentials(vec![pki.server.x509(&provider)]));
+    let server = ServerConfig::new(server.build().unwrap()).unwrap();
+    let server = server.with_client_auth(ClientAuth::Required).unwrap();
+    Pair::new(&Arc::new(ClientConfig::new(client.build().unwrap())), &Arc::new(server))
+}
+
+fn pair() -> Pair {
+    pair_with(|profile| profile)
+}
+
+fn psk_pair() -> Pair {
+    let psk = || Psk::new("d1", &[7; 32]).unwrap();
+    let client = ClientConfig::new(profile().build().unwrap()).with_psks(vec![Arc::new(psk())]);
+    let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+    let server = ServerConfig::new(profile().build().unwrap()).unwrap().with_psks(keys);
+    Pair::new(&Arc::new(client), &Arc::new(server))
+}
+
+fn take(from: &mut TlsConnection) -> Vec<u8> {
+    let bytes = from.transmit().to_vec();
+    from.transmitted(bytes.len());
+    bytes
+}
+
+fn record(typ: u8, content: &[u8]) -> Vec<u8> {
+    [&[typ, 3, 3], &(content.len() as u16).to_be_bytes()[..], content].concat()
+}
+
+/// The messages in the clear at the beginning of a flight, and the records after them.
+fn open(flight: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let records = records(flight);
+    let clear = records.iter().take_while(|r| r[0] == 22).count();
+    let joined: Vec<u8> = records[..clear].iter().flat_map(|r| r[5..].to_vec()).collect();
+    (messages(&joined), records[clear..].to_vec())
+}
+
+fn close(messages: &[Vec<u8>], rest: &[Vec<u8>]) -> Vec<u8> {
+    let clear = if messages.is_empty() { Vec::new() } else { record(22, &messages.concat()) };
+    [clear, rest.concat()].concat()
+}
+
+type Messages = Vec<Vec<u8>>;
+
+/// A flight of a handshake, with an edit of its messages in the clear and of the records behind them; what the receiver
+/// says, and the alert that it sends in the clear, if it does.
+fn edited(
+    mut pair: Pair,
+    of_server: bool,
+    edit: &dyn Fn(&mut Messages, &mut Messages),
+) -> (Result<(), Error>, Option<Alert>) {
+    let hello = take(&mut pair.client);
+    pair.server.receive(NOW, &hello).unwrap();
+    let mut flight = take(&mut pair.server);
+    if !of_server {
+        pair.client.receive(NOW, &flight).unwrap();
+        flight = take(&mut pair.client);
+    }
+    let (mut messages, mut rest) = open(&flight);
+    edit(&mut messages, &mut rest);
+    let to = if of_server { &mut pair.client } else { &mut pair.server };
+    let result = to.receive(NOW, &close(&messages, &rest)).map(drop);
+    assert!(result.is_ok() || to.negotiated().is_none(), "an identity before a valid Finished");
+    let alert = records(&take(to)).pop().filter(|r| r[0] == 21 && r.len() == 7).map(|r| Alert(r[6]));
+    (result, alert)
+}
+
+const SERVER_FLIGHT: [T; 5] =
+    [T::SERVER_HELLO, T::CERTIFICATE, T::SERVER_KEY_EXCHANGE, T::CERTIFICATE_REQUEST, T::SERVER_HELLO_DONE];
+const CLIENT_FLIGHT: [T; 3] = [T::CERTIFICATE, T::CLIENT_KEY_EXCHANGE, T::CERTIFICATE_VERIFY];
+
+/// Every message in the clear: whose it is, which, and where in its flight.
+fn each_message(mut f: impl FnMut(bool, T, usize)) {
+    for (of_server, flight) in [(true, &SERVER_FLIGHT[..]), (false, &CLIENT_FLIGHT[..])] {
+        let (honest, _) = edited(pair(), of_server, &|messages, _| {
+            let types: Vec<_> = messages.iter().map(|m| T(m[0])).collect();
+            assert_eq!(types, flight);
+        });
+        honest.unwrap();
+        flight.iter().enumerate().for_each(|(i, typ)| f(of_server, *typ, i));
+    }
+}
+
+#[test]
+fn trailing_bytes_and_truncation_are_decode_errors() {
+    each_message(|of_server, typ, i| {
+        for edit in [&(|m: &[u8]| [m, &[0]].concat()) as &dyn Fn(&[u8]) -> Vec<u8>, &|m: &[u8]| {
+            m.split_last().map_or_else(|| vec![0], |(_, rest)| rest.to_vec())
+        }] {
+            let (result, alert) = edited(pair(), of_server, &|messages, _| {
+                messages[i] = message(messages[i][0], &edit(&messages[i][4..]));
+            });
+            assert!(matches!(result, Err(Error::Malformed(_))), "{typ}: {result:?}");
+            assert_eq!(alert, Some(Alert::DECODE_ERROR), "{typ}");
+        }
+    });
+}
+
+#[test]
+fn a_message_left_out_doubled_or_of_another_type_is_unexpected() {
+    each_message(|of_server, typ, i| {
+        let unexpected = |what: &str, edit: &dyn Fn(&mut Messages)| {
+            let (result, alert) = edited(pair(), of_server, &|messages, _| edit(messages));
+            let expected = matches!(
+                result,
+                Err(Error::PeerMisbehaved(
+                    PeerMisbehaved::UnexpectedMessage { .. }
+                        | PeerMisbehaved::UnexpectedRecord(_)
+                        | PeerMisbehaved::NotAlignedAtKeyChange
+                        | PeerMisbehaved::ExcessHandshakeData
+                ))
+            );
+            assert!(expected, "{typ} {what}: {result:?}");
+            assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE), "{typ} {what}");
+        };
+        // A server need not ask, and its last message is only missed.
+        if typ != T::CERTIFICATE_REQUEST && typ != T::SERVER_HELLO_DONE {
+            unexpected("left out", &|messages| drop(messages.remove(i)));
+        }
+        unexpected("doubled", &|messages| messages.insert(i, messages[i].clone()));
+        for other in T::ALL.iter().map(|t| t.0).chain([3, 67, 255]) {
+            let optional = typ == T::CERTIFICATE_REQUEST && T(other) == T::SERVER_HELLO_DONE;
+            if T(other) != typ && !optional {
+                unexpected("of another type", &|messages| messages[i][0] = other);
+            }
+        }
+    });
+}
+
+/// CVE-2014-0224 and its kin: keys come into use at one place, and once.
+#[test]
+fn a_change_cipher_spec_has_one_place() {
+    // To the client: before the server's flight, and before each of its messages.
+    let mut early = pair();
+    take(&mut early.client);
+    // The compatibility mode has room for it; once the version is 1.2, there is none.
+    let _ = early.client.receive(NOW, &CHANGE_CIPHER_SPEC);
+    let mut honest = pair();
+    let hello = take(&mut honest.client);
+    honest.server.receive(NOW, &hello).unwrap();
+    let flight = take(&mut honest.server);
+    let result = early.client.receive(NOW, &flight);
+    assert!(matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::UnexpectedRecord(_)))), "{result:?}");
+
+    each_message(|of_server, typ, i| {
+        let (result, alert) = edited(pair(), of_server, &|messages, rest| {
+            let later = messages.split_off(i);
+            rest.splice(0..0, [CHANGE_CIPHER_SPEC.to_vec(), record(22, &later.concat())]);
+        });
+        // In the place of the server's first message it is dropped, or found out by the version.
+        assert!(
+            matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::UnexpectedRecord(_)))),
+            "before {typ}: {result:?}"
+        );
+        assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE), "before {typ}");
+        // In the middle of a message.
+        let (result, alert) = edited(pair(), of_server, &|messages, rest| {
+            let later: Vec<u8> = messages.split_off(i).concat();
+            rest.splice(
+                0..0,
+                [record(22, &later[..3]), CHANGE_CIPHER_SPEC.to_vec(), record(22, &later[3..])],
+            );
+        });
+        assert!(matches!(result, Err(Error::PeerMisbehaved(_))), "in {typ}: {result:?}");
+        assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE), "in {typ}");
+    });
+
+    let unexpected = |edit: &dyn Fn(&mut Messages)| {
+        let (result, alert) = edited(pair(), false, &|_, rest| edit(rest));
+        assert!(
+            matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::UnexpectedRecord(_)))),
+            "{result:?}"
+        );
+        assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE));
+    };
+    // Left out: a Finished in the clear.
+    unexpected(&|rest| *rest = vec![record(22, &message(20, &[0; 12]))]);
+    // With other content, and with more of it.
+    unexpected(&|rest| rest[0] = record(20, &[2]));
+    unexpected(&|rest| rest[0] = record(20, &[1, 1]));
+    // Twice: the second one is a record that does not decrypt.
+    let (result, _) = edited(pair(), false, &|_, rest| rest.insert(1, CHANGE_CIPHER_SPEC.to_vec()));
+    assert_eq!(result, Err(PeerMisbehaved::BadRecordMac.into()));
+}
+
+/// RFC 5246 §7.1: no message goes on across a change of keys.
+#[test]
+fn messages_end_where_keys_change() {
+    let (result, alert) = edited(pair(), false, &|messages, _| messages.push(vec![20, 0, 0]));
+    assert!(matches!(result, Err(Error::PeerMisbehaved(_))), "{result:?}");
+    assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE));
+}
+
+#[test]
+fn what_was_changed_on_the_way_is_found_out() {
+    each_message(|of_server, typ, i| {
+        // Bytes of every message, some of them, one at a time.
+        let len = std::cell::Cell::new(0);
+        edited(pair(), of_server, &|messages, _| len.set(messages[i].len())).0.unwrap();
+        for at in (4..len.get()).step_by(7) {
+            let mut pair = pair();
+            let hello = take(&mut pair.client);
+            pair.server.receive(NOW, &hello).unwrap();
+            let mut flight = take(&mut pair.server);
+            if !of_server {
+                pair.client.receive(NOW, &flight).unwrap();
+                flight = take(&mut pair.client);
+            }
+            let (mut messages, rest) = open(&flight);
+            let at = at.min(messages[i].len() - 1);
+            messages[i][at] ^= 0x40;
+            let flight = close(&messages, &rest);
+            let to = if of_server { &mut pair.client } else { &mut pair.server };
+            let result = to.receive(NOW, &flight).map(drop).and_then(|()| pair.run());
+            assert!(result.is_err(), "{typ}, byte {at}");
+            assert!(pair.client.negotiated().is_none() || pair.server.negotiated().is_none());
+        }
+    });
+}
+
+/// Without the extended master secret the keys do not depend on the hellos' extensions; Finished does.
+#[test]
+fn a_wrong_finished_is_a_decrypt_error() {
+    let mut pair = pair_with(|p| p.extended_master_secret_required(false));
+    let mut hello = take(&mut pair.client);
+    // extended_master_secret becomes an extension that nobody knows.
+    let at = hello.windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
+    hello[at] = 0x7a;
+    pair.server.receive(NOW, &hello).unwrap();
+    // The client's signature over what it sent is what the server sees first; without it, Finished.
+    assert_eq!(pair.run(), Err(PeerMisbehaved::BadSignature.into()));
+
+    let pki = Pki::shared(KeyType::P256);
+    let trust = Trust { x509: Some(pki.trust()), raw_key: None };
+    let client = profile().trust(trust).extended_master_secret_required(false).build().unwrap();
+    let server =
+        profile().credentials(vec![pki.server.x509(&awslc())]).extended_master_secret_required(false);
+    let server = ServerConfig::new(server.build().unwrap()).unwrap();
+    let mut pair = Pair::new(&Arc::new(ClientConfig::new(client)), &Arc::new(server));
+    let mut hello = take(&mut pair.client);
+    let at = hello.windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
+    hello[at] = 0x7a;
+    pair.server.receive(NOW, &hello).unwrap();
+    assert_eq!(pair.run(), Err(PeerMisbehaved::BadFinished.into()));
+    assert_eq!(pair.client.error(), Some(&Error::AlertReceived(Alert::DECRYPT_ERROR)));
+}
+
+/// RFC 7627 §5.2, and what happens where it is not required.
+#[test]
+fn a_peer_without_extended_master_secret_is_refused() {
+    let hide = |hello: &mut Vec<u8>| {
+        let at = hello.windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
+        hello[at] = 0x7a;
+    };
+    let mut refused = pair();
+    let mut hello = take(&mut refused.client);
+    hide(&mut hello);
+    let result = refused.server.receive(NOW, &hello).map(drop);
+    assert_eq!(result, Err(PeerIncompatible::ExtendedMasterSecret.into()));
+    assert_eq!(take(&mut refused.server)[6], Alert::HANDSHAKE_FAILURE.0);
+
+    let mut pair = pair();
+    let hello = take(&mut pair.client);
+    pair.server.receive(NOW, &hello).unwrap();
+    let flight = take(&mut pair.server);
+    let (mut messages, rest) = open(&flight);
+    let at = messages[0].windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
+    let len = messages[0].len();
+    messages[0].drain(at..at + 4);
+    // The lengths of the message and of its extensions.
+    messages[0][3] = (len - 8) as u8;
+    let extensions = 4 + 2 + 32 + 1 + 2 + 1;
+    messages[0][extensions + 1] -= 4;
+    let result = pair.client.receive(NOW, &close(&messages, &rest)).map(drop);
+    assert_eq!(result, Err(PeerIncompatible::ExtendedMasterSecret.into()));
+}
+
+/// RFC 9325 §3.5: a server that knows no secure renegotiation may be talking to somebody else first.
+#[test]
+fn a_server_without_secure_renegotiation_is_refused() {
+    let (result, alert) = edited(pair(), true, &|messages, _| {
+        let at = messages[0].windows(5).position(|w| w == [0xff, 1, 0, 1, 0]).unwrap();
+        let len = messages[0].len();
+        messages[0].drain(at..at + 5);
+        messages[0][3] = (len - 9) as u8;
+        let extensions = 4 + 2 + 32 + 1 + 2 + 1;
+        messages[0][extensions + 1] -= 5;
+    });
+    assert_eq!(result, Err(PeerIncompatible::SecureRenegotiation.into()));
+    assert_eq!(alert, Some(Alert::HANDSHAKE_FAILURE));
+}
+
+/// RFC 8446 §D.4: the session ID of the compatibility mode names no session.
+#[test]
+fn an_echo_of_the_compatibility_session_id_resumes_nothing() {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let trust = Trust { x509: Some(pki.trust()), raw_key: None };
+    let client = Profile::builder(provider.clone())
+        .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        .trust(trust)
+        .build()
+        .unwrap();
+    let server = profile().credentials(vec![pki.server.x509(&provider)]).build().unwrap();
+    let server = ServerConfig::new(server).unwrap();
+    let mut pair = Pair::new(&Arc::new(ClientConfig::new(client)), &Arc::new(server));
+    let hello = take(&mut pair.client);
+    let session_id = hello[5 + 4 + 2 + 32 + 1..][..32].to_vec();
+    pair.server.receive(NOW, &hello).unwrap();
+    let flight = take(&mut pair.server);
+    let (mut messages, rest) = open(&flight);
+    let body = &messages[0][4..];
+    let echo = [&body[..34], &[32], &session_id, &body[35..]].concat();
+    messages[0] = message(2, &echo);
+    let result = pair.client.receive(NOW, &close(&messages, &rest)).map(drop);
+    assert!(matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::IllegalParameter(_)))), "{result:?}");
+}
+
+#[test]
+fn a_server_proven_by_a_key_asks_for_no_certificate() {
+    let request = [&[1, 64][..], &[0, 2, 4, 3], &[0, 0]].concat();
+    let mut pair = psk_pair();
+    let hello = take(&mut pair.client);
+    pair.server.receive(NOW, &hello).unwrap();
+    let flight = take(&mut pair.server);
+    let (mut messages, rest) = open(&flight);
+    messages.insert(1, message(T::CERTIFICATE_REQUEST.0, &request));
+    let result = pair.client.receive(NOW, &close(&messages, &rest)).map(drop);
+    assert!(matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::UnexpectedMessage { .. }))));
+}
+
+#[test]
+fn data_before_finished_is_refused() {
+    for of_server in [true, false] {
+        let (result, alert) = edited(pair(), of_server, &|messages, rest| {
+            let later = messages.split_off(1);
+            rest.splice(0..0, [record(23, b"early"), record(22, &later.concat())]);
+        });
+        assert!(
+            matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::UnexpectedRecord(_)))),
+            "{result:?}"
+        );
+        assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE));
+    }
+}
+
+/// RFC 5246 §7.2: a warning is no end, but many of them are work for nothing.
+#[test]
+fn warnings_end_nothing_unless_there_are_many() {
+    let warning = |n: usize| record(21, &[1, Alert::UNRECOGNIZED_NAME.0]).repeat(n);
+    for (count, goes_on) in [(4, true), (5, false)] {
+        let mut pair = pair();
+        let hello = take(&mut pair.client);
+        pair.server.receive(NOW, &hello).unwrap();
+        let flight = [warning(count), take(&mut pair.server)].concat();
+        let result = pair.client.receive(NOW, &flight);
+        assert_eq!(result.is_ok(), goes_on, "{result:?}");
+    }
+    // The same at the level of a fatal alert.
+    let mut pair = pair();
+    take(&mut pair.client);
+    let result = pair.client.receive(NOW, &record(21, &[2, Alert::UNRECOGNIZED_NAME.0]));
+    assert_eq!(result, Err(Error::AlertReceived(Alert::UNRECOGNIZED_NAME)));
+}
+
+#[test]
+fn an_empty_certificate_list_of_a_server_is_malformed() {
+    let (result, alert) = edited(pair(), true, &|m, _| m[1] = message(T::CERTIFICATE.0, &[0, 0, 0]));
+    assert_eq!(result, Err(Malformed::Length("certificate_list").into()));
+    assert_eq!(alert, Some(Alert::DECODE_ERROR));
+}
