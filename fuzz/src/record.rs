@@ -197,7 +197,10 @@ impl Path<'_> {
         self.collect();
         while !self.flying.is_empty() && !self.is_over {
             self.deliver(0);
+            self.collect();
         }
+        // A flight of more datagrams than may be late has lost some.
+        self.in_step &= self.arrived == self.messages.len();
         if self.is_over || self.sender.keys(self.suite, application, true).is_err() {
             self.is_over = true;
             return;
