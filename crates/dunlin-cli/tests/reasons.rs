@@ -165,7 +165,7 @@ fn what_cannot_work_is_said_before_connecting() {
     }
     for (arguments, says) in [
         ("client a b", "unexpected argument"),
-        ("client -tls1_2", "unexpected argument '-tls1_2' found; add --help"),
+        ("client -tls1_1", "unexpected argument '-tls1_1' found; add --help"),
         (
             "client -psk_identitty x",
             "unexpected argument '-psk_identitty' found; a similar argument exists: ",

@@ -123,6 +123,15 @@ impl<IO> TlsStream<IO> {
         self.connection.update_keys(both).map_err(from_tls)
     }
 
+    /// Begins another handshake within a connection of TLS 1.2, or as a server asks the client for one
+    /// ([`dunlin::Connection::renegotiate`]). Messages go out with the next read, write or flush.
+    ///
+    /// # Errors
+    /// It is not possible on this connection, or the connection is over.
+    pub fn renegotiate(&mut self) -> io::Result<()> {
+        self.connection.renegotiate(now()).map_err(from_tls)
+    }
+
     /// What the handshake took on the transport, to the last byte of the later Finished.
     pub const fn handshake_bytes(&self) -> HandshakeBytes {
         self.handshake_bytes

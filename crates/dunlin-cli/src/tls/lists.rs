@@ -2,8 +2,9 @@
 
 use std::fmt::Display;
 
-use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
+use dunlin_awslc::tls12;
 
 /// All that this program can do, of which it does by default what the library does by default.
 pub(crate) fn provider() -> CryptoProvider {
@@ -22,11 +23,27 @@ pub(crate) fn cipher_suites(text: &str) -> Result<List<&'static Tls13CipherSuite
     list(text, CipherSuite::from_name, known, |s| s.id)
 }
 
+/// Reads a list of cipher suites of TLS 1.2.
+pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12CipherSuite>, String> {
+    let short: [&'static Tls12CipherSuite; 5] = [
+        &tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8,
+        &tls12::TLS12_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256,
+        &tls12::TLS12_DHE_RSA_WITH_AES_128_CCM_8,
+        &tls12::TLS12_PSK_DHE_WITH_AES_128_CCM_8,
+        &tls12::TLS12_PSK_WITH_AES_128_CCM_8,
+    ];
+    let named =
+        [tls12::TLS12_CIPHER_SUITES, tls12::TLS12_DHE_CIPHER_SUITES, tls12::TLS12_PSK_CIPHER_SUITES, &short];
+    list(text, CipherSuite::from_name, named.concat(), |s| s.id)
+}
+
 /// Reads a list of groups.
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
     let mut known = provider().groups;
     // Possible, but nobody sends 2 kB more without asking for it.
     known.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_768]);
+    // Nor does anybody wait for a finite field.
+    known.extend([dunlin_ffdhe::FFDHE2048, dunlin_ffdhe::FFDHE3072, dunlin_ffdhe::FFDHE4096]);
     list(text, group, known, |g| g.name())
 }
 
@@ -88,7 +105,10 @@ mod tests {
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
         let error = groups("x25519:P-521").err().unwrap();
-        assert_eq!(error, "\"P-521\" is none of x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM768");
+        assert_eq!(
+            error,
+            "\"P-521\" is none of x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM768, ffdhe2048, ffdhe3072, ffdhe4096"
+        );
         assert!(cipher_suites("").is_err());
         assert!(protocols("h2,").is_err());
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{ClientAuth, ClientConfig, EarlyDataProtocols, Profile, ServerConfig, Side, SingleUse, Trust};
+use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
@@ -69,7 +70,21 @@ pub(crate) struct TlsOptions {
     /// Allow pre-shared keys without (EC)DHE beside those with it.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) allow_no_dhe_kex: bool,
-    /// Cipher suites, in order of preference, separated by colons.
+    /// TLS 1.2; without --tls1-3 beside it, nothing else.
+    #[arg(long = "tls1-2", help_heading = "Parameters")]
+    pub(crate) tls1_2: bool,
+    /// TLS 1.3, which is the default; beside --tls1-2, whatever is the newest of both sides.
+    #[arg(long = "tls1-3", help_heading = "Parameters")]
+    pub(crate) tls1_3: bool,
+    /// Cipher suites of TLS 1.2, in order of preference, separated by colons [default: those with ECDHE; with --psk-ke or
+    /// --allow-no-dhe-kex also those with nothing but a pre-shared key].
+    #[arg(long, value_name = "LIST", requires = "tls1_2", value_parser = lists::tls12_cipher_suites,
+          help_heading = "Parameters")]
+    pub(crate) cipher: Option<List<&'static Tls12CipherSuite>>,
+    /// Let the peer begin another handshake within a connection of TLS 1.2 (RFC 5746).
+    #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
+    pub(crate) renegotiation: bool,
+    /// Cipher suites of TLS 1.3, in order of preference, separated by colons.
     #[arg(long, value_name = "LIST", value_parser = lists::cipher_suites, help_heading = "Parameters")]
     pub(crate) ciphersuites: Option<List<&'static Tls13CipherSuite>>,
     /// Groups, in order of preference; a client sends a share of the first.
@@ -223,6 +238,16 @@ impl TlsOptions {
         if let Some(List(suites)) = &self.ciphersuites {
             builder = builder.cipher_suites(suites.clone());
         }
+        if self.tls1_2 {
+            builder = builder.tls12_cipher_suites(self.tls12_suites(side)).renegotiation(self.renegotiation);
+        }
+        if !self.has_tls13() {
+            if self.ciphersuites.is_some() {
+                let why = "they are of TLS 1.3, which --tls1-2 leaves out";
+                return Err(Error::usage("--ciphersuites", why, "add --tls1-3, or give --cipher"));
+            }
+            builder = builder.cipher_suites(Vec::new());
+        }
         if let Some(List(groups)) = &self.groups {
             builder = builder.groups(groups.clone());
         }
@@ -251,6 +276,30 @@ impl TlsOptions {
             .key_update_after(self.key_update)
             .build()
             .map_err(|e| misuse(&e))
+    }
+
+    /// Whether TLS 1.3 is spoken.
+    pub(crate) const fn has_tls13(&self) -> bool {
+        self.tls1_3 || !self.tls1_2
+    }
+
+    /// The versions that are spoken, in words.
+    pub(crate) const fn versions(&self) -> &'static str {
+        match (self.tls1_2, self.has_tls13()) {
+            (true, true) => "TLS 1.2 or 1.3",
+            (true, false) => "TLS 1.2",
+            (false, _) => "TLS 1.3",
+        }
+    }
+
+    /// A client with --psk-ke wants nothing but its key, as in TLS 1.3.
+    fn tls12_suites(&self, side: Side) -> Vec<&'static Tls12CipherSuite> {
+        match (&self.cipher, self.psk_ke, self.allow_no_dhe_kex) {
+            (Some(List(suites)), ..) => suites.clone(),
+            (None, true, _) if side == Side::Client => TLS12_PSK_CIPHER_SUITES.to_vec(),
+            (None, false, false) => TLS12_CIPHER_SUITES.to_vec(),
+            (None, ..) => [TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES].concat(),
+        }
     }
 
     /// What every implementation has (RFC 8446 §9.1), apart from the group, of which the smaller one is taken.

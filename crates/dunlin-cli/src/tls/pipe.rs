@@ -16,6 +16,8 @@ enum Command {
     Quit,
     /// `K` and `k`: replace the sending keys; with `K`, the peer shall too.
     UpdateKeys { both: bool },
+    /// Another handshake, in TLS 1.2.
+    Renegotiate,
 }
 
 impl Command {
@@ -24,6 +26,7 @@ impl Command {
             b'Q' => Some(Self::Quit),
             b'K' => Some(Self::UpdateKeys { both: true }),
             b'k' => Some(Self::UpdateKeys { both: false }),
+            b'R' => Some(Self::Renegotiate),
             _ => None,
         }
     }
@@ -240,6 +243,7 @@ fn take<IO>(tls: &mut TlsStream<IO>, out: &mut Outgoing, pieces: Vec<Piece>) -> 
         match piece {
             Piece::Data(data) => out.data.extend(data),
             Piece::Command(Command::UpdateKeys { both }) => tls.update_keys(both)?,
+            Piece::Command(Command::Renegotiate) => tls.renegotiate()?,
             Piece::Command(Command::Quit) => {
                 (out.close, out.quit) = (true, true);
                 break;

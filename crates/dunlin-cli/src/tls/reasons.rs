@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use dunlin::error::{AuthenticationFailure, OutOfDate, PeerIncompatible, PeerMisbehaved};
-use dunlin::wire::AlertDescription;
+use dunlin::error::{AuthenticationFailure, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved};
+use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{Error, Side};
 use dunlin_pki::format_time;
 use dunlin_tokio::HandshakeError;
@@ -48,9 +48,10 @@ impl Explainer<'_> {
                 self.other_certificate_type()
             }
             HandshakeError::Tls(e) => self.tls(e),
-            e => {
-                Explanation::new(e.to_string(), format!("check that the {} speaks TLS 1.3", peer(self.side)))
-            }
+            e => Explanation::new(
+                e.to_string(),
+                format!("check that the {} speaks {}", peer(self.side), self.options.versions()),
+            ),
         }
     }
 
@@ -68,6 +69,11 @@ impl Explainer<'_> {
             Error::Authentication(failure) => self.authentication(failure),
             Error::AlertReceived(alert) => self.alert(*alert),
             Error::PeerIncompatible(why) => self.incompatible(why),
+            // A wrong key of TLS 1.2 shows in Finished; so does an identity that nobody knows.
+            Error::PeerMisbehaved(PeerMisbehaved::BadFinished) if self.options.has_psk() => Explanation::new(
+                format!("the {peer} has another identity or pre-shared key than {}", self.psk_source()),
+                "give both sides the same identity and key",
+            ),
             Error::PeerMisbehaved(PeerMisbehaved::BadBinder) => Explanation::new(
                 format!(
                     "the {peer} has another pre-shared key under this identity than {}",
@@ -76,8 +82,14 @@ impl Explainer<'_> {
                 "give both sides the same key",
             ),
             Error::Truncated => Explanation::new(error.to_string(), format!("look at the {peer}")),
+            Error::Misuse(Misuse::NotSupported(_)) => {
+                Explanation::new(error.to_string(), "leave it out, or speak another version")
+            }
             Error::Misuse(_) | Error::Internal(_) => Explanation::new(error.to_string(), "report it"),
-            error => Explanation::new(error.to_string(), format!("check that the {peer} speaks TLS 1.3")),
+            error => Explanation::new(
+                error.to_string(),
+                format!("check that the {peer} speaks {}", self.options.versions()),
+            ),
         }
     }
 
@@ -87,6 +99,10 @@ impl Explainer<'_> {
         let (own, peer) = (own(self.side), peer(self.side));
         let without_certificate = self.options.cert.is_empty() && self.options.key.is_empty();
         match why {
+            P::Version(Some(ProtocolVersion::TLS1_2)) if !self.options.tls1_2 => Explanation::new(
+                format!("the {peer} speaks TLS 1.2 at most"),
+                "use one that speaks TLS 1.3, or add --tls1-2 --tls1-3",
+            ),
             P::NoPsk => Explanation::new(
                 format!("the {peer} offers no pre-shared key of {}", self.psk_source()),
                 "give both sides the same identity and key",
@@ -228,7 +244,12 @@ impl Explainer<'_> {
                 format!("it is often a wrong PSK or identity; else look at the log of the {peer}"),
             ),
             A::PROTOCOL_VERSION => {
-                Explanation::new(says("does not speak TLS 1.3".into()), "use one that does")
+                let versions = self.options.versions();
+                let advice = match self.options.tls1_2 {
+                    true => "use one that does",
+                    false => "use one that does, or add --tls1-2 --tls1-3",
+                };
+                Explanation::new(says(format!("does not speak {versions}")), advice)
             }
             A::NO_APPLICATION_PROTOCOL => Explanation::new(
                 says("speaks none of these application protocols".into()),

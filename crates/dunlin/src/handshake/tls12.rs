@@ -1,6 +1,7 @@
 //! What client and server of TLS 1.2 share, and the one way to either.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -24,6 +25,8 @@ use pki_types::SignatureVerificationAlgorithm;
 /// The handshakes of TLS 1.2. A profile with suites for it refers to them; what has no such profile does not link them.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
+    /// What is wrong with the suites of a profile.
+    pub(crate) fault: fn(&Profile) -> Option<String>,
     /// The suites that this client can use.
     pub(crate) client_suites: fn(&ClientConfig) -> Vec<&'static Tls12CipherSuite>,
     /// Adds to a ClientHello what TLS 1.2 needs in it.
@@ -41,6 +44,7 @@ type StartServer =
     fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Finisheds>) -> Result<Box<dyn State>, Error>;
 
 pub(crate) static HANDSHAKES: Handshakes = Handshakes {
+    fault: crate::profile::tls12_fault,
     client_suites: client::tls12::usable_suites,
     offer: client::tls12::offer,
     client: client::tls12::server_hello,

@@ -26,6 +26,8 @@ use crate::wire::{
 
 mod rules;
 
+pub(crate) use rules::tls12_fault;
+
 /// A named, immutable set of security parameters.
 #[derive(Clone)]
 pub struct Profile {

@@ -19,7 +19,7 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     if profile.cipher_suites.is_empty() && tls12.is_empty() {
         return fail("it has no cipher suite".into());
     }
-    if let Some(why) = tls12_fault(profile, tls12) {
+    if let Some(why) = profile.tls12.as_ref().and_then(|tls12| (tls12.handshakes.fault)(profile)) {
         return fail(why);
     }
     if repeats(profile.cipher_suites.iter().map(|s| s.id)) || repeats(tls12.iter().map(|s| s.id)) {
@@ -107,8 +107,8 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is wrong with the suites of TLS 1.2.
-fn tls12_fault(profile: &Profile, suites: &[&Tls12CipherSuite]) -> Option<String> {
+/// What is wrong with the suites of TLS 1.2. Only who has some comes here, by [`crate::handshake::tls12::HANDSHAKES`].
+pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
     let curve = profile.groups.iter().any(|g| g.name().is_curve());
     let field = profile.groups.iter().any(|g| g.finite_field().is_some());
     let fault = |suite: &&Tls12CipherSuite| match suite.key_exchange {
@@ -116,7 +116,7 @@ fn tls12_fault(profile: &Profile, suites: &[&Tls12CipherSuite]) -> Option<String
         Tls12KeyExchange::Dhe if !field => Some(format!("{} needs a group that is a finite field", suite.id)),
         _ => None,
     };
-    suites.iter().find_map(fault)
+    profile.tls12.iter().flat_map(|tls12| &tls12.suites).find_map(fault)
 }
 
 fn repeats<T: PartialEq>(items: impl Iterator<Item = T> + Clone) -> bool {

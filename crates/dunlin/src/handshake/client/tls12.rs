@@ -394,7 +394,8 @@ fn key_exchange(
         ClientSide::respond(suite, &profile, params, psk.map(|psk| psk.key()))?;
     cx.output.negotiated.group = group;
     // Who has the key has proven by Finished who it is.
-    let of_key = |psk: &Arc<Psk>| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
+    let of_key =
+        |psk: &Arc<Psk>| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
     let peer = peer.or_else(|| psk.map(of_key));
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
     cx.send_in(&mut handshake.transcript, exchange)?;
