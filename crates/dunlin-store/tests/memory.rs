@@ -227,23 +227,66 @@ fn a_full_register_refuses_and_forgets_only_what_is_over() {
     let until = after(HOUR).unix_ms;
     assert!(register.first_use(NOW, &[1; 32], until));
     assert!(register.first_use(NOW, &[2; 32], until + 1));
-    for _ in 0..2 {
-        assert!(!register.first_use(NOW, &[3; 32], until));
-    }
     // The last moment of the first, then room for one.
-    assert!(!register.first_use(after(HOUR), &[3; 32], 2 * until));
+    assert!(!register.first_use(after(HOUR), &[1; 32], until));
     let over = Now::from_unix_ms(until + 1);
     assert!(register.first_use(over, &[3; 32], 2 * until));
-    assert!(!register.first_use(over, &[4; 32], 2 * until));
     assert!(!register.first_use(over, &[2; 32], 2 * until));
+    assert!(!register.first_use(over, &[4; 32], 2 * until));
+}
+
+/// RFC 8446 §8.2: what was refused for lack of room is no more fresh when there is room.
+#[test]
+fn what_a_full_register_refused_stays_refused() {
+    let register = MemoryUseOnce::with_new_keys(1);
+    let at = |s| after(Duration::from_secs(s));
+    assert!(register.first_use(NOW, &[1; 32], at(120).unix_ms));
+    assert!(!register.first_use(at(100), &[2; 32], at(220).unix_ms));
+    assert!(!register.first_use(at(121), &[2; 32], at(220).unix_ms));
+    assert!(!register.first_use(at(220), &[2; 32], at(220).unix_ms), "the last moment");
+    assert!(register.first_use(at(221), &[3; 32], at(300).unix_ms), "all of it is too old now");
+}
+
+/// The same ticket can come with first flights that are fresh at different times.
+#[test]
+fn the_last_date_of_a_ticket_counts() {
+    let register = MemoryUseOnce::with_new_keys(2);
+    let at = |s| after(Duration::from_secs(s));
+    assert!(register.first_use(NOW, &[1; 32], at(60).unix_ms));
+    assert!(!register.first_use(NOW, &[1; 32], at(500).unix_ms));
+    assert!(!register.first_use(NOW, &[1; 32], at(90).unix_ms));
+    // It takes the room of one.
+    assert!(register.first_use(NOW, &[2; 32], at(30).unix_ms));
+    assert!(register.first_use(at(100), &[3; 32], at(160).unix_ms));
+    assert!(!register.first_use(at(400), &[1; 32], at(500).unix_ms));
+}
+
+/// A wall clock that ran ahead and was put right brings nothing back.
+#[test]
+fn what_was_forgotten_too_soon_is_not_taken_again() {
+    let register = MemoryUseOnce::with_new_keys(4);
+    let until = after(Duration::from_secs(60)).unix_ms;
+    assert!(register.first_use(NOW, &[1; 32], until));
+    assert!(register.first_use(after(HOUR), &[2; 32], after(2 * HOUR).unix_ms));
+    assert!(!register.first_use(NOW, &[1; 32], until));
+    assert!(!register.first_use(NOW, &[3; 32], until), "nor what may have been forgotten");
+    let then = Now::from_unix_ms(until + 1);
+    assert!(register.first_use(then, &[3; 32], then.unix_ms));
 }
 
 /// RFC 8446 §8.2: what was used before the start is not known until it has become too old.
 #[test]
 fn a_register_that_has_just_started_refuses() {
-    let register = MemoryUseOnce::new(2, NOW);
-    let ready = after(2 * dunlin::early::EARLY_DATA_WINDOW);
+    let register = MemoryUseOnce::new(3, NOW);
+    let ready = after(2 * dunlin::early::EARLY_DATA_WINDOW + Duration::from_millis(1));
     let before = Now::from_unix_ms(ready.unix_ms - 1);
-    assert!(!register.first_use(NOW, &[1; 32], u64::MAX) && !register.first_use(before, &[1; 32], u64::MAX));
-    assert!(register.first_use(ready, &[1; 32], u64::MAX));
+    for now in [NOW, before] {
+        assert!(!register.first_use(now, &[1; 32], u64::MAX));
+    }
+    // A wall clock that is put forward makes nothing older.
+    let jumped = Now { monotonic: before.monotonic, unix_ms: after(HOUR).unix_ms };
+    assert!(!register.first_use(jumped, &[2; 32], u64::MAX));
+    // What was refused has come before.
+    assert!([1, 2].iter().all(|id| !register.first_use(ready, &[*id; 32], u64::MAX)));
+    assert!(register.first_use(ready, &[3; 32], u64::MAX));
 }

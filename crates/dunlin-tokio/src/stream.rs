@@ -86,9 +86,9 @@ impl<IO> TlsStream<IO> {
     }
 
     /// Early data that a server received during the handshake, as much as its configuration allows; it is never a part of
-    /// what is read. The same data may have come before, in another connection ([`dunlin::early`]).
-    pub fn early_data(&self) -> &[u8] {
-        &self.early
+    /// what is read, and given out once. The same data may have come before, in another connection ([`dunlin::early`]).
+    pub fn take_early_data(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.early)
     }
 
     /// Keying material for another protocol (RFC 8446 §7.5, RFC 5705): fills `out`. To TLS 1.3 no context is an empty

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::auth::{FindPsk, Psk};
-use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
+use crate::early::{EarlyDataClient, EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
 use crate::error::{Error, Misuse};
-use crate::handshake::client::{CERTIFICATES, Certificates};
+use crate::handshake::client::{CERTIFICATES, Certificates, EARLY_DATA};
 use crate::profile::Profile;
 use crate::record::datagram::{DEFAULT_MTU, MTU_RANGE};
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
@@ -24,7 +24,7 @@ pub struct ClientConfig {
     pub(crate) send_server_name: bool,
     pub(crate) credential_required: bool,
     pub(crate) reverify: bool,
-    pub(crate) early_data: Option<EarlyDataProtocols>,
+    pub(crate) early_data: Option<EarlyDataClient>,
     pub(crate) mtu: usize,
     pub(crate) settings: SettingsDigest,
     /// `None` with pre-shared keys alone.
@@ -130,7 +130,7 @@ impl ClientConfig {
     /// Early data can reach the server twice: say so only for protocols that bear it (RFC 8446 §8, appendix E.5).
     #[must_use]
     pub fn with_early_data(mut self, protocols: EarlyDataProtocols) -> Self {
-        self.early_data = Some(protocols);
+        self.early_data = Some(EarlyDataClient { protocols, steps: &EARLY_DATA });
         self
     }
 

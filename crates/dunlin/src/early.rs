@@ -8,10 +8,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::handshake::client::EarlyDataSteps;
 use crate::resume::UseOnce;
 
 /// The most early data that a server can allow, in bytes. What is refused must be passed over unread, and a server
-/// passes over 16 KiB of records: this leaves 2 KiB for their overhead.
+/// passes over 16 KiB, padding and all.
 pub const MAX_EARLY_DATA: u32 = 14 * 1024;
 
 /// How far the age of a ticket as the client tells it may be from the one that the server knows. RFC 8446 §8.3 thinks of
@@ -61,6 +62,13 @@ pub enum SingleUse {
     Register(Arc<dyn UseOnce>),
     /// Elsewhere: the connection asks [`crate::Question::FirstUse`].
     Ask,
+}
+
+/// What a client does with early data.
+#[derive(Clone, Debug)]
+pub(crate) struct EarlyDataClient {
+    pub(crate) protocols: EarlyDataProtocols,
+    pub(crate) steps: &'static EarlyDataSteps,
 }
 
 /// What a server does with early data.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::auth::PeerIdentity;
 use crate::early::EarlyDataOutcome;
-use crate::error::{Error, PeerMisbehaved};
+use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::keylog::KeyLog;
 use crate::message;
 use crate::question::{Question, QuestionId};
@@ -116,6 +116,18 @@ pub(crate) enum Sending {
     Answer,
 }
 
+impl Sending {
+    /// How much of `data` may go now. A key that is used up can be replaced only after the handshake (RFC 8446 §4.6.3, §5.5).
+    pub(crate) fn part<'a>(&self, data: &'a [u8], key_is_used_up: bool) -> Result<&'a [u8], Error> {
+        match self {
+            Self::EarlyData(_) if key_is_used_up => Ok(&[]),
+            Self::EarlyData(left) => Ok(data.get(..*left as usize).unwrap_or(data)),
+            Self::Answer if !key_is_used_up => Ok(data),
+            Self::Answer | Self::Nothing => Err(Misuse::HandshakeNotComplete.into()),
+        }
+    }
+}
+
 /// What there is as long as early data is under way.
 #[derive(Default)]
 pub(crate) struct EarlyOutput {
@@ -214,6 +226,21 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// RFC 8446 §5.5: the early key cannot be replaced, so what it may not protect any more waits for the next.
+    #[test]
+    fn a_key_that_is_used_up_sends_no_early_data() {
+        let full = Err(Misuse::HandshakeNotComplete.into());
+        for (sending, before, at_the_limit) in [
+            (Sending::EarlyData(2), Ok(&b"ab"[..]), Ok(&b""[..])),
+            (Sending::EarlyData(u32::MAX), Ok(b"abc"), Ok(b"")),
+            (Sending::Answer, Ok(b"abc"), full.clone()),
+            (Sending::Nothing, full.clone(), full),
+        ] {
+            assert_eq!(sending.part(b"abc", false), before);
+            assert_eq!(sending.part(b"abc", true), at_the_limit);
+        }
+    }
 
     /// A peer whose KeyUpdates and tickets take turns does not fill the queue of a caller who only reads.
     #[test]

@@ -64,11 +64,13 @@ pub enum Question {
         id: Vec<u8>,
     },
     /// Does early data come with the ticket called `id` for the first time? What
-    /// [`crate::resume::UseOnce::first_use`] demands of an answer holds here. Answer: [`Answer::FirstUse`].
+    /// [`crate::resume::UseOnce::first_use`] demands holds here: the ticket is to be remembered whatever the answer is, and
+    /// whoever could not (and says so with [`Answer::Failed`]) gives no [`Answer::FirstUse`] of `true` to anybody until
+    /// `until_ms` is over. Answer: [`Answer::FirstUse`].
     FirstUse {
         /// The name of the ticket; the client has proven that it has the ticket's secret.
         id: [u8; 32],
-        /// Until when it is to be remembered, in milliseconds since 1970.
+        /// Until when it is to be remembered, in milliseconds since 1970: as long as this first flight can be fresh.
         until_ms: u64,
     },
     /// Is this peer to be believed? Answer: [`Answer::Verified`].

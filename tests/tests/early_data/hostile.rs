@@ -53,7 +53,10 @@ fn server_says(make: impl FnOnce(&Taken) -> Vec<Vec<u8>>) -> Error {
         server.error().cloned().map_or(Ok(()), Err)
     });
     assert!(server.negotiated().is_none() && server.early_data().is_none());
-    result.expect_err("it is refused")
+    let refused = result.expect_err("it is refused");
+    // It had keying material before it knew that the client is there.
+    assert_eq!(server.export(b"EXPORTER-test", None, &mut [0; 32]), Err(refused.clone()));
+    refused
 }
 
 #[test]
@@ -147,6 +150,23 @@ fn end_of_early_data_without_early_data() {
     }
 }
 
+/// A client that has shown that it has keys says nothing in the clear any more.
+#[test]
+fn an_alert_in_the_clear_after_end_of_early_data() {
+    let alert = server_says(|taken| vec![taken.flight[0].clone(), vec![21, 3, 3, 0, 2, 2, 40]]);
+    assert_eq!(alert, PeerMisbehaved::UnexpectedRecord("alert").into());
+}
+
+#[test]
+fn a_finished_that_was_changed() {
+    let wrong = server_says(|taken| {
+        let mut finished = taken.handshake.open(0, &taken.flight[1]);
+        finished[4] ^= 1;
+        vec![taken.flight[0].clone(), taken.handshake.seal(0, &finished)]
+    });
+    assert_eq!(wrong, PeerMisbehaved::BadFinished.into());
+}
+
 #[test]
 fn refused_early_data_without_end() {
     let site = Site::stateful();
@@ -156,6 +176,19 @@ fn refused_early_data_without_end() {
     pair.server.receive(NOW, &flight).unwrap();
     let junk = [&[23, 3, 3, 0x0f, 0xff][..], &[0xaa; 0xfff]].concat();
     let result = (0..5).find_map(|_| pair.server.receive(NOW, &junk).err());
+    assert_eq!(result, Some(PeerMisbehaved::TooMuchSkippedEarlyData.into()));
+}
+
+#[test]
+fn refused_early_data_in_crumbs() {
+    let site = Site::stateful();
+    site.first(&site.client(), &site.server());
+    let mut pair = early(&site.client(), &Arc::new(site.plain_server(|p| p)));
+    let flight = take(&mut pair.client);
+    pair.server.receive(NOW, &flight).unwrap();
+    // Nothing but type and tag.
+    let junk = [&[23, 3, 3, 0, 17][..], &[0xaa; 17]].concat();
+    let result = (0..2000).find_map(|_| pair.server.receive(NOW, &junk).err());
     assert_eq!(result, Some(PeerMisbehaved::TooMuchSkippedEarlyData.into()));
 }
 

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use dunlin::crypto::Tls13CipherSuite;
 use dunlin::early::{EARLY_DATA_WINDOW, MAX_EARLY_DATA, NoEarlyData};
 use dunlin::error::{AuthenticationFailure, Misuse};
-use dunlin::resume::{ClientSessions, Tickets, UseOnce};
+use dunlin::resume::{ClientSessions, SessionKey, Tickets, UseOnce};
 use dunlin::wire::NamedGroup;
 use dunlin::{
     Answer, ClientAuth, ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Event, Now, Profile,
-    ProfileBuilder, Question, ServerConfig, SingleUse, TlsConnection, Trust,
+    ProfileBuilder, Question, ServerConfig, SingleUse, TlsConnection, TransportKind, Trust,
 };
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 use dunlin_tests::tamper::Secrets;
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
 
 mod hostile;
+mod refused;
 
 /// What the client sends too early.
 const REQUEST: &[u8] = b"switch the lamp on";
@@ -438,16 +439,21 @@ fn a_replayed_first_flight_brings_no_early_data() {
     }
 }
 
+/// Under which key the client keeps the tickets.
+fn key(site: &Site) -> SessionKey {
+    SessionKey {
+        transport: TransportKind::Stream,
+        name: "localhost".into(),
+        port: localhost().port,
+        settings: *site.client().settings().as_bytes(),
+    }
+}
+
 #[test]
 fn a_ticket_that_a_client_keeps_brings_early_data_once() {
     let site = Site::stateless(MemoryUseOnce::with_new_keys(16));
     site.first(&site.client(), &site.server());
-    let key = dunlin::resume::SessionKey {
-        transport: dunlin::TransportKind::Stream,
-        name: "localhost".into(),
-        port: localhost().port,
-        settings: *site.client().settings().as_bytes(),
-    };
+    let key = key(&site);
     let session = site.store.take(&key, NOW).unwrap();
     for taken in [true, false] {
         site.store.put(key.clone(), session.clone());
@@ -496,7 +502,7 @@ fn the_first_use_can_be_asked_for_elsewhere() {
         let Some(Event::Question(id, Question::FirstUse { until_ms, .. })) = pair.server.poll_event() else {
             panic!("nothing is asked")
         };
-        assert_eq!(until_ms, NOW.unix_ms + 120_000);
+        assert_eq!(until_ms, NOW.unix_ms + 60_000);
         let wrong = pair.server.answer(NOW, id, Answer::Psk(None));
         assert_eq!(wrong, Err(Misuse::WrongAnswer.into()));
         pair.server.answer(NOW, id, answer).unwrap();
@@ -532,13 +538,13 @@ fn a_client_sends_as_much_as_the_ticket_allows() {
     }
 }
 
-/// The whole of it, refused: what a server has to pass over fits what it passes over.
+/// The whole of it in small writes, refused: what a server has to pass over fits what it passes over.
 #[test]
 fn the_most_early_data_can_be_refused() {
     let site = Site::stateful();
     site.first(&site.client(), &site.server());
     let mut pair = Pair::new(&site.client(), &Arc::new(site.plain_server(|p| p)));
-    for chunk in [7; MAX_EARLY_DATA as usize].chunks(200) {
+    for chunk in [7; MAX_EARLY_DATA as usize].chunks(100) {
         assert_eq!(pair.client.early_data().unwrap().send(chunk), Ok(chunk.len()));
     }
     assert_refused(&mut pair, NoEarlyData::Disabled, NoEarlyData::Declined);

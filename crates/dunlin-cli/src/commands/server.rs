@@ -228,7 +228,7 @@ impl Server {
 
     /// Answers data with what the options say.
     async fn data(&self, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
-        let early = stream.early_data().to_vec();
+        let early = stream.take_early_data();
         match (self.args.echo, self.args.rev) {
             (true, _) => {
                 stream.write_all(&early).await?;

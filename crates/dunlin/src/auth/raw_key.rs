@@ -54,7 +54,11 @@ impl Verifier for RawKeyTrust {
                 Some(Ok(()))
             }
             Self::Keys(_) => Some(Err(AuthenticationFailure::UnknownRawKey)),
-            Self::Ask => None,
+            Self::Ask => {
+                let key = chain.first().map(|leaf| SubjectPublicKeyInfoDer::from(&**leaf));
+                let readable = key.is_some_and(|key| RawPublicKeyEntity::try_from(&key).is_ok());
+                (!readable).then_some(Err(AuthenticationFailure::BadEncoding))
+            }
             Self::DangerAnyone => Some(Ok(())),
         }
     }
@@ -78,5 +82,26 @@ impl Verifier for RawKeyTrust {
     ) -> Result<PeerIdentity, AuthenticationFailure> {
         let key = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
         Ok(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(key.to_vec())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_asked_of_a_key_that_cannot_be_read() {
+        let ask = |spki: &[u8]| {
+            let chain = [CertificateDer::from(spki)];
+            let now = UnixTime::since_unix_epoch(core::time::Duration::ZERO);
+            RawKeyTrust::Ask.believes(&[], &chain, Side::Client, None, now)
+        };
+        // Ed25519 (RFC 8410 §4).
+        let mut key = [0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0].to_vec();
+        key.resize(44, 7);
+        assert_eq!(ask(&key), None);
+        let refused = Some(Err(AuthenticationFailure::BadEncoding));
+        key.push(0);
+        assert_eq!([ask(&key), ask(&key[..43]), ask(b"")], [refused.clone(), refused.clone(), refused]);
     }
 }

@@ -8,6 +8,7 @@ use crate::record::stream::Stream;
 use crate::role::Side;
 use crate::schedule::Export;
 use crate::time::Now;
+use crate::transport::Transport;
 
 impl Connection<Stream> {
     /// Early data, while there can be any: on a client from the start, if a session allows it, until the server refuses it
@@ -40,8 +41,9 @@ impl EarlyData<'_> {
     }
 
     /// How many more bytes a client may send; `None` on a server, whose answers have no limit.
-    pub const fn room(&self) -> Option<u32> {
+    pub fn room(&self) -> Option<u32> {
         match self.connection.output.early.sending {
+            Sending::EarlyData(_) if self.connection.transport.needs_key_update(None) => Some(0),
             Sending::EarlyData(left) => Some(left),
             Sending::Answer | Sending::Nothing => None,
         }
@@ -61,12 +63,7 @@ impl EarlyData<'_> {
         if connection.output.send_closed {
             return Err(Misuse::SendClosed.into());
         }
-        let part = match connection.output.early.sending {
-            Sending::EarlyData(left) => data.get(..left as usize).unwrap_or(data),
-            // A key that would have to be replaced can only be after the handshake (RFC 8446 §4.6.3).
-            Sending::Answer if !connection.transport.sender().needs_key_update(None) => data,
-            Sending::Answer | Sending::Nothing => return Err(Misuse::HandshakeNotComplete.into()),
-        };
+        let part = connection.output.early.sending.part(data, connection.transport.needs_key_update(None))?;
         let sent = match connection.transport.sender().application_data(part) {
             Ok(n) => n,
             Err(e) => return connection.fail(e).map(|()| 0),

@@ -8,7 +8,7 @@ use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::{Error, Internal, Misuse, alert};
 use crate::handshake::{Cx, State, client, server};
-use crate::output::{Event, MessageSize, Negotiated, Output, Sending};
+use crate::output::{EarlyOutput, Event, MessageSize, Negotiated, Output, Sending};
 use crate::question::{Answer, Kind, QuestionId};
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
@@ -156,8 +156,9 @@ impl<T: Transport> Connection<T> {
     /// one; to TLS 1.2 they are two. A server that answers early data has it before the handshake is complete.
     ///
     /// # Errors
-    /// The handshake is not complete, or `out` is longer than 255 hash lengths.
+    /// The handshake is not complete, the connection failed, or `out` is longer than 255 hash lengths.
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
+        self.check()?;
         match &self.output.exporter {
             Some(exporter) if self.output.connected || self.answers_early_data() => {
                 exporter.export(label, context, out)
@@ -282,6 +283,8 @@ impl<T: Transport> Connection<T> {
         }
         self.state = None;
         self.open_question = None;
+        self.output.exporter = None;
+        self.output.early = EarlyOutput::default();
         self.transport.discard_input();
         self.error = Some(error);
     }

@@ -14,7 +14,8 @@ impl Connection<Stream> {
     /// sessions are verified again, that comes first, and may be a question.
     ///
     /// # Errors
-    /// The random source failed, or a value of the configuration does not fit its field.
+    /// The random source failed, a value of the configuration does not fit its field, or the server of the session, verified
+    /// again, is not believed any more.
     pub fn client(config: &Arc<ClientConfig>, server: ServerAddress, now: Now) -> Result<Self, Error> {
         Self::new_client(config, server, Stream::client(), now)
     }
@@ -25,7 +26,8 @@ impl Connection<Stream> {
     }
 
     /// Takes received bytes and works on them; gives how many were taken. Fewer than all means that a question is
-    /// open or that [`Connection::received`] has data to be read first: call again afterwards.
+    /// open or that there is data to be read first, of [`Connection::received`] or on a server of
+    /// [`EarlyData::received`](super::EarlyData::received): call again afterwards.
     ///
     /// # Errors
     /// What ends the connection. Transmit what is left: it may hold an alert.

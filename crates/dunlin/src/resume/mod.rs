@@ -87,6 +87,11 @@ impl Session {
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
     }
 
+    /// When its lifetime is over, in milliseconds since 1970.
+    pub(crate) fn expires_ms(&self) -> u64 {
+        self.issued_ms.saturating_add(1000 * u64::from(self.lifetime_s))
+    }
+
     /// How much early data it allows, in bytes; zero says none.
     pub fn max_early_data(&self) -> u32 {
         self.early.as_ref().map_or(0, |terms| terms.max_size)

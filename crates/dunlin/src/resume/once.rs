@@ -9,12 +9,17 @@ use crate::wire::{Reader, Writer};
 
 /// Remembers which tickets early data came with (RFC 8446 §8.1, §8.2).
 pub trait UseOnce: Send + Sync + fmt::Debug {
-    /// Whether early data comes with the ticket called `id` for the first time; from then on it is known until
-    /// `until_ms`, in milliseconds since 1970.
+    /// Whether early data comes with the ticket called `id` for the first time; from then on it is known until the last
+    /// moment of `until_ms`, in milliseconds since 1970, or until a later one that is said with it later.
+    ///
+    /// It is asked whenever the client has proven that it has the ticket's secret, also where the early data is refused in
+    /// any case: what is too young to be taken now would be taken later.
     ///
     /// Of all calls with one `id`, by all servers that take each other's tickets and at the same time too, at most one
-    /// may give `true`. A register that cannot be sure gives `false`: it is full, cannot be reached, or may have
-    /// forgotten what it knew before it was started. The handshake then goes on without early data.
+    /// may give `true`, and none after one that gave `false`: who hears of a refusal sends again by other means. A register
+    /// that cannot be sure gives `false`: it is full, cannot be reached, or may have forgotten what it knew before it was
+    /// started. If it could not remember the ticket either, it gives `false` to all until `until_ms` is over. The handshake
+    /// then goes on without early data.
     fn first_use(&self, now: Now, id: &[u8; 32], until_ms: u64) -> bool;
 }
 

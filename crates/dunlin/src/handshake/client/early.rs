@@ -1,9 +1,11 @@
 //! The client's early data: whether a session allows it, its keys, and the server's answer (RFC 8446 §4.2.10).
 
+use core::fmt;
+
 use super::start::{Offer, OfferedPsk};
 use crate::config::ClientConfig;
 use crate::crypto::Tls13CipherSuite;
-use crate::early::{EarlyDataOutcome, NoEarlyData};
+use crate::early::{EarlyDataOutcome, EarlyDataProtocols, NoEarlyData};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::Cx;
 use crate::message;
@@ -15,19 +17,42 @@ use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
 use crate::wire::HandshakeType;
 
+/// What only a client does that offers early data. The configuration of one that does not has no such steps, so that they
+/// are not linked.
+pub(crate) struct EarlyDataSteps {
+    /// Whether early data can go with these PSKs; why not.
+    pub(super) offer:
+        fn(&Cx<'_>, &ClientConfig, &EarlyDataProtocols, &[OfferedPsk]) -> Result<EarlyOffer, NoEarlyData>,
+    /// The first ClientHello is sent: from now on early data can be, under its own keys.
+    pub(super) open: fn(&mut Cx<'_>, &EarlyOffer, &Offer, &HelloTranscript) -> Result<(), Error>,
+    /// The server takes it: what it was for must be what was agreed.
+    pub(super) accept: fn(&mut Cx<'_>, &EarlyOffer, &'static Tls13CipherSuite) -> Result<(), Error>,
+    /// The server's Finished was verified: no more early data (RFC 8446 §4.5).
+    pub(super) end: fn(&mut Cx<'_>, &mut Transcript) -> Result<(), Error>,
+}
+
+pub(crate) static EARLY_DATA: EarlyDataSteps = EarlyDataSteps { offer, open, accept, end };
+
+/// Without the addresses of a program's code, which are not to be printed.
+impl fmt::Debug for EarlyDataSteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EarlyDataSteps")
+    }
+}
+
 /// Early data that goes with the first ClientHello.
 pub(crate) struct EarlyOffer {
     suite: &'static Tls13CipherSuite,
     terms: EarlyTerms,
+    pub(super) steps: &'static EarlyDataSteps,
 }
 
-/// Whether early data can go with these PSKs; why not.
-pub(super) fn offer(
+fn offer(
     cx: &Cx<'_>,
     config: &ClientConfig,
+    protocols: &EarlyDataProtocols,
     psks: &[OfferedPsk],
 ) -> Result<EarlyOffer, NoEarlyData> {
-    let protocols = config.early_data.as_ref().ok_or(NoEarlyData::Disabled)?;
     if cx.transport() != TransportKind::Stream {
         return Err(NoEarlyData::Disabled);
     }
@@ -38,14 +63,13 @@ pub(super) fn offer(
     // A protocol that is not offered any more cannot be chosen again.
     let offered = terms.alpn.as_ref().is_none_or(|alpn| config.profile.alpn.contains(alpn));
     match offered && protocols.allow(terms.alpn.as_ref()) {
-        true => Ok(EarlyOffer { suite, terms }),
+        true => Ok(EarlyOffer { suite, terms, steps: &EARLY_DATA }),
         false => Err(NoEarlyData::ApplicationProtocol),
     }
 }
 
-/// The first ClientHello is sent: from now on early data can be, under its own keys.
-pub(super) fn open(cx: &mut Cx<'_>, offer: &Offer, hello: &HelloTranscript) -> Result<(), Error> {
-    let Some(EarlyOffer { suite, terms }) = &offer.early else { return Ok(()) };
+fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscript) -> Result<(), Error> {
+    let EarlyOffer { suite, terms, .. } = early;
     let Some(OfferedPsk::Session(first)) = offer.psks.first() else {
         return Err(Internal::Bug("early data without a session").into());
     };
@@ -74,12 +98,7 @@ pub(super) fn reject(cx: &mut Cx<'_>, why: NoEarlyData) {
     cx.output.early_data(EarlyDataOutcome::Rejected(why));
 }
 
-/// The server takes it: what it was for must be what was agreed.
-pub(super) fn accept(
-    cx: &mut Cx<'_>,
-    early: &EarlyOffer,
-    suite: &'static Tls13CipherSuite,
-) -> Result<(), Error> {
+fn accept(cx: &mut Cx<'_>, early: &EarlyOffer, suite: &'static Tls13CipherSuite) -> Result<(), Error> {
     // RFC 8446 §4.2.10: the same suite and ALPN as in the session, or the server may not accept.
     if suite.id != early.suite.id {
         return Err(PeerMisbehaved::EarlyDataMismatch("cipher suite").into());
@@ -91,8 +110,7 @@ pub(super) fn accept(
     Ok(())
 }
 
-/// The server's Finished was verified: no more early data (RFC 8446 §4.5).
-pub(super) fn end(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<(), Error> {
+fn end(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<(), Error> {
     cx.output.early = EarlyOutput::default();
     cx.send_in(transcript, message::encode(HandshakeType::END_OF_EARLY_DATA, |_| ())?)
 }

@@ -10,7 +10,7 @@ use crate::address::ServerAddress;
 use crate::auth::Psk;
 use crate::config::ClientConfig;
 use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls12CipherSuite, Tls13CipherSuite};
-use crate::early::{EarlyDataOutcome, NoEarlyData};
+use crate::early::{EarlyDataClient, EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::early_data::EarlyData;
 use crate::extension::{
@@ -196,7 +196,10 @@ pub(crate) fn start(
     }
     cx.output.client_random = random;
     cx.output.may_be_tls12 = !tls12_suites.is_empty();
-    let early = early::offer(cx, &config, &psks);
+    let early = match &config.early_data {
+        Some(EarlyDataClient { protocols, steps }) => (steps.offer)(cx, &config, protocols, &psks),
+        None => Err(NoEarlyData::Disabled),
+    };
     if let Err(why) = &early {
         cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(*why);
     }
@@ -219,7 +222,7 @@ pub(crate) fn start(
         // Early data is for nobody else than the server whom today's settings believe.
         (Some(certificates), Some(OfferedPsk::Session(s))) if config.reverify && offer.early.is_some() => {
             let (server, peer) = (offer.server.clone(), s.session.peer.clone());
-            let then = Box::new(move |cx: &mut Cx<'_>| send_first(cx, offer));
+            let then = Box::new(move |cx: &mut Cx<'_>| send_reverified(cx, offer));
             (certificates.reverify)(cx, &config.profile, &server, peer.as_ref(), then)
         }
         _ => send_first(cx, offer),
@@ -255,6 +258,18 @@ pub(in crate::handshake) fn renegotiate(
     send_first(cx, offer)
 }
 
+/// The server of the first session is still believed. That may have taken its time: RFC 8446 §4.6.1 allows no ticket after
+/// its lifetime.
+fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error> {
+    let is_over = |psk: &OfferedPsk| matches!(psk, OfferedPsk::Session(s) if !s.session.is_fresh(cx.now));
+    if offer.psks.first().is_some_and(is_over) {
+        offer.psks.remove(0);
+        offer.early = None;
+        cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(NoEarlyData::NoSession);
+    }
+    send_first(cx, offer)
+}
+
 /// Sends the first ClientHello.
 fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error> {
     let mut transcript = HelloTranscript::default();
@@ -262,7 +277,9 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error
     transcript.add(&hello);
     cx.send(hello)?;
     cx.emitter.end_of_flight()?;
-    early::open(cx, &offer, &transcript)?;
+    if let Some(early) = &offer.early {
+        (early.steps.open)(cx, early, &offer, &transcript)?;
+    }
     Ok(Box::new(ExpectServerHello { offer, transcript: TranscriptSoFar::First(transcript) }))
 }
 

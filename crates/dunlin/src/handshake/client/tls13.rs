@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::early::{self, EarlyOffer};
 use super::reverify;
@@ -161,7 +162,7 @@ impl State for ExpectEncryptedExtensions {
         let version = cx.transport().version13();
         read_answers(cx, profile, &extensions, version)?;
         match &handshake.early {
-            Some(offer) => early::accept(cx, offer, handshake.suite)?,
+            Some(offer) => (offer.steps.accept)(cx, offer, handshake.suite)?,
             // RFC 8446 §4.2.10: not without the session that it belongs to: illegal_parameter.
             None if takes_early_data => return Err(PeerMisbehaved::EarlyDataMismatch("PSK").into()),
             None => {}
@@ -191,12 +192,18 @@ impl State for ExpectEncryptedExtensions {
 
 /// What only a client does that takes certificates. The configuration of one that does not has none, so that it is not
 /// linked.
-#[derive(Debug)]
 pub(crate) struct Certificates {
     /// Goes on where the server proves itself by a certificate.
     expect: fn(Handshake, Transcript, CertificateTypes) -> Box<dyn State>,
     /// Asks the trust settings once more about the server of the resumed session.
     pub(super) reverify: Reverify,
+}
+
+/// Without the addresses of a program's code, which are not to be printed.
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Certificates")
+    }
 }
 
 type Reverify = fn(
@@ -400,8 +407,8 @@ impl State for ExpectFinished {
         cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
         cx.output.exporter = Some(Box::new(exporter));
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
-        if early.is_some() {
-            early::end(cx, &mut transcript)?;
+        if let Some(offer) = early {
+            (offer.steps.end)(cx, &mut transcript)?;
             cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
         }
 

@@ -12,7 +12,7 @@ use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message};
 use crate::output::{EarlyOutput, Sending};
 use crate::question::{Answer, Question};
-use crate::resume::{EarlyTerms, TicketKind};
+use crate::resume::{EarlyTerms, Session, TicketKind};
 use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::EarlySecret;
@@ -22,30 +22,38 @@ use crate::wire::{ExtensionType, HandshakeType};
 /// The window in milliseconds.
 const WINDOW_MS: u64 = EARLY_DATA_WINDOW.as_millis() as u64;
 
-/// Whether early data may be taken if the ticket comes for the first time; why not. The server's name, the settings and
-/// the profile in them were compared when the session was taken.
-pub(super) fn judge(cx: &Cx<'_>, choice: &Choice) -> Result<(), NoEarlyData> {
+/// The settings and the session by which early data could be taken here, today or another time. The server's name, the
+/// settings and the profile in the session were compared when it was taken.
+fn bearer<'a>(
+    cx: &Cx<'_>,
+    choice: &'a Choice,
+) -> Result<(&'a EarlyDataServer, &'a Session, &'a EarlyTerms), NoEarlyData> {
     let server = usable(&choice.config, cx.transport()).ok_or(NoEarlyData::Disabled)?;
     let Some(FoundPsk { index, secret: PskSecret::Session(session), .. }) = &choice.psk else {
         return Err(NoEarlyData::NotResumed);
     };
-    let negotiated = &cx.output.negotiated;
     // RFC 8446 §4.2.10 for all that follows.
-    if negotiated.retried {
+    if cx.output.negotiated.retried {
         return Err(NoEarlyData::Retry);
     }
     let terms = session.early.as_ref().ok_or(NoEarlyData::NotForSession)?;
-    if *index != 0 {
-        return Err(NoEarlyData::NotFirst);
+    match index {
+        0 => Ok((server, session, terms)),
+        _ => Err(NoEarlyData::NotFirst),
     }
+}
+
+/// Whether early data may be taken if the ticket comes for the first time; why not. `skew` is that of its age, now.
+pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(), NoEarlyData> {
+    let (server, session, terms) = bearer(cx, choice)?;
     if session.cipher_suite != choice.suite.id {
         return Err(NoEarlyData::CipherSuite);
     }
-    if terms.alpn != negotiated.alpn || !server.protocols.allow(terms.alpn.as_ref()) {
+    if terms.alpn != cx.output.negotiated.alpn || !server.protocols.allow(terms.alpn.as_ref()) {
         return Err(NoEarlyData::ApplicationProtocol);
     }
     // RFC 8446 §8.3.
-    match negotiated.ticket_age_skew_ms.is_some_and(|skew| skew.unsigned_abs() <= WINDOW_MS) {
+    match skew.is_some_and(|skew| skew.unsigned_abs() <= WINDOW_MS) {
         true => Ok(()),
         false => Err(NoEarlyData::TicketAge),
     }
@@ -82,20 +90,27 @@ pub(super) fn ticket_age_skew(
     Ok(Some(theirs.saturating_sub(ours)))
 }
 
-/// Asks whether the ticket comes for the first time, and goes on with the answer. The binder was verified: nobody without
-/// the ticket's secret fills a register.
-pub(super) fn ask_first_use(
+/// Early data is offered: goes on with what becomes of it. The binder was verified: nobody without the ticket's secret fills
+/// a register.
+pub(super) fn offered(
     cx: &mut Cx<'_>,
     verified: Verified,
     message: &Message,
+    hello: &ClientHello<'_>,
 ) -> Result<Box<dyn State>, Error> {
     let choice = &verified.choice;
-    let server = choice.config.early_data.as_ref().ok_or(Internal::Bug("early data"))?;
+    let (server, session) = match bearer(cx, choice) {
+        Ok((server, session, _)) => (server, session),
+        Err(why) => return tls13::answer(cx, verified, hello, Some(EarlyDataOutcome::Rejected(why))),
+    };
     let identity = choice.psk.as_ref().map(|psk| &*psk.identity).unwrap_or_default();
     let hash = choice.config.profile.provider.sha256.hash(&[b"dunlin early data", identity]);
     let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug("SHA-256"))?;
-    // This ClientHello is fresh from one window before its age fits until one after.
-    let until_ms = cx.now.unix_ms.saturating_add(2 * WINDOW_MS);
+    // RFC 8446 §8.2: who is refused may send the same in another way, so what is refused must not be taken later. The
+    // register hears of it, and of all of the time in which this ClientHello is fresh, which may be yet to come.
+    let ahead_ms = cx.output.negotiated.ticket_age_skew_ms.and_then(|skew| u64::try_from(skew).ok());
+    let fresh_until = cx.now.unix_ms.saturating_add(ahead_ms.unwrap_or(0)).saturating_add(WINDOW_MS);
+    let until_ms = fresh_until.min(session.expires_ms());
     let known = match &server.single_use {
         // The store has just given the session out for good.
         SingleUse::Sessions => Ok(Answer::FirstUse(true)),
@@ -118,13 +133,20 @@ impl State for AwaitFirstUse {
     }
 
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
-        let outcome = match answer {
-            Answer::FirstUse(true) => EarlyDataOutcome::Accepted,
+        let is_first = match answer {
+            Answer::FirstUse(is_first) => is_first,
             // Without an answer nobody knows.
-            Answer::FirstUse(false) | Answer::Failed => EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse),
+            Answer::Failed => false,
             _ => return Err(Misuse::WrongAnswer.into()),
         };
         let hello = ClientHello::read(self.message.body(), cx.transport())?;
+        // The answer may have taken its time.
+        let skew = ticket_age_skew(cx, self.verified.choice.psk.as_ref(), &hello)?;
+        let outcome = match judge(cx, &self.verified.choice, skew) {
+            Ok(()) if is_first => EarlyDataOutcome::Accepted,
+            Ok(()) => EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse),
+            Err(why) => EarlyDataOutcome::Rejected(why),
+        };
         tls13::answer(cx, self.verified, &hello, Some(outcome))
     }
 }

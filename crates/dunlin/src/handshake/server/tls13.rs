@@ -69,21 +69,17 @@ pub(super) fn client_hello(
     }
     transcript.add(message.bytes());
     cx.output.negotiated.alpn = application_protocol(config, hello)?;
-    cx.output.negotiated.ticket_age_skew_ms = early::ticket_age_skew(cx, psk.as_ref(), hello)?;
-    let judged = early::judge(cx, &choice);
-    let verified = Verified { choice, secret };
-    match (early::is_offered(hello), judged) {
-        (true, Ok(())) => early::ask_first_use(cx, verified, message),
-        (true, Err(why)) => answer(cx, verified, hello, Some(EarlyDataOutcome::Rejected(why))),
-        (false, judged) => {
-            // What a retry has refused stays refused.
-            if !cx.output.negotiated.retried {
-                let why = judged.err().unwrap_or(NoEarlyData::Declined);
-                cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(why);
-            }
-            answer(cx, verified, hello, None)
-        }
+    let skew = early::ticket_age_skew(cx, psk.as_ref(), hello)?;
+    cx.output.negotiated.ticket_age_skew_ms = skew;
+    if early::is_offered(hello) {
+        return early::offered(cx, Verified { choice, secret }, message, hello);
     }
+    // What a retry has refused stays refused.
+    if !cx.output.negotiated.retried {
+        let why = early::judge(cx, &choice, skew).err().unwrap_or(NoEarlyData::Declined);
+        cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(why);
+    }
+    answer(cx, Verified { choice, secret }, hello, None)
 }
 
 /// Sends everything up to Finished. `early_data` is what becomes of it where it was offered.

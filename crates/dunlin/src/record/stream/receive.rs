@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::HEADER_LEN;
+use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::{self, Message};
 use crate::record::protect::{RecordKey, Sequence};
@@ -15,9 +16,16 @@ use crate::wire::{AlertDescription, AlertLevel, ContentType};
 /// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
 const MAX_IDLE_RECORDS: u32 = 32;
 
-/// Undecryptable early data that is skipped, in bytes of records: as much as other servers let a client send, and as
-/// ours does with the overhead of a hundred records ([`crate::early::MAX_EARLY_DATA`]).
+/// Undecryptable early data that is skipped, in bytes of content and padding: as much as other servers let a client send,
+/// and more than ours does ([`crate::early::MAX_EARLY_DATA`]).
 const MAX_SKIPPED: usize = 16 * 1024;
+
+/// In so many records: a client that sends a line at a time, or a keystroke, is within it.
+const MAX_SKIPPED_RECORDS: u32 = 1024;
+
+/// What a record of early data has beside its content, in bytes: type and tag. A client that writes little at a time has no
+/// less room for it.
+const OVERHEAD: usize = 1 + MAX_TAG_LEN;
 
 #[derive(Default)]
 pub(crate) struct Receiver {
@@ -34,9 +42,12 @@ pub(crate) struct Receiver {
     handshake_complete: bool,
     /// Bytes of early data that may still be skipped; zero as soon as a record opens.
     skippable: usize,
+    skippable_records: u32,
     /// Bytes of early data that may still come and be taken.
     early_left: usize,
     idle: u32,
+    /// Whether a record of TLS 1.3 was opened: the peer has keys.
+    opened: bool,
     /// Whether a message was received, or none need be.
     begun: bool,
     /// Whether the version is 1.2.
@@ -105,6 +116,7 @@ impl Receiver {
 
     pub(super) fn skip_early_data(&mut self) {
         self.skippable = MAX_SKIPPED;
+        self.skippable_records = MAX_SKIPPED_RECORDS;
     }
 
     pub(super) fn limit_early_data(&mut self, content: u32) {
@@ -246,7 +258,8 @@ impl Receiver {
                 Ok(len) => {
                     sequence.next()?;
                     self.skippable = 0;
-                    return self.opened(start + HEADER_LEN, len).map(Some);
+                    self.opened = true;
+                    return self.inner(start + HEADER_LEN, len).map(Some);
                 }
                 Err(_) if self.skip(len)? => {}
                 Err(_) => return Err(PeerMisbehaved::BadRecordMac.into()),
@@ -259,7 +272,12 @@ impl Receiver {
         if self.skippable == 0 || len == 0 {
             return Ok(false);
         }
-        self.skippable = self.skippable.checked_sub(len).ok_or(PeerMisbehaved::TooMuchSkippedEarlyData)?;
+        let bytes = self.skippable.checked_sub(len.saturating_sub(OVERHEAD));
+        let records = self.skippable_records.checked_sub(1);
+        let (Some(bytes), Some(records)) = (bytes, records) else {
+            return Err(PeerMisbehaved::TooMuchSkippedEarlyData.into());
+        };
+        (self.skippable, self.skippable_records) = (bytes, records);
         Ok(true)
     }
 
@@ -271,12 +289,8 @@ impl Receiver {
             ContentType::CHANGE_CIPHER_SPEC => {
                 content == [1] && (self.tls12 || self.begun && !self.handshake_complete)
             }
-            // A peer that failed before it had keys can only say so in the clear; once something was opened, it
-            // has keys.
-            ContentType::ALERT => {
-                self.key.as_ref().is_none_or(|(_, sequence)| sequence.used() == 0)
-                    && self.epoch != Some(Epoch::Application)
-            }
+            // A peer that failed before it had keys can only say so in the clear.
+            ContentType::ALERT => !self.opened && self.epoch != Some(Epoch::Application),
             ContentType::APPLICATION_DATA => false,
             _ => self.key.is_none(),
         };
@@ -287,7 +301,7 @@ impl Receiver {
     }
 
     /// `TLSInnerPlaintext`: content, type, zeros (RFC 8446 §5.2, §5.4).
-    fn opened(&mut self, start: usize, len: usize) -> Result<(ContentType, Range<usize>), Error> {
+    fn inner(&mut self, start: usize, len: usize) -> Result<(ContentType, Range<usize>), Error> {
         let inner = self.input.get(start..start + len).unwrap_or_default();
         // Early data was sent before the client could know of the limit (RFC 8449 §4).
         let limit = self.content_limit.filter(|_| self.epoch != Some(Epoch::Early)).unwrap_or(MAX_PLAINTEXT);

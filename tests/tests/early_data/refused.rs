@@ -1,0 +1,176 @@
+//! What was refused once is not taken later, whatever was the matter with it (RFC 8446 §8.2), and what is over while a
+//! question is open is over.
+
+use std::time::Duration;
+
+use dunlin::PskSource;
+use dunlin::auth::{Psk, PskTable, X509Trust};
+
+use super::*;
+
+/// So many seconds after the beginning.
+fn at(seconds: u64) -> Now {
+    Now::from_unix_ms(NOW.unix_ms + 1000 * seconds)
+}
+
+/// The first flight of a client with a ticket of the beginning, whose clock shows this.
+fn flight(site: &Site, now: Now) -> Vec<u8> {
+    site.first(&site.client(), &site.server());
+    let mut pair = Pair::at(&site.client(), &site.server(), now);
+    send_early(&mut pair.client);
+    take(&mut pair.client)
+}
+
+fn outcome(server: &mut TlsConnection) -> EarlyDataOutcome {
+    let outcome = std::iter::from_fn(|| server.poll_event()).find_map(|event| match event {
+        Event::EarlyData(outcome) => Some(outcome),
+        _ => None,
+    });
+    outcome.expect("nothing was said of early data")
+}
+
+/// What becomes of early data in a new connection to this server.
+fn given(server: ServerConfig, flight: &[u8], now: Now) -> EarlyDataOutcome {
+    let mut server = TlsConnection::server(&Arc::new(server), now);
+    server.receive(now, flight).unwrap();
+    outcome(&mut server)
+}
+
+/// RFC 8446 §8.2, the note: refused because it is not yet fresh, and fresh a minute later.
+#[test]
+fn a_client_whose_clock_is_fast() {
+    use NoEarlyData as N;
+    for (site, later) in Site::all().into_iter().zip([N::NotResumed, N::NotSingleUse]) {
+        let flight = flight(&site, at(90));
+        for (seconds, why) in [(0, N::TicketAge), (60, later), (150, later), (151, later)] {
+            let why = if seconds > 150 && later == N::NotSingleUse { N::TicketAge } else { why };
+            let outcome = given(site.server_with(|p| p), &flight, at(seconds));
+            assert_eq!(outcome, EarlyDataOutcome::Rejected(why), "{seconds}");
+        }
+    }
+}
+
+/// Servers that take each other's tickets need not have the same suites and protocols.
+#[test]
+fn a_flight_that_one_server_refused_is_not_for_another() {
+    type Edit = fn(ProfileBuilder) -> ProfileBuilder;
+    let cases: [(Edit, NoEarlyData); 2] = [
+        (|p| p.alpn(vec![]), NoEarlyData::ApplicationProtocol),
+        (|p| p.cipher_suites(vec![CHACHA20]), NoEarlyData::CipherSuite),
+    ];
+    for (edit, why) in cases {
+        let site = Site::stateless(MemoryUseOnce::with_new_keys(16));
+        let flight = flight(&site, NOW);
+        assert_eq!(given(site.server_with(edit), &flight, NOW), EarlyDataOutcome::Rejected(why));
+        let again = given(site.server_with(|p| p), &flight, NOW);
+        assert_eq!(again, EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse));
+    }
+}
+
+/// As long as the flight can be fresh, and no longer than the ticket lives.
+#[test]
+fn how_long_a_ticket_is_to_be_remembered() {
+    let live = |seconds| Tickets::lifetime(Site::asked().tickets, Duration::from_secs(seconds));
+    for (fast, lifetime, until) in [(0, 3600, 60), (30, 3600, 90), (90, 3600, 150), (90, 100, 100)] {
+        let site = Site::new(live(lifetime), SingleUse::Ask);
+        let flight = flight(&site, at(fast));
+        let mut server = TlsConnection::server(&site.server(), NOW);
+        server.receive(NOW, &flight).unwrap();
+        let Some(Event::Question(_, Question::FirstUse { until_ms, .. })) = server.poll_event() else {
+            panic!("nothing is asked")
+        };
+        assert_eq!(until_ms, at(until).unix_ms, "{fast}");
+    }
+    let site = Site::asked();
+    let flight = flight(&site, NOW);
+    let mut server = TlsConnection::server(&site.server(), at(30));
+    server.receive(at(30), &flight).unwrap();
+    let Some(Event::Question(_, Question::FirstUse { until_ms, .. })) = server.poll_event() else {
+        panic!("nothing is asked")
+    };
+    assert_eq!(until_ms, at(90).unix_ms, "late");
+}
+
+#[test]
+fn an_answer_that_comes_when_the_flight_is_too_old() {
+    for (seconds, taken) in [(60, true), (61, false)] {
+        let site = Site::asked();
+        let flight = flight(&site, NOW);
+        let mut server = TlsConnection::server(&site.server(), NOW);
+        server.receive(NOW, &flight).unwrap();
+        let Some(Event::Question(id, _)) = server.poll_event() else { panic!("nothing is asked") };
+        server.answer(at(seconds), id, Answer::FirstUse(true)).unwrap();
+        let refused = EarlyDataOutcome::Rejected(NoEarlyData::TicketAge);
+        assert_eq!(outcome(&mut server), if taken { EarlyDataOutcome::Accepted } else { refused });
+        assert_eq!(server.early_data().is_some(), taken);
+    }
+}
+
+/// RFC 8446 §4.6.1: no ticket is used after its lifetime, not even if the server was believed before.
+#[test]
+fn a_session_that_ends_while_its_server_is_verified_again() {
+    let ask = |p: ProfileBuilder| p.trust(Trust { x509: Some(X509Trust::Ask), raw_key: None });
+    let live = |tickets| Tickets::lifetime(tickets, Duration::from_secs(100));
+    let site = Site::stateful();
+    let site = Site { tickets: live(site.tickets.clone()), ..site };
+    let client = Arc::new(site.client_with(ask).with_reverification(true));
+    let believe = |pair: &mut Pair| {
+        pair.run().unwrap();
+        let (id, _) = pair.client_question().unwrap();
+        pair.client.answer(pair.now, id, Answer::Verified(Ok(()))).unwrap();
+    };
+    for (seconds, offers) in [(99, true), (100, false)] {
+        let mut pair = Pair::new(&client, &site.server());
+        believe(&mut pair);
+        pair.connect().unwrap();
+        let mut pair = Pair::new(&client, &site.server());
+        pair.now = at(seconds);
+        believe(&mut pair);
+        assert_eq!(pair.client.early_data().is_some(), offers);
+        if !offers {
+            believe(&mut pair);
+        }
+        pair.connect().unwrap();
+        let negotiated = pair.client.negotiated().unwrap();
+        assert_eq!(negotiated.resumed, offers);
+        let none = EarlyDataOutcome::NotOffered(NoEarlyData::NoSession);
+        assert_eq!(negotiated.early_data == none, !offers);
+        while site.store.take(&key(&site), at(seconds)).is_some() {}
+    }
+}
+
+/// The key that made the session is looked up again before early data is taken, and before it is offered.
+#[test]
+fn early_data_ends_with_the_pre_shared_key() {
+    let psk = |byte| Psk::new("d1", &[byte; 32]).unwrap();
+    for now_known in [None, Some(2)] {
+        for site in Site::all() {
+            let client = |psks| Arc::new(site.client_with(|p| p).with_psks(psks));
+            let server = |psk: Option<Psk>| {
+                let table = PskSource::Here(Arc::new(PskTable::from_iter(psk)));
+                Arc::new(site.server_with(|p| p).with_psks(table))
+            };
+            let known = client(vec![Arc::new(psk(1))]);
+            site.first(&known, &server(Some(psk(1))));
+            let mut pair = early(&known, &server(Some(psk(1))));
+            pair.run().unwrap();
+            assert_eq!(take_early(&mut pair.server).unwrap(), REQUEST);
+            pair.connect().unwrap();
+
+            let mut pair = early(&known, &server(now_known.map(psk)));
+            let replaced = now_known.is_some();
+            assert_eq!(pair.run().is_err(), replaced, "its successor has another key");
+            assert!(pair.server.early_data().is_none() && pair.server.received().is_empty());
+            if !replaced {
+                let refused = EarlyDataOutcome::Rejected(NoEarlyData::NotResumed);
+                assert_eq!(pair.server.negotiated().unwrap().early_data, refused);
+            }
+
+            while site.store.take(&key(&site), NOW).is_some() {}
+            site.first(&known, &server(Some(psk(1))));
+            let mut pair =
+                Pair::new(&client(now_known.map(psk).map(Arc::new).into_iter().collect()), &server(None));
+            assert!(pair.client.early_data().is_none(), "the client has not the key any more");
+        }
+    }
+}
