@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable, RawKeyTrust};
 use dunlin::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
+use dunlin::error::Misuse;
 use dunlin::wire::{CipherSuite, ProtocolVersion};
 use dunlin::{
-    ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
+    ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_awslc::tls12::{
     TLS12_CIPHER_SUITES, TLS12_DHE_CIPHER_SUITES, TLS12_DHE_RSA_WITH_AES_128_CCM_8,
@@ -284,6 +285,23 @@ fn mutual_x509_and_a_mebibyte_each_way_with_gnutls() {
         assert!(link.receive(MIB).unwrap() == data);
         link.send(&data).unwrap();
         assert!(peer.output_until("mebibyte", |o| o.len() >= MIB).ends_with(&data));
+    }
+}
+
+/// RFC 7627 §5.4: a peer without extended master secret, where it is not required, has no exporter.
+#[test]
+fn no_exporter_without_extended_master_secret() {
+    for (priority, expected) in [(GNUTLS.to_owned(), true), (format!("{GNUTLS}:%NO_SESSION_HASH"), false)] {
+        let peer = gnutls_serv(Some(KeyType::P256), &priority, &[]);
+        let profile =
+            with_tls12(client_profile(KeyType::P256), suites()).extended_master_secret_required(false);
+        let client = client_with(profile, |c| c);
+        let mut link = Link::to_server(client, &peer);
+        link.handshake().unwrap();
+        echo(&mut link, b"hello\n");
+        let exported = link.connection.export(b"EXPORTER-test", None, &mut [0; 32]);
+        let refused = matches!(exported, Err(Error::Misuse(Misuse::NotSupported(_))));
+        assert_eq!((exported.is_ok(), refused), (expected, !expected));
     }
 }
 

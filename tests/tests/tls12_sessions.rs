@@ -465,3 +465,24 @@ fn renegotiation_with_openssls_client() {
     link.send(b"after its own\n").unwrap();
     peer.output_until("data", |o| o.windows(13).any(|w| w == b"after its own"));
 }
+
+/// A server that asks again and again and reads no refusal makes the client's output not grow. Data between them look like
+/// use.
+#[test]
+fn refusals_that_nobody_reads_do_not_pile_up() {
+    const MOST: usize = 65 * 1024;
+    let Pair { mut client, mut server, .. } = renegotiating(false, false);
+    for _ in 0..4000 {
+        server.renegotiate(NOW).unwrap();
+        server.send(b"x").unwrap();
+        let bytes = server.transmit().to_vec();
+        server.transmitted(bytes.len());
+        let mut taken = 0;
+        while taken < bytes.len() || !client.received().is_empty() {
+            taken += client.receive(NOW, &bytes[taken..]).unwrap();
+            let n = client.received().len();
+            client.consume(NOW, n).unwrap();
+        }
+        assert!(client.transmit().len() < MOST, "{} bytes wait", client.transmit().len());
+    }
+}

@@ -83,6 +83,8 @@ pub(crate) trait Transport: Emitter {
     fn key_update_waits(&self) -> bool {
         false
     }
+    /// Whether output that a peer can cause at will is still taken: a peer that does not read makes none grow.
+    fn has_room(&self) -> bool;
     /// Drops what was received and not read: nothing after close_notify or an error counts.
     fn discard_input(&mut self);
 }

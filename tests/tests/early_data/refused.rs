@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use dunlin::PskSource;
 use dunlin::auth::{Psk, PskTable, X509Trust};
+use dunlin::error::PeerIncompatible;
+use dunlin::wire::ProtocolVersion;
 
 use super::*;
 
@@ -173,4 +175,25 @@ fn early_data_ends_with_the_pre_shared_key() {
             assert!(pair.client.early_data().is_none(), "the client has not the key any more");
         }
     }
+}
+
+/// RFC 8446 §D.3: a server that has gone back to TLS 1.2 cannot read what was sent, nor what follows it.
+#[test]
+fn a_server_that_went_back_to_tls12() {
+    use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+    let site = Site::stateful();
+    let client = || Arc::new(site.client_with(|p| p.tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())));
+    site.first(&client(), &site.server());
+    let old = |p: ProfileBuilder| p.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
+    let mut pair = Pair::new(&client(), &Arc::new(site.plain_server(old)));
+    send_early(&mut pair.client);
+    // The server's ServerHello, to a ClientHello without what follows it.
+    let flight = take(&mut pair.client);
+    let hello = &dunlin_tests::tamper::records(&flight)[0];
+    pair.server.receive(NOW, hello).unwrap();
+    let answer = take(&mut pair.server);
+    let result = pair.client.receive(NOW, &answer).map(drop);
+    assert_eq!(result, Err(PeerIncompatible::Version(Some(ProtocolVersion::TLS1_2)).into()));
+    assert_eq!(outcome(&mut pair.client), EarlyDataOutcome::Rejected(NoEarlyData::Declined));
+    assert!(pair.client.early_data().is_none());
 }

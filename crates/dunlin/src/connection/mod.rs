@@ -156,12 +156,17 @@ impl<T: Transport> Connection<T> {
     /// one; to TLS 1.2 they are two. A server that answers early data has it before the handshake is complete.
     ///
     /// # Errors
-    /// The handshake is not complete, the connection failed, or `out` is longer than 255 hash lengths.
+    /// The handshake is not complete, the connection failed, `out` is longer than 255 hash lengths, or
+    /// [`Misuse::NotSupported`]: TLS 1.2 without extended master secret exports nothing (RFC 7627 §5.4).
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         self.check()?;
         match &self.output.exporter {
             Some(exporter) if self.output.connected || self.answers_early_data() => {
                 exporter.export(label, context, out)
+            }
+            // RFC 7627 §5.4.
+            None if self.output.connected => {
+                Err(Misuse::NotSupported("an exporter without extended master secret").into())
             }
             _ => Err(Misuse::HandshakeNotComplete.into()),
         }
@@ -301,8 +306,12 @@ impl<T: Transport> Connection<T> {
             Ok(state) => self.state = Some(state),
             Err(e) => return self.fail(e),
         }
-        if let Some(warning) = self.output.warning.take() {
-            self.transport.alert(AlertLevel::WARNING, warning)?;
+        // A peer that does not read what it is warned of is not warned again.
+        if let Some(warning) = self.output.warning.take()
+            && self.transport.has_room()
+            && let Err(e) = self.transport.alert(AlertLevel::WARNING, warning)
+        {
+            return self.fail(e);
         }
         if let Some(question) = self.output.question.take() {
             let id = QuestionId(self.asked);

@@ -104,6 +104,8 @@ pub(super) struct Completed {
     pub(super) randoms: Randoms,
     pub(super) finisheds: Finisheds,
     pub(super) peer: Option<PeerIdentity>,
+    /// Whether the master secret depends on the handshake.
+    pub(super) extended: bool,
     /// Whether the peer knows secure renegotiation.
     pub(super) secure_renegotiation: bool,
     /// Whether this was one.
@@ -118,7 +120,8 @@ pub(super) enum Role {
 
 impl Completed {
     pub(super) fn connected(self, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
-        let Self { role, master, randoms, finisheds, peer, secure_renegotiation, renegotiated } = self;
+        let Self { role, master, randoms, finisheds, peer, extended, secure_renegotiation, renegotiated } =
+            self;
         let before = cx.output.negotiated.peer.take();
         // Nobody becomes somebody else: what was said before and after is of the same peer. A client that had not said who
         // it is may do so.
@@ -127,7 +130,8 @@ impl Completed {
         }
         cx.emitter.handshake_complete();
         cx.output.negotiated.peer = peer;
-        cx.output.exporter = Some(Box::new(master.into_exporter(randoms)));
+        // RFC 7627 §5.4: a master secret that two connections can share exports nothing.
+        cx.output.exporter = if extended { Some(Box::new(master.into_exporter(randoms))) } else { None };
         cx.output.connected = true;
         cx.output.can_renegotiate = secure_renegotiation;
         cx.output.event(if renegotiated { Event::Renegotiated } else { Event::Connected });

@@ -483,6 +483,11 @@ impl ExpectServerHello {
         if self.offer.offers_tls13() && is_downgrade(&hello.random) {
             return Err(PeerMisbehaved::Downgrade.into());
         }
+        // RFC 8446 §D.3: a server that gave out terms for early data has TLS 1.3; what was sent is lost.
+        if self.offer.early.is_some() {
+            early::reject(cx, NoEarlyData::Declined);
+            return Err(PeerIncompatible::Version(Some(ProtocolVersion::TLS1_2)).into());
+        }
         let TranscriptSoFar::First(transcript) = self.transcript else {
             return Err(Internal::Bug("TLS 1.2 after a retry").into());
         };

@@ -520,6 +520,7 @@ impl State for ExpectFinished {
             randoms,
             finisheds: Finisheds { client, server },
             peer,
+            extended,
             secure_renegotiation: true,
             renegotiated: previous.is_some(),
         };

@@ -101,6 +101,8 @@ pub(in crate::handshake) fn client_hello(
     cx.emitter.tls12()?;
     cx.emitter.peer_waits()?;
     let hello = ClientHello::read(message.body(), cx.transport())?;
+    // In a renegotiation it is a new one: the key log names the secret by it.
+    cx.output.client_random = hello.random;
     check(&config, &hello, previous.as_ref())?;
     // A renegotiation is for what a resumption does not do: to prove something anew.
     if previous.is_some() || !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
@@ -629,13 +631,14 @@ impl State for ExpectFinished {
                 send_finished(cx, &mut handshake, &master)?
             }
         };
-        let Handshake { config, randoms, secure, previous, .. } = handshake;
+        let Handshake { config, randoms, extended, secure, previous, .. } = handshake;
         let completed = Completed {
             role: Role::Server(config),
             master,
             randoms,
             finisheds: Finisheds { client, server },
             peer,
+            extended,
             secure_renegotiation: secure,
             renegotiated: previous.is_some(),
         };

@@ -206,6 +206,10 @@ impl Transport for Datagram {
         self.sender.key_update_waits()
     }
 
+    fn has_room(&self) -> bool {
+        self.sender.has_room()
+    }
+
     fn discard_input(&mut self) {
         self.receiver.discard_input();
     }

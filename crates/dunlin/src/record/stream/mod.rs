@@ -136,6 +136,10 @@ impl Transport for Stream {
         self.sender.needs_key_update(after)
     }
 
+    fn has_room(&self) -> bool {
+        self.sender.has_room()
+    }
+
     fn discard_input(&mut self) {
         self.receiver.discard();
     }

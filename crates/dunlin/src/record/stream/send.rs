@@ -78,6 +78,11 @@ impl Sender {
         self.sent = 0;
     }
 
+    /// Whether data and warnings are still taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.output().len() < MAX_WAITING
+    }
+
     pub(super) const fn has_unsent_key_update(&self) -> bool {
         self.key_update_end > self.sent
     }
@@ -159,7 +164,7 @@ impl Sender {
     pub(crate) fn application_data(&mut self, data: &[u8]) -> Result<usize, Error> {
         let mut taken = 0;
         for content in data.chunks(self.content_limit) {
-            if self.output().len() >= MAX_WAITING {
+            if !self.has_room() {
                 break;
             }
             self.record(ContentType::APPLICATION_DATA, content)?;
