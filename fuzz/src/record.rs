@@ -18,9 +18,12 @@ const MAX_HELD: isize = 1 << 20;
 const MAX_SENT: usize = 32;
 /// Datagrams on the way.
 const MAX_FLYING: usize = 64;
-/// A datagram that so many others have overtaken is lost: keys that hide nothing open it under whatever number its header
-/// could stand for.
-const MAX_LATE: usize = 30;
+/// A datagram that so many records have overtaken is lost, and one that comes so many too early confuses: keys that hide
+/// nothing open it under whatever number its header could stand for, and of a number it may have eight bits
+/// (RFC 9147 §4.2.2).
+const MAX_DISORDER: usize = 100;
+/// No record is shorter: two bytes of header, the header of a fragment, its type, a tag of eight bytes.
+const MIN_RECORD: usize = 23;
 
 struct Path<'s> {
     script: Script<'s>,
@@ -28,9 +31,11 @@ struct Path<'s> {
     suite: &'static Tls13CipherSuite,
     sender: RecordLayer,
     receiver: RecordLayer,
-    /// Each with the number that it was sent as.
+    /// Each with how many records there can be up to its end.
     flying: Vec<(usize, Vec<u8>)>,
     sent: usize,
+    /// The highest of these numbers that was delivered.
+    delivered: usize,
     messages: Vec<Vec<u8>>,
     data: Vec<Vec<u8>>,
     /// How many messages have arrived.
@@ -61,6 +66,7 @@ pub fn run(input: &[u8]) -> bool {
         receiver: RecordLayer::new(kind, mtu),
         flying: Vec::new(),
         sent: 0,
+        delivered: 0,
         messages: Vec::new(),
         data: Vec::new(),
         arrived: 0,
@@ -227,7 +233,7 @@ impl Path<'_> {
         while self.flying.len() < MAX_FLYING
             && let Some(packet) = self.sender.transmit()
         {
-            self.sent += 1;
+            self.sent += 1 + packet.len() / MIN_RECORD;
             self.flying.push((self.sent, packet));
         }
     }
@@ -239,8 +245,12 @@ impl Path<'_> {
         // A stream keeps its order.
         let which = if self.kind == TransportKind::Stream { 0 } else { which };
         let (number, packet) = self.flying.remove(which);
-        if self.kind == TransportKind::Datagram && self.sent - number > MAX_LATE {
-            return;
+        if self.kind == TransportKind::Datagram {
+            if self.delivered.saturating_sub(number) > MAX_DISORDER {
+                return;
+            }
+            self.in_step &= number.saturating_sub(self.delivered) <= MAX_DISORDER;
+            self.delivered = self.delivered.max(number);
         }
         let mut rest = &packet[..];
         while !rest.is_empty() && !self.is_over {
