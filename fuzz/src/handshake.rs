@@ -2,7 +2,7 @@
 //!
 //! The peer is the engine too, with keys that hide nothing, so a message that was changed is still authentic. A script
 //! says who meets whom (see [`Setting`]), then what happens to each message, record and answer; where it ends, all goes
-//! its ordinary way, and an empty one is a whole connection. What must hold is said in [`Watched`] and here:
+//! its ordinary way, and an empty one is a whole connection. What must hold is said in `Watched` and here:
 //!
 //! * without the values that prove something, nobody is believed: a script can have them taken out of all that is
 //!   delivered, and then the handshake must not complete;

@@ -59,7 +59,7 @@ impl TlsAcceptor {
         self
     }
 
-    /// Does the handshake over `io`. Early data that comes with it is in [`TlsStream::early_data`].
+    /// Does the handshake over `io`. Early data that comes with it is in [`TlsStream::take_early_data`].
     ///
     /// # Errors
     /// The transport or the handshake failed, or it took too long. `io` is closed then.
