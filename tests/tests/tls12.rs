@@ -140,7 +140,7 @@ fn a_mebibyte_each_way_with_every_suite() {
                     match suite.key_exchange {
                         Tls12KeyExchange::Ecdhe => Some(NamedGroup::X25519),
                         Tls12KeyExchange::Dhe => Some(NamedGroup::FFDHE2048),
-                        Tls12KeyExchange::Psk => None,
+                        Tls12KeyExchange::Rsa | Tls12KeyExchange::Psk => None,
                     }
                 );
             }

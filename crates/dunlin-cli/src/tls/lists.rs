@@ -6,9 +6,9 @@ use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13Ci
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 use dunlin_awslc::tls12;
 
-/// All that this program can do, of which it does by default what the library does by default.
+/// All that this program can do, of which it does by default what the library does by default. Its RSA keys decrypt, too.
 pub(crate) fn provider() -> CryptoProvider {
-    dunlin_awslc::provider()
+    CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() }
 }
 
 /// A list of things that have names, in order of preference.
@@ -32,8 +32,13 @@ pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12Ciphe
         &tls12::TLS12_PSK_DHE_WITH_AES_128_CCM_8,
         &tls12::TLS12_PSK_WITH_AES_128_CCM_8,
     ];
-    let named =
-        [tls12::TLS12_CIPHER_SUITES, tls12::TLS12_DHE_CIPHER_SUITES, tls12::TLS12_PSK_CIPHER_SUITES, &short];
+    let named = [
+        tls12::TLS12_CIPHER_SUITES,
+        tls12::TLS12_DHE_CIPHER_SUITES,
+        tls12::TLS12_PSK_CIPHER_SUITES,
+        dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES,
+        &short,
+    ];
     list(text, CipherSuite::from_name, named.concat(), |s| s.id)
 }
 

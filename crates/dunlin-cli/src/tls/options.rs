@@ -240,6 +240,7 @@ impl TlsOptions {
         }
         if self.tls1_2 {
             builder = builder.tls12_cipher_suites(self.tls12_suites(side)).renegotiation(self.renegotiation);
+            builder = builder.rsa_encryption(dunlin_rsa::ENCRYPTION);
         }
         if !self.has_tls13() {
             if self.ciphersuites.is_some() {

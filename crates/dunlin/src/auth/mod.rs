@@ -8,7 +8,7 @@ use core::fmt;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use crate::crypto::{Hash, SigningKey};
+use crate::crypto::{Hash, RsaDecryption, SigningKey};
 use crate::wire::{CertificateType, SignatureScheme};
 
 pub(crate) mod der;
@@ -44,6 +44,14 @@ impl PrivateKey {
         match self {
             Self::Here(key) => key.schemes(),
             Self::Elsewhere { schemes, .. } => schemes,
+        }
+    }
+
+    /// The key as one that decrypts; one that is elsewhere only signs.
+    pub(crate) fn decryption(&self) -> Option<&dyn RsaDecryption> {
+        match self {
+            Self::Here(key) => key.decryption(),
+            Self::Elsewhere { .. } => None,
         }
     }
 }

@@ -63,6 +63,13 @@ impl Verifier for RawKeyTrust {
         }
     }
 
+    fn public_key(
+        &self,
+        leaf: &CertificateDer<'_>,
+    ) -> Result<SubjectPublicKeyInfoDer<'static>, AuthenticationFailure> {
+        Ok(SubjectPublicKeyInfoDer::from(leaf.to_vec()))
+    }
+
     fn verify_signature(
         &self,
         algorithms: Algorithms<'_>,
@@ -81,7 +88,7 @@ impl Verifier for RawKeyTrust {
         chain: Vec<CertificateDer<'static>>,
     ) -> Result<PeerIdentity, AuthenticationFailure> {
         let key = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
-        Ok(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(key.to_vec())))
+        self.public_key(key).map(PeerIdentity::RawKey)
     }
 }
 

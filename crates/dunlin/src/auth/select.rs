@@ -30,15 +30,46 @@ pub(crate) struct Choice {
     pub(crate) scheme: SignatureScheme,
 }
 
-/// The credential to use, and how to sign with it. A chain that the peer said it can verify goes before one
-/// that it may not know (RFC 8446 §4.4.2.2), and one that leads to an anchor that it named before one that does not.
-/// If none suits, the error is the reason for the last one.
+/// The credential to use, and how to sign with it. If none suits, the error is the reason for the last one.
 pub(crate) fn select(
     signatures: SignatureAlgorithms,
     credentials: &[Credential],
     reserved: &[usize],
     wanted: &Wanted<'_>,
 ) -> Result<Choice, PeerIncompatible> {
+    let scheme = |credential: &Credential| {
+        let mut schemes = credential.key().schemes().iter().copied();
+        schemes
+            .find(|s| (wanted.allows)(*s) && wanted.schemes.contains(s))
+            .ok_or(PeerIncompatible::SignatureScheme)
+    };
+    let (index, scheme) = best(signatures, credentials, reserved, wanted, scheme)?;
+    Ok(Choice { index, scheme })
+}
+
+/// The place of the credential whose key decrypts what the peer encrypts for it: no signature is made with it.
+pub(crate) fn select_decrypting(
+    signatures: SignatureAlgorithms,
+    credentials: &[Credential],
+    reserved: &[usize],
+    wanted: &Wanted<'_>,
+) -> Result<usize, PeerIncompatible> {
+    let decrypts = |credential: &Credential| match credential.key().decryption() {
+        Some(_) => Ok(()),
+        None => Err(PeerIncompatible::NoCredential("no key of ours decrypts")),
+    };
+    best(signatures, credentials, reserved, wanted, decrypts).map(|(index, ())| index)
+}
+
+/// The place of the best credential that suits, and what `suits` says of it. A chain that the peer said it can verify goes
+/// before one that it may not know (RFC 8446 §4.4.2.2), and one that leads to an anchor that it named before one that does not.
+fn best<T>(
+    signatures: SignatureAlgorithms,
+    credentials: &[Credential],
+    reserved: &[usize],
+    wanted: &Wanted<'_>,
+    suits: impl Fn(&Credential) -> Result<T, PeerIncompatible>,
+) -> Result<(usize, T), PeerIncompatible> {
     let in_chains = signatures.for_chains(wanted.chain_schemes.unwrap_or(wanted.schemes));
     let mut reason = PeerIncompatible::NoCredential("there is none");
     let mut best = None;
@@ -53,15 +84,16 @@ pub(crate) fn select(
             reason = PeerIncompatible::NoCredential("the peer names no authority of its chain");
             continue;
         }
-        let scheme = (credential.key().schemes().iter().copied())
-            .find(|s| (wanted.allows)(*s) && wanted.schemes.contains(s));
-        let Some(scheme) = scheme else {
-            reason = PeerIncompatible::SignatureScheme;
-            continue;
+        let use_of_it = match suits(credential) {
+            Ok(use_of_it) => use_of_it,
+            Err(why) => {
+                reason = why;
+                continue;
+            }
         };
         let rank = (is_verifiable(credential, &in_chains), leads_to(credential, wanted.authorities));
-        if best.is_none_or(|(best, _)| rank > best) {
-            best = Some((rank, Choice { index, scheme }));
+        if best.as_ref().is_none_or(|(best, _)| rank > *best) {
+            best = Some((rank, (index, use_of_it)));
         }
     }
     best.map(|(_, choice)| choice).ok_or(reason)

@@ -5,7 +5,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, UnixTime};
+use pki_types::{
+    CertificateDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime,
+};
 
 use super::{PeerIdentity, Trust};
 use crate::crypto::CryptoProvider;
@@ -16,6 +18,15 @@ use crate::wire::CertificateType;
 
 /// The algorithms with which a signature may be verified.
 pub(crate) type Algorithms<'a> = &'a [&'static dyn SignatureVerificationAlgorithm];
+
+/// What the key of a certificate does in a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyUse {
+    /// It signs.
+    Sign,
+    /// A secret is encrypted with it (RFC 5246 §7.4.7.1).
+    Encrypt,
+}
 
 /// Trust in certificates of one type.
 pub(crate) trait Verifier: Send + Sync + fmt::Debug {
@@ -48,10 +59,16 @@ pub(crate) trait Verifier: Send + Sync + fmt::Debug {
         now: UnixTime,
     ) -> Option<Result<(), AuthenticationFailure>>;
 
-    /// Whether the key in `leaf` may sign handshakes.
-    fn may_sign(&self, _leaf: &CertificateDer<'_>) -> bool {
+    /// Whether the certificate lets its key do this.
+    fn allows(&self, _leaf: &CertificateDer<'_>, _usage: KeyUse) -> bool {
         true
     }
+
+    /// The key in `leaf`.
+    fn public_key(
+        &self,
+        leaf: &CertificateDer<'_>,
+    ) -> Result<SubjectPublicKeyInfoDer<'static>, AuthenticationFailure>;
 
     /// Verifies `signature` over `content` with the key in `leaf` and one of `algorithms`.
     fn verify_signature(

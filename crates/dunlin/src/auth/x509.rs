@@ -3,11 +3,11 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
+use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::der::{seconds, sequence, tlv};
-use super::verifier::{Algorithms, Verifier, verify_with};
+use super::verifier::{Algorithms, KeyUse, Verifier, verify_with};
 use super::{PeerIdentity, Revocation, X509Identity};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
@@ -130,8 +130,16 @@ impl Verifier for X509Trust {
         }
     }
 
-    fn may_sign(&self, leaf: &CertificateDer<'_>) -> bool {
-        may_sign(leaf)
+    fn allows(&self, leaf: &CertificateDer<'_>, usage: KeyUse) -> bool {
+        allows(leaf, usage)
+    }
+
+    fn public_key(
+        &self,
+        leaf: &CertificateDer<'_>,
+    ) -> Result<SubjectPublicKeyInfoDer<'static>, AuthenticationFailure> {
+        let leaf = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
+        Ok(leaf.subject_public_key_info())
     }
 
     fn verify_signature(
@@ -293,10 +301,14 @@ fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
     Some((begin, seconds(tag, end)?))
 }
 
-/// Whether the key usage of a certificate allows signatures over handshakes: without the extension everything is
-/// allowed (RFC 5280 §4.2.1.3). webpki does not look at it.
-fn may_sign(certificate: &[u8]) -> bool {
-    key_usage(certificate).is_none_or(|bits| bits.first().is_some_and(|first| first & 0x80 != 0))
+/// Whether the key usage of a certificate allows this, by digitalSignature or keyEncipherment: without the extension
+/// everything is allowed (RFC 5280 §4.2.1.3). webpki does not look at it.
+fn allows(certificate: &[u8], usage: KeyUse) -> bool {
+    let bit = match usage {
+        KeyUse::Sign => 0x80,
+        KeyUse::Encrypt => 0x20,
+    };
+    key_usage(certificate).is_none_or(|bits| bits.first().is_some_and(|first| first & bit != 0))
 }
 
 /// The bits of the extension keyUsage.

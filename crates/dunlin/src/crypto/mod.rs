@@ -147,7 +147,17 @@ pub struct Tls12CipherSuite {
 impl Tls12CipherSuite {
     /// Whether the server sends a certificate.
     pub(crate) fn has_certificate(&self) -> bool {
-        self.authentication != Tls12Authentication::Psk
+        self.authentication != Tls12Authentication::Psk || self.key_exchange == Tls12KeyExchange::Rsa
+    }
+
+    /// Whether both sides have a pre-shared key.
+    pub(crate) fn has_psk(&self) -> bool {
+        self.authentication == Tls12Authentication::Psk
+    }
+
+    /// Whether the server may ask for a certificate: not where the client has proven by a key who it is (RFC 4279 §2, §4).
+    pub(crate) fn may_ask_for_certificate(&self) -> bool {
+        self.has_certificate() && !self.has_psk()
     }
 }
 
@@ -158,6 +168,9 @@ pub enum Tls12KeyExchange {
     Ecdhe,
     /// Ephemeral keys in a finite field (RFC 5246 §7.4.3, RFC 7919).
     Dhe,
+    /// The client encrypts a secret with the server's RSA key (RFC 5246 §7.4.7.1): no forward secrecy. Only with a pre-shared
+    /// key beside it (RFC 4279 §4).
+    Rsa,
     /// Nothing but the pre-shared key (RFC 4279 §2): no forward secrecy.
     Psk,
 }
@@ -437,6 +450,43 @@ pub trait SigningKey: Send + Sync + fmt::Debug {
         message: &[u8],
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError>;
+    /// The same key as one that decrypts, for suites of TLS 1.2 that carry a secret by RSA; `None` if it is not for that.
+    fn decryption(&self) -> Option<&dyn RsaDecryption> {
+        None
+    }
+}
+
+/// A private RSA key that decrypts. What it gives still has its padding: the engine takes that off in constant time, and says
+/// nothing of it (RFC 5246 §7.4.7.1).
+pub trait RsaDecryption: Send + Sync {
+    /// The length of the modulus, in bytes.
+    fn modulus_len(&self) -> usize;
+    /// `ciphertext` to the power of the private exponent: as many bytes as the modulus has, with leading zeros. The time that
+    /// it takes must say nothing of the result.
+    ///
+    /// # Errors
+    /// `ciphertext` is not as long as the modulus or not below it, or the library failed.
+    fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError>;
+}
+
+/// Reads RSA public keys, for encryption.
+pub trait RsaEncryption: Send + Sync + fmt::Debug {
+    /// The RSA key in `spki`.
+    ///
+    /// # Errors
+    /// It is damaged, of another algorithm, or of a length that this library does not handle.
+    fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError>;
+}
+
+/// A public RSA key that encrypts what is padded already.
+pub trait RsaPublicKey: Send + Sync {
+    /// The length of the modulus, in bytes.
+    fn modulus_len(&self) -> usize;
+    /// `block` to the power of the public exponent, as long as the modulus.
+    ///
+    /// # Errors
+    /// `block` is not as long as the modulus or not below it, or the library failed.
+    fn encrypt(&self, block: &[u8]) -> Result<Vec<u8>, CryptoError>;
 }
 
 /// Makes signing keys.

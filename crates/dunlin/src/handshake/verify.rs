@@ -5,11 +5,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, ServerName};
+use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
 
 use super::{Cx, State, signature};
 use crate::auth::PeerIdentity;
-use crate::auth::verifier::Algorithms;
+use crate::auth::verifier::{Algorithms, KeyUse};
 use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
 use crate::message::{self, Message};
@@ -90,7 +90,8 @@ impl State for ExpectCertificate {
         let then: Believed = Box::new(move |_, believed| {
             Ok(Box::new(ExpectCertificateVerify { believed, transcript, peer, then }))
         });
-        cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, then }))
+        let usage = KeyUse::Sign;
+        cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
     }
 }
 
@@ -129,6 +130,8 @@ pub(super) struct AwaitVerification {
     pub(super) profile: Arc<Profile>,
     pub(super) certificate_type: CertificateType,
     pub(super) chain: Vec<CertificateDer<'static>>,
+    /// What the leaf's key is for in this handshake.
+    pub(super) usage: KeyUse,
     pub(super) then: Believed,
 }
 
@@ -141,11 +144,11 @@ impl State for AwaitVerification {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
         verdict?;
-        let Self { profile, certificate_type, chain, then } = *self;
+        let Self { profile, certificate_type, chain, usage, then } = *self;
         let verifier = profile.trust.of(certificate_type)?;
-        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". It is looked
-        // at last: what is wrong with the chain says more.
-        if !chain.first().is_some_and(|leaf| verifier.may_sign(leaf)) {
+        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present"; RFC 5246 §7.4.2
+        // says the same of keyEncipherment. It is looked at last: what is wrong with the chain says more.
+        if !chain.first().is_some_and(|leaf| verifier.allows(leaf, usage)) {
             return Err(AuthenticationFailure::WrongKeyUsage.into());
         }
         then(cx, BelievedPeer { profile, certificate_type, chain, verified: PeerVerified::assert() })
@@ -163,6 +166,18 @@ pub(super) struct BelievedPeer {
 impl BelievedPeer {
     pub(super) fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// Its key, to encrypt a secret with that only the owner of the private key can read: that it has read it, its Finished
+    /// will prove (RFC 5246 §7.4.7.1), and nobody learns of the identity before.
+    pub(super) fn recipient(
+        self,
+    ) -> Result<(PeerIdentity, SubjectPublicKeyInfoDer<'static>), AuthenticationFailure> {
+        let Self { profile, certificate_type, chain, verified: _ } = self;
+        let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
+        let verifier = profile.trust.of(certificate_type)?;
+        let public_key = verifier.public_key(leaf)?;
+        Ok((verifier.identity(&profile.provider, chain)?, public_key))
     }
 
     /// Verifies the proof: the signature over `content` with the key and one of `algorithms`, which are those of

@@ -3,8 +3,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use pki_types::SubjectPublicKeyInfoDer;
 use zeroize::Zeroizing;
 
+use crate::auth::PrivateKey;
 use crate::crypto::{
     ActiveKeyExchange, CryptoError, FiniteField, KeyExchangeGroup, Tls12Authentication, Tls12CipherSuite,
     Tls12KeyExchange,
@@ -17,6 +19,7 @@ use crate::wire::NamedGroup;
 mod dhe;
 mod ecdhe;
 mod psk;
+mod rsa;
 
 /// The secret from which the master secret is made; wipes itself.
 pub(crate) type Premaster = Zeroizing<Vec<u8>>;
@@ -29,7 +32,7 @@ pub(crate) fn common_group(
     theirs: Option<&[NamedGroup]>,
 ) -> Result<Option<&'static dyn KeyExchangeGroup>, PeerIncompatible> {
     let group = match suite.key_exchange {
-        Tls12KeyExchange::Psk => return Ok(None),
+        Tls12KeyExchange::Rsa | Tls12KeyExchange::Psk => return Ok(None),
         Tls12KeyExchange::Ecdhe => ecdhe::common_group(profile, theirs),
         Tls12KeyExchange::Dhe => dhe::common_group(profile, theirs),
     };
@@ -39,17 +42,30 @@ pub(crate) fn common_group(
 /// What the server keeps until the client has answered.
 pub(crate) struct ServerSide {
     suite: &'static Tls12CipherSuite,
-    active: Option<Box<dyn ActiveKeyExchange>>,
+    waits: Waits,
+}
+
+/// With what the server takes the client's share.
+enum Waits {
+    /// There is none.
+    Nothing,
+    Ephemeral(Box<dyn ActiveKeyExchange>),
+    /// The key of the credential.
+    Decryption(PrivateKey),
 }
 
 impl ServerSide {
-    /// Makes the server's share, where there is one.
+    /// Makes the server's share, where there is one. `key` is that of the credential, where the client encrypts its secret.
     pub(crate) fn start(
         suite: &'static Tls12CipherSuite,
         group: Option<&dyn KeyExchangeGroup>,
+        key: Option<&PrivateKey>,
         profile: &Profile,
     ) -> Result<(Self, Option<ServerParams>), CryptoError> {
-        let Some(group) = group else { return Ok((Self { suite, active: None }, None)) };
+        let Some(group) = group else {
+            let waits = key.map_or(Waits::Nothing, |key| Waits::Decryption(key.clone()));
+            return Ok((Self { suite, waits }, None));
+        };
         let active = group.start(&*profile.provider.random)?;
         let share = active.share().to_vec();
         let params = match group.finite_field() {
@@ -58,15 +74,24 @@ impl ServerSide {
             }
             None => ServerParams::Ecdhe { group: group.name(), share },
         };
-        Ok((Self { suite, active: Some(active) }, Some(params)))
+        Ok((Self { suite, waits: Waits::Ephemeral(active) }, Some(params)))
     }
 
     /// The premaster secret with the client's share, and with the pre-shared key in suites with one.
-    pub(crate) fn complete(self, share: &[u8], key: Option<&[u8]>) -> Result<Premaster, Error> {
-        let agreed = match (self.active, self.suite.key_exchange) {
-            (Some(active), Tls12KeyExchange::Dhe) => Some(dhe::complete(active, share)?),
-            (Some(active), _) => Some(ecdhe::complete(active, share)?),
-            (None, _) => None,
+    pub(crate) fn complete(
+        self,
+        profile: &Profile,
+        share: &[u8],
+        key: Option<&[u8]>,
+    ) -> Result<Premaster, Error> {
+        let agreed = match (self.waits, self.suite.key_exchange) {
+            (Waits::Ephemeral(active), Tls12KeyExchange::Dhe) => Some(dhe::complete(active, share)?),
+            (Waits::Ephemeral(active), _) => Some(ecdhe::complete(active, share)?),
+            (Waits::Decryption(own), _) => {
+                let own = own.decryption().ok_or(Internal::Bug("a key that does not decrypt"))?;
+                Some(rsa::decrypt(own, share, &*profile.provider.random)?)
+            }
+            (Waits::Nothing, _) => None,
         };
         premaster(self.suite, agreed, key)
     }
@@ -81,15 +106,23 @@ pub(crate) struct ClientSide {
 }
 
 impl ClientSide {
-    /// With the server's share, and with the pre-shared key in suites with one.
+    /// With the server's share or, to encrypt a secret, its key (`recipient`), and with the pre-shared key in suites with one.
     pub(crate) fn respond(
         suite: &'static Tls12CipherSuite,
         profile: &Profile,
         params: Option<&ServerParams>,
+        recipient: Option<&SubjectPublicKeyInfoDer<'_>>,
         key: Option<&[u8]>,
     ) -> Result<Self, Error> {
+        let encryption = profile.tls12.as_ref().and_then(|tls12| tls12.rsa);
         let (group, share, agreed) = match params {
-            None => (None, Vec::new(), None),
+            None => match (recipient, encryption) {
+                (Some(recipient), Some(encryption)) => {
+                    let (share, secret) = rsa::encrypt(encryption, recipient, &*profile.provider.random)?;
+                    (None, share, Some(secret))
+                }
+                _ => (None, Vec::new(), None),
+            },
             Some(ServerParams::Ecdhe { group, share }) => {
                 let group = ecdhe::group(profile, *group)?;
                 let (share, secret) = ecdhe::respond(profile, group, share)?;

@@ -1,4 +1,4 @@
-//! `ClientKeyExchange` (RFC 5246 §7.4.7, RFC 8422 §5.7, RFC 4279 §2): what is in it depends on the suite.
+//! `ClientKeyExchange` (RFC 5246 §7.4.7, RFC 8422 §5.7, RFC 4279 §2 and §4): what is in it depends on the suite.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::wire::HandshakeType;
 pub(crate) struct ClientKeyExchange<'a> {
     /// In suites with PSK.
     pub(crate) identity: &'a [u8],
-    /// The client's share, where there is a key exchange.
+    /// The client's share, or its encrypted secret, where there is a key exchange.
     pub(crate) share: &'a [u8],
 }
 
@@ -22,6 +22,8 @@ impl<'a> ClientKeyExchange<'a> {
             let share = match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => r.vec8(1)?,
                 Tls12KeyExchange::Dhe => r.vec16(1)?,
+                // What is wrong with it shows in Finished alone (RFC 5246 §7.4.7.1).
+                Tls12KeyExchange::Rsa => r.vec16(0)?,
                 Tls12KeyExchange::Psk => &[],
             };
             Ok(Self { identity, share })
@@ -35,7 +37,7 @@ impl<'a> ClientKeyExchange<'a> {
             }
             match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => w.vec8(|w| w.put(self.share)),
-                Tls12KeyExchange::Dhe => w.vec16(|w| w.put(self.share)),
+                Tls12KeyExchange::Dhe | Tls12KeyExchange::Rsa => w.vec16(|w| w.put(self.share)),
                 Tls12KeyExchange::Psk => {}
             }
         })

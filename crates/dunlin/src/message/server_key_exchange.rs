@@ -75,7 +75,7 @@ impl<'a> ServerKeyExchange<'a> {
             let params = match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => Some(ServerParams::read_ecdhe(r)?),
                 Tls12KeyExchange::Dhe => Some(ServerParams::read_dhe(r)?),
-                Tls12KeyExchange::Psk => None,
+                Tls12KeyExchange::Rsa | Tls12KeyExchange::Psk => None,
             };
             let signed = body.get(from..body.len() - r.len()).unwrap_or_default();
             let signature = if has_psk { None } else { Some((SignatureScheme(r.u16()?), r.vec16(0)?)) };

@@ -13,7 +13,7 @@ use pki_types::SignatureVerificationAlgorithm;
 use crate::auth::verifier::Verifiers;
 use crate::auth::{Credential, Trust};
 use crate::compression::{self, CertificateCompressor, CertificateDecompressor, Prepared};
-use crate::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
+use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::error::Error;
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::handshake::tls12::{HANDSHAKES, Handshakes};
@@ -73,6 +73,8 @@ pub(crate) struct Tls12 {
     pub(crate) extended_master_secret_required: bool,
     /// Whether the peer may begin another handshake within a connection.
     pub(crate) renegotiation: bool,
+    /// With what a client encrypts its secret, in suites with RSA as key exchange.
+    pub(crate) rsa: Option<&'static dyn RsaEncryption>,
     /// The way to what handles TLS 1.2: without suites there is none, and it is not linked.
     pub(crate) handshakes: &'static Handshakes,
 }
@@ -113,6 +115,7 @@ impl Profile {
             compressors: Vec::new(),
             extended_master_secret_required: true,
             renegotiation: false,
+            rsa: None,
             check_provider: true,
         }
     }
@@ -219,6 +222,7 @@ pub struct ProfileBuilder {
     compressors: Vec<&'static dyn CertificateCompressor>,
     extended_master_secret_required: bool,
     renegotiation: bool,
+    rsa: Option<&'static dyn RsaEncryption>,
     check_provider: bool,
 }
 
@@ -249,6 +253,7 @@ impl ProfileBuilder {
             suites,
             extended_master_secret_required: true,
             renegotiation: false,
+            rsa: None,
             handshakes: &HANDSHAKES,
         });
         self
@@ -266,6 +271,13 @@ impl ProfileBuilder {
     /// somebody else by it.
     pub fn renegotiation(mut self, on: bool) -> Self {
         self.renegotiation = on;
+        self
+    }
+
+    /// With what a client encrypts its secret in suites of TLS 1.2 with RSA as key exchange, which it does not offer without. A
+    /// server has a credential whose key decrypts ([`crate::crypto::SigningKey::decryption`]).
+    pub fn rsa_encryption(mut self, rsa: &'static dyn RsaEncryption) -> Self {
+        self.rsa = Some(rsa);
         self
     }
 
@@ -418,6 +430,7 @@ impl ProfileBuilder {
         if let Some(tls12) = &mut self.profile.tls12 {
             tls12.extended_master_secret_required = self.extended_master_secret_required;
             tls12.renegotiation = self.renegotiation;
+            tls12.rsa = self.rsa;
         }
         rules::check(&self.profile)?;
         let signatures = self.profile.provider.signatures;

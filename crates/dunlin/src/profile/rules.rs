@@ -111,7 +111,12 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
 pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
     let curve = profile.groups.iter().any(|g| g.name().is_curve());
     let field = profile.groups.iter().any(|g| g.finite_field().is_some());
+    let rsa = profile.tls12.as_ref().is_some_and(|tls12| tls12.rsa.is_some());
+    let rsa = rsa || profile.credentials.iter().any(|credential| credential.key().decryption().is_some());
     let fault = |suite: &&Tls12CipherSuite| match suite.key_exchange {
+        Tls12KeyExchange::Rsa if !rsa => {
+            Some(format!("{} needs RSA encryption, or a credential whose key decrypts", suite.id))
+        }
         Tls12KeyExchange::Ecdhe if !curve => Some(format!("{} needs a group that is a curve", suite.id)),
         Tls12KeyExchange::Dhe if !field => Some(format!("{} needs a group that is a finite field", suite.id)),
         _ => None,

@@ -4,16 +4,17 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use pki_types::CertificateDer;
+use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use super::reverify;
 use super::start::{Offer, session_key, uses_groups};
 use super::tls13::{CertificateTypes, certificate_types, read_answers};
 use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
+use crate::auth::verifier::KeyUse;
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::config::ClientConfig;
-use crate::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
+use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Internal, Malformed, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
     ExtensionsWriter, ec_point_formats, extended_master_secret, renegotiation_info, session_ticket,
@@ -45,9 +46,11 @@ fn psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
 /// The suites that this client can use with what it trusts and has.
 pub(in crate::handshake) fn usable_suites(config: &ClientConfig) -> Vec<&'static Tls12CipherSuite> {
     let suites = config.profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
-    let is_usable = |suite: &&Tls12CipherSuite| match suite.has_certificate() {
-        true => !config.profile.trust.is_empty(),
-        false => psk(config).is_some(),
+    let encrypts = config.profile.tls12.as_ref().is_some_and(|tls12| tls12.rsa.is_some());
+    let is_usable = |suite: &&Tls12CipherSuite| {
+        (!suite.has_certificate() || !config.profile.trust.is_empty())
+            && (!suite.has_psk() || psk(config).is_some())
+            && (suite.key_exchange != Tls12KeyExchange::Rsa || encrypts)
     };
     suites.filter(is_usable).collect()
 }
@@ -262,6 +265,10 @@ fn verify(
         ocsp_response,
     };
     let known = subject.judge(cx)?;
+    let usage = match handshake.suite.key_exchange {
+        Tls12KeyExchange::Rsa => KeyUse::Encrypt,
+        Tls12KeyExchange::Ecdhe | Tls12KeyExchange::Dhe | Tls12KeyExchange::Psk => KeyUse::Sign,
+    };
     let then: Believed = Box::new(move |cx, believed| {
         let state = Box::new(ExpectServerKeyExchange { handshake, believed: Some(believed) });
         match next {
@@ -269,7 +276,7 @@ fn verify(
             None => Ok(state),
         }
     });
-    cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, then }))
+    cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
 }
 
 struct ExpectServerKeyExchange {
@@ -282,42 +289,59 @@ impl State for ExpectServerKeyExchange {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         let Self { mut handshake, believed } = *self;
         let suite = handshake.suite;
-        // RFC 4279 §2: without a hint there is no such message.
-        if suite.key_exchange == Tls12KeyExchange::Psk && message.typ != HandshakeType::SERVER_KEY_EXCHANGE {
-            let state =
-                Box::new(ExpectServerHelloDone { handshake, peer: None, params: None, request: None });
+        // RFC 4279 §2, §4: without a hint there is no such message.
+        let optional = matches!(suite.key_exchange, Tls12KeyExchange::Psk | Tls12KeyExchange::Rsa);
+        if optional && message.typ != HandshakeType::SERVER_KEY_EXCHANGE {
+            let exchange = Exchange::without_params(believed)?;
+            let state = Box::new(ExpectServerHelloDone { handshake, exchange, request: None });
             return state.message(cx, message);
         }
         let body = message.expect(HandshakeType::SERVER_KEY_EXCHANGE, "ServerKeyExchange")?;
-        let exchange = ServerKeyExchange::read(body, suite)?;
-        let peer = match (believed, exchange.signature) {
+        let read = ServerKeyExchange::read(body, suite)?;
+        let exchange = match (believed, read.signature) {
             (Some(believed), Some((scheme, signature))) => {
                 let profile = &handshake.config.profile;
                 let algorithms = algorithms(profile, scheme, |s| suite.authentication.allows(s))?;
-                let content = signed_params(&handshake.randoms, exchange.signed);
-                Some(believed.prove(cx, scheme, &algorithms, &content, signature)?.identity)
+                let content = signed_params(&handshake.randoms, read.signed);
+                let peer = believed.prove(cx, scheme, &algorithms, &content, signature)?.identity;
+                Exchange { peer: Some(peer), params: read.params, recipient: None }
             }
-            (None, None) => None,
-            _ => return Err(Internal::Bug("a certificate without signature").into()),
+            (None, None) => Exchange { peer: None, params: read.params, recipient: None },
+            (believed, _) => Exchange::without_params(believed)?,
         };
-        let params = exchange.params;
         handshake.transcript.add(message.bytes());
-        Ok(Box::new(ExpectServerHelloDone { handshake, peer, params, request: None }))
+        Ok(Box::new(ExpectServerHelloDone { handshake, exchange, request: None }))
+    }
+}
+
+/// What the server has said for the key exchange.
+struct Exchange {
+    /// Who has signed it, or can open the secret.
+    peer: Option<PeerIdentity>,
+    params: Option<ServerParams>,
+    /// The key that the secret is encrypted with.
+    recipient: Option<SubjectPublicKeyInfoDer<'static>>,
+}
+
+impl Exchange {
+    /// Where there is no share of the server's: to whom the secret goes, if to anybody.
+    fn without_params(believed: Option<BelievedPeer>) -> Result<Self, Error> {
+        let (peer, recipient) = believed.map(BelievedPeer::recipient).transpose()?.unzip();
+        Ok(Self { peer, params: None, recipient })
     }
 }
 
 /// Waits for ServerHelloDone, before which there may be a CertificateRequest.
 struct ExpectServerHelloDone {
     handshake: Handshake,
-    peer: Option<PeerIdentity>,
-    params: Option<ServerParams>,
+    exchange: Exchange,
     request: Option<Tls12CertificateRequest>,
 }
 
 impl State for ExpectServerHelloDone {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         // RFC 5246 §7.4.4: only a server that has proven itself by a certificate asks for one.
-        let may_ask = self.handshake.suite.has_certificate() && self.request.is_none();
+        let may_ask = self.handshake.suite.may_ask_for_certificate() && self.request.is_none();
         if message.typ == HandshakeType::CERTIFICATE_REQUEST && may_ask {
             self.request = Some(Tls12CertificateRequest::read(message.body())?);
             self.handshake.transcript.add(message.bytes());
@@ -327,12 +351,12 @@ impl State for ExpectServerHelloDone {
         self.handshake.transcript.add(message.bytes());
         // The server waits for us: none of its second flight can be there yet.
         cx.emitter.peer_waits()?;
-        let Self { mut handshake, peer, params, request } = *self;
+        let Self { mut handshake, exchange, request } = *self;
         let choice = match request {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
             None => None,
         };
-        key_exchange(cx, handshake, peer, params.as_ref(), choice)
+        key_exchange(cx, handshake, exchange, choice)
     }
 }
 
@@ -379,24 +403,21 @@ fn send_certificate(
 fn key_exchange(
     cx: &mut Cx<'_>,
     mut handshake: Handshake,
-    peer: Option<PeerIdentity>,
-    params: Option<&ServerParams>,
+    Exchange { peer, params, recipient }: Exchange,
     choice: Option<select::Choice>,
 ) -> Result<Box<dyn State>, Error> {
     let suite = handshake.suite;
     let profile = Arc::clone(&handshake.config.profile);
-    let psk = match suite.authentication {
-        Tls12Authentication::Psk => psk(&handshake.config),
-        Tls12Authentication::Ecdsa | Tls12Authentication::Rsa => None,
-    };
+    let psk = if suite.has_psk() { psk(&handshake.config) } else { None };
     let identity = psk.map_or_else(Vec::new, |psk| psk.identity().to_vec());
     let ClientSide { group, share, premaster } =
-        ClientSide::respond(suite, &profile, params, psk.map(|psk| psk.key()))?;
+        ClientSide::respond(suite, &profile, params.as_ref(), recipient.as_ref(), psk.map(|psk| psk.key()))?;
     cx.output.negotiated.group = group;
     // Who has the key has proven by Finished who it is.
     let of_key =
         |psk: &Arc<Psk>| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
-    let peer = peer.or_else(|| psk.map(of_key));
+    // With RSA_PSK the server has proven both, and the key names it on both sides.
+    let peer = psk.map(of_key).or(peer);
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
     cx.send_in(&mut handshake.transcript, exchange)?;
     let session_hash = handshake.extended.then(|| handshake.transcript.current());

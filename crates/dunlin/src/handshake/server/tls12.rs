@@ -9,7 +9,8 @@ use pki_types::CertificateDer;
 use super::start::{AfterOrigin, check_origin, is_good, look_up};
 use super::tls13::{SESSION_NAME_LEN, answers, application_protocol, client_certificate_type};
 use crate::auth::select::{self, Wanted};
-use crate::auth::{PeerIdentity, Psk, PskIdentity};
+use crate::auth::verifier::KeyUse;
+use crate::auth::{Credential, PeerIdentity, Psk, PskIdentity};
 use crate::config::{ClientAuth, PskSource, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
@@ -45,7 +46,24 @@ struct Choice {
     suite: &'static Tls12CipherSuite,
     group: Option<&'static dyn KeyExchangeGroup>,
     /// In suites with a certificate.
-    own: Option<select::Choice>,
+    own: Option<Own>,
+}
+
+/// The credential, by its place among ours, and what its key does.
+#[derive(Clone, Copy)]
+enum Own {
+    Signs(select::Choice),
+    /// It opens the client's secret (RFC 5246 §7.4.7.1).
+    Decrypts(usize),
+}
+
+impl Own {
+    const fn index(self) -> usize {
+        match self {
+            Self::Signs(choice) => choice.index,
+            Self::Decrypts(index) => index,
+        }
+    }
 }
 
 /// What the rest of the handshake needs.
@@ -222,11 +240,11 @@ fn full(
     let Choice { suite, group, own } = choose(&config, hello)?;
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
-    let client_type = match suite.has_certificate() {
+    let client_type = match suite.may_ask_for_certificate() {
         true => client_certificate_type(&config, hello, false)?,
         false => None,
     };
-    let credential = own.and_then(|choice| profile.credentials.get(choice.index));
+    let credential = own.and_then(|own| profile.credentials.get(own.index()));
     let own_type = credential.map(|c| c.certificate_type());
     let response = stapled(&config, hello, own);
     let extended = hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET);
@@ -334,11 +352,11 @@ fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Erro
                 continue;
             }
         };
+        if suite.has_psk() && matches!(config.psks, PskSource::None) {
+            continue;
+        }
         if !suite.has_certificate() {
-            match config.psks {
-                PskSource::None => continue,
-                PskSource::Here(_) | PskSource::Ask => return Ok(Choice { suite, group, own: None }),
-            }
+            return Ok(Choice { suite, group, own: None });
         }
         match credential(config, hello, suite, groups.as_deref())? {
             Ok(own) => return Ok(Choice { suite, group, own: Some(own) }),
@@ -354,7 +372,7 @@ fn credential(
     hello: &ClientHello<'_>,
     suite: &Tls12CipherSuite,
     groups: Option<&[NamedGroup]>,
-) -> Result<Result<select::Choice, PeerIncompatible>, Error> {
+) -> Result<Result<Own, PeerIncompatible>, Error> {
     let schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithms>()?;
     // RFC 9155 §2: who says nothing means SHA-1, which is none.
     let schemes = schemes.map_or_else(Vec::new, |s| s.0);
@@ -380,17 +398,19 @@ fn credential(
         authorities: &[],
     };
     let profile = &config.profile;
-    Ok(select::select(profile.provider.signatures, &profile.credentials, &profile.reserved, &wanted))
+    let (signatures, credentials) = (profile.provider.signatures, &profile.credentials);
+    Ok(match suite.key_exchange {
+        Tls12KeyExchange::Rsa => {
+            select::select_decrypting(signatures, credentials, &profile.reserved, &wanted).map(Own::Decrypts)
+        }
+        _ => select::select(signatures, credentials, &profile.reserved, &wanted).map(Own::Signs),
+    })
 }
 
 /// The OCSP response for the credential, where the client asks for one.
-fn stapled<'a>(
-    config: &'a ServerConfig,
-    hello: &ClientHello<'_>,
-    own: Option<select::Choice>,
-) -> Option<&'a [u8]> {
+fn stapled<'a>(config: &'a ServerConfig, hello: &ClientHello<'_>, own: Option<Own>) -> Option<&'a [u8]> {
     let own = own.filter(|_| hello.extensions.has(ExtensionType::STATUS_REQUEST))?;
-    config.profile.stapled.iter().find(|(index, _)| *index == own.index).map(|(_, r)| r.as_slice())
+    config.profile.stapled.iter().find(|(index, _)| *index == own.index()).map(|(_, r)| r.as_slice())
 }
 
 /// Random bytes, whose end tells a client that TLS 1.3 was there to be had.
@@ -408,13 +428,19 @@ fn server_key_exchange(
     cx: &mut Cx<'_>,
     mut handshake: Handshake,
     group: Option<&'static dyn KeyExchangeGroup>,
-    own: Option<select::Choice>,
+    own: Option<Own>,
 ) -> Result<Box<dyn State>, Error> {
     let profile = Arc::clone(&handshake.config.profile);
-    let (exchange, params) = ServerSide::start(handshake.suite, group, &profile)?;
+    let (signs, decrypts) = match own {
+        Some(Own::Signs(choice)) => (Some(choice), None),
+        Some(Own::Decrypts(index)) => (None, profile.credentials.get(index)),
+        None => (None, None),
+    };
+    let key = decrypts.map(Credential::key);
+    let (exchange, params) = ServerSide::start(handshake.suite, group, key, &profile)?;
     // RFC 4279 §2: without a hint there is no message.
     let Some(params) = params else { return hello_done(cx, handshake, exchange) };
-    let Some(own) = own else {
+    let Some(own) = signs else {
         let message = ServerKeyExchange::write(&params, None)?;
         cx.send_in(&mut handshake.transcript, message)?;
         return hello_done(cx, handshake, exchange);
@@ -483,7 +509,8 @@ impl State for ExpectCertificate {
         let then: Believed = Box::new(move |_, believed| {
             Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client: Some(believed) }))
         });
-        cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, then }))
+        let usage = KeyUse::Sign;
+        cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
     }
 }
 
@@ -501,7 +528,7 @@ impl State for ExpectClientKeyExchange {
         let read = ClientKeyExchange::read(body, handshake.suite)?;
         handshake.transcript.add(message.bytes());
         let (identity, share) = (read.identity.to_vec(), read.share.to_vec());
-        if handshake.suite.has_certificate() {
+        if !handshake.suite.has_psk() {
             return keys_agreed(cx, handshake, exchange, &share, None, client);
         }
         let known = look_up(&handshake.config.psks, &identity, cx.now);
@@ -546,7 +573,8 @@ fn keys_agreed(
     psk: Option<(PeerIdentity, &[u8])>,
     client: Option<BelievedPeer>,
 ) -> Result<Box<dyn State>, Error> {
-    let premaster = exchange.complete(share, psk.as_ref().map(|(_, key)| *key))?;
+    let key = psk.as_ref().map(|(_, key)| *key);
+    let premaster = exchange.complete(&handshake.config.profile, share, key)?;
     let session_hash = handshake.extended.then(|| handshake.transcript.current());
     let session_hash = session_hash.as_ref().map(AsRef::as_ref);
     let master = MasterSecret::new(handshake.suite, &premaster, &handshake.randoms, session_hash);

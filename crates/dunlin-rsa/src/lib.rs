@@ -1,0 +1,152 @@
+//! RSA as a key exchange of TLS 1.2 for Dunlin, over AWS-LC: the client encrypts a secret with the server's key (RFC 5246
+//! §7.4.7.1), here together with a pre-shared key (RFC 4279 §4). It has no forward secrecy: who gets both keys later reads what
+//! was recorded. Prefer ECDHE_PSK where the peer has it.
+//!
+//! A client needs the suites, a pre-shared key, trust in the server's certificate, and [`ENCRYPTION`]; a server the suites, the
+//! pre-shared key, and a credential whose key [`KEY_LOADER`] has loaded:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! let mut provider = dunlin_awslc::provider();
+//! provider.key_loader = dunlin_rsa::KEY_LOADER;
+//! let client = dunlin::Profile::builder(Arc::new(provider))
+//!     .tls12_cipher_suites(dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES.to_vec())
+//!     .rsa_encryption(dunlin_rsa::ENCRYPTION)
+//!     .build();
+//! assert!(client.is_ok());
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use dunlin::crypto::{
+    CryptoError, KeyLoader, RsaDecryption, RsaEncryption, RsaPublicKey, SecureRandom, SigningKey,
+};
+use dunlin::wire::SignatureScheme;
+use pkcs8::PrivateKeyInfoRef;
+use pkcs8::der::Decode;
+use pkcs8::spki::{ObjectIdentifier, SubjectPublicKeyInfoRef};
+use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
+use zeroize::Zeroizing;
+
+mod raw;
+mod suites;
+
+pub use suites::{
+    TLS12_RSA_PSK_CIPHER_SUITES, TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256,
+    TLS12_RSA_PSK_WITH_AES_256_GCM_SHA384, TLS12_RSA_PSK_WITH_CHACHA20_POLY1305_SHA256,
+};
+
+/// rsaEncryption (RFC 8017 §A.1).
+const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+
+/// The shortest key that is taken, in bytes: 2048 bits.
+const MIN_MODULUS_LEN: usize = 256;
+/// The longest one, in bytes: 8192 bits, as for signatures.
+const MAX_MODULUS_LEN: usize = 1024;
+
+/// Encrypts with the RSA key of a certificate: 2048 to 8192 bits.
+pub static ENCRYPTION: &dyn RsaEncryption = &Encryption;
+
+#[derive(Debug)]
+struct Encryption;
+
+impl RsaEncryption for Encryption {
+    fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError> {
+        let spki = SubjectPublicKeyInfoRef::from_der(spki).map_err(|_| CryptoError)?;
+        if spki.algorithm.oid != RSA_ENCRYPTION {
+            return Err(CryptoError);
+        }
+        let key = spki.subject_public_key.as_bytes().ok_or(CryptoError)?;
+        Ok(Box::new(PublicKey(fit(raw::Key::public(key)?)?)))
+    }
+}
+
+/// A key of a length that is taken.
+fn fit(key: raw::Key) -> Result<raw::Key, CryptoError> {
+    match (MIN_MODULUS_LEN..=MAX_MODULUS_LEN).contains(&key.modulus_len()) {
+        true => Ok(key),
+        false => Err(CryptoError),
+    }
+}
+
+struct PublicKey(raw::Key);
+
+impl RsaPublicKey for PublicKey {
+    fn modulus_len(&self) -> usize {
+        self.0.modulus_len()
+    }
+
+    fn encrypt(&self, block: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        self.0.public_power(block)
+    }
+}
+
+/// Loads what [`dunlin_awslc::KEY_LOADER`] loads; RSA keys (2048 to 8192 bits) decrypt, too.
+pub static KEY_LOADER: &dyn KeyLoader = &Loader;
+
+#[derive(Debug)]
+struct Loader;
+
+impl KeyLoader for Loader {
+    fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
+        let signs = dunlin_awslc::KEY_LOADER.load(der)?;
+        let pkcs1 = match der {
+            PrivateKeyDer::Pkcs1(pkcs1) => pkcs1.secret_pkcs1_der(),
+            PrivateKeyDer::Pkcs8(pkcs8) => match PrivateKeyInfoRef::from_der(pkcs8.secret_pkcs8_der()) {
+                Ok(info) if info.algorithm.oid == RSA_ENCRYPTION => info.private_key.as_bytes(),
+                _ => return Ok(signs),
+            },
+            _ => return Ok(signs),
+        };
+        Ok(Arc::new(PrivateKey { signs, decrypts: Decryption(fit(raw::Key::private(pkcs1)?)?) }))
+    }
+}
+
+/// An RSA key that signs and decrypts.
+struct PrivateKey {
+    signs: Arc<dyn SigningKey>,
+    decrypts: Decryption,
+}
+
+impl SigningKey for PrivateKey {
+    fn schemes(&self) -> &[SignatureScheme] {
+        self.signs.schemes()
+    }
+
+    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        self.signs.public_key()
+    }
+
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        self.signs.sign(scheme, message, random)
+    }
+
+    fn decryption(&self) -> Option<&dyn RsaDecryption> {
+        Some(&self.decrypts)
+    }
+}
+
+/// Shows what kind of key it is, never the key.
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrivateKey").field("schemes", &self.schemes()).finish_non_exhaustive()
+    }
+}
+
+struct Decryption(raw::Key);
+
+impl RsaDecryption for Decryption {
+    fn modulus_len(&self) -> usize {
+        self.0.modulus_len()
+    }
+
+    fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
+        self.0.private_power(ciphertext)
+    }
+}

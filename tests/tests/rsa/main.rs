@@ -1,0 +1,112 @@
+//! RSA as the key exchange of TLS 1.2: our own two ends, real peers, and servers that are probed for an oracle.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod oracle;
+mod peers;
+
+use std::sync::Arc;
+
+use dunlin::auth::{Psk, PskTable};
+use dunlin::crypto::{CryptoProvider, Tls12CipherSuite};
+use dunlin::error::{AuthenticationFailure, PeerIncompatible};
+use dunlin::wire::{AlertDescription, ProtocolVersion};
+use dunlin::{ClientConfig, Credential, Error, Profile, ProfileBuilder, PskSource, ServerConfig, Trust};
+use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
+use dunlin_tests::{KeyType, Pair, Pki};
+
+/// A provider whose RSA keys decrypt.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() })
+}
+
+fn pki() -> &'static Pki {
+    Pki::shared(KeyType::Rsa2048)
+}
+
+/// TLS 1.2 with these suites, and nothing else.
+fn profile(suites: &[&'static Tls12CipherSuite]) -> ProfileBuilder {
+    let profile = Profile::builder(provider()).cipher_suites(vec![]).tls12_cipher_suites(suites.to_vec());
+    profile.rsa_encryption(dunlin_rsa::ENCRYPTION)
+}
+
+fn trusting(profile: ProfileBuilder) -> ProfileBuilder {
+    profile.trust(Trust { x509: Some(pki().trust()), raw_key: None })
+}
+
+fn serving(profile: ProfileBuilder) -> ProfileBuilder {
+    profile.credentials(vec![pki().server.x509(&provider())])
+}
+
+fn psk(key: u8) -> Psk {
+    Psk::new("device-1", &[key; 32]).unwrap()
+}
+
+fn client_config(profile: ProfileBuilder, key: Psk) -> Arc<ClientConfig> {
+    Arc::new(ClientConfig::new(profile.build().unwrap()).with_psks(vec![Arc::new(key)]))
+}
+
+fn server_config(profile: ProfileBuilder, key: Psk) -> Arc<ServerConfig> {
+    let keys = PskSource::Here(Arc::new(PskTable::from_iter([key])));
+    Arc::new(ServerConfig::new(profile.build().unwrap()).unwrap().with_psks(keys))
+}
+
+fn psk_pair(suites: &[&'static Tls12CipherSuite]) -> Pair {
+    let client = client_config(trusting(profile(suites)), psk(7));
+    Pair::new(&client, &server_config(serving(profile(suites)), psk(7)))
+}
+
+fn assert_peers(pair: &Pair, server: &str, client: &str) {
+    for (end, peer) in [(&pair.client, server), (&pair.server, client)] {
+        let negotiated = end.negotiated().unwrap();
+        assert_eq!(negotiated.version, Some(ProtocolVersion::TLS1_2));
+        assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), peer);
+        assert_eq!(
+            (negotiated.group, negotiated.peer_signature, negotiated.own_signature),
+            (None, None, None)
+        );
+    }
+}
+
+#[test]
+fn every_suite_of_rsa_psk() {
+    for suite in TLS12_RSA_PSK_CIPHER_SUITES {
+        let mut pair = psk_pair(&[*suite]);
+        pair.connect().unwrap_or_else(|e| panic!("{}: {e}", suite.id));
+        pair.echo(b"hello").unwrap();
+        assert_eq!(pair.client.negotiated().unwrap().cipher_suite, Some(suite.id));
+        assert_peers(&pair, "PSK device-1", "PSK device-1");
+    }
+}
+
+/// RFC 4279 §4: the server proves that it has both, the key and that of its certificate.
+#[test]
+fn rsa_psk_needs_the_key_and_the_certificate() {
+    let suites = TLS12_RSA_PSK_CIPHER_SUITES;
+    let server = server_config(serving(profile(suites)), psk(8));
+    let mut pair = Pair::new(&client_config(trusting(profile(suites)), psk(7)), &server);
+    let error = pair.run().unwrap_err();
+    assert_eq!(error.alert(), Some(AlertDescription::DECRYPT_ERROR), "{error}");
+
+    let others = Pki::new(KeyType::Rsa2048);
+    let client = profile(suites).trust(Trust { x509: Some(others.trust()), raw_key: None });
+    let mut pair = Pair::new(&client_config(client, psk(8)), &server);
+    let error = pair.run().unwrap_err();
+    assert_eq!(error, Error::Authentication(AuthenticationFailure::UnknownIssuer));
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let suites = TLS12_RSA_PSK_CIPHER_SUITES;
+    let bare = Profile::builder(provider()).tls12_cipher_suites(suites.to_vec()).build().unwrap_err();
+    assert!(bare.to_string().contains("TLS_RSA_PSK_WITH_AES_128_GCM_SHA256 needs RSA encryption"), "{bare}");
+    // Another loader: its keys sign and do not decrypt.
+    let signs_only: Credential = pki().server.x509(&dunlin_tests::awslc());
+    let server = server_config(profile(suites).credentials(vec![signs_only]), psk(7));
+    let mut pair = Pair::new(&client_config(trusting(profile(suites)), psk(7)), &server);
+    let error = pair.run().unwrap_err();
+    assert_eq!(error, Error::PeerIncompatible(PeerIncompatible::NoCredential("no key of ours decrypts")));
+    // A client without a key offers none of them.
+    let config = ClientConfig::new(trusting(profile(suites)).build().unwrap());
+    let mut pair = Pair::new(&Arc::new(config), &server);
+    assert_eq!(pair.run().unwrap_err(), Error::PeerIncompatible(PeerIncompatible::CipherSuite));
+}
