@@ -53,7 +53,7 @@ impl Prepared {
             case.protocol().trim_start_matches("tls"),
             case.openssl.unwrap_or(NOTHING),
             case.openssl_group().unwrap_or(NOTHING),
-            case.scheme().map_or(NOTHING, |(_, name)| name),
+            case.openssl_scheme(),
             who,
         ];
         let file = |content: &[u8]| MemoryFile::new(content);

@@ -73,7 +73,7 @@ static SSL_CTX *configure(int server, char **words, const char *certificate, con
     } else if (!is(words[GROUP], "-") && !SSL_CTX_set1_groups_list(ctx, words[GROUP])) {
         refuse("no group");
     }
-    if (!is(words[SCHEME], "-") && !SSL_CTX_set1_sigalgs_list(ctx, words[SCHEME])) refuse("no signature scheme");
+    if (!SSL_CTX_set1_sigalgs_list(ctx, words[SCHEME])) refuse("no signature scheme");
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
     SSL_CTX_set_num_tickets(ctx, 0);

@@ -108,12 +108,7 @@ pub(super) fn cases() -> Vec<Case> {
             x25519,
             Some("ECDHE-PSK-CHACHA20-POLY1305"),
         ),
-        (
-            M::DhePsk,
-            &tls12::TLS12_DHE_PSK_WITH_AES_128_GCM_SHA256,
-            field,
-            Some("DHE-PSK-AES128-GCM-SHA256"),
-        ),
+        (M::DhePsk, &tls12::TLS12_DHE_PSK_WITH_AES_128_GCM_SHA256, field, Some("DHE-PSK-AES128-GCM-SHA256")),
     ] {
         cases.push(case(mechanism, Mutual, Suite::Tls12(suite), group, openssl));
     }
@@ -232,7 +227,7 @@ impl Case {
     }
 
     /// The only scheme by which anything is signed, and what OpenSSL calls it.
-    pub(super) const fn scheme(&self) -> Option<(SignatureScheme, &'static str)> {
+    const fn scheme(&self) -> Option<(SignatureScheme, &'static str)> {
         match self.mechanism {
             Mechanism::Psk | Mechanism::DhePsk | Mechanism::EcdhePsk => None,
             Mechanism::DheRsa | Mechanism::EcdheRsa => {
@@ -242,6 +237,20 @@ impl Case {
                 Some((SignatureScheme::ECDSA_SECP256R1_SHA256, "ECDSA+SHA256"))
             }
         }
+    }
+
+    /// What OpenSSL calls the group.
+    pub(super) fn openssl_group(&self) -> Option<&'static str> {
+        match self.group? {
+            NamedGroup::SECP256R1 => Some("P-256"),
+            NamedGroup::FFDHE2048 => Some("ffdhe2048"),
+            _ => Some("X25519"),
+        }
+    }
+
+    /// What OpenSSL calls the signature scheme. Without certificates it names one all the same.
+    pub(super) fn openssl_scheme(&self) -> &'static str {
+        self.scheme().map_or("RSA+SHA256", |(_, name)| name)
     }
 
     /// What both sides do, by the parts of `provider`.
@@ -257,7 +266,8 @@ impl Case {
             let client = ClientConfig::psk_only(build(client)?, vec![Arc::new(psk()?)]).map_err(failed)?;
             let table = PskTable::from_iter([psk()?]);
             let server = ServerConfig::new(build(server)?).map_err(failed)?;
-            return Ok((Arc::new(client), Arc::new(server.with_psks(PskSource::Here(Arc::new(table))))));
+            let server = server.with_psks(PskSource::Here(Arc::new(table)));
+            return Ok((Arc::new(client.with_server_name_sent(false)), Arc::new(server)));
         };
         let load = |end: &End| provider.key_loader.load(&end.key).map_err(failed);
         let (client_key, server_key) = (load(&keys.client)?, load(&keys.server)?);
@@ -282,7 +292,8 @@ impl Case {
             Suite::Tls12(suite) => profile.cipher_suites(vec![]).tls12_cipher_suites(vec![suite]),
             Suite::Tls13(suite) => profile.cipher_suites(vec![suite]),
         };
-        let profile = profile.signature_schemes(self.scheme().map(|(scheme, _)| scheme).into_iter().collect());
+        let profile =
+            profile.signature_schemes(self.scheme().map(|(scheme, _)| scheme).into_iter().collect());
         Ok(match self.group {
             Some(name) => {
                 profile.groups(vec![provider.group(name).ok_or_else(|| failed("a group is missing"))?])
@@ -348,16 +359,5 @@ impl End {
         let key = PrivateKeyDer::Pkcs8(identity.key.to_pkcs8()?.to_vec().into());
         let certificate = identity.chain.into_iter().next().unwrap_or_else(|| Vec::new().into());
         Ok(Self { certificate, key })
-    }
-}
-
-impl Case {
-    /// What OpenSSL calls the group.
-    pub(super) fn openssl_group(&self) -> Option<&'static str> {
-        match self.group? {
-            NamedGroup::SECP256R1 => Some("P-256"),
-            NamedGroup::FFDHE2048 => Some("ffdhe2048"),
-            _ => Some("X25519"),
-        }
     }
 }

@@ -19,6 +19,8 @@ use pki_types::{
 
 use super::{failed, suites};
 use crate::Error;
+use crate::link::in_real_time;
+use crate::net::on_own_thread;
 use crate::report::Row;
 
 thread_local! {
@@ -73,10 +75,7 @@ struct Cost {
 }
 
 /// Handshakes in memory.
-pub(super) fn handshake(
-    client: &Arc<ClientConfig>,
-    server: &Arc<ServerConfig>,
-) -> Result<Vec<Turn>, Error> {
+pub(super) fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Result<Vec<Turn>, Error> {
     let now = dunlin_tokio::now();
     let address = suites::server_address()?;
     let mut turns = Vec::new();
@@ -110,6 +109,15 @@ pub(super) fn handshake(
         true => Ok(turns),
         false => Err(failed("it does not end")),
     }
+}
+
+/// Does `work` on a thread that, where that is permitted, no other program takes the processor from. What it starts inherits
+/// that.
+pub(super) fn undisturbed<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    on_own_thread(|| {
+        in_real_time();
+        work()
+    })
 }
 
 /// Does `work`; what it took, and how much of it for what.
