@@ -1,6 +1,7 @@
 //! The experiments, by name.
 
 mod caching;
+mod foreign;
 mod key_exchange;
 mod link;
 

@@ -11,3 +11,4 @@ mod namespace;
 pub use device::{End, set_mtu, veth};
 pub use ground::{Ground, Pair, Process};
 pub use namespace::Namespace;
+pub(crate) use namespace::on_own_thread;

@@ -1,9 +1,4 @@
-// What both foreign peers share: arguments, sockets, the end of everything that fails.
-//
-// PROGRAM server vanilla|resumption ROOT CHAIN KEY           prints its port, takes two connections
-// PROGRAM client vanilla|resumption ROOT CHAIN KEY IP PORT   makes two, prints for each whether it was full or resumed
-//
-// ROOT, CHAIN and KEY are files in PEM.
+// What foreign peers share: sockets, and the end of everything that fails.
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -12,11 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROLE = 1, MODE, ROOT, CHAIN, KEY, IP, PORT };
-enum { CONNECTIONS = 2, PATIENCE_SECONDS = 30 };
-
-static const char QUESTION[] = "hello wolfssl!";
-static const char ANSWER[] = "I hear you fa shizzle!";
+enum { PATIENCE_SECONDS = 30, BACKLOG = 2 };
 
 static void fail(const char *what) {
     fprintf(stderr, "%s\n", what);
@@ -33,7 +24,7 @@ static int listen_somewhere(void) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t size = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd, (struct sockaddr *)&address, size) || listen(fd, CONNECTIONS)) fail("cannot listen");
+    if (bind(fd, (struct sockaddr *)&address, size) || listen(fd, BACKLOG)) fail("cannot listen");
     if (getsockname(fd, (struct sockaddr *)&address, &size)) fail("no port");
     printf("%d\n", ntohs(address.sin_port));
     fflush(stdout);

@@ -16,12 +16,10 @@ use dunlin::{
 use dunlin_pki::{KeyPair, KeyType};
 use pki_types::PrivateKeyDer;
 
-use super::{Experiment, Plan, Progress, Way};
+use super::failed;
 use crate::Error;
+use crate::experiment::Progress;
 use crate::report::Row;
-
-/// The experiment `key-exchange`.
-pub(super) struct KeyExchange;
 
 /// How both sides prove who they are, and agree on a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,34 +58,20 @@ type Flights = [usize; 3];
 
 const FLIGHTS: [&str; 3] = ["flight1_bytes", "flight2_bytes", "flight3_bytes"];
 
-impl Experiment for KeyExchange {
-    fn name(&self) -> &'static str {
-        "key-exchange"
-    }
+/// The rows, of `runs` handshakes each.
+pub(super) fn rows(runs: u32, progress: &Progress) -> Result<Vec<Row>, Error> {
+    let rows = cases().into_iter().map(|case| {
+        progress.now(format!("{} {}", case.mechanism.name(), case.curve.group()));
+        let measured: Vec<_> = (0..runs).map(|_| case.handshake()).collect::<Result<_, _>>()?;
+        progress.step();
+        Ok(case.row(&measured))
+    });
+    rows.collect()
+}
 
-    fn about(&self) -> &'static str {
-        "the smallest handshakes, flight by flight (IETF comparison of IoT security protocols)"
-    }
-
-    fn ways(&self) -> &'static [Way] {
-        &[Way::Virtual]
-    }
-
-    fn runs(&self) -> u32 {
-        20
-    }
-
-    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
-        let cases = cases();
-        progress.steps(cases.len());
-        let rows = cases.iter().map(|case| {
-            progress.now(format!("{} {}", case.mechanism.name(), case.curve.group()));
-            let measured: Vec<_> = (0..plan.runs).map(|_| case.handshake()).collect::<Result<_, _>>()?;
-            progress.step();
-            Ok(case.row(&measured))
-        });
-        rows.collect()
-    }
+/// How many rows there are.
+pub(super) fn len() -> usize {
+    cases().len()
 }
 
 fn cases() -> Vec<Case> {
@@ -236,10 +220,6 @@ impl Case {
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> Error {
-    Error::new("handshake", error, "report this as a bug: it uses nothing of this machine")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,8 +227,7 @@ mod tests {
     /// The bar: no flight is larger than the draft's. Signatures on P-256 vary by a few bytes, so their median counts.
     #[test]
     fn no_flight_is_larger_than_in_the_draft() {
-        let plan = Plan::new(&KeyExchange);
-        let rows = KeyExchange.run(&plan, &Progress::hidden()).unwrap();
+        let rows = rows(20, &Progress::hidden()).unwrap();
         assert_eq!(rows.len(), 10);
         for row in rows {
             for name in FLIGHTS.into_iter().chain(["handshake_bytes"]) {

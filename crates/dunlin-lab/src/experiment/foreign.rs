@@ -1,0 +1,129 @@
+//! Other stacks: a small C program over each library, compiled when it is needed.
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::{self, Command, Stdio};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::Error;
+use crate::net::{Ground, Namespace, Process};
+
+/// What all programs begin with.
+const COMMON: &str = include_str!("peer.c");
+
+/// A library, and a program over it.
+pub(super) struct Library {
+    pub(super) name: &'static str,
+    /// What follows [`COMMON`].
+    pub(super) source: &'static [&'static str],
+    pub(super) link: &'static [&'static str],
+    /// What Debian calls it.
+    pub(super) package: &'static str,
+}
+
+/// A compiled program.
+pub(super) struct Foreign {
+    pub(super) name: &'static str,
+    program: MemoryFile,
+}
+
+/// A file that vanishes with this process.
+pub(super) struct MemoryFile(File);
+
+impl MemoryFile {
+    pub(super) fn new(content: &[u8]) -> Result<Self, Error> {
+        let made = || -> io::Result<Self> {
+            let mut file = File::from(memfd_create("dunlin-lab", MFdFlags::MFD_CLOEXEC)?);
+            file.write_all(content)?;
+            Ok(Self(file))
+        };
+        made().map_err(|error| Error::new("a file in memory", error, "free some memory"))
+    }
+
+    /// Where other processes find it while this value lives.
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.0.as_raw_fd()))
+    }
+}
+
+impl Library {
+    /// Compiles the program.
+    ///
+    /// # Errors
+    /// Without a compiler or the library.
+    pub(super) fn compile(&self) -> Result<Foreign, Error> {
+        let advice = format!("install what it takes: apt-get install gcc libc6-dev {}", self.package);
+        let failed = |why: &dyn Display| Error::new(self.name, why, &advice);
+        let directory = tempfile::tempdir().map_err(|error| failed(&error))?;
+        let program = directory.path().join(self.name);
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-x", "c", "-", "-o"]).arg(&program).args(self.link);
+        cc.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = cc.spawn().map_err(|error| failed(&format_args!("cc: {error}")))?;
+        let source = [&[COMMON], self.source].concat().concat();
+        // A compiler that does not read all of it says why.
+        let _ = child.stdin.take().map(|mut stdin| stdin.write_all(source.as_bytes()));
+        let output = child.wait_with_output().map_err(|error| failed(&error))?;
+        if !output.status.success() {
+            let told = String::from_utf8_lossy(&output.stderr);
+            return Err(failed(
+                &told.lines().find(|line| line.contains("error")).unwrap_or("does not compile"),
+            ));
+        }
+        let program = fs::read(program).map_err(|error| failed(&error))?;
+        Ok(Foreign { name: self.name, program: MemoryFile::new(&program)? })
+    }
+}
+
+impl Foreign {
+    /// The program with these arguments, to be started.
+    pub(super) fn command(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+        let mut command = Command::new(self.program.path());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it as a server in a namespace, and waits for the port that it prints.
+    ///
+    /// # Errors
+    /// It does not listen.
+    pub(super) fn serve<'a>(
+        &self,
+        ground: &'a Ground,
+        namespace: &Namespace,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Result<(Process<'a>, String), Error> {
+        let mut server = ground.spawn(namespace, &mut self.command(arguments))?;
+        let mut port = String::new();
+        if let Some(out) = server.child().stdout.as_mut() {
+            BufReader::new(out).read_line(&mut port).map_err(|error| self.failed(error))?;
+        }
+        if port.is_empty() {
+            return Err(self.finished(server).err().unwrap_or_else(|| self.failed("it does not listen")));
+        }
+        Ok((server, port.trim().to_owned()))
+    }
+
+    /// Waits for the end; what it printed. If it failed, its reason.
+    pub(super) fn finished(&self, mut process: Process<'_>) -> Result<String, Error> {
+        let child = process.child();
+        let (mut printed, mut told) = (String::new(), String::new());
+        let (out, err) = (child.stdout.as_mut(), child.stderr.as_mut());
+        out.map_or(Ok(0), |out| out.read_to_string(&mut printed)).map_err(|error| self.failed(error))?;
+        err.map_or(Ok(0), |err| err.read_to_string(&mut told)).map_err(|error| self.failed(error))?;
+        let status = child.wait().map_err(|error| self.failed(error))?;
+        match status.success() {
+            true => Ok(printed),
+            false => Err(self.failed(told.lines().next().unwrap_or(&status.to_string()))),
+        }
+    }
+
+    pub(super) fn failed(&self, why: impl Display) -> Error {
+        Error::new(self.name, why, "check its version; without its library the others are measured")
+    }
+}

@@ -1,0 +1,174 @@
+//! What a handshake sends, on real sockets, captured: every byte of TLS, and every byte on the link that carried it.
+
+use std::fmt::Display;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin::{ClientConfig, ServerConfig, TlsConnection};
+
+use super::failed;
+use super::foreign::OpenSsl;
+use super::suites::{AllKeys, Case, server_address};
+use crate::Error;
+use crate::capture::{Capture, Frame};
+use crate::count::{Connection, connections};
+use crate::link::in_real_time;
+use crate::net::{Ground, Namespace, Pair};
+
+/// The largest TCP segment's worth of bytes, and more: read at once.
+const BUFFER: usize = 1 << 16;
+/// Longer than any handshake takes, even at the lowest rate.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often something is measured that TCP spoils.
+const ATTEMPTS: u32 = 10;
+
+/// Who handshakes.
+pub(super) enum Stack<'a> {
+    Dunlin(&'a Arc<ClientConfig>, &'a Arc<ServerConfig>),
+    OpenSsl(&'a OpenSsl),
+}
+
+impl Stack<'_> {
+    /// As it is called in rows.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Dunlin(..) => "dunlin",
+            Self::OpenSsl(_) => "openssl",
+        }
+    }
+}
+
+/// Two ends, and where the server listens.
+pub(super) struct Place<'a> {
+    pub(super) client: &'a Namespace,
+    pub(super) server: &'a Namespace,
+    pub(super) address: Ipv4Addr,
+}
+
+/// The frames of one handshake on a connection of its own, from SYN to FIN. On a busy machine TCP may take a delay for a
+/// loss and send something again: then it is measured anew.
+pub(super) fn frames(
+    ground: &Ground,
+    pair: &Pair,
+    case: &Case,
+    keys: &AllKeys,
+    stack: &Stack<'_>,
+) -> Result<Vec<Frame>, Error> {
+    let spoilt = |why: &str| Error::new(case.name(), why, "run it again on an idle machine");
+    for _ in 0..ATTEMPTS {
+        let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
+        match stack {
+            Stack::Dunlin(client, server) => {
+                let place = Place { client: &pair.client, server: &pair.server, address: Pair::SERVER };
+                place.handshake(client, server)?;
+            }
+            Stack::OpenSsl(openssl) => openssl.connect(ground, pair, case, keys)?,
+        }
+        let closed = |frames: &[Frame]| connections(frames).first().is_some_and(Connection::is_closed);
+        if !capture.wait(PATIENCE, closed)? {
+            return Err(spoilt("a connection should open and close, but does not"));
+        }
+        let frames = capture.finish()?;
+        if connections(&frames).iter().all(|connection| connection.resent_packets == 0) {
+            return Ok(frames);
+        }
+    }
+    Err(spoilt("TCP sends packets again and again"))
+}
+
+impl Place<'_> {
+    /// Handshakes on a TCP connection that is idle before; how long it took, from the client's first step to the last step
+    /// of the side that ends later.
+    pub(super) fn handshake(
+        &self,
+        client: &Arc<ClientConfig>,
+        server: &Arc<ServerConfig>,
+    ) -> Result<Duration, Error> {
+        let listener = self.server.run(|| TcpListener::bind((self.address, 0)))?.map_err(socket)?;
+        let address = listener.local_addr().map_err(socket)?;
+        let (accepted, is_accepted) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            let serving = scope.spawn(move || {
+                in_real_time();
+                let (tcp, _) = listener.accept().map_err(socket)?;
+                // A client that does not wait has failed, and says why.
+                let _ = accepted.send(());
+                let connection = TlsConnection::server(server, dunlin_tokio::now());
+                let mut end = End::new(tcp, connection)?;
+                let ended = end.handshake()?;
+                end.close(false)?;
+                Ok::<_, Error>(ended)
+            });
+            let connecting = self.client.run(move || {
+                in_real_time();
+                let tcp = TcpStream::connect(address).map_err(socket)?;
+                // Once TCP's own handshake is through, nothing is under way that could delay ours.
+                is_accepted.recv().map_err(socket)?;
+                let start = Instant::now();
+                let connection =
+                    TlsConnection::client(client, server_address()?, dunlin_tokio::now()).map_err(failed)?;
+                let mut end = End::new(tcp, connection)?;
+                let ended = end.handshake()?;
+                end.close(true)?;
+                Ok::<_, Error>((start, ended))
+            });
+            let connected = connecting.and_then(|connected| connected);
+            if connected.is_err() {
+                // The server may wait for a connection that does not come.
+                let _ = self.client.run(|| TcpStream::connect(address));
+            }
+            let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (start, ended) = connected?;
+            Ok(served?.max(ended).duration_since(start))
+        })
+    }
+}
+
+/// A connection and its socket.
+struct End {
+    tcp: TcpStream,
+    connection: TlsConnection,
+    buffer: Vec<u8>,
+}
+
+impl End {
+    fn new(tcp: TcpStream, connection: TlsConnection) -> Result<Self, Error> {
+        tcp.set_nodelay(true).and_then(|()| tcp.set_read_timeout(Some(PATIENCE))).map_err(socket)?;
+        Ok(Self { tcp, connection, buffer: vec![0; BUFFER] })
+    }
+
+    /// Until this side knows that both are who they should be; when that was.
+    fn handshake(&mut self) -> Result<Instant, Error> {
+        loop {
+            let waiting = self.connection.transmit();
+            self.tcp.write_all(waiting).map_err(socket)?;
+            let sent = waiting.len();
+            self.connection.transmitted(sent);
+            if self.connection.negotiated().is_some() {
+                return Ok(Instant::now());
+            }
+            let len = self.tcp.read(&mut self.buffer).map_err(socket)?;
+            let received = self.buffer.get(..len).filter(|received| !received.is_empty());
+            let received = received.ok_or_else(|| failed("the peer closed within the handshake"))?;
+            self.connection.receive(dunlin_tokio::now(), received).map_err(failed)?;
+        }
+    }
+
+    /// Ends TCP, the client first, without a word of TLS: what was sent is the handshake alone.
+    fn close(&mut self, is_client: bool) -> Result<(), Error> {
+        if is_client {
+            self.tcp.shutdown(Shutdown::Write).map_err(socket)?;
+        }
+        match self.tcp.read(&mut self.buffer).map_err(socket)? {
+            0 => Ok(()),
+            _ => Err(failed("more than a handshake was sent")),
+        }
+    }
+}
+
+fn socket(why: impl Display) -> Error {
+    Error::new("a socket of the lab", why, "run it again on an idle machine")
+}

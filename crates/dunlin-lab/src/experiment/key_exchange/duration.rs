@@ -1,0 +1,193 @@
+//! How long a handshake takes over a slow link: as the paper reckons, as we reckon, and really.
+//!
+//! The paper adds up what both sides compute and what all bytes of TLS take at the rate. We count the frames instead, with
+//! the headers of TCP and IP, that nothing else is sent beside: flights follow each other, and so does the acknowledgement
+//! that TCP sends just before an answer. Those that cross a flight on their way do not delay it, as each direction has the
+//! rate for itself.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use dunlin::{ClientConfig, ServerConfig};
+use etherparse::{Ethernet2Slice, Ipv4Slice, TcpHeaderSlice};
+
+use super::MTU;
+use super::bytes::Place;
+use super::suites::Case;
+use crate::Error;
+use crate::capture::{Direction, Frame};
+use crate::link::{Line, Link};
+use crate::net::{End, Ground, Namespace};
+use crate::report::Row;
+
+/// The rates of the paper, in kilobits a second.
+pub(super) const RATES: [u64; 3] = [10, 100, 1000];
+
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+const PREFIX: u8 = 24;
+const NETWORK: &str = "10.78.0.0/24";
+const DEVICE: &str = "line0";
+
+/// What a handshake is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    /// What both sides compute, one after the other.
+    pub(super) computed_us: f64,
+    /// Bytes of TLS.
+    pub(super) handshake_bytes: f64,
+    /// Bytes of IP that follow each other.
+    pub(super) path_bytes: f64,
+}
+
+/// A link of a rate, and who is at its ends.
+pub(super) struct SlowLink {
+    client: Namespace,
+    server: Namespace,
+    rate: u64,
+    _link: Link,
+}
+
+impl SlowLink {
+    /// A link that carries `rate` kilobits a second each way, without delay.
+    pub(super) fn new(ground: &Ground, rate: u64, seed: u64) -> Result<Self, Error> {
+        let (client, server) = (ground.namespace("client")?, ground.namespace("server")?);
+        let line = Line { rate_kbit_per_s: Some(rate), ..Line::default() };
+        let [a, b] = [(&client, CLIENT), (&server, SERVER)].map(|(namespace, address)| End {
+            namespace,
+            device: DEVICE,
+            address: Some((address, PREFIX)),
+            mtu: MTU,
+        });
+        let link = Link::start([a, b], &line, seed)?;
+        for (namespace, address) in [(&client, CLIENT), (&server, SERVER)] {
+            patient(namespace, address)?;
+        }
+        Ok(Self { client, server, rate, _link: link })
+    }
+
+    /// The row of a case at this rate, of `runs` handshakes.
+    pub(super) fn row(
+        &self,
+        case: &Case,
+        (client, server): (&Arc<ClientConfig>, &Arc<ServerConfig>),
+        parts: Parts,
+        runs: u32,
+        row: Row,
+    ) -> Result<Row, Error> {
+        let place = Place { client: &self.client, server: &self.server, address: SERVER };
+        let measured = (0..runs).map(|_| Ok(place.handshake(client, server)?.as_secs_f64() * 1e3));
+        let measured = measured.collect::<Result<Vec<_>, Error>>()?;
+        // Bits over kilobits a second are milliseconds.
+        let sent_ms = |bytes: f64| bytes * 8.0 / self.rate as f64;
+        let computed_ms = parts.computed_us / 1e3;
+        let model_ms = computed_ms + sent_ms(parts.path_bytes);
+        let errors: Vec<_> = measured.iter().map(|ms| (ms / model_ms - 1.0) * 100.0).collect();
+        let row = row
+            .with("rate_kbit_per_s", self.rate)
+            .figure("duration_ms", &measured)
+            .figure("model_ms", &[model_ms])
+            .figure("model_error_percent", &errors)
+            .figure("path_bytes", &[parts.path_bytes])
+            .figure("equation_1_ms", &[computed_ms + sent_ms(parts.handshake_bytes)])
+            .figure("transmission_ms", &[sent_ms(parts.handshake_bytes)]);
+        Ok(match case.paper() {
+            Some(bytes) => row.paper("transmission_ms", sent_ms(bytes)),
+            None => row,
+        })
+    }
+}
+
+/// A segment takes longer here than TCP waits for acknowledgements elsewhere: it would send again what is still under way,
+/// and probe for a loss. Where links are slow, systems are told so.
+fn patient(namespace: &Namespace, address: Ipv4Addr) -> Result<(), Error> {
+    namespace.ip(&format!("route replace {NETWORK} dev {DEVICE} src {address} rto_min 30s\n"))?;
+    let probes = "/proc/sys/net/ipv4/tcp_early_retrans";
+    namespace
+        .run(|| fs::write(probes, "0"))?
+        .map_err(|error| Error::new(probes, error, "run it where /proc/sys is writable"))
+}
+
+/// The bytes of IP, from the first byte of TLS to the last, that nothing is sent beside.
+pub(super) fn path_bytes(frames: &[Frame]) -> u64 {
+    let packets: Vec<_> = frames.iter().filter_map(Packet::of).collect();
+    let carries = |packet: &Packet| packet.carries_data;
+    let (Some(first), Some(last)) = (packets.iter().position(carries), packets.iter().rposition(carries))
+    else {
+        return 0;
+    };
+    let (mut sum, mut acknowledgement) = (0, None);
+    for packet in packets.iter().take(last + 1).skip(first) {
+        if packet.carries_data {
+            let before: Option<&Packet> = acknowledgement.take();
+            let in_the_way = before.filter(|before| before.from_client == packet.from_client);
+            sum += packet.len + in_the_way.map_or(0, |before| before.len);
+        } else {
+            acknowledgement = Some(packet);
+        }
+    }
+    sum
+}
+
+/// What matters of a frame.
+struct Packet {
+    from_client: bool,
+    /// Bytes from the IP header on.
+    len: u64,
+    carries_data: bool,
+}
+
+impl Packet {
+    /// Of a frame of TCP that the client's device saw.
+    fn of(frame: &Frame) -> Option<Self> {
+        let ethernet = Ethernet2Slice::from_slice_without_fcs(&frame.bytes).ok()?;
+        let ip = Ipv4Slice::from_slice(ethernet.payload_slice()).ok()?;
+        let payload = ip.payload().payload;
+        let tcp = TcpHeaderSlice::from_slice(payload).ok()?;
+        Some(Self {
+            from_client: frame.direction == Direction::Sent,
+            len: ip.header().total_len().into(),
+            carries_data: payload.len() > tcp.slice().len(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use etherparse::PacketBuilder;
+
+    use super::*;
+
+    fn frame(direction: Direction, payload: usize) -> Frame {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+        let mut bytes = Vec::new();
+        builder.tcp(1, 2, 3, 4).write(&mut bytes, &vec![0; payload]).unwrap();
+        Frame { time: Duration::ZERO, direction, bytes }
+    }
+
+    #[test]
+    fn flights_and_what_delays_them_are_on_the_path() {
+        use Direction::{Received, Sent};
+        let headers = 40;
+        let frames = [
+            // TCP's own handshake comes before.
+            frame(Sent, 0),
+            frame(Sent, 100),
+            // This one delays the answer.
+            frame(Received, 0),
+            frame(Received, 1000),
+            // This one crosses what the server sends.
+            frame(Sent, 0),
+            frame(Received, 500),
+            frame(Sent, 0),
+            frame(Sent, 60),
+            // And this one comes after the last byte of TLS.
+            frame(Received, 0),
+        ];
+        assert_eq!(path_bytes(&frames), 100 + 1000 + 500 + 60 + 4 * headers + 2 * headers);
+        assert_eq!(path_bytes(&frames[..1]), 0);
+    }
+}

@@ -1,0 +1,305 @@
+//! What a handshake costs in time, on each side, apart by what it is spent for: agreeing on keys, signatures, and the rest.
+//!
+//! The engine does nothing for it. It is given a provider whose groups and signatures note how long they take.
+
+use std::cell::Cell;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use dunlin::crypto::{
+    ActiveKeyExchange, CryptoError, CryptoProvider, FiniteField, KeyExchangeGroup, KeyLoader, SecureRandom,
+    SharedSecret, SignatureAlgorithms, SigningKey,
+};
+use dunlin::wire::{NamedGroup, SignatureScheme};
+use dunlin::{ClientConfig, ServerConfig, Side, TlsConnection};
+use pki_types::{
+    AlgorithmIdentifier, InvalidSignature, PrivateKeyDer, SignatureVerificationAlgorithm,
+    SubjectPublicKeyInfoDer,
+};
+
+use super::{failed, suites};
+use crate::Error;
+use crate::link::in_real_time;
+use crate::net::on_own_thread;
+use crate::report::Row;
+
+thread_local! {
+    /// What this thread has spent since it was last asked.
+    static SPENT: Cell<Operations> = const { Cell::new(Operations { key: Duration::ZERO, signature: Duration::ZERO }) };
+}
+
+/// Time by operation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Operations {
+    /// Making shares, and secrets of them.
+    key: Duration,
+    /// Signing and verifying, in the handshake and in certificates.
+    signature: Duration,
+}
+
+fn for_keys<T>(work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    SPENT.with(|spent| {
+        let so_far = spent.get();
+        spent.set(Operations { key: so_far.key + start.elapsed(), ..so_far });
+    });
+    result
+}
+
+fn for_signatures<T>(work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    SPENT.with(|spent| {
+        let so_far = spent.get();
+        spent.set(Operations { signature: so_far.signature + start.elapsed(), ..so_far });
+    });
+    result
+}
+
+/// What one side did between two flights of the other.
+pub(super) struct Turn {
+    pub(super) side: Side,
+    /// What it sent at the end of it.
+    pub(super) sent_bytes: usize,
+    time: Duration,
+    operations: Operations,
+}
+
+/// The same, over a whole handshake.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    total_us: f64,
+    key_us: f64,
+    signature_us: f64,
+}
+
+/// Handshakes in memory.
+pub(super) fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Result<Vec<Turn>, Error> {
+    let now = dunlin_tokio::now();
+    let address = suites::server_address()?;
+    let mut turns = Vec::new();
+    let (mut side, mut received) = (Side::Client, Vec::new());
+    let (client_end, starting) = timed(|| TlsConnection::client(client, address, now));
+    let mut client_end = client_end.map_err(failed)?;
+    let (mut server_end, listening) = timed(|| TlsConnection::server(server, now));
+    let (mut starting, mut listening) = (Some(starting), Some(listening));
+    loop {
+        let (end, before) = match side {
+            Side::Client => (&mut client_end, starting.take()),
+            Side::Server => (&mut server_end, listening.take()),
+        };
+        let (taken, (time, operations)) = timed(|| end.receive(now, &received).map(|_| end.transmit().len()));
+        let sent_bytes = taken.map_err(failed)?;
+        received.clear();
+        received.extend_from_slice(end.transmit());
+        end.transmitted(sent_bytes);
+        turns.push(Turn { side, sent_bytes, time, operations });
+        if let (Some((time, operations)), Some(turn)) = (before, turns.last_mut()) {
+            turn.time += time;
+            turn.operations.key += operations.key;
+            turn.operations.signature += operations.signature;
+        }
+        if sent_bytes == 0 {
+            break;
+        }
+        side = if side == Side::Client { Side::Server } else { Side::Client };
+    }
+    match client_end.negotiated().is_some() && server_end.negotiated().is_some() {
+        true => Ok(turns),
+        false => Err(failed("it does not end")),
+    }
+}
+
+/// Does `work` on a thread that, where that is permitted, no other program takes the processor from. What it starts inherits
+/// that.
+pub(super) fn undisturbed<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    on_own_thread(|| {
+        in_real_time();
+        work()
+    })
+}
+
+/// Does `work`; what it took, and how much of it for what.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, (Duration, Operations)) {
+    SPENT.set(Operations::default());
+    let start = Instant::now();
+    let result = work();
+    let time = start.elapsed();
+    (result, (time, SPENT.get()))
+}
+
+/// What handshakes cost, as figures.
+#[derive(Default)]
+pub(super) struct Times {
+    client: Vec<Cost>,
+    server: Vec<Cost>,
+}
+
+impl Times {
+    /// Takes in a handshake.
+    pub(super) fn add(&mut self, turns: &[Turn]) {
+        let mut costs = [Cost::default(); 2];
+        for turn in turns {
+            let cost = &mut costs[usize::from(turn.side == Side::Server)];
+            let us = |time: Duration| time.as_secs_f64() * 1e6;
+            cost.total_us += us(turn.time);
+            cost.key_us += us(turn.operations.key);
+            cost.signature_us += us(turn.operations.signature);
+        }
+        let [client, server] = costs;
+        self.client.push(client);
+        self.server.push(server);
+    }
+
+    /// Takes in what handshakes took client and server in all, in microseconds.
+    pub(super) fn add_totals(&mut self, both: &[[f64; 2]]) {
+        for [client, server] in both {
+            self.client.push(Cost { total_us: *client, ..Cost::default() });
+            self.server.push(Cost { total_us: *server, ..Cost::default() });
+        }
+    }
+
+    /// The figures of a stack that does not say what it spends its time for.
+    pub(super) fn totals(&self, row: Row) -> Row {
+        let of = |costs: &[Cost]| costs.iter().map(|cost| cost.total_us).collect::<Vec<_>>();
+        row.figure("client_us", &of(&self.client)).figure("server_us", &of(&self.server))
+    }
+
+    /// The figures of both sides.
+    pub(super) fn figures(&self, row: Row) -> Row {
+        let sides = [("client", &self.client), ("server", &self.server)];
+        sides.into_iter().fold(row, |row, (side, costs)| {
+            let of = |cost: fn(&Cost) -> f64| costs.iter().map(cost).collect::<Vec<_>>();
+            row.figure(&format!("{side}_us"), &of(|cost| cost.total_us))
+                .figure(&format!("{side}_key_us"), &of(|cost| cost.key_us))
+                .figure(&format!("{side}_signature_us"), &of(|cost| cost.signature_us))
+                .figure(
+                    &format!("{side}_common_us"),
+                    &of(|cost| cost.total_us - cost.key_us - cost.signature_us),
+                )
+        })
+    }
+}
+
+/// A provider that notes what it takes. Its loaded keys do so as well.
+pub(super) fn provider() -> CryptoProvider {
+    CryptoProvider {
+        groups: vec![&X25519, &SECP256R1, &FFDHE2048],
+        signatures: *SIGNATURES,
+        key_loader: &Loader,
+        ..dunlin_awslc::provider()
+    }
+}
+
+static X25519: Group = Group(dunlin_awslc::X25519);
+static SECP256R1: Group = Group(dunlin_awslc::SECP256R1);
+static FFDHE2048: Group = Group(dunlin_ffdhe::FFDHE2048);
+
+/// Parts of a provider are static: those that are made of others are made once, and stay.
+static SIGNATURES: LazyLock<SignatureAlgorithms> = LazyLock::new(|| {
+    let all = dunlin_awslc::SIGNATURES;
+    let watched = |algorithms: &[&'static dyn SignatureVerificationAlgorithm]| {
+        let watched = algorithms.iter().map(|algorithm| {
+            let verifier: &'static dyn SignatureVerificationAlgorithm =
+                Box::leak(Box::new(Verifier(*algorithm)));
+            verifier
+        });
+        &*watched.collect::<Vec<_>>().leak()
+    };
+    let schemes: Vec<_> =
+        all.schemes.iter().map(|(scheme, algorithms)| (*scheme, watched(algorithms))).collect();
+    SignatureAlgorithms { all: watched(all.all), schemes: schemes.leak() }
+});
+
+#[derive(Debug)]
+struct Group(&'static dyn KeyExchangeGroup);
+
+impl KeyExchangeGroup for Group {
+    fn name(&self) -> NamedGroup {
+        self.0.name()
+    }
+
+    fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
+        let active = for_keys(|| self.0.start(random))?;
+        Ok(Box::new(Active(active)))
+    }
+
+    fn finite_field(&self) -> Option<FiniteField> {
+        self.0.finite_field()
+    }
+
+    fn respond(
+        &self,
+        random: &dyn SecureRandom,
+        peer: &[u8],
+    ) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
+        for_keys(|| self.0.respond(random, peer))
+    }
+}
+
+struct Active(Box<dyn ActiveKeyExchange>);
+
+impl ActiveKeyExchange for Active {
+    fn share(&self) -> &[u8] {
+        self.0.share()
+    }
+
+    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+        for_keys(|| self.0.complete(peer))
+    }
+}
+
+#[derive(Debug)]
+struct Verifier(&'static dyn SignatureVerificationAlgorithm);
+
+impl SignatureVerificationAlgorithm for Verifier {
+    fn verify_signature(
+        &self,
+        public_key: &[u8],
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), InvalidSignature> {
+        for_signatures(|| self.0.verify_signature(public_key, message, signature))
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        self.0.public_key_alg_id()
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        self.0.signature_alg_id()
+    }
+}
+
+#[derive(Debug)]
+struct Loader;
+
+impl KeyLoader for Loader {
+    fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
+        let key = dunlin_awslc::KEY_LOADER.load(der)?;
+        Ok(Arc::new(Signer(key)))
+    }
+}
+
+#[derive(Debug)]
+struct Signer(Arc<dyn SigningKey>);
+
+impl SigningKey for Signer {
+    fn schemes(&self) -> &[SignatureScheme] {
+        self.0.schemes()
+    }
+
+    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        self.0.public_key()
+    }
+
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        for_signatures(|| self.0.sign(scheme, message, random))
+    }
+}
