@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
 use dunlin::resume::UseOnce;
-use dunlin::wire::{AlertDescription, CertificateType};
+use dunlin::wire::{AlertDescription, CertificateType, ProtocolVersion};
 use dunlin::{Answer, ClientHelloInfo, Question, ServerConfig};
 use pki_types::CertificateDer;
 
@@ -65,7 +65,11 @@ impl Answers<'_> {
             return Err(Failure::Unexpected(format!("the schemes {:?} came", info.signature_schemes)));
         }
         Ok(match &self.setup.role {
-            Role::Server(config) if !self.options.fail_early_callback => Some(Arc::clone(config)),
+            Role::Server(..) if self.options.fail_early_callback => None,
+            Role::Server(tls13, _) if info.versions.contains(&ProtocolVersion::TLS1_3) => {
+                Some(Arc::clone(tls13))
+            }
+            Role::Server(_, tls12) => Some(Arc::clone(tls12)),
             _ => None,
         })
     }

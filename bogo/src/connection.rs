@@ -1,7 +1,7 @@
 //! One connection: from its configuration through the handshake to its end. The data goes in [`crate::exchange`].
 
 use dunlin::error::{Error, PeerIncompatible};
-use dunlin::wire::{AlertDescription, ProtocolVersion};
+use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, Event, Side, TlsConnection};
 
 use crate::answers::Answers;
@@ -21,12 +21,12 @@ pub(crate) fn run(
     let setup = Setup::new(options, shared)?;
     let tls = match &setup.role {
         Role::Client(config, server) => TlsConnection::client(config, server.clone(), shared.now)?,
-        Role::Server(config) => TlsConnection::server(config, shared.now),
+        Role::Server(config, _) => TlsConnection::server(config, shared.now),
     };
     let transport = Transport::connect(options)?;
     let (profile, is_client) = match &setup.role {
         Role::Client(config, _) => (config.profile(), true),
-        Role::Server(config) => (config.profile(), false),
+        Role::Server(config, _) => (config.profile(), false),
     };
     let answers = Answers { options, setup: &setup, provider: profile.provider() };
     let mut link = Link {
@@ -37,6 +37,8 @@ pub(crate) fn run(
         retry,
         waiting: Vec::new(),
         ended: false,
+        new_session: false,
+        renegotiations: 0,
         held: false,
         unread: 0,
         unsent: None,
@@ -67,19 +69,14 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// A peer that wants TLS 1.2 or older, where the options would allow it, asks for what the engine does not have.
+/// A peer that wants TLS 1.1 or older, where the options would allow it, asks for what the engine does not have.
 fn unspoken_version(options: &Options, failure: Failure) -> Failure {
+    let unspoken = [ProtocolVersion::TLS1_0, ProtocolVersion::TLS1_1];
     match failure {
         Failure::Engine(Error::PeerIncompatible(PeerIncompatible::Version(Some(version))))
-            if options.allows_tls12()
-                && (ProtocolVersion::TLS1_0..=ProtocolVersion::TLS1_2).contains(&version) =>
+            if unspoken.contains(&version) && options.allows(version) =>
         {
             Failure::Unimplemented(format!("{version}"))
-        }
-        Failure::Engine(Error::AlertReceived(AlertDescription::PROTOCOL_VERSION))
-            if options.allows_tls12() =>
-        {
-            Failure::Unimplemented("versions before TLS 1.3".into())
         }
         other => other,
     }
@@ -95,6 +92,9 @@ pub(crate) struct Link<'a> {
     /// Received bytes that the engine did not take yet.
     waiting: Vec<u8>,
     pub(crate) ended: bool,
+    /// Whether a session came that was not known before.
+    new_session: bool,
+    renegotiations: u32,
     /// Nothing is transmitted for now.
     pub(crate) held: bool,
     /// Data that was given out and not consumed: what comes after it is looked at only when more is wanted.
@@ -133,7 +133,8 @@ impl Link<'_> {
         if is_early {
             self.check(is_resume)?;
         }
-        self.shut_down()
+        self.shut_down()?;
+        expect::same("renegotiations", Some(options.expect.renegotiations), Some(self.renegotiations))
     }
 
     /// Holds what was agreed against what the options expect.
@@ -144,11 +145,28 @@ impl Link<'_> {
         };
         let used = self.answers.setup.credentials.used(negotiated);
         expect::check(options, negotiated, used, &mut self.shared.peer_signature, is_resume)?;
+        if negotiated.version == Some(ProtocolVersion::TLS1_2) {
+            self.check_tls12(negotiated.resumed)?;
+        }
         if options.expect.ocsp_response.is_some() && options.expect.ocsp_response != self.shared.ocsp_response
         {
             return Err(Failure::Unexpected("the OCSP response is not as expected".into()));
         }
         Ok(())
+    }
+
+    /// What TLS 1.3 always has, or has later.
+    fn check_tls12(&self, resumed: bool) -> Result<(), Failure> {
+        let expect = &self.answers.options.expect;
+        // Without it there is no exporter (RFC 7627 §5.4).
+        if expect.extended_master_secret && self.tls.export(b"EXPERIMENTAL", None, &mut [0]).is_err() {
+            return Err(Failure::Unexpected("there is no extended master secret".into()));
+        }
+        let session_due = !expect.no_session && (!resumed || expect.ticket_renewal);
+        match self.tls.side() {
+            Side::Client => expect::same("a new session", Some(session_due), Some(self.new_session)),
+            Side::Server => Ok(()),
+        }
     }
 
     /// From here on the options for a retry count: the server does not take the early data.
@@ -166,7 +184,8 @@ impl Link<'_> {
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
         let answered = self.events()?;
         // Later, what waits leaves with the next data: one KeyUpdate may answer several.
-        if self.tls.is_handshaking() {
+        let is_tls12 = self.tls.negotiated().is_some_and(|n| n.version == Some(ProtocolVersion::TLS1_2));
+        if self.tls.is_handshaking() || is_tls12 {
             self.flush();
         }
         if self.waiting.is_empty() {
@@ -202,6 +221,8 @@ impl Link<'_> {
                 }
                 Event::NewSession(id, session) => drop(self.shared.asked.insert(id, session)),
                 Event::SessionUsed(id) => drop(self.shared.asked.remove(&id)),
+                Event::TicketReceived => self.new_session = true,
+                Event::Renegotiated => self.renegotiations += 1,
                 Event::EarlyData(EarlyDataOutcome::Rejected(_)) if self.tls.side() == Side::Client => {
                     self.retry()?;
                 }

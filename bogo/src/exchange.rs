@@ -17,7 +17,9 @@ impl Link<'_> {
         if options.export > 0 {
             let mut material = vec![0; options.export];
             let (label, context) = (options.export_label.as_bytes(), options.export_context.as_bytes());
-            self.tls.export(label, Some(context), &mut material)?;
+            // TLS 1.3 does not tell no context from an empty one (RFC 8446 §7.5).
+            let context = options.use_export_context.then_some(context);
+            self.tls.export(label, context, &mut material)?;
             self.write(&material)?;
         }
         if options.export_traffic_secrets {

@@ -80,7 +80,7 @@ fn peer(options: &Options, negotiated: &Negotiated) -> Result<(), Failure> {
     Ok(())
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
     what: &str,
     expected: Option<T>,
     found: Option<T>,

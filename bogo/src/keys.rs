@@ -49,6 +49,10 @@ impl Credentials {
         if default.key_file.is_some() && default.certificate_file.is_some() {
             credentials.add(NONE, default, options.is_async, provider)?;
         }
+        if !options.psk.is_empty() {
+            let psk = Psk::new_allow_short(options.psk_identity.as_str(), options.psk.as_bytes())?;
+            credentials.psks.push(Arc::new(psk));
+        }
         Ok(credentials)
     }
 
@@ -148,8 +152,8 @@ fn schemes(key: &dyn SigningKey, wanted: &[SignatureScheme]) -> Vec<SignatureSch
     }
     let possible: Vec<_> = wanted.iter().copied().filter(|s| key.schemes().contains(s)).collect();
     match possible.is_empty() {
-        // A credential has a scheme; this one never signs in TLS 1.3 (RFC 8446 §4.4.3).
-        true => vec![SignatureScheme::RSA_PKCS1_SHA256],
+        // A credential has a scheme: one for private use that no peer has.
+        true => vec![SignatureScheme(0xfe00)],
         false => possible,
     }
 }

@@ -19,7 +19,10 @@ pub(crate) struct Options {
     pub(crate) is_async: bool,
 
     pub(crate) min_version: Option<ProtocolVersion>,
-    pub(crate) no_tls12: bool,
+    pub(crate) max_version: Option<ProtocolVersion>,
+    pub(crate) excluded_versions: Vec<ProtocolVersion>,
+    /// The names of the suites of TLS 1.2, where not all of them are meant.
+    pub(crate) cipher_suites: Option<String>,
     pub(crate) groups: Vec<NamedGroup>,
     pub(crate) key_shares: Option<Vec<NamedGroup>>,
     pub(crate) verify_schemes: Vec<SignatureScheme>,
@@ -45,6 +48,10 @@ pub(crate) struct Options {
     pub(crate) decline_ocsp_callback: bool,
     pub(crate) fail_credential_callback: bool,
 
+    pub(crate) psk: String,
+    pub(crate) psk_identity: String,
+
+    pub(crate) renegotiation: bool,
     pub(crate) no_ticket: bool,
     pub(crate) sealed_tickets: bool,
     pub(crate) skip_ticket: bool,
@@ -56,6 +63,7 @@ pub(crate) struct Options {
     pub(crate) export: usize,
     pub(crate) export_label: String,
     pub(crate) export_context: String,
+    pub(crate) use_export_context: bool,
     pub(crate) export_traffic_secrets: bool,
     pub(crate) shim_writes_first: bool,
     pub(crate) initial_write: Option<String>,
@@ -98,6 +106,11 @@ pub(crate) struct Expectations {
     pub(crate) ticket_age_skew_s: Option<i64>,
     pub(crate) session_miss: bool,
     pub(crate) no_session: bool,
+    /// Of a session of TLS 1.2: whether it has an ID in place of a ticket.
+    pub(crate) session_id: Option<bool>,
+    pub(crate) ticket_renewal: bool,
+    pub(crate) extended_master_secret: bool,
+    pub(crate) renegotiations: u32,
 }
 
 /// What a credential is.
@@ -184,14 +197,12 @@ impl Options {
     fn set_parameters(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
         match name {
             "-min-version" => self.min_version = Some(ProtocolVersion(number(values)?)),
-            "-max-version" => {
-                let version = ProtocolVersion(number(values)?);
-                if version != ProtocolVersion::TLS1_3 {
-                    return Err(Failure::Unimplemented(format!("the version {version}")));
-                }
-            }
-            "-no-tls13" => return Err(Failure::Unimplemented("versions before TLS 1.3".into())),
-            "-no-tls12" => self.no_tls12 = true,
+            "-max-version" => self.max_version = Some(ProtocolVersion(number(values)?)),
+            "-no-tls13" => self.excluded_versions.push(ProtocolVersion::TLS1_3),
+            "-no-tls12" => self.excluded_versions.push(ProtocolVersion::TLS1_2),
+            "-no-tls11" => self.excluded_versions.push(ProtocolVersion::TLS1_1),
+            "-no-tls1" => self.excluded_versions.push(ProtocolVersion::TLS1_0),
+            "-cipher" => self.cipher_suites = Some(text(values)?),
             "-curves" => self.groups.push(NamedGroup(number(values)?)),
             "-key-shares" => {
                 self.key_shares.get_or_insert_default().push(NamedGroup(number(values)?));
@@ -204,6 +215,8 @@ impl Options {
             "-decline-alpn" => self.select_alpn = None,
             "-no-server-name-ack" => self.no_server_name_ack = true,
             "-reject-alpn" => self.reject_alpn = true,
+            // BoringSSL has its caller begin what the peer asked for.
+            "-renegotiate-freely" | "-renegotiate-explicit" => self.renegotiation = true,
             "-no-ticket" => self.no_ticket = true,
             // A resumption brings a new ticket in any case.
             "-use-ticket-callback" | "-use-ticket-aead-callback" | "-renew-ticket" => {
@@ -238,6 +251,8 @@ impl Options {
             "-decline-ocsp-callback" => self.decline_ocsp_callback = true,
             "-fail-cert-callback" => self.fail_credential_callback = true,
             "-reverify-on-resume" => self.reverify_on_resume = true,
+            "-psk" => self.psk = text(values)?,
+            "-psk-identity" => self.psk_identity = text(values)?,
             _ => {
                 let credential = self.credentials.last_mut().unwrap_or(&mut self.default_credential);
                 match name {
@@ -264,8 +279,7 @@ impl Options {
             "-export-keying-material" => self.export = number(values)?,
             "-export-label" => self.export_label = text(values)?,
             "-export-context" => self.export_context = text(values)?,
-            // TLS 1.3 does not tell no context from an empty one (RFC 8446 §7.5).
-            "-use-export-context" => {}
+            "-use-export-context" => self.use_export_context = true,
             "-export-traffic-secrets" => self.export_traffic_secrets = true,
             "-shim-writes-first" => self.shim_writes_first = true,
             "-shim-initial-write" => self.initial_write = Some(text(values)?),
@@ -282,9 +296,11 @@ impl Options {
         Ok(true)
     }
 
-    /// Whether TLS 1.2, which the engine does not speak, would do for these options.
-    pub(crate) fn allows_tls12(&self) -> bool {
-        !self.no_tls12 && self.min_version.is_none_or(|v| v <= ProtocolVersion::TLS1_2)
+    /// Whether the options allow this version of TLS.
+    pub(crate) fn allows(&self, version: ProtocolVersion) -> bool {
+        self.min_version.is_none_or(|min| min <= version)
+            && self.max_version.is_none_or(|max| version <= max)
+            && !self.excluded_versions.contains(&version)
     }
 }
 
@@ -323,13 +339,18 @@ impl Expectations {
             "-expect-ticket-age-skew" => self.ticket_age_skew_s = Some(number(values)?),
             "-expect-session-miss" => self.session_miss = true,
             "-expect-no-session" => self.no_session = true,
+            "-expect-session-id" => self.session_id = Some(true),
+            "-expect-no-session-id" => self.session_id = Some(false),
+            "-expect-ticket-renewal" => self.ticket_renewal = true,
+            "-expect-extended-master-secret" => self.extended_master_secret = true,
+            "-expect-total-renegotiations" => self.renegotiations = number(values)?,
             _ => return Ok(false),
         }
         Ok(true)
     }
 }
 
-/// Options that choose between ways of calling BoringSSL, or that speak of what TLS 1.3 always or never has.
+/// Options that choose between ways of calling BoringSSL, or that speak of what the engine always or never has.
 fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
     match name {
         // The root of the runner's certificates; verification is a callback in these tests.
@@ -345,15 +366,10 @@ fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failu
         | "-set-ocsp-in-callback"
         | "-use-old-client-cert-callback"
         | "-expect-verify-result"
-        | "-no-tls1"
-        | "-no-tls11"
         | "-server-preference"
-        // TLS 1.3 has no session IDs, no renegotiation, and no weaker master secret.
-        | "-expect-no-session-id"
-        | "-expect-extended-master-secret"
+        // A client of ours connects to no others, and a server of ours keeps no other sessions.
         | "-expect-secure-renegotiation"
-        | "-no-legacy-server-connect"
-        | "-renegotiate-freely" => {}
+        | "-no-legacy-server-connect" => {}
         _ => return Ok(false),
     }
     Ok(true)
@@ -433,12 +449,22 @@ mod tests {
 
     #[test]
     fn what_the_engine_cannot_do_is_said_to_be_unimplemented() {
-        for line in ["-dtls", "-max-version 771", "-no-tls13", "-nonsense", "-on-retry-nonsense"] {
+        for line in ["-dtls", "-nonsense", "-on-retry-nonsense"] {
             assert!(matches!(parse(line), Err(Failure::Unimplemented(_))), "{line}");
         }
         for line in ["-port", "-port x", "-expect-peer-rpk-sha256 ?", "-advertise-alpn \u{5}abc"] {
             assert!(matches!(parse(line), Err(Failure::Unexpected(_))), "{line}");
         }
+    }
+
+    #[test]
+    fn versions_are_a_range_with_holes() {
+        let [options, ..] = parse("-max-version 771 -no-tls1").unwrap();
+        let allowed = [0x0301, 0x0302, 0x0303, 0x0304].map(|v| options.allows(ProtocolVersion(v)));
+        assert_eq!(allowed, [false, true, true, false]);
+        let [options, ..] = parse("-min-version 771 -no-tls13").unwrap();
+        let allowed = [0x0301, 0x0302, 0x0303, 0x0304].map(|v| options.allows(ProtocolVersion(v)));
+        assert_eq!(allowed, [false, false, true, false]);
     }
 
     #[test]

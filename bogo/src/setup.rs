@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use dunlin::auth::{FindPsk, Psk, RawKeyTrust, Trust, X509Trust};
-use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls13CipherSuite};
+use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::early::MAX_EARLY_DATA;
 use dunlin::resume::{ClientSession, ClientSessions, SealTickets, Session, SessionKey, Tickets};
-use dunlin::wire::{CertificateType, NamedGroup, SignatureScheme};
+use dunlin::wire::{CertificateType, NamedGroup, ProtocolVersion, SignatureScheme};
 use dunlin::{
     ClientAuth, ClientConfig, EarlyDataProtocols, KeyLog, Now, Profile, ProfileBuilder, PskSource,
     ServerAddress, ServerConfig, SingleUse,
@@ -140,6 +140,21 @@ const CIPHER_SUITES: [&Tls13CipherSuite; 3] = [
     &dunlin_awslc::TLS13_CHACHA20_POLY1305_SHA256,
 ];
 
+/// The suites of TLS 1.2 that the options name; all of the library's where they name none.
+fn tls12_cipher_suites(names: Option<&str>) -> Result<Vec<&'static Tls12CipherSuite>, Failure> {
+    let all = dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+    let not_aes = |s: &&&Tls12CipherSuite| s.id.name().is_some_and(|name| !name.contains("AES"));
+    match names {
+        None | Some("ALL:3DES") => Ok(all.to_vec()),
+        Some("DEFAULT:!AES") => Ok(all.iter().filter(not_aes).copied().collect()),
+        Some(names) => {
+            let named = |name: &str| all.iter().copied().find(|s| s.id.name() == Some(name));
+            let suites = names.split(':').map(named).collect::<Option<_>>();
+            suites.ok_or_else(|| Failure::Unimplemented(format!("the cipher suites {names}")))
+        }
+    }
+}
+
 /// The groups, and those for which a client sends a share, where no option says so.
 const GROUPS: [NamedGroup; 4] =
     [NamedGroup::X25519MLKEM768, NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
@@ -163,7 +178,8 @@ const SERVER_NAME: &str = "server.example";
 /// What a connection is made of.
 pub(crate) enum Role {
     Client(Arc<ClientConfig>, ServerAddress),
-    Server(Arc<ServerConfig>),
+    /// For clients of TLS 1.3, and for others, whose sessions are kept in another way.
+    Server(Arc<ServerConfig>, Arc<ServerConfig>),
 }
 
 /// One connection's configuration, and what it must be asked about afterwards.
@@ -197,7 +213,18 @@ impl Setup {
         };
         let role = match options.server {
             true => {
-                Role::Server(Arc::new(server(options, profile.build()?, &provider, shared)?.with_psks(psks)))
+                let profile = profile.build()?;
+                let mut config = |version| {
+                    let tickets = tickets(options, &provider, shared, version)?;
+                    Ok::<_, Failure>(Arc::new(server(
+                        options,
+                        profile.clone(),
+                        tickets,
+                        &psks,
+                        &shared.used,
+                    )?))
+                };
+                Role::Server(config(ProtocolVersion::TLS1_3)?, config(ProtocolVersion::TLS1_2)?)
             }
             false => {
                 let name = options.host_name.as_deref().unwrap_or(SERVER_NAME);
@@ -242,7 +269,7 @@ fn profile(
         SignatureScheme::RSA_PKCS1_SHA384,
         SignatureScheme::RSA_PKCS1_SHA512,
     ];
-    if schemes.iter().all(|s| IN_CHAINS_ONLY.contains(s)) {
+    if options.allows(ProtocolVersion::TLS1_3) && schemes.iter().all(|s| IN_CHAINS_ONLY.contains(s)) {
         return Err(Failure::Unimplemented("a profile that can verify no handshake".into()));
     }
     let trust = trust(options, !credentials.psks.is_empty());
@@ -250,8 +277,16 @@ fn profile(
     let listed = |types: &Vec<CertificateType>| (!types.is_empty()).then(|| types.clone());
     let peer_types = listed(&options.peer_certificate_types).filter(|_| is_trusting);
     let own_types = listed(&options.client_certificate_types);
+    let (tls13, tls12) = (options.allows(ProtocolVersion::TLS1_3), options.allows(ProtocolVersion::TLS1_2));
+    if !tls13 && !tls12 {
+        return Err(Failure::Unimplemented("versions before TLS 1.2".into()));
+    }
+    let named = options.cipher_suites.as_deref();
     Ok(Profile::builder(Arc::clone(provider))
-        .cipher_suites(CIPHER_SUITES.to_vec())
+        .cipher_suites(if tls13 { CIPHER_SUITES.to_vec() } else { Vec::new() })
+        .tls12_cipher_suites(if tls12 { tls12_cipher_suites(named)? } else { Vec::new() })
+        .extended_master_secret_required(false)
+        .renegotiation(options.renegotiation)
         .groups(groups)
         .signature_schemes(schemes.to_vec())
         .peer_certificate_types(peer_types)
@@ -315,27 +350,27 @@ fn protocols(alpn: &[Vec<u8>]) -> EarlyDataProtocols {
     EarlyDataProtocols::named(alpn.to_vec()).and_unnamed()
 }
 
-fn server(
+/// How a server keeps the sessions of this version. BoringSSL has tickets for both, and session IDs where TLS 1.2 has no
+/// ticket; where the options leave it open, TLS 1.3 has tickets that only name what is kept, or ask for it.
+fn tickets(
     options: &Options,
-    profile: Profile,
     provider: &Arc<CryptoProvider>,
     shared: &mut Shared,
-) -> Result<ServerConfig, Failure> {
-    let client_auth = match (options.require_client_certificate, options.verify_peer) {
-        (true, _) => ClientAuth::Required,
-        (false, true) => ClientAuth::Optional,
-        (false, false) => ClientAuth::None,
+    version: ProtocolVersion,
+) -> Result<Tickets, Failure> {
+    let is_named = match version {
+        ProtocolVersion::TLS1_2 => options.no_ticket || options.expect.session_id == Some(true),
+        _ => !options.sealed_tickets,
     };
-    let single_use = match (options.sealed_tickets, options.is_async) {
-        (true, _) => SingleUse::Register(Arc::clone(&shared.used) as _),
-        (false, true) => SingleUse::Ask,
-        (false, false) => SingleUse::Sessions,
-    };
-    let alpn = alpn(options);
-    let tickets = match () {
-        () if options.no_ticket => Tickets::none(),
+    Ok(match () {
+        () if options.no_ticket && version == ProtocolVersion::TLS1_3 => Tickets::none(),
         () if options.skip_ticket => Tickets::stateless(Arc::new(NoTicket)),
-        () if options.sealed_tickets => {
+        () if is_named && options.is_async => Tickets::ask(),
+        () if is_named => {
+            let stored = shared.stored.get_or_insert_with(|| Arc::new(MemoryServerSessions::new(16)));
+            Tickets::stateful(Arc::clone(stored) as _)
+        }
+        () => {
             let tickets = match shared.sealed.take() {
                 Some(tickets) => tickets,
                 None => Arc::new(RotatingTickets::new(Arc::clone(provider))?),
@@ -343,30 +378,35 @@ fn server(
             shared.sealed = Some(Arc::clone(&tickets));
             Tickets::stateless(tickets)
         }
-        () if options.is_async => Tickets::ask(),
-        () => {
-            let stored = shared.stored.get_or_insert_with(|| Arc::new(MemoryServerSessions::new(16)));
-            Tickets::stateful(Arc::clone(stored) as _)
-        }
+    })
+}
+
+fn server(
+    options: &Options,
+    profile: Profile,
+    tickets: Tickets,
+    psks: &PskSource,
+    used: &Arc<MemoryUseOnce>,
+) -> Result<ServerConfig, Failure> {
+    let client_auth = match (options.require_client_certificate, options.verify_peer) {
+        (true, _) => ClientAuth::Required,
+        (false, true) => ClientAuth::Optional,
+        (false, false) => ClientAuth::None,
     };
-    // The question shows the ClientHello to those who want to check it.
-    let expect = &options.expect;
-    let looks = options.is_async
-        || options.fail_early_callback
-        || options.fail_ocsp_callback
-        || options.fail_credential_callback
-        || expect.server_name.is_some()
-        || expect.no_server_name
-        || expect.advertised_alpn.is_some()
-        || !expect.peer_verify_schemes.is_empty();
-    // A server that looks at the name acknowledges it.
-    let looks = looks && !options.no_server_name_ack;
+    let single_use = match (options.sealed_tickets, options.is_async) {
+        (true, _) => SingleUse::Register(Arc::clone(used) as _),
+        (false, true) => SingleUse::Ask,
+        (false, false) => SingleUse::Sessions,
+    };
+    // The question shows the ClientHello to those who want to check it, and the version that it asks for. A server that
+    // looks at the name acknowledges it.
     let config = ServerConfig::new(profile)?
         .with_client_auth(client_auth)?
         .with_tickets(tickets)
-        .with_profile_choice(looks);
+        .with_psks(psks.clone())
+        .with_profile_choice(!options.no_server_name_ack);
     match options.early_data {
-        true => Ok(config.with_early_data(protocols(&alpn), MAX_EARLY_DATA, single_use)?),
+        true => Ok(config.with_early_data(protocols(&alpn(options)), MAX_EARLY_DATA, single_use)?),
         false => Ok(config),
     }
 }
