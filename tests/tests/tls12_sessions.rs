@@ -1,4 +1,4 @@
-//! TLS 1.2: sessions that are resumed, and handshakes within a connection.
+//! TLS 1.2: sessions that are resumed; with OpenSSL, handshakes within a connection, too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -257,99 +257,6 @@ fn nothing_is_resumed_without_extended_master_secret() {
     }
 }
 
-fn renegotiating(client_allows: bool, server_allows: bool) -> Pair {
-    let none = Tickets::none();
-    let client = client(tls12().renegotiation(client_allows), &with_sessions());
-    let server = server(tls12().renegotiation(server_allows), &none);
-    let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
-    pair.connect().unwrap();
-    pair
-}
-
-fn done(pair: &Pair) -> [bool; 2] {
-    [&pair.client_events, &pair.server_events]
-        .map(|events| events.iter().any(|e| matches!(e, Event::Renegotiated)))
-}
-
-#[test]
-fn renegotiation_begins_on_either_side_where_it_is_allowed() {
-    for by_client in [true, false] {
-        let mut pair = renegotiating(!by_client, by_client);
-        let mut before = [0; 32];
-        pair.client.export(b"EXPORTER-test", None, &mut before).unwrap();
-        for _ in 0..3 {
-            pair.client_events.clear();
-            pair.server_events.clear();
-            let end = if by_client { &mut pair.client } else { &mut pair.server };
-            end.renegotiate(NOW).unwrap();
-            pair.run().unwrap();
-            assert_eq!(done(&pair), [true, true]);
-            pair.echo(b"hello").unwrap();
-            let (mut ours, mut theirs) = ([0; 32], [0; 32]);
-            pair.client.export(b"EXPORTER-test", None, &mut ours).unwrap();
-            pair.server.export(b"EXPORTER-test", None, &mut theirs).unwrap();
-            assert!(ours == theirs && ours != before);
-            before = ours;
-        }
-        let peer = pair.server.negotiated().unwrap().peer.as_ref().unwrap().to_string();
-        assert_eq!(peer, "X.509 device-1");
-    }
-}
-
-#[test]
-fn renegotiation_is_refused_by_default_and_nothing_ends() {
-    for by_client in [true, false] {
-        let mut pair = renegotiating(false, false);
-        let end = if by_client { &mut pair.client } else { &mut pair.server };
-        end.renegotiate(NOW).unwrap();
-        pair.run().unwrap();
-        assert_eq!(done(&pair), [false, false]);
-        // A server that was refused goes on; a client waits for an answer that does not come.
-        if !by_client {
-            pair.echo(b"hello").unwrap();
-        }
-        assert!(pair.client.error().is_none() && pair.server.error().is_none());
-    }
-    // Begging for it is work for nothing.
-    let mut pair = renegotiating(false, false);
-    let result = (0..100).try_for_each(|_| {
-        pair.server.renegotiate(NOW)?;
-        pair.run()
-    });
-    assert!(matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::Flood(_)))), "{result:?}");
-}
-
-#[test]
-fn data_goes_on_while_another_handshake_begins() {
-    let mut pair = renegotiating(true, true);
-    pair.server.send(b"before").unwrap();
-    pair.server.renegotiate(NOW).unwrap();
-    pair.server.send(b"after").unwrap();
-    let bytes = pair.server.transmit().to_vec();
-    pair.server.transmitted(bytes.len());
-    let (mut taken, mut received) = (0, Vec::new());
-    while taken < bytes.len() || !pair.client.received().is_empty() {
-        taken += pair.client.receive(NOW, &bytes[taken..]).unwrap();
-        received.extend_from_slice(pair.client.received());
-        let n = pair.client.received().len();
-        pair.client.consume(NOW, n).unwrap();
-    }
-    assert_eq!(received, b"beforeafter");
-    pair.run().unwrap();
-    assert_eq!(done(&pair), [true, true]);
-}
-
-#[test]
-fn tls13_knows_no_renegotiation() {
-    let client = client(both().renegotiation(true), &with_sessions());
-    let server = server(both().renegotiation(true), &Tickets::none());
-    let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
-    pair.connect().unwrap();
-    assert!(matches!(pair.client.renegotiate(NOW), Err(Error::Misuse(_))));
-    assert!(matches!(pair.server.renegotiate(NOW), Err(Error::Misuse(_))));
-    pair.echo(b"hello").unwrap();
-}
-
 fn openssl_identity(files: &Files, is_server: bool) -> Vec<String> {
     let pki = Pki::shared(KeyType::P256);
     let own = if is_server { &pki.server } else { &pki.client };
@@ -445,6 +352,18 @@ fn renegotiation_with_openssls_server() {
 }
 
 #[test]
+fn openssls_server_refuses_renegotiation_and_goes_on() {
+    let mut peer = s_server(&["-Verify", "3"]);
+    let profile = renegotiating_profile(ends::client_profile(KeyType::P256));
+    let mut link = Link::to_server(ends::client_with(profile, |c| c), &peer);
+    link.handshake().unwrap();
+    link.connection.renegotiate(dunlin_tests::peer::now()).unwrap();
+    link.wait_for(|e| matches!(e, Event::RenegotiationRefused)).unwrap();
+    link.send(b"all the same\n").unwrap();
+    peer.process.output_until("data", |o| o.windows(12).any(|w| w == b"all the same"));
+}
+
+#[test]
 fn renegotiation_with_openssls_client() {
     let (listener, port) = listen();
     let profile = renegotiating_profile(ends::server_profile(KeyType::P256));
@@ -464,25 +383,4 @@ fn renegotiation_with_openssls_client() {
     link.wait_for(|e| matches!(e, Event::Renegotiated)).unwrap();
     link.send(b"after its own\n").unwrap();
     peer.output_until("data", |o| o.windows(13).any(|w| w == b"after its own"));
-}
-
-/// A server that asks again and again and reads no refusal makes the client's output not grow. Data between them look like
-/// use.
-#[test]
-fn refusals_that_nobody_reads_do_not_pile_up() {
-    const MOST: usize = 65 * 1024;
-    let Pair { mut client, mut server, .. } = renegotiating(false, false);
-    for _ in 0..4000 {
-        server.renegotiate(NOW).unwrap();
-        server.send(b"x").unwrap();
-        let bytes = server.transmit().to_vec();
-        server.transmitted(bytes.len());
-        let mut taken = 0;
-        while taken < bytes.len() || !client.received().is_empty() {
-            taken += client.receive(NOW, &bytes[taken..]).unwrap();
-            let n = client.received().len();
-            client.consume(NOW, n).unwrap();
-        }
-        assert!(client.transmit().len() < MOST, "{} bytes wait", client.transmit().len());
-    }
 }

@@ -47,12 +47,13 @@ pub struct TlsStream<IO> {
     /// Who hears of handshake messages, and how many were reported.
     on_message: Option<Arc<OnMessage>>,
     reported: usize,
-    /// Who waits for the transport to take more: the transport itself keeps only one of them in mind.
-    reader: Option<Waker>,
-    writer: Option<Waker>,
+    /// Who waits for the transport to take more, and who for it to have more.
+    sending: Waiters,
+    receiving: Waiters,
 }
 
-/// The direction in which a task uses the stream. One that reads also sends: alerts and KeyUpdates.
+/// The direction in which a task uses the stream. One that reads also sends: alerts and KeyUpdates. One that writes also
+/// receives, while another handshake within the connection is at its end.
 #[derive(Clone, Copy)]
 pub(crate) enum Task {
     Reader,
@@ -73,8 +74,8 @@ impl<IO> TlsStream<IO> {
             handshake_bytes: HandshakeBytes { read: 0, written: 0 },
             on_message,
             reported: 0,
-            reader: None,
-            writer: None,
+            sending: Waiters::new(),
+            receiving: Waiters::new(),
         }
     }
 
@@ -183,7 +184,7 @@ impl<IO> TlsStream<IO> {
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     /// Takes in what has come, at most once. Errors of the connection stay in it.
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<io::Result<()>> {
         if !self.waiting.is_empty() {
             let bytes = std::mem::take(&mut self.waiting);
             self.give(&bytes);
@@ -191,7 +192,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         }
         let mut bytes = [MaybeUninit::uninit(); READ_LEN];
         let mut bytes = ReadBuf::uninit(&mut bytes);
-        ready!(Pin::new(&mut self.io).poll_read(cx, &mut bytes))?;
+        let both = self.receiving.both(cx, task);
+        let mut joint = Context::from_waker(both.as_ref().unwrap_or(cx.waker()));
+        let Poll::Ready(read) = Pin::new(&mut self.io).poll_read(&mut joint, &mut bytes) else {
+            self.receiving.wait(cx, task);
+            return Poll::Pending;
+        };
+        self.receiving.go_on(task);
+        read?;
         let bytes = bytes.filled();
         self.bytes_read += bytes.len() as u64;
         if bytes.is_empty() {
@@ -229,13 +237,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     /// Sends what waits to be sent, to the last byte.
     pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<io::Result<()>> {
         self.report();
-        let (own, other) = match task {
-            Task::Reader => (&mut self.reader, &mut self.writer),
-            Task::Writer => (&mut self.writer, &mut self.reader),
-        };
-        // If the other one waits too, both shall hear of it.
-        let both = other.as_ref().filter(|w| !w.will_wake(cx.waker()));
-        let both = both.map(|w| Waker::from(Arc::new(Both(w.clone(), cx.waker().clone()))));
+        let both = self.sending.both(cx, task);
         let mut joint = Context::from_waker(both.as_ref().unwrap_or(cx.waker()));
         let drained = loop {
             let bytes = self.connection.transmit();
@@ -251,7 +253,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 }
                 Poll::Ready(Err(e)) => break Err(e),
                 Poll::Pending => {
-                    *own = Some(cx.waker().clone());
+                    self.sending.wait(cx, task);
                     return Poll::Pending;
                 }
             }
@@ -263,22 +265,19 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                     flushed?;
                 }
                 Poll::Pending => {
-                    *own = Some(cx.waker().clone());
+                    self.sending.wait(cx, task);
                     return Poll::Pending;
                 }
             }
         }
-        *own = None;
-        if let Some(other) = other.take() {
-            other.wake();
-        }
+        self.sending.go_on(task);
         Poll::Ready(drained)
     }
 
     /// One step of the handshake: sends and receives what is possible.
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.poll_drain(cx, Task::Writer);
-        match (self.poll_receive(cx), sent) {
+        match (self.poll_receive(cx, Task::Writer), sent) {
             // A peer that refused has closed: its alert tells more than the failed write.
             (Poll::Pending, Poll::Ready(Err(e))) => Poll::Ready(Err(e)),
             (received, _) => received,
@@ -306,7 +305,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             if self.connection.peer_has_closed() {
                 return Poll::Ready(Ok(()));
             }
-            ready!(self.poll_receive(cx))?;
+            ready!(self.poll_receive(cx, Task::Reader))?;
         }
     }
 }
@@ -355,6 +354,44 @@ impl RecordScanner {
     }
 }
 
+/// The tasks that wait for the transport, which itself keeps only one of them in mind.
+struct Waiters {
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl Waiters {
+    const fn new() -> Self {
+        Self { reader: None, writer: None }
+    }
+
+    const fn of(&mut self, task: Task) -> (&mut Option<Waker>, &mut Option<Waker>) {
+        match task {
+            Task::Reader => (&mut self.reader, &mut self.writer),
+            Task::Writer => (&mut self.writer, &mut self.reader),
+        }
+    }
+
+    /// If the other one waits too, what both shall hear of the transport by.
+    fn both(&mut self, cx: &Context<'_>, task: Task) -> Option<Waker> {
+        let other = self.of(task).1.as_ref().filter(|w| !w.will_wake(cx.waker()))?;
+        Some(Waker::from(Arc::new(Both(other.clone(), cx.waker().clone()))))
+    }
+
+    fn wait(&mut self, cx: &Context<'_>, task: Task) {
+        *self.of(task).0 = Some(cx.waker().clone());
+    }
+
+    /// This one waits no more, and the other one need not.
+    fn go_on(&mut self, task: Task) {
+        let (own, other) = self.of(task);
+        *own = None;
+        if let Some(other) = other.take() {
+            other.wake();
+        }
+    }
+}
+
 /// Wakes two tasks.
 struct Both(Waker, Waker);
 
@@ -377,8 +414,13 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncBufRead for TlsStream<IO> {
     }
 
     fn consume(self: Pin<&mut Self>, n: usize) {
+        let this = self.get_mut();
         // An error in what follows is the next read's.
-        let _ = self.get_mut().connection.consume(now(), n);
+        let _ = this.connection.consume(now(), n);
+        // A writer may wait for what comes after this data.
+        if let Some(writer) = this.receiving.writer.take() {
+            writer.wake();
+        }
     }
 }
 
@@ -406,7 +448,15 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
         loop {
             match this.connection.send(data).map_err(from_tls)? {
                 // The transport does not keep up.
-                0 if !data.is_empty() => ready!(this.poll_drain(cx, Task::Writer))?,
+                0 if !data.is_empty() && !this.connection.transmit().is_empty() => {
+                    ready!(this.poll_drain(cx, Task::Writer))?;
+                }
+                // A renegotiation is at its end: the server's answer comes next, behind data that is to be read.
+                0 if !data.is_empty() && !this.connection.received().is_empty() => {
+                    this.receiving.wait(cx, Task::Writer);
+                    return Poll::Pending;
+                }
+                0 if !data.is_empty() => ready!(this.poll_receive(cx, Task::Writer))?,
                 taken => {
                     return match this.poll_drain(cx, Task::Writer) {
                         Poll::Ready(Err(e)) => Poll::Ready(Err(e)),

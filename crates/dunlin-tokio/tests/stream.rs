@@ -8,11 +8,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use common::{connect, data, pair, psk_client, psk_server, tls_error};
+use common::{connect, data, pair, profile, psk_client, psk_server, tls_error};
+use dunlin::auth::{Psk, PskTable};
 use dunlin::error::PeerMisbehaved;
 use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription, HandshakeType};
-use dunlin::{Error, TlsConnection};
+use dunlin::{ClientConfig, Error, PskSource, ServerConfig, TlsConnection};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::{awslc, localhost};
 use dunlin_tokio::{TlsAcceptor, TlsConnector, TlsStream, now};
@@ -427,4 +428,37 @@ async fn data_waits_for_a_transport_that_does_not_keep_up() {
         engine.consume(now(), n).unwrap();
     }
     assert!(received == sent[..taken]);
+}
+
+/// Whether this is ready at once.
+async fn is_ready<F: Future + Unpin>(mut future: F) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx).is_ready())).await
+}
+
+/// What a client writes between its Finished and the server's, in another handshake within the connection, goes out after
+/// the server's, though nobody reads on the client's side.
+#[tokio::test]
+async fn data_waits_for_the_end_of_a_renegotiation() {
+    let profile = || {
+        let suites = dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES.to_vec();
+        profile().cipher_suites(vec![]).tls12_cipher_suites(suites).renegotiation(true).build().unwrap()
+    };
+    let psk = || Psk::new("d1", &common::PSK).unwrap();
+    let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]);
+    let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+    let server = ServerConfig::new(profile()).unwrap().with_psks(keys);
+    let (here, there) = duplex(4096);
+    let (connector, acceptor) = (TlsConnector::new(Arc::new(client)), TlsAcceptor::new(Arc::new(server)));
+    let (mut client, mut server) =
+        tokio::try_join!(connector.connect(here, localhost()), acceptor.accept(there)).unwrap();
+    let mut byte = [0];
+    client.renegotiate().unwrap();
+    client.flush().await.unwrap();
+    assert!(!is_ready(Box::pin(server.read(&mut byte))).await);
+    assert!(!is_ready(Box::pin(client.read(&mut byte))).await);
+    assert!(!is_ready(Box::pin(client.write(b"x"))).await, "the server has not sent Finished");
+    assert!(!is_ready(Box::pin(server.read(&mut byte))).await);
+    client.write_all(b"x").await.unwrap();
+    server.read_exact(&mut byte).await.unwrap();
+    assert_eq!(&byte, b"x");
 }

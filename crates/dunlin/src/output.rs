@@ -47,6 +47,9 @@ pub enum Event {
     PeerUpdatedKeys,
     /// Another handshake within a connection of TLS 1.2 is complete; [`Negotiated`] is that of this one.
     Renegotiated,
+    /// The peer does not want the handshake that [`crate::Connection::renegotiate`] asked for: it sent no_renegotiation.
+    /// The connection goes on as before.
+    RenegotiationRefused,
     /// The peer will send no more data: close_notify. Data can still be sent.
     PeerClosed,
 }
@@ -128,6 +131,18 @@ impl Sending {
     }
 }
 
+/// Whether there can be another handshake within the connection (RFC 5746).
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Renegotiation {
+    /// Not in this version, not with this peer, or not now because one is under way.
+    #[default]
+    Impossible,
+    /// Either side may begin one.
+    Possible,
+    /// This side has asked for one, and the peer has not answered yet.
+    Asked,
+}
+
 /// What there is as long as early data is under way.
 #[derive(Default)]
 pub(crate) struct EarlyOutput {
@@ -144,6 +159,8 @@ pub(crate) struct Output {
     pub(crate) events: VecDeque<Event>,
     pub(crate) question: Option<Question>,
     pub(crate) negotiated: Negotiated,
+    /// While another handshake within the connection is under way: what the one before agreed, which holds until then.
+    pub(crate) established: Option<Box<Negotiated>>,
     pub(crate) exporter: Option<Box<dyn Export>>,
     pub(crate) early: EarlyOutput,
     pub(crate) connected: bool,
@@ -154,8 +171,9 @@ pub(crate) struct Output {
     pub(crate) send_closed: bool,
     /// The version is 1.2, or may still become it: alerts can be mere warnings.
     pub(crate) may_be_tls12: bool,
-    /// The connection is of TLS 1.2, secure renegotiation is known to both, and none is under way.
-    pub(crate) can_renegotiate: bool,
+    pub(crate) renegotiation: Renegotiation,
+    /// Data waits for the end of another handshake within the connection: the new keys have not proven whose they are.
+    pub(crate) data_waits: bool,
     /// A warning that is to be sent.
     pub(crate) warning: Option<AlertDescription>,
     pub(crate) messages: Vec<MessageSize>,
@@ -187,6 +205,20 @@ impl Output {
         if !self.events.iter().any(is_again) {
             self.events.push_back(event);
         }
+    }
+
+    /// Another handshake begins within the connection. What it does not agree anew stays as it is.
+    pub(crate) fn begin_again(&mut self) {
+        let before = core::mem::take(&mut self.negotiated);
+        self.negotiated = Negotiated {
+            version: before.version,
+            alpn: before.alpn.clone(),
+            server_name: before.server_name.clone(),
+            early_data: before.early_data,
+            profile: before.profile.clone(),
+            ..Negotiated::default()
+        };
+        self.established = Some(Box::new(before));
     }
 
     /// Says what became of early data that was offered; if it was not taken, none is sent from now on.

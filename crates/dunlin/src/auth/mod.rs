@@ -164,6 +164,19 @@ pub struct X509Identity {
     pub not_after_s: u64,
 }
 
+impl PeerIdentity {
+    /// Whether it is the same proof of the same identity. A chain may be missing from one of them: a stateless ticket does
+    /// not carry it.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::X509(a), Self::X509(b)) => a.fingerprint == b.fingerprint,
+            (Self::RawKey(a), Self::RawKey(b)) => a == b,
+            (Self::Psk(a), Self::Psk(b)) => a.identity == b.identity && a.digest == b.digest,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Debug for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

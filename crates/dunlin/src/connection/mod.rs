@@ -8,14 +8,15 @@ use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::{Error, Internal, Misuse, alert};
 use crate::handshake::{Cx, State, client, server};
-use crate::output::{EarlyOutput, Event, MessageSize, Negotiated, Output, Sending};
+use crate::message::Message;
+use crate::output::{EarlyOutput, Event, MessageSize, Negotiated, Output, Renegotiation, Sending};
 use crate::question::{Answer, Kind, QuestionId};
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
 use crate::role::Side;
 use crate::time::Now;
 use crate::transport::{Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel, KeyUpdateRequest, ProtocolVersion};
+use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest, ProtocolVersion};
 
 mod datagram;
 mod early;
@@ -108,9 +109,11 @@ impl<T: Transport> Connection<T> {
         self.output.send_closed || self.error.is_some()
     }
 
-    /// What was agreed; `None` before the peer's Finished was verified.
+    /// What was agreed; `None` before the peer's Finished was verified. Another handshake within the connection changes it
+    /// when it is complete, and not before.
     pub fn negotiated(&self) -> Option<&Negotiated> {
-        self.output.connected.then_some(&self.output.negotiated)
+        let latest = || self.output.connected.then_some(&self.output.negotiated);
+        self.output.established.as_deref().or_else(latest)
     }
 
     /// The handshake messages so far with their sizes, in order.
@@ -208,9 +211,13 @@ impl<T: Transport> Connection<T> {
         })
     }
 
-    /// Begins another handshake within a connection of TLS 1.2 (RFC 5746), or as a server asks the client for one, which it
-    /// may refuse; [`Event::Renegotiated`] says when it is done. What the peer begins is allowed or refused by the profile
-    /// ([`crate::ProfileBuilder::renegotiation`]). A client can so say who it is after the server has seen its first data.
+    /// Begins another handshake within a connection of TLS 1.2 (RFC 5746), or as a server asks the client for one.
+    /// [`Event::Renegotiated`] says when it is done, [`Event::RenegotiationRefused`] that the peer does not want it; a client
+    /// may also leave a server without an answer (RFC 5246 §7.4.1.1). What the peer begins is allowed or refused by the
+    /// profile ([`crate::ProfileBuilder::renegotiation`]).
+    ///
+    /// A client can so say who it is after the server has seen its first data. Beyond that nobody becomes somebody else:
+    /// the identity of the peer, the server's name and the application protocol stay, or the connection ends.
     ///
     /// # Errors
     /// [`Misuse::NotSupported`] in other versions, while one is under way, or with a peer that does not know secure
@@ -220,8 +227,10 @@ impl<T: Transport> Connection<T> {
         if self.output.send_closed {
             return Err(Misuse::SendClosed.into());
         }
-        if !self.output.can_renegotiate {
-            return Err(Misuse::NotSupported("renegotiation").into());
+        match (self.output.renegotiation, self.side) {
+            // A server that got no answer may ask again.
+            (Renegotiation::Possible, _) | (Renegotiation::Asked, Side::Server) => {}
+            _ => return Err(Misuse::NotSupported("renegotiation").into()),
         }
         let state = self.state.take().ok_or(Internal::Bug("no state"))?;
         self.step(now, |cx| state.renegotiate(cx))
@@ -330,6 +339,12 @@ impl<T: Transport> Connection<T> {
                 Ok(None) => break,
                 Ok(Some(Incoming::Message(message))) => {
                     self.output.note_message(false, message.bytes());
+                    if self.is_idle_request(&message) {
+                        match self.output.count_idle("HelloRequests") {
+                            Ok(()) => continue,
+                            Err(e) => return self.fail(e),
+                        }
+                    }
                     let state = self.state.take().ok_or(Internal::Bug("no state"))?;
                     self.step(now, |cx| state.message(cx, message))?;
                 }
@@ -338,6 +353,26 @@ impl<T: Transport> Connection<T> {
             }
         }
         Ok(())
+    }
+
+    /// Whether it is a HelloRequest that comes to a client while it negotiates: it is ignored, and no transcript has it
+    /// (RFC 5246 §7.4.1.1).
+    fn is_idle_request(&self, message: &Message) -> bool {
+        let negotiates = !self.output.connected || self.output.established.is_some();
+        self.side == Side::Client
+            && self.output.may_be_tls12
+            && negotiates
+            && message.typ == HandshakeType::HELLO_REQUEST
+            && message.body().is_empty()
+    }
+
+    /// The peer does not want another handshake within the connection (RFC 5246 §7.2.2): all stays as it is.
+    fn renegotiation_refused(&mut self) -> Result<(), Error> {
+        self.output.renegotiation = Renegotiation::Possible;
+        self.output.event(Event::RenegotiationRefused);
+        let state = self.state.take().ok_or(Internal::Bug("no state"))?;
+        let now = self.now;
+        self.step(now, |cx| state.refused(cx))
     }
 
     /// RFC 8446 §6: the level says nothing; close_notify and user_canceled end nothing by force, all others do. Before
@@ -352,6 +387,11 @@ impl<T: Transport> Connection<T> {
                 Ok(())
             }
             AlertDescription::CLOSE_NOTIFY => self.fail(Error::AlertReceived(description)),
+            AlertDescription::NO_RENEGOTIATION
+                if is_warning && self.output.renegotiation == Renegotiation::Asked =>
+            {
+                self.renegotiation_refused()
+            }
             _ if is_warning || description == AlertDescription::USER_CANCELED => {
                 match self.output.count_warning() {
                     Ok(()) => Ok(()),

@@ -8,6 +8,7 @@ use crate::config::{ClientConfig, ServerConfig};
 use crate::error::Error;
 use crate::record::stream::Stream;
 use crate::time::Now;
+use crate::wire::AlertDescription;
 
 impl Connection<Stream> {
     /// A client that connects to `server`; its ClientHello waits to be transmitted. Where early data will go with it and
@@ -99,10 +100,20 @@ impl Connection<Stream> {
 
     /// Seals as much of `data` as the output has room for; gives how much. Transmit, then call again for the rest.
     ///
+    /// A client takes nothing while it has sent Finished in another handshake within a connection of TLS 1.2, and the
+    /// server has not: what waits is the server's answer. RFC 5246 §7.4.9 would allow it, but the keys are new, and only
+    /// that answer proves whose they are.
+    ///
     /// # Errors
-    /// The handshake is not complete, the connection is closed or over, or the cipher failed.
+    /// The handshake is not complete, the connection is closed or over, or the cipher failed; or data waits for an answer of
+    /// a server that has closed.
     pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         self.check_send()?;
+        if self.output.data_waits {
+            // Who has closed completes no handshake.
+            let never = Error::AlertReceived(AlertDescription::CLOSE_NOTIFY);
+            return if self.peer_closed { Err(never) } else { Ok(0) };
+        }
         match self.transport.sender().application_data(data) {
             Ok(n) => Ok(n),
             Err(e) => self.fail(e).map(|()| 0),

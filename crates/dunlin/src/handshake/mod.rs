@@ -85,6 +85,12 @@ pub(crate) trait State: Send + Sync {
         Err(Internal::Bug("a renegotiation that cannot be").into())
     }
 
+    /// The peer does not want the handshake that this side asked for within the connection; only after
+    /// [`State::renegotiate`].
+    fn refused(self: Box<Self>, _: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+        Err(Internal::Bug("a refusal of what was not asked for").into())
+    }
+
     /// Replaces the sending keys; only after the handshake.
     fn update_keys(&mut self, _: &mut Cx<'_>, _: KeyUpdateRequest) -> Result<(), Error> {
         Err(Misuse::HandshakeNotComplete.into())

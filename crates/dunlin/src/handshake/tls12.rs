@@ -12,10 +12,10 @@ use crate::address::ServerAddress;
 use crate::auth::PeerIdentity;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::crypto::{SignatureAlgorithms, Tls12CipherSuite};
-use crate::error::{Error, PeerMisbehaved};
+use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::ExtensionsWriter;
 use crate::message::{Message, ServerHello, hello_request};
-use crate::output::Event;
+use crate::output::{Event, Renegotiation};
 use crate::profile::Profile;
 use crate::schedule::HelloTranscript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
@@ -33,6 +33,8 @@ pub(crate) struct Handshakes {
     pub(crate) offer: fn(&Offer, &mut Vec<CipherSuite>, &mut ExtensionsWriter),
     /// Goes on where the server chose TLS 1.2.
     pub(crate) client: StartClient,
+    /// Goes back to the connection as it was: the server refuses another handshake within it.
+    pub(crate) client_refused: fn(Offer) -> Result<Box<dyn State>, Error>,
     /// Goes on where TLS 1.2 is what both sides have.
     pub(crate) server: StartServer,
 }
@@ -48,13 +50,14 @@ type StartClient =
     fn(&mut Cx<'_>, Offer, HelloTranscript, &Message, &ServerHello<'_>) -> Result<Box<dyn State>, Error>;
 
 type StartServer =
-    fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Finisheds>) -> Result<Box<dyn State>, Error>;
+    fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Previous>) -> Result<Box<dyn State>, Error>;
 
 pub(crate) static HANDSHAKES: Handshakes = Handshakes {
     fault: crate::profile::tls12_fault,
     client_suites: client::tls12::usable_suites,
     offer: client::tls12::offer,
     client: client::tls12::server_hello,
+    client_refused,
     server: server::tls12::client_hello,
 };
 
@@ -97,6 +100,27 @@ impl Finisheds {
     }
 }
 
+/// What a handshake leaves to the next one within the connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Previous {
+    pub(crate) finisheds: Finisheds,
+    /// Whether its master secret depends on it: what follows does not do with less.
+    pub(crate) extended: bool,
+}
+
+/// In a renegotiation nobody becomes somebody else: what was said before and after it is of the same peer. A client that had
+/// not said who it is may do so. Before this is certain, nothing is sent under new keys, or read.
+pub(super) fn check_same_peer(cx: &Cx<'_>, peer: Option<&PeerIdentity>) -> Result<(), Error> {
+    let before = cx.output.established.as_ref().and_then(|established| established.peer.as_ref());
+    match (before, peer) {
+        (Some(before), Some(peer)) if before.is_same(peer) => Ok(()),
+        (Some(_), _) => {
+            Err(PeerMisbehaved::IllegalParameter("identity: another one in a renegotiation").into())
+        }
+        (None, _) => Ok(()),
+    }
+}
+
 /// The handshake is complete: the application may speak.
 pub(super) struct Completed {
     pub(super) role: Role,
@@ -122,29 +146,32 @@ impl Completed {
     pub(super) fn connected(self, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
         let Self { role, master, randoms, finisheds, peer, extended, secure_renegotiation, renegotiated } =
             self;
-        let before = cx.output.negotiated.peer.take();
-        // Nobody becomes somebody else: what was said before and after is of the same peer. A client that had not said who
-        // it is may do so.
-        if renegotiated && before.is_some() && before != peer {
-            return Err(PeerMisbehaved::IllegalParameter("identity: another one after renegotiation").into());
-        }
         cx.emitter.handshake_complete();
+        cx.output.established = None;
+        cx.output.data_waits = false;
         cx.output.negotiated.peer = peer;
         // RFC 7627 §5.4: a master secret that two connections can share exports nothing.
         cx.output.exporter = if extended { Some(Box::new(master.into_exporter(randoms))) } else { None };
         cx.output.connected = true;
-        cx.output.can_renegotiate = secure_renegotiation;
+        cx.output.renegotiation = match secure_renegotiation {
+            true => Renegotiation::Possible,
+            false => Renegotiation::Impossible,
+        };
         cx.output.event(if renegotiated { Event::Renegotiated } else { Event::Connected });
-        Ok(Box::new(Traffic { role, finisheds, requested: false }))
+        Ok(Box::new(Traffic { role, last: Previous { finisheds, extended } }))
     }
 }
 
 /// The connection is established.
 struct Traffic {
     role: Role,
-    finisheds: Finisheds,
-    /// Whether a server has asked for another handshake.
-    requested: bool,
+    last: Previous,
+}
+
+fn client_refused(offer: Offer) -> Result<Box<dyn State>, Error> {
+    let Offer { config, server, previous, .. } = offer;
+    let last = previous.ok_or(Internal::Bug("the first handshake is no renegotiation"))?;
+    Ok(Box::new(Traffic { role: Role::Client(config, server), last }))
 }
 
 impl Traffic {
@@ -154,8 +181,11 @@ impl Traffic {
             Role::Client(config, _) => &config.profile,
             Role::Server(config) => &config.profile,
         };
-        let allowed = self.requested || profile.tls12.as_ref().is_some_and(|tls12| tls12.renegotiation);
-        allowed && cx.output.can_renegotiate
+        match cx.output.renegotiation {
+            Renegotiation::Impossible => false,
+            Renegotiation::Possible => profile.tls12.as_ref().is_some_and(|tls12| tls12.renegotiation),
+            Renegotiation::Asked => true,
+        }
     }
 }
 
@@ -175,24 +205,30 @@ impl State for Traffic {
         match self.role {
             Role::Client(..) => self.renegotiate(cx),
             Role::Server(config) => {
-                cx.output.can_renegotiate = false;
-                server::tls12::client_hello(cx, config, message, Some(self.finisheds))
+                cx.output.renegotiation = Renegotiation::Impossible;
+                cx.output.begin_again();
+                server::tls12::client_hello(cx, config, message, Some(self.last))
             }
         }
     }
 
-    fn renegotiate(mut self: Box<Self>, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+    fn renegotiate(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+        cx.output.renegotiation = Renegotiation::Asked;
         match self.role {
             Role::Client(config, server) => {
-                cx.output.can_renegotiate = false;
-                client::start::renegotiate(cx, config, server, self.finisheds)
+                cx.output.begin_again();
+                client::start::renegotiate(cx, config, server, self.last)
             }
             Role::Server(_) => {
-                self.requested = true;
                 cx.send(hello_request::write()?)?;
                 cx.emitter.end_of_flight()?;
                 Ok(self)
             }
         }
+    }
+
+    /// A server that has asked goes on as before.
+    fn refused(self: Box<Self>, _: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+        Ok(self)
     }
 }

@@ -18,7 +18,7 @@ use crate::extension::{
     key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
     status_request, supported_groups, supported_versions,
 };
-use crate::handshake::tls12::Finisheds;
+use crate::handshake::tls12::Previous;
 use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::resume::{ClientSession, SessionKey};
@@ -32,8 +32,8 @@ use crate::wire::{
 
 /// What this client offered, kept until the ServerHello has answered it.
 pub(crate) struct Offer {
-    pub(super) config: Arc<ClientConfig>,
-    pub(super) server: ServerAddress,
+    pub(in crate::handshake) config: Arc<ClientConfig>,
+    pub(in crate::handshake) server: ServerAddress,
     pub(super) random: [u8; 32],
     pub(super) session_id: Vec<u8>,
     pub(super) psks: Vec<OfferedPsk>,
@@ -42,8 +42,8 @@ pub(crate) struct Offer {
     pub(super) tls12_suites: Vec<&'static Tls12CipherSuite>,
     /// A session of TLS 1.2, under the session ID or with the ticket of this ClientHello.
     pub(super) tls12_session: Option<Box<ClientSession>>,
-    /// In a renegotiation, what ended the handshake before.
-    pub(super) previous: Option<Finisheds>,
+    /// In a renegotiation, what the handshake before has left.
+    pub(in crate::handshake) previous: Option<Previous>,
     /// The types of the extensions that were sent.
     pub(super) extensions: Vec<ExtensionType>,
     cookie: Option<cookie::Cookie>,
@@ -234,7 +234,7 @@ pub(in crate::handshake) fn renegotiate(
     cx: &mut Cx<'_>,
     config: Arc<ClientConfig>,
     server: ServerAddress,
-    previous: Finisheds,
+    previous: Previous,
 ) -> Result<Box<dyn State>, Error> {
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
@@ -312,8 +312,9 @@ impl Offer {
         if config.send_server_name && matches!(self.server.name, pki_types::ServerName::DnsName(_)) {
             w.put(&server_name::HostName(self.server.host()));
         }
-        let mut suites: Vec<_> = profile.cipher_suites.iter().map(|s| s.id).collect();
+        let mut suites = Vec::new();
         if self.offers_tls13() {
+            suites.extend(profile.cipher_suites.iter().map(|s| s.id));
             let tls12 = (!self.tls12_suites.is_empty()).then_some(ProtocolVersion::TLS1_2);
             let versions = [transport.version13()].into_iter().chain(tls12).collect();
             w.put(&supported_versions::Offer(versions));
@@ -347,7 +348,8 @@ impl Offer {
                 w.put(&certificate_authorities::CertificateAuthorities(authorities));
             }
         }
-        if !profile.alpn.is_empty() {
+        // What a connection carries stays what it is: a renegotiation does not speak of it.
+        if !profile.alpn.is_empty() && self.previous.is_none() {
             w.put(&alpn::Protocols(profile.alpn.clone()));
         }
         w.put_some(profile.record_size_limit.map(record_size_limit::RecordSizeLimit).as_ref());
@@ -459,6 +461,15 @@ impl State for ExpectServerHello {
         transcript.add(message.bytes());
         tls13::server_hello(cx, self.offer, transcript, suite, &hello)
     }
+
+    fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+        let tls12 = self.offer.config.profile.tls12(cx.transport());
+        let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+        if let Some(established) = cx.output.established.take() {
+            cx.output.negotiated = *established;
+        }
+        (tls12.handshakes.client_refused)(self.offer)
+    }
 }
 
 impl ExpectServerHello {
@@ -503,7 +514,9 @@ impl ExpectServerHello {
     ) -> Result<&'static Tls13CipherSuite, Error> {
         let transport = cx.transport();
         match hello.extensions.get::<supported_versions::Selected>()? {
-            Some(selected) if selected.0 == transport.version13() => cx.output.may_be_tls12 = false,
+            Some(selected) if selected.0 == transport.version13() && self.offer.offers_tls13() => {
+                cx.output.may_be_tls12 = false;
+            }
             // RFC 8446 §4.2.1: a version that was not offered, or one before 1.3: illegal_parameter.
             Some(_) => return Err(PeerMisbehaved::NotOffered("version").into()),
             None => {

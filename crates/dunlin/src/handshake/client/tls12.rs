@@ -20,7 +20,9 @@ use crate::extension::{
     ExtensionsWriter, ec_point_formats, extended_master_secret, renegotiation_info, session_ticket,
     supported_groups,
 };
-use crate::handshake::tls12::{Completed, Finisheds, Role, algorithms, has_scheme, signed_params};
+use crate::handshake::tls12::{
+    Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
+};
 use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
 use crate::handshake::{Cx, State, prove};
 use crate::key_exchange::ClientSide;
@@ -28,7 +30,7 @@ use crate::message::{
     self, Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
     ServerParams, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
-use crate::output::Event;
+use crate::output::{Event, Renegotiation};
 use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
 use crate::role::Side;
 use crate::schedule::binder::PskKind;
@@ -61,7 +63,7 @@ pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, 
     suites.extend(offer.tls12_suites.iter().map(|s| s.id));
     match &offer.previous {
         // RFC 5746 §3.5.
-        Some(previous) => w.put(&renegotiation_info::RenegotiationInfo(previous.client.to_vec())),
+        Some(previous) => w.put(&renegotiation_info::RenegotiationInfo(previous.finisheds.client.to_vec())),
         // RFC 5746 §3.4: in a first handshake in the place of an empty extension, which the server answers all the same.
         None => {
             suites.push(CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
@@ -102,8 +104,8 @@ struct Handshake {
     ocsp: bool,
     /// What is known of a session that may be resumed later.
     sessions: Sessions,
-    /// In a renegotiation, what ended the handshake before.
-    previous: Option<Finisheds>,
+    /// In a renegotiation, what the handshake before has left.
+    previous: Option<Previous>,
 }
 
 /// What a client needs to keep a session.
@@ -135,6 +137,7 @@ pub(in crate::handshake) fn server_hello(
     let offered = offer.extensions;
     let extensions = &hello.extensions;
     cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
+    cx.output.renegotiation = Renegotiation::Impossible;
     extensions.answer(&offered)?;
     cx.emitter.tls12()?;
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
@@ -147,19 +150,22 @@ pub(in crate::handshake) fn server_hello(
     }
     // RFC 9325 §3.5: without the answer the client ends the handshake; RFC 5746 §3.4, §3.5: it is empty in the first one,
     // and in others it says how the one before has ended.
-    let expected = previous.as_ref().map_or_else(Vec::new, Finisheds::both);
+    let expected = previous.as_ref().map_or_else(Vec::new, |previous| previous.finisheds.both());
     match extensions.get::<renegotiation_info::RenegotiationInfo>()? {
         Some(info) if info.0 == expected => {}
         _ => return Err(PeerIncompatible::SecureRenegotiation.into()),
     }
     let extended = extensions.has(ExtensionType::EXTENDED_MASTER_SECRET);
     let profile = &config.profile;
-    // RFC 7627 §5.2; §5.3: a session with it is never resumed without, and no other is kept.
-    let required = profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required);
+    // RFC 7627 §5.2; §5.3: a session with it is never resumed without, and no other is kept. Nor does a renegotiation lose
+    // what ties the handshakes of a connection together.
+    let required = profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required)
+        || previous.as_ref().is_some_and(|previous| previous.extended);
     if !extended && (required || resumed.is_some()) {
         return Err(PeerIncompatible::ExtendedMasterSecret.into());
     }
     cx.output.negotiated.cipher_suite = Some(suite.id);
+    cx.output.negotiated.profile.clone_from(&profile.name);
     read_answers(cx, profile, extensions, ProtocolVersion::TLS1_2)?;
     let types = certificate_types(profile, extensions)?;
     let ocsp = extensions.has(ExtensionType::STATUS_REQUEST);
@@ -418,6 +424,7 @@ fn key_exchange(
         |psk: &Arc<Psk>| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
     // With RSA_PSK the server has proven both, and the key names it on both sides.
     let peer = psk.map(of_key).or(peer);
+    check_same_peer(cx, peer.as_ref())?;
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
     cx.send_in(&mut handshake.transcript, exchange)?;
     let session_hash = handshake.extended.then(|| handshake.transcript.current());
@@ -453,6 +460,7 @@ fn send_finished(
     master: &MasterSecret,
 ) -> Result<VerifyData, Error> {
     let (ours, _) = master.keys(&handshake.randoms);
+    cx.output.data_waits = handshake.previous.is_some();
     cx.emitter.write_keys(Epoch::Handshake, &ours)?;
     let value = master.finished(Side::Client, handshake.transcript.current().as_ref());
     cx.send_in(&mut handshake.transcript, message::finished(&value)?)?;

@@ -79,7 +79,7 @@ fn offers_tls13(hello: &ClientHello<'_>, transport: TransportKind) -> Result<boo
 
 /// RFC 8446 §4.2.1: the extension is what counts, and where there is none the version is 1.2 at most, whatever the field
 /// says.
-fn offers_tls12(hello: &ClientHello<'_>) -> Result<bool, Error> {
+pub(super) fn offers_tls12(hello: &ClientHello<'_>) -> Result<bool, Error> {
     let versions = hello.extensions.get::<supported_versions::Offer>()?;
     Ok(match versions {
         Some(versions) => versions.0.contains(&ProtocolVersion::TLS1_2),
@@ -88,7 +88,7 @@ fn offers_tls12(hello: &ClientHello<'_>) -> Result<bool, Error> {
 }
 
 /// RFC 8446 §4.2.1: without a common version: protocol_version. What the client has is the first that has a name.
-fn no_common_version(hello: &ClientHello<'_>, transport: TransportKind) -> Error {
+pub(super) fn no_common_version(hello: &ClientHello<'_>, transport: TransportKind) -> Error {
     let versions = hello.extensions.get::<supported_versions::Offer>().ok().flatten();
     let newest = match versions {
         Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pki_types::CertificateDer;
 
-use super::start::{AfterOrigin, check_origin, is_good, look_up};
+use super::start::{AfterOrigin, check_origin, is_good, look_up, no_common_version, offers_tls12};
 use super::tls13::{SESSION_NAME_LEN, answers, application_protocol, client_certificate_type};
 use crate::auth::select::{self, Wanted};
 use crate::auth::verifier::KeyUse;
@@ -15,10 +15,12 @@ use crate::config::{ClientAuth, PskSource, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
-    ExtensionsWriter, certificate_type, ec_point_formats, extended_master_secret, renegotiation_info,
+    ExtensionsWriter, alpn, certificate_type, ec_point_formats, extended_master_secret, renegotiation_info,
     server_name, session_ticket, signature_algorithms, status_request, supported_groups,
 };
-use crate::handshake::tls12::{Completed, Finisheds, Role, algorithms, has_scheme, signed_params};
+use crate::handshake::tls12::{
+    Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
+};
 use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
 use crate::handshake::{Cx, State, prove};
 use crate::key_exchange::{self, ServerSide};
@@ -79,8 +81,8 @@ struct Handshake {
     /// Whether the client knows secure renegotiation.
     secure: bool,
     keep: Keep,
-    /// In a renegotiation, what ended the handshake before.
-    previous: Option<Finisheds>,
+    /// In a renegotiation, what the handshake before has left.
+    previous: Option<Previous>,
 }
 
 /// How the session will be found again.
@@ -106,13 +108,13 @@ impl Keep {
     }
 }
 
-/// A client speaks TLS 1.2: looks for its session, or begins a full handshake. In a renegotiation, `previous` ended the
-/// handshake before.
+/// A client speaks TLS 1.2: looks for its session, or begins a full handshake. In a renegotiation, `previous` is what the
+/// handshake before has left.
 pub(in crate::handshake) fn client_hello(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
     message: Message,
-    previous: Option<Finisheds>,
+    previous: Option<Previous>,
 ) -> Result<Box<dyn State>, Error> {
     cx.output.may_be_tls12 = true;
     cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
@@ -122,6 +124,7 @@ pub(in crate::handshake) fn client_hello(
     // In a renegotiation it is a new one: the key log names the secret by it.
     cx.output.client_random = hello.random;
     check(&config, &hello, previous.as_ref())?;
+    check_continuity(cx, &hello)?;
     // A renegotiation is for what a resumption does not do: to prove something anew.
     if previous.is_some() || !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
         return full(cx, config, &message, &hello, previous);
@@ -234,7 +237,7 @@ fn full(
     config: Arc<ServerConfig>,
     message: &Message,
     hello: &ClientHello<'_>,
-    previous: Option<Finisheds>,
+    previous: Option<Previous>,
 ) -> Result<Box<dyn State>, Error> {
     let profile = Arc::clone(&config.profile);
     let Choice { suite, group, own } = choose(&config, hello)?;
@@ -253,7 +256,9 @@ fn full(
         true => Keep::of(&config, hello)?,
         false => Keep::Nothing,
     };
-    cx.output.negotiated.alpn = application_protocol(&config, hello)?;
+    if previous.is_none() {
+        cx.output.negotiated.alpn = application_protocol(&config, hello)?;
+    }
     let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, client_type, false)?;
     common_extensions(hello, previous.as_ref(), &mut w);
     if suite.key_exchange == Tls12KeyExchange::Ecdhe && hello.extensions.has(ExtensionType::EC_POINT_FORMATS)
@@ -291,10 +296,10 @@ fn full(
 }
 
 /// What a ServerHello of TLS 1.2 says, full handshake or not.
-fn common_extensions(hello: &ClientHello<'_>, previous: Option<&Finisheds>, w: &mut ExtensionsWriter) {
+fn common_extensions(hello: &ClientHello<'_>, previous: Option<&Previous>, w: &mut ExtensionsWriter) {
     if is_renegotiation_secure(hello) {
         // RFC 5746 §3.6, §3.7: empty in the first handshake, and then how the one before has ended.
-        let info = previous.map_or_else(Vec::new, Finisheds::both);
+        let info = previous.map_or_else(Vec::new, |previous| previous.finisheds.both());
         w.put(&renegotiation_info::RenegotiationInfo(info));
     }
     if hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
@@ -303,7 +308,7 @@ fn common_extensions(hello: &ClientHello<'_>, previous: Option<&Finisheds>, w: &
 }
 
 /// What a ClientHello for TLS 1.2 must be.
-fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Finisheds>) -> Result<(), Error> {
+fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Previous>) -> Result<(), Error> {
     // RFC 5246 §7.4.1.2: it must offer no compression.
     if !hello.compression_methods.contains(&0) {
         return Err(PeerMisbehaved::IllegalParameter("compression_methods").into());
@@ -317,17 +322,36 @@ fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Finis
     let info = hello.extensions.get::<renegotiation_info::RenegotiationInfo>()?.map(|info| info.0);
     let signal = hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
     let is_right = match previous {
-        Some(previous) => info.as_deref() == Some(&previous.client[..]) && !signal,
+        Some(previous) => info.as_deref() == Some(&previous.finisheds.client[..]) && !signal,
         None => info.is_none_or(|info| info.is_empty()),
     };
     if !is_right {
         return Err(PeerIncompatible::SecureRenegotiation.into());
     }
-    // RFC 7627 §5.2.
-    let required = config.profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required);
+    // RFC 7627 §5.2. Nor does a renegotiation lose what ties the handshakes of a connection together.
+    let required = config.profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required)
+        || previous.is_some_and(|previous| previous.extended);
     match hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) || !required {
         true => Ok(()),
         false => Err(PeerIncompatible::ExtendedMasterSecret.into()),
+    }
+}
+
+/// A renegotiation keeps the version (RFC 8446 §4.1.2), the name that the client asked for (RFC 6066 §3: a session is for one
+/// name), and the application protocol, which may be left out because it is agreed already.
+fn check_continuity(cx: &Cx<'_>, hello: &ClientHello<'_>) -> Result<(), Error> {
+    let Some(established) = &cx.output.established else { return Ok(()) };
+    if !offers_tls12(hello)? {
+        return Err(no_common_version(hello, cx.transport()));
+    }
+    if hello.extensions.get::<server_name::HostName>()?.map(|n| n.0) != established.server_name {
+        return Err(PeerMisbehaved::IllegalParameter("server_name: another one in a renegotiation").into());
+    }
+    match (&established.alpn, hello.extensions.get::<alpn::Protocols>()?) {
+        (Some(agreed), Some(offered)) if !offered.0.contains(agreed) => {
+            Err(PeerIncompatible::ApplicationProtocol.into())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -632,6 +656,7 @@ fn expect_finished(
     peer: Option<PeerIdentity>,
     sent: Option<VerifyData>,
 ) -> Result<Box<dyn State>, Error> {
+    check_same_peer(cx, peer.as_ref())?;
     let (theirs, _) = master.keys(&handshake.randoms);
     cx.emitter.read_keys(Epoch::Handshake, &theirs)?;
     Ok(Box::new(ExpectFinished { handshake, master, peer, sent }))

@@ -323,7 +323,9 @@ pub(super) fn answers(
     if config.choose_profile && !resumes && hello.extensions.has(ExtensionType::SERVER_NAME) {
         w.put(&server_name::Acknowledged);
     }
-    w.put_some(cx.output.negotiated.alpn.clone().map(alpn::Selected).as_ref());
+    if hello.extensions.has(ExtensionType::APPLICATION_LAYER_PROTOCOL_NEGOTIATION) {
+        w.put_some(cx.output.negotiated.alpn.clone().map(alpn::Selected).as_ref());
+    }
     if let Some(limit) = hello.extensions.get::<record_size_limit::RecordSizeLimit>()? {
         cx.emitter.limit_sent_records(limit.content(version));
         // RFC 8449 §4: sent only in answer.
