@@ -296,6 +296,25 @@ fn renegotiation_begins_on_either_side_where_it_is_allowed() {
     }
 }
 
+/// A ticket does not carry the client's chain: whoever renegotiates after a resumption is the same all the same.
+#[test]
+fn a_resumed_connection_renegotiates() {
+    for tickets in ends::tickets() {
+        for by_client in [true, false] {
+            let client = client(tls12().renegotiation(true), &with_sessions());
+            let server = server(tls12().renegotiation(true), &tickets);
+            assert!(!resumed(&client, &server, NOW));
+            let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
+            pair.connect().unwrap();
+            assert!(pair.server.negotiated().unwrap().resumed);
+            let end = if by_client { &mut pair.client } else { &mut pair.server };
+            end.renegotiate(NOW).unwrap();
+            pair.run().unwrap();
+            assert_eq!(done(&pair), [true; 2], "{tickets:?}");
+        }
+    }
+}
+
 #[test]
 fn renegotiation_is_refused_by_default_and_nothing_ends() {
     for by_client in [true, false] {
@@ -436,12 +455,15 @@ fn renegotiation_with_openssls_server() {
     link.wait_for(|e| matches!(e, Event::Renegotiated)).unwrap();
     link.send(b"after ours\n").unwrap();
     peer.process.output_until("data", |o| o.windows(10).any(|w| w == b"after ours"));
-    // Its own.
-    link.events.clear();
-    peer.process.type_line("R");
-    link.wait_for(|e| matches!(e, Event::Renegotiated)).unwrap();
-    link.send(b"after its own\n").unwrap();
-    peer.process.output_until("data", |o| o.windows(13).any(|w| w == b"after its own"));
+    // Its own: `r` as before, `R` with another demand for a certificate.
+    for command in ["r", "R"] {
+        link.events.clear();
+        peer.process.type_line(command);
+        link.wait_for(|e| matches!(e, Event::Renegotiated)).unwrap();
+        let data = format!("after {command}\n");
+        link.send(data.as_bytes()).unwrap();
+        peer.process.output_until("data", |o| o.windows(data.len()).any(|w| w == data.as_bytes()));
+    }
 }
 
 #[test]

@@ -156,6 +156,16 @@ pub struct X509Identity {
     pub not_after_s: u64,
 }
 
+impl PeerIdentity {
+    /// Whether it is of the same peer: a chain that a ticket did not carry makes no difference.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::X509(one), Self::X509(other)) => one.fingerprint == other.fingerprint,
+            _ => self == other,
+        }
+    }
+}
+
 impl fmt::Debug for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

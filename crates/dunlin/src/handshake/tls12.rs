@@ -125,7 +125,8 @@ impl Completed {
         let before = cx.output.negotiated.peer.take();
         // Nobody becomes somebody else: what was said before and after is of the same peer. A client that had not said who
         // it is may do so.
-        if renegotiated && before.is_some() && before != peer {
+        let is_other = |before| !peer.as_ref().is_some_and(|peer| peer.is_same(before));
+        if renegotiated && before.as_ref().is_some_and(is_other) {
             return Err(PeerMisbehaved::IllegalParameter("identity: another one after renegotiation").into());
         }
         cx.emitter.handshake_complete();
