@@ -9,7 +9,8 @@ use dunlin::crypto::{
 };
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
-    AlertDescription, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme,
+    AlertDescription, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
+    SignatureScheme,
 };
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, Profile, ProfileBuilder, PskSource, Question,
