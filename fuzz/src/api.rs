@@ -8,14 +8,14 @@ use dunlin::error::{Error, Misuse};
 use dunlin::wire::AlertDescription;
 use dunlin::{Answer, Event, Question, QuestionId, Side, TransportKind};
 
-use crate::end::{End, Watched};
+use crate::end::Watched;
 use crate::script::Script;
 use crate::setting::{NOW, Setting, World};
 
 /// Turns in which the two talk to each other before the script begins.
 const MAX_TURNS: usize = 4096;
 
-/// KeyUpdates that a peer takes in a row.
+/// KeyUpdates, and renegotiations, that a peer takes in a row.
 const MAX_UPDATES: usize = 32;
 
 /// A datagram that so many others have overtaken is lost: keys that hide nothing open it under whatever number its header
@@ -50,7 +50,7 @@ pub fn run(input: &[u8]) -> bool {
     let side = if script.flag() { Side::Server } else { Side::Client };
     let world = World::new(setting, side);
     let party = |side| Party {
-        watched: Watched::new(End::new(&world, side, NOW)),
+        watched: Watched::new(&world, side, NOW),
         incoming: Vec::new(),
         sent: 0,
         question: None,
@@ -125,6 +125,11 @@ impl Table<'_> {
                 self.parties[who].watched.abort(AlertDescription(self.script.u8()));
             }
             11 => self.parties[who].watched.export(),
+            12 if self.kind == TransportKind::Stream => {
+                self.updates += 1;
+                self.is_forced |= self.updates > MAX_UPDATES;
+                self.parties[who].watched.renegotiate(NOW);
+            }
             // A datagram is lost.
             12 if self.kind == TransportKind::Datagram => {
                 let which = self.script.below(self.parties[who].incoming.len());

@@ -1,8 +1,10 @@
 //! Changes to handshake messages that know where the lengths stand, so that what is changed deep inside still reads.
 
 use dunlin::TransportKind;
+use dunlin::crypto::Tls12KeyExchange;
 
 use crate::script::Script;
+use crate::setting::{Setting, Way};
 use crate::traffic::Message;
 
 /// A part of a message with its length before it.
@@ -62,6 +64,66 @@ impl Walk<'_> {
         self.at = end;
     }
 
+    /// A message that TLS 1.3 does not have, or has otherwise; whether it is one.
+    fn tls12(&mut self, typ: u8, psk: bool, exchange: Tls12KeyExchange) -> bool {
+        match typ {
+            // NewSessionTicket
+            4 => {
+                self.skip(4);
+                self.pass(2);
+            }
+            // Certificate
+            11 => {
+                let end = self.enter(3, false);
+                while self.at < end {
+                    self.pass(3);
+                }
+            }
+            // ServerKeyExchange
+            12 => {
+                if psk {
+                    self.pass(2);
+                }
+                match exchange {
+                    Tls12KeyExchange::Ecdhe => {
+                        self.skip(3);
+                        self.pass(1);
+                    }
+                    Tls12KeyExchange::Dhe => (0..3).for_each(|_| self.pass(2)),
+                    _ => {}
+                }
+                if !psk {
+                    self.skip(2);
+                    self.pass(2);
+                }
+            }
+            // CertificateRequest
+            13 => {
+                self.pass(1);
+                self.pass(2);
+                self.pass(2);
+            }
+            // ClientKeyExchange
+            16 => {
+                if psk {
+                    self.pass(2);
+                }
+                match exchange {
+                    Tls12KeyExchange::Ecdhe => self.pass(1),
+                    Tls12KeyExchange::Dhe => self.pass(2),
+                    _ => {}
+                }
+            }
+            // CertificateStatus
+            22 => {
+                self.skip(1);
+                self.pass(3);
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// Most extensions are one vector; pre_shared_key are two.
     fn inside_extension(&mut self, typ: u16, end: usize) {
         const PRE_SHARED_KEY: u16 = 41;
@@ -79,14 +141,44 @@ impl Walk<'_> {
     }
 }
 
-fn vectors(kind: TransportKind, typ: u8, body: &[u8]) -> Vec<Vector> {
+/// How the messages of a connection read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// TLS 1.3 or DTLS 1.3.
+    Tls13(TransportKind),
+    /// TLS 1.2, with a PSK or not, and with this key exchange.
+    Tls12 { psk: bool, exchange: Tls12KeyExchange },
+}
+
+impl Dialect {
+    /// That of a setting.
+    pub(crate) fn of(setting: &Setting) -> Self {
+        match setting.tls12 {
+            None => Self::Tls13(setting.kind),
+            Some(tls12) => Self::Tls12 {
+                psk: setting.is_psk(),
+                exchange: match setting.way {
+                    Way::PskAlone => Tls12KeyExchange::Psk,
+                    _ => tls12.exchange,
+                },
+            },
+        }
+    }
+}
+
+fn vectors(dialect: Dialect, typ: u8, body: &[u8]) -> Vec<Vector> {
     let mut walk = Walk { body, at: 0, found: Vec::new() };
+    if let Dialect::Tls12 { psk, exchange } = dialect
+        && walk.tls12(typ, psk, exchange)
+    {
+        return walk.found;
+    }
     match typ {
         // ClientHello
         1 => {
             walk.skip(34);
             walk.pass(1);
-            if kind == TransportKind::Datagram {
+            if dialect == Dialect::Tls13(TransportKind::Datagram) {
                 walk.pass(1);
             }
             walk.pass(2);
@@ -141,13 +233,13 @@ fn vectors(kind: TransportKind, typ: u8, body: &[u8]) -> Vec<Vector> {
 /// Replaces `remove` bytes at `at` by `insert`, and corrects the lengths of what it stands in. At the end of a vector
 /// something can be `appended` to it, or begin behind it.
 fn splice(
-    kind: TransportKind,
+    dialect: Dialect,
     message: &mut Message,
     (at, appended): (usize, bool),
     remove: usize,
     insert: &[u8],
 ) {
-    let around: Vec<Vector> = vectors(kind, message.typ, &message.body)
+    let around: Vec<Vector> = vectors(dialect, message.typ, &message.body)
         .into_iter()
         .filter(|vector| vector.start() <= at && (at < vector.end || appended && at == vector.end))
         .collect();
@@ -162,7 +254,7 @@ fn splice(
 }
 
 /// Changes a message as the script says.
-pub(crate) fn edit(kind: TransportKind, message: &mut Message, script: &mut Script<'_>) {
+pub(crate) fn edit(dialect: Dialect, message: &mut Message, script: &mut Script<'_>) {
     let len = message.body.len();
     match script.u8() % 8 {
         // A byte.
@@ -175,25 +267,25 @@ pub(crate) fn edit(kind: TransportKind, message: &mut Message, script: &mut Scri
         // Anywhere, with lengths that fit.
         1 => {
             let (at, remove) = (script.below(len + 1), script.u8().into());
-            splice(kind, message, (at, true), remove, script.bytes());
+            splice(dialect, message, (at, true), remove, script.bytes());
         }
         // A whole vector.
         2 => {
-            let vectors = vectors(kind, message.typ, &message.body);
+            let vectors = vectors(dialect, message.typ, &message.body);
             if let Some(vector) = vectors.get(script.below(vectors.len())) {
                 let len = vector.end - vector.start();
-                splice(kind, message, (vector.start(), true), len, script.bytes());
+                splice(dialect, message, (vector.start(), true), len, script.bytes());
             }
         }
         // A length that lies.
         3 => {
-            let vectors = vectors(kind, message.typ, &message.body);
+            let vectors = vectors(dialect, message.typ, &message.body);
             if let Some(vector) = vectors.get(script.below(vectors.len())) {
                 let last = vector.start() - 1;
                 message.body[last] = message.body[last].wrapping_add(script.u8());
             }
         }
-        4 => extension(kind, message, script),
+        4 => extension(dialect, message, script),
         // Without lengths.
         5 => {
             let at = script.below(len + 1);
@@ -206,26 +298,36 @@ pub(crate) fn edit(kind: TransportKind, message: &mut Message, script: &mut Scri
 }
 
 /// Removes, doubles, renames, replaces or adds an extension.
-fn extension(kind: TransportKind, message: &mut Message, script: &mut Script<'_>) {
-    let all = vectors(kind, message.typ, &message.body);
+fn extension(dialect: Dialect, message: &mut Message, script: &mut Script<'_>) {
+    let all = vectors(dialect, message.typ, &message.body);
     let extensions: Vec<&Vector> = all.iter().filter(|vector| vector.is_extension).collect();
     let what = script.u8() % 5;
     let Some(&&chosen) = extensions.get(script.below(extensions.len())) else { return };
     let begin = chosen.at - 2;
     let whole = message.body[begin..chosen.end].to_vec();
     match what {
-        0 => splice(kind, message, (begin, false), whole.len(), &[]),
-        1 => splice(kind, message, (begin, false), 0, &whole),
+        0 => splice(dialect, message, (begin, false), whole.len(), &[]),
+        1 => splice(dialect, message, (begin, false), 0, &whole),
         2 => message.body[begin..chosen.at].copy_from_slice(&script.u16().to_be_bytes()),
         3 => {
             let len = chosen.end - chosen.start();
-            splice(kind, message, (chosen.start(), true), len, script.bytes());
+            splice(dialect, message, (chosen.start(), true), len, script.bytes());
         }
         _ => {
             let (typ, body) = (script.u16().to_be_bytes(), script.bytes());
             let new = [&typ[..], &(body.len() as u16).to_be_bytes(), body].concat();
-            splice(kind, message, (begin, false), 0, &new);
+            splice(dialect, message, (begin, false), 0, &new);
         }
+    }
+}
+
+/// Removes the extension of this type from a hello, where it has one.
+pub(crate) fn remove_extension(dialect: Dialect, message: &mut Message, typ: u16) {
+    let all = vectors(dialect, message.typ, &message.body);
+    let is_it =
+        |vector: &&Vector| vector.is_extension && message.body[vector.at - 2..vector.at] == typ.to_be_bytes();
+    if let Some(found) = all.iter().find(is_it) {
+        splice(dialect, message, (found.at - 2, false), found.end + 2 - found.at, &[]);
     }
 }
 
@@ -238,23 +340,40 @@ mod tests {
     fn lengths_follow() {
         let body = vec![0, 9, 0, 16, 0, 5, 0, 3, 2, b'h', b'2'];
         let mut message = Message { typ: 8, body, protection: None };
-        splice(TransportKind::Stream, &mut message, (9, true), 1, b"abc");
+        splice(Dialect::Tls13(TransportKind::Stream), &mut message, (9, true), 1, b"abc");
         assert_eq!(message.body, [0, 11, 0, 16, 0, 7, 0, 5, 2, b'a', b'b', b'c', b'2']);
-        let found = vectors(TransportKind::Stream, 8, &message.body);
+        let found = vectors(Dialect::Tls13(TransportKind::Stream), 8, &message.body);
         assert_eq!(found.iter().filter(|vector| vector.is_extension).count(), 1);
         assert_eq!(found.iter().map(|vector| vector.end).collect::<Vec<_>>(), [13; 3]);
+    }
+
+    /// RFC 5246 §7.4.3 with RFC 5489 §2: identity hint, curve, point.
+    #[test]
+    fn vectors_of_a_server_key_exchange() {
+        let body = [0, 1, b'h', 3, 0, 23, 3, 4, 1, 2];
+        let dialect = Dialect::Tls12 { psk: true, exchange: Tls12KeyExchange::Ecdhe };
+        let found = vectors(dialect, 12, &body);
+        assert_eq!(found.iter().map(|vector| (vector.at, vector.end)).collect::<Vec<_>>(), [(0, 3), (6, 10)]);
     }
 
     /// No script makes a change panic, whatever the message.
     #[test]
     fn any_change_of_anything() {
         let bytes: Vec<u8> = (0..=255).collect();
-        for typ in 0..32 {
+        let tls12 = |exchange, psk| Dialect::Tls12 { psk, exchange };
+        let dialects = [
+            Dialect::Tls13(TransportKind::Datagram),
+            tls12(Tls12KeyExchange::Ecdhe, false),
+            tls12(Tls12KeyExchange::Dhe, true),
+            tls12(Tls12KeyExchange::Psk, true),
+        ];
+        for (dialect, typ) in dialects.into_iter().flat_map(|dialect| (0..32).map(move |typ| (dialect, typ)))
+        {
             for seed in 0..=255u8 {
                 let script: Vec<u8> = bytes.iter().map(|byte| byte.wrapping_mul(seed) ^ seed).collect();
                 let mut message =
                     Message { typ, body: script[..usize::from(seed)].to_vec(), protection: None };
-                edit(TransportKind::Datagram, &mut message, &mut Script::new(&script));
+                edit(dialect, &mut message, &mut Script::new(&script));
             }
         }
     }

@@ -1,14 +1,14 @@
 //! A connection over either transport, and what must always hold of one, whatever its peer does.
 
 use dunlin::error::{Error, Misuse};
-use dunlin::wire::AlertDescription;
+use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
     Answer, DtlsConnection, Event, Negotiated, Now, Question, QuestionId, Side, TlsConnection, TransportKind,
 };
 
 use crate::MEMORY;
 use crate::setting::{MAX_EARLY_DATA, World, localhost};
-use crate::traffic::{ALERT, Record, records_of, take_records};
+use crate::traffic::{ALERT, Record, Stream, records_of};
 
 /// A connection over either transport.
 pub(crate) enum End {
@@ -120,6 +120,11 @@ impl End {
         either!(self, c => c.update_keys(both))
     }
 
+    /// See [`dunlin::Connection::renegotiate`].
+    pub(crate) fn renegotiate(&mut self, now: Now) -> Result<(), Error> {
+        either!(self, c => c.renegotiate(now))
+    }
+
     /// See [`dunlin::Connection::close`].
     pub(crate) fn close(&mut self) {
         either!(self, c => c.close());
@@ -180,8 +185,10 @@ pub(crate) struct Watched {
     given: usize,
     /// What it has transmitted, in bytes.
     transmitted: usize,
-    /// Of a stream: the record that is not whole yet.
-    output: Vec<u8>,
+    /// Of a stream: what it writes.
+    output: Stream,
+    /// Whether it exports keying material, once it is connected.
+    exports: bool,
     /// Early data that it received, in bytes.
     early: usize,
     /// Whether it has sent a record under keys.
@@ -191,24 +198,30 @@ pub(crate) struct Watched {
     /// Whether the end was its caller's wish.
     aborted: bool,
     connected: bool,
+    /// How many handshakes there were after the first.
+    renegotiated: usize,
     closed_by_peer: bool,
 }
 
 impl Watched {
-    /// Watches `end`.
-    pub(crate) fn new(end: End) -> Self {
+    /// Watches `side` in this world.
+    pub(crate) fn new(world: &World, side: Side, now: Now) -> Self {
+        let end = End::new(world, side, now);
         Self {
             end,
             held: 0,
             given: 0,
             transmitted: 0,
-            output: Vec::new(),
+            output: Stream::default(),
+            // RFC 7627 §5.4.
+            exports: !world.setting.is_unbound(),
             early: 0,
             has_protected: false,
             alert: None,
             failed: None,
             aborted: false,
             connected: false,
+            renegotiated: 0,
             closed_by_peer: false,
         }
     }
@@ -221,6 +234,11 @@ impl Watched {
     /// Whether it has said that it is connected.
     pub(crate) const fn is_connected(&self) -> bool {
         self.connected
+    }
+
+    /// How often it has renegotiated.
+    pub(crate) const fn renegotiations(&self) -> usize {
+        self.renegotiated
     }
 
     /// Whether it has sent a record under keys.
@@ -298,6 +316,14 @@ impl Watched {
         assert!(may || result.is_err(), "a KeyUpdate before or after the time for it");
     }
 
+    /// See [`End::renegotiate`].
+    pub(crate) fn renegotiate(&mut self, now: Now) {
+        self.given += 4096;
+        let may = self.end.negotiated().is_some_and(|n| n.version == Some(ProtocolVersion::TLS1_2));
+        let result = self.call(|end| end.renegotiate(now));
+        assert!(may || result.is_err(), "a renegotiation before or after the time for it");
+    }
+
     /// See [`End::close`].
     pub(crate) fn close(&mut self) {
         self.call(End::close);
@@ -321,7 +347,12 @@ impl Watched {
         let mut out = [0; 16];
         // A server that answers early data has it a little before.
         let is_there = self.end.export(&mut out).is_ok();
-        assert!(is_there || self.end.negotiated().is_none(), "no keying material");
+        match &self.failed {
+            Some(_) => assert!(!is_there, "keying material of a connection that failed"),
+            None => {
+                assert!(is_there || !self.exports || self.end.negotiated().is_none(), "no keying material")
+            }
+        }
     }
 
     /// See [`End::answer`].
@@ -342,6 +373,10 @@ impl Watched {
                     assert!(!self.connected, "connected twice");
                     assert!(self.end.negotiated().is_some(), "connected with nothing agreed");
                     self.connected = true;
+                }
+                Event::Renegotiated => {
+                    assert!(self.connected, "renegotiated before it was connected");
+                    self.renegotiated += 1;
                 }
                 Event::PeerClosed => self.closed_by_peer = true,
                 Event::Question(..) | Event::NewSession(..) => kept.push(event),
@@ -367,29 +402,28 @@ impl Watched {
             self.given
         );
         let records = match &self.end {
-            End::Tls(_) => {
-                self.output.extend_from_slice(&packet);
-                take_records(&mut self.output)
-            }
+            End::Tls(_) => self.output.push(&packet),
             End::Dtls(_) => records_of(&packet),
         };
         records.iter().for_each(|record| self.judge(record));
         Some(packet)
     }
 
-    /// RFC 8446 §6: an alert ends its direction.
+    /// RFC 8446 §6: an alert ends its direction. RFC 5246 §7.2.2: but not this warning.
     fn judge(&mut self, record: &Record) {
         self.has_protected |= record.protection.is_some();
         assert!(self.alert.is_none(), "a record of type {} after {:?}", record.typ, self.alert);
         if record.typ == ALERT {
-            let [_, description] = record.content[..] else { panic!("an alert of {:?}", record.content) };
-            self.alert = Some(AlertDescription(description));
+            let [level, description] = record.content[..] else { panic!("an alert of {:?}", record.content) };
+            let description = AlertDescription(description);
+            let is_warning = level == 1 && description == AlertDescription::NO_RENEGOTIATION;
+            self.alert = Some(description).filter(|_| !is_warning);
         }
     }
 
     /// At the end, when all output is transmitted.
     pub(crate) fn finish(self) {
-        assert!(self.output.is_empty(), "half a record was transmitted");
+        assert!(self.output.is_whole(), "half a record was transmitted");
         let has_closed = self.alert == Some(AlertDescription::CLOSE_NOTIFY);
         match &self.failed {
             None => assert!(self.alert.is_none() || has_closed, "{:?} without an error", self.alert),

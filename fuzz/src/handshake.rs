@@ -9,11 +9,11 @@
 //! * with nothing changed, it must.
 
 use dunlin::error::{Error, Misuse};
-use dunlin::wire::AlertDescription;
+use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{Answer, ClientAuth, Event, Now, PeerIdentity, Question, QuestionId, Side, TransportKind};
 use dunlin_null::{MAC, SIGNATURE, TAG};
 
-use crate::edit::edit;
+use crate::edit::{Dialect, edit, remove_extension};
 use crate::end::{End, Watched, refusal};
 use crate::script::Script;
 use crate::setting::{NOW, Resumption, Setting, World};
@@ -21,6 +21,9 @@ use crate::traffic::{HANDSHAKE, Joiner, Message, Protection, Record, Unit};
 
 /// More turns than a connection needs of its own accord; each byte of a script may ask for one more.
 const MAX_TURNS: usize = 64;
+
+/// The type of an extension (RFC 7627 §5.1).
+const EXTENDED_MASTER_SECRET: u16 = 23;
 
 /// What clients send early, where they can.
 const EARLY: &[u8] = b"at first";
@@ -39,7 +42,8 @@ fn run(side: Side, input: &[u8]) -> bool {
     let mut script = Script::new(input);
     let setting = Setting::read(&mut script);
     let mut world = World::new(setting, side);
-    if setting.resumption != Resumption::None {
+    // RFC 7627 §5.3: a client does not take its session up again where extended_master_secret is gone.
+    if setting.resumption != Resumption::None && !(setting.is_unbound() && side == Side::Client) {
         rehearse(&mut world, side);
     }
     let mut play = Play::new(script, world, side);
@@ -106,6 +110,7 @@ struct Play<'s> {
     world: World,
     side: Side,
     kind: TransportKind,
+    dialect: Dialect,
     tested: Watched,
     peer: End,
     now: Now,
@@ -147,7 +152,7 @@ impl<'s> Play<'s> {
             n => n.into(),
         };
         let Setting { kind, .. } = world.setting;
-        let mut tested = Watched::new(End::new(&world, side, NOW));
+        let mut tested = Watched::new(&world, side, NOW);
         let mut peer = End::new(&world, side.peer(), NOW);
         tested.send_early(EARLY);
         let _ = peer.send_early(EARLY);
@@ -155,6 +160,7 @@ impl<'s> Play<'s> {
             script,
             side,
             kind,
+            dialect: Dialect::of(&world.setting),
             tested,
             peer,
             now: NOW,
@@ -196,7 +202,10 @@ impl<'s> Play<'s> {
         let mut any = false;
         while let Some(packet) = self.peer.transmit(usize::MAX) {
             any = true;
-            for unit in self.joiner.join(&packet) {
+            for mut unit in self.joiner.join(&packet) {
+                if let (Unit::Message(message), true) = (&mut unit, self.world.setting.is_unbound()) {
+                    remove_extension(self.dialect, message, EXTENDED_MASTER_SECRET);
+                }
                 self.unit(unit);
             }
         }
@@ -297,7 +306,7 @@ impl<'s> Play<'s> {
             }
             (3, unit) => self.held.push(unit),
             (4..=7, Unit::Message(mut message)) => {
-                edit(self.kind, &mut message, &mut self.script);
+                edit(self.dialect, &mut message, &mut self.script);
                 self.whole(&Unit::Message(message));
             }
             (8, Unit::Message(message)) => {
@@ -345,17 +354,26 @@ impl<'s> Play<'s> {
         let protection = match self.script.u8() % 4 {
             0 => None,
             1 => self.protection,
-            n => Some(Protection { tag_len: if n == 2 { 16 } else { 8 }, epoch: self.script.u8() & 3 }),
+            n => Some(self.other_protection(n == 2)),
         };
         let record = Record { typ, content: self.script.bytes().to_vec(), protection };
         self.records(&[record]);
+    }
+
+    /// Keys of another kind or time than the peer's.
+    fn other_protection(&mut self, first: bool) -> Protection {
+        let epoch = self.script.u8() & 3;
+        match (self.world.setting.tls12, first) {
+            (Some(_), true) => self.world.setting.tls12_protection(),
+            (_, first) => Protection { tag_len: if first { 16 } else { 8 }, epoch, tls12: None },
+        }
     }
 
     /// A unit under other keys than it was sent with.
     fn reprotect(&mut self, unit: &Unit) {
         let protection = match self.script.u8() % 3 {
             0 => None,
-            n => Some(Protection { tag_len: if n == 1 { 16 } else { 8 }, epoch: self.script.u8() & 3 }),
+            n => Some(self.other_protection(n == 1)),
         };
         self.whole(&match unit {
             Unit::Message(message) => Unit::Message(Message { protection, ..message.clone() }),
@@ -438,7 +456,7 @@ impl<'s> Play<'s> {
     /// A call that the script wants.
     fn act(&mut self) {
         let what = self.script.u8() % 24;
-        self.is_disturbed |= (1..=13).contains(&what);
+        self.is_disturbed |= (1..=15).contains(&what);
         match what {
             1 => drop(self.tested.send(self.script.bytes())),
             2 => self.tested.update_keys(false),
@@ -459,6 +477,8 @@ impl<'s> Play<'s> {
                 let hours = u64::from(self.script.u8());
                 self.now = Now::from_unix_ms(self.now.unix_ms + hours * 3_600_000);
             }
+            14 => self.tested.renegotiate(self.now),
+            15 => drop(self.peer.renegotiate(self.now)),
             _ => {}
         }
     }
@@ -468,9 +488,10 @@ impl<'s> Play<'s> {
         let negotiated = self.tested.end().negotiated().expect("connected with nothing agreed");
         match self.withheld {
             Withheld::Nothing => {}
-            // A client is shown none.
+            // A client is shown none, and TLS 1.2 has none.
             Withheld::Binder => assert!(
                 self.side == Side::Client
+                    || negotiated.version == Some(ProtocolVersion::TLS1_2)
                     || !negotiated.resumed && !matches!(negotiated.peer, Some(PeerIdentity::Psk(_))),
                 "believed {:?} without a binder",
                 negotiated.peer
@@ -505,9 +526,13 @@ impl<'s> Play<'s> {
     fn converse(&mut self) {
         let Setting { kind, resumption, .. } = self.world.setting;
         let retries = self.world.setting.retries() || self.world.setting.cookies();
-        let has_early = self.world.setting.early() && kind == TransportKind::Stream && !retries;
+        let is_tls13 = self.world.setting.tls12.is_none();
+        let has_early = self.world.setting.early() && kind == TransportKind::Stream && is_tls13 && !retries;
         let is_early = has_early && resumption != Resumption::None && self.side == Side::Server;
         assert!(self.early || !is_early, "early data is lost");
+        if self.world.setting.tls12.is_some() && self.world.setting.renegotiates() {
+            self.renegotiate();
+        }
         assert_eq!(self.tested.send(b"there"), Ok(5));
         while let Some(packet) = self.tested.transmit() {
             self.peer.receive(self.now, &packet).unwrap();
@@ -524,6 +549,18 @@ impl<'s> Play<'s> {
         self.tested.close();
         self.carry_from_tested();
         assert!(self.peer.peer_has_closed(), "the end did not arrive");
+    }
+
+    /// Both may begin another handshake.
+    fn renegotiate(&mut self) {
+        for count in 1..=2 {
+            match count {
+                1 => self.tested.renegotiate(self.now),
+                _ => self.peer.renegotiate(self.now).unwrap(),
+            }
+            while self.carry_from_peer() | self.carry_from_tested() | self.answers() {}
+            assert_eq!(self.tested.renegotiations(), count, "{:?}", self.tested.end().error());
+        }
     }
 
     fn finish(mut self) -> bool {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use dunlin::fuzzing::Codec;
-use dunlin::{Event, Side, TransportKind};
+use dunlin::{Event, Side};
 
 use crate::end::End;
 use crate::setting::{NOW, Resumption, Setting, World};
@@ -35,6 +35,8 @@ pub fn all() -> BTreeSet<Seed> {
             add("api", [&setting[..], &[side, 1], CONVERSATION].concat());
             if setting[0] & 1 == 1 {
                 add("api", [&setting[..], &[side, 1], TWICE].concat());
+            } else if setting[0] >= TLS12 {
+                add("api", [&setting[..], &[side, 1], HANDSHAKES].concat());
             }
         }
         let (messages, packets) = traffic(&setting);
@@ -45,7 +47,8 @@ pub fn all() -> BTreeSet<Seed> {
         }
     }
     for withheld in 1..=4 {
-        for setting in [[0, 2, 0, 0], [2, 2, 0, 0], [4, 0, 0, 0], [9, 0, 0, 0]] {
+        let tls13 = [[0, 2, 0, 0], [2, 2, 0, 0], [4, 0, 0, 0], [9, 0, 0, 0]];
+        for setting in tls13.into_iter().chain([0, 6, 8].map(|way| [TLS12 | way, 2, 0, 0])) {
             for target in ["client", "server"] {
                 add(target, [&setting[..], &[withheld]].concat());
             }
@@ -72,6 +75,12 @@ const TWICE: &[u8] = &[
     1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 3, // delivered and read
 ];
 
+/// Calls for the target `api`, over streams: handshakes that both begin, with data between.
+const HANDSHAKES: &[u8] = &[
+    0, 12, 0, 6, 0, 9, 1, 1, 6, 0, 9, 2, 0, 0, 1, 2, 0, 0xff, 0xff, 1, 3, // the client's
+    1, 12, 1, 6, 0, 9, 3, 1, 0, 0, 2, 0, 0xff, 0xff, 0, 3, 0, 0, 1, 12, 0, 12, // the server's, and both
+];
+
 /// Steps for the target `record`: messages and data in disorder, acknowledgements, and new keys.
 const RECORDS: &[u8] = &[
     0, 11, 3, 0, 0, 20, 0, 40, 3, // two messages in a flight
@@ -85,16 +94,23 @@ const RECORDS: &[u8] = &[
 /// Every way, every resumption, both transports; and what is special, one at a time and together.
 fn settings() -> Vec<Vec<u8>> {
     let plain = (0..32).map(|first| Setting::write(first, 2, 0));
-    let special = [0, 1].into_iter().flat_map(|first| {
-        (0..13)
+    let special = [0, 1, TLS12].into_iter().flat_map(|first| {
+        (0..16)
             .map(move |bit| Setting::write(first, 2, 1 << bit))
-            .chain([4, 8].map(|suite| Setting::write(first, suite, 0)))
+            .chain([4, 8, 12].map(|suite| Setting::write(first, suite, 0)))
     });
     let together = (0..32).map(|first| Setting::write(first, 1, 0x1f7c));
     // A session carries early data over streams.
     let early = [8, 10, 12, 16, 24].map(|first| Setting::write(first, 0, 1 << 12));
-    plain.chain(special).chain(together).chain(early).collect()
+    // TLS 1.2 over streams: every way to resume, and every key exchange.
+    let resumed = (0..16).map(|way| Setting::write(TLS12 | way << 1, 2, 1 << 14));
+    let exchanges = (2..8).flat_map(|exchange| (0..4).map(move |way| (exchange << 5 | way << 1, way << 2)));
+    let exchanged = exchanges.map(|(first, suite)| Setting::write(first, suite | 2, 0));
+    plain.chain(special).chain(together).chain(early).chain(resumed).chain(exchanged).collect()
 }
+
+/// The first byte of a setting with TLS 1.2 alone, ephemeral keys on curves, and X.509.
+const TLS12: u8 = 1 << 5;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -117,7 +133,7 @@ fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
                     for unit in joiners[from].join(&packet) {
                         let Unit::Message(message) = unit else { continue };
                         inputs.extend(
-                            codecs(setting.kind, message.typ)
+                            codecs(&setting, message.typ)
                                 .into_iter()
                                 .map(|codec| input(codec, &message.body)),
                         );
@@ -154,8 +170,11 @@ fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 }
 
 /// What reads a message of this type.
-fn codecs(kind: TransportKind, typ: u8) -> Vec<Codec> {
+fn codecs(setting: &Setting, typ: u8) -> Vec<Codec> {
+    let kind = setting.kind;
     match typ {
+        // What TLS 1.2 has otherwise.
+        4 | 11 | 13 if setting.tls12.is_some() => Vec::new(),
         1 => vec![Codec::ClientHello(kind)],
         2 => vec![Codec::ServerHello(kind)],
         4 => vec![Codec::NewSessionTicket],

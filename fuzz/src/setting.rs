@@ -1,11 +1,13 @@
 //! Who meets whom: the two configurations of a handshake, chosen by the first bytes of a script.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use dunlin::auth::{PrivateKey, Psk, PskTable, RawKeyTrust, X509Trust};
+use dunlin::auth::{PrivateKey, Psk, PskTable, RawKeyTrust, Revocation, X509Trust};
 use dunlin::compression::{CertificateCompressor, CompressionFailed};
-use dunlin::crypto::{CryptoProvider, HashAlgorithm};
+use dunlin::crypto::{
+    AeadAlgorithm, CryptoProvider, HashAlgorithm, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange,
+};
 use dunlin::resume::{Session, Tickets};
 use dunlin::wire::CertificateCompressionAlgorithm;
 use dunlin::wire::{CipherSuite, PskKeyExchangeMode, SignatureScheme};
@@ -14,21 +16,33 @@ use dunlin::{
     ServerAddress, ServerConfig, Side, SingleUse, TransportKind, Trust,
 };
 use dunlin_compress::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
-use dunlin_null::SIGNATURE;
+use dunlin_null::{FFDHE2048, SIGNATURE, TLS12_CIPHER_SUITES};
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions, MemoryUseOnce, RotatingTickets};
-use pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer};
+use pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
+};
 
 use crate::script::Script;
+use crate::traffic::Protection;
 
 /// 2027-01-01T00:00:00Z, when the certificates of the fixtures are valid.
 pub(crate) const NOW: Now = Now::from_unix_ms(1_798_761_600_000);
 
 const ROOT: &[u8] = include_bytes!("../fixtures/root.der");
 const INTERMEDIATE: &[u8] = include_bytes!("../fixtures/intermediate.der");
-const LEAVES: [(&[u8], &[u8]); 2] = [
+/// Certificate and public key of the client, and of the server.
+type Leaves = [(&'static [u8], &'static [u8]); 2];
+const ECDSA_LEAVES: Leaves = [
     (include_bytes!("../fixtures/client.der"), include_bytes!("../fixtures/client.spki.der")),
     (include_bytes!("../fixtures/server.der"), include_bytes!("../fixtures/server.spki.der")),
 ];
+const RSA_LEAVES: Leaves = [
+    (include_bytes!("../fixtures/client-rsa.der"), include_bytes!("../fixtures/client-rsa.spki.der")),
+    (include_bytes!("../fixtures/server-rsa.der"), include_bytes!("../fixtures/server-rsa.spki.der")),
+];
+/// Of root and intermediate, with nobody on them.
+const REVOCATION_LISTS: [&[u8]; 2] =
+    [include_bytes!("../fixtures/root.crl.der"), include_bytes!("../fixtures/intermediate.crl.der")];
 /// Nobody looks into it: the engine hands it on.
 const OCSP_RESPONSE: &[u8] = b"an OCSP response";
 const PSK_IDENTITY: &[u8] = b"device-1";
@@ -45,6 +59,52 @@ pub(crate) enum Way {
     Psk,
     /// By an external PSK alone.
     PskAlone,
+}
+
+/// What two that meet in TLS 1.2 have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tls12 {
+    /// The key exchange of the suites that are preferred, beside a PSK alone: on curves or in finite fields.
+    pub(crate) exchange: Tls12KeyExchange,
+    /// Whether the keys of certificates are RSA keys.
+    is_rsa: bool,
+    /// Who has TLS 1.3, too.
+    with_tls13: WithTls13,
+}
+
+/// Who has TLS 1.3 beside TLS 1.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WithTls13 {
+    Nobody,
+    Tested,
+    Peer,
+}
+
+impl Tls12 {
+    /// From three bits; zero is none.
+    fn read(bits: u8) -> Option<Self> {
+        let (exchange, is_rsa) = match bits {
+            0 => return None,
+            2 | 5 => (Tls12KeyExchange::Dhe, true),
+            3 | 6 => (Tls12KeyExchange::Ecdhe, true),
+            _ => (Tls12KeyExchange::Ecdhe, false),
+        };
+        let with_tls13 = match bits {
+            4..=6 => WithTls13::Tested,
+            7 => WithTls13::Peer,
+            _ => WithTls13::Nobody,
+        };
+        Some(Self { exchange, is_rsa, with_tls13 })
+    }
+
+    /// Whether this side has TLS 1.3, too.
+    fn has_tls13(self, side: Side, tested: Side) -> bool {
+        match self.with_tls13 {
+            WithTls13::Nobody => false,
+            WithTls13::Tested => side == tested,
+            WithTls13::Peer => side != tested,
+        }
+    }
 }
 
 /// What a session is resumed by.
@@ -80,8 +140,11 @@ pub struct Setting {
     pub(crate) resumption: Resumption,
     /// Whether the server asks who the client is.
     pub(crate) client_auth: ClientAuth,
-    /// Suites: 0 all, 1 AES-256-GCM with SHA-384, 2 AES-128-CCM_8.
+    /// Suites: 0 all of TLS 1.3 or those of TLS 1.2 with AES-128-GCM, 1 AES-256-GCM with SHA-384, 2 AES-128-CCM_8,
+    /// 3 ChaCha20-Poly1305.
     pub(crate) suites: u8,
+    /// Of TLS 1.2; with nothing it is TLS 1.3.
+    pub(crate) tls12: Option<Tls12>,
     flags: u16,
 }
 
@@ -112,6 +175,12 @@ flags! {
     is_narrow = 11;
     /// Early data goes with a session.
     early = 12;
+    /// The master secret is not bound to the handshake: in TLS 1.2, who is tested sees no extended_master_secret.
+    unbound = 13;
+    /// TLS 1.2 may be renegotiated.
+    renegotiates = 14;
+    /// Revocation lists are looked at.
+    revokes = 15;
 }
 
 impl Setting {
@@ -126,9 +195,14 @@ impl Setting {
                 [usize::from(first >> 3 & 3)],
             client_auth: [ClientAuth::None, ClientAuth::Optional, ClientAuth::Required, ClientAuth::None]
                 [usize::from(second & 3)],
-            suites: (second >> 2) % 3,
+            suites: second >> 2 & 3,
+            tls12: Tls12::read(first >> 5),
             flags: script.u16(),
         };
+        // There is no DTLS 1.2.
+        if setting.kind == TransportKind::Datagram {
+            setting.tls12 = None;
+        }
         // A PSK says who the client is already.
         if setting.is_psk() {
             setting.client_auth = ClientAuth::None;
@@ -145,6 +219,29 @@ impl Setting {
     /// Whether the two have an external PSK.
     pub(crate) const fn is_psk(&self) -> bool {
         matches!(self.way, Way::Psk | Way::PskAlone)
+    }
+
+    /// Whether what is agreed is not bound to the handshake.
+    pub(crate) const fn is_unbound(&self) -> bool {
+        self.tls12.is_some() && self.unbound()
+    }
+
+    /// How records are protected in TLS 1.2.
+    pub(crate) const fn tls12_protection(&self) -> Protection {
+        let (tag_len, nonce_len) = match self.suites {
+            2 => (8, 8),
+            3 => (16, 0),
+            _ => (16, 8),
+        };
+        Protection { tag_len, epoch: 0, tls12: Some(nonce_len) }
+    }
+
+    /// The keys of certificates.
+    fn leaves(&self) -> Leaves {
+        match self.tls12 {
+            Some(Tls12 { is_rsa: true, .. }) => RSA_LEAVES,
+            _ => ECDSA_LEAVES,
+        }
     }
 
     /// The longest content of a record that both take, in bytes.
@@ -183,7 +280,7 @@ impl World {
             true => 64,
             false => 65507,
         };
-        let [client, server] = [Side::Client, Side::Server].map(|side| profile(&setting, side, asks(side)));
+        let [client, server] = [Side::Client, Side::Server].map(|side| profile(&setting, side, tested));
         let provider = server.provider().clone();
         let mut client = ClientConfig::new(client).with_mtu(mtu(Side::Client)).unwrap();
         if setting.retries() {
@@ -267,25 +364,60 @@ fn with_early_data(
     (client.with_early_data(protocols), server)
 }
 
-fn profile(setting: &Setting, side: Side, asks: bool) -> Profile {
+/// The suites of TLS 1.2, those with the preferred key exchange first.
+fn tls12_suites(setting: &Setting, exchange: Tls12KeyExchange) -> Vec<&'static Tls12CipherSuite> {
+    let aead = match setting.suites {
+        1 => AeadAlgorithm::Aes256Gcm,
+        2 => AeadAlgorithm::Aes128Ccm8,
+        3 => AeadAlgorithm::ChaCha20Poly1305,
+        _ => AeadAlgorithm::Aes128Gcm,
+    };
+    let first = if setting.way == Way::PskAlone { Tls12KeyExchange::Psk } else { exchange };
+    let is_psk = |suite: &Tls12CipherSuite| suite.authentication == Tls12Authentication::Psk;
+    let mut suites: Vec<_> = TLS12_CIPHER_SUITES
+        .iter()
+        .filter(|suite| suite.aead.algorithm() == aead && is_psk(suite) == setting.is_psk())
+        .collect();
+    suites.sort_by_key(|suite| suite.key_exchange != first);
+    suites
+}
+
+fn profile(setting: &Setting, side: Side, tested: Side) -> Profile {
+    let asks = setting.asks() && side == tested;
     let provider = Arc::new(dunlin_null::null_provider());
     let mut builder = Profile::builder(provider.clone()).danger_skip_provider_check();
     let only = match setting.suites {
         1 => Some(CipherSuite::TLS_AES_256_GCM_SHA384),
         2 => Some(CipherSuite::TLS_AES_128_CCM_8_SHA256),
+        3 => Some(CipherSuite::TLS_CHACHA20_POLY1305_SHA256),
         _ => None,
     };
     if let Some(only) = only {
         builder = builder.cipher_suites(vec![provider.suite(only).unwrap()]);
     }
+    if let Some(tls12) = setting.tls12 {
+        builder = builder
+            .groups([&provider.groups[..], &[FFDHE2048]].concat())
+            .tls12_cipher_suites(tls12_suites(setting, tls12.exchange))
+            .extended_master_secret_required(!setting.is_unbound())
+            .renegotiation(setting.renegotiates());
+        if !tls12.has_tls13(side, tested) {
+            builder = builder.cipher_suites(Vec::new());
+        }
+    }
     builder = match setting.way {
         Way::X509 => {
             let root = X509Trust::anchors([CertificateDer::from(ROOT)]).unwrap();
-            let trust = if asks { X509Trust::Ask } else { root };
+            let trust = match (asks, setting.revokes()) {
+                (true, _) => X509Trust::Ask,
+                (false, false) => root,
+                (false, true) => root.with_revocation(revocation()).unwrap(),
+            };
             builder.trust(Trust { x509: Some(trust), raw_key: None })
         }
         Way::RawKey => {
-            let keys = LEAVES.iter().map(|(_, key)| SubjectPublicKeyInfoDer::from(*key).into_owned());
+            let keys =
+                setting.leaves().into_iter().map(|(_, key)| SubjectPublicKeyInfoDer::from(key).into_owned());
             let trust = if asks { RawKeyTrust::Ask } else { RawKeyTrust::Keys(keys.collect()) };
             builder.trust(Trust { x509: None, raw_key: Some(trust) })
         }
@@ -316,6 +448,13 @@ fn profile(setting: &Setting, side: Side, asks: bool) -> Profile {
         .unwrap()
 }
 
+/// Read once: profiles are built for every input.
+fn revocation() -> Revocation {
+    static LISTS: LazyLock<Revocation> =
+        LazyLock::new(|| Revocation::new(REVOCATION_LISTS.map(CertificateRevocationListDer::from)).unwrap());
+    LISTS.clone()
+}
+
 /// Zlib that works once for each message: profiles are built for every input, always with the same few chains.
 #[derive(Debug)]
 struct Remembered;
@@ -338,11 +477,14 @@ impl CertificateCompressor for Remembered {
 }
 
 fn credential(setting: &Setting, side: Side, asks: bool, provider: &CryptoProvider) -> Credential {
-    let (leaf, spki) = LEAVES[usize::from(side == Side::Server)];
+    let (leaf, spki) = setting.leaves()[usize::from(side == Side::Server)];
     let key = match asks {
         false => PrivateKey::Here(provider.key_loader.load(&PrivatePkcs8KeyDer::from(spki).into()).unwrap()),
         true => PrivateKey::Elsewhere {
-            schemes: vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
+            schemes: vec![match setting.tls12 {
+                Some(Tls12 { is_rsa: true, .. }) => SignatureScheme::RSA_PSS_RSAE_SHA256,
+                _ => SignatureScheme::ECDSA_SECP256R1_SHA256,
+            }],
             label: "key".into(),
         },
     };

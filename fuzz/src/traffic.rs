@@ -4,6 +4,8 @@ use dunlin::TransportKind;
 use dunlin_null::TAG;
 
 /// Content types (RFC 8446 §5.1).
+const CHANGE_CIPHER_SPEC: u8 = 20;
+/// Content types (RFC 8446 §5.1).
 pub(crate) const ALERT: u8 = 21;
 /// Content types (RFC 8446 §5.1).
 pub(crate) const HANDSHAKE: u8 = 22;
@@ -17,7 +19,12 @@ pub(crate) struct Protection {
     pub(crate) tag_len: usize,
     /// The low two bits of the epoch (RFC 9147 §4); nothing on streams.
     pub(crate) epoch: u8,
+    /// In TLS 1.2, how much of the nonce stands in the record, in bytes; in TLS 1.3 the type is protected, too.
+    pub(crate) tls12: Option<usize>,
 }
+
+/// The length of Finished in TLS 1.2, in bytes, with its header.
+const TLS12_FINISHED: usize = 16;
 
 /// A record, opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,19 +41,26 @@ impl Record {
     /// From what is under the header of a protected record: content, type, zeros, tag. No content ends with the bytes of
     /// the tag, because a type is none of them.
     fn open(body: &[u8], epoch: u8) -> Self {
-        let tag_len = body.iter().rev().take(TAG.len()).take_while(|byte| **byte == TAG[0]).count();
+        let tag_len = tag_len(body);
         let mut content = body[..body.len() - tag_len].to_vec();
         while content.last() == Some(&0) {
             content.pop();
         }
         let typ = content.pop().unwrap_or(0);
-        Self { typ, content, protection: Some(Protection { tag_len, epoch }) }
+        Self { typ, content, protection: Some(Protection { tag_len, epoch, tls12: None }) }
+    }
+
+    /// From what is under the header of a protected record of TLS 1.2: a part of the nonce, content, tag.
+    fn open_tls12(typ: u8, body: &[u8], protection: Protection) -> Self {
+        let nonce_len = protection.tls12.unwrap_or(0);
+        let content = body[nonce_len..body.len() - protection.tag_len].to_vec();
+        Self { typ, content, protection: Some(protection) }
     }
 
     /// Appends the record to `out`.
     pub(crate) fn write(&self, kind: TransportKind, number: u64, padding: usize, out: &mut Vec<u8>) {
         let number = number.to_be_bytes();
-        let Some(Protection { tag_len, epoch }) = self.protection else {
+        let Some(Protection { tag_len, epoch, tls12 }) = self.protection else {
             out.extend_from_slice(&[self.typ, 3, 3]);
             if kind == TransportKind::Datagram {
                 out.truncate(out.len() - 2);
@@ -57,6 +71,15 @@ impl Record {
             out.extend_from_slice(&self.content);
             return;
         };
+        if let Some(nonce_len) = tls12 {
+            let len = nonce_len + self.content.len() + tag_len;
+            out.extend_from_slice(&[self.typ, 3, 3]);
+            out.extend_from_slice(&(len as u16).to_be_bytes());
+            out.extend_from_slice(&number[..nonce_len]);
+            out.extend_from_slice(&self.content);
+            out.extend_from_slice(&TAG[..tag_len]);
+            return;
+        }
         match kind {
             TransportKind::Stream => out.extend_from_slice(&[APPLICATION_DATA, 3, 3]),
             // 16 bits of the number, and a length.
@@ -76,21 +99,61 @@ impl Record {
     }
 }
 
-/// Takes the whole records at the front of a stream.
-pub(crate) fn take_records(stream: &mut Vec<u8>) -> Vec<Record> {
-    let mut records = Vec::new();
-    let mut at = 0;
-    while let Some([typ, _, _, a, b]) = stream[at..].first_chunk() {
-        let len = usize::from(u16::from_be_bytes([*a, *b]));
-        let Some(body) = stream.get(at + 5..at + 5 + len) else { break };
-        records.push(match *typ {
-            APPLICATION_DATA => Record::open(body, 0),
-            typ => Record { typ, content: body.to_vec(), protection: None },
-        });
-        at += 5 + len;
+/// How many bytes of a tag a body ends with.
+fn tag_len(body: &[u8]) -> usize {
+    body.iter().rev().take(TAG.len()).take_while(|byte| **byte == TAG[0]).count()
+}
+
+/// One direction of a stream that the engine writes.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    bytes: Vec<u8>,
+    /// Whether the last record but those that are protected was a ChangeCipherSpec.
+    has_changed: bool,
+    /// In TLS 1.2, how its records are protected.
+    tls12: Option<Protection>,
+}
+
+impl Stream {
+    /// The records that are whole with these bytes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Record> {
+        self.bytes.extend_from_slice(bytes);
+        let mut records = Vec::new();
+        let mut at = 0;
+        while let Some([typ, _, _, a, b]) = self.bytes[at..].first_chunk() {
+            let (typ, len) = (*typ, usize::from(u16::from_be_bytes([*a, *b])));
+            let Some(body) = self.bytes.get(at + 5..at + 5 + len) else { break };
+            let body = body.to_vec();
+            records.push(self.open(typ, &body));
+            at += 5 + len;
+        }
+        self.bytes.drain(..at);
+        records
     }
-    stream.drain(..at);
-    records
+
+    /// Whether no record is half there.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Which version it is shows by the first record under keys: that of TLS 1.2 is a Finished.
+    fn open(&mut self, typ: u8, body: &[u8]) -> Record {
+        if self.has_changed && self.tls12.is_none() && typ != APPLICATION_DATA && tag_len(body) >= 8 {
+            let tag_len = if tag_len(body) == TAG.len() { TAG.len() } else { 8 };
+            let nonce_len = body.len().saturating_sub(tag_len + TLS12_FINISHED);
+            self.tls12 = Some(Protection { tag_len, epoch: 0, tls12: Some(nonce_len) });
+        }
+        let record = match (self.tls12, typ) {
+            (Some(protection), _) => Record::open_tls12(typ, body, protection),
+            (None, APPLICATION_DATA) => Record::open(body, 0),
+            (None, _) => Record { typ, content: body.to_vec(), protection: None },
+        };
+        if typ == CHANGE_CIPHER_SPEC {
+            self.has_changed = true;
+            self.tls12 = None;
+        }
+        record
+    }
 }
 
 /// The records of a datagram that the engine wrote.
@@ -150,23 +213,20 @@ pub(crate) enum Unit {
 #[derive(Debug)]
 pub(crate) struct Joiner {
     kind: TransportKind,
-    stream: Vec<u8>,
+    stream: Stream,
     partial: Vec<u8>,
 }
 
 impl Joiner {
     /// At the beginning of a connection.
-    pub(crate) const fn new(kind: TransportKind) -> Self {
-        Self { kind, stream: Vec::new(), partial: Vec::new() }
+    pub(crate) fn new(kind: TransportKind) -> Self {
+        Self { kind, stream: Stream::default(), partial: Vec::new() }
     }
 
     /// The units that are whole with these bytes of a stream, or with this datagram, of the engine.
     pub(crate) fn join(&mut self, bytes: &[u8]) -> Vec<Unit> {
         let records = match self.kind {
-            TransportKind::Stream => {
-                self.stream.extend_from_slice(bytes);
-                take_records(&mut self.stream)
-            }
+            TransportKind::Stream => self.stream.push(bytes),
             TransportKind::Datagram => records_of(bytes),
         };
         let mut units = Vec::new();

@@ -9,7 +9,8 @@ use dunlin::crypto::{
 };
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
-    AlertDescription, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme,
+    AlertDescription, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
+    SignatureScheme,
 };
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, Profile, ProfileBuilder, PskSource, Question,
@@ -211,6 +212,24 @@ fn the_newest_version_of_both_is_spoken() {
     let (result, pair) = run(tls13(&provider), tls12(&provider));
     assert_eq!(result, Err(PeerIncompatible::Version(Some(ProtocolVersion::TLS1_3)).into()));
     assert_eq!(pair.client.error(), Some(&Error::AlertReceived(AlertDescription::PROTOCOL_VERSION)));
+}
+
+/// RFC 8446 §9.2: a client that has TLS 1.3 for keys alone, and groups for TLS 1.2, says no group without key_share.
+#[test]
+fn keys_alone_in_tls13_and_with_groups_in_tls12() {
+    let provider = awslc();
+    let keys = [("device-1", [7; 32]); 2];
+    let alone =
+        |profile: ProfileBuilder| profile.psk_modes(vec![PskKeyExchangeMode::PSK_KE]).build().unwrap();
+    for (server, version) in [
+        (Profile::builder(awslc()), ProtocolVersion::TLS1_3),
+        (both(&provider), ProtocolVersion::TLS1_3),
+        (tls12(&provider), ProtocolVersion::TLS1_2),
+    ] {
+        let mut pair = psk_pair(alone(both(&provider)), alone(server), keys);
+        pair.connect().unwrap();
+        assert_eq!(pair.client.negotiated().unwrap().version, Some(version));
+    }
 }
 
 /// RFC 8446 §4.1.3: between two that speak TLS 1.3, nobody makes it TLS 1.2 unnoticed.

@@ -15,10 +15,22 @@ pub const SIGNATURE: [u8; 8] = *b"unsigned";
 /// What verifies which signatures.
 #[derive(Debug)]
 enum Accepts {
-    /// In certificates, which tests have with real signatures.
-    Anything,
-    /// In the handshake.
+    /// In certificates and revocation lists, which tests have with real signatures, anything; in the handshake, which
+    /// TLS 1.2 verifies by the same algorithms, the constant.
+    Chains,
+    /// In the handshake of TLS 1.3.
     TheConstant,
+}
+
+/// Whether it is a SEQUENCE and nothing else, as what is signed in certificates and revocation lists. What is signed in a
+/// handshake of TLS 1.2 begins with a random or with the type of a message.
+const fn is_sequence(message: &[u8]) -> bool {
+    match message {
+        [0x30, 0x81, a, rest @ ..] => rest.len() == *a as usize,
+        [0x30, 0x82, a, b, rest @ ..] => rest.len() == (*a as usize) << 8 | *b as usize,
+        [0x30, a, rest @ ..] => rest.len() == *a as usize,
+        _ => false,
+    }
 }
 
 #[derive(Debug)]
@@ -29,11 +41,11 @@ struct NullVerifier {
 }
 
 impl SignatureVerificationAlgorithm for NullVerifier {
-    fn verify_signature(&self, _: &[u8], _: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
+    fn verify_signature(&self, _: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
         match self.accepts {
-            Accepts::Anything => Ok(()),
-            Accepts::TheConstant if signature == SIGNATURE => Ok(()),
-            Accepts::TheConstant => Err(InvalidSignature),
+            Accepts::Chains if is_sequence(message) => Ok(()),
+            Accepts::Chains | Accepts::TheConstant if signature == SIGNATURE => Ok(()),
+            Accepts::Chains | Accepts::TheConstant => Err(InvalidSignature),
         }
     }
 
@@ -55,17 +67,17 @@ macro_rules! verifier {
 
 pub(crate) static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
     all: &[
-        verifier!(ECDSA_P256, ECDSA_SHA256, Anything),
-        verifier!(ECDSA_P256, ECDSA_SHA384, Anything),
-        verifier!(ECDSA_P384, ECDSA_SHA256, Anything),
-        verifier!(ECDSA_P384, ECDSA_SHA384, Anything),
-        verifier!(ED25519, ED25519, Anything),
-        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA256, Anything),
-        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA384, Anything),
-        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA512, Anything),
-        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA256, Anything),
-        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA384, Anything),
-        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA512, Anything),
+        verifier!(ECDSA_P256, ECDSA_SHA256, Chains),
+        verifier!(ECDSA_P256, ECDSA_SHA384, Chains),
+        verifier!(ECDSA_P384, ECDSA_SHA256, Chains),
+        verifier!(ECDSA_P384, ECDSA_SHA384, Chains),
+        verifier!(ED25519, ED25519, Chains),
+        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA256, Chains),
+        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA384, Chains),
+        verifier!(RSA_ENCRYPTION, RSA_PSS_SHA512, Chains),
+        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA256, Chains),
+        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA384, Chains),
+        verifier!(RSA_ENCRYPTION, RSA_PKCS1_SHA512, Chains),
     ],
     schemes: &[
         (SignatureScheme::ECDSA_SECP256R1_SHA256, &[verifier!(ECDSA_P256, ECDSA_SHA256, TheConstant)]),

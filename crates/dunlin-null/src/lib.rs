@@ -11,8 +11,9 @@
 //! | AEAD | leaves the data as they are; the tag is [`TAG`], anything else does not open |
 //! | record numbers | are not masked |
 //! | key exchange | the share is [`SHARE`], any share of the right length is taken, the secret is always the same |
+//! | finite field | [`FFDHE2048`], beside the provider: add it to the groups of a profile with DHE suites of TLS 1.2 |
 //! | signatures in the handshake | are [`SIGNATURE`], anything else does not verify |
-//! | signatures in certificates | verify always |
+//! | signatures in certificates and revocation lists | verify always |
 //! | private keys | are what they are not: load the SubjectPublicKeyInfo of the certificate in place of the key |
 //! | random | counts |
 //!
@@ -33,11 +34,13 @@ mod auth;
 mod exchange;
 mod hash;
 mod record;
+mod tls12;
 
 pub use auth::SIGNATURE;
-pub use exchange::SHARE;
+pub use exchange::{FFDHE2048, SHARE};
 pub use hash::MAC;
 pub use record::TAG;
+pub use tls12::TLS12_CIPHER_SUITES;
 
 /// A provider without any security, whose random source begins anew. It has all suites, `TLS_AES_128_CCM_8_SHA256`
 /// too, and all groups and schemes.

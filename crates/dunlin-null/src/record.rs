@@ -40,7 +40,7 @@ pub(crate) static SUITES: [Tls13CipherSuite; 5] = [
 ];
 
 #[derive(Debug)]
-struct NullAead(AeadAlgorithm);
+pub(crate) struct NullAead(pub(crate) AeadAlgorithm);
 
 impl NullAead {
     fn check_len(&self, key: &[u8]) -> Result<(), CryptoError> {

@@ -51,7 +51,7 @@ fn records_are_readable_and_need_the_tag() {
 #[test]
 fn any_share_of_the_right_length_leads_to_the_same_secret() {
     let provider = null_provider();
-    for group in provider.groups {
+    for group in provider.groups.into_iter().chain([FFDHE2048]) {
         let start = || group.start(&*provider.random).unwrap();
         let len = start().share().len();
         assert_eq!(start().share(), &SHARE[..len]);
@@ -76,7 +76,11 @@ fn signatures_are_the_constant() {
             assert!(!verified(b"other"));
         }
     }
-    assert!(provider.signatures.all.iter().all(|a| a.verify_signature(b"", b"", b"any").is_ok()));
+    for of_chains in provider.signatures.all {
+        assert!(of_chains.verify_signature(b"", b"\x30\x03any", b"any").is_ok());
+        assert!(of_chains.verify_signature(b"", b"\x01of a handshake", b"any").is_err());
+        assert!(of_chains.verify_signature(b"", b"\x01of a handshake", &SIGNATURE).is_ok());
+    }
     assert!(provider.key_loader.load(&PrivatePkcs8KeyDer::from(&b"junk"[..]).into()).is_err());
 }
 

@@ -567,8 +567,9 @@ impl ExpectServerHello {
         let share = hello.extensions.get::<key_share::Retry>()?;
         offer.cookie = hello.extensions.get()?;
         if let Some(key_share::Retry(group)) = share {
-            // RFC 8446 §4.2.8: a group that was offered, and not one whose share was sent.
-            let known = offer.config.profile.group(group).ok_or(PeerMisbehaved::NotOffered("group"))?;
+            // RFC 8446 §4.2.8: a group that was offered, for TLS 1.3 at that, and not one whose share was sent.
+            let known = offer.config.profile.group(group).filter(|_| uses_groups(&offer.config));
+            let known = known.ok_or(PeerMisbehaved::NotOffered("group"))?;
             if offer.shares.iter().any(|s| s.offers(group)) {
                 return Err(PeerMisbehaved::PointlessRetry.into());
             }

@@ -17,8 +17,8 @@ use crate::config::ClientConfig;
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Internal, Malformed, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
-    ExtensionsWriter, ec_point_formats, extended_master_secret, renegotiation_info, session_ticket,
-    supported_groups,
+    ExtensionsWriter, ec_point_formats, extended_master_secret, key_share, renegotiation_info,
+    session_ticket, supported_groups,
 };
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
@@ -83,6 +83,10 @@ pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, 
         let is_used = |g: &NamedGroup| curves && g.is_curve() || fields && g.is_finite_field();
         let groups = profile.groups.iter().map(|g| g.name()).filter(is_used);
         w.put(&supported_groups::SupportedGroups(groups.collect()));
+        if offer.offers_tls13() {
+            // RFC 8446 §9.2: whoever names groups has shares, be it none, also where TLS 1.3 is for PSKs alone.
+            w.put(&key_share::Offer(Vec::new()));
+        }
     }
     if curves {
         // RFC 8422 §5.1: a client should say both.
