@@ -168,7 +168,7 @@ fn keys_move_between_all_kinds_of_files() {
     for (arguments, what) in [
         (
             "psk convert keys.toml plain.psk",
-            "plain.psk: a psktool file has no room for names of devices; convert",
+            "plain.psk: a psktool file has no room for names of devices; name a .toml or .db file instead",
         ),
         ("psk new --identity c --hash sha384 --out back.psk", "no room for a hash"),
         ("psk new --identity c --not-after 2999-01-01 --out back.psk", "no room for times of validity"),
@@ -257,18 +257,47 @@ fn a_key_is_rotated_and_revoked_under_a_running_server() {
         assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity s.3")).0);
         assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity nobody")).0);
         server.refused(&place, &format!("{second} --sess-in second.session"));
-        // A client's file is followed by the name of its device, which has one key that lasts.
-        place.dunlin(&format!("psk remove {file} s.2"));
-        place.dunlin(&format!("psk convert {file} client.toml"));
-        assert!(server.echo(&place, "--psk-file client.toml --brief", "").contains("PSK s, identity s.3;"));
-        assert!(connected(&format!("{first} --sess-in first.session --sess-out first.session")));
-
-        let revoked = json(&place, &format!("psk revoke {file} s --json"));
-        assert_eq!(revoked["revoked"], serde_json::json!(["s", "s.3"]));
+        // So is the first key, which the rotation before had given a week.
         server.refused(&place, first);
         server.refused(&place, &format!("{first} --sess-in first.session"));
+        // A client's file is followed by the name of its device, which has one key that lasts.
+        place.dunlin(&format!("psk convert {file} client.toml"));
+        assert!(server.echo(&place, "--psk-file client.toml --brief", "").contains("PSK s, identity s.3;"));
+
+        let revoked = json(&place, &format!("psk revoke {file} s --json"));
+        assert_eq!(revoked["revoked"], serde_json::json!(["s", "s.2", "s.3"]));
         let third = third["key"].as_str().unwrap();
         assert_eq!(server.refused(&place, &format!("--psk {third} --psk-identity s.3")).0, over);
+    }
+}
+
+#[test]
+fn a_new_key_changes_nothing_else() {
+    for file in ["keys.toml", "keys.db"] {
+        let place = Place::new();
+        let new =
+            |arguments: &str| json(&place, &format!("psk new --out {file} --json --identity d {arguments}"));
+        new("--name pump --hash sha384 --not-after 2020-01-01");
+        let replaced = new("--force");
+        let kept = ["name", "hash", "state"].map(|field| replaced[field].as_str().unwrap().to_owned());
+        assert_eq!(kept, ["pump", "sha384", "valid"]);
+        let replaced = new("--force --name valve --hash sha256");
+        let given = ["name", "hash"].map(|field| replaced[field].as_str().unwrap().to_owned());
+        assert_eq!(given, ["valve", "sha256"]);
+
+        // A lost device does not come back because somebody makes a key.
+        place.dunlin(&format!("psk convert {file} before.toml"));
+        place.dunlin(&format!("psk revoke {file} valve"));
+        for arguments in [
+            format!("psk new --identity d --out {file} --force"),
+            format!("psk convert before.toml {file} --force"),
+        ] {
+            let line = place.dunlin_fails(&arguments, 1);
+            assert!(line.contains(&format!("{file}: d was revoked; choose another identity, or ")), "{line}");
+        }
+        assert_eq!(json(&place, &format!("psk show {file} d --json"))["state"], "revoked");
+        place.dunlin(&format!("psk remove {file} d"));
+        assert_eq!(new("")["name"], Value::Null);
     }
 }
 

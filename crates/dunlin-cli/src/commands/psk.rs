@@ -69,16 +69,17 @@ struct New {
     /// The device that has it.
     #[arg(long, value_name = "DEVICE", requires = "out")]
     name: Option<String>,
-    /// The hash of the suites that it goes with.
-    #[arg(long, default_value = "sha256", requires = "out")]
-    hash: HashName,
+    /// The hash of the suites that it goes with [default: sha256].
+    #[arg(long, requires = "out")]
+    hash: Option<HashName>,
     /// Valid from then on, as in 2027-01-31 or 2027-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = time, requires = "out")]
     not_before: Option<u64>,
     /// Not valid from then on.
     #[arg(long, value_name = "TIME", value_parser = time, requires = "out")]
     not_after: Option<u64>,
-    /// Replace the key that the identity has in the file.
+    /// Replace the key that the identity has in the file. What is known of its device stays unless it is given anew; the
+    /// times do not. A revoked identity gets no new key.
     #[arg(long, requires = "out")]
     force: bool,
     /// Print JSON.
@@ -302,20 +303,25 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "{}", *line)?;
         return Ok(());
     };
-    let (name, hash, force) = (args.name, args.hash.into(), args.force);
+    let (name, hash, force) = (args.name, args.hash.map(HashAlgorithm::from), args.force);
     let record = psk::change(&path, true, |records| {
         let identity = match identity {
             Some(identity) => identity,
             None => unused_identity(records)?,
         };
-        let record = PskRecord {
-            hash,
-            name,
+        let old = records.get(&identity)?;
+        let mut record = PskRecord {
             not_before_s: args.not_before,
             not_after_s: args.not_after,
             allow_short: args.bytes < MIN_KEY_LEN,
             ..PskRecord::new(identity, key)
         };
+        // The same device under the same identity: only its key is another one.
+        if let Some(old) = old {
+            (record.name, record.hash, record.import) = (old.name, old.hash, old.import);
+        }
+        record.name = name.or(record.name);
+        record.hash = hash.unwrap_or(record.hash);
         lifecycle::add(records, record.clone(), force)?;
         Ok(record)
     })?;
@@ -388,9 +394,11 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
         let key = |len| random(len).map_err(Refused::from);
         lifecycle::rotate(records, &args.device, now_s(), args.overlap.as_secs(), key)
     })?;
-    let (old, until) = (rotated.old, shown_time(rotated.until_s));
     if args.json {
-        let mut entry = json!({ "old": old.to_string(), "old_until": until, "new": describe(&rotated.new) });
+        let old = rotated.old.iter().map(
+            |(identity, until_s)| json!({ "identity": identity.to_string(), "until": shown_time(*until_s) }),
+        );
+        let mut entry = json!({ "old": old.collect::<Vec<_>>(), "new": describe(&rotated.new) });
         if args.reveal {
             entry["new"]["key"] = json!(*rotated.new.key_hex());
         }
@@ -398,7 +406,12 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
         return Ok(());
     }
     let new = &rotated.new.identity;
-    writeln!(out, "{}: added {new}; {old} is valid until {until}", args.file.display())?;
+    let old = rotated.old.iter().map(|(identity, until_s)| match args.overlap.is_zero() {
+        true => format!("{identity} has ended"),
+        false => format!("{identity} is valid until {}", shown_time(*until_s)),
+    });
+    let old = old.collect::<Vec<_>>().join(", ");
+    writeln!(out, "{}: added {new}; {old}", args.file.display())?;
     if args.reveal {
         writeln!(out, "key             {}", *rotated.new.key_hex())?;
     }

@@ -246,31 +246,42 @@ pub fn find<E>(
     provider: &CryptoProvider,
     mut get: impl FnMut(&[u8]) -> Result<Option<PskRecord>, E>,
 ) -> Result<Option<Arc<Psk>>, E> {
-    let mut valid = |identity: &[u8]| Ok(get(identity)?.filter(|record| record.is_valid(now)));
-    let (found, transport) = match valid(wire)?.filter(|record| record.import.is_none()) {
-        Some(record) => (Some(record), TransportKind::Stream),
-        None => match ImportedIdentity::read(wire) {
-            Some(imported) => {
-                let record = valid(imported.identity)?;
-                (record.filter(|r| r.import.as_deref() == Some(imported.context)), imported.transport)
-            }
-            None => (None, TransportKind::Stream),
-        },
+    let found = named(wire, |identity| Ok(get(identity)?.filter(|record| record.is_valid(now))))?;
+    let transport = match ImportedIdentity::read(wire) {
+        Some(imported) => imported.transport,
+        None => TransportKind::Stream,
     };
     let psks = found.and_then(|record| record.psks(provider, transport).ok()).unwrap_or_default();
     Ok(psks.into_iter().find(|psk| psk.identity() == wire).map(Arc::new))
 }
 
-/// `ImportedIdentity` (RFC 9258 §4.1), without the KDF.
-struct ImportedIdentity<'a> {
-    identity: &'a [u8],
-    context: &'a [u8],
-    transport: TransportKind,
+/// The record that a peer means by `wire`, of those that `get` gives.
+fn named<E>(
+    wire: &[u8],
+    mut get: impl FnMut(&[u8]) -> Result<Option<PskRecord>, E>,
+) -> Result<Option<PskRecord>, E> {
+    if let Some(record) = get(wire)?.filter(|record| record.import.is_none()) {
+        return Ok(Some(record));
+    }
+    let Some(imported) = ImportedIdentity::read(wire) else { return Ok(None) };
+    Ok(get(imported.identity)?.filter(|r| r.import.as_deref() == Some(imported.context)))
+}
+
+/// What the identity of an imported key says (`ImportedIdentity`, RFC 9258 §4.1), without the KDF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportedIdentity<'a> {
+    /// The identity of the key that was imported.
+    pub identity: &'a [u8],
+    /// What it is bound to; may be empty.
+    pub context: &'a [u8],
+    /// Whether it is for TLS 1.3 or for DTLS 1.3.
+    pub transport: TransportKind,
 }
 
 impl<'a> ImportedIdentity<'a> {
-    fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (identity, rest) = vec16(bytes)?;
+    /// Reads an identity as it stands on the wire; `None` if it is not one of an imported key.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (identity, rest) = vec16(bytes).filter(|(identity, _)| !identity.is_empty())?;
         let (context, rest) = vec16(rest)?;
         let (protocol, _) = rest.split_first_chunk().filter(|(_, kdf)| kdf.len() == 2)?;
         let transport = match u16::from_be_bytes(*protocol) {

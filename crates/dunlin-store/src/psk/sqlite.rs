@@ -268,6 +268,14 @@ impl LiveSqlitePsks {
     pub const fn new(psks: SqlitePsks, provider: Arc<CryptoProvider>, report: Report) -> Self {
         Self { psks, provider, report }
     }
+
+    /// What the database says now of the key that a peer means by `wire`, valid or not; nothing if it cannot be read.
+    pub fn record(&self, wire: &[u8]) -> Option<PskRecord> {
+        let connection = self.psks.lock();
+        let get =
+            |identity: &[u8]| Ok::<_, PskError>(select(&connection, "identity = ?1", &[&identity])?.pop());
+        super::named(wire, get).ok().flatten()
+    }
 }
 
 impl FindPsk for LiveSqlitePsks {
