@@ -123,7 +123,7 @@ impl PskFault {
             Self::TooLarge(_) => "use a database",
             Self::NoRoom(_) => "name a .toml or .db file instead; `dunlin psk convert` makes one of this",
             Self::Unknown(_) => "see `dunlin psk list`",
-            Self::Exists(_) => "choose another name or add --force",
+            Self::Exists(_) => "choose another identity, or add --force to replace its key",
             Self::Revoked(_) => {
                 "choose another identity, or take this one away with `dunlin psk remove` first"
             }

@@ -157,11 +157,11 @@ impl PskFile {
         loaded.set.clone()
     }
 
-    /// What the file says now of the key that a peer means by `wire`, valid or not.
-    pub fn record(&self, wire: &[u8]) -> Option<PskRecord> {
+    /// What the file says now of the key of this identity, valid or not.
+    pub fn record(&self, identity: &[u8]) -> Option<PskRecord> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(&mut loaded);
-        super::named(wire, |identity| Ok::<_, PskError>(loaded.set.record(identity).cloned())).ok().flatten()
+        loaded.set.record(identity).cloned()
     }
 
     fn refresh(&self, loaded: &mut Loaded) {

@@ -11,9 +11,9 @@ use super::{Identity, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Re
 /// [`PskFault::Exists`]; [`PskFault::Revoked`]; the store refuses it.
 pub fn add(records: &mut dyn PskRecords, record: PskRecord, replace: bool) -> Result<(), PskError> {
     match records.get(&record.identity)? {
-        Some(_) if !replace => return Err(PskFault::Exists(record.identity.to_string()).into()),
+        Some(_) if !replace => Err(PskFault::Exists(record.identity.to_string()).into()),
         Some(old) if old.revoked.is_some() && record.revoked.is_none() => {
-            return Err(PskFault::Revoked(record.identity.to_string()).into());
+            Err(PskFault::Revoked(record.identity.to_string()).into())
         }
         _ => records.put(record),
     }

@@ -246,25 +246,19 @@ pub fn find<E>(
     provider: &CryptoProvider,
     mut get: impl FnMut(&[u8]) -> Result<Option<PskRecord>, E>,
 ) -> Result<Option<Arc<Psk>>, E> {
-    let found = named(wire, |identity| Ok(get(identity)?.filter(|record| record.is_valid(now))))?;
-    let transport = match ImportedIdentity::read(wire) {
-        Some(imported) => imported.transport,
-        None => TransportKind::Stream,
+    let mut valid = |identity: &[u8]| Ok(get(identity)?.filter(|record| record.is_valid(now)));
+    let (found, transport) = match valid(wire)?.filter(|record| record.import.is_none()) {
+        Some(record) => (Some(record), TransportKind::Stream),
+        None => match ImportedIdentity::read(wire) {
+            Some(imported) => {
+                let record = valid(imported.identity)?;
+                (record.filter(|r| r.import.as_deref() == Some(imported.context)), imported.transport)
+            }
+            None => (None, TransportKind::Stream),
+        },
     };
     let psks = found.and_then(|record| record.psks(provider, transport).ok()).unwrap_or_default();
     Ok(psks.into_iter().find(|psk| psk.identity() == wire).map(Arc::new))
-}
-
-/// The record that a peer means by `wire`, of those that `get` gives.
-fn named<E>(
-    wire: &[u8],
-    mut get: impl FnMut(&[u8]) -> Result<Option<PskRecord>, E>,
-) -> Result<Option<PskRecord>, E> {
-    if let Some(record) = get(wire)?.filter(|record| record.import.is_none()) {
-        return Ok(Some(record));
-    }
-    let Some(imported) = ImportedIdentity::read(wire) else { return Ok(None) };
-    Ok(get(imported.identity)?.filter(|r| r.import.as_deref() == Some(imported.context)))
 }
 
 /// What the identity of an imported key says (`ImportedIdentity`, RFC 9258 §4.1), without the KDF.

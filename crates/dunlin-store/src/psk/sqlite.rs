@@ -269,12 +269,9 @@ impl LiveSqlitePsks {
         Self { psks, provider, report }
     }
 
-    /// What the database says now of the key that a peer means by `wire`, valid or not; nothing if it cannot be read.
-    pub fn record(&self, wire: &[u8]) -> Option<PskRecord> {
-        let connection = self.psks.lock();
-        let get =
-            |identity: &[u8]| Ok::<_, PskError>(select(&connection, "identity = ?1", &[&identity])?.pop());
-        super::named(wire, get).ok().flatten()
+    /// What the database says now of the key of this identity, valid or not; nothing if it cannot be read.
+    pub fn record(&self, identity: &[u8]) -> Option<PskRecord> {
+        select(&self.psks.lock(), "identity = ?1", &[&identity]).ok()?.pop()
     }
 }
 
