@@ -103,7 +103,9 @@ fn incompatible(e: &PeerIncompatible) -> &'static str {
     match e {
         P::Version(_) => "UNSUPPORTED_PROTOCOL",
         P::CipherSuite => "NO_SHARED_CIPHER",
-        P::Group => "NO_SHARED_GROUP",
+        // BoringSSL calls what goes with no key of the server's so, too.
+        P::SuiteAuthentication | P::CurveOfKey(_) => "NO_SHARED_CIPHER:NO_COMMON_SIGNATURE_ALGORITHMS",
+        P::Group | P::FiniteField(_) => "NO_SHARED_GROUP",
         P::SignatureScheme => "NO_COMMON_SIGNATURE_ALGORITHMS",
         P::CertificateType { .. } => "UNKNOWN_CERTIFICATE_TYPE",
         P::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",

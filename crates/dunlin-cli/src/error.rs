@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
 
 use crate::argv;
 
@@ -13,7 +14,9 @@ use crate::argv;
 #[derive(Debug)]
 pub(crate) struct Error {
     kind: Kind,
-    line: String,
+    what: String,
+    why: String,
+    advice: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ impl Error {
     }
 
     fn new(kind: Kind, what: impl Display, why: impl Display, advice: impl Display) -> Self {
-        Self { kind, line: printable(&format!("{what}: {why}; {advice}")) }
+        Self { kind, what: what.to_string(), why: why.to_string(), advice: advice.to_string() }
     }
 
     /// Writes the line to stderr, its first word in colour on a terminal.
@@ -53,6 +56,11 @@ impl Error {
         }
         let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
         anstream::eprintln!("{style}dunlin:{style:#} {self}");
+    }
+
+    /// The same for scripts.
+    pub(crate) fn json(&self) -> Value {
+        json!({ "event": "failure", "what": self.what, "why": self.why, "advice": self.advice })
     }
 
     /// 1 or 2.
@@ -78,7 +86,7 @@ impl From<dunlin_pki::Error> for Error {
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self { kind: Kind::Unread, line: String::new() },
+            io::ErrorKind::BrokenPipe => Self::new(Kind::Unread, "output", error, "nobody reads it"),
             _ => Self::failed("output", error, "check where it goes"),
         }
     }
@@ -120,7 +128,8 @@ pub(crate) fn count(n: impl Display + PartialEq + From<u8>, name: &str) -> Strin
 
 impl Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.line)
+        let Self { what, why, advice, .. } = self;
+        f.write_str(&printable(&format!("{what}: {why}; {advice}")))
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) fn read(path: &Path, short: ShortKeys) -> Result<PskSet, Error> {
         Format::Sqlite if path.exists() => SqlitePsks::open(path).and_then(|psks| psks.keys()),
         format => {
             let content = files::read(path)?;
+            let is_pipe = !path.is_file() || path.starts_with("/dev");
+            let format = if is_pipe { Format::of_text(&content) } else { format };
             file::parse(&content, format, directory_of(path), short).map(|(set, _)| set)
         }
     };

@@ -148,6 +148,130 @@ fn a_killed_writer_leaves_a_file_that_can_be_read() {
     }
 }
 
+/// What comes from a pipe has no name that says what it is; the endings of names count in any case.
+#[test]
+fn the_kind_of_a_file_is_found() {
+    let place = Place::new();
+    place.dunlin("psk new --identity a --name pump --out KEYS.TOML");
+    place.dunlin("psk convert KEYS.TOML KEYS.DB");
+    let toml = place.read("KEYS.TOML");
+    assert!(toml.contains("[[psk]]") && std::fs::read(place.path("KEYS.DB")).unwrap().starts_with(b"SQLite"));
+    for file in ["-", "/dev/stdin"] {
+        let listed = place.dunlin_with(&format!("psk list {file}"), toml.as_bytes());
+        assert_eq!(listed, "a  32 bytes  valid  of pump\n", "{file}");
+    }
+}
+
+/// A server that has read its keys from a pipe knows their times and revocations.
+#[test]
+fn a_pipe_of_keys_has_their_states() {
+    let place = Place::new();
+    place.dunlin("psk new --identity a --out keys.toml");
+    place.dunlin("psk new --identity b --out keys.toml");
+    place.dunlin("psk convert keys.toml client.toml");
+    place.dunlin("psk revoke keys.toml a --reason lost");
+    let mut command = place.command("server --accept 0 --echo --psk-file -");
+    let mut process = common::peers::Running::start(&mut command);
+    process.write(&place.read("keys.toml"));
+    drop(process.stdin.take());
+    let port = common::peers::port_in(&process.log_with("listening"));
+    let server = Server { process, port, warnings: String::new() };
+    server.echo(&place, "--psk-file client.toml --psk-identity b", "hello\n");
+    let (_, log) = server.refused(&place, "--psk-file client.toml --psk-identity a");
+    assert!(log.contains("the key of the client's identity a in stdin was revoked at 20"), "{log}");
+}
+
+/// The server's log says what is wrong with a key; no client hears a difference.
+#[test]
+fn a_refused_identity_is_named_in_the_log() {
+    for file in ["keys.toml", "keys.db"] {
+        let place = Place::new();
+        for identity in ["revoked", "late", "early", "other", "plain", "bound"] {
+            place.dunlin(&format!("psk new --identity {identity} --out client.toml"));
+        }
+        place.dunlin(&format!("psk convert client.toml {file}"));
+        place.dunlin("psk new --identity stranger --out client.toml");
+        place.dunlin(&format!("psk revoke {file} revoked --reason lost"));
+        for (identity, time) in [("late", "--not-after 2020-01-01"), ("early", "--not-before 2999-01-01")] {
+            place.dunlin(&format!("psk new --identity {identity} --out {file} --force {time}"));
+        }
+        place.dunlin(&format!("psk new --identity other --out {file} --force"));
+        place.dunlin(&format!("psk import {file} bound --context plant"));
+        place.dunlin("psk convert client.toml imported.toml");
+        place.dunlin("psk import imported.toml plain");
+        place.dunlin("psk import imported.toml bound --context field");
+        let server = Server::new(&place, &format!("--psk-file {file} --tls1-2 --tls1-3 --echo"));
+        let mut heard = BTreeSet::new();
+        let mut refused = |options: &str, says: &str| {
+            let (client, log) = server.refused(&place, options);
+            assert!(log.contains(says), "{options}: {log}");
+            heard.insert(
+                client
+                    .rsplit_once(": ")
+                    .unwrap()
+                    .1
+                    .split_once("client.toml")
+                    .map(|(told, _)| told.to_owned()),
+            );
+        };
+        for version in ["-tls1_3", "-tls1_2"] {
+            for (identity, says) in [
+                ("stranger", format!("{file} has no key of the client's identity stranger; ")),
+                ("revoked", format!("the key of the client's identity revoked in {file} was revoked at 20")),
+                (
+                    "late",
+                    format!(
+                        "the key of the client's identity late in {file} has expired at 2020-01-01T00:00:00Z; "
+                    ),
+                ),
+                (
+                    "early",
+                    format!(
+                        "identity early in {file} is not valid before 2999-01-01T00:00:00Z; check the clock"
+                    ),
+                ),
+                (
+                    "other",
+                    format!("the client has another pre-shared key under the identity other than {file}; "),
+                ),
+                ("bound", format!("the key of bound is imported in {file}, and not by the client; ")),
+            ] {
+                refused(&format!("--psk-file client.toml --psk-identity {identity} {version}"), &says);
+            }
+        }
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        for (identity, says) in [
+            ("plain", format!("the client has imported the key of plain, and {file} has not; ")),
+            (
+                "bound",
+                format!(
+                    "the client has imported the key of bound for the context \"field\", {file} for \"plant\"; "
+                ),
+            ),
+        ] {
+            let (_, log) =
+                server.refused(&place, &format!("--psk-file imported.toml --psk-identity {identity}"));
+            assert!(log.contains(&says), "{log}");
+        }
+    }
+}
+
+#[test]
+fn a_device_is_shown_with_all_its_keys() {
+    let place = Place::new();
+    place.dunlin("psk new --identity 7f3a --name pump --out keys.toml");
+    place.dunlin("psk rotate keys.toml pump");
+    let shown = place.dunlin("psk show keys.toml pump");
+    assert!(
+        shown.starts_with("identity        7f3a\n") && shown.contains("\n\nidentity        7f3a.2\n"),
+        "{shown}"
+    );
+    assert_eq!(place.dunlin("psk show keys.toml pump --json").lines().count(), 2);
+    assert_eq!(json(&place, "psk show keys.toml 7f3a --json")["name"], "pump");
+    let line = place.dunlin_fails("psk show keys.toml valve", 1);
+    assert!(line.contains("keys.toml: no key of valve; see `dunlin psk list`"), "{line}");
+}
+
 #[test]
 fn keys_move_between_all_kinds_of_files() {
     let place = Place::new();
@@ -168,7 +292,7 @@ fn keys_move_between_all_kinds_of_files() {
     for (arguments, what) in [
         (
             "psk convert keys.toml plain.psk",
-            "plain.psk: a psktool file has no room for names of devices; convert",
+            "plain.psk: a psktool file has no room for names of devices; name a .toml or .db file instead",
         ),
         ("psk new --identity c --hash sha384 --out back.psk", "no room for a hash"),
         ("psk new --identity c --not-after 2999-01-01 --out back.psk", "no room for times of validity"),
@@ -257,18 +381,47 @@ fn a_key_is_rotated_and_revoked_under_a_running_server() {
         assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity s.3")).0);
         assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity nobody")).0);
         server.refused(&place, &format!("{second} --sess-in second.session"));
-        // A client's file is followed by the name of its device, which has one key that lasts.
-        place.dunlin(&format!("psk remove {file} s.2"));
-        place.dunlin(&format!("psk convert {file} client.toml"));
-        assert!(server.echo(&place, "--psk-file client.toml --brief", "").contains("PSK s, identity s.3;"));
-        assert!(connected(&format!("{first} --sess-in first.session --sess-out first.session")));
-
-        let revoked = json(&place, &format!("psk revoke {file} s --json"));
-        assert_eq!(revoked["revoked"], serde_json::json!(["s", "s.3"]));
+        // So is the first key, which the rotation before had given a week.
         server.refused(&place, first);
         server.refused(&place, &format!("{first} --sess-in first.session"));
+        // A client's file is followed by the name of its device, which has one key that lasts.
+        place.dunlin(&format!("psk convert {file} client.toml"));
+        assert!(server.echo(&place, "--psk-file client.toml --brief", "").contains("PSK s, identity s.3;"));
+
+        let revoked = json(&place, &format!("psk revoke {file} s --json"));
+        assert_eq!(revoked["revoked"], serde_json::json!(["s", "s.2", "s.3"]));
         let third = third["key"].as_str().unwrap();
         assert_eq!(server.refused(&place, &format!("--psk {third} --psk-identity s.3")).0, over);
+    }
+}
+
+#[test]
+fn a_new_key_changes_nothing_else() {
+    for file in ["keys.toml", "keys.db"] {
+        let place = Place::new();
+        let new =
+            |arguments: &str| json(&place, &format!("psk new --out {file} --json --identity d {arguments}"));
+        new("--name pump --hash sha384 --not-after 2020-01-01");
+        let replaced = new("--force");
+        let kept = ["name", "hash", "state"].map(|field| replaced[field].as_str().unwrap().to_owned());
+        assert_eq!(kept, ["pump", "sha384", "valid"]);
+        let replaced = new("--force --name valve --hash sha256");
+        let given = ["name", "hash"].map(|field| replaced[field].as_str().unwrap().to_owned());
+        assert_eq!(given, ["valve", "sha256"]);
+
+        // A lost device does not come back because somebody makes a key.
+        place.dunlin(&format!("psk convert {file} before.toml"));
+        place.dunlin(&format!("psk revoke {file} valve"));
+        for arguments in [
+            format!("psk new --identity d --out {file} --force"),
+            format!("psk convert before.toml {file} --force"),
+        ] {
+            let line = place.dunlin_fails(&arguments, 1);
+            assert!(line.contains(&format!("{file}: d was revoked; choose another identity, or ")), "{line}");
+        }
+        assert_eq!(json(&place, &format!("psk show {file} d --json"))["state"], "revoked");
+        place.dunlin(&format!("psk remove {file} d"));
+        assert_eq!(new("")["name"], Value::Null);
     }
 }
 
@@ -282,7 +435,7 @@ fn a_server_follows_a_psktool_file() {
     server.echo(&place, "--psk-file old.psk --sess-out session", "hello\n");
     place.dunlin("psk new --identity d --out keys.psk --force");
     let (_, log) = server.refused(&place, "--psk-file old.psk --sess-in session");
-    assert!(log.contains("another pre-shared key under this identity than keys.psk"), "{log}");
+    assert!(log.contains("another pre-shared key under the identity d than keys.psk"), "{log}");
     server.echo(&place, "--psk-file keys.psk", "hello\n");
 
     // A broken file keeps nobody out, and is told of in a line.
@@ -322,6 +475,13 @@ fn an_imported_key_serves_both_hashes() {
         let told =
             server.echo(&place, &format!("--psk-file theirs.db --brief --ciphersuites {suite}"), "hello\n");
         assert!(told.contains(suite) && told.ends_with("\nhello\n"), "{told}");
+    }
+    let log = server.process.log_with("connected");
+    assert!(log.contains(", PSK pump (imported for plant); "), "{log}");
+    // RFC 9258 §4: TLS 1.2 has no such keys.
+    for side in ["server --psk-file ours.toml", "client localhost:1 --psk-file theirs.db"] {
+        let line = place.dunlin_fails(&format!("{side} --tls1-2"), 2);
+        assert!(line.contains("the key of pump is imported, which makes it one for TLS 1.3"), "{line}");
     }
     let shown = place.dunlin("psk import theirs.db pump --context other");
     assert!(shown.contains("\ncontext         other\nTLS 1.3 sha256  "), "{shown}");

@@ -68,6 +68,39 @@ fn each_side_says_which_check_failed() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("warning: --insecure"));
 }
 
+/// A script reads why there is no connection where it reads what was negotiated.
+#[test]
+fn failures_are_told_in_json() {
+    let place = place();
+    place.dunlin("pki ca --name Stranger --out stranger");
+    let server = Server::new(&place, SERVER);
+    for (arguments, status, what, why) in [
+        (
+            format!("localhost:{} --CAfile stranger/ca.pem", server.port),
+            1,
+            "server localhost:",
+            "its chain leads to no trusted CA",
+        ),
+        ("localhost:0 --CAfile pki/root.pem".to_owned(), 1, "server localhost:0", "os error"),
+        (
+            "localhost --CAfile pki/root.pem --lean --crl-check".to_owned(),
+            2,
+            "--crl-check",
+            "there is no revocation list",
+        ),
+    ] {
+        let output = place.command(&format!("client {arguments} --json")).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments}");
+        let (stdout, stderr) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let told = json(stdout.strip_suffix('\n').unwrap());
+        let field = |name: &str| told[name].as_str().unwrap().to_owned();
+        assert_eq!(told["event"], "failure");
+        assert!(field("what").starts_with(what) && field("why").contains(why), "{told}");
+        assert_eq!(stderr, format!("dunlin: {}: {}; {}\n", field("what"), field("why"), field("advice")));
+    }
+}
+
 /// What is wrong with a server's certificate, by the files that it was made of.
 #[test]
 fn certificates_that_do_not_serve_are_explained() {
@@ -165,7 +198,7 @@ fn what_cannot_work_is_said_before_connecting() {
     }
     for (arguments, says) in [
         ("client a b", "unexpected argument"),
-        ("client -tls1_1", "unexpected argument '-tls1_1' found; add --help"),
+        ("client -tls1_1", "unexpected argument '-tls1_1' found; a similar argument exists: '--tls1-"),
         (
             "client -psk_identitty x",
             "unexpected argument '-psk_identitty' found; a similar argument exists: ",
@@ -179,7 +212,7 @@ fn what_cannot_work_is_said_before_connecting() {
         ("client --groups P-999", "\"P-999\" is none of x25519, secp256r1, secp384r1"),
         ("client --ciphersuites TLS_RSA_WITH_RC4_128_MD5", "is none of TLS_AES_128_GCM_SHA256"),
         ("client --psk xyz", "--psk: not hexadecimal; "),
-        ("client --psk 00", "a pre-shared key needs at least 16 bytes, this one has 1"),
+        ("client --psk 00", "--psk: a key of 1 byte, where 16 to 512 are allowed; take a longer key"),
         ("client --psk-file two", "two has several keys; choose one with --psk-identity"),
         ("client --key raw.key --CAfile pki/root.pem", "--key: there is no certificate for it; "),
         (
@@ -234,6 +267,21 @@ fn who_says_nothing_is_given_up() {
     let (status, _, stderr) = server.process.end();
     assert_eq!(status, 1);
     assert!(stderr.contains("1 of 1 connections failed"), "{stderr}");
+}
+
+/// A client whose handshake is not over when the server is stopped hears of it.
+#[test]
+fn a_server_that_stops_says_so_in_handshakes() {
+    let place = place();
+    let mut server = Server::new(&place, SERVER);
+    let mut idle = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    // One that came later is served: so the first was accepted.
+    server.echo(&place, CLIENT, "");
+    send_signal(&server.process.child, "-TERM");
+    let mut told = vec![];
+    idle.read_to_end(&mut told).unwrap();
+    assert_eq!(told[..], [21, 3, 3, 0, 2, 1, 0], "close_notify");
+    assert!(server.process.child.wait().unwrap().success());
 }
 
 /// Data alone is on stdout, and with --quiet nothing but failures is said.

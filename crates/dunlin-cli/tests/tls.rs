@@ -137,10 +137,10 @@ fn pre_shared_keys() {
         client.contains("does not know this identity with the key of --psk (alert decrypt_error)"),
         "{client}"
     );
-    assert!(log.contains("the client has another pre-shared key under this identity than keys"), "{log}");
+    assert!(log.contains("the client has another pre-shared key under the identity d1 than keys"), "{log}");
     let (client, log) = server.refused(&place, &format!("--psk {KEY}"));
     assert!(client.contains("does not know this identity"), "{client}");
-    assert!(log.contains("the client offers no pre-shared key of keys"), "{log}");
+    assert!(log.contains("keys has no key of the client's identity Client_identity"), "{log}");
 
     // A key without a hash of its own goes with SHA-256.
     for side in ["server", "client localhost:1 --psk-identity d1"] {
@@ -173,9 +173,7 @@ fn early_data() {
         let told = server.echo(&place, &format!("{client} --sess-out session"), "hello\n");
         assert!(!told.contains("Early data"), "{told}");
         // The second time, the session was used.
-        for (outcome, warning) in
-            [("accepted", ""), ("refused: the ", "took 0 of 14 bytes of early data; the rest is not sent\n")]
-        {
+        for (outcome, warning) in [("accepted", ""), ("refused: the ", "; the rest is not sent\n")] {
             let arguments = format!("{client} --sess-in session --early-data request");
             let output = server.client(&place, &arguments, "hello\n");
             let [told, warned] = [&output.stdout, &output.stderr].map(|o| String::from_utf8_lossy(o));

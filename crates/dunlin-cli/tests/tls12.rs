@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::peers::{CLIENT, KEY, OWN, SERVER, Server, place};
+use common::peers::{CLIENT, KEY, OWN, SERVER, Server, json, place};
 
 #[test]
 fn certificates_on_both_sides() {
@@ -35,6 +35,7 @@ fn suites_by_name() {
         ("TLS_PSK_WITH_AES_128_CCM_8", "", "-"),
         ("TLS_ECDHE_PSK_WITH_AES_256_GCM_SHA384", "", "x25519"),
         ("TLS_DHE_PSK_WITH_AES_128_CCM", "--groups ffdhe3072", "ffdhe3072"),
+        ("TLS_DHE_PSK_WITH_AES_128_CCM", "", "ffdhe2048"),
     ] {
         let options = format!("{psk} --tls1-2 --cipher {suite} {more}");
         let server = Server::new(&place, &format!("{options} --echo"));
@@ -69,8 +70,128 @@ fn sessions_outlive_the_process() {
 fn another_handshake_within_a_connection() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --tls1-2 --renegotiation"));
-    let told = server.echo(&place, &format!("{CLIENT} --tls1-2 --brief"), "before\nR\nafter\n");
-    assert!(told.ends_with("before\nafter\n"), "{told}");
+    let output = server.client(&place, &format!("{CLIENT} --tls1-2 --brief"), "before\nR\nafter\n");
+    let (stdout, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(stdout.ends_with("before\nafter\n"), "{stdout}");
+    let parameters = "TLSv1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, x25519, ";
+    assert_eq!(stderr, format!("dunlin: another handshake: {parameters}X.509 localhost\n"));
+    assert!(
+        server.process.log_with("renegotiated").ends_with(&format!(" renegotiated: {parameters}anonymous"))
+    );
+}
+
+/// A command that this connection cannot follow is told of, and what was typed around it arrives.
+#[test]
+fn commands_that_are_not_possible_harm_nothing() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3"));
+    for (version, command, says) in [
+        ("-tls1_2", "k", "dunlin: K, k: in TLS 1.2 only another handshake replaces keys; type R "),
+        ("-tls1_2", "K", "dunlin: K, k: in TLS 1.2 only another handshake replaces keys; type R "),
+        ("-tls1_3", "R", "dunlin: R: another handshake takes TLS 1.2, a peer "),
+    ] {
+        let output = server.client(
+            &place,
+            &format!("{CLIENT} {version} --brief"),
+            &format!("before\n{command}\nafter\n"),
+        );
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        assert!(stderr.starts_with(says) && stderr.lines().count() == 1, "{stderr}");
+        assert!(output.stdout.ends_with(b"before\nafter\n"), "{version} {command}");
+    }
+}
+
+/// What one side has written the other has read, to the byte.
+#[test]
+fn both_sides_count_the_same_bytes() {
+    let place = place();
+    for (server, client) in [
+        (SERVER.to_owned(), CLIENT.to_owned()),
+        (format!("{SERVER} --CAfile pki/root.pem --Verify"), format!("{CLIENT} {OWN}")),
+        (format!("--psk {KEY} --psk-ke --echo --num-tickets 0"), format!("--psk {KEY} --psk-ke")),
+    ] {
+        let server = Server::new(&place, &format!("{server} -tls1_2 --json"));
+        for resumption in ["--sess-out session", "--sess-in session"] {
+            let told = server.echo(&place, &format!("{client} -tls1_2 --json {resumption}"), "");
+            let (ours, theirs) = (json(told.lines().next().unwrap()), json(&server.process.line()));
+            assert_eq!(ours["handshake_bytes_read"], theirs["handshake_bytes_written"], "{resumption}");
+            assert_eq!(ours["handshake_bytes_written"], theirs["handshake_bytes_read"], "{resumption}");
+            if !place.path("session").exists() {
+                break;
+            }
+        }
+    }
+}
+
+/// The smallest messages still have the curve of the keys that are trusted (RFC 8422 §5.1).
+#[test]
+fn lean_clients_know_the_curve_of_the_server() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
+    let told = server.echo(&place, &format!("{CLIENT} --tls1-2 --lean --brief"), "hello\n");
+    assert!(
+        told.contains("TLSv1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, x25519, X.509 localhost"),
+        "{told}"
+    );
+    let (_, log) = server.refused(&place, &format!("{CLIENT} --tls1-2 --groups x25519"));
+    let says = "the client does not have the curve of pki/server.key (p256), secp256r1; add secp256r1 to --groups of";
+    assert!(log.contains(says), "{log}");
+}
+
+#[test]
+fn suites_that_go_with_no_key_are_told() {
+    let place = place();
+    let psk = format!("--psk {KEY} --psk-identity d1");
+    let refused = |server: &str, client: &str, says: &str| {
+        let server = Server::new(&place, &format!("{server} --tls1-2 --echo"));
+        let (_, log) = server.refused(&place, &format!("{client} --tls1-2"));
+        assert!(log.contains(says), "{client}: {log}");
+    };
+    let own = "--cert pki/server.pem --key pki/server.key";
+    let none = "failed: no cipher suite of the client goes with pki/server.key (p256); add one to --cipher of the client";
+    refused(own, &format!("{CLIENT} --cipher ECDHE-RSA-AES128-GCM-SHA256"), none);
+    refused(&format!("{own} --cipher ECDHE-RSA-AES128-GCM-SHA256"), CLIENT, none);
+    refused(own, &psk, none);
+    refused(
+        &psk,
+        CLIENT,
+        "this server has only pre-shared keys, and the client offers no cipher suite for them; give the client one",
+    );
+    let cipher = "--cipher DHE-PSK-AES128-GCM-SHA256 --groups";
+    refused(
+        &format!("{psk} {cipher} ffdhe2048"),
+        &format!("{psk} {cipher} ffdhe3072"),
+        "this server finds no common group; compare --groups of both sides; suites with DHE need a finite field",
+    );
+}
+
+#[test]
+fn a_client_without_a_certificate_is_told() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --tls1-2"));
+    let (client, log) = server.refused(&place, &format!("{CLIENT} --tls1-2"));
+    let says = "the server refused this client, which showed no certificate (alert handshake_failure); give --cert and --key";
+    assert!(client.ends_with(says), "{client}");
+    assert!(log.contains("this server refused the client: it sent no certificate"), "{log}");
+}
+
+/// A server of both versions resumes no session of TLS 1.2 with TLS 1.3, and so takes no early data.
+#[test]
+fn early_data_is_of_the_newer_version() {
+    let place = place();
+    place.write("request", "early\n");
+    let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3 --early-data 100"));
+    server.echo(&place, &format!("{CLIENT} -tls1_2 --sess-out session"), "");
+    let old = Server::new(&place, &format!("{SERVER} -tls1_2"));
+    let options = format!("{CLIENT} -tls1_2 -tls1_3 --sess-in session --early-data request");
+    let output = old.client(&place, &options, "");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("took 0 of 6 bytes of early data: TLS 1.2 has none; the rest is not sent\n"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -78,14 +199,27 @@ fn versions_that_differ_are_told() {
     let place = place();
     let server = Server::new(&place, SERVER);
     let (client, log) = server.refused(&place, &format!("{CLIENT} --tls1-2"));
-    assert!(client.contains("the server does not speak TLS 1.2"), "{client}");
+    let says =
+        "the server does not speak TLS 1.2 (alert protocol_version); use one that does, or add --tls1-3";
+    assert!(client.ends_with(says), "{client}");
     assert!(
         log.contains("the client speaks TLS 1.2 at most; use one that speaks TLS 1.3, or add --tls1-2"),
         "{log}"
     );
     let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
-    let (client, _) = server.refused(&place, CLIENT);
-    assert!(client.contains("does not speak TLS 1.3"), "{client}");
+    let (client, log) = server.refused(&place, CLIENT);
+    assert!(
+        client.ends_with(
+            "does not speak TLS 1.3 (alert protocol_version); use one that does, or add --tls1-2 --tls1-3"
+        ),
+        "{client}"
+    );
+    assert!(
+        log.ends_with(
+            "the client speaks TLS 1.3 and nothing older; add --tls1-3, or let the client speak TLS 1.2, too"
+        ),
+        "{log}"
+    );
 }
 
 #[test]
@@ -94,10 +228,13 @@ fn a_wrong_key_and_an_unknown_identity_are_told_alike() {
     let server = Server::new(&place, &format!("--psk {KEY} --psk-identity d1 --tls1-2 --echo"));
     let other = KEY.replace("00", "ff");
     let mut told = Vec::new();
-    for (identity, key) in [("d1", other.as_str()), ("d2", KEY)] {
+    for (identity, key, says) in [
+        ("d1", other.as_str(), "the client has another pre-shared key under the identity d1 than --psk"),
+        ("d2", KEY, "--psk has no key of the client's identity d2"),
+    ] {
         let (client, log) =
             server.refused(&place, &format!("--psk {key} --psk-identity {identity} --tls1-2"));
-        assert!(log.contains("has another identity or pre-shared key than"), "{log}");
+        assert!(log.contains(says), "{log}");
         told.push(client.replace(&server.port.to_string(), ""));
     }
     assert_eq!(told[0], told[1]);
@@ -106,11 +243,40 @@ fn a_wrong_key_and_an_unknown_identity_are_told_alike() {
 #[test]
 fn options_that_contradict_each_other() {
     let place = place();
-    let output = place.command("client localhost:1 --tls1-2 --ciphersuites TLS_AES_128_GCM_SHA256").output();
-    let output = output.unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("they are of TLS 1.3, which --tls1-2 leaves out"), "{stderr}");
-    let output = place.command("client localhost:1 --cipher TLS_PSK_WITH_AES_128_CCM").output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    let own = format!("server {SERVER}");
+    for (arguments, says) in [
+        (
+            "client --tls1-2 --ciphersuites TLS_AES_128_GCM_SHA256",
+            "they are of TLS 1.3, which --tls1-2 leaves out",
+        ),
+        ("client --cipher TLS_PSK_WITH_AES_128_CCM", "--tls1-2"),
+        (
+            "client --tls1-2 --cipher HIGH",
+            "\"HIGH\" is no cipher suite of TLS 1.2 here; --help lists them; add --help",
+        ),
+        (
+            "client --tls1-2 --cipher DHE-RSA-AES128-CCM --groups x25519 --CAfile pki/root.pem",
+            "--groups: TLS_DHE_RSA_WITH_AES_128_CCM needs a finite field; add ffdhe2048, or",
+        ),
+        (
+            "client --tls1-2 --key-update 9 --CAfile pki/root.pem",
+            "--key-update: in TLS 1.2 only another handshake replaces keys; add",
+        ),
+        (
+            &format!("{own} --tls1-2 --key-update 9"),
+            "--key-update: in TLS 1.2 only another handshake replaces keys; add",
+        ),
+        (
+            &format!("{own} --tls1-2 --early-data 9"),
+            "--early-data: TLS 1.2 has no early data; add --tls1-3, or leave it out",
+        ),
+    ] {
+        let line = place.dunlin_fails(arguments, 2);
+        assert!(line.contains(says) && line.len() < 250, "{arguments}: {line}");
+    }
+    let help = place.dunlin("client --help");
+    assert!(
+        help.contains("ECDHE-ECDSA-{AES128-GCM-SHA256, ") && help.contains(" PSK-{AES128-GCM-SHA256, "),
+        "{help}"
+    );
 }

@@ -67,9 +67,22 @@ impl TlsAcceptor {
         &self,
         io: IO,
     ) -> Result<TlsStream<IO>, HandshakeError> {
+        self.accept_until(io, std::future::pending()).await
+    }
+
+    /// The same, but gives the handshake up when `stop` is ready first, as when the server ends: the client gets a
+    /// close_notify, if it takes it at once.
+    ///
+    /// # Errors
+    /// As [`TlsAcceptor::accept`], and [`HandshakeError::Stopped`].
+    pub async fn accept_until<IO: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        io: IO,
+        stop: impl Future<Output = ()>,
+    ) -> Result<TlsStream<IO>, HandshakeError> {
         let connection = TlsConnection::server(&self.config, now());
         let stream = TlsStream::new(io, connection, self.options.on_message.clone());
-        self.options.handshake(stream).await
+        self.options.handshake_until(stream, stop).await
     }
 }
 

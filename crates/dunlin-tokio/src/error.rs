@@ -16,6 +16,9 @@ pub enum HandshakeError {
     /// It took longer than this.
     #[error("the handshake was not complete after {0:?}")]
     Timeout(Duration),
+    /// This side gave it up, and said so by a close_notify ([`crate::TlsAcceptor::accept_until`]).
+    #[error("the handshake was given up")]
+    Stopped,
 }
 
 impl From<HandshakeError> for io::Error {
@@ -24,6 +27,7 @@ impl From<HandshakeError> for io::Error {
             HandshakeError::Io(e) => e,
             HandshakeError::Tls(e) => from_tls(e),
             HandshakeError::Timeout(_) => Self::new(io::ErrorKind::TimedOut, e),
+            HandshakeError::Stopped => Self::new(io::ErrorKind::ConnectionAborted, e),
         }
     }
 }

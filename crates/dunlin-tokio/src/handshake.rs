@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -60,11 +61,42 @@ impl Options {
     ) -> Result<(TlsStream<IO>, usize), HandshakeError> {
         match tokio::time::timeout(self.timeout, self.run(&mut stream, early_data)).await {
             Ok(result) => result.map(|taken| (stream, taken)),
-            // The peer may be what is slow: to take the alert.
-            Err(_) => Err(match stream.connection.error() {
-                Some(error) => HandshakeError::Tls(error.clone()),
-                None => HandshakeError::Timeout(self.timeout),
-            }),
+            Err(_) => Err(self.late(&stream)),
+        }
+    }
+
+    /// As [`Options::handshake`], unless `stop` is ready before: then the peer is told that nothing more comes.
+    pub(crate) async fn handshake_until<IO: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        mut stream: TlsStream<IO>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<TlsStream<IO>, HandshakeError> {
+        let shaken = {
+            let mut run = pin!(tokio::time::timeout(self.timeout, self.run(&mut stream, &[])));
+            let mut stop = pin!(stop);
+            poll_fn(|cx| match run.as_mut().poll(cx) {
+                Poll::Ready(shaken) => Poll::Ready(Some(shaken)),
+                Poll::Pending => stop.as_mut().poll(cx).map(|()| None),
+            })
+            .await
+        };
+        match shaken {
+            Some(Ok(result)) => result.map(|_| stream),
+            Some(Err(_)) => Err(self.late(&stream)),
+            None => {
+                // RFC 8446 §6.1. Who stops does not wait for a peer that takes nothing.
+                stream.connection.close();
+                let _ = poll_fn(|cx| Poll::Ready(stream.poll_drain(cx, Task::Writer))).await;
+                Err(HandshakeError::Stopped)
+            }
+        }
+    }
+
+    /// The time is over. The peer may be what is slow: to take the alert.
+    fn late<IO>(&self, stream: &TlsStream<IO>) -> HandshakeError {
+        match stream.connection.error() {
+            Some(error) => HandshakeError::Tls(error.clone()),
+            None => HandshakeError::Timeout(self.timeout),
         }
     }
 

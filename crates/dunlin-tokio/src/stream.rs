@@ -7,7 +7,8 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-use dunlin::{MessageSize, Negotiated, Side, TlsConnection};
+use dunlin::wire::ProtocolVersion;
+use dunlin::{Event, MessageSize, Negotiated, Side, TlsConnection};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::now;
@@ -44,6 +45,8 @@ pub struct TlsStream<IO> {
     bytes_written: u64,
     records: RecordScanner,
     handshake_bytes: HandshakeBytes,
+    /// Handshakes that were completed within the connection.
+    renegotiations: u32,
     /// Who hears of handshake messages, and how many were reported.
     on_message: Option<Arc<OnMessage>>,
     reported: usize,
@@ -72,6 +75,7 @@ impl<IO> TlsStream<IO> {
             bytes_written: 0,
             records: RecordScanner::new(),
             handshake_bytes: HandshakeBytes { read: 0, written: 0 },
+            renegotiations: 0,
             on_message,
             reported: 0,
             sending: Waiters::new(),
@@ -133,6 +137,12 @@ impl<IO> TlsStream<IO> {
         self.connection.renegotiate(now()).map_err(from_tls)
     }
 
+    /// How many more handshakes were completed within this connection of TLS 1.2, as reading has seen. After one,
+    /// [`TlsStream::negotiated`] is of that one.
+    pub const fn renegotiations(&self) -> u32 {
+        self.renegotiations
+    }
+
     /// What the handshake took on the transport, to the last byte of the later Finished.
     pub const fn handshake_bytes(&self) -> HandshakeBytes {
         self.handshake_bytes
@@ -140,10 +150,11 @@ impl<IO> TlsStream<IO> {
 
     /// Notes the end of the handshake.
     pub(crate) fn note_handshake(&mut self) {
-        // What waits to be sent is the end of a client's handshake; a server has sent its own, and tickets follow.
+        // What waits to be sent is the end of the handshake; only a server of TLS 1.3 has sent its own, and tickets follow.
+        let is_tls12 = self.negotiated().version == Some(ProtocolVersion::TLS1_2);
         let unsent = match self.connection.side() {
-            Side::Client => self.connection.transmit().len(),
-            Side::Server => 0,
+            Side::Server if !is_tls12 => 0,
+            _ => self.connection.transmit().len(),
         };
         self.handshake_bytes = HandshakeBytes {
             read: self.bytes_read - self.waiting.len() as u64,
@@ -288,8 +299,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.report();
-            // What these tell is told otherwise.
-            while self.connection.poll_event().is_some() {}
+            // What the others tell is told otherwise.
+            while let Some(event) = self.connection.poll_event() {
+                self.renegotiations += u32::from(matches!(event, Event::Renegotiated));
+            }
             if !self.connection.received().is_empty() {
                 return Poll::Ready(Ok(()));
             }

@@ -317,6 +317,18 @@ async fn handshakes_time_out() {
     assert_eq!(error.to_string(), "the handshake was not complete after 1.5s");
 }
 
+/// Who is given up hears of it: the record of a close_notify (RFC 8446 §6.1).
+#[tokio::test]
+async fn a_handshake_that_is_given_up_ends_with_close_notify() {
+    let (mut client, server) = duplex(4096);
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server()));
+    let given_up = acceptor.accept_until(server, std::future::ready(())).await.unwrap_err();
+    assert!(matches!(given_up, HandshakeError::Stopped), "{given_up}");
+    let mut told = Vec::new();
+    client.read_to_end(&mut told).await.unwrap();
+    assert_eq!((told[0], &told[3..]), (21, &[0, 2, 1, 0][..]));
+}
+
 /// Answers count: who is slow to answer makes the handshake time out.
 #[tokio::test(start_paused = true)]
 async fn late_is_not_too_late() {

@@ -4,11 +4,13 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use dunlin::resume::ClientSessions;
-use dunlin::{ClientConfig, ServerAddress, Side};
+use dunlin::wire::{HandshakeType, ProtocolVersion};
+use dunlin::{ClientConfig, EarlyDataOutcome, MessageSize, Negotiated, ServerAddress};
 use dunlin_tokio::{TlsConnector, TlsStream};
 use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,7 +40,7 @@ The server is verified, unlike there: without --CAfile, --rpk-file or a PSK, by 
 
 Lines with a single letter are commands, unless --quiet or --nocommands is given:
   Q  end the connection      K  new keys for both directions      k  new keys for this direction
-  R  another handshake, in TLS 1.2
+  R  another handshake, in TLS 1.2 with a server that allows it (--renegotiation)
 
 Ctrl-C and SIGTERM close the connection and end it.
 
@@ -155,12 +157,41 @@ fn server_name(text: &str) -> Result<ServerName<'static>, String> {
 
 /// Runs `dunlin client`.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    let client = Client::new(args)?;
+    let client = Client::new(args).inspect_err(|e| tell(args, e))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(client.run());
     // A read of stdin may be waiting, which nothing can end.
     runtime.shutdown_background();
     result
+}
+
+/// Says why there is no connection where scripts look for what was negotiated.
+fn tell(args: &Args, error: &Error) {
+    if args.json {
+        // The exit status says so, too.
+        let _ = writeln!(io::stdout(), "{}", error.json());
+    }
+}
+
+/// Whether the server has asked who this client is, and was told.
+#[derive(Default)]
+struct Proof {
+    wanted: AtomicBool,
+    given: AtomicBool,
+}
+
+impl Proof {
+    fn note(&self, message: &MessageSize) {
+        match message.typ {
+            HandshakeType::CERTIFICATE_REQUEST => self.wanted.store(true, Ordering::Relaxed),
+            HandshakeType::CERTIFICATE_VERIFY if message.sent => self.given.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    fn is_missing(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) && !self.given.load(Ordering::Relaxed)
+    }
 }
 
 struct Client<'a> {
@@ -170,6 +201,7 @@ struct Client<'a> {
     config: Arc<ClientConfig>,
     tickets: Option<Arc<ClientTickets>>,
     early_data: Vec<u8>,
+    proof: Arc<Proof>,
 }
 
 impl<'a> Client<'a> {
@@ -191,15 +223,16 @@ impl<'a> Client<'a> {
         let mut config = args.tls.client_config(args.insecure, sessions)?;
         let mut early_data = Vec::new();
         if let Some(path) = &args.early_data {
+            args.tls.check_early_data()?;
             config = config.with_early_data(args.tls.early_data_protocols());
             early_data = files::read(path)?.to_vec();
         }
         let config = Arc::new(config.with_server_name_sent(!args.noservername));
-        Ok(Self { args, target, name, config, tickets, early_data })
+        Ok(Self { args, target, name, config, tickets, early_data, proof: Arc::default() })
     }
 
     async fn run(&self) -> Result<(), Error> {
-        let mut stream = self.connect().await?;
+        let mut stream = self.connect().await.inspect_err(|e| tell(self.args, e))?;
         if self.args.reconnect {
             for _ in 0..RECONNECTIONS {
                 self.end(&mut stream).await?;
@@ -210,7 +243,7 @@ impl<'a> Client<'a> {
         let at_end = AtEnd::Close(self.args.tls.timeout);
         let mut stop = Stop::new()?;
         let piped = tokio::select! {
-            piped = pipe::pipe(&mut stream, Some(&mut input), at_end) => piped,
+            piped = pipe::pipe(&mut stream, Some(&mut input), at_end, |stream| self.renegotiated(stream)) => piped,
             () = stop.wait() => {
                 // The server hears of the end, if it takes anything.
                 let closed = tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await;
@@ -244,21 +277,20 @@ impl<'a> Client<'a> {
             tcp.map_err(|e| Error::failed(self.what(), e, "check the address, and that the server runs"))?;
         tcp.set_nodelay(true)?;
         let peer_address = tcp.peer_addr()?;
-        let mut connector = TlsConnector::new(self.config.clone()).with_timeout(self.args.tls.timeout);
-        if self.args.tls.msg {
-            connector = connector.with_on_message(|m| {
+        let (proof, shows) = (self.proof.clone(), self.args.tls.msg);
+        let connector = TlsConnector::new(self.config.clone()).with_timeout(self.args.tls.timeout);
+        let connector = connector.with_on_message(move |message| {
+            proof.note(message);
+            if shows {
                 // The connection is worth more than its lines.
-                let _ = writeln!(io::stdout(), "{}", message_line(m));
-            });
-        }
+                let _ = writeln!(io::stdout(), "{}", message_line(message));
+            }
+        });
         let server = ServerAddress::new(self.name.clone(), *port);
         let connected = connector.connect_with_early_data(tcp, server, &self.early_data).await;
         let (stream, taken) = connected.map_err(|e| self.failed(self.explainer().handshake(&e)))?;
         if taken < self.early_data.len() {
-            let (all, what) = (self.early_data.len(), self.what());
-            anstream::eprintln!(
-                "dunlin: warning: {what} took {taken} of {all} bytes of early data; the rest is not sent"
-            );
+            self.warn_of_early_data(stream.negotiated(), taken);
         }
         if let Some(tickets) = &self.tickets
             && !stream.negotiated().resumed
@@ -295,8 +327,29 @@ impl<'a> Client<'a> {
         ended.map_err(|e| self.failed(self.explainer().stream(&e)))
     }
 
+    /// Says what became of early data of which only `taken` bytes were taken.
+    fn warn_of_early_data(&self, negotiated: &Negotiated, taken: usize) {
+        let all = self.early_data.len();
+        let why = match negotiated.early_data {
+            _ if negotiated.version == Some(ProtocolVersion::TLS1_2) => "TLS 1.2 has none".to_owned(),
+            EarlyDataOutcome::NotOffered(why) | EarlyDataOutcome::Rejected(why) => why.to_string(),
+            EarlyDataOutcome::Accepted => "the session allows no more".to_owned(),
+        };
+        anstream::eprintln!(
+            "dunlin: warning: {} took {taken} of {all} bytes of early data: {why}; the rest is not sent",
+            self.what()
+        );
+    }
+
+    /// Says what another handshake came to; on stderr, for stdout has data by now.
+    fn renegotiated(&self, stream: &TlsStream<TcpStream>) {
+        if !self.args.quiet {
+            anstream::eprintln!("dunlin: another handshake: {}", Report::new(stream).parameters());
+        }
+    }
+
     fn explainer(&self) -> Explainer<'_> {
-        Explainer { side: Side::Client, options: &self.args.tls }
+        Explainer::client(&self.args.tls, self.proof.is_missing())
     }
 
     fn what(&self) -> String {

@@ -10,7 +10,7 @@ use dunlin::crypto::{HashAlgorithm, SecureRandom};
 use dunlin_store::psk::time::{format_time, parse_time};
 use dunlin_store::psk::toml::context_of;
 use dunlin_store::psk::{
-    Identity, MAX_KEY_LEN, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Revoked, ShortKeys, State,
+    Identity, MAX_KEY_LEN, MIN_KEY_LEN, PskFault, PskRecord, PskRecords, Revoked, ShortKeys, State,
     hash_name, lifecycle, psktool, text_of,
 };
 use serde_json::{Value, json};
@@ -30,7 +30,8 @@ Examples:
   dunlin psk convert keys.psk keys.db
 
 The name of a file says what it is: .toml is a table for each key; .db, .sqlite and .sqlite3 a database; everything else
-that of GnuTLS's psktool, a line identity:key for each key, the key in hexadecimal, with room for nothing more.
+that of GnuTLS's psktool, a line identity:key for each key, the key in hexadecimal, without room for devices, times,
+revocations and what else rotate, revoke and import write. What comes from stdin is TOML or such lines.
 An identity that begins with # is given in hexadecimal: #73656e736f72 is \"sensor\".";
 
 /// Make and keep pre-shared keys.
@@ -69,16 +70,16 @@ struct New {
     /// The device that has it.
     #[arg(long, value_name = "DEVICE", requires = "out")]
     name: Option<String>,
-    /// The hash of the suites that it goes with.
-    #[arg(long, default_value = "sha256", requires = "out")]
-    hash: HashName,
+    /// The hash of the suites that it goes with [default: sha256].
+    #[arg(long, requires = "out")]
+    hash: Option<HashName>,
     /// Valid from then on, as in 2027-01-31 or 2027-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = time, requires = "out")]
     not_before: Option<u64>,
     /// Not valid from then on.
     #[arg(long, value_name = "TIME", value_parser = time, requires = "out")]
     not_after: Option<u64>,
-    /// Replace the key that the identity has in the file.
+    /// Replace the key that the identity has in the file; device and hash stay if they are not given. A revoked one stays.
     #[arg(long, requires = "out")]
     force: bool,
     /// Print JSON.
@@ -101,14 +102,15 @@ struct List {
     short: Short,
 }
 
-/// Show one key of a file.
+/// Show the key of an identity, or all keys of a device.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk show keys.psk sensor-7 --reveal")]
 struct Show {
     /// The file, or - for stdin.
     file: PathBuf,
-    /// Whose key.
-    identity: String,
+    /// An identity, or a device.
+    #[arg(value_name = "IDENTITY|DEVICE")]
+    who: String,
     /// Print the key itself, too.
     #[arg(long)]
     reveal: bool,
@@ -125,7 +127,7 @@ struct Show {
 struct Remove {
     /// The file.
     file: PathBuf,
-    /// Whose key.
+    /// The identity of the key. A device that is lost is revoked, not removed.
     identity: String,
     /// Print JSON.
     #[arg(long)]
@@ -141,7 +143,7 @@ struct Rotate {
     file: PathBuf,
     /// The device, or an identity of its.
     device: String,
-    /// How long both keys are valid: a number with s, m, h, d or w.
+    /// How long the keys before stay valid: a number with s, m, h, d or w; 0s ends them at once.
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "7d")]
     overlap: Duration,
     /// Print the new key, too.
@@ -173,8 +175,8 @@ struct Revoke {
 
 /// Let a key be imported (RFC 9258), and show what goes over the wire.
 ///
-/// An imported key serves every hash and TLS and DTLS, and is bound to a context. Both sides have to import it, with the
-/// same identity, key, hash and context.
+/// An imported key serves every hash and TLS 1.3 and DTLS 1.3, not TLS 1.2, and is bound to a context. Both sides have to
+/// import it, with the same identity, key, hash and context.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk import keys.toml sensor-7 --context plant-3\n\n\
     A key that the file does not have yet is made, or taken from --key-file.")]
@@ -302,20 +304,25 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "{}", *line)?;
         return Ok(());
     };
-    let (name, hash, force) = (args.name, args.hash.into(), args.force);
+    let (name, hash, force) = (args.name, args.hash.map(HashAlgorithm::from), args.force);
     let record = psk::change(&path, true, |records| {
         let identity = match identity {
             Some(identity) => identity,
             None => unused_identity(records)?,
         };
-        let record = PskRecord {
-            hash,
-            name,
+        let old = records.get(&identity)?;
+        let mut record = PskRecord {
             not_before_s: args.not_before,
             not_after_s: args.not_after,
             allow_short: args.bytes < MIN_KEY_LEN,
             ..PskRecord::new(identity, key)
         };
+        // The same device under the same identity: only its key is another one.
+        if let Some(old) = old {
+            (record.name, record.hash, record.import) = (old.name, old.hash, old.import);
+        }
+        record.name = name.or(record.name);
+        record.hash = hash.unwrap_or(record.hash);
         lifecycle::add(records, record.clone(), force)?;
         Ok(record)
     })?;
@@ -346,16 +353,30 @@ fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
 
 fn show(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
     let set = psk::read(&args.file, args.short.keys())?;
-    let identity = identity(&args.identity)?;
-    let record = set.record(identity.as_bytes()).ok_or_else(|| unknown(&args.file, &identity))?;
-    if args.json {
-        let mut entry = describe(record);
-        if args.reveal {
-            entry["key"] = json!(*record.key_hex());
+    // An identity is one key; a device may have several.
+    let exact = Identity::parse(args.who.as_bytes()).ok().and_then(|id| set.record(id.as_bytes()).cloned());
+    let records = match exact {
+        Some(record) => vec![record],
+        None => lifecycle::keys_of(&set, &args.who).map_err(|e| psk::unusable(&args.file, &e))?,
+    };
+    for (index, record) in records.iter().enumerate() {
+        if args.json {
+            let mut entry = describe(record);
+            if args.reveal {
+                entry["key"] = json!(*record.key_hex());
+            }
+            writeln!(out, "{entry}")?;
+        } else {
+            if index > 0 {
+                writeln!(out)?;
+            }
+            write_record(record, args.reveal, out)?;
         }
-        writeln!(out, "{entry}")?;
-        return Ok(());
     }
+    Ok(())
+}
+
+fn write_record(record: &PskRecord, reveal: bool, out: &mut dyn Write) -> Result<(), Error> {
     writeln!(out, "identity        {}", record.identity)?;
     writeln!(out, "identity bytes  {}", record.identity.as_bytes().len())?;
     writeln!(out, "key bytes       {}", record.key.len())?;
@@ -364,7 +385,7 @@ fn show(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "device          {}", printable(name))?;
     }
     writeln!(out, "state           {}", state(record))?;
-    if args.reveal {
+    if reveal {
         writeln!(out, "key             {}", *record.key_hex())?;
     }
     write_imported(record, out)
@@ -388,9 +409,11 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
         let key = |len| random(len).map_err(Refused::from);
         lifecycle::rotate(records, &args.device, now_s(), args.overlap.as_secs(), key)
     })?;
-    let (old, until) = (rotated.old, shown_time(rotated.until_s));
     if args.json {
-        let mut entry = json!({ "old": old.to_string(), "old_until": until, "new": describe(&rotated.new) });
+        let old = rotated.old.iter().map(
+            |(identity, until_s)| json!({ "identity": identity.to_string(), "until": shown_time(*until_s) }),
+        );
+        let mut entry = json!({ "old": old.collect::<Vec<_>>(), "new": describe(&rotated.new) });
         if args.reveal {
             entry["new"]["key"] = json!(*rotated.new.key_hex());
         }
@@ -398,7 +421,12 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
         return Ok(());
     }
     let new = &rotated.new.identity;
-    writeln!(out, "{}: added {new}; {old} is valid until {until}", args.file.display())?;
+    let old = rotated.old.iter().map(|(identity, until_s)| match args.overlap.is_zero() {
+        true => format!("{identity} has ended"),
+        false => format!("{identity} is valid until {}", shown_time(*until_s)),
+    });
+    let old = old.collect::<Vec<_>>().join(", ");
+    writeln!(out, "{}: added {new}; {old}", args.file.display())?;
     if args.reveal {
         writeln!(out, "key             {}", *rotated.new.key_hex())?;
     }
@@ -426,7 +454,12 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
     let key = args.key_file.as_deref().map(key_in).transpose()?;
     let record = psk::change(&args.file, true, |records| {
         let mut record = match (records.get(&identity)?, key) {
-            (Some(_), Some(_)) => return Err(PskError::from(PskFault::Exists(identity.to_string())).into()),
+            (Some(_), Some(_)) => {
+                let why = PskFault::Exists(identity.to_string());
+                let advice =
+                    "leave out --key-file to import that one, or take it away with `dunlin psk remove`";
+                return Err(Error::failed(args.file.display(), why, advice).into());
+            }
             (Some(record), None) => record,
             (None, Some(key)) => PskRecord::new(identity, key),
             (None, None) => PskRecord::new(identity, random(HashAlgorithm::Sha256.output_len())?),

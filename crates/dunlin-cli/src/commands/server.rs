@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use dunlin::Side;
-use dunlin_tokio::{TlsAcceptor, TlsStream};
+use dunlin::{PskSource, ServerConfig};
+use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,8 +16,10 @@ use tokio::task::JoinSet;
 
 use crate::error::{Error, printable};
 use crate::stop::{STOP_PATIENCE, Stop};
+use crate::tls::log::Log;
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
+use crate::tls::psks::{NamedPsks, ServerPsks};
 use crate::tls::reasons::{Explainer, Explanation};
 use crate::tls::report::{Report, message_line};
 
@@ -90,28 +92,42 @@ fn positive(text: &str) -> Result<usize, String> {
 
 /// Runs `dunlin server`.
 pub(crate) fn run(args: Args) -> Result<(), Error> {
-    let config = Arc::new(args.tls.server_config(&args.server)?);
-    let acceptor = TlsAcceptor::new(config).with_timeout(args.tls.timeout);
+    let (config, psks) = args.tls.server_config(&args.server)?;
+    let psks = psks.map(Arc::new);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         // Only where it is wanted: who reads stdin takes it from others.
         let input = (!args.echo && !args.rev).then(|| Arc::new(Mutex::new(Input::new(false))));
         let (stopped, lost) = (watch::Sender::new(false), OnceLock::new());
-        Arc::new(Server { args, acceptor, input, stopped, lost }).run().await
+        let log = match on_stdout(&args) {
+            true => Log::new(io::stdout(), args.json)?,
+            false => Log::new(io::stderr(), args.json)?,
+        };
+        let server = Arc::new(Server { args, config, psks, input, stopped, lost, log });
+        let result = server.clone().run().await;
+        server.log.end();
+        result
     });
     // A read of stdin may be waiting, which nothing can end.
     runtime.shutdown_background();
     result
 }
 
+/// Whether what is said of connections goes to stdout: where that is for objects.
+const fn on_stdout(args: &Args) -> bool {
+    args.json && (args.echo || args.rev)
+}
+
 struct Server {
     args: Args,
-    acceptor: TlsAcceptor,
+    config: ServerConfig,
+    psks: Option<Arc<ServerPsks>>,
     /// For one client at a time.
     input: Option<Arc<Mutex<Input>>>,
     stopped: watch::Sender<bool>,
     /// Stdin or stdout and why it cannot be used any more: nobody is served without.
     lost: OnceLock<(&'static str, String)>,
+    log: Log,
 }
 
 impl Server {
@@ -181,22 +197,21 @@ impl Server {
     }
 
     /// Serves one client; whether all went well.
-    async fn serve(&self, tcp: TcpStream, from: SocketAddr) -> bool {
-        let explainer = Explainer { side: Side::Server, options: &self.args.tls };
-        let shaken = tokio::select! {
-            shaken = self.handshake(tcp, from) => shaken,
-            () = self.stopped() => return false,
-        };
-        let mut stream = match shaken {
+    async fn serve(self: &Arc<Self>, tcp: TcpStream, from: SocketAddr) -> bool {
+        let psks = self.psks.clone().map(|psks| Arc::new(NamedPsks::new(psks)));
+        let explainer = Explainer::server(&self.args.tls, psks.as_deref());
+        let mut stream = match self.handshake(tcp, from, psks.clone()).await {
             Ok(stream) => stream,
+            // That is no failure of this connection, nor of the client.
+            Err(HandshakeError::Stopped) => return false,
             Err(e) => {
                 self.log_failure(from, explainer.handshake(&e));
                 return false;
             }
         };
-        self.log_connection(from, &stream);
+        self.log_connection("connection", from, &stream);
         let served = tokio::select! {
-            served = self.data(&mut stream) => served,
+            served = self.data(from, &mut stream) => served,
             () = self.stopped() => match tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await {
                 Ok(closed) => closed,
                 // The client takes nothing, not even that.
@@ -212,29 +227,36 @@ impl Server {
     }
 
     async fn handshake(
-        &self,
+        self: &Arc<Self>,
         tcp: TcpStream,
         from: SocketAddr,
-    ) -> Result<TlsStream<TcpStream>, dunlin_tokio::HandshakeError> {
+        psks: Option<Arc<NamedPsks>>,
+    ) -> Result<TlsStream<TcpStream>, HandshakeError> {
         // A transport without it works as well.
         let _ = tcp.set_nodelay(true);
-        if !self.args.tls.msg {
-            return self.acceptor.accept(tcp).await;
+        let mut config = self.config.clone();
+        if let Some(psks) = psks {
+            config = config.with_psks(PskSource::Here(psks));
         }
-        // No data and no objects are there with --msg: all of them go to stderr.
-        let log = move |m: &_| drop(writeln!(io::stderr(), "{from} {}", message_line(m)));
-        self.acceptor.clone().with_on_message(log).accept(tcp).await
+        let acceptor = TlsAcceptor::new(Arc::new(config)).with_timeout(self.args.tls.timeout);
+        if !self.args.tls.msg {
+            return acceptor.accept_until(tcp, self.stopped()).await;
+        }
+        let server = self.clone();
+        let log = move |message: &_| server.log.line(format!("{from} {}", message_line(message)));
+        acceptor.with_on_message(log).accept_until(tcp, self.stopped()).await
     }
 
     /// Answers data with what the options say.
-    async fn data(&self, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+    async fn data(&self, from: SocketAddr, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
         let early = stream.take_early_data();
+        let renegotiated = |stream: &_| self.log_connection("renegotiation", from, stream);
         match (self.args.echo, self.args.rev) {
             (true, _) => {
                 stream.write_all(&early).await?;
-                echo(stream).await
+                echo(stream, renegotiated).await
             }
-            (_, true) => reverse(stream).await,
+            (_, true) => reverse(stream, renegotiated).await,
             _ => {
                 let mut stdout = tokio::io::stdout();
                 let written = async {
@@ -242,14 +264,19 @@ impl Server {
                     stdout.flush().await
                 };
                 written.await.map_err(|e| self.lose("stdout", e))?;
-                self.pipe(stream).await
+                self.pipe(stream, renegotiated).await
             }
         }
     }
 
-    async fn pipe(&self, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+    async fn pipe(
+        &self,
+        stream: &mut TlsStream<TcpStream>,
+        renegotiated: impl Fn(&TlsStream<TcpStream>),
+    ) -> io::Result<()> {
         let mut input = self.input.as_ref().and_then(|input| input.try_lock().ok());
-        pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait).await.map_err(|broken| match broken {
+        let piped = pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait, renegotiated).await;
+        piped.map_err(|broken| match broken {
             Broken::Connection(e) => e,
             Broken::Stdin(e) => self.lose("stdin", e),
             Broken::Stdout(e) => self.lose("stdout", e),
@@ -266,18 +293,22 @@ impl Server {
         error
     }
 
-    fn log_connection(&self, from: SocketAddr, stream: &TlsStream<TcpStream>) {
+    /// Tells of a connection, or of another handshake within one.
+    fn log_connection(&self, event: &str, from: SocketAddr, stream: &TlsStream<TcpStream>) {
         let report = Report::new(stream);
         if self.args.quiet {
             return;
         }
         if self.args.json {
             let mut entry = report.json();
-            entry["event"] = json!("connection");
+            entry["event"] = json!(event);
             entry["address"] = json!(from.to_string());
-            self.log(&entry.to_string());
+            self.log.line(entry.to_string());
         } else {
-            self.log(&format!("{from} connected: {}", report.line()));
+            self.log.line(match event {
+                "renegotiation" => format!("{from} renegotiated: {}", report.parameters()),
+                _ => format!("{from} connected: {}", report.line()),
+            });
         }
     }
 
@@ -286,15 +317,15 @@ impl Server {
         if self.args.json {
             let entry =
                 json!({ "event": "failure", "address": from.to_string(), "why": why, "advice": advice });
-            self.log(&entry.to_string());
+            self.log.line(entry.to_string());
         } else {
-            self.log(&printable(&format!("{from} failed: {why}; {advice}")));
+            self.log.line(printable(&format!("{from} failed: {why}; {advice}")));
         }
     }
 
-    /// Says a line of what happens: on stdout where that is for objects, else on stderr.
+    /// Says the first line: a server whose lines nobody can read does not begin.
     fn say(&self, line: &str) -> io::Result<()> {
-        match self.args.json && (self.args.echo || self.args.rev) {
+        match on_stdout(&self.args) {
             true => {
                 let mut out = io::stdout().lock();
                 writeln!(out, "{line}")?;
@@ -302,11 +333,6 @@ impl Server {
             }
             false => writeln!(io::stderr().lock(), "{line}"),
         }
-    }
-
-    /// The same; connections go on when nobody reads it.
-    fn log(&self, line: &str) {
-        let _ = self.say(line);
     }
 }
 
@@ -337,9 +363,28 @@ impl Connections {
     }
 }
 
-async fn echo(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+/// Tells `then` when another handshake is complete.
+struct Renegotiations<F> {
+    seen: u32,
+    then: F,
+}
+
+impl<F: Fn(&TlsStream<TcpStream>)> Renegotiations<F> {
+    fn look(&mut self, stream: &TlsStream<TcpStream>) {
+        if std::mem::replace(&mut self.seen, stream.renegotiations()) != stream.renegotiations() {
+            (self.then)(stream);
+        }
+    }
+}
+
+async fn echo(
+    stream: &mut TlsStream<TcpStream>,
+    renegotiated: impl Fn(&TlsStream<TcpStream>),
+) -> io::Result<()> {
+    let mut renegotiations = Renegotiations { seen: 0, then: renegotiated };
     loop {
         let data = stream.fill_buf().await?.to_vec();
+        renegotiations.look(stream);
         if data.is_empty() {
             return stream.shutdown().await;
         }
@@ -349,10 +394,15 @@ async fn echo(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
     }
 }
 
-async fn reverse(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+async fn reverse(
+    stream: &mut TlsStream<TcpStream>,
+    renegotiated: impl Fn(&TlsStream<TcpStream>),
+) -> io::Result<()> {
+    let mut renegotiations = Renegotiations { seen: 0, then: renegotiated };
     loop {
         let mut line = vec![];
         (&mut *stream).take(MAX_LINE).read_until(b'\n', &mut line).await?;
+        renegotiations.look(stream);
         if line.is_empty() {
             return stream.shutdown().await;
         }

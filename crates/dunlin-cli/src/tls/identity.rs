@@ -1,16 +1,17 @@
 //! Files of keys and certificates: what this side proves, and whom it believes.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dunlin::auth::{Psk, PskTable, RawKeyTrust, Revocation, X509Trust};
+use dunlin::auth::{Psk, RawKeyTrust, Revocation, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
-use dunlin::{ClientAuth, Credential, PskSource, Side, TransportKind, Trust};
+use dunlin::{ClientAuth, Credential, Side, TransportKind, Trust};
 use dunlin_pki::{CertificateInfo, Item, KeyPair, format_time};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
-use dunlin_store::psk::{Identity, PskError, PskRecord, PskSet, ShortKeys, State, lifecycle};
+use dunlin_store::psk::{Identity, PskError, PskRecord, PskRecords, PskSet, ShortKeys, State, lifecycle};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use webpki::EndEntityCert;
 use zeroize::Zeroizing;
@@ -20,6 +21,7 @@ use crate::files;
 use crate::psk;
 use crate::tls::lists::List;
 use crate::tls::options::{TlsOptions, reason};
+use crate::tls::psks::ServerPsks;
 
 /// What OpenSSL calls a client that has not been given a name.
 const DEFAULT_IDENTITY: &str = "Client_identity";
@@ -150,9 +152,35 @@ impl TlsOptions {
 
     /// The pre-shared keys that a client offers: one, or those that one is imported as.
     pub(super) fn client_psks(&self, provider: &CryptoProvider) -> Result<Vec<Psk>, Error> {
-        let Some(path) = &self.psk_file else { return Ok(self.psk_of_command_line()?.into_iter().collect()) };
+        let Some(path) = &self.psk_file else {
+            let record = self.psk_of_command_line()?;
+            return record.map_or(Ok(vec![]), |record| self.psks_of("--psk", &record, provider));
+        };
         let set = psk::read(path, self.short_keys())?;
-        self.psks_of(path, &self.chosen(path, &set)?, provider)
+        let record = self.chosen(path, &set)?;
+        self.check_imported(path, [&record])?;
+        self.psks_of(path.display(), &record, provider)
+    }
+
+    /// Whether one of the keys can be used with the versions that are spoken: RFC 9258 §4 imports for TLS 1.3.
+    fn check_imported<'a>(
+        &self,
+        path: &Path,
+        records: impl IntoIterator<Item = &'a PskRecord>,
+    ) -> Result<(), Error> {
+        let mut records = records.into_iter().peekable();
+        let Some(first) = records.peek().filter(|_| !self.has_tls13()).map(|r| r.identity.to_string()) else {
+            return Ok(());
+        };
+        match records.all(|record| record.import.is_some()) {
+            true => {
+                let why =
+                    format!("the key of {first} is imported, which makes it one for TLS 1.3 (RFC 9258)");
+                let what = format!("--psk-file {}", path.display());
+                Err(Error::usage(what, why, "add --tls1-3, or take a key that is not imported"))
+            }
+            false => Ok(()),
+        }
     }
 
     /// The valid key to take from a file: of an identity, of a device, or the only one that there is.
@@ -183,65 +211,62 @@ impl TlsOptions {
     }
 
     /// Where a server finds pre-shared keys. Changes of a file or database count for the next handshake.
-    pub(super) fn server_psks(&self, provider: &Arc<CryptoProvider>) -> Result<PskSource, Error> {
+    pub(super) fn server_psks(&self, provider: &Arc<CryptoProvider>) -> Result<Option<ServerPsks>, Error> {
         let Some(path) = &self.psk_file else {
-            return Ok(match self.psk_of_command_line()? {
-                Some(psk) => PskSource::Here(Arc::new(PskTable::from_iter([psk]))),
-                None => PskSource::None,
-            });
+            let Some(record) = self.psk_of_command_line()? else { return Ok(None) };
+            self.psks_of("--psk", &record, provider)?;
+            let mut set = PskSet::default();
+            set.put(record).map_err(|e| Error::usage("--psk", &e, e.fault.advice()))?;
+            return Ok(Some(ServerPsks::Fixed(set, provider.clone())));
         };
         let failed = |error: &PskError| psk::unusable(path, error);
         if Format::of(path) == Format::Sqlite && path.exists() {
             let psks = SqlitePsks::open(path).map_err(|e| failed(&e))?;
             let report = warn_of(path, "no key is known until it can");
-            return Ok(PskSource::Here(Arc::new(LiveSqlitePsks::new(psks, provider.clone(), report))));
-        }
-        if path.exists() && !path.is_file() || path.as_os_str() == "-" {
-            // A pipe can be read once.
-            return self.table(path, &psk::read(path, self.short_keys())?, provider);
+            return Ok(Some(ServerPsks::Database(LiveSqlitePsks::new(psks, provider.clone(), report))));
         }
         // A missing file is named as all others are.
         let set = psk::read(path, self.short_keys())?;
-        self.table(path, &set, provider)?;
+        // At least one key, and each goes with a suite.
+        for record in set.iter() {
+            self.psks_of(path.display(), record, provider)?;
+        }
+        if set.is_empty() {
+            return Err(no_key(path));
+        }
+        self.check_imported(path, set.iter())?;
+        if !path.is_file() {
+            // A pipe can be read once.
+            return Ok(Some(ServerPsks::Fixed(set, provider.clone())));
+        }
         let report = warn_of(path, "the keys of before stay");
         let file =
             PskFile::open(path, self.short_keys(), provider.clone(), report).map_err(|e| failed(&e))?;
-        Ok(PskSource::Here(Arc::new(file)))
-    }
-
-    /// The keys as they are now; at least one, and each goes with a suite.
-    fn table(&self, path: &Path, set: &PskSet, provider: &CryptoProvider) -> Result<PskSource, Error> {
-        let mut psks = vec![];
-        for record in set.iter() {
-            psks.extend(self.psks_of(path, record, provider)?);
-        }
-        match psks.is_empty() {
-            true => Err(no_key(path)),
-            false => Ok(PskSource::Here(Arc::new(PskTable::from_iter(psks)))),
-        }
+        Ok(Some(ServerPsks::File(file)))
     }
 
     const fn short_keys(&self) -> ShortKeys {
         if self.allow_short { ShortKeys::Allow } else { ShortKeys::Refuse }
     }
 
-    fn psk_of_command_line(&self) -> Result<Option<Psk>, Error> {
+    fn psk_of_command_line(&self) -> Result<Option<PskRecord>, Error> {
         let Some(hex) = &self.psk else { return Ok(None) };
         let key = base16ct::mixed::decode_vec(hex).map(Zeroizing::new);
         let key = key.map_err(|_| Error::usage("--psk", "not hexadecimal", "write two digits a byte"))?;
         let identity = identity(self.psk_identity.as_deref().unwrap_or(DEFAULT_IDENTITY))?;
-        let psk = match self.allow_short {
-            true => Psk::new_allow_short(identity.as_bytes(), &key),
-            false => Psk::new(identity.as_bytes(), &key),
-        };
-        let psk = psk.map_err(|e| Error::usage("the pre-shared key", reason(&e), "take a longer key"))?;
-        self.check_suites(std::slice::from_ref(&psk))?;
-        Ok(Some(psk))
+        let record = PskRecord { allow_short: self.allow_short, ..PskRecord::new(identity, key) };
+        record.check().map_err(|fault| Error::usage("--psk", &fault, fault.advice()))?;
+        Ok(Some(record))
     }
 
-    fn psks_of(&self, path: &Path, record: &PskRecord, provider: &CryptoProvider) -> Result<Vec<Psk>, Error> {
+    fn psks_of(
+        &self,
+        source: impl Display,
+        record: &PskRecord,
+        provider: &CryptoProvider,
+    ) -> Result<Vec<Psk>, Error> {
         let psks = record.psks(provider, TransportKind::Stream);
-        let psks = psks.map_err(|e| Error::failed(path.display(), reason(&e), "take another key"))?;
+        let psks = psks.map_err(|e| Error::failed(source, reason(&e), "take another key"))?;
         self.check_suites(&psks)?;
         Ok(psks)
     }

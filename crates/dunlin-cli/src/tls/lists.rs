@@ -17,14 +17,51 @@ pub(crate) struct List<T>(pub(crate) Vec<T>);
 
 /// Reads a list of cipher suites.
 pub(crate) fn cipher_suites(text: &str) -> Result<List<&'static Tls13CipherSuite>, String> {
+    let known = tls13();
+    let is_old = |name: &str| tls12().iter().any(|s| is_suite(s.id, name));
+    match items(text).find(|name| is_old(name)) {
+        Some(name) => Err(format!("{name:?} is of TLS 1.2; give it with --cipher")),
+        None => list(text, CipherSuite::from_name, known, |s| s.id),
+    }
+}
+
+/// Reads a list of cipher suites of TLS 1.2, by IANA's names or OpenSSL's.
+pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12CipherSuite>, String> {
+    let known = tls12();
+    let find = |name: &str| {
+        let suite = known.iter().copied().find(|s| is_suite(s.id, name));
+        suite.ok_or_else(|| match tls13().iter().any(|s| is_suite(s.id, name)) {
+            true => format!("{name:?} is of TLS 1.3; give it with --ciphersuites"),
+            false => format!("{name:?} is no cipher suite of TLS 1.2 here; --help lists them"),
+        })
+    };
+    items(text).map(find).collect::<Result<_, _>>().map(List)
+}
+
+/// The names of the cipher suites of TLS 1.2 as OpenSSL has them, a line for each way to agree on a key.
+pub(crate) fn tls12_cipher_suite_names() -> String {
+    let mut lines: Vec<(String, Vec<String>)> = vec![];
+    for name in tls12().iter().map(|suite| openssl_name(suite.id)) {
+        let at = name.find("AES").or_else(|| name.find("CHACHA20")).unwrap_or(0);
+        let (exchange, cipher) = name.split_at(at);
+        match lines.iter_mut().find(|(known, _)| known == exchange) {
+            Some((_, ciphers)) => ciphers.push(cipher.to_owned()),
+            None => lines.push((exchange.to_owned(), vec![cipher.to_owned()])),
+        }
+    }
+    let line =
+        |(exchange, ciphers): &(String, Vec<String>)| format!("  {exchange}{{{}}}", ciphers.join(", "));
+    lines.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn tls13() -> Vec<&'static Tls13CipherSuite> {
     let mut known = provider().cipher_suites;
     // Possible, but nobody gets its short tag without asking for it.
     known.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
-    list(text, CipherSuite::from_name, known, |s| s.id)
+    known
 }
 
-/// Reads a list of cipher suites of TLS 1.2.
-pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12CipherSuite>, String> {
+fn tls12() -> Vec<&'static Tls12CipherSuite> {
     let short: [&'static Tls12CipherSuite; 5] = [
         &tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8,
         &tls12::TLS12_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256,
@@ -39,8 +76,23 @@ pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12Ciphe
         dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES,
         &short,
     ];
-    list(text, CipherSuite::from_name, named.concat(), |s| s.id)
+    named.concat()
 }
+
+fn is_suite(suite: CipherSuite, name: &str) -> bool {
+    CipherSuite::from_name(name) == Some(suite) || openssl_name(suite).eq_ignore_ascii_case(name)
+}
+
+/// What OpenSSL calls a suite of TLS 1.2, ciphers(1).
+fn openssl_name(suite: CipherSuite) -> String {
+    let name = suite.to_string().replace("PSK_DHE", "DHE_PSK").replace("_WITH_", "_").replace("AES_", "AES");
+    let name = name.replace("CCM_8", "CCM8").replace("POLY1305_SHA256", "POLY1305");
+    name.trim_start_matches("TLS_").replace('_', "-")
+}
+
+/// The finite fields for suites with DHE, the fastest first.
+pub(crate) const FINITE_FIELDS: [&dyn KeyExchangeGroup; 3] =
+    [dunlin_ffdhe::FFDHE2048, dunlin_ffdhe::FFDHE3072, dunlin_ffdhe::FFDHE4096];
 
 /// Reads a list of groups.
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
@@ -48,7 +100,7 @@ pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, 
     // Possible, but nobody sends 2 kB more without asking for it.
     known.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_768]);
     // Nor does anybody wait for a finite field.
-    known.extend([dunlin_ffdhe::FFDHE2048, dunlin_ffdhe::FFDHE3072, dunlin_ffdhe::FFDHE4096]);
+    known.extend(FINITE_FIELDS);
     list(text, group, known, |g| g.name())
 }
 
@@ -89,7 +141,11 @@ fn list<T: Copy, N: PartialEq + Display>(
             format!("{name:?} is none of {}", names.join(", "))
         })
     };
-    text.split([':', ',']).map(find).collect::<Result<_, _>>().map(List)
+    items(text).map(find).collect::<Result<_, _>>().map(List)
+}
+
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split([':', ','])
 }
 
 #[cfg(test)]
@@ -105,6 +161,38 @@ mod tests {
         assert_eq!(groups, [NamedGroup::SECP256R1, NamedGroup::X25519]);
         assert_eq!(signature_schemes("ed25519").unwrap().0, [SignatureScheme::ED25519]);
         assert_eq!(protocols("h2,http/1.1").unwrap().0, [b"h2".to_vec(), b"http/1.1".to_vec()]);
+    }
+
+    /// Names from `openssl ciphers -stdname`, and one that OpenSSL does not have.
+    #[test]
+    fn suites_are_known_by_the_names_of_openssl() {
+        for (openssl, iana) in [
+            ("ECDHE-ECDSA-AES128-GCM-SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+            ("ECDHE-ECDSA-AES128-CCM8", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8),
+            ("ECDHE-RSA-CHACHA20-POLY1305", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+            ("DHE-RSA-AES256-GCM-SHA384", CipherSuite::TLS_DHE_RSA_WITH_AES_256_GCM_SHA384),
+            ("DHE-PSK-AES128-CCM8", CipherSuite::TLS_PSK_DHE_WITH_AES_128_CCM_8),
+            ("PSK-AES128-CCM", CipherSuite::TLS_PSK_WITH_AES_128_CCM),
+            ("PSK-CHACHA20-POLY1305", CipherSuite::TLS_PSK_WITH_CHACHA20_POLY1305_SHA256),
+            ("ecdhe-psk-aes128-gcm-sha256", CipherSuite::TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256),
+        ] {
+            let suites = tls12_cipher_suites(openssl).unwrap().0;
+            assert_eq!(suites.iter().map(|s| s.id).collect::<Vec<_>>(), [iana], "{openssl}");
+            assert!(tls12_cipher_suites(&iana.to_string()).is_ok());
+        }
+        let names = tls12_cipher_suite_names();
+        assert!(names.contains("\n  PSK-{AES128-GCM-SHA256, "), "{names}");
+        for (text, told) in [
+            ("HIGH", "\"HIGH\" is no cipher suite of TLS 1.2 here; --help lists them"),
+            (
+                "TLS_AES_128_GCM_SHA256",
+                "\"TLS_AES_128_GCM_SHA256\" is of TLS 1.3; give it with --ciphersuites",
+            ),
+        ] {
+            assert_eq!(tls12_cipher_suites(text).err().unwrap(), told);
+        }
+        let told = cipher_suites("PSK-AES128-CCM").err().unwrap();
+        assert_eq!(told, "\"PSK-AES128-CCM\" is of TLS 1.2; give it with --cipher");
     }
 
     #[test]

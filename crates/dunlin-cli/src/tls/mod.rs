@@ -3,8 +3,10 @@
 pub(crate) mod identity;
 pub(crate) mod keylog;
 pub(crate) mod lists;
+pub(crate) mod log;
 pub(crate) mod options;
 pub(crate) mod pipe;
+pub(crate) mod psks;
 pub(crate) mod reasons;
 pub(crate) mod report;
 pub(crate) mod sessions;

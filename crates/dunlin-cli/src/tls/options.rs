@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
+use dunlin::crypto::{
+    CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange, Tls13CipherSuite,
+};
 use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
@@ -17,6 +19,7 @@ use crate::error::Error;
 use crate::files;
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List};
+use crate::tls::psks::ServerPsks;
 
 /// How a client or server proves who it is, whom it believes, and what it offers or accepts.
 ///
@@ -79,7 +82,7 @@ pub(crate) struct TlsOptions {
     /// Cipher suites of TLS 1.2, in order of preference, separated by colons [default: those with ECDHE; with --psk-ke or
     /// --allow-no-dhe-kex also those with nothing but a pre-shared key].
     #[arg(long, value_name = "LIST", requires = "tls1_2", value_parser = lists::tls12_cipher_suites,
-          help_heading = "Parameters")]
+          long_help = cipher_help(), help_heading = "Parameters")]
     pub(crate) cipher: Option<List<&'static Tls12CipherSuite>>,
     /// Let the peer begin another handshake within a connection of TLS 1.2 (RFC 5746).
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
@@ -87,7 +90,8 @@ pub(crate) struct TlsOptions {
     /// Cipher suites of TLS 1.3, in order of preference, separated by colons.
     #[arg(long, value_name = "LIST", value_parser = lists::cipher_suites, help_heading = "Parameters")]
     pub(crate) ciphersuites: Option<List<&'static Tls13CipherSuite>>,
-    /// Groups, in order of preference; a client sends a share of the first.
+    /// Groups, in order of preference; a client sends a share of the first. Without this, suites with DHE bring ffdhe2048,
+    /// ffdhe3072 and ffdhe4096 with them.
     #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups,
           help_heading = "Parameters")]
     pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
@@ -113,7 +117,7 @@ pub(crate) struct TlsOptions {
     /// Without the compatibility mode for middleboxes (RFC 8446 §D.4).
     #[arg(long, help_heading = "Parameters")]
     pub(crate) no_middlebox: bool,
-    /// Replace the sending keys after so many records.
+    /// Replace the sending keys after so many records, in TLS 1.3.
     #[arg(long, value_name = "RECORDS", help_heading = "Parameters")]
     pub(crate) key_update: Option<u64>,
     /// Append the secrets of the connection to this file, for a protocol analyser. Whoever reads it reads the traffic.
@@ -154,6 +158,15 @@ pub(crate) struct ServerOptions {
     pub(crate) stateless_cookie: bool,
 }
 
+/// The help of --cipher, with the names that are known.
+fn cipher_help() -> String {
+    let names = lists::tls12_cipher_suite_names();
+    format!(
+        "Cipher suites of TLS 1.2, in order of preference, separated by colons, by the names of IANA or OpenSSL [default: \
+         those with ECDHE; with --psk-ke or --allow-no-dhe-kex also those with nothing but a pre-shared key]:\n{names}"
+    )
+}
+
 /// Sessions that a server keeps with `--stateful-tickets`.
 const MAX_SESSIONS: usize = 10_000;
 
@@ -186,8 +199,14 @@ impl TlsOptions {
         })
     }
 
-    /// The configuration of a server.
-    pub(crate) fn server_config(&self, server: &ServerOptions) -> Result<ServerConfig, Error> {
+    /// The configuration of a server, and where its pre-shared keys are, which it has not been given.
+    pub(crate) fn server_config(
+        &self,
+        server: &ServerOptions,
+    ) -> Result<(ServerConfig, Option<ServerPsks>), Error> {
+        if server.early_data.is_some() {
+            self.check_early_data()?;
+        }
         let client_auth = match (server.verify_required, server.verify) {
             (true, _) => ClientAuth::Required,
             (false, true) => ClientAuth::Optional,
@@ -202,9 +221,9 @@ impl TlsOptions {
         let provider = profile.provider().clone();
         let psks = self.server_psks(&provider)?;
         let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
-        let config = config.map_err(|e| misuse(&e))?.with_psks(psks).with_cookies(server.stateless_cookie);
+        let config = config.map_err(|e| misuse(&e))?.with_cookies(server.stateless_cookie);
         let config = config.with_tickets(server.tickets(provider)?);
-        let Some(size) = server.early_data else { return Ok(config) };
+        let Some(size) = server.early_data else { return Ok((config, psks)) };
         if server.num_tickets == 0 {
             let why = "without tickets nobody resumes, and early data comes with a resumption";
             return Err(Error::usage("--early-data", why, "leave --num-tickets 0 out"));
@@ -214,7 +233,19 @@ impl TlsOptions {
             // The keys of the tickets are as young as this.
             false => SingleUse::Register(Arc::new(dunlin_store::MemoryUseOnce::with_new_keys(MAX_SESSIONS))),
         };
-        config.with_early_data(self.early_data_protocols(), size, single_use).map_err(|e| misuse(&e))
+        let config = config.with_early_data(self.early_data_protocols(), size, single_use);
+        Ok((config.map_err(|e| misuse(&e))?, psks))
+    }
+
+    /// Whether the versions that are spoken have early data.
+    pub(crate) fn check_early_data(&self) -> Result<(), Error> {
+        match self.has_tls13() {
+            true => Ok(()),
+            false => {
+                let why = "TLS 1.2 has no early data";
+                Err(Error::usage("--early-data", why, "add --tls1-3, or leave it out"))
+            }
+        }
     }
 
     /// Whoever asks for early data here means it for the protocols of the connection, and for none.
@@ -247,11 +278,13 @@ impl TlsOptions {
                 let why = "they are of TLS 1.3, which --tls1-2 leaves out";
                 return Err(Error::usage("--ciphersuites", why, "add --tls1-3, or give --cipher"));
             }
+            if self.key_update.is_some() {
+                let why = "in TLS 1.2 only another handshake replaces keys";
+                return Err(Error::usage("--key-update", why, "add --tls1-3, or leave it out"));
+            }
             builder = builder.cipher_suites(Vec::new());
         }
-        if let Some(List(groups)) = &self.groups {
-            builder = builder.groups(groups.clone());
-        }
+        builder = builder.groups(self.own_groups(side, &provider)?);
         if let Some(List(schemes)) = &self.sigalgs {
             builder = builder.signature_schemes(schemes.clone());
         }
@@ -301,6 +334,44 @@ impl TlsOptions {
             (None, false, false) => TLS12_CIPHER_SUITES.to_vec(),
             (None, ..) => [TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES].concat(),
         }
+    }
+
+    /// The groups that were asked for, or else those of the profile with what TLS 1.2 needs beside them.
+    fn own_groups(
+        &self,
+        side: Side,
+        provider: &CryptoProvider,
+    ) -> Result<Vec<&'static dyn KeyExchangeGroup>, Error> {
+        let suites = if self.tls1_2 { self.tls12_suites(side) } else { Vec::new() };
+        let with_field = suites.iter().find(|suite| suite.key_exchange == Tls12KeyExchange::Dhe);
+        if let Some(List(groups)) = &self.groups {
+            let has_field = groups.iter().any(|group| group.finite_field().is_some());
+            return match with_field.filter(|_| !has_field) {
+                Some(suite) => {
+                    let why = format!("{} needs a finite field", suite.id);
+                    Err(Error::usage("--groups", why, "add ffdhe2048, or leave --groups out"))
+                }
+                None => Ok(groups.clone()),
+            };
+        }
+        let mut groups = match self.lean {
+            true => provider.group(NamedGroup::X25519).into_iter().collect(),
+            false => provider.groups.clone(),
+        };
+        let takes_keys = self.ca_file.is_some() || self.rpk_file.is_some() || !self.has_psk();
+        if self.lean && self.tls1_2 && side == Side::Client && takes_keys {
+            // RFC 8422 §5.1: the curves of a client are also those of the keys that it takes.
+            let curves = self.lean_schemes()?.into_iter().filter_map(|scheme| match scheme {
+                SignatureScheme::ECDSA_SECP256R1_SHA256 => provider.group(NamedGroup::SECP256R1),
+                SignatureScheme::ECDSA_SECP384R1_SHA384 => provider.group(NamedGroup::SECP384R1),
+                _ => None,
+            });
+            groups.extend(curves);
+        }
+        if with_field.is_some() {
+            groups.extend(lists::FINITE_FIELDS);
+        }
+        Ok(groups)
     }
 
     /// What every implementation has (RFC 8446 §9.1), apart from the group, of which the smaller one is taken.

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use dunlin::Error;
+use dunlin::error::Misuse;
 use dunlin_tokio::TlsStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, Stdin};
 
@@ -156,15 +158,17 @@ pub(crate) enum Broken {
     Unsent(u64),
 }
 
-/// Pipes until the peer closes, or stdin says so.
+/// Pipes until the peer closes, or stdin says so. `renegotiated` hears of every other handshake that is complete.
 pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
     tls: &mut TlsStream<IO>,
     mut input: Option<&mut Input>,
     at_end: AtEnd,
+    renegotiated: impl Fn(&TlsStream<IO>),
 ) -> Result<(), Broken> {
     let mut stdout = tokio::io::stdout();
     let mut buf = vec![0; BUF_LEN];
     let mut out = Outgoing::default();
+    let mut renegotiations = tls.renegotiations();
     loop {
         let patience = match at_end {
             AtEnd::Close(patience) if out.closed => patience,
@@ -181,6 +185,11 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
             }
             did = tokio::time::timeout(patience, step(tls, &mut out, &mut buf)) => did,
         };
+        // Also before the end: it may have come with the last bytes.
+        if renegotiations != tls.renegotiations() {
+            renegotiations = tls.renegotiations();
+            renegotiated(tls);
+        }
         let did =
             did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not close its side"));
         match did.flatten().map_err(Broken::Connection)? {
@@ -242,8 +251,8 @@ fn take<IO>(tls: &mut TlsStream<IO>, out: &mut Outgoing, pieces: Vec<Piece>) -> 
     for piece in pieces {
         match piece {
             Piece::Data(data) => out.data.extend(data),
-            Piece::Command(Command::UpdateKeys { both }) => tls.update_keys(both)?,
-            Piece::Command(Command::Renegotiate) => tls.renegotiate()?,
+            Piece::Command(Command::UpdateKeys { both }) => possible(tls.update_keys(both), NO_NEW_KEYS)?,
+            Piece::Command(Command::Renegotiate) => possible(tls.renegotiate(), NO_RENEGOTIATION)?,
             Piece::Command(Command::Quit) => {
                 (out.close, out.quit) = (true, true);
                 break;
@@ -251,6 +260,21 @@ fn take<IO>(tls: &mut TlsStream<IO>, out: &mut Outgoing, pieces: Vec<Piece>) -> 
         }
     }
     Ok(())
+}
+
+const NO_NEW_KEYS: &str =
+    "K, k: in TLS 1.2 only another handshake replaces keys; type R where the server allows it";
+const NO_RENEGOTIATION: &str = "R: another handshake takes TLS 1.2, a peer with secure renegotiation, and none under way; type K in TLS 1.3";
+
+/// A command that this connection cannot follow is told of, and harms nothing.
+fn possible(done: io::Result<()>, otherwise: &str) -> io::Result<()> {
+    match done.as_ref().err().and_then(|e| e.get_ref()).and_then(|e| e.downcast_ref()) {
+        Some(Error::Misuse(Misuse::NotSupported(_))) => {
+            anstream::eprintln!("dunlin: {otherwise}");
+            Ok(())
+        }
+        _ => done,
+    }
 }
 
 enum Step {

@@ -12,6 +12,7 @@ use dunlin_tokio::HandshakeError;
 
 use crate::files;
 use crate::tls::options::TlsOptions;
+use crate::tls::psks::NamedPsks;
 
 /// A failure in words.
 pub(crate) struct Explanation {
@@ -25,19 +26,34 @@ pub(crate) struct Explanation {
 const MAX_NAMES: usize = 8;
 
 impl Explanation {
-    fn new(why: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub(super) fn new(why: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { why: why.into(), advice: advice.into() }
     }
 }
 
-/// The settings of one side, for their file names.
+/// What one side knows of its connection beside the error.
 #[derive(Clone, Copy)]
 pub(crate) struct Explainer<'a> {
-    pub(crate) side: Side,
-    pub(crate) options: &'a TlsOptions,
+    side: Side,
+    /// For their file names.
+    options: &'a TlsOptions,
+    /// What the client named to a server.
+    psks: Option<&'a NamedPsks>,
+    /// Whether this client was asked for a certificate or key, and proved none.
+    proved_nothing: bool,
 }
 
-impl Explainer<'_> {
+impl<'a> Explainer<'a> {
+    /// Of a client; `proved_nothing` if it was asked for a certificate or key, and had none to show.
+    pub(crate) const fn client(options: &'a TlsOptions, proved_nothing: bool) -> Self {
+        Self { side: Side::Client, options, psks: None, proved_nothing }
+    }
+
+    /// Of a server, with the keys of this connection.
+    pub(crate) const fn server(options: &'a TlsOptions, psks: Option<&'a NamedPsks>) -> Self {
+        Self { side: Side::Server, options, psks, proved_nothing: false }
+    }
+
     /// Of a handshake.
     pub(crate) fn handshake(&self, error: &HandshakeError) -> Explanation {
         match error {
@@ -63,7 +79,21 @@ impl Explainer<'_> {
         }
     }
 
+    /// Of a key that a client named and that does not serve.
+    fn named_psk(&self, error: &Error) -> Option<Explanation> {
+        match error {
+            Error::PeerIncompatible(PeerIncompatible::NoPsk)
+            | Error::PeerMisbehaved(PeerMisbehaved::BadFinished | PeerMisbehaved::BadBinder) => {
+                self.psks?.explain(&self.psk_source())
+            }
+            _ => None,
+        }
+    }
+
     fn tls(&self, error: &Error) -> Explanation {
+        if let Some(explanation) = self.named_psk(error) {
+            return explanation;
+        }
         let peer = peer(self.side);
         match error {
             Error::Authentication(failure) => self.authentication(failure),
@@ -102,6 +132,36 @@ impl Explainer<'_> {
             P::Version(Some(ProtocolVersion::TLS1_2)) if !self.options.tls1_2 => Explanation::new(
                 format!("the {peer} speaks TLS 1.2 at most"),
                 "use one that speaks TLS 1.3, or add --tls1-2 --tls1-3",
+            ),
+            P::Version(Some(ProtocolVersion::TLS1_3)) if !self.options.has_tls13() => Explanation::new(
+                format!("the {peer} speaks TLS 1.3 and nothing older"),
+                format!("add --tls1-3, or let the {peer} speak TLS 1.2, too"),
+            ),
+            P::Version(Some(version)) => Explanation::new(
+                format!("the {peer} speaks {version}, and this {own} {}", self.options.versions()),
+                "use one that speaks the same",
+            ),
+            P::SuiteAuthentication if without_certificate && self.options.has_psk() => Explanation::new(
+                format!(
+                    "this {own} has only pre-shared keys, and the {peer} offers no cipher suite for them"
+                ),
+                format!("give the {peer} one with --psk-file, or this {own} --cert and --key"),
+            ),
+            P::SuiteAuthentication => Explanation::new(
+                format!("no cipher suite of the {peer} goes with {}", self.own_keys()),
+                format!("add one to --cipher of the {peer}, or give this {own} a key of another type"),
+            ),
+            P::CurveOfKey(curve) => Explanation::new(
+                format!("the {peer} does not have the curve of {}, {curve}", self.own_keys()),
+                format!("add {curve} to --groups of the {peer}, or give a key of another type"),
+            ),
+            P::FiniteField(bits) => Explanation::new(
+                format!("the {peer} chose a finite field of {bits} bits that this {own} does not take"),
+                "let it use one of RFC 7919 that --groups has here, or take suites with ECDHE",
+            ),
+            P::Group if self.options.tls1_2 => Explanation::new(
+                format!("this {own} finds {why}"),
+                "compare --groups of both sides; suites with DHE need a finite field, such as ffdhe2048",
             ),
             P::NoPsk => Explanation::new(
                 format!("the {peer} offers no pre-shared key of {}", self.psk_source()),
@@ -223,14 +283,13 @@ impl Explainer<'_> {
                 }),
                 format!("give this {own} one that the {peer} trusts, or let it trust this one"),
             ),
-            A::CERTIFICATE_REQUIRED => Explanation::new(
-                says(format!("refused this {own}, which showed no certificate")),
-                "give --cert and --key",
-            ),
+            A::CERTIFICATE_REQUIRED => self.no_certificate(alert),
             A::DECRYPT_ERROR | A::UNKNOWN_PSK_IDENTITY if self.options.has_psk() => Explanation::new(
                 says(format!("does not know this identity with the key of {}", self.psk_source())),
                 "give both sides the same identity and key",
             ),
+            // RFC 5246 §7.4.6: what TLS 1.3 says with certificate_required.
+            A::HANDSHAKE_FAILURE if self.proved_nothing => self.no_certificate(alert),
             A::HANDSHAKE_FAILURE | A::INSUFFICIENT_SECURITY => Explanation::new(
                 says("finds nothing in common".into()),
                 match (self.options.has_psk(), self.options.psk_ke) {
@@ -245,9 +304,10 @@ impl Explainer<'_> {
             ),
             A::PROTOCOL_VERSION => {
                 let versions = self.options.versions();
-                let advice = match self.options.tls1_2 {
-                    true => "use one that does",
-                    false => "use one that does, or add --tls1-2 --tls1-3",
+                let advice = match (self.options.tls1_2, self.options.has_tls13()) {
+                    (true, true) => "use one that does",
+                    (true, false) => "use one that does, or add --tls1-3",
+                    (false, _) => "use one that does, or add --tls1-2 --tls1-3",
                 };
                 Explanation::new(says(format!("does not speak {versions}")), advice)
             }
@@ -267,6 +327,18 @@ impl Explainer<'_> {
         }
     }
 
+    /// The server wants a certificate, and saw none.
+    fn no_certificate(&self, alert: AlertDescription) -> Explanation {
+        let (own, peer) = (own(self.side), peer(self.side));
+        Explanation::new(
+            format!("the {peer} refused this {own}, which showed no certificate (alert {alert})"),
+            match self.own_source() {
+                None => "give --cert and --key",
+                Some(_) => "give --cert and --key of a type that it asks for",
+            },
+        )
+    }
+
     fn ca_source(&self) -> String {
         match &self.options.ca_file {
             Some(path) => shown(path),
@@ -280,6 +352,7 @@ impl Explainer<'_> {
 
     fn psk_source(&self) -> String {
         match (&self.options.psk, &self.options.psk_file) {
+            (_, Some(path)) if path.as_os_str() == "-" => "stdin".into(),
             (_, Some(path)) => shown(path),
             (Some(_), None) => "--psk".into(),
             (None, None) => "this side, which has none".into(),
@@ -338,7 +411,7 @@ mod tests {
             A::UNKNOWN_PSK_IDENTITY,
         ];
         let told = |options: &TlsOptions, alert| {
-            let explainer = Explainer { side: Side::Client, options };
+            let explainer = Explainer::client(options, false);
             explainer.handshake(&HandshakeError::Tls(Error::AlertReceived(alert))).advice
         };
         let with_psk = TlsOptions { psk: Some("00".into()), ..TlsOptions::default() };

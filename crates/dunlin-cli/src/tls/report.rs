@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use dunlin::auth::PskIdentity;
 use dunlin::early::NoEarlyData;
 use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, PeerIdentity, Side};
 use dunlin_pki::CertificateInfo;
@@ -10,6 +11,7 @@ use pki_types::CertificateDer;
 use serde_json::{Value, json};
 
 use crate::error::printable;
+use crate::tls::psks;
 
 /// What a handshake came to.
 pub(crate) struct Report<'a> {
@@ -65,6 +67,12 @@ impl<'a> Report<'a> {
 
     /// The whole in one line.
     pub(crate) fn line(&self) -> String {
+        let HandshakeBytes { read, written } = self.bytes;
+        format!("{}; handshake read {read} bytes, wrote {written}", self.parameters())
+    }
+
+    /// What was agreed, in one line.
+    pub(crate) fn parameters(&self) -> String {
         let n = self.negotiated;
         let mut words = vec![text(n.version), text(n.cipher_suite), text(n.group), self.peer()];
         words.extend(self.alpn().map(|alpn| format!("ALPN {alpn}")));
@@ -75,12 +83,7 @@ impl<'a> Report<'a> {
             words.push("after a HelloRetryRequest".into());
         }
         words.extend(self.early_data().map(|outcome| format!("early data {outcome}")));
-        format!(
-            "{}; handshake read {} bytes, wrote {}",
-            words.join(", "),
-            self.bytes.read,
-            self.bytes.written
-        )
+        words.join(", ")
     }
 
     /// For scripts.
@@ -138,6 +141,11 @@ pub(crate) fn identity(peer: &PeerIdentity) -> String {
             let digest = dunlin_awslc::SHA256.hash(&[key]);
             Some(format!("raw key sha256:{}", base16ct::lower::encode_string(digest.as_ref())))
         }
+        PeerIdentity::Psk(PskIdentity { identity, name, .. }) => Some(match name {
+            Some(name) if name.as_bytes() == identity => format!("PSK {name}"),
+            Some(name) => format!("PSK {name}, identity {}", psks::shown(identity)),
+            None => format!("PSK {}", psks::shown(identity)),
+        }),
         _ => None,
     };
     text.unwrap_or_else(|| peer.to_string())

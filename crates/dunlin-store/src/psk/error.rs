@@ -73,6 +73,9 @@ pub enum PskFault {
     /// There is a key of that identity.
     #[error("{0} has a key already")]
     Exists(String),
+    /// There is a key of that identity, and it was revoked.
+    #[error("{0} was revoked")]
+    Revoked(String),
     /// Nothing to rotate.
     #[error("{0} has no valid key")]
     NoneValid(String),
@@ -118,9 +121,12 @@ impl PskFault {
             Self::EmptyValidity => "exchange or correct them",
             Self::Text(_) => "write at most 255 bytes of plain text",
             Self::TooLarge(_) => "use a database",
-            Self::NoRoom(_) => "convert it to TOML or SQLite with `dunlin psk convert`",
+            Self::NoRoom(_) => "name a .toml or .db file instead; `dunlin psk convert` makes one of this",
             Self::Unknown(_) => "see `dunlin psk list`",
-            Self::Exists(_) => "choose another name or add --force",
+            Self::Exists(_) => "choose another identity, or add --force to replace its key",
+            Self::Revoked(_) => {
+                "choose another identity, or take this one away with `dunlin psk remove` first"
+            }
             Self::NoneValid(_) => "make a new key with `dunlin psk new`",
             Self::AlreadyRevoked(_) => "nothing is left to do",
             Self::Unreadable(_) => "give a file that can be read",

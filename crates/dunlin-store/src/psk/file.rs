@@ -13,7 +13,7 @@ use dunlin::auth::{FindPsk, Psk};
 use dunlin::crypto::CryptoProvider;
 use zeroize::Zeroizing;
 
-use super::{PskError, PskFault, PskSet, ShortKeys, psktool, toml};
+use super::{PskError, PskFault, PskRecord, PskSet, ShortKeys, psktool, toml};
 
 /// The largest file that is read, in bytes: half a million keys.
 const MAX_FILE: u64 = 64 << 20;
@@ -34,17 +34,30 @@ pub enum Format {
 
 impl Format {
     /// That of the file `path`: SQLite by its content, else by the name, where everything but `.toml` and `.db`, `.sqlite`
-    /// and `.sqlite3` is psktool's.
+    /// and `.sqlite3`, in whichever case, is psktool's.
     pub fn of(path: &Path) -> Self {
         let mut magic = [0; 16];
         // What is read of a pipe is gone.
         let sqlite =
             path.is_file() && File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
-        match path.extension().and_then(OsStr::to_str) {
+        let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+        match extension.as_deref() {
             _ if sqlite && magic == *b"SQLite format 3\0" => Self::Sqlite,
             Some("toml") => Self::Toml,
             Some("db" | "sqlite" | "sqlite3") => Self::Sqlite,
             _ => Self::Psktool,
+        }
+    }
+
+    /// That of a text without a name, such as comes from a pipe: TOML has a table of keys, which is no line of psktool's.
+    pub fn of_text(content: &[u8]) -> Self {
+        let begins_key = |line: &[u8]| {
+            let code = line.split(|byte| *byte == b'#').next().unwrap_or_default();
+            code.trim_ascii() == b"[[psk]]"
+        };
+        match content.split(|byte| *byte == b'\n').any(begins_key) {
+            true => Self::Toml,
+            false => Self::Psktool,
         }
     }
 }
@@ -142,6 +155,13 @@ impl PskFile {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(&mut loaded);
         loaded.set.clone()
+    }
+
+    /// What the file says now of the key of this identity, valid or not.
+    pub fn record(&self, identity: &[u8]) -> Option<PskRecord> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refresh(&mut loaded);
+        loaded.set.record(identity).cloned()
     }
 
     fn refresh(&self, loaded: &mut Loaded) {

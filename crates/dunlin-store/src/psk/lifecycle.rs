@@ -4,15 +4,19 @@ use zeroize::Zeroizing;
 
 use super::{Identity, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Revoked, State};
 
-/// Adds a key of a new identity, or also of one that has a key already if `replace` says so.
+/// Adds a key of a new identity, or also of one that has a key already if `replace` says so. A revoked identity stays
+/// revoked: only a record that says so itself takes its place.
 ///
 /// # Errors
-/// [`PskFault::Exists`]; the store refuses it.
+/// [`PskFault::Exists`]; [`PskFault::Revoked`]; the store refuses it.
 pub fn add(records: &mut dyn PskRecords, record: PskRecord, replace: bool) -> Result<(), PskError> {
-    if !replace && records.get(&record.identity)?.is_some() {
-        return Err(PskFault::Exists(record.identity.to_string()).into());
+    match records.get(&record.identity)? {
+        Some(_) if !replace => Err(PskFault::Exists(record.identity.to_string()).into()),
+        Some(old) if old.revoked.is_some() && record.revoked.is_none() => {
+            Err(PskFault::Revoked(record.identity.to_string()).into())
+        }
+        _ => records.put(record),
     }
-    records.put(record)
 }
 
 /// All keys of `who`: a device's name, or an identity, which stands for its device.
@@ -44,16 +48,15 @@ pub fn current(records: &dyn PskRecords, who: &str, now_s: u64) -> Result<PskRec
 
 /// What a rotation made.
 pub struct Rotated {
-    /// The identity that goes.
-    pub old: Identity,
-    /// The key that comes; its identity is the next generation of the old one.
+    /// The keys that go, the oldest first: the identity of each, and when it ends, in seconds since 1970.
+    pub old: Vec<(Identity, u64)>,
+    /// The key that comes; its identity is the next generation of the one that was current.
     pub new: PskRecord,
-    /// When the old key ends, in seconds since 1970.
-    pub until_s: u64,
 }
 
-/// Gives `who` a new key, which `make_key` makes with so many bytes, and lets the current one end after `overlap_s`
-/// seconds. In between both are valid.
+/// Gives `who` a new key, which `make_key` makes with so many bytes, and lets every key that is valid now end after
+/// `overlap_s` seconds, if it does not end before. Until then they and the new one are valid. Keys whose time has not come
+/// are left as they are.
 ///
 /// # Errors
 /// `who` has no valid key; the random source or the store failed.
@@ -64,17 +67,22 @@ pub fn rotate<E: From<PskError>>(
     overlap_s: u64,
     make_key: impl FnOnce(usize) -> Result<Zeroizing<Vec<u8>>, E>,
 ) -> Result<Rotated, E> {
-    let mut old = current(records, who, now_s)?;
-    let name = old.name.get_or_insert_with(|| old.identity.to_string()).clone();
-    let until_s = now_s.saturating_add(overlap_s).min(old.not_after_s.unwrap_or(u64::MAX));
-    let mut new = PskRecord::new(old.identity.clone(), make_key(old.key.len().max(MIN_KEY_LEN))?);
+    let current = current(records, who, now_s)?;
+    let name = current.name.clone().unwrap_or_else(|| current.identity.to_string());
+    let mut new = PskRecord::new(current.identity.clone(), make_key(current.key.len().max(MIN_KEY_LEN))?);
     while records.get(&new.identity)?.is_some() {
         new.identity = next_generation(&new.identity).map_err(PskError::from)?;
     }
-    (new.name, new.hash, new.import) = (Some(name), old.hash, old.import.clone());
-    old.not_after_s = Some(until_s);
-    let rotated = Rotated { old: old.identity.clone(), new: new.clone(), until_s };
-    records.put(old)?;
+    (new.name, new.hash, new.import) = (Some(name.clone()), current.hash, current.import);
+    let mut rotated = Rotated { old: vec![], new: new.clone() };
+    // Also those that an earlier rotation still lets live: after an overlap of nothing the new key is alone.
+    for mut old in keys_of(records, who)?.into_iter().filter(|r| r.state(now_s) == State::Valid) {
+        let until_s = now_s.saturating_add(overlap_s).min(old.not_after_s.unwrap_or(u64::MAX));
+        old.name.get_or_insert_with(|| name.clone());
+        old.not_after_s = Some(until_s);
+        rotated.old.push((old.identity.clone(), until_s));
+        records.put(old)?;
+    }
     records.put(new)?;
     Ok(rotated)
 }
@@ -149,8 +157,12 @@ mod tests {
         assert_eq!(valid(&set, 150), ["s.2"]);
         // By the name of the device, by the old identity and by the new one, it is the newest that goes.
         assert_eq!(rotated(&mut set, "s", 110, 50), Ok("s.3".into()));
-        assert_eq!(rotated(&mut set, "s.2", 120, 0), Ok("s.4".into()));
-        assert_eq!(valid(&set, 120), ["s", "s.2", "s.4"]);
+        assert_eq!(rotated(&mut set, "s.2", 120, 20), Ok("s.4".into()));
+        // None of the older ones lasts longer than this overlap, whatever an earlier one promised.
+        assert_eq!(valid(&set, 139), ["s", "s.2", "s.3", "s.4"]);
+        assert_eq!(valid(&set, 140), ["s.4"]);
+        assert_eq!(rotated(&mut set, "s", 125, 0), Ok("s.5".into()));
+        assert_eq!(valid(&set, 125), ["s.5"]);
         assert!(set.iter().all(|r| r.name.as_deref() == Some("s") && r.key.len() == 20));
         assert_eq!(rotated(&mut set, "t", 1, 1), Err(PskFault::Unknown("t".into())));
     }
@@ -163,6 +175,38 @@ mod tests {
         set.remove(&Identity::parse(b"s.2").unwrap()).unwrap();
         rotated(&mut set, "s", 110, 500).unwrap();
         assert_eq!(set.record(b"s").unwrap().not_after_s, Some(150));
+    }
+
+    #[test]
+    fn a_key_whose_time_has_not_come_is_not_rotated() {
+        let mut set = PskSet::default();
+        add_key(&mut set, "s");
+        let mut planned = PskRecord::new(Identity::parse(b"p").unwrap(), Zeroizing::new(vec![1; 20]));
+        (planned.name, planned.not_before_s) = (Some("s".into()), Some(1000));
+        add(&mut set, planned, false).unwrap();
+        rotated(&mut set, "s", 100, 0).unwrap();
+        assert_eq!(
+            (valid(&set, 100), valid(&set, 1000)),
+            (vec!["s.2".into()], vec!["p".into(), "s.2".into()])
+        );
+    }
+
+    #[test]
+    fn replacing_a_key_lifts_no_revocation() {
+        let mut set = PskSet::default();
+        add_key(&mut set, "s");
+        let fresh = set.record(b"s").unwrap().clone();
+        assert!(
+            matches!(add(&mut set, fresh.clone(), false), Err(e) if e.fault == PskFault::Exists("s".into()))
+        );
+        add(&mut set, fresh.clone(), true).unwrap();
+        let revoked = Revoked { at_s: 100, reason: None };
+        revoke(&mut set, "s", false, &revoked).unwrap();
+        assert!(
+            matches!(add(&mut set, fresh.clone(), true), Err(e) if e.fault == PskFault::Revoked("s".into()))
+        );
+        add(&mut set, PskRecord { revoked: Some(revoked), ..fresh }, true).unwrap();
+        assert_eq!(valid(&set, 100), [""; 0]);
     }
 
     #[test]

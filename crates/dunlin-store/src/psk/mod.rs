@@ -261,16 +261,21 @@ pub fn find<E>(
     Ok(psks.into_iter().find(|psk| psk.identity() == wire).map(Arc::new))
 }
 
-/// `ImportedIdentity` (RFC 9258 §4.1), without the KDF.
-struct ImportedIdentity<'a> {
-    identity: &'a [u8],
-    context: &'a [u8],
-    transport: TransportKind,
+/// What the identity of an imported key says (`ImportedIdentity`, RFC 9258 §4.1), without the KDF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportedIdentity<'a> {
+    /// The identity of the key that was imported.
+    pub identity: &'a [u8],
+    /// What it is bound to; may be empty.
+    pub context: &'a [u8],
+    /// Whether it is for TLS 1.3 or for DTLS 1.3.
+    pub transport: TransportKind,
 }
 
 impl<'a> ImportedIdentity<'a> {
-    fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (identity, rest) = vec16(bytes)?;
+    /// Reads an identity as it stands on the wire; `None` if it is not one of an imported key.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (identity, rest) = vec16(bytes).filter(|(identity, _)| !identity.is_empty())?;
         let (context, rest) = vec16(rest)?;
         let (protocol, _) = rest.split_first_chunk().filter(|(_, kdf)| kdf.len() == 2)?;
         let transport = match u16::from_be_bytes(*protocol) {

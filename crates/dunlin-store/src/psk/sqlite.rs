@@ -268,6 +268,11 @@ impl LiveSqlitePsks {
     pub const fn new(psks: SqlitePsks, provider: Arc<CryptoProvider>, report: Report) -> Self {
         Self { psks, provider, report }
     }
+
+    /// What the database says now of the key of this identity, valid or not; nothing if it cannot be read.
+    pub fn record(&self, identity: &[u8]) -> Option<PskRecord> {
+        select(&self.psks.lock(), "identity = ?1", &[&identity]).ok()?.pop()
+    }
 }
 
 impl FindPsk for LiveSqlitePsks {

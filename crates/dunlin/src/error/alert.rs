@@ -75,6 +75,9 @@ const fn incompatible(e: &PeerIncompatible) -> Alert {
         P::CipherSuite | P::Group | P::SignatureScheme | P::NoCredential(_) | P::PskMode => {
             Alert::HANDSHAKE_FAILURE
         }
+        P::SuiteAuthentication | P::CurveOfKey(_) => Alert::HANDSHAKE_FAILURE,
+        // RFC 7919 §4 has this alert for who finds no field; a client may say so, too (§3).
+        P::FiniteField(_) => Alert::HANDSHAKE_FAILURE,
         // RFC 7250 §4.2: no common type of the server's certificate ends the handshake with this alert.
         P::CertificateType { .. } => Alert::UNSUPPORTED_CERTIFICATE,
         P::ApplicationProtocol => Alert::NO_APPLICATION_PROTOCOL,

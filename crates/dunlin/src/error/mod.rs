@@ -9,7 +9,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::crypto::{CryptoError, ProviderFault};
-use crate::wire::{AlertDescription, CertificateType, ExtensionType, HandshakeType, ProtocolVersion};
+use crate::wire::{
+    AlertDescription, CertificateType, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion,
+};
 
 pub(crate) mod alert;
 
@@ -126,6 +128,12 @@ pub enum PeerIncompatible {
     CipherSuite,
     /// No common group.
     Group,
+    /// A server of TLS 1.2 chose a finite field that is none of ours; its length in bits (RFC 7919 §3).
+    FiniteField(usize),
+    /// The common cipher suites of TLS 1.2 prove the server by a key of another kind than ours, or by none.
+    SuiteAuthentication,
+    /// The client has a cipher suite of TLS 1.2 and a signature scheme for our key, and not its curve (RFC 8422 §5.1).
+    CurveOfKey(NamedGroup),
     /// No common signature scheme for any of our credentials.
     SignatureScheme,
     /// No common certificate type, of whichever side is to prove itself.
@@ -374,6 +382,9 @@ impl fmt::Display for PeerIncompatible {
             Self::Version(Some(v)) => write!(f, "no common version, the peer has {v}"),
             Self::CipherSuite => f.write_str("no common cipher suite"),
             Self::Group => f.write_str("no common group"),
+            Self::FiniteField(bits) => write!(f, "a finite field of {bits} bits that is none of ours"),
+            Self::SuiteAuthentication => f.write_str("no common cipher suite for our kind of key"),
+            Self::CurveOfKey(curve) => write!(f, "it does not have the curve of our key, {curve}"),
             Self::SignatureScheme => f.write_str("no common signature scheme"),
             Self::CertificateType { ours, theirs } => {
                 f.write_str("no common certificate type: ")?;

@@ -34,7 +34,8 @@ pub(super) fn group(
             .finite_field()
             .is_some_and(|f| f.prime == without_zeros(prime) && f.generator == without_zeros(generator))
     };
-    profile.groups.iter().copied().find(is_it).ok_or(PeerIncompatible::Group.into())
+    let bits = 8 * without_zeros(prime).len();
+    profile.groups.iter().copied().find(is_it).ok_or(PeerIncompatible::FiniteField(bits).into())
 }
 
 /// A share of this length, which its sender may have sent without leading zeros.

@@ -369,6 +369,13 @@ fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Erro
     let mut reason = PeerIncompatible::CipherSuite;
     let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
+        if !has_key_for(config, suite) {
+            // It says little beside what is wrong with a suite that has one.
+            if reason == PeerIncompatible::CipherSuite {
+                reason = PeerIncompatible::SuiteAuthentication;
+            }
+            continue;
+        }
         let group = match key_exchange::common_group(suite, profile, groups.as_deref()) {
             Ok(group) => group,
             Err(why) => {
@@ -376,9 +383,6 @@ fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Erro
                 continue;
             }
         };
-        if suite.has_psk() && matches!(config.psks, PskSource::None) {
-            continue;
-        }
         if !suite.has_certificate() {
             return Ok(Choice { suite, group, own: None });
         }
@@ -388,6 +392,18 @@ fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Erro
         }
     }
     Err(reason.into())
+}
+
+/// Whether there is a key of ours of each kind by which this suite proves the server.
+fn has_key_for(config: &ServerConfig, suite: &Tls12CipherSuite) -> bool {
+    let mut keys = config.profile.credentials.iter().map(Credential::key);
+    let certified = match suite.key_exchange {
+        _ if !suite.has_certificate() => true,
+        // Whether it decrypts is for its choice to say.
+        Tls12KeyExchange::Rsa => keys.any(|key| key.schemes().iter().any(|scheme| scheme.is_rsa())),
+        _ => keys.any(|key| key.schemes().iter().any(|scheme| suite.authentication.allows(*scheme))),
+    };
+    certified && (!suite.has_psk() || !matches!(config.psks, PskSource::None))
 }
 
 /// The credential for this suite and client.
@@ -404,16 +420,9 @@ fn credential(
     let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
     let chain_schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
     // RFC 8422 §5.1: the client's curves hold for the server's key, too.
-    let has_curve = |curve| groups.is_none_or(|groups| groups.contains(&curve));
-    let allows = |scheme| {
-        suite.authentication.allows(scheme)
-            && match scheme {
-                SignatureScheme::ECDSA_SECP256R1_SHA256 => has_curve(NamedGroup::SECP256R1),
-                SignatureScheme::ECDSA_SECP384R1_SHA384 => has_curve(NamedGroup::SECP384R1),
-                SignatureScheme::ECDSA_SECP521R1_SHA512 => has_curve(NamedGroup::SECP521R1),
-                _ => true,
-            }
-    };
+    let has_curve =
+        |scheme| curve_of(scheme).is_none_or(|curve| groups.is_none_or(|groups| groups.contains(&curve)));
+    let allows = |scheme| suite.authentication.allows(scheme) && has_curve(scheme);
     let wanted = Wanted {
         types: &types,
         schemes: &schemes,
@@ -423,12 +432,29 @@ fn credential(
     };
     let profile = &config.profile;
     let (signatures, credentials) = (profile.provider.signatures, &profile.credentials);
-    Ok(match suite.key_exchange {
-        Tls12KeyExchange::Rsa => {
-            select::select_decrypting(signatures, credentials, &profile.reserved, &wanted).map(Own::Decrypts)
-        }
-        _ => select::select(signatures, credentials, &profile.reserved, &wanted).map(Own::Signs),
-    })
+    if suite.key_exchange == Tls12KeyExchange::Rsa {
+        let choice = select::select_decrypting(signatures, credentials, &profile.reserved, &wanted);
+        return Ok(choice.map(Own::Decrypts));
+    }
+    let choose = |wanted: &Wanted<'_>| select::select(signatures, credentials, &profile.reserved, wanted);
+    let choice = choose(&wanted).map(Own::Signs);
+    // Whether it is only the curve that is missing is for people to know.
+    let of_suite = |scheme| suite.authentication.allows(scheme);
+    Ok(choice.map_err(|why| {
+        let otherwise = choose(&Wanted { allows: &of_suite, ..wanted });
+        let curve = otherwise.ok().and_then(|choice| curve_of(choice.scheme));
+        curve.map_or(why, PeerIncompatible::CurveOfKey)
+    }))
+}
+
+/// The curve of the keys that sign with this scheme here.
+const fn curve_of(scheme: SignatureScheme) -> Option<NamedGroup> {
+    match scheme {
+        SignatureScheme::ECDSA_SECP256R1_SHA256 => Some(NamedGroup::SECP256R1),
+        SignatureScheme::ECDSA_SECP384R1_SHA384 => Some(NamedGroup::SECP384R1),
+        SignatureScheme::ECDSA_SECP521R1_SHA512 => Some(NamedGroup::SECP521R1),
+        _ => None,
+    }
 }
 
 /// The OCSP response for the credential, where the client asks for one.

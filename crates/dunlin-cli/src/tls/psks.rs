@@ -1,0 +1,173 @@
+//! The pre-shared keys of a server: where it finds them, and what can be said of one that it refuses.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dunlin::Now;
+use dunlin::auth::{FindPsk, Psk};
+use dunlin::crypto::CryptoProvider;
+use dunlin_store::psk::file::PskFile;
+use dunlin_store::psk::sqlite::LiveSqlitePsks;
+use dunlin_store::psk::time::format_time;
+use dunlin_store::psk::{self, ImportedIdentity, PskError, PskRecord, PskSet, Revoked, State, text_of};
+
+use crate::psk::now_s;
+use crate::tls::reasons::Explanation;
+
+/// Where a server finds its keys.
+pub(crate) enum ServerPsks {
+    /// They were read once: of the command line, or of a pipe.
+    Fixed(PskSet, Arc<CryptoProvider>),
+    /// Changes of the file count for the next handshake.
+    File(PskFile),
+    /// The same for a database.
+    Database(LiveSqlitePsks),
+}
+
+impl ServerPsks {
+    /// What is known of the key of this identity, valid or not.
+    fn record(&self, identity: &[u8]) -> Option<PskRecord> {
+        match self {
+            Self::Fixed(set, _) => set.record(identity).cloned(),
+            Self::File(file) => file.record(identity),
+            Self::Database(database) => database.record(identity),
+        }
+    }
+}
+
+impl FindPsk for ServerPsks {
+    fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>> {
+        match self {
+            Self::Fixed(set, provider) => {
+                let get = |identity: &[u8]| Ok::<_, PskError>(set.record(identity).cloned());
+                psk::find(identity, now, provider, get).ok().flatten()
+            }
+            Self::File(file) => file.find(identity, now),
+            Self::Database(database) => database.find(identity, now),
+        }
+    }
+}
+
+/// The keys for one connection, and which of them its client named.
+pub(crate) struct NamedPsks {
+    psks: Arc<ServerPsks>,
+    named: Mutex<Vec<Vec<u8>>>,
+}
+
+/// How much of an identity is shown, in characters: a peer may send 65535 bytes.
+const MAX_SHOWN: usize = 64;
+
+impl NamedPsks {
+    /// Those of the server, of which nothing was named yet.
+    pub(crate) const fn new(psks: Arc<ServerPsks>) -> Self {
+        Self { psks, named: Mutex::new(vec![]) }
+    }
+
+    /// What is wrong with what the client named, in the words of this side alone: the client hears no difference.
+    pub(crate) fn explain(&self, source: &str) -> Option<Explanation> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = named.iter().find(|wire| self.known(wire).is_some());
+        // Among what nobody knows there may be tickets of another server, which are no names.
+        let is_text = |wire: &&Vec<u8>| !text_of(wire).starts_with('#');
+        let wire = known.or_else(|| named.iter().find(is_text)).or(named.last())?;
+        Some(self.explain_one(wire, source))
+    }
+
+    fn known(&self, wire: &[u8]) -> Option<PskRecord> {
+        let imported = || self.psks.record(ImportedIdentity::read(wire)?.identity);
+        self.psks.record(wire).or_else(imported)
+    }
+
+    fn explain_one(&self, wire: &[u8], source: &str) -> Explanation {
+        let shown = shown(wire);
+        let Some(record) = self.known(wire) else {
+            let why = format!("{source} has no key of the client's identity {shown}");
+            return Explanation::new(why, "give both sides the same identity and key");
+        };
+        let imported = ImportedIdentity::read(wire).filter(|_| record.identity.as_bytes() != wire);
+        let theirs = imported.as_ref().map(|imported| imported.context);
+        let identity = &record.identity;
+        match (record.import.as_deref(), theirs) {
+            (Some(_), None) => {
+                let why = format!("the key of {identity} is imported in {source}, and not by the client");
+                return Explanation::new(why, "import it there, too, and speak TLS 1.3");
+            }
+            (None, Some(_)) => {
+                let why = format!("the client has imported the key of {identity}, and {source} has not");
+                return Explanation::new(why, "import it with `dunlin psk import`");
+            }
+            (Some(ours), Some(theirs)) if ours != theirs => {
+                let (theirs, ours) = (cut(theirs), cut(ours));
+                let why = format!(
+                    "the client has imported the key of {identity} for the context \"{theirs}\", {source} for \"{ours}\""
+                );
+                return Explanation::new(why, "import it with the same context on both sides");
+            }
+            _ => {}
+        }
+        let time = |time_s: Option<u64>| time_s.and_then(format_time).unwrap_or_else(|| "then".to_owned());
+        let (is, advice) = match record.state(now_s()) {
+            State::Revoked => {
+                let (at_s, reason) = match record.revoked {
+                    Some(Revoked { at_s, reason }) => (Some(at_s), reason),
+                    None => (None, None),
+                };
+                let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+                (
+                    format!("was revoked at {}{reason}", time(at_s)),
+                    "give the client a key of another identity",
+                )
+            }
+            State::Expired => {
+                let is = format!("has expired at {}", time(record.not_after_s));
+                (is, "give the client its next key, or a new one with `dunlin psk new`")
+            }
+            State::Early => {
+                (format!("is not valid before {}", time(record.not_before_s)), "check the clock, or wait")
+            }
+            State::Valid => {
+                let why =
+                    format!("the client has another pre-shared key under the identity {shown} than {source}");
+                return Explanation::new(why, "give both sides the same key");
+            }
+        };
+        Explanation::new(format!("the key of the client's identity {shown} in {source} {is}"), advice)
+    }
+}
+
+impl FindPsk for NamedPsks {
+    fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).push(identity.to_vec());
+        self.psks.find(identity, now)
+    }
+}
+
+/// An identity for people: that of a key which was imported without its frame.
+pub(crate) fn shown(wire: &[u8]) -> String {
+    match ImportedIdentity::read(wire) {
+        Some(ImportedIdentity { identity, context: [], .. }) => format!("{} (imported)", cut(identity)),
+        Some(imported) => format!("{} (imported for {})", cut(imported.identity), cut(imported.context)),
+        None => cut(wire),
+    }
+}
+
+fn cut(bytes: &[u8]) -> String {
+    let text = text_of(bytes);
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_are_shown_as_people_gave_them() {
+        assert_eq!(shown(b"sensor-7"), "sensor-7");
+        assert_eq!(shown(b"\x00\xff"), "#00ff");
+        assert_eq!(shown(b"\x00\x04pump\x00\x05plant\x03\x04\x00\x01"), "pump (imported for plant)");
+        assert_eq!(shown(b"\x00\x04pump\x00\x00\x03\x04\x00\x02"), "pump (imported)");
+        assert_eq!(shown(&[b'x'; 65]), "x".repeat(64) + "…");
+    }
+}
