@@ -1,11 +1,11 @@
 //! One connection: from its configuration through the handshake to its end. The data goes in [`crate::exchange`].
 
 use dunlin::error::{Error, PeerIncompatible};
-use dunlin::wire::ProtocolVersion;
+use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
 use dunlin::{EarlyDataOutcome, Event, Side, TlsConnection};
 
 use crate::answers::Answers;
-use crate::options::Options;
+use crate::options::{Options, Renegotiation};
 use crate::setup::{Role, Setup, Shared};
 use crate::transport::Transport;
 use crate::{Failure, expect, reasons};
@@ -50,7 +50,7 @@ pub(crate) fn run(
     let options = link.answers.options;
     outcome.map_err(|e| unspoken_version(options, e))?;
     // A client that closes at once may or may not have read a ticket.
-    let session_due = !options.expect.no_session;
+    let session_due = !options.expect.no_session && link.is_extended();
     if is_client
         && !options.shim_shuts_down
         && !options.send_alert
@@ -144,8 +144,8 @@ impl Link<'_> {
             return Err(Failure::Unexpected("the handshake did not finish".into()));
         };
         let used = self.answers.setup.credentials.used(negotiated);
-        expect::check(options, negotiated, used, &mut self.shared.peer_signature, is_resume)?;
-        if negotiated.version == Some(ProtocolVersion::TLS1_2) {
+        expect::check(options, negotiated, used, self.shared, is_resume)?;
+        if self.is_tls12() {
             self.check_tls12(negotiated.resumed)?;
         }
         if options.expect.ocsp_response.is_some() && options.expect.ocsp_response != self.shared.ocsp_response
@@ -155,14 +155,41 @@ impl Link<'_> {
         Ok(())
     }
 
+    /// Whether the handshake is complete, and of TLS 1.2.
+    fn is_tls12(&self) -> bool {
+        self.tls.negotiated().is_some_and(|n| n.version == Some(ProtocolVersion::TLS1_2))
+    }
+
+    /// Whether the master secret is extended: without, there is no exporter, and no session is kept (RFC 7627 §5.4).
+    fn is_extended(&self) -> bool {
+        self.tls.export(b"EXPERIMENTAL", None, &mut [0]).is_ok()
+    }
+
+    /// Another handshake that the peer wants ends the connection where the options do not say otherwise, as with BoringSSL.
+    /// The engine would go on.
+    fn check_renegotiation(&mut self) -> Result<(), Failure> {
+        let (first, typ) = match self.tls.side() {
+            Side::Client => (0, HandshakeType::HELLO_REQUEST),
+            Side::Server => (1, HandshakeType::CLIENT_HELLO),
+        };
+        let wished = self.tls.messages().iter().filter(|m| !m.sent && m.typ == typ).count() > first;
+        match self.answers.options.renegotiation {
+            Renegotiation::Free if !self.tls.has_closed() => return Ok(()),
+            Renegotiation::Ignored => return Ok(()),
+            _ if !wished || !self.is_tls12() => return Ok(()),
+            _ => {}
+        }
+        self.tls.abort(AlertDescription::NO_RENEGOTIATION);
+        Err(Failure::Unexpected(":NO_RENEGOTIATION: the peer wants another handshake".into()))
+    }
+
     /// What TLS 1.3 always has, or has later.
     fn check_tls12(&self, resumed: bool) -> Result<(), Failure> {
         let expect = &self.answers.options.expect;
-        // Without it there is no exporter (RFC 7627 §5.4).
-        if expect.extended_master_secret && self.tls.export(b"EXPERIMENTAL", None, &mut [0]).is_err() {
+        if expect.extended_master_secret && !self.is_extended() {
             return Err(Failure::Unexpected("there is no extended master secret".into()));
         }
-        let session_due = !expect.no_session && (!resumed || expect.ticket_renewal);
+        let session_due = !expect.no_session && (!resumed || expect.ticket_renewal) && self.is_extended();
         match self.tls.side() {
             Side::Client => expect::same("a new session", Some(session_due), Some(self.new_session)),
             Side::Server => Ok(()),
@@ -184,8 +211,7 @@ impl Link<'_> {
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
         let answered = self.events()?;
         // Later, what waits leaves with the next data: one KeyUpdate may answer several.
-        let is_tls12 = self.tls.negotiated().is_some_and(|n| n.version == Some(ProtocolVersion::TLS1_2));
-        if self.tls.is_handshaking() || is_tls12 {
+        if self.tls.is_handshaking() || self.is_tls12() {
             self.flush();
         }
         if self.waiting.is_empty() {
@@ -206,7 +232,7 @@ impl Link<'_> {
         let now = self.shared.now;
         let taken = self.tls.receive(now, self.waiting.get(..portion).unwrap_or_default())?;
         self.waiting.drain(..taken);
-        Ok(())
+        self.check_renegotiation()
     }
 
     /// Takes the events; tells whether a question was answered.

@@ -1,30 +1,31 @@
 //! What the options expect of a finished handshake.
 
 use dunlin::auth::PeerIdentity;
-use dunlin::wire::SignatureScheme;
+use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, Negotiated};
 
 use crate::Failure;
 use crate::options::Options;
+use crate::setup::Shared;
 use crate::{keys, reasons};
 
-/// Checks what was agreed; `used` is the credential that signed, `peer_signature` what the peer did when the session was
-/// made.
+/// Checks what was agreed; `used` is the credential that signed, and `shared` has what BoringSSL keeps with the session.
 pub(crate) fn check(
     options: &Options,
     negotiated: &Negotiated,
     used: i32,
-    peer_signature: &mut Option<SignatureScheme>,
+    shared: &mut Shared,
     is_resume: bool,
 ) -> Result<(), Failure> {
     let expect = &options.expect;
     same("the version", expect.version, negotiated.version)?;
-    same("the group", expect.group, negotiated.group)?;
-    // BoringSSL keeps the scheme with the session.
     if !negotiated.resumed {
-        *peer_signature = negotiated.peer_signature;
+        shared.peer_signature = negotiated.peer_signature;
     }
-    same("the peer's signature", expect.peer_signature, *peer_signature)?;
+    // In TLS 1.3 a resumption agrees on one, too.
+    shared.group = negotiated.group.or(shared.group);
+    same("the group", expect.group, shared.group)?;
+    same("the peer's signature", expect.peer_signature, shared.peer_signature)?;
     same("the use of HelloRetryRequest", expect.hello_retry_request, Some(negotiated.retried))?;
     same("the credential", expect.selected_credential, Some(used))?;
     same("the cipher suite", expect.cipher_suite, negotiated.cipher_suite)?;
@@ -47,7 +48,10 @@ fn early_data(options: &Options, negotiated: &Negotiated) -> Result<(), Failure>
     same("the use of early data", expect.early_data, Some(outcome == EarlyDataOutcome::Accepted))?;
     // A client that hears of the retry reports that.
     let resumed = negotiated.resumed || !options.server;
-    let reason = reasons::early_data(outcome, resumed);
+    let reason = match negotiated.version {
+        Some(ProtocolVersion::TLS1_2) => "protocol_version",
+        _ => reasons::early_data(outcome, resumed),
+    };
     same("the reason for early data", expect.early_data_reason.as_deref(), Some(reason))?;
     let skew = negotiated.ticket_age_skew_ms.map(|ms| ms / 1000);
     let expected = expect.ticket_age_skew_s.filter(|_| negotiated.resumed);

@@ -51,7 +51,8 @@ pub(crate) struct Options {
     pub(crate) psk: String,
     pub(crate) psk_identity: String,
 
-    pub(crate) renegotiation: bool,
+    /// What becomes of a peer's wish for another handshake.
+    pub(crate) renegotiation: Renegotiation,
     pub(crate) no_ticket: bool,
     pub(crate) sealed_tickets: bool,
     pub(crate) skip_ticket: bool,
@@ -64,6 +65,7 @@ pub(crate) struct Options {
     pub(crate) export_label: String,
     pub(crate) export_context: String,
     pub(crate) use_export_context: bool,
+    pub(crate) export_between_reads: bool,
     pub(crate) export_traffic_secrets: bool,
     pub(crate) shim_writes_first: bool,
     pub(crate) initial_write: Option<String>,
@@ -111,6 +113,17 @@ pub(crate) struct Expectations {
     pub(crate) ticket_renewal: bool,
     pub(crate) extended_master_secret: bool,
     pub(crate) renegotiations: u32,
+}
+
+/// What becomes of the peer's wish for another handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Renegotiation {
+    /// It ends the connection.
+    #[default]
+    Fatal,
+    /// It is refused.
+    Ignored,
+    Free,
 }
 
 /// What a credential is.
@@ -216,7 +229,8 @@ impl Options {
             "-no-server-name-ack" => self.no_server_name_ack = true,
             "-reject-alpn" => self.reject_alpn = true,
             // BoringSSL has its caller begin what the peer asked for.
-            "-renegotiate-freely" | "-renegotiate-explicit" => self.renegotiation = true,
+            "-renegotiate-freely" | "-renegotiate-explicit" => self.renegotiation = Renegotiation::Free,
+            "-renegotiate-ignore" => self.renegotiation = Renegotiation::Ignored,
             "-no-ticket" => self.no_ticket = true,
             // A resumption brings a new ticket in any case.
             "-use-ticket-callback" | "-use-ticket-aead-callback" | "-renew-ticket" => {
@@ -280,6 +294,7 @@ impl Options {
             "-export-label" => self.export_label = text(values)?,
             "-export-context" => self.export_context = text(values)?,
             "-use-export-context" => self.use_export_context = true,
+            "-use-exporter-between-reads" => self.export_between_reads = true,
             "-export-traffic-secrets" => self.export_traffic_secrets = true,
             "-shim-writes-first" => self.shim_writes_first = true,
             "-shim-initial-write" => self.initial_write = Some(text(values)?),
@@ -367,6 +382,7 @@ fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failu
         | "-use-old-client-cert-callback"
         | "-expect-verify-result"
         | "-server-preference"
+        | "-forbid-renegotiation-after-handshake"
         // A client of ours connects to no others, and a server of ours keeps no other sessions.
         | "-expect-secure-renegotiation"
         | "-no-legacy-server-connect" => {}

@@ -26,7 +26,8 @@ fn malformed(e: &Malformed) -> &'static str {
     match e {
         Malformed::TooLarge(_) => "EXCESSIVE_MESSAGE_SIZE",
         Malformed::Length("Alert") => "BAD_ALERT",
-        Malformed::Length("certificate_list") => "PEER_DID_NOT_RETURN_A_CERTIFICATE",
+        Malformed::Length("certificate_list") => "PEER_DID_NOT_RETURN_A_CERTIFICATE:DECODE_ERROR",
+        Malformed::TrailingBytes("HelloRequest") => "BAD_HELLO_REQUEST",
         _ => "DECODE_ERROR",
     }
 }
@@ -34,9 +35,14 @@ fn malformed(e: &Malformed) -> &'static str {
 fn misbehaved(e: &PeerMisbehaved) -> &'static str {
     use PeerMisbehaved as P;
     match e {
+        P::UnexpectedMessage { expected: "application data", .. } => "UNEXPECTED_MESSAGE:BAD_HELLO_REQUEST",
         P::UnexpectedMessage { .. } => "UNEXPECTED_MESSAGE",
         P::UnexpectedRecord("not a TLS record") => "WRONG_VERSION_NUMBER",
         P::UnexpectedRecord("a record of zeros") => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+        P::UnexpectedRecord("change_cipher_spec") => "UNEXPECTED_RECORD:BAD_CHANGE_CIPHER_SPEC",
+        P::UnexpectedRecord("a record in the middle of a message") => {
+            "UNEXPECTED_RECORD:EXCESS_HANDSHAKE_DATA"
+        }
         P::UnexpectedRecord(_) | P::EmptyRecord => "UNEXPECTED_RECORD",
         P::RecordOverflow => "ENCRYPTED_LENGTH_TOO_LONG",
         P::BadRecordMac => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
@@ -44,7 +50,8 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::Flood("empty records" | "ChangeCipherSpec records") => "TOO_MANY_EMPTY_FRAGMENTS",
         P::Flood("warnings") => "TOO_MANY_WARNING_ALERTS",
         P::Flood(_) => "TOO_MANY",
-        P::NotAlignedAtKeyChange | P::ExcessHandshakeData => "EXCESS_HANDSHAKE_DATA",
+        P::NotAlignedAtKeyChange => "EXCESS_HANDSHAKE_DATA:UNEXPECTED_RECORD",
+        P::ExcessHandshakeData => "EXCESS_HANDSHAKE_DATA",
         P::DuplicateExtension(_) => "DUPLICATE_EXTENSION",
         P::MisplacedExtension(_) | P::UnsolicitedExtension(_) => "UNEXPECTED_EXTENSION",
         P::MissingExtension(t) => missing(*t),
@@ -55,7 +62,8 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::NotOffered("group") => "WRONG_CURVE",
         P::NotOffered("cipher suite") => "WRONG_CIPHER_RETURNED",
         P::NotOffered("version") => "UNSUPPORTED_PROTOCOL",
-        P::NotOffered("signature scheme") => "WRONG_SIGNATURE_TYPE",
+        // In TLS 1.2 that shows, too, that the certificate is of another kind than the suite.
+        P::NotOffered("signature scheme") => "WRONG_SIGNATURE_TYPE:WRONG_CERTIFICATE_TYPE",
         P::NotOffered("application protocol") => "INVALID_ALPN_PROTOCOL",
         P::NotOffered("PSK") => "PSK_IDENTITY_NOT_FOUND",
         P::NotOffered("client certificate type" | "server certificate type") => "UNSUPPORTED_CERTIFICATE",
@@ -82,7 +90,10 @@ fn illegal(what: &str) -> &'static str {
         "key_share: a group twice" => "DUPLICATE_KEY_SHARE",
         "key_share after the retry" => "WRONG_CURVE",
         "cipher_suite: it changed after the retry" => "WRONG_CIPHER_RETURNED",
-        "legacy_compression_methods" => "INVALID_COMPRESSION_LIST",
+        "legacy_compression_methods" | "compression_methods" => "INVALID_COMPRESSION_LIST",
+        "legacy_compression_method" => "UNSUPPORTED_COMPRESSION_ALGORITHM:DECODE_ERROR",
+        "session_id: it names no session of this suite" => "SERVER_ECHOED_INVALID_SESSION_ID",
+        "identity: another one in a renegotiation" => "SERVER_CERT_CHANGED",
         "legacy_version" => "UNSUPPORTED_PROTOCOL:DECODE_ERROR",
         "signature scheme: it does not fit the key" => "WRONG_SIGNATURE_TYPE",
         _ => "DECODE_ERROR",
@@ -104,9 +115,16 @@ fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::Version(_) => "UNSUPPORTED_PROTOCOL",
         P::CipherSuite => "NO_SHARED_CIPHER",
         // BoringSSL calls what goes with no key of the server's so, too.
-        P::SuiteAuthentication | P::CurveOfKey(_) => "NO_SHARED_CIPHER:NO_COMMON_SIGNATURE_ALGORITHMS",
+        P::SuiteAuthentication | P::CurveOfKey(_) => {
+            "NO_SHARED_CIPHER:NO_COMMON_SIGNATURE_ALGORITHMS:UNKNOWN_CERTIFICATE_TYPE:WRONG_CURVE"
+        }
         P::Group | P::FiniteField(_) => "NO_SHARED_GROUP",
-        P::SignatureScheme => "NO_COMMON_SIGNATURE_ALGORITHMS",
+        // In TLS 1.2 the suite and the client's types of certificate say the same once more.
+        P::SignatureScheme => {
+            "NO_COMMON_SIGNATURE_ALGORITHMS:NO_SHARED_CIPHER:UNKNOWN_CERTIFICATE_TYPE:WRONG_CURVE"
+        }
+        P::SecureRenegotiation => "RENEGOTIATION_MISMATCH:UNSAFE_LEGACY_RENEGOTIATION_DISABLED",
+        P::ExtendedMasterSecret => "RESUMED_EMS_SESSION_WITHOUT_EMS_EXTENSION:RENEGOTIATION_EMS_MISMATCH",
         P::CertificateType { .. } => "UNKNOWN_CERTIFICATE_TYPE",
         P::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",
         P::PskMode => "NO_SUPPORTED_PSK_MODE",

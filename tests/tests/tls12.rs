@@ -17,7 +17,7 @@ use dunlin::{
     ServerConfig, Trust,
 };
 use dunlin_tests::tamper::records;
-use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc, providers};
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, ends, providers};
 
 /// Every suite of a provider, those that must be asked for, too.
 fn suites(provider: &CryptoProvider) -> Vec<&'static Tls12CipherSuite> {
@@ -183,6 +183,27 @@ fn raw_keys_each_direction_on_its_own() {
                 assert_eq!(peer.starts_with("raw key"), is_raw);
             }
         }
+    }
+}
+
+/// A client that takes raw keys alone would read the lack of an answer as X.509 (RFC 7250 §4.2), in a resumption, too.
+#[test]
+fn the_type_of_the_key_is_said_in_a_resumption() {
+    const RAW_KEY: [u8; 5] = [0, 20, 0, 1, 2];
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    for tickets in ends::tickets() {
+        let client = tls12(&provider).trust(raw(&pki.server)).build().unwrap();
+        let client = Arc::new(ClientConfig::new(client).with_sessions(ends::with_sessions()));
+        let server = tls12(&provider).credentials(vec![pki.server.raw_key(&provider)]).build().unwrap();
+        let server = Arc::new(ServerConfig::new(server).unwrap().with_tickets(tickets));
+        Pair::new(&client, &server).connect().unwrap();
+        let mut pair = Pair::new(&client, &server);
+        let hello = pair.client.transmit().to_vec();
+        pair.client.transmitted(hello.len());
+        pair.server.receive(NOW, &hello).unwrap();
+        assert!(pair.server.transmit().windows(5).any(|w| w == RAW_KEY));
+        pair.connect().unwrap();
+        assert!(pair.client.negotiated().unwrap().resumed);
     }
 }
 

@@ -11,7 +11,7 @@ use dunlin::{
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_tests::tamper::{message, messages, records};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, ends};
 
 const CHANGE_CIPHER_SPEC: [u8; 6] = [20, 3, 3, 0, 1, 1];
 
@@ -301,6 +301,27 @@ fn a_peer_without_extended_master_secret_is_refused() {
     messages[0][extensions + 1] -= 4;
     let result = pair.client.receive(NOW, &close(&messages, &rest)).map(drop);
     assert_eq!(result, Err(PeerIncompatible::ExtendedMasterSecret.into()));
+}
+
+/// RFC 7627 §5.3: "the server MUST abort the abbreviated handshake", even where it would do without in a full one.
+#[test]
+fn a_session_is_not_resumed_without_extended_master_secret() {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let profile = || profile().extended_master_secret_required(false);
+    for tickets in ends::tickets() {
+        let client = profile().trust(Trust { x509: Some(pki.trust()), raw_key: None }).build().unwrap();
+        let client = Arc::new(ClientConfig::new(client).with_sessions(ends::with_sessions()));
+        let server = profile().credentials(vec![pki.server.x509(&provider)]).build().unwrap();
+        let server = Arc::new(ServerConfig::new(server).unwrap().with_tickets(tickets));
+        Pair::new(&client, &server).connect().unwrap();
+        let mut pair = Pair::new(&client, &server);
+        let mut hello = take(&mut pair.client);
+        let at = hello.windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
+        hello[at] = 0x7a;
+        let result = pair.server.receive(NOW, &hello).map(drop);
+        assert_eq!(result, Err(PeerIncompatible::ExtendedMasterSecret.into()));
+        assert_eq!(take(&mut pair.server)[6], Alert::HANDSHAKE_FAILURE.0);
+    }
 }
 
 /// RFC 9325 §3.5: a server that knows no secure renegotiation may be talking to somebody else first.

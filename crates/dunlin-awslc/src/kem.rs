@@ -1,6 +1,6 @@
 //! ML-KEM, alone and beside X25519.
 
-use aws_lc_rs::kem::{self, Ciphertext, DecapsulationKey, EncapsulationKey};
+use aws_lc_rs::kem::{self, Algorithm, AlgorithmId, Ciphertext, DecapsulationKey, EncapsulationKey};
 use dunlin::crypto::{
     ActiveKeyExchange, CryptoError, HybridGroup, KeyExchangeGroup, SecureRandom, SharedSecret,
 };
@@ -17,25 +17,33 @@ pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
 };
 
 /// ML-KEM-768 (FIPS 203) alone (draft-ietf-tls-mlkem). AWS-LC draws its randomness from its own generator.
-pub static ML_KEM_768: &dyn KeyExchangeGroup = &MlKem768;
+pub static ML_KEM_768: &dyn KeyExchangeGroup =
+    &MlKem { name: NamedGroup::MLKEM768, algorithm: &kem::ML_KEM_768 };
+
+/// ML-KEM-1024 alone, for those whose rules ask for it. Its shares have 1568 bytes each.
+pub static ML_KEM_1024: &dyn KeyExchangeGroup =
+    &MlKem { name: NamedGroup::MLKEM1024, algorithm: &kem::ML_KEM_1024 };
 
 #[derive(Debug)]
-struct MlKem768;
+struct MlKem {
+    name: NamedGroup,
+    algorithm: &'static Algorithm<AlgorithmId>,
+}
 
-impl KeyExchangeGroup for MlKem768 {
+impl KeyExchangeGroup for MlKem {
     fn name(&self) -> NamedGroup {
-        NamedGroup::MLKEM768
+        self.name
     }
 
     fn start(&self, _: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
-        let key = DecapsulationKey::generate(&kem::ML_KEM_768).map_err(|_| CryptoError)?;
+        let key = DecapsulationKey::generate(self.algorithm).map_err(|_| CryptoError)?;
         let share = key.encapsulation_key().and_then(|public| public.key_bytes()).map_err(|_| CryptoError)?;
         Ok(Box::new(Exchange { share: share.as_ref().to_vec(), key }))
     }
 
     fn respond(&self, _: &dyn SecureRandom, peer: &[u8]) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
         // AWS-LC checks the length here, and the modulus (FIPS 203 §7.2) when it encapsulates.
-        let key = EncapsulationKey::new(&kem::ML_KEM_768, peer).map_err(|_| CryptoError)?;
+        let key = EncapsulationKey::new(self.algorithm, peer).map_err(|_| CryptoError)?;
         let (ciphertext, secret) = key.encapsulate().map_err(|_| CryptoError)?;
         Ok((ciphertext.as_ref().to_vec(), SharedSecret::new(secret.as_ref().to_vec())))
     }

@@ -30,7 +30,7 @@ mod verify;
 pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 pub use group::{SECP256R1, SECP384R1, SECP521R1, X25519};
 pub use hash::{SHA256, SHA384};
-pub use kem::{ML_KEM_768, X25519MLKEM768};
+pub use kem::{ML_KEM_768, ML_KEM_1024, X25519MLKEM768};
 pub use sign::KEY_LOADER;
 pub use verify::{SIGNATURES, SIGNATURES_WITH_P521};
 

@@ -197,6 +197,10 @@ impl State for Traffic {
             _ => return Err(message.unexpected("application data")),
         }
         cx.output.count_idle("renegotiations")?;
+        // RFC 5246 §7.2.1: nothing follows close_notify.
+        if cx.output.send_closed {
+            return Ok(self);
+        }
         if !self.may_renegotiate(cx) {
             // RFC 5746 §4.5, RFC 5246 §7.2.2: the peer is told, and decides what that is worth.
             cx.output.warning = Some(AlertDescription::NO_RENEGOTIATION);

@@ -222,6 +222,8 @@ wire_enum! {
         FFDHE4096 = 0x0102 => "ffdhe4096",
         /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
         MLKEM768 = 0x0201 => "MLKEM768",
+        /// ML-KEM-1024 alone (draft-ietf-tls-mlkem)
+        MLKEM1024 = 0x0202 => "MLKEM1024",
         /// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem)
         X25519MLKEM768 = 0x11ec => "X25519MLKEM768",
     }

@@ -15,8 +15,9 @@ use crate::config::{ClientAuth, PskSource, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
-    ExtensionsWriter, alpn, certificate_type, ec_point_formats, extended_master_secret, renegotiation_info,
-    server_name, session_ticket, signature_algorithms, status_request, supported_groups,
+    ExtensionsWriter, alpn, certificate_authorities, certificate_type, ec_point_formats,
+    extended_master_secret, renegotiation_info, server_name, session_ticket, signature_algorithms,
+    status_request, supported_groups,
 };
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
@@ -126,7 +127,7 @@ pub(in crate::handshake) fn client_hello(
     check(&config, &hello, previous.as_ref())?;
     check_continuity(cx, &hello)?;
     // A renegotiation is for what a resumption does not do: to prove something anew.
-    if previous.is_some() || !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
+    if previous.is_some() {
         return full(cx, config, &message, &hello, previous);
     }
     let ticket = hello.extensions.get::<session_ticket::Ticket>()?.map_or_else(Vec::new, |t| t.0);
@@ -178,6 +179,10 @@ fn resume_or_not(
         hello.cipher_suites.contains(&suite.id).then_some((session, suite))
     });
     let Some((session, suite)) = with_suite else { return full(cx, config, message, &hello, None) };
+    // RFC 7627 §5.3: every session here was made with it, and "the server MUST abort the abbreviated handshake".
+    if !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
+        return Err(PeerIncompatible::ExtendedMasterSecret.into());
+    }
     let (message, for_origin) = (message.clone(), Arc::clone(&config));
     let then: AfterOrigin = Box::new(move |cx, session| {
         let hello = ClientHello::read(message.body(), cx.transport())?;
@@ -201,7 +206,11 @@ fn resume(
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
     cx.output.negotiated.alpn = application_protocol(&config, hello)?;
-    let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, None, None, true)?;
+    // RFC 7250 §4.2: no answer would mean X.509, which the client may not take.
+    let own =
+        credential(&config, hello, suite)?.ok().and_then(|own| config.profile.credentials.get(own.index()));
+    let own_type = own.map(|credential| credential.certificate_type());
+    let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, None, true)?;
     common_extensions(hello, None, &mut w);
     let mut transcript = HelloTranscript::default();
     transcript.add(message.bytes());
@@ -386,7 +395,7 @@ fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Erro
         if !suite.has_certificate() {
             return Ok(Choice { suite, group, own: None });
         }
-        match credential(config, hello, suite, groups.as_deref())? {
+        match credential(config, hello, suite)? {
             Ok(own) => return Ok(Choice { suite, group, own: Some(own) }),
             Err(why) => reason = why,
         }
@@ -411,24 +420,27 @@ fn credential(
     config: &ServerConfig,
     hello: &ClientHello<'_>,
     suite: &Tls12CipherSuite,
-    groups: Option<&[NamedGroup]>,
 ) -> Result<Result<Own, PeerIncompatible>, Error> {
+    let groups = hello.extensions.get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
     let schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithms>()?;
     // RFC 9155 §2: who says nothing means SHA-1, which is none.
     let schemes = schemes.map_or_else(Vec::new, |s| s.0);
     let types = hello.extensions.get::<certificate_type::ServerTypes>()?;
     let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
     let chain_schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
+    let authorities = hello.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
+    let authorities = authorities.map_or_else(Vec::new, |a| a.0);
     // RFC 8422 §5.1: the client's curves hold for the server's key, too.
-    let has_curve =
-        |scheme| curve_of(scheme).is_none_or(|curve| groups.is_none_or(|groups| groups.contains(&curve)));
+    let has_curve = |scheme| {
+        curve_of(scheme).is_none_or(|curve| groups.as_ref().is_none_or(|groups| groups.contains(&curve)))
+    };
     let allows = |scheme| suite.authentication.allows(scheme) && has_curve(scheme);
     let wanted = Wanted {
         types: &types,
         schemes: &schemes,
         allows: &allows,
         chain_schemes: chain_schemes.as_deref(),
-        authorities: &[],
+        authorities: &authorities,
     };
     let profile = &config.profile;
     let (signatures, credentials) = (profile.provider.signatures, &profile.credentials);
