@@ -151,7 +151,7 @@ fn table(out: &mut String, report: &Report) -> fmt::Result {
         "</p>\n<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"{label}: table\">\n"
     )?;
     out.write_str("<table>\n<thead><tr>")?;
-    columns.iter().try_for_each(|column| heading(out, column, paper))?;
+    columns.iter().try_for_each(|column| heading(out, column, &paper))?;
     out.write_str("</tr></thead>\n<tbody>\n")?;
     for row in rows {
         out.write_str(if has_rivals && is_ours(row) { "<tr class=\"ours\">" } else { "<tr>" })?;

@@ -213,10 +213,11 @@ impl Display for Report {
 }
 
 /// The names of all columns of the table: parameters first, and otherwise in the order in which rows have them.
-fn columns(rows: &[Row]) -> Vec<(&str, Kind)> {
+fn columns<'a>(rows: impl IntoIterator<Item = &'a Row, IntoIter: Clone>) -> Vec<(&'a str, Kind)> {
+    let rows = rows.into_iter();
     let mut columns: Vec<(&str, Kind)> = Vec::new();
     for kind in [Kind::Parameter, Kind::Figure] {
-        for entry in rows.iter().flat_map(|row| &row.0).filter(|entry| entry.kind == kind) {
+        for entry in rows.clone().flat_map(|row| &row.0).filter(|entry| entry.kind == kind) {
             if !columns.iter().any(|(name, _)| *name == entry.name) {
                 columns.push((&entry.name, kind));
             }

@@ -38,6 +38,8 @@ struct View {
     caption: Option<&'static str>,
     /// The figure that a bar is as long as; without one, the first that the rows have.
     figure: Option<&'static str>,
+    /// What else a row must have to be drawn.
+    only: Option<&'static str>,
     /// The figures that it is the sum of.
     parts: &'static [&'static str],
     /// The parameter that tells the bars of a group apart.
@@ -45,43 +47,121 @@ struct View {
     /// Those that tell the groups of a panel apart; without any, all but that of the bars. What is left is for panels.
     group: &'static [&'static str],
     /// What we compare with.
-    paper: &'static str,
+    reference: Reference,
+}
+
+/// What stands beside ours.
+#[derive(Clone, Copy)]
+enum Reference {
+    /// The figure and its parts in a paper, by what the paper is called.
+    Paper(&'static str),
+    /// Another figure of ours, by its name: what it should be.
+    Figure(&'static str),
+}
+
+impl Reference {
+    /// What it is called.
+    fn name(self) -> String {
+        match self {
+            Self::Paper(name) => name.to_owned(),
+            Self::Figure(figure) => names::words(figure).0,
+        }
+    }
 }
 
 impl View {
-    fn of(experiment: &str) -> Self {
-        let plain = Self { caption: None, figure: None, parts: &[], bar: STACK, group: &[], paper: "paper" };
+    /// How an experiment is drawn, plot by plot.
+    fn of(experiment: &str) -> Vec<Self> {
+        let plain = Self {
+            caption: None,
+            figure: None,
+            only: None,
+            parts: &[],
+            bar: STACK,
+            group: &[],
+            reference: Reference::Paper("paper"),
+        };
         match experiment {
-            "caching" => Self {
+            "caching" => vec![Self {
                 caption: Some("Bytes of a connection on the link, by layer, beside the paper's totals"),
                 figure: Some("total_bytes"),
                 parts: &["tls_bytes", "transport_bytes", "ip_bytes", "link_bytes"],
                 group: &["mode", "connection"],
                 ..plain
-            },
-            "key-exchange" => Self {
-                caption: Some("Bytes of a handshake by flight, beside those of the draft"),
-                figure: Some("handshake_bytes"),
-                parts: &["flight1_bytes", "flight2_bytes", "flight3_bytes"],
-                group: &["mechanism", "credential", "group"],
-                paper: "draft",
-                ..plain
-            },
-            "link" => Self {
+            }],
+            "key-exchange" => key_exchange(),
+            "link" => vec![Self {
                 caption: Some("By how many milliseconds a round trip is longer than twice the delay"),
                 figure: Some("round_trip_error_ms"),
                 bar: "busy",
                 group: &["delay_ms"],
                 ..plain
-            },
-            _ => plain,
+            }],
+            _ => vec![plain],
         }
     }
 }
 
+/// The plots of `key-exchange`: those of the paper, and one of the draft.
+fn key_exchange() -> Vec<View> {
+    let plain = View {
+        caption: None,
+        figure: None,
+        only: Some("cipher"),
+        parts: &[],
+        bar: STACK,
+        group: &["mechanism", "authentication", "cipher", "key_bits"],
+        reference: Reference::Paper("paper"),
+    };
+    vec![
+        View {
+            caption: Some("Bytes of a handshake, beside the paper's Table I"),
+            figure: Some("handshake_bytes"),
+            ..plain
+        },
+        View {
+            caption: Some("Processing time of the client in µs, by operation (the paper's figures 5 and 7)"),
+            figure: Some("client_us"),
+            parts: &["client_key_us", "client_signature_us", "client_common_us"],
+            ..plain
+        },
+        View {
+            caption: Some("Processing time of the server in µs, by operation (the paper's figures 6 and 8)"),
+            figure: Some("server_us"),
+            parts: &["server_key_us", "server_signature_us", "server_common_us"],
+            ..plain
+        },
+        View {
+            caption: Some(
+                "Duration of a handshake in ms as measured, beside the model (the paper's figures 9 and 10)",
+            ),
+            figure: Some("duration_ms"),
+            reference: Reference::Figure("model_ms"),
+            ..plain
+        },
+        View {
+            caption: Some("Bytes of the smallest handshakes by flight, beside those of the draft"),
+            figure: Some("handshake_bytes"),
+            only: Some("flight1_bytes"),
+            parts: &["flight1_bytes", "flight2_bytes", "flight3_bytes"],
+            group: &["mechanism", "credential", "group"],
+            reference: Reference::Paper("draft"),
+            ..plain
+        },
+    ]
+}
+
 /// What an experiment is compared with.
-pub(super) fn paper(experiment: &str) -> &'static str {
-    View::of(experiment).paper
+pub(super) fn paper(experiment: &str) -> String {
+    let mut names = Vec::new();
+    for view in View::of(experiment) {
+        if let Reference::Paper(name) = view.reference
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    names.join(" or ")
 }
 
 /// What is drawn.
@@ -133,38 +213,45 @@ struct Bar {
     parts: Vec<(String, f64)>,
 }
 
-/// Writes the plot of a report, if it has a figure to draw.
+/// Writes the plots of a report, of the figures that it has.
 pub(super) fn write(out: &mut String, report: &Report) -> fmt::Result {
-    let view = View::of(&report.experiment);
-    let drawn = columns(&report.rows);
-    let mut figures = drawn
-        .iter()
-        .filter(|(name, kind)| *kind == Kind::Figure && !name.starts_with(PAPER))
-        .map(|(name, _)| *name);
-    let wanted = |name: &&str| view.figure.is_none_or(|figure| figure == *name);
-    let Some(figure) = figures.find(wanted) else { return Ok(()) };
-    let plot = Plot::new(&report.rows, &view, figure);
-    let (words, unit) = names::words(figure);
-    let caption = match view.caption {
-        Some(caption) => caption.to_owned(),
-        None if unit.is_empty() => words,
-        None => format!("{words}, {unit}"),
-    };
-    let class = if plot.bars().any(|bar| bar.whose != Whose::Ours) { "compared" } else { "alone" };
-    write!(out, "<figure class=\"{class}\">\n<figcaption>{}", Escaped(&caption))?;
-    if plot.left_out > 0 {
-        write!(out, " (without the last {} rows, which are in the table)", plot.left_out)?;
+    View::of(&report.experiment).iter().try_for_each(|view| view.write(out, &report.rows))
+}
+
+impl View {
+    fn write(&self, out: &mut String, rows: &[Row]) -> fmt::Result {
+        let rows: Vec<_> =
+            rows.iter().filter(|row| self.only.is_none_or(|name| row.get(name).is_some())).collect();
+        let drawn = columns(rows.iter().copied());
+        let mut figures = drawn
+            .iter()
+            .filter(|(name, kind)| *kind == Kind::Figure && !name.starts_with(PAPER))
+            .map(|(name, _)| *name);
+        let wanted = |name: &&str| self.figure.is_none_or(|figure| figure == *name);
+        let Some(figure) = figures.find(wanted) else { return Ok(()) };
+        let plot = Plot::new(&rows, self, figure);
+        let (words, unit) = names::words(figure);
+        let caption = match self.caption {
+            Some(caption) => caption.to_owned(),
+            None if unit.is_empty() => words,
+            None => format!("{words}, {unit}"),
+        };
+        let class = if plot.bars().any(|bar| bar.whose != Whose::Ours) { "compared" } else { "alone" };
+        write!(out, "<figure class=\"{class}\">\n<figcaption>{}", Escaped(&caption))?;
+        if plot.left_out > 0 {
+            write!(out, " (without the last {} rows, which are in the table)", plot.left_out)?;
+        }
+        plot.legend(out, self)?;
+        out.write_str("</figcaption>\n<div class=\"panels\">\n")?;
+        let scale = Scale::new(&plot);
+        plot.panels.iter().try_for_each(|panel| panel.write(out, &scale, &caption))?;
+        out.write_str("</div>\n</figure>\n")
     }
-    plot.legend(out, &view)?;
-    out.write_str("</figcaption>\n<div class=\"panels\">\n")?;
-    let scale = Scale::new(&plot);
-    plot.panels.iter().try_for_each(|panel| panel.write(out, &scale, &caption))?;
-    out.write_str("</div>\n</figure>\n")
 }
 
 impl Plot {
-    fn new(rows: &[Row], view: &View, figure: &str) -> Self {
-        let rows: Vec<_> = rows.iter().filter(|row| row.number(figure).is_some()).collect();
+    fn new(rows: &[&Row], view: &View, figure: &str) -> Self {
+        let rows: Vec<_> = rows.iter().copied().filter(|row| row.number(figure).is_some()).collect();
         let varying = varying(&rows);
         let in_group = |name: &str| name != view.bar && (view.group.is_empty() || view.group.contains(&name));
         let mut plot =
@@ -177,7 +264,7 @@ impl Plot {
             let panel_title = title(&|name| name != view.bar && !in_group(name));
             let group = plot.group(panel_title, title(&in_group));
             group.bars.extend(Bar::measured(row, view, figure));
-            if let Some(paper) = Bar::of_paper(row, view, figure) {
+            if let Some(paper) = Bar::of_reference(row, view, figure) {
                 if !group.papers.contains(&paper) {
                     group.papers.push(paper);
                 }
@@ -212,7 +299,7 @@ impl Plot {
             write!(out, "<span><i class=\"key s{number}\"></i>{}</span>", names::words(part).0)?;
         }
         if self.has_paper {
-            write!(out, "<span><i class=\"key ref\"></i>{}</span>", view.paper)?;
+            write!(out, "<span><i class=\"key ref\"></i>{}</span>", view.reference.name())?;
         }
         out.write_str("</span>")
     }
@@ -237,8 +324,12 @@ impl Bar {
         Self::new(row, view, "", figure, label, whose)
     }
 
-    fn of_paper(row: &Row, view: &View, figure: &str) -> Option<Self> {
-        Self::new(row, view, PAPER, figure, view.paper.to_owned(), Whose::Paper)
+    fn of_reference(row: &Row, view: &View, figure: &str) -> Option<Self> {
+        let label = view.reference.name();
+        match view.reference {
+            Reference::Paper(_) => Self::new(row, view, PAPER, figure, label, Whose::Paper),
+            Reference::Figure(other) => Self::new(row, view, "", other, label, Whose::Paper),
+        }
     }
 
     fn new(row: &Row, view: &View, prefix: &str, figure: &str, label: String, whose: Whose) -> Option<Self> {

@@ -24,6 +24,9 @@ use crate::report::Row;
 /// The rates of the paper, in kilobits a second.
 pub(super) const RATES: [u64; 3] = [10, 100, 1000];
 
+/// How often a handshake is measured at the lowest rate, at most: most of the time passes there.
+const SLOW_RUNS: u32 = 5;
+
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 const PREFIX: u8 = 24;
@@ -67,7 +70,7 @@ impl SlowLink {
         Ok(Self { client, server, rate, _link: link })
     }
 
-    /// The row of a case at this rate, of `runs` handshakes.
+    /// The row of a case at this rate, of `runs` handshakes or fewer.
     pub(super) fn row(
         &self,
         case: &Case,
@@ -77,6 +80,7 @@ impl SlowLink {
         row: Row,
     ) -> Result<Row, Error> {
         let place = Place { client: &self.client, server: &self.server, address: SERVER };
+        let runs = if self.rate == RATES[0] { runs.min(SLOW_RUNS) } else { runs };
         let measured = (0..runs).map(|_| Ok(place.handshake(client, server)?.as_secs_f64() * 1e3));
         let measured = measured.collect::<Result<Vec<_>, Error>>()?;
         // Bits over kilobits a second are milliseconds.

@@ -33,8 +33,6 @@ const MTU: u16 = 1500;
 /// How many handshakes in memory are measured in a row before the other stack has its turn, and how often.
 const HANDSHAKES: usize = 20;
 const TURNS: usize = 10;
-/// How often a handshake is measured at each rate, at most: most of the time passes here.
-const SLOW_RUNS: u32 = 5;
 
 /// The experiment `key-exchange`.
 pub(super) struct KeyExchange;
@@ -215,8 +213,7 @@ impl<'a> Lab<'a> {
         };
         let (client, server) = case.configs(&self.provider, &self.keys)?;
         let rows = real.links.iter().map(|link| {
-            let runs = self.plan.runs.min(SLOW_RUNS);
-            let row = link.row(case, (&client, &server), parts, runs, self.row(case, "dunlin"));
+            let row = link.row(case, (&client, &server), parts, self.plan.runs, self.row(case, "dunlin"));
             progress.step();
             row
         });

@@ -179,19 +179,20 @@ impl Case {
         }
     }
 
-    /// The name of the suite, without the prefix that all have.
-    pub(super) fn suite(&self) -> String {
+    /// The cipher and hash of the suite, as its name ends: the mechanism says the rest.
+    fn cipher(&self) -> String {
         let name = match self.suite {
             Suite::Tls12(suite) => suite.id.to_string(),
             Suite::Tls13(suite) => suite.id.to_string(),
         };
-        name.trim_start_matches("TLS_").to_owned()
+        let cipher = name.split_once("_WITH_").map(|(_, cipher)| cipher.to_owned());
+        cipher.unwrap_or_else(|| name.trim_start_matches("TLS_").to_owned())
     }
 
     /// In a few words that tell it apart.
     pub(super) fn name(&self) -> String {
         let (protocol, mechanism) = (self.protocol(), self.mechanism.name());
-        format!("{protocol}-{mechanism}-{}-{}", self.authentication.name(), self.suite())
+        format!("{protocol}-{mechanism}-{}-{}", self.authentication.name(), self.cipher())
     }
 
     /// A row about it.
@@ -201,7 +202,7 @@ impl Case {
             .with("protocol", self.protocol())
             .with("mechanism", self.mechanism.name())
             .with("authentication", self.authentication.name())
-            .with("suite", self.suite());
+            .with("cipher", self.cipher());
         match self.mechanism.key_bits() {
             Some(bits) => row.with("key_bits", bits),
             None => row,
