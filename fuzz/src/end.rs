@@ -350,7 +350,7 @@ impl Watched {
         match &self.failed {
             Some(_) => assert!(!is_there, "keying material of a connection that failed"),
             None => {
-                assert!(is_there || !self.exports || self.end.negotiated().is_none(), "no keying material")
+                assert!(is_there || !self.exports || self.end.negotiated().is_none(), "no keying material");
             }
         }
     }
