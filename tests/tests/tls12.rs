@@ -148,7 +148,7 @@ fn a_mebibyte_each_way_with_every_suite() {
             pair.echo(&vec![0x5a; 1 << 20]).unwrap();
             let close = |from: &mut dunlin::TlsConnection, to: &mut dunlin::TlsConnection| {
                 from.close();
-                to.receive(dunlin_tests::NOW, from.transmit()).unwrap();
+                to.receive(NOW, from.transmit()).unwrap();
                 assert!(to.peer_has_closed());
             };
             close(&mut pair.client, &mut pair.server);
