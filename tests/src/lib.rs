@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use dunlin::auth::X509Trust;
-use dunlin::crypto::CryptoProvider;
+use dunlin::crypto::{CryptoProvider, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 use dunlin::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
 };
+use dunlin::wire::CipherSuite;
 use dunlin::{
     ClientConfig, Credential, Error, Event, Now, Question, QuestionId, ServerAddress, ServerConfig,
     TlsConnection,
@@ -188,6 +189,22 @@ pub fn providers() -> [Arc<CryptoProvider>; 2] {
 /// The provider for tests that need only one.
 pub fn awslc() -> Arc<CryptoProvider> {
     Arc::new(dunlin_awslc::provider())
+}
+
+/// A suite of TLS 1.2 with a pre-shared key and no cryptography at all.
+pub fn null_psk_suite() -> &'static Tls12CipherSuite {
+    static SUITE: OnceLock<Tls12CipherSuite> = OnceLock::new();
+    SUITE.get_or_init(|| {
+        let like = CipherSuite::TLS_CHACHA20_POLY1305_SHA256;
+        let like = dunlin_null::null_provider().suite(like).expect("a suite");
+        Tls12CipherSuite {
+            id: CipherSuite::TLS_PSK_WITH_CHACHA20_POLY1305_SHA256,
+            hash: like.hash,
+            aead: like.aead,
+            key_exchange: Tls12KeyExchange::Psk,
+            authentication: Tls12Authentication::Psk,
+        }
+    })
 }
 
 /// The server that the test certificates are for.

@@ -354,7 +354,11 @@ fn a_flood_of_nothing_ends() {
 #[test]
 fn early_data_is_skipped_up_to_a_bound() {
     let hello = edited_hello(|e| e.push((42, vec![])));
-    let record = |len: u16| [&[23, 3, 3][..], &len.to_be_bytes(), &vec![7; usize::from(len)]].concat();
+    // What counts is content: the type of the content and the tag come on top.
+    let record = |content: u16| {
+        let len = content + 17;
+        [&[23, 3, 3][..], &len.to_be_bytes(), &vec![7; usize::from(len)]].concat()
+    };
     let (_, mut server) = fresh();
     server.receive(NOW, &hello).unwrap();
     server.receive(NOW, &record(16384)).unwrap();

@@ -4,12 +4,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin::auth::Psk;
-use dunlin::error::{PeerIncompatible, PeerMisbehaved};
+use dunlin::auth::{ExternalPsk, Psk};
+use dunlin::crypto::HashAlgorithm;
+use dunlin::error::{Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::{ClientSessions, Tickets};
-use dunlin::{Answer, ClientConfig, Error, Now, PeerIdentity, Profile, PskSource, Question, ServerConfig};
+use dunlin::{
+    Answer, ClientConfig, Error, Now, PeerIdentity, Profile, PskSource, Question, ServerConfig,
+    TlsConnection, TransportKind,
+};
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions, RotatingTickets};
-use dunlin_tests::{NOW, Pair, awslc};
+use dunlin_tests::{NOW, Pair, awslc, localhost, null_psk_suite};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -170,4 +174,46 @@ fn who_keeps_keys_elsewhere_is_asked_for_that_of_a_session() {
             assert_eq!((run.map(|()| resumed(&pair)), of_key), (want, asked));
         }
     }
+}
+
+/// RFC 9258 §4.1: the identity of an imported key names the version, so it is nothing to others, whoever hands it out.
+#[test]
+fn an_imported_key_is_for_one_version() {
+    let import = |transport| {
+        let external =
+            ExternalPsk { identity: b"d1", key: &[7; 32], hash: HashAlgorithm::Sha256, context: b"" };
+        Psk::import(&awslc(), &external, transport).unwrap().swap_remove(0).with_name("imported")
+    };
+    let (tls, dtls) = (|| import(TransportKind::Stream), || import(TransportKind::Datagram));
+    let always = |psk: Psk| {
+        let psk = Arc::new(psk);
+        PskSource::Here(Arc::new(move |_: &[u8], _: Now| Some(Arc::clone(&psk))))
+    };
+    let client = |psk| Arc::new(ClientConfig::new(profile()).with_psks(vec![Arc::new(psk)]));
+    Pair::new(&client(tls()), &server(always(tls()), Tickets::none())).connect().unwrap();
+    let result = Pair::new(&client(tls()), &server(always(dtls()), Tickets::none())).run();
+    assert_eq!(result, Err(PeerIncompatible::NoPsk.into()));
+    let result = TlsConnection::client(&client(dtls()), localhost(), NOW).map(drop);
+    assert!(matches!(result, Err(Error::Misuse(Misuse::Config(_)))), "{result:?}");
+
+    // Without cryptography every key fits, so who the peer is says which one was taken.
+    let provider = Arc::new(dunlin_null::null_provider());
+    let profile = || {
+        let profile = Profile::builder(provider.clone()).danger_skip_provider_check().cipher_suites(vec![]);
+        profile.tls12_cipher_suites(vec![null_psk_suite()]).build().unwrap()
+    };
+    for (psk, name) in [(psk(7).with_name("external"), Some("external")), (tls(), None), (dtls(), None)] {
+        let client =
+            ClientConfig::new(profile()).with_psks(vec![Arc::new(Psk::new("d1", &[7; 32]).unwrap())]);
+        let server = ServerConfig::new(profile()).unwrap().with_psks(always(psk));
+        let pair = connect(&Arc::new(client), &Arc::new(server));
+        let Some(PeerIdentity::Psk(peer)) = &pair.server.negotiated().unwrap().peer else { panic!("no PSK") };
+        assert_eq!(peer.name.as_deref(), name);
+    }
+    // A client has no other use for them either.
+    let offers = |psks: Vec<Psk>| {
+        let config = ClientConfig::new(profile()).with_psks(psks.into_iter().map(Arc::new).collect());
+        TlsConnection::client(&Arc::new(config), localhost(), NOW).is_ok()
+    };
+    assert!(!offers(vec![tls(), dtls()]) && offers(vec![tls(), psk(7)]));
 }

@@ -7,7 +7,7 @@ use dunlin::auth::{PrivateKey, Psk, PskTable, RawKeyTrust, X509Trust};
 use dunlin::crypto::{
     CryptoProvider, KeyExchangeGroup, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange,
 };
-use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
+use dunlin::error::{AuthenticationFailure, Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
     AlertDescription, CipherSuite, HandshakeType, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
     SignatureScheme,
@@ -511,6 +511,25 @@ fn exporters_agree_and_know_no_context_from_an_empty_one() {
         all.push(a);
     }
     assert!(pair.client.export(b"EXPORTER-test", None, &mut vec![0; 255 * 32 + 1]).is_err());
+}
+
+/// RFC 5705 §6: what TLS itself derives is nothing for others.
+#[test]
+fn exporters_refuse_the_labels_of_tls() {
+    let provider = awslc();
+    for version in [tls12, both] {
+        let [client, server] = with_x509(version(&provider), version(&provider), KeyType::P256);
+        let mut pair = mutual(client, server);
+        pair.connect().unwrap();
+        let labels = ["client finished", "server finished", "master secret", "extended master secret"];
+        for label in labels.into_iter().chain(["key expansion"]) {
+            for end in [&pair.client, &pair.server] {
+                let result = end.export(label.as_bytes(), None, &mut [0; 32]);
+                assert_eq!(result, Err(Misuse::ExporterLabel.into()), "{label}");
+                end.export(format!("EXPORTER {label}").as_bytes(), None, &mut [0; 32]).unwrap();
+            }
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable, X509Trust};
-use dunlin::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 use dunlin::error::{Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{AlertDescription as Alert, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
@@ -16,7 +15,7 @@ use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_null::TAG;
 use dunlin_tests::ends::{self, with_sessions};
 use dunlin_tests::tamper::{message, messages, records};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry, null_psk_suite};
 
 fn tls12() -> ProfileBuilder {
     let suites = [TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES].concat();
@@ -329,14 +328,7 @@ fn data_does_not_wait_for_a_server_that_has_closed() {
 /// TLS 1.2 without any cryptography: what is changed on the way is not found out by it. `edit` has the profiles of both.
 fn open_pair(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
     let provider = Arc::new(dunlin_null::null_provider());
-    let like = provider.suite(CipherSuite::TLS_CHACHA20_POLY1305_SHA256).unwrap();
-    let suite: &Tls12CipherSuite = Box::leak(Box::new(Tls12CipherSuite {
-        id: CipherSuite::TLS_PSK_WITH_CHACHA20_POLY1305_SHA256,
-        hash: like.hash,
-        aead: like.aead,
-        key_exchange: Tls12KeyExchange::Psk,
-        authentication: Tls12Authentication::Psk,
-    }));
+    let suite = null_psk_suite();
     let profile = || {
         let profile = Profile::builder(provider.clone()).danger_skip_provider_check().renegotiation(true);
         edit(profile.cipher_suites(vec![]).tls12_cipher_suites(vec![suite])).build().unwrap()

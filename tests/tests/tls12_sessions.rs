@@ -214,6 +214,11 @@ fn a_psk_that_was_taken_away_takes_its_sessions_along() {
     }
 }
 
+/// A server that has forgotten all sessions.
+fn server_without(profile: ProfileBuilder) -> ServerConfig {
+    server(profile, &Tickets::none()).with_client_auth(ClientAuth::None).unwrap()
+}
+
 /// RFC 7627 §5.3.
 #[test]
 fn nothing_is_resumed_without_extended_master_secret() {
@@ -254,6 +259,18 @@ fn nothing_is_resumed_without_extended_master_secret() {
         answer[at + 1] = 35;
         let result = pair.client.receive(NOW, &answer).map(drop);
         assert_eq!(result, Err(PeerIncompatible::ExtendedMasterSecret.into()));
+        // A server cuts a client off that has such a session and shows it without; a session that is unknown is none.
+        for (second, cut_off) in [(&server, true), (&server_without(profile()), false)] {
+            Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone())).connect().unwrap();
+            let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(second.clone()));
+            let mut hello = pair.client.transmit().to_vec();
+            pair.client.transmitted(hello.len());
+            hide(&mut hello);
+            let result = pair.server.receive(NOW, &hello).map(drop);
+            let refused = Err(PeerIncompatible::ExtendedMasterSecret.into());
+            assert_eq!(result, if cut_off { refused } else { Ok(()) });
+            pair.run().unwrap_err();
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use dunlin::wire::ProtocolVersion;
-use dunlin::{Event, MessageSize, Negotiated, Side, TlsConnection};
+use dunlin::{Answer, Event, MessageSize, Negotiated, Side, TlsConnection};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::now;
@@ -129,7 +129,8 @@ impl<IO> TlsStream<IO> {
     }
 
     /// Begins another handshake within a connection of TLS 1.2, or as a server asks the client for one
-    /// ([`dunlin::Connection::renegotiate`]). Messages go out with the next read, write or flush.
+    /// ([`dunlin::Connection::renegotiate`]). Messages go out with the next read, write or flush. It fails where it has to ask
+    /// something: [`crate::Answers`] are for the first handshake.
     ///
     /// # Errors
     /// It is not possible on this connection, or the connection is over.
@@ -301,7 +302,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             self.report();
             // What the others tell is told otherwise.
             while let Some(event) = self.connection.poll_event() {
-                self.renegotiations += u32::from(matches!(event, Event::Renegotiated));
+                match event {
+                    Event::Renegotiated => self.renegotiations += 1,
+                    // The handshake had somebody to answer; what follows within the connection has not.
+                    Event::Question(id, _) => drop(self.connection.answer(now(), id, Answer::Failed)),
+                    _ => {}
+                }
             }
             if !self.connection.received().is_empty() {
                 return Poll::Ready(Ok(()));

@@ -38,7 +38,8 @@ pub enum Event {
     TicketReceived,
     /// This session is to be kept under this name ([`crate::resume::Tickets::ask`]).
     NewSession(Vec<u8>, Session),
-    /// The session under this name was resumed: forget it ([`crate::resume::Tickets::ask`]).
+    /// The session under this name was resumed: forget it ([`crate::resume::Tickets::ask`]). TLS 1.2 does not say so: there a
+    /// session may be resumed again, until it expires.
     SessionUsed(Vec<u8>),
     /// Early data was offered and taken, or refused: what was sent of it is lost then. On a server that takes it, it
     /// comes from [`crate::Connection::early_data`], and the handshake goes on as it is consumed.

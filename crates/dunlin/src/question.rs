@@ -57,7 +57,8 @@ pub enum Question {
         /// The identity, from an unauthenticated peer.
         identity: Vec<u8>,
     },
-    /// The session with this name? [`crate::Event::SessionUsed`] tells when to forget it.
+    /// The session with this name? [`crate::Event::SessionUsed`] tells when to forget it, but in TLS 1.2, which resumes a
+    /// session until it expires.
     /// Answer: [`Answer::Session`].
     FindSession {
         /// The name, from an unauthenticated peer.

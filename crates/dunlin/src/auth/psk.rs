@@ -14,7 +14,7 @@ use crate::role::TransportKind;
 use crate::schedule::binder::PskKind;
 use crate::schedule::hkdf::Prk;
 use crate::time::Now;
-use crate::wire::Writer;
+use crate::wire::{ProtocolVersion, Writer};
 
 /// RFC 9257 §6: at least 128 bits of entropy.
 pub const MIN_PSK_LEN: usize = 16;
@@ -27,7 +27,8 @@ pub struct Psk {
     identity: Vec<u8>,
     key: Zeroizing<Vec<u8>>,
     hash: HashAlgorithm,
-    kind: PskKind,
+    /// For which transport it was imported, if it was.
+    imported: Option<TransportKind>,
     name: Option<String>,
 }
 
@@ -76,7 +77,7 @@ impl Psk {
             identity,
             key: Zeroizing::new(key.to_vec()),
             hash: HashAlgorithm::Sha256,
-            kind: PskKind::External,
+            imported: None,
             name: None,
         })
     }
@@ -98,7 +99,7 @@ impl Psk {
 
     /// The keys that an external key becomes for TLS 1.3 or DTLS 1.3: one for each hash of the provider's suites. Unlike
     /// [`Psk::new`], one key can so be used with any suite, and with other protocols (RFC 9258). The identity of each is
-    /// an `ImportedIdentity`, which is what the wire shows; both sides have to import.
+    /// an `ImportedIdentity`, which is what the wire shows; both sides have to import. Other versions have no use for them.
     ///
     /// # Errors
     /// The key is shorter than [`MIN_PSK_LEN`], the identity is empty, a field is longer than 65535 bytes, or the provider
@@ -126,7 +127,7 @@ impl Psk {
             let mut key = Zeroizing::new([0; MAX_HASH_LEN]);
             let key = key.get_mut(..target.output_len()).unwrap_or_default();
             secret.expand_label(b"derived psk", own.hash(&[&identity]).as_ref(), key);
-            Ok(Self { hash: target, kind: PskKind::Imported, ..Self::new(identity, key)? })
+            Ok(Self { hash: target, imported: Some(transport), ..Self::new(identity, key)? })
         };
         hashes.iter().map(import).collect()
     }
@@ -158,7 +159,16 @@ impl Psk {
     }
 
     pub(crate) const fn kind(&self) -> PskKind {
-        self.kind
+        match self.imported {
+            Some(_) => PskKind::Imported,
+            None => PskKind::External,
+        }
+    }
+
+    /// Whether it can be used with this version: an imported key is for the one that its identity names (RFC 9258 §4.1),
+    /// which is never TLS 1.2.
+    pub(crate) fn is_for(&self, version: ProtocolVersion) -> bool {
+        self.imported.is_none_or(|transport| transport.version13() == version)
     }
 
     pub(crate) fn key(&self) -> &[u8] {

@@ -6,7 +6,7 @@ use crate::error::{Error, Misuse};
 use crate::output::Sending;
 use crate::record::stream::Stream;
 use crate::role::Side;
-use crate::schedule::Export;
+use crate::schedule;
 use crate::time::Now;
 use crate::transport::Transport;
 
@@ -92,10 +92,10 @@ impl EarlyData<'_> {
     /// replayed.
     ///
     /// # Errors
-    /// `out` is longer than 255 hash lengths.
+    /// `out` is longer than 255 hash lengths, or TLS itself uses the label (RFC 5705 §6).
     pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
         match &self.connection.output.early.exporter {
-            Some(exporter) => exporter.export(label, Some(context), out),
+            Some(exporter) => schedule::export(exporter, label, Some(context), out),
             None => Err(Misuse::HandshakeNotComplete.into()),
         }
     }

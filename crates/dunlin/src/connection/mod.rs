@@ -14,6 +14,7 @@ use crate::question::{Answer, Kind, QuestionId};
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
 use crate::role::Side;
+use crate::schedule;
 use crate::time::Now;
 use crate::transport::{Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest, ProtocolVersion};
@@ -159,13 +160,13 @@ impl<T: Transport> Connection<T> {
     /// one; to TLS 1.2 they are two. A server that answers early data has it before the handshake is complete.
     ///
     /// # Errors
-    /// The handshake is not complete, the connection failed, `out` is longer than 255 hash lengths, or
-    /// [`Misuse::NotSupported`]: TLS 1.2 without extended master secret exports nothing (RFC 7627 §5.4).
+    /// The handshake is not complete, the connection failed, `out` is longer than 255 hash lengths, TLS itself uses the label
+    /// (RFC 5705 §6), or [`Misuse::NotSupported`]: TLS 1.2 without extended master secret exports nothing (RFC 7627 §5.4).
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         self.check()?;
         match &self.output.exporter {
             Some(exporter) if self.output.connected || self.answers_early_data() => {
-                exporter.export(label, context, out)
+                schedule::export(&**exporter, label, context, out)
             }
             // RFC 7627 §5.4.
             None if self.output.connected => {

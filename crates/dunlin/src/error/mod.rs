@@ -264,6 +264,8 @@ pub enum Misuse {
     FieldTooLong,
     /// An exporter was asked for more than 255 hash lengths.
     ExporterLength,
+    /// An exporter was asked for under a label that TLS itself uses (RFC 5705 §6).
+    ExporterLabel,
     /// The configuration contradicts itself; how.
     Config(String),
     /// The provider is not consistent.
@@ -461,6 +463,7 @@ impl fmt::Display for Misuse {
             Self::WrongAnswer => f.write_str("the answer does not fit the question"),
             Self::FieldTooLong => f.write_str("a value is too long for its field"),
             Self::ExporterLength => f.write_str("an exporter gives at most 255 hash lengths"),
+            Self::ExporterLabel => f.write_str("this exporter label is reserved: TLS itself uses it"),
             Self::Config(why) => write!(f, "configuration: {why}"),
             Self::Provider(e) => write!(f, "{e}"),
             Self::NotSupported(what) => write!(f, "not possible here: {what}"),

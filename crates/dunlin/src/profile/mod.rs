@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::handshake::tls12::{HANDSHAKES, Handshakes};
 use crate::keylog::KeyLog;
+use crate::record::MAX_PLAINTEXT;
 use crate::role::TransportKind;
 use crate::wire::{
     CertificateCompressionAlgorithm, CertificateType, CipherSuite, NamedGroup, ProtocolVersion,
@@ -60,6 +61,7 @@ pub struct Profile {
     pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) record_size_limit: Option<u16>,
+    pub(crate) max_fragment_length: Option<u16>,
     pub(crate) compatibility_mode: bool,
     pub(crate) send_authorities: bool,
     pub(crate) key_update_after: Option<u64>,
@@ -106,6 +108,7 @@ impl Profile {
                 psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
                 alpn: Vec::new(),
                 record_size_limit: None,
+                max_fragment_length: None,
                 compatibility_mode: true,
                 send_authorities: false,
                 key_update_after: None,
@@ -202,9 +205,9 @@ impl Profile {
         self.decompressors.iter().map(|d| d.algorithm()).collect()
     }
 
-    /// The largest content of a record that we receive.
-    pub(crate) fn received_content_limit(&self, version: ProtocolVersion) -> Option<usize> {
-        self.record_size_limit.map(|limit| RecordSizeLimit(limit).content(version))
+    /// The largest content of a record that we receive, where record_size_limit is agreed.
+    pub(crate) fn received_content_limit(&self, version: ProtocolVersion) -> usize {
+        self.record_size_limit.map_or(MAX_PLAINTEXT, |limit| RecordSizeLimit(limit).content(version))
     }
 }
 
@@ -380,6 +383,14 @@ impl ProfileBuilder {
     /// The largest record to receive, in bytes of content with its type: 64 to 16385 (RFC 8449). Not sent if `None`.
     pub fn record_size_limit(mut self, limit: Option<u16>) -> Self {
         self.profile.record_size_limit = limit;
+        self
+    }
+
+    /// The largest record that a client sends and receives, in bytes of content: 512, 1024, 2048 or 4096 (RFC 6066 §4). Not
+    /// offered if `None`. It is for servers that do not know [`Self::record_size_limit`], which goes first where both are
+    /// offered (RFC 8449 §5). A server does what the client wishes, without being told here.
+    pub fn max_fragment_length(mut self, length: Option<u16>) -> Self {
+        self.profile.max_fragment_length = length;
         self
     }
 

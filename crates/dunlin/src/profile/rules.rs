@@ -7,7 +7,7 @@ use super::Profile;
 use crate::auth::Credential;
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Misuse};
-use crate::extension::record_size_limit;
+use crate::extension::{max_fragment_length, record_size_limit};
 use crate::wire::{PskKeyExchangeMode, SignatureScheme};
 
 /// 2^14 bytes of content and their type (RFC 8449 §4).
@@ -100,6 +100,11 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
         && !(record_size_limit::MIN..=MAX_RECORD_SIZE_LIMIT).contains(&limit)
     {
         return fail(format!("record_size_limit is 64 to 16385 bytes, not {limit}"));
+    }
+    if let Some(length) = profile.max_fragment_length
+        && !max_fragment_length::LENGTHS.contains(&length)
+    {
+        return fail(format!("max_fragment_length is 512, 1024, 2048 or 4096 bytes, not {length}"));
     }
     if profile.key_update_after == Some(0) {
         return fail("the keys must be good for at least one record".into());

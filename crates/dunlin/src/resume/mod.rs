@@ -373,7 +373,8 @@ pub trait ServerSessions: Send + Sync + fmt::Debug {
     /// The session under `id`, which came from an unauthenticated peer.
     fn find(&self, id: &[u8]) -> Option<Session>;
     /// The session is resumed by a client that proved to have its secret: forgets it, and tells whether it was still
-    /// there. Of several connections that found it, exactly one may be told so: each session resumes once.
+    /// there. Of several connections that found it, exactly one may be told so: each session of TLS 1.3 resumes once. Those of
+    /// TLS 1.2, which gives out no new name with a resumption, are not removed: they resume until they expire.
     fn remove(&self, id: &[u8]) -> bool;
 }
 
@@ -409,7 +410,8 @@ impl Tickets {
         Self::new(TicketKind::Stateless(seal))
     }
 
-    /// Tickets that name a session in a store: short, and each good for one use.
+    /// Tickets that name a session in a store: short, and each good for one use. In TLS 1.2 the name is a session ID, which is
+    /// good until the session expires or is forgotten (RFC 5246 §F.1.4).
     pub const fn stateful(store: Arc<dyn ServerSessions>) -> Self {
         Self::new(TicketKind::Stateful(store))
     }

@@ -15,8 +15,8 @@ use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::early_data::EarlyData;
 use crate::extension::{
     ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, cookie,
-    key_share, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
-    status_request, supported_groups, supported_versions,
+    key_share, max_fragment_length, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name,
+    signature_algorithms, status_request, supported_groups, supported_versions,
 };
 use crate::handshake::tls12::Previous;
 use crate::handshake::{Cx, State};
@@ -176,7 +176,8 @@ pub(crate) fn start(
             random_source.fill(&mut session_id)?;
         }
     }
-    psks.extend(config.psks.iter().map(|psk| OfferedPsk::External(Arc::clone(psk))));
+    let external = config.psks.iter().filter(|psk| psk.is_for(cx.transport().version13()));
+    psks.extend(external.map(|psk| OfferedPsk::External(Arc::clone(psk))));
     psks.retain(|psk| psk.suite(&config).is_some());
     if psks.is_empty() && profile.trust.is_empty() && tls12_suites.is_empty() {
         let why = "the client trusts no certificate or key and has no PSK: no server can prove who it is";
@@ -353,6 +354,7 @@ impl Offer {
             w.put(&alpn::Protocols(profile.alpn.clone()));
         }
         w.put_some(profile.record_size_limit.map(record_size_limit::RecordSizeLimit).as_ref());
+        w.put_some(profile.max_fragment_length.map(max_fragment_length::MaxFragmentLength).as_ref());
         // Without them a server gives no tickets (RFC 8446 §4.2.9). After a retry they stay, whatever becomes of the PSKs
         // (RFC 8446 §4.1.2).
         let stood = self.extensions.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);

@@ -33,7 +33,6 @@ use crate::message::{
 use crate::output::{Event, Renegotiation};
 use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
 use crate::role::Side;
-use crate::schedule::binder::PskKind;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
@@ -42,7 +41,7 @@ use crate::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, Protoco
 /// The pre-shared key that TLS 1.2 can use: imported ones are for TLS 1.3 (RFC 9258 §4). The server's hint is not for
 /// choosing, as no application of ours says how (RFC 4279 §5.2).
 fn psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
-    config.psks.iter().find(|psk| psk.kind() == PskKind::External)
+    config.psks.iter().find(|psk| psk.is_for(ProtocolVersion::TLS1_2))
 }
 
 /// The suites that this client can use with what it trusts and has.

@@ -17,7 +17,7 @@ use crate::early::NoEarlyData;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::{
     Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
-    pre_shared_key, record_size_limit, signature_algorithms,
+    max_fragment_length, pre_shared_key, record_size_limit, signature_algorithms,
 };
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
 use crate::handshake::verify::ExpectCertificate;
@@ -25,6 +25,7 @@ use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
 use crate::output::Event;
 use crate::profile::Profile;
+use crate::record::MAX_PLAINTEXT;
 use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
@@ -241,13 +242,26 @@ pub(super) fn read_answers(
         }
         cx.output.negotiated.alpn = Some(protocol);
     }
-    if let Some(limit) = extensions.get::<record_size_limit::RecordSizeLimit>()? {
-        cx.emitter.limit_sent_records(limit.content(version));
-        // RFC 8449 §4: ours holds from the server's answer on.
-        if let Some(content) = profile.received_content_limit(version) {
-            cx.emitter.limit_received_records(content);
+    let size = extensions.get::<record_size_limit::RecordSizeLimit>()?;
+    let length = extensions.get::<max_fragment_length::MaxFragmentLength>()?;
+    // RFC 8449 §4: ours holds from the server's answer on.
+    let (sent, received) = match (size, length) {
+        (None, None) => (MAX_PLAINTEXT, MAX_PLAINTEXT),
+        (Some(limit), None) => (limit.content(version), profile.received_content_limit(version)),
+        // RFC 6066 §4: another length than was asked for: illegal_parameter.
+        (None, Some(length)) if profile.max_fragment_length == Some(length.0) => {
+            (usize::from(length.0), usize::from(length.0))
         }
-    }
+        (None, Some(_)) => return Err(PeerMisbehaved::NotOffered("max_fragment_length").into()),
+        // RFC 8449 §5.
+        (Some(_), Some(_)) => {
+            return Err(
+                PeerMisbehaved::IllegalParameter("record_size_limit: max_fragment_length, too").into()
+            );
+        }
+    };
+    cx.emitter.limit_sent_records(sent);
+    cx.emitter.limit_received_records(received);
     Ok(())
 }
 

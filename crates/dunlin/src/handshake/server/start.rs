@@ -329,7 +329,9 @@ impl State for AwaitPsk {
         let Self { mut search, candidate } = *self;
         let secret = match (candidate.kind, answer) {
             (PskKind::Resumption, Answer::Session(session)) => session.map(PskSecret::Session),
-            (PskKind::External | PskKind::Imported, Answer::Psk(psk)) => psk.map(PskSecret::External),
+            (PskKind::External | PskKind::Imported, Answer::Psk(psk)) => {
+                psk.filter(|psk| psk.is_for(cx.transport().version13())).map(PskSecret::External)
+            }
             _ => return Err(Misuse::WrongAnswer.into()),
         };
         let hello = ClientHello::read(search.message.body(), cx.transport())?;

@@ -172,6 +172,10 @@ fn resume_or_not(
 ) -> Result<Box<dyn State>, Error> {
     let hello = ClientHello::read(message.body(), cx.transport())?;
     let good = session.filter(|s| is_good(cx, &config, s, &hello));
+    // RFC 7627 §5.3: a session has it, or is not kept; a client that resumes it without is cut off.
+    if good.is_some() && !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
+        return Err(PeerIncompatible::ExtendedMasterSecret.into());
+    }
     let suites = || config.profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     // RFC 5246 §7.4.1.2: a client that resumes offers the suite of the session.
     let with_suite = good.and_then(|session| {
@@ -620,7 +624,7 @@ impl State for AwaitPsk {
         let mut nobodys = zeroize::Zeroizing::new([0; 32]);
         provider.random.fill(&mut *nobodys)?;
         let nobodys = Psk::new("nobody", &*nobodys)?;
-        let psk = psk.as_deref().unwrap_or(&nobodys);
+        let psk = psk.as_deref().filter(|psk| psk.is_for(ProtocolVersion::TLS1_2)).unwrap_or(&nobodys);
         let peer = PeerIdentity::Psk(PskIdentity::new(identity, psk, provider.sha256));
         keys_agreed(cx, handshake, exchange, &share, Some((peer, psk.key())), None)
     }

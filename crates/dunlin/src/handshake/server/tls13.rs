@@ -19,8 +19,8 @@ use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::extension::early_data::EarlyData;
 use crate::extension::{
     ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
-    pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name, signature_algorithms,
-    supported_versions,
+    max_fragment_length, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name,
+    signature_algorithms, supported_versions,
 };
 use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::verify::ExpectCertificate;
@@ -29,6 +29,7 @@ use crate::message::{
     self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
 };
 use crate::output::{EarlyOutput, Event};
+use crate::record::MAX_PLAINTEXT;
 use crate::resume::{Session, TicketKind};
 use crate::role::Side;
 use crate::schedule::Transcript;
@@ -326,16 +327,24 @@ pub(super) fn answers(
     if hello.extensions.has(ExtensionType::APPLICATION_LAYER_PROTOCOL_NEGOTIATION) {
         w.put_some(cx.output.negotiated.alpn.clone().map(alpn::Selected).as_ref());
     }
-    if let Some(limit) = hello.extensions.get::<record_size_limit::RecordSizeLimit>()? {
-        cx.emitter.limit_sent_records(limit.content(version));
-        // RFC 8449 §4: sent only in answer.
-        if let (Some(ours), Some(content)) =
-            (profile.record_size_limit, profile.received_content_limit(version))
-        {
-            w.put(&record_size_limit::RecordSizeLimit::of(ours, version));
-            cx.emitter.limit_received_records(content);
+    let size = hello.extensions.get::<record_size_limit::RecordSizeLimit>()?;
+    let length = hello.extensions.get::<max_fragment_length::MaxFragmentLength>()?;
+    let (sent, received) = match (size, length) {
+        (None, None) => (MAX_PLAINTEXT, MAX_PLAINTEXT),
+        // RFC 8449 §4: sent only in answer; §5: then the other one is ignored.
+        (Some(limit), _) => {
+            let ours =
+                profile.record_size_limit.map(|ours| record_size_limit::RecordSizeLimit::of(ours, version));
+            w.put_some(ours.as_ref());
+            (limit.content(version), profile.received_content_limit(version))
         }
-    }
+        (None, Some(length)) => {
+            w.put(&length);
+            (usize::from(length.0), usize::from(length.0))
+        }
+    };
+    cx.emitter.limit_sent_records(sent);
+    cx.emitter.limit_received_records(received);
     // RFC 7250 §4.2: answered where the client asked and the type matters.
     if let Some(typ) = server_type
         && hello.extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE)

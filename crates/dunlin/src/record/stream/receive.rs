@@ -39,6 +39,8 @@ pub(crate) struct Receiver {
     key: Option<(RecordKey, Sequence)>,
     epoch: Option<Epoch>,
     content_limit: Option<usize>,
+    /// The limit that comes into use with the next key.
+    next_limit: Option<usize>,
     handshake_complete: bool,
     /// Bytes of early data that may still be skipped; zero as soon as a record opens.
     skippable: usize,
@@ -110,8 +112,12 @@ impl Receiver {
         }
     }
 
+    /// RFC 8449 §4: in a renegotiation, the limits of the handshake before hold as long as its keys do.
     pub(super) fn limit(&mut self, content: usize) {
-        self.content_limit = Some(content);
+        match self.tls12 && self.key.is_some() {
+            true => self.next_limit = Some(content),
+            false => self.content_limit = Some(content),
+        }
     }
 
     pub(super) fn skip_early_data(&mut self) {
@@ -164,6 +170,7 @@ impl Receiver {
     fn change_cipher_spec(&mut self) -> Result<(), Error> {
         let key = self.next_key.take().ok_or(PeerMisbehaved::UnexpectedRecord("ChangeCipherSpec"))?;
         self.use_key(key, Epoch::Handshake);
+        self.content_limit = self.next_limit.take().or(self.content_limit);
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Sender {
     output: Vec<u8>,
     sent: usize,
     content_limit: usize,
+    /// The limit that comes into use with the next key.
+    next_limit: Option<usize>,
     /// The next record is the first ClientHello.
     first: bool,
     change_cipher_spec: CompatibilityRecord,
@@ -51,6 +53,7 @@ impl Sender {
             output: Vec::new(),
             sent: 0,
             content_limit: MAX_PLAINTEXT,
+            next_limit: None,
             first: client,
             change_cipher_spec: CompatibilityRecord::NotWanted,
             epoch: None,
@@ -87,8 +90,13 @@ impl Sender {
         self.key_update_end > self.sent
     }
 
+    /// RFC 8449 §4: in a renegotiation, the limits of the handshake before hold as long as its keys do.
     pub(super) fn limit(&mut self, content: usize) {
-        self.content_limit = content.min(MAX_PLAINTEXT);
+        let content = content.min(MAX_PLAINTEXT);
+        match &self.key {
+            Some((key, _)) if key.form() != RecordForm::Tls13 => self.next_limit = Some(content),
+            _ => self.content_limit = content,
+        }
     }
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
@@ -103,6 +111,7 @@ impl Sender {
         }
         self.epoch = Some(epoch);
         self.key = Some((RecordKey::new(keys)?, Sequence::default()));
+        self.content_limit = self.next_limit.take().unwrap_or(self.content_limit);
         Ok(())
     }
 
