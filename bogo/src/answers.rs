@@ -5,13 +5,13 @@ use std::sync::Arc;
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
 use dunlin::resume::UseOnce;
-use dunlin::wire::{AlertDescription, CertificateType, ProtocolVersion};
+use dunlin::wire::{AlertDescription, CertificateType};
 use dunlin::{Answer, ClientHelloInfo, Question, ServerConfig};
 use pki_types::CertificateDer;
 
 use crate::Failure;
 use crate::options::Options;
-use crate::setup::{Role, Setup, Shared};
+use crate::setup::{Setup, Shared};
 
 /// What answers are made of.
 pub(crate) struct Answers<'a> {
@@ -24,7 +24,7 @@ impl Answers<'_> {
     pub(crate) fn answer(&self, question: Question, shared: &mut Shared) -> Result<Answer, Failure> {
         Ok(match question {
             Question::ChooseProfile(_) if self.fails_to_choose() => Answer::Failed,
-            Question::ChooseProfile(info) => Answer::Profile(self.choose(&info)?),
+            Question::ChooseProfile(info) => Answer::Profile(self.choose(&info, shared)?),
             Question::FindSession { id } => Answer::Session(shared.asked.get(&id).cloned().map(Box::new)),
             Question::FindPsk { identity } => {
                 let psks = &self.setup.credentials.psks;
@@ -49,8 +49,12 @@ impl Answers<'_> {
         self.options.fail_credential_callback || self.options.ocsp_callback && self.options.fail_ocsp_callback
     }
 
-    /// Looks at the ClientHello, and takes the one configuration.
-    fn choose(&self, info: &ClientHelloInfo) -> Result<Option<Arc<ServerConfig>>, Failure> {
+    /// Looks at the ClientHello, and makes a configuration for it.
+    fn choose(
+        &self,
+        info: &ClientHelloInfo,
+        shared: &mut Shared,
+    ) -> Result<Option<Arc<ServerConfig>>, Failure> {
         let expect = &self.options.expect;
         if expect.server_name.is_some() && info.server_name != expect.server_name
             || expect.no_server_name && info.server_name.is_some()
@@ -64,14 +68,10 @@ impl Answers<'_> {
         if !expected.is_empty() && *expected != info.signature_schemes {
             return Err(Failure::Unexpected(format!("the schemes {:?} came", info.signature_schemes)));
         }
-        Ok(match &self.setup.role {
-            Role::Server(..) if self.options.fail_early_callback => None,
-            Role::Server(tls13, _) if info.versions.contains(&ProtocolVersion::TLS1_3) => {
-                Some(Arc::clone(tls13))
-            }
-            Role::Server(_, tls12) => Some(Arc::clone(tls12)),
-            _ => None,
-        })
+        match self.options.fail_early_callback {
+            true => Ok(None),
+            false => self.setup.server_for(self.options, shared, info).map(Some),
+        }
     }
 
     fn verify(

@@ -172,11 +172,12 @@ impl Link<'_> {
             Side::Client => (0, HandshakeType::HELLO_REQUEST),
             Side::Server => (1, HandshakeType::CLIENT_HELLO),
         };
-        let wished = self.tls.messages().iter().filter(|m| !m.sent && m.typ == typ).count() > first;
+        let wishes = self.tls.messages().iter().filter(|m| !m.sent && m.typ == typ).count();
         match self.answers.options.renegotiation {
             Renegotiation::Free if !self.tls.has_closed() => return Ok(()),
+            Renegotiation::Once if wishes <= first + 1 => return Ok(()),
             Renegotiation::Ignored => return Ok(()),
-            _ if !wished || !self.is_tls12() => return Ok(()),
+            _ if wishes <= first || !self.is_tls12() => return Ok(()),
             _ => {}
         }
         self.tls.abort(AlertDescription::NO_RENEGOTIATION);

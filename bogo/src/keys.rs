@@ -150,11 +150,19 @@ fn schemes(key: &dyn SigningKey, wanted: &[SignatureScheme]) -> Vec<SignatureSch
     if wanted.is_empty() {
         return key.schemes().to_vec();
     }
-    let possible: Vec<_> = wanted.iter().copied().filter(|s| key.schemes().contains(s)).collect();
+    let possible: Vec<_> = wanted.iter().copied().filter(|s| key.schemes().contains(&of_key(*s))).collect();
     match possible.is_empty() {
         // A credential has a scheme: one for private use that no peer has.
         true => vec![SignatureScheme(0xfe00)],
         false => possible,
+    }
+}
+
+/// The scheme by which a key knows it: that of TLS 1.3's clients is no other signature.
+fn of_key(scheme: SignatureScheme) -> SignatureScheme {
+    match scheme {
+        SignatureScheme::RSA_PKCS1_SHA256_LEGACY => SignatureScheme::RSA_PKCS1_SHA256,
+        _ => scheme,
     }
 }
 
@@ -182,7 +190,7 @@ impl SigningKey for Key {
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError> {
         self.used.store(self.number, Ordering::Relaxed);
-        self.inner.sign(scheme, message, random)
+        self.inner.sign(of_key(scheme), message, random)
     }
 }
 

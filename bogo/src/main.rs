@@ -2,7 +2,8 @@
 //! once or several times, does what its options say, and checks what they expect.
 //!
 //! * [`options`]: the options of the command line, for the first connection, for resumptions and for retries.
-//! * [`setup`]: profiles and configurations from the options; [`keys`] are the credentials in them.
+//! * [`setup`]: profiles and configurations from the options; [`keys`] are the credentials in them, [`suites`] their cipher
+//!   suites and groups.
 //! * [`answers`]: what a handshake asks.
 //! * [`connection`]: one connection over [`transport`]; [`exchange`] is what follows the handshake.
 //! * [`expect`]: what the options expect of a finished handshake.
@@ -16,6 +17,7 @@ mod keys;
 mod options;
 mod reasons;
 mod setup;
+mod suites;
 mod transport;
 
 use std::process::ExitCode;

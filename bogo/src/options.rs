@@ -23,8 +23,13 @@ pub(crate) struct Options {
     pub(crate) excluded_versions: Vec<ProtocolVersion>,
     /// The names of the suites of TLS 1.2, where not all of them are meant.
     pub(crate) cipher_suites: Option<String>,
+    pub(crate) server_preference: bool,
     pub(crate) groups: Vec<NamedGroup>,
     pub(crate) key_shares: Option<Vec<NamedGroup>>,
+    /// What the client knows of the server's groups.
+    pub(crate) hinted_groups: Vec<NamedGroup>,
+    /// Of each group, whether it is liked as much as the next one.
+    pub(crate) groups_as_the_next: Vec<bool>,
     pub(crate) verify_schemes: Vec<SignatureScheme>,
     pub(crate) host_name: Option<String>,
     pub(crate) advertise_alpn: Vec<Vec<u8>>,
@@ -123,6 +128,7 @@ pub(crate) enum Renegotiation {
     Fatal,
     /// It is refused.
     Ignored,
+    Once,
     Free,
 }
 
@@ -215,11 +221,14 @@ impl Options {
             "-no-tls12" => self.excluded_versions.push(ProtocolVersion::TLS1_2),
             "-no-tls11" => self.excluded_versions.push(ProtocolVersion::TLS1_1),
             "-no-tls1" => self.excluded_versions.push(ProtocolVersion::TLS1_0),
+            "-server-preference" => self.server_preference = true,
             "-cipher" => self.cipher_suites = Some(text(values)?),
             "-curves" => self.groups.push(NamedGroup(number(values)?)),
             "-key-shares" => {
                 self.key_shares.get_or_insert_default().push(NamedGroup(number(values)?));
             }
+            "-curves-flags" => self.groups_as_the_next.push(number::<u32>(values)? == 1),
+            "-server-supported-groups-hint" => self.hinted_groups.push(NamedGroup(number(values)?)),
             "-no-key-shares" => self.key_shares = Some(Vec::new()),
             "-verify-prefs" => self.verify_schemes.push(SignatureScheme(number(values)?)),
             "-host-name" => self.host_name = Some(text(values)?),
@@ -230,6 +239,7 @@ impl Options {
             "-reject-alpn" => self.reject_alpn = true,
             // BoringSSL has its caller begin what the peer asked for.
             "-renegotiate-freely" | "-renegotiate-explicit" => self.renegotiation = Renegotiation::Free,
+            "-renegotiate-once" => self.renegotiation = Renegotiation::Once,
             "-renegotiate-ignore" => self.renegotiation = Renegotiation::Ignored,
             "-no-ticket" => self.no_ticket = true,
             // A resumption brings a new ticket in any case.
@@ -279,7 +289,9 @@ impl Options {
                     "-psk-importer-context" => credential.psk_context = base64(values)?,
                     "-psk-importer-sha256" => credential.psk_hash = Some(HashAlgorithm::Sha256),
                     "-psk-importer-sha384" => credential.psk_hash = Some(HashAlgorithm::Sha384),
-                    "-signing-prefs" => credential.signing_schemes.push(signing_scheme(values)?),
+                    "-signing-prefs" => {
+                        credential.signing_schemes.push(SignatureScheme(number(values)?));
+                    }
                     _ => return Ok(false),
                 }
             }
@@ -381,7 +393,6 @@ fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failu
         | "-set-ocsp-in-callback"
         | "-use-old-client-cert-callback"
         | "-expect-verify-result"
-        | "-server-preference"
         | "-forbid-renegotiation-after-handshake"
         // A client of ours connects to no others, and a server of ours keeps no other sessions.
         | "-expect-secure-renegotiation"
@@ -389,15 +400,6 @@ fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failu
         _ => return Ok(false),
     }
     Ok(true)
-}
-
-fn signing_scheme(values: &mut Values<'_>) -> Result<SignatureScheme, Failure> {
-    /// RSA PKCS#1 v1.5 in the handshakes of clients (draft-ietf-tls-tls13-pkcs1).
-    const RSA_PKCS1_SHA256_LEGACY: SignatureScheme = SignatureScheme(0x0420);
-    match SignatureScheme(number(values)?) {
-        RSA_PKCS1_SHA256_LEGACY => Err(Failure::Unimplemented("RSA PKCS#1 v1.5 in TLS 1.3".into())),
-        scheme => Ok(scheme),
-    }
 }
 
 fn text(values: &mut Values<'_>) -> Result<String, Failure> {

@@ -3,7 +3,7 @@
 use dunlin::Error;
 use dunlin::early::{EarlyDataOutcome, NoEarlyData};
 use dunlin::error::{AuthenticationFailure, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
-use dunlin::wire::{AlertDescription, ExtensionType};
+use dunlin::wire::{AlertDescription, ExtensionType, ProtocolVersion};
 
 /// The name of a reason; several with colons between them, where BoringSSL has more than one for what is one to us.
 pub(crate) fn name(error: &Error) -> &'static str {
@@ -60,7 +60,7 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::PointlessRetry => "WRONG_CURVE",
         P::SecondRetry => "UNEXPECTED_MESSAGE",
         P::NotOffered("group") => "WRONG_CURVE",
-        P::NotOffered("cipher suite") => "WRONG_CIPHER_RETURNED",
+        P::NotOffered("cipher suite") => "WRONG_CIPHER_RETURNED:OLD_SESSION_VERSION_NOT_RETURNED",
         P::NotOffered("version") => "UNSUPPORTED_PROTOCOL",
         // In TLS 1.2 that shows, too, that the certificate is of another kind than the suite.
         P::NotOffered("signature scheme") => "WRONG_SIGNATURE_TYPE:WRONG_CERTIFICATE_TYPE",
@@ -112,6 +112,7 @@ fn missing(typ: ExtensionType) -> &'static str {
 fn incompatible(e: &PeerIncompatible) -> &'static str {
     use PeerIncompatible as P;
     match e {
+        P::Version(Some(ProtocolVersion::TLS1_2)) => "UNSUPPORTED_PROTOCOL:WRONG_VERSION_ON_EARLY_DATA",
         P::Version(_) => "UNSUPPORTED_PROTOCOL",
         P::CipherSuite => "NO_SHARED_CIPHER",
         // BoringSSL calls what goes with no key of the server's so, too.
@@ -141,6 +142,7 @@ const fn authentication(e: &AuthenticationFailure) -> &'static str {
     match e {
         A::NoCertificate => "PEER_DID_NOT_RETURN_A_CERTIFICATE",
         A::BadEncoding => "CANNOT_PARSE_LEAF_CERT",
+        A::BadRawKey => "DECODE_ERROR",
         A::UnsupportedType(_) => "UNSUPPORTED_CERTIFICATE",
         A::RejectedWith(AlertDescription::BAD_CERTIFICATE_STATUS_RESPONSE, _) => "OCSP_CB_ERROR",
         A::WrongKeyUsage => "KEY_USAGE_BIT_INCORRECT",

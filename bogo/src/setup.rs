@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use dunlin::auth::{FindPsk, Psk, RawKeyTrust, Trust, X509Trust};
-use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
+use dunlin::crypto::{CryptoProvider, SignatureAlgorithms};
 use dunlin::early::MAX_EARLY_DATA;
 use dunlin::resume::{ClientSession, ClientSessions, SealTickets, Session, SessionKey, Tickets};
 use dunlin::wire::{CertificateType, NamedGroup, ProtocolVersion, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, EarlyDataProtocols, KeyLog, Now, Profile, ProfileBuilder, PskSource,
+    ClientAuth, ClientConfig, ClientHelloInfo, EarlyDataProtocols, KeyLog, Now, Profile, PskSource,
     ServerAddress, ServerConfig, SingleUse,
 };
 use dunlin_store::{MemoryServerSessions, MemoryUseOnce, RotatingTickets};
@@ -19,6 +19,7 @@ use dunlin_store::{MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 use crate::Failure;
 use crate::keys::Credentials;
 use crate::options::{Options, Renegotiation};
+use crate::suites;
 
 /// What the connections of one process share.
 pub(crate) struct Shared {
@@ -136,32 +137,12 @@ impl KeyLog for TrafficSecrets {
     }
 }
 
-/// The cipher suites that the runner knows, in the order of our preference.
-const CIPHER_SUITES: [&Tls13CipherSuite; 3] = [
-    &dunlin_awslc::TLS13_AES_128_GCM_SHA256,
-    &dunlin_awslc::TLS13_AES_256_GCM_SHA384,
-    &dunlin_awslc::TLS13_CHACHA20_POLY1305_SHA256,
-];
-
-/// The suites of TLS 1.2 that the options name; all of the library's where they name none.
-fn tls12_cipher_suites(names: Option<&str>) -> Result<Vec<&'static Tls12CipherSuite>, Failure> {
-    let all = dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
-    let not_aes = |s: &&&Tls12CipherSuite| s.id.name().is_some_and(|name| !name.contains("AES"));
-    match names {
-        None | Some("ALL:3DES") => Ok(all.to_vec()),
-        Some("DEFAULT:!AES") => Ok(all.iter().filter(not_aes).copied().collect()),
-        Some(names) => {
-            let named = |name: &str| all.iter().copied().find(|s| s.id.name() == Some(name));
-            let suites = names.split(':').map(named).collect::<Option<_>>();
-            suites.ok_or_else(|| Failure::Unimplemented(format!("the cipher suites {names}")))
-        }
-    }
-}
-
-/// The groups, and those for which a client sends a share, where no option says so.
-const GROUPS: [NamedGroup; 4] =
-    [NamedGroup::X25519MLKEM768, NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
+/// The groups for which a client sends a share, where no option says so.
 const KEY_SHARES: [NamedGroup; 2] = [NamedGroup::X25519MLKEM768, NamedGroup::X25519];
+
+/// The groups that TLS 1.2 can use.
+const CURVES: [NamedGroup; 4] =
+    [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1, NamedGroup::SECP521R1];
 
 /// The signature schemes that are verified where no option says so; the runner expects Ed25519 to be asked for.
 const VERIFY_SCHEMES: [SignatureScheme; 8] = [
@@ -190,6 +171,7 @@ pub(crate) struct Setup {
     pub(crate) role: Role,
     pub(crate) credentials: Credentials,
     pub(crate) secrets: Arc<TrafficSecrets>,
+    provider: Arc<CryptoProvider>,
 }
 
 impl Setup {
@@ -197,69 +179,81 @@ impl Setup {
         let provider = Arc::new(provider());
         let credentials = Credentials::load(options, &provider)?;
         let secrets = Arc::new(TrafficSecrets::default());
-        let mut profile = profile(options, &credentials, &provider)?.credentials(credentials.list.clone());
-        for index in &credentials.reserved {
-            profile = profile.reserve_credential(*index);
-        }
-        // A callback that declines staples nothing.
-        let stapled = credentials.ocsp_responses.iter().filter(|_| !options.decline_ocsp_callback);
-        for (index, response) in stapled {
-            profile = profile.ocsp_response(*index, response.clone());
-        }
-        if options.export_traffic_secrets {
-            profile = profile.key_log(Some(Arc::clone(&secrets) as Arc<dyn KeyLog>));
-        }
-        let psks = match options.is_async {
-            _ if credentials.psks.is_empty() => PskSource::None,
-            true => PskSource::Ask,
-            false => PskSource::Here(Arc::new(Known(credentials.psks.clone()))),
-        };
+        let profile = profile(options, &credentials, &secrets, &provider, None)?;
         let role = match options.server {
-            true => {
-                let profile = profile.build()?;
-                let mut config = |version| {
-                    let tickets = tickets(options, &provider, shared, version)?;
-                    Ok::<_, Failure>(Arc::new(server(
-                        options,
-                        profile.clone(),
-                        tickets,
-                        &psks,
-                        &shared.used,
-                    )?))
-                };
-                Role::Server(config(ProtocolVersion::TLS1_3)?, config(ProtocolVersion::TLS1_2)?)
-            }
+            true => server_role(options, &credentials, &provider, profile, shared)?,
             false => {
                 let name = options.host_name.as_deref().unwrap_or(SERVER_NAME);
-                let address = ServerAddress::parse(name, options.port)?;
-                Role::Client(
-                    Arc::new(client(options, profile.build()?, shared)?.with_psks(credentials.psks.clone())),
-                    address,
-                )
+                let config = client(options, profile, shared)?.with_psks(credentials.psks.clone());
+                Role::Client(Arc::new(config), ServerAddress::parse(name, options.port)?)
             }
         };
-        Ok(Self { role, credentials, secrets })
+        Ok(Self { role, credentials, secrets, provider })
     }
+
+    /// A server for this client, whose preferences are known now.
+    pub(crate) fn server_for(
+        &self,
+        options: &Options,
+        shared: &mut Shared,
+        client: &ClientHelloInfo,
+    ) -> Result<Arc<ServerConfig>, Failure> {
+        let Self { credentials, secrets, provider, .. } = self;
+        let profile = profile(options, credentials, secrets, provider, Some(client))?;
+        let role = server_role(options, credentials, provider, profile, shared)?;
+        match role {
+            Role::Server(tls13, _) if client.versions.contains(&ProtocolVersion::TLS1_3) => Ok(tls13),
+            Role::Server(_, tls12) => Ok(tls12),
+            Role::Client(..) => Err(Failure::Unexpected("a client was asked for its profile".into())),
+        }
+    }
+}
+
+fn server_role(
+    options: &Options,
+    credentials: &Credentials,
+    provider: &Arc<CryptoProvider>,
+    profile: Profile,
+    shared: &mut Shared,
+) -> Result<Role, Failure> {
+    let psks = match options.is_async {
+        _ if credentials.psks.is_empty() => PskSource::None,
+        true => PskSource::Ask,
+        false => PskSource::Here(Arc::new(Known(credentials.psks.clone()))),
+    };
+    let mut config = |version| {
+        let tickets = tickets(options, provider, shared, version)?;
+        Ok::<_, Failure>(Arc::new(server(options, profile.clone(), tickets, &psks, &shared.used)?))
+    };
+    Ok(Role::Server(config(ProtocolVersion::TLS1_3)?, config(ProtocolVersion::TLS1_2)?))
 }
 
 fn provider() -> CryptoProvider {
     let mut provider = dunlin_awslc::provider();
     provider.groups.insert(0, dunlin_awslc::X25519MLKEM768);
     provider.groups.extend([dunlin_awslc::SECP521R1, dunlin_awslc::ML_KEM_1024]);
-    provider.signatures = dunlin_awslc::SIGNATURES_WITH_P521;
+    provider.signatures = signatures(dunlin_awslc::SIGNATURES_WITH_P521);
     provider
+}
+
+/// With RSA PKCS#1 v1.5 of TLS 1.3's clients, too, which has to be asked for by name.
+fn signatures(all: SignatureAlgorithms) -> SignatureAlgorithms {
+    let legacy = SignatureScheme::RSA_PKCS1_SHA256_LEGACY;
+    let pkcs1 = all.schemes.iter().filter(|(scheme, _)| *scheme == SignatureScheme::RSA_PKCS1_SHA256);
+    let schemes: Vec<_> =
+        all.schemes.iter().copied().chain(pkcs1.map(|(_, algorithms)| (legacy, *algorithms))).collect();
+    // One process makes a few of them, and lives as long as one test.
+    SignatureAlgorithms { all: all.all, schemes: schemes.leak() }
 }
 
 fn profile(
     options: &Options,
     credentials: &Credentials,
+    secrets: &Arc<TrafficSecrets>,
     provider: &Arc<CryptoProvider>,
-) -> Result<ProfileBuilder, Failure> {
-    let names = if options.groups.is_empty() { &GROUPS[..] } else { &options.groups };
-    let group = |name: &NamedGroup| {
-        provider.group(*name).ok_or_else(|| Failure::Unimplemented(format!("the group {name}")))
-    };
-    let groups: Vec<&'static dyn KeyExchangeGroup> = names.iter().map(group).collect::<Result<_, _>>()?;
+    client: Option<&ClientHelloInfo>,
+) -> Result<Profile, Failure> {
+    let groups = suites::groups(options, provider, client)?;
     let schemes = verify_schemes(options, provider);
     let trust = trust(options, !credentials.psks.is_empty());
     let is_trusting = trust.x509.is_some() || trust.raw_key.is_some();
@@ -270,24 +264,38 @@ fn profile(
     if !tls13 && !tls12 {
         return Err(Failure::Unimplemented("versions before TLS 1.2".into()));
     }
-    let named = options.cipher_suites.as_deref();
-    Ok(Profile::builder(Arc::clone(provider))
-        .cipher_suites(if tls13 { CIPHER_SUITES.to_vec() } else { Vec::new() })
-        .tls12_cipher_suites(if tls12 { tls12_cipher_suites(named)? } else { Vec::new() })
+    // TLS 1.2 agrees on keys by curves.
+    let has_curve = groups.iter().any(|group| CURVES.contains(&group.name()));
+    let mut profile = Profile::builder(Arc::clone(provider))
+        .cipher_suites(if tls13 { suites::tls13(options, client) } else { Vec::new() })
+        .tls12_cipher_suites(if tls12 && has_curve { suites::tls12(options, client)? } else { Vec::new() })
         .extended_master_secret_required(false)
-        .renegotiation(options.renegotiation == Renegotiation::Free)
+        .renegotiation(matches!(options.renegotiation, Renegotiation::Free | Renegotiation::Once))
         .groups(groups)
         .signature_schemes(schemes)
         .peer_certificate_types(peer_types)
         .own_certificate_types(own_types)
         .trust(trust)
         .request_ocsp(options.request_ocsp)
-        .alpn(alpn(options)))
+        .alpn(alpn(options))
+        .credentials(credentials.list.clone());
+    for index in &credentials.reserved {
+        profile = profile.reserve_credential(*index);
+    }
+    // A callback that declines staples nothing.
+    for (index, response) in credentials.ocsp_responses.iter().filter(|_| !options.decline_ocsp_callback) {
+        profile = profile.ocsp_response(*index, response.clone());
+    }
+    if options.export_traffic_secrets {
+        profile = profile.key_log(Some(Arc::clone(secrets) as Arc<dyn KeyLog>));
+    }
+    Ok(profile.build()?)
 }
 
 /// What is verified, of what the options name. SHA-1 is not.
 fn verify_schemes(options: &Options, provider: &CryptoProvider) -> Vec<SignatureScheme> {
-    const IN_TLS12_ONLY: [SignatureScheme; 3] = [
+    const NOT_OF_SERVERS: [SignatureScheme; 4] = [
+        SignatureScheme::RSA_PKCS1_SHA256_LEGACY,
         SignatureScheme::RSA_PKCS1_SHA256,
         SignatureScheme::RSA_PKCS1_SHA384,
         SignatureScheme::RSA_PKCS1_SHA512,
@@ -296,8 +304,8 @@ fn verify_schemes(options: &Options, provider: &CryptoProvider) -> Vec<Signature
     let wanted = if wanted.is_empty() { &VERIFY_SCHEMES[..] } else { wanted };
     let known = |scheme: &SignatureScheme| provider.signatures.schemes.iter().any(|(s, _)| s == scheme);
     let mut schemes: Vec<_> = wanted.iter().copied().filter(known).collect();
-    // RFC 8446 §4.4.3: a profile of TLS 1.3 has one that signs handshakes. No peer of these tests has this one.
-    if options.allows(ProtocolVersion::TLS1_3) && schemes.iter().all(|s| IN_TLS12_ONLY.contains(s)) {
+    // RFC 8446 §4.4.3: a profile of TLS 1.3 has one that signs servers' handshakes. No peer of these tests has this one.
+    if schemes.iter().all(|s| NOT_OF_SERVERS.contains(s)) {
         schemes.push(SignatureScheme::MLDSA44);
     }
     schemes
@@ -331,7 +339,9 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
     if options.fail_credential_callback {
         return Err(Failure::Unimplemented("a client that cannot choose its credential".into()));
     }
+    let hinted = options.groups.iter().find(|group| options.hinted_groups.contains(group));
     let shares = match &options.key_shares {
+        _ if hinted.is_some() => hinted.copied().into_iter().collect(),
         Some(shares) => shares.clone(),
         // One share of a hybrid and one of a curve, as most clients have it.
         None if options.groups.is_empty() => KEY_SHARES.to_vec(),

@@ -57,7 +57,7 @@ impl Verifier for RawKeyTrust {
             Self::Ask => {
                 let key = chain.first().map(|leaf| SubjectPublicKeyInfoDer::from(&**leaf));
                 let readable = key.is_some_and(|key| RawPublicKeyEntity::try_from(&key).is_ok());
-                (!readable).then_some(Err(AuthenticationFailure::BadEncoding))
+                (!readable).then_some(Err(AuthenticationFailure::BadRawKey))
             }
             Self::DangerAnyone => Some(Ok(())),
         }
@@ -78,7 +78,7 @@ impl Verifier for RawKeyTrust {
         signature: &[u8],
     ) -> Result<SignatureValid, Error> {
         let key = SubjectPublicKeyInfoDer::from(&**leaf);
-        let key = RawPublicKeyEntity::try_from(&key).map_err(|_| AuthenticationFailure::BadEncoding)?;
+        let key = RawPublicKeyEntity::try_from(&key).map_err(|_| AuthenticationFailure::BadRawKey)?;
         verify_with(algorithms, |algorithm| key.verify_signature(algorithm, content, signature))
     }
 
@@ -107,7 +107,7 @@ mod tests {
         let mut key = [0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0].to_vec();
         key.resize(44, 7);
         assert_eq!(ask(&key), None);
-        let refused = Some(Err(AuthenticationFailure::BadEncoding));
+        let refused = Some(Err(AuthenticationFailure::BadRawKey));
         key.push(0);
         assert_eq!([ask(&key), ask(&key[..43]), ask(b"")], [refused.clone(), refused.clone(), refused]);
     }

@@ -94,6 +94,8 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
     use AuthenticationFailure as A;
     match e {
         A::NoCertificate => Alert::CERTIFICATE_REQUIRED,
+        // It is no certificate, but a structure of RFC 7250 §3.
+        A::BadRawKey => Alert::DECODE_ERROR,
         A::BadEncoding | A::NameMismatch { .. } | A::BadChainSignature => Alert::BAD_CERTIFICATE,
         A::NotValidYet(_) | A::Expired(_) => Alert::CERTIFICATE_EXPIRED,
         A::UnknownIssuer | A::UnknownRawKey => Alert::UNKNOWN_CA,

@@ -206,6 +206,8 @@ pub enum AuthenticationFailure {
     BadRevocationList,
     /// The algorithm of a key or signature is not supported.
     UnsupportedAlgorithm,
+    /// What should be a raw public key is none.
+    BadRawKey,
     /// The raw public key is not among the trusted ones.
     UnknownRawKey,
     /// A certificate type that was not asked for or has no trust settings.
@@ -420,6 +422,7 @@ impl fmt::Display for AuthenticationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCertificate => f.write_str("it sent no certificate"),
+            Self::BadRawKey => f.write_str("what should be its raw public key is none"),
             Self::BadEncoding => f.write_str("its certificate is damaged"),
             Self::NotValidYet(certificate) => write!(f, "{certificate} is not valid yet"),
             Self::Expired(certificate) => write!(f, "{certificate} has expired"),

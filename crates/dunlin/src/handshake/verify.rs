@@ -215,7 +215,11 @@ impl State for ExpectCertificateVerify {
         let verify = message::CertificateVerify::read(body)?;
         // RFC 8446 §4.4.3: a scheme that was offered, and none of the legacy ones.
         let profile = believed.profile();
-        if !profile.signature_schemes.contains(&verify.scheme) || !verify.scheme.signs_handshakes() {
+        let may_sign = match peer {
+            Side::Client => verify.scheme.signs_handshakes(),
+            Side::Server => verify.scheme.signs_for_servers(),
+        };
+        if !profile.signature_schemes.contains(&verify.scheme) || !may_sign {
             return Err(PeerMisbehaved::NotOffered("signature scheme").into());
         }
         let algorithms = profile.provider.signatures.for_scheme(verify.scheme);

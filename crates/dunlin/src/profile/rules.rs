@@ -52,7 +52,8 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
         }
     }
     // TLS 1.2 has RSA PKCS#1, too.
-    let signs = |s: &SignatureScheme| s.signs_handshakes() || !profile.has_tls13();
+    let for_clients_alone = |s: &SignatureScheme| *s == SignatureScheme::RSA_PKCS1_SHA256_LEGACY;
+    let signs = |s: &SignatureScheme| s.signs_for_servers() || !profile.has_tls13() && !for_clients_alone(s);
     if !profile.trust.is_empty() && !profile.signature_schemes.iter().any(signs) {
         return fail("it trusts certificates or keys but verifies no signature scheme of handshakes".into());
     }

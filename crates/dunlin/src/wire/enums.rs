@@ -234,6 +234,9 @@ wire_enum! {
     SignatureScheme: u16 {
         /// RSA PKCS#1 v1.5 with SHA-256, in certificates and in TLS 1.2
         RSA_PKCS1_SHA256 = 0x0401 => "rsa_pkcs1_sha256",
+        /// RSA PKCS#1 v1.5 with SHA-256 in a client's CertificateVerify of TLS 1.3, for keys in hardware that knows nothing
+        /// else (draft-ietf-tls-tls13-pkcs1)
+        RSA_PKCS1_SHA256_LEGACY = 0x0420 => "rsa_pkcs1_sha256_legacy",
         /// RSA PKCS#1 v1.5 with SHA-384, in certificates and in TLS 1.2
         RSA_PKCS1_SHA384 = 0x0501 => "rsa_pkcs1_sha384",
         /// RSA PKCS#1 v1.5 with SHA-512, in certificates and in TLS 1.2
@@ -452,8 +455,14 @@ impl SignatureScheme {
         pss.contains(&self) || !self.signs_handshakes()
     }
 
-    /// Whether TLS 1.3 allows the scheme in CertificateVerify: RSA PKCS#1 is for chains only (RFC 8446 §4.2.3).
+    /// Whether TLS 1.3 allows the scheme in a CertificateVerify: RSA PKCS#1 is for chains only (RFC 8446 §4.2.3).
     pub(crate) fn signs_handshakes(self) -> bool {
         !matches!(self, Self::RSA_PKCS1_SHA256 | Self::RSA_PKCS1_SHA384 | Self::RSA_PKCS1_SHA512)
+    }
+
+    /// Whether TLS 1.3 allows the scheme in the server's, and a client may ask for it: draft-ietf-tls-tls13-pkcs1 §2 has one
+    /// for clients alone.
+    pub(crate) fn signs_for_servers(self) -> bool {
+        self.signs_handshakes() && self != Self::RSA_PKCS1_SHA256_LEGACY
     }
 }

@@ -28,6 +28,7 @@ use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::wire::{
     CertificateType, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
+    SignatureScheme,
 };
 
 /// What this client offered, kept until the ServerHello has answered it.
@@ -334,7 +335,10 @@ impl Offer {
             w.put(&key_share::Offer(entries));
         }
         if !profile.trust.is_empty() {
-            w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
+            // draft-ietf-tls-tls13-pkcs1 §2: what is for clients alone is not asked of servers.
+            let schemes = profile.signature_schemes.iter().copied();
+            let schemes = schemes.filter(|s| *s != SignatureScheme::RSA_PKCS1_SHA256_LEGACY).collect();
+            w.put(&signature_algorithms::SignatureAlgorithms(schemes));
             let for_chains = profile.certificate_signature_schemes.clone();
             w.put_some(for_chains.map(signature_algorithms::SignatureAlgorithmsCert).as_ref());
             self.certificate_types(&mut w);

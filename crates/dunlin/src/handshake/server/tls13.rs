@@ -255,7 +255,7 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Own
     let wanted = Wanted {
         types: &types,
         schemes: &schemes,
-        allows: &SignatureScheme::signs_handshakes,
+        allows: &SignatureScheme::signs_for_servers,
         chain_schemes: chain_schemes.as_deref(),
         authorities: &authorities,
     };
