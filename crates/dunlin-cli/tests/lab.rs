@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -193,6 +193,84 @@ fn virtual_time_agrees_with_real_sockets() {
         assert_eq!(row["tls_bytes"].as_f64().unwrap(), other("tls_bytes"), "{row}");
         let ratio = row["total_bytes"].as_f64().unwrap() / other("total_bytes");
         assert!((0.98..=1.02).contains(&ratio), "{ratio} {row}");
+    }
+}
+
+/// What a row of `key-exchange` is about.
+fn key_exchange(row: &Value) -> String {
+    let parameters = ["protocol", "mechanism", "authentication", "cipher", "key_bits"];
+    parameters.map(|name| row[name].to_string()).join(" ")
+}
+
+/// The bars of the paper's Table I, of OpenSSL in the same run, and of plain PSK.
+#[test]
+fn agreeing_on_a_key_costs_less_than_in_the_paper_and_with_openssl() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    place.dunlin("lab run key-exchange --quick --json rows.json");
+    let report: Value = serde_json::from_str(&place.read("rows.json")).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let of = |stack: &str| {
+        let wanted = |row: &&Value| row["stack"] == stack && row["client_us"].is_number();
+        rows.iter().filter(wanted).map(|row| (key_exchange(row), row)).collect::<BTreeMap<_, _>>()
+    };
+    let (ours, theirs) = (of("dunlin"), of("openssl"));
+    assert_eq!((ours.len(), theirs.len()), (18, 15));
+    let bytes = |row: &Value| row["handshake_bytes"].as_u64().unwrap();
+    for (about, row) in &ours {
+        if let Some(paper) = row["paper_handshake_bytes"].as_u64() {
+            assert!(bytes(row) < paper, "{about}: {} of {paper} bytes", bytes(row));
+        }
+        if let Some(rival) = theirs.get(about) {
+            assert!(bytes(row) <= bytes(rival), "{about}: {} of {} bytes", bytes(row), bytes(rival));
+        }
+        for side in ["client", "server"] {
+            let us = |part: &str| row[format!("{side}{part}_us")].as_f64().unwrap();
+            assert!(us("") > 0.0 && us("_common") > 0.0, "{row}");
+            assert_eq!(us("_key") > 0.0, row["mechanism"] != "psk", "{row}");
+            let signs = ["dhe_rsa", "ecdhe_rsa", "ecdhe_ecdsa", "raw_key"];
+            let has_signatures = signs.iter().any(|name| row["mechanism"] == *name);
+            // The client of RSA_PSK verifies that of the certificate.
+            let verifies = has_signatures || row["mechanism"] == "rsa_psk" && side == "client";
+            assert_eq!(us("_signature") > 0.0, verifies, "{row}");
+        }
+    }
+    for (cipher, bar) in [("AES_128_CCM_8", 245), ("AES_128_GCM_SHA256", 261)] {
+        let row = ours.values().find(|row| row["mechanism"] == "psk" && row["cipher"] == cipher).unwrap();
+        assert!(bytes(row) <= bar, "{row}");
+    }
+    // A line can be as busy as it likes: what was sent over it took at least its time.
+    let slow: Vec<_> = rows.iter().filter(|row| row["duration_ms"].is_number()).collect();
+    assert_eq!(slow.len(), ours.len() * 3);
+    for row in slow {
+        let number = |name: &str| row[name].as_f64().unwrap();
+        let least_ms = number("path_bytes") * 8.0 / number("rate_kbit_per_s");
+        assert!(number("model_ms") > least_ms && number("duration_ms") > number("transmission_ms"), "{row}");
+    }
+}
+
+/// In memory the same is sent as over real sockets. An ECDSA signature varies by a few bytes.
+#[test]
+fn a_key_exchange_in_memory_sends_what_it_sends_over_sockets() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let rows = |way: &str| {
+        place.dunlin(&format!("lab run key-exchange --quick --way {way} --json {way}.json"));
+        let report: Value = serde_json::from_str(&place.read(&format!("{way}.json"))).unwrap();
+        let rows = report["rows"].as_array().unwrap().clone();
+        let wanted = |row: &Value| row["stack"] == "dunlin" && row["client_us"].is_number();
+        let rows = rows.into_iter().filter(wanted);
+        rows.map(|row| (key_exchange(&row), row["handshake_bytes"].as_f64().unwrap())).collect::<Vec<_>>()
+    };
+    let (real, in_memory) = (rows("real"), rows("virtual"));
+    assert_eq!(real.len(), in_memory.len());
+    for ((about, bytes), (other, in_memory)) in real.into_iter().zip(in_memory) {
+        assert_eq!(about, other);
+        assert!((in_memory / bytes - 1.0).abs() <= 0.02, "{about}: {bytes} and {in_memory} bytes");
     }
 }
 

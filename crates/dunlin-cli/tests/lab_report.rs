@@ -70,22 +70,24 @@ fn count(text: &str, what: &str) -> usize {
 #[test]
 fn a_directory_becomes_a_page() {
     let place = Place::new();
-    place.dunlin("lab run key-exchange --runs 2 --json lab/key-exchange.json");
+    place.dunlin("lab run key-exchange --way virtual --quick --json lab/key-exchange.json");
     write(&place, "lab/link.json", &link());
     place.write("lab/notes.txt", "not of interest");
     let told = place.dunlin("lab report");
-    assert_eq!(told, "lab/report.html: experiments 2, rows 14\n");
+    assert_eq!(told, "lab/report.html: experiments 2, rows 42\n");
     let page = place.read("lab/report.html");
     let (first, second) = (page.find("<h2>key-exchange</h2>").unwrap(), page.find("<h2>link</h2>").unwrap());
     assert!(first < second, "by name");
     assert_eq!(count(&page, "<tbody>"), 2);
-    assert_eq!(count(&page, "<tr"), 2 + 14);
-    assert!(page.contains("<code>dunlin lab run key-exchange --runs 2 --json lab/key-exchange.json</code>"));
+    assert_eq!(count(&page, "<tr"), 2 + 42);
+    assert!(page.contains(
+        "<code>dunlin lab run key-exchange --way virtual --quick --json lab/key-exchange.json</code>"
+    ));
     // The draft counts 615 bytes for raw public keys, and stands in the same table.
     assert!(page.contains("<td class=\"n paper\">615</td>"), "{page}");
     // A second time, in place of the first, and with what lies there now.
     write(&place, "lab/a.json", &caching());
-    assert!(place.dunlin("lab report").contains("experiments 3, rows 18"));
+    assert!(place.dunlin("lab report").contains("experiments 3, rows 46"));
 }
 
 #[test]
@@ -204,7 +206,7 @@ fn shown(place: &Place, scheme: &str) -> Shown {
 #[test]
 fn a_browser_shows_all_of_it_at_any_width_in_light_and_dark() {
     let place = Place::new();
-    place.dunlin("lab run key-exchange --runs 1 --json lab/key-exchange.json");
+    place.dunlin("lab run key-exchange --way virtual --quick --json lab/key-exchange.json");
     for (name, report) in [("alchemy", alchemy()), ("caching", caching()), ("link", link())] {
         write(&place, &format!("lab/{name}.json"), &report);
     }
@@ -213,11 +215,14 @@ fn a_browser_shows_all_of_it_at_any_width_in_light_and_dark() {
     for fetched in ["http:", "https:", "url(", "@import", "src=", "<script", "<link"] {
         assert!(!page.contains(fetched), "{fetched}");
     }
-    // Bars: each row's parts, and the paper's: a total for two rows of caching, the flights of every row of the draft.
+    // Bars: each row's parts, and the paper's: a total for two rows of caching, the flights of every row of the draft. Of 18
+    // ways to agree on a key, the bytes, three of them beside the paper's; and what either side does of three operations:
+    // with a PSK alone (3) it agrees on no other key, with PSKs (8) it signs nothing, and with RSA_PSK the client alone.
+    let operations = 2 * 18 * 3 - 2 * 3 - 2 * 8 - 1;
     let expected = [
         ("alchemy", 2, 1, 2),
         ("caching", 4, 2, 4 * 4 + 1),
-        ("key-exchange", 10, 2, 10 * 3 * 2),
+        ("key-exchange", 18 + 20, 2 + 2 + 2 + 4, 18 + 3 + operations + 20 * 3 * 2),
         ("link", 4, 1, 3),
     ];
     // Chromium's numbers of the preferences: 0 is dark.

@@ -44,10 +44,10 @@ struct Prepared {
 impl Prepared {
     fn new(case: &Case, keys: &AllKeys) -> Result<Self, Error> {
         let keys = case.keys(keys);
-        let who = match (keys, case.authentication) {
-            (None, _) => "psk",
-            (Some(_), Authentication::Server) => "server",
-            (Some(_), Authentication::Mutual) => "mutual",
+        let who = match case.authentication {
+            _ if case.mechanism.has_psk() => "psk",
+            Authentication::Server => "server",
+            Authentication::Mutual => "mutual",
         };
         let words = [
             case.protocol().trim_start_matches("tls"),

@@ -18,7 +18,7 @@ use dunlin::crypto::CryptoProvider;
 use duration::{Parts, RATES, SlowLink, path_bytes};
 use foreign::OpenSsl;
 use serde_json::Value;
-use suites::{AllKeys, Case};
+use suites::{AllKeys, Case, Crypto};
 use time::Times;
 
 use super::{Experiment, Plan, Progress, Way};
@@ -79,9 +79,9 @@ impl Experiment for KeyExchange {
 struct Lab<'a> {
     plan: &'a Plan,
     keys: AllKeys,
-    provider: Arc<CryptoProvider>,
+    crypto: Crypto,
     /// The same, and it notes what it takes.
-    watched: Arc<CryptoProvider>,
+    watched: Crypto,
     /// Real sockets, if that is the way.
     real: Option<Real>,
 }
@@ -105,7 +105,11 @@ impl Real {
 
 impl<'a> Lab<'a> {
     fn new(plan: &'a Plan, progress: &Progress) -> Result<Self, Error> {
-        let groups = vec![dunlin_awslc::X25519, dunlin_awslc::SECP256R1, dunlin_ffdhe::FFDHE2048];
+        let provider = CryptoProvider {
+            groups: vec![dunlin_awslc::X25519, dunlin_awslc::SECP256R1, dunlin_ffdhe::FFDHE2048],
+            key_loader: dunlin_rsa::KEY_LOADER,
+            ..dunlin_awslc::provider()
+        };
         let real = match plan.way {
             Way::Real => Some(Real::new(plan, progress)?),
             Way::Virtual => None,
@@ -113,8 +117,8 @@ impl<'a> Lab<'a> {
         Ok(Self {
             plan,
             keys: AllKeys::new()?,
-            provider: Arc::new(CryptoProvider { groups, ..dunlin_awslc::provider() }),
-            watched: Arc::new(time::provider()),
+            crypto: Crypto { provider: Arc::new(provider), rsa: dunlin_rsa::ENCRYPTION },
+            watched: time::watched(),
             real,
         })
     }
@@ -128,7 +132,7 @@ impl<'a> Lab<'a> {
         let openssl = real.openssl.as_ref().filter(|_| case.openssl.is_some());
         let [ours, theirs] = self.times(case, openssl)?;
         let pair = real.ground.pair(MTU)?;
-        let (client, server) = case.configs(&self.provider, &self.keys)?;
+        let (client, server) = case.configs(&self.crypto, &self.keys)?;
         let stack = Stack::Dunlin(&client, &server);
         let mut rows = vec![ours.figures(self.bytes(&real.ground, &pair, case, &stack)?)];
         if let Some(openssl) = openssl {
@@ -188,7 +192,7 @@ impl<'a> Lab<'a> {
 
     /// The bytes of handshakes in memory.
     fn bytes_in_memory(&self, case: &Case) -> Result<Row, Error> {
-        let (client, server) = case.configs(&self.provider, &self.keys)?;
+        let (client, server) = case.configs(&self.crypto, &self.keys)?;
         let sent = (0..self.plan.runs).map(|_| {
             let turns = time::handshake(&client, &server)?;
             Ok(turns.iter().map(|turn| turn.sent_bytes).sum::<usize>() as f64)
@@ -211,7 +215,7 @@ impl<'a> Lab<'a> {
             handshake_bytes: of("handshake_bytes"),
             path_bytes: of(PATH),
         };
-        let (client, server) = case.configs(&self.provider, &self.keys)?;
+        let (client, server) = case.configs(&self.crypto, &self.keys)?;
         let rows = real.links.iter().map(|link| {
             let row = link.row(case, (&client, &server), parts, self.plan.runs, self.row(case, "dunlin"));
             progress.step();

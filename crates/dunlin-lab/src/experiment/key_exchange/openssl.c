@@ -6,7 +6,8 @@
 // PROGRAM memory VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY N CERTIFICATE KEY
 //     handshakes N times with itself, server first; prints the microseconds of client and server
 //
-// VERSION is 1.2 or 1.3, WHO authenticates: psk, none, server, mutual. Certificates and keys are files in DER; - is nothing.
+// VERSION is 1.2 or 1.3. WHO authenticates: the server, mutual by certificates, or mutual by a psk, in which case the server
+// may have a certificate as well. Certificates and keys are files in DER; - is nothing.
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable, RawKeyTrust, X509Trust};
-use dunlin::crypto::{CryptoProvider, SigningKey, Tls12CipherSuite, Tls13CipherSuite};
+use dunlin::crypto::{CryptoProvider, RsaEncryption, SigningKey, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::wire::{NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
     ClientAuth, ClientConfig, Credential, Profile, ProfileBuilder, PskSource, ServerAddress, ServerConfig,
@@ -32,6 +32,7 @@ pub(super) enum Mechanism {
     Psk,
     DhePsk,
     EcdhePsk,
+    RsaPsk,
     DheRsa,
     EcdheRsa,
     EcdheEcdsa,
@@ -61,6 +62,12 @@ pub(super) struct Case {
     pub(super) group: Option<NamedGroup>,
     /// What OpenSSL calls the suite; without it, it has none.
     pub(super) openssl: Option<&'static str>,
+}
+
+/// What the cryptography is done by.
+pub(super) struct Crypto {
+    pub(super) provider: Arc<CryptoProvider>,
+    pub(super) rsa: &'static dyn RsaEncryption,
 }
 
 /// A certificate and its key.
@@ -109,6 +116,12 @@ pub(super) fn cases() -> Vec<Case> {
             Some("ECDHE-PSK-CHACHA20-POLY1305"),
         ),
         (M::DhePsk, &tls12::TLS12_DHE_PSK_WITH_AES_128_GCM_SHA256, field, Some("DHE-PSK-AES128-GCM-SHA256")),
+        (
+            M::RsaPsk,
+            &dunlin_rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256,
+            None,
+            Some("RSA-PSK-AES128-GCM-SHA256"),
+        ),
     ] {
         cases.push(case(mechanism, Mutual, Suite::Tls12(suite), group, openssl));
     }
@@ -145,6 +158,7 @@ impl Mechanism {
             Self::Psk => "psk",
             Self::DhePsk => "dhe_psk",
             Self::EcdhePsk => "ecdhe_psk",
+            Self::RsaPsk => "rsa_psk",
             Self::DheRsa => "dhe_rsa",
             Self::EcdheRsa => "ecdhe_rsa",
             Self::EcdheEcdsa => "ecdhe_ecdsa",
@@ -152,11 +166,16 @@ impl Mechanism {
         }
     }
 
+    /// Whether both sides have a key in common.
+    pub(super) const fn has_psk(self) -> bool {
+        matches!(self, Self::Psk | Self::DhePsk | Self::EcdhePsk | Self::RsaPsk)
+    }
+
     /// The bits of the longest public key in it.
     const fn key_bits(self) -> Option<u32> {
         match self {
             Self::Psk => None,
-            Self::DhePsk | Self::DheRsa | Self::EcdheRsa => Some(2048),
+            Self::DhePsk | Self::RsaPsk | Self::DheRsa | Self::EcdheRsa => Some(2048),
             Self::EcdhePsk | Self::EcdheEcdsa | Self::RawKey => Some(256),
         }
     }
@@ -222,7 +241,7 @@ impl Case {
     pub(super) fn keys<'a>(&self, all: &'a AllKeys) -> Option<&'a Keys> {
         match self.mechanism {
             Mechanism::Psk | Mechanism::DhePsk | Mechanism::EcdhePsk => None,
-            Mechanism::DheRsa | Mechanism::EcdheRsa => Some(&all.rsa),
+            Mechanism::RsaPsk | Mechanism::DheRsa | Mechanism::EcdheRsa => Some(&all.rsa),
             Mechanism::EcdheEcdsa | Mechanism::RawKey => Some(&all.p256),
         }
     }
@@ -231,7 +250,7 @@ impl Case {
     const fn scheme(&self) -> Option<(SignatureScheme, &'static str)> {
         match self.mechanism {
             Mechanism::Psk | Mechanism::DhePsk | Mechanism::EcdhePsk => None,
-            Mechanism::DheRsa | Mechanism::EcdheRsa => {
+            Mechanism::RsaPsk | Mechanism::DheRsa | Mechanism::EcdheRsa => {
                 Some((SignatureScheme::RSA_PKCS1_SHA256, "RSA+SHA256"))
             }
             Mechanism::EcdheEcdsa | Mechanism::RawKey => {
@@ -254,44 +273,53 @@ impl Case {
         self.scheme().map_or("RSA+SHA256", |(_, name)| name)
     }
 
-    /// What both sides do, by the parts of `provider`.
+    /// Whether the client has a certificate, or a raw public key.
+    pub(super) fn has_client_certificate(&self) -> bool {
+        self.authentication == Authentication::Mutual && !self.mechanism.has_psk()
+    }
+
+    /// What both sides do.
     pub(super) fn configs(
         &self,
-        provider: &Arc<CryptoProvider>,
+        crypto: &Crypto,
         keys: &AllKeys,
     ) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), Error> {
-        let build = |profile: ProfileBuilder| profile.build().map_err(failed);
-        let (client, server) = (self.profile(provider)?, self.profile(provider)?);
-        let Some(keys) = self.keys(keys) else {
-            let psk = || Psk::new(IDENTITY, &PSK).map_err(failed);
-            let client = ClientConfig::psk_only(build(client)?, vec![Arc::new(psk()?)]).map_err(failed)?;
-            let table = PskTable::from_iter([psk()?]);
-            let server = ServerConfig::new(build(server)?).map_err(failed)?;
-            let server = server.with_psks(PskSource::Here(Arc::new(table)));
-            return Ok((Arc::new(client.with_server_name_sent(false)), Arc::new(server)));
-        };
-        let load = |end: &End| provider.key_loader.load(&end.key).map_err(failed);
-        let (client_key, server_key) = (load(&keys.client)?, load(&keys.server)?);
-        let mut client = client.trust(self.trust(keys, &*server_key)?);
-        let mut server = server.credentials(vec![self.credential(&keys.server, server_key)]);
-        if self.authentication == Authentication::Mutual {
-            server = server.trust(self.trust(keys, &*client_key)?);
-            client = client.credentials(vec![self.credential(&keys.client, client_key)]);
+        let (mut client, mut server) = (self.profile(crypto)?, self.profile(crypto)?);
+        let load = |end: &End| crypto.provider.key_loader.load(&end.key).map_err(failed);
+        if let Some(keys) = self.keys(keys) {
+            let server_key = load(&keys.server)?;
+            client = client.trust(self.trust(keys, &*server_key)?);
+            server = server.credentials(vec![self.credential(&keys.server, server_key)]);
+            if self.has_client_certificate() {
+                let client_key = load(&keys.client)?;
+                server = server.trust(self.trust(keys, &*client_key)?);
+                client = client.credentials(vec![self.credential(&keys.client, client_key)]);
+            }
         }
-        let client = ClientConfig::new(build(client)?).with_server_name_sent(false);
+        let build = |profile: ProfileBuilder| profile.build().map_err(failed);
+        let mut client = ClientConfig::new(build(client)?).with_server_name_sent(false);
         let mut server = ServerConfig::new(build(server)?).map_err(failed)?;
-        if self.authentication == Authentication::Mutual {
+        if self.has_client_certificate() {
             server = server.with_client_auth(ClientAuth::Required).map_err(failed)?;
+        }
+        if self.mechanism.has_psk() {
+            let psk = || Psk::new(IDENTITY, &PSK).map_err(failed);
+            client = client.with_psks(vec![Arc::new(psk()?)]);
+            server = server.with_psks(PskSource::Here(Arc::new(PskTable::from_iter([psk()?]))));
         }
         Ok((Arc::new(client), Arc::new(server)))
     }
 
     /// One suite, group and signature scheme, and nothing else.
-    fn profile(&self, provider: &Arc<CryptoProvider>) -> Result<ProfileBuilder, Error> {
+    fn profile(&self, Crypto { provider, rsa }: &Crypto) -> Result<ProfileBuilder, Error> {
         let profile = Profile::builder(provider.clone()).compatibility_mode(false);
         let profile = match self.suite {
             Suite::Tls12(suite) => profile.cipher_suites(vec![]).tls12_cipher_suites(vec![suite]),
             Suite::Tls13(suite) => profile.cipher_suites(vec![suite]),
+        };
+        let profile = match self.mechanism {
+            Mechanism::RsaPsk => profile.rsa_encryption(*rsa),
+            _ => profile,
         };
         let profile =
             profile.signature_schemes(self.scheme().map(|(scheme, _)| scheme).into_iter().collect());

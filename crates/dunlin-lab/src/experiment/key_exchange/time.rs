@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use dunlin::crypto::{
-    ActiveKeyExchange, CryptoError, CryptoProvider, FiniteField, KeyExchangeGroup, KeyLoader, SecureRandom,
-    SharedSecret, SignatureAlgorithms, SigningKey,
+    ActiveKeyExchange, CryptoError, CryptoProvider, FiniteField, KeyExchangeGroup, KeyLoader, RsaDecryption,
+    RsaEncryption, RsaPublicKey, SecureRandom, SharedSecret, SignatureAlgorithms, SigningKey,
 };
 use dunlin::wire::{NamedGroup, SignatureScheme};
 use dunlin::{ClientConfig, ServerConfig, Side, TlsConnection};
@@ -16,8 +16,10 @@ use pki_types::{
     AlgorithmIdentifier, InvalidSignature, PrivateKeyDer, SignatureVerificationAlgorithm,
     SubjectPublicKeyInfoDer,
 };
+use zeroize::Zeroizing;
 
-use super::{failed, suites};
+use super::failed;
+use super::suites::{self, Crypto};
 use crate::Error;
 use crate::link::in_real_time;
 use crate::net::on_own_thread;
@@ -31,7 +33,7 @@ thread_local! {
 /// Time by operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Operations {
-    /// Making shares, and secrets of them.
+    /// Making shares, and secrets of them; encrypting and decrypting secrets.
     key: Duration,
     /// Signing and verifying, in the handshake and in certificates.
     signature: Duration,
@@ -182,14 +184,15 @@ impl Times {
     }
 }
 
-/// A provider that notes what it takes. Its loaded keys do so as well.
-pub(super) fn provider() -> CryptoProvider {
-    CryptoProvider {
+/// Cryptography that notes what it takes. Keys that it has loaded do so as well.
+pub(super) fn watched() -> Crypto {
+    let provider = CryptoProvider {
         groups: vec![&X25519, &SECP256R1, &FFDHE2048],
         signatures: *SIGNATURES,
         key_loader: &Loader,
         ..dunlin_awslc::provider()
-    }
+    };
+    Crypto { provider: Arc::new(provider), rsa: &Rsa }
 }
 
 static X25519: Group = Group(dunlin_awslc::X25519);
@@ -277,21 +280,24 @@ struct Loader;
 
 impl KeyLoader for Loader {
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
-        let key = dunlin_awslc::KEY_LOADER.load(der)?;
-        Ok(Arc::new(Signer(key)))
+        let key = dunlin_rsa::KEY_LOADER.load(der)?;
+        Ok(Arc::new(Signer { decrypts: Decrypter(key.clone()), key }))
     }
 }
 
 #[derive(Debug)]
-struct Signer(Arc<dyn SigningKey>);
+struct Signer {
+    key: Arc<dyn SigningKey>,
+    decrypts: Decrypter,
+}
 
 impl SigningKey for Signer {
     fn schemes(&self) -> &[SignatureScheme] {
-        self.0.schemes()
+        self.key.schemes()
     }
 
     fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
-        self.0.public_key()
+        self.key.public_key()
     }
 
     fn sign(
@@ -300,6 +306,46 @@ impl SigningKey for Signer {
         message: &[u8],
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError> {
-        for_signatures(|| self.0.sign(scheme, message, random))
+        for_signatures(|| self.key.sign(scheme, message, random))
+    }
+
+    fn decryption(&self) -> Option<&dyn RsaDecryption> {
+        self.key.decryption().map(|_| &self.decrypts as &dyn RsaDecryption)
+    }
+}
+
+/// A key as one that decrypts.
+#[derive(Debug)]
+struct Decrypter(Arc<dyn SigningKey>);
+
+impl RsaDecryption for Decrypter {
+    fn modulus_len(&self) -> usize {
+        self.0.decryption().map_or(0, RsaDecryption::modulus_len)
+    }
+
+    fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
+        for_keys(|| self.0.decryption().ok_or(CryptoError)?.decrypt(ciphertext))
+    }
+}
+
+#[derive(Debug)]
+struct Rsa;
+
+impl RsaEncryption for Rsa {
+    fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError> {
+        let key = for_keys(|| dunlin_rsa::ENCRYPTION.public_key(spki))?;
+        Ok(Box::new(Encrypter(key)))
+    }
+}
+
+struct Encrypter(Box<dyn RsaPublicKey>);
+
+impl RsaPublicKey for Encrypter {
+    fn modulus_len(&self) -> usize {
+        self.0.modulus_len()
+    }
+
+    fn encrypt(&self, block: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        for_keys(|| self.0.encrypt(block))
     }
 }
