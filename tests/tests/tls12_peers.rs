@@ -46,7 +46,7 @@ fn openssl_name(suite: CipherSuite) -> String {
 fn key_type(suite: &Tls12CipherSuite) -> KeyType {
     match suite.authentication {
         Tls12Authentication::Ecdsa => KeyType::P256,
-        Tls12Authentication::Rsa | Tls12Authentication::Psk => KeyType::Rsa2048,
+        _ => KeyType::Rsa2048,
     }
 }
 

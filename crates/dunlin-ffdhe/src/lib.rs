@@ -8,7 +8,8 @@
 //! # }
 //! ```
 //!
-//! Other primes are not accepted: that they are safe could not be checked within a handshake (RFC 7919 §1.1).
+//! Other primes are not accepted: that they are safe could not be checked within a handshake (RFC 7919 §1.1). For the laboratory
+//! there are three more, with the feature `legacy-lab`.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
@@ -25,6 +26,12 @@ use dunlin::crypto::{
 };
 use dunlin::wire::NamedGroup;
 use zeroize::{Zeroize, Zeroizing};
+
+#[cfg(feature = "legacy-lab")]
+mod lab;
+
+#[cfg(feature = "legacy-lab")]
+pub use lab::{LAB_512, LAB_1024, LAB_2048};
 
 /// ffdhe2048 (RFC 7919 §A.1).
 pub static FFDHE2048: &dyn KeyExchangeGroup =
@@ -198,12 +205,22 @@ mod tests {
         }
     }
 
-    const GROUPS: [&dyn KeyExchangeGroup; 3] = [FFDHE2048, FFDHE3072, FFDHE4096];
+    const GROUPS: &[&dyn KeyExchangeGroup] = &[
+        FFDHE2048,
+        FFDHE3072,
+        FFDHE4096,
+        #[cfg(feature = "legacy-lab")]
+        LAB_512,
+        #[cfg(feature = "legacy-lab")]
+        LAB_1024,
+        #[cfg(feature = "legacy-lab")]
+        LAB_2048,
+    ];
 
     /// RFC 7919 §A: 2 to the power of (p - 1) / 2 is 1, as it is in a group of safe primes with that generator.
     #[test]
     fn the_generator_is_of_the_subgroup() {
-        for prime in [&PRIME_2048[..], &PRIME_3072, &PRIME_4096] {
+        for prime in GROUPS.iter().map(|group| group.finite_field().unwrap().prime) {
             let group = Group { name: NamedGroup::FFDHE2048, prime, exponent_len: 0 };
             let mut half = prime.to_vec();
             let mut carry = 0;

@@ -32,6 +32,11 @@ use zeroize::Zeroizing;
 mod raw;
 mod suites;
 
+/// RSA as it is in the book: without padding, with keys of any length. For tests, and to measure what is obsolete.
+pub mod hazmat {
+    pub use crate::raw::Key;
+}
+
 pub use suites::{
     TLS12_RSA_PSK_CIPHER_SUITES, TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256,
     TLS12_RSA_PSK_WITH_AES_256_GCM_SHA384, TLS12_RSA_PSK_WITH_CHACHA20_POLY1305_SHA256,
@@ -58,7 +63,7 @@ impl RsaEncryption for Encryption {
             return Err(CryptoError);
         }
         let key = spki.subject_public_key.as_bytes().ok_or(CryptoError)?;
-        Ok(Box::new(PublicKey(fit(raw::Key::public(key)?)?)))
+        Ok(Box::new(fit(raw::Key::public(key)?)?))
     }
 }
 
@@ -70,15 +75,23 @@ fn fit(key: raw::Key) -> Result<raw::Key, CryptoError> {
     }
 }
 
-struct PublicKey(raw::Key);
-
-impl RsaPublicKey for PublicKey {
+impl RsaPublicKey for raw::Key {
     fn modulus_len(&self) -> usize {
-        self.0.modulus_len()
+        self.modulus_len()
     }
 
     fn encrypt(&self, block: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        self.0.public_power(block)
+        self.public_power(block)
+    }
+}
+
+impl RsaDecryption for raw::Key {
+    fn modulus_len(&self) -> usize {
+        self.modulus_len()
+    }
+
+    fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
+        self.private_power(ciphertext)
     }
 }
 
@@ -99,14 +112,14 @@ impl KeyLoader for Loader {
             },
             _ => return Ok(signs),
         };
-        Ok(Arc::new(PrivateKey { signs, decrypts: Decryption(fit(raw::Key::private(pkcs1)?)?) }))
+        Ok(Arc::new(PrivateKey { signs, decrypts: fit(raw::Key::private(pkcs1)?)? }))
     }
 }
 
 /// An RSA key that signs and decrypts.
 struct PrivateKey {
     signs: Arc<dyn SigningKey>,
-    decrypts: Decryption,
+    decrypts: raw::Key,
 }
 
 impl SigningKey for PrivateKey {
@@ -136,17 +149,5 @@ impl SigningKey for PrivateKey {
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrivateKey").field("schemes", &self.schemes()).finish_non_exhaustive()
-    }
-}
-
-struct Decryption(raw::Key);
-
-impl RsaDecryption for Decryption {
-    fn modulus_len(&self) -> usize {
-        self.0.modulus_len()
-    }
-
-    fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
-        self.0.private_power(ciphertext)
     }
 }

@@ -14,7 +14,7 @@ use dunlin::crypto::CryptoError;
 use zeroize::Zeroizing;
 
 /// An RSA key of AWS-LC, which wipes it when it is dropped.
-pub(crate) struct Key(NonNull<RSA>);
+pub struct Key(NonNull<RSA>);
 
 // SAFETY: nothing sets a field of the key once it is made, and AWS-LC guards what its operations cache in it by a lock of its
 // own ("RSA objects may be used concurrently", <openssl/rsa.h>).
@@ -31,33 +31,45 @@ impl Drop for Key {
 
 impl Key {
     /// The private key in `der`, an `RSAPrivateKey` (RFC 8017 §A.1.2), which AWS-LC checks.
-    pub(crate) fn private(der: &[u8]) -> Result<Self, CryptoError> {
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn private(der: &[u8]) -> Result<Self, CryptoError> {
         // SAFETY: the pointer and the length are of one slice, which is only read.
         let key = unsafe { RSA_private_key_from_bytes(der.as_ptr(), der.len()) };
         NonNull::new(key).map(Self).ok_or(CryptoError)
     }
 
     /// The public key in `der`, an `RSAPublicKey` (RFC 8017 §A.1.1), which AWS-LC checks.
-    pub(crate) fn public(der: &[u8]) -> Result<Self, CryptoError> {
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn public(der: &[u8]) -> Result<Self, CryptoError> {
         // SAFETY: the pointer and the length are of one slice, which is only read.
         let key = unsafe { RSA_public_key_from_bytes(der.as_ptr(), der.len()) };
         NonNull::new(key).map(Self).ok_or(CryptoError)
     }
 
     /// The length of the modulus, in bytes.
-    pub(crate) fn modulus_len(&self) -> usize {
+    pub fn modulus_len(&self) -> usize {
         // SAFETY: the key is alive as long as `self` is.
         let len = unsafe { RSA_size(self.0.as_ptr()) };
         len as usize
     }
 
     /// `input` to the power of the private exponent, blinded, in constant time.
-    pub(crate) fn private_power(&self, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
+    ///
+    /// # Errors
+    /// It is a public key, or `input` is not as long as the modulus, or not between 1 and it.
+    pub fn private_power(&self, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
         self.power(RSA_decrypt, input)
     }
 
     /// `input` to the power of the public exponent.
-    pub(crate) fn public_power(&self, input: &[u8]) -> Result<Vec<u8>, CryptoError> {
+    ///
+    /// # Errors
+    /// `input` is not as long as the modulus or not below it.
+    pub fn public_power(&self, input: &[u8]) -> Result<Vec<u8>, CryptoError> {
         self.power(RSA_encrypt, input).map(|output| output.to_vec())
     }
 

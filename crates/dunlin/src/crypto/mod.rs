@@ -147,7 +147,25 @@ pub struct Tls12CipherSuite {
 impl Tls12CipherSuite {
     /// Whether the server sends a certificate.
     pub(crate) fn has_certificate(&self) -> bool {
-        self.authentication != Tls12Authentication::Psk || self.key_exchange == Tls12KeyExchange::Rsa
+        match self.authentication {
+            Tls12Authentication::Ecdsa | Tls12Authentication::Rsa | Tls12Authentication::Dss => true,
+            Tls12Authentication::Psk => self.key_exchange == Tls12KeyExchange::Rsa,
+            Tls12Authentication::Anonymous => false,
+        }
+    }
+
+    /// Whether the server signs its share; it has none where the client encrypts a secret.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.has_certificate() && self.key_exchange != Tls12KeyExchange::Rsa
+    }
+
+    /// Whether it is only for the laboratory: without forward secrecy, without authentication, or with DSA.
+    pub(crate) fn is_legacy(&self) -> bool {
+        match self.authentication {
+            Tls12Authentication::Ecdsa | Tls12Authentication::Psk => false,
+            Tls12Authentication::Rsa => self.key_exchange == Tls12KeyExchange::Rsa,
+            Tls12Authentication::Dss | Tls12Authentication::Anonymous => true,
+        }
     }
 
     /// Whether both sides have a pre-shared key.
@@ -168,8 +186,8 @@ pub enum Tls12KeyExchange {
     Ecdhe,
     /// Ephemeral keys in a finite field (RFC 5246 §7.4.3, RFC 7919).
     Dhe,
-    /// The client encrypts a secret with the server's RSA key (RFC 5246 §7.4.7.1): no forward secrecy. Only with a pre-shared
-    /// key beside it (RFC 4279 §4).
+    /// The client encrypts a secret with the server's RSA key (RFC 5246 §7.4.7.1): no forward secrecy. Without a pre-shared key
+    /// beside it (RFC 4279 §4) it is for the laboratory only.
     Rsa,
     /// Nothing but the pre-shared key (RFC 4279 §2): no forward secrecy.
     Psk,
@@ -184,6 +202,10 @@ pub enum Tls12Authentication {
     Rsa,
     /// By the pre-shared key, which proves the client too (RFC 4279).
     Psk,
+    /// By a DSA key (RFC 5246 §7.4.3): for the laboratory only.
+    Dss,
+    /// Not at all (RFC 5246 §F.1.1.1): whoever sits in between reads along. For the laboratory only.
+    Anonymous,
 }
 
 impl Tls12Authentication {
@@ -199,7 +221,8 @@ impl Tls12Authentication {
                     | S::ED25519
             ),
             Self::Rsa => scheme.is_rsa(),
-            Self::Psk => false,
+            Self::Dss => scheme == SignatureScheme::DSA_SHA256,
+            Self::Psk | Self::Anonymous => false,
         }
     }
 }

@@ -147,7 +147,14 @@ fn premaster(
         (Tls12Authentication::Psk, agreed, Some(key)) => {
             Ok(psk::premaster(agreed.as_deref().map(Vec::as_slice), key))
         }
-        (Tls12Authentication::Ecdsa | Tls12Authentication::Rsa, Some(agreed), _) => Ok(agreed),
+        (
+            Tls12Authentication::Ecdsa
+            | Tls12Authentication::Rsa
+            | Tls12Authentication::Dss
+            | Tls12Authentication::Anonymous,
+            Some(agreed),
+            _,
+        ) => Ok(agreed),
         _ => Err(Internal::Bug("a premaster secret of nothing").into()),
     }
 }

@@ -22,9 +22,15 @@ pub(crate) struct Tls12CertificateRequest {
 }
 
 impl Tls12CertificateRequest {
-    /// `rsa_sign` and `ecdsa_sign` of ClientCertificateType (RFC 5246 §7.4.4, RFC 8422 §5.5).
-    pub(crate) const RSA_SIGN: u8 = 1;
-    pub(crate) const ECDSA_SIGN: u8 = 64;
+    /// What ClientCertificateType calls a key for `scheme`: `rsa_sign`, `dss_sign` or `ecdsa_sign` (RFC 5246 §7.4.4, RFC 8422
+    /// §5.5).
+    pub(crate) fn type_of(scheme: SignatureScheme) -> u8 {
+        match scheme {
+            SignatureScheme::DSA_SHA256 => 2,
+            scheme if scheme.is_rsa() => 1,
+            _ => 64,
+        }
+    }
 
     pub(crate) fn read(body: &[u8]) -> Result<Self, Error> {
         decode(body, "CertificateRequest", |r| {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{decode, encode};
-use crate::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
+use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::Error;
 use crate::wire::HandshakeType;
 
@@ -17,8 +17,7 @@ pub(crate) struct ClientKeyExchange<'a> {
 impl<'a> ClientKeyExchange<'a> {
     pub(crate) fn read(body: &'a [u8], suite: &Tls12CipherSuite) -> Result<Self, Error> {
         decode(body, "ClientKeyExchange", |r| {
-            let has_psk = suite.authentication == Tls12Authentication::Psk;
-            let identity = if has_psk { r.vec16(0)? } else { &[] };
+            let identity = if suite.has_psk() { r.vec16(0)? } else { &[] };
             let share = match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => r.vec8(1)?,
                 Tls12KeyExchange::Dhe => r.vec16(1)?,
@@ -32,7 +31,7 @@ impl<'a> ClientKeyExchange<'a> {
 
     pub(crate) fn write(&self, suite: &Tls12CipherSuite) -> Result<Vec<u8>, Error> {
         encode(HandshakeType::CLIENT_KEY_EXCHANGE, |w| {
-            if suite.authentication == Tls12Authentication::Psk {
+            if suite.has_psk() {
                 w.vec16(|w| w.put(self.identity));
             }
             match suite.key_exchange {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{decode, encode};
-use crate::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
+use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{HandshakeType, NamedGroup, Reader, SignatureScheme, Writer};
 
@@ -66,8 +66,7 @@ impl ServerParams {
 impl<'a> ServerKeyExchange<'a> {
     pub(crate) fn read(body: &'a [u8], suite: &Tls12CipherSuite) -> Result<Self, Error> {
         decode(body, "ServerKeyExchange", |r| {
-            let has_psk = suite.authentication == Tls12Authentication::Psk;
-            if has_psk {
+            if suite.has_psk() {
                 // A hint for the choice of the identity (RFC 4279 §2), which says nothing here.
                 r.vec16(0)?;
             }
@@ -78,18 +77,22 @@ impl<'a> ServerKeyExchange<'a> {
                 Tls12KeyExchange::Rsa | Tls12KeyExchange::Psk => None,
             };
             let signed = body.get(from..body.len() - r.len()).unwrap_or_default();
-            let signature = if has_psk { None } else { Some((SignatureScheme(r.u16()?), r.vec16(0)?)) };
+            let signature = match suite.is_signed() {
+                true => Some((SignatureScheme(r.u16()?), r.vec16(0)?)),
+                false => None,
+            };
             Ok(Self { params, signed, signature })
         })
     }
 
-    /// Writes the message, with a signature or, in suites with PSK, an empty hint.
+    /// Writes the message, with a signature where the suite has one, and an empty hint in suites with PSK.
     pub(crate) fn write(
+        suite: &Tls12CipherSuite,
         params: &ServerParams,
         signature: Option<(SignatureScheme, &[u8])>,
     ) -> Result<Vec<u8>, Error> {
         encode(HandshakeType::SERVER_KEY_EXCHANGE, |w| {
-            if signature.is_none() {
+            if suite.has_psk() {
                 w.u16(0);
             }
             params.write(w);

@@ -77,6 +77,8 @@ pub(crate) struct Tls12 {
     pub(crate) renegotiation: bool,
     /// With what a client encrypts its secret, in suites with RSA as key exchange.
     pub(crate) rsa: Option<&'static dyn RsaEncryption>,
+    /// Whether it is for the laboratory, where what is obsolete is measured.
+    pub(crate) legacy_lab: bool,
     /// The way to what handles TLS 1.2: without suites there is none, and it is not linked.
     pub(crate) handshakes: &'static Handshakes,
 }
@@ -119,6 +121,7 @@ impl Profile {
             extended_master_secret_required: true,
             renegotiation: false,
             rsa: None,
+            legacy_lab: false,
             check_provider: true,
         }
     }
@@ -226,6 +229,7 @@ pub struct ProfileBuilder {
     extended_master_secret_required: bool,
     renegotiation: bool,
     rsa: Option<&'static dyn RsaEncryption>,
+    legacy_lab: bool,
     check_provider: bool,
 }
 
@@ -257,6 +261,7 @@ impl ProfileBuilder {
             extended_master_secret_required: true,
             renegotiation: false,
             rsa: None,
+            legacy_lab: false,
             handshakes: &HANDSHAKES,
         });
         self
@@ -420,6 +425,15 @@ impl ProfileBuilder {
         self
     }
 
+    /// Allows what is obsolete: suites with static RSA, without authentication, or with DSA, and finite fields of one's own. It
+    /// protects nothing: it is there to be measured, in a laboratory. A connection says nothing of it, so whoever calls this
+    /// has to.
+    #[cfg(feature = "legacy-lab")]
+    pub fn danger_legacy_lab(mut self) -> Self {
+        self.legacy_lab = true;
+        self
+    }
+
     /// Does not test the provider: for fuzzing with one that does no cryptography.
     pub fn danger_skip_provider_check(mut self) -> Self {
         self.check_provider = false;
@@ -442,6 +456,7 @@ impl ProfileBuilder {
             tls12.extended_master_secret_required = self.extended_master_secret_required;
             tls12.renegotiation = self.renegotiation;
             tls12.rsa = self.rsa;
+            tls12.legacy_lab = self.legacy_lab;
         }
         rules::check(&self.profile)?;
         let signatures = self.profile.provider.signatures;

@@ -1,7 +1,7 @@
 //! The rules that a profile must keep. A bad one is found when it is built, not by a peer.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 
 use super::Profile;
 use crate::auth::Credential;
@@ -18,6 +18,10 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     let tls12 = profile.tls12.as_ref().map_or(&[][..], |tls12| &tls12.suites);
     if profile.cipher_suites.is_empty() && tls12.is_empty() {
         return fail("it has no cipher suite".into());
+    }
+    let of_lab = profile.groups.iter().find(|group| group.name().is_private_field());
+    if let Some(group) = of_lab.filter(|_| profile.has_tls13() || profile.tls12.is_none()) {
+        return fail(format!("the group {} is for TLS 1.2 alone", group.name()));
     }
     if let Some(why) = profile.tls12.as_ref().and_then(|tls12| (tls12.handshakes.fault)(profile)) {
         return fail(why);
@@ -115,6 +119,11 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
 
 /// What is wrong with the suites of TLS 1.2. Only who has some comes here, by [`crate::handshake::tls12::HANDSHAKES`].
 pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
+    if !profile.tls12.as_ref().is_some_and(|tls12| tls12.legacy_lab)
+        && let Some(why) = legacy(profile)
+    {
+        return Some(why);
+    }
     let curve = profile.groups.iter().any(|g| g.name().is_curve());
     let field = profile.groups.iter().any(|g| g.finite_field().is_some());
     let rsa = profile.tls12.as_ref().is_some_and(|tls12| tls12.rsa.is_some());
@@ -128,6 +137,17 @@ pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
         _ => None,
     };
     profile.tls12.iter().flat_map(|tls12| &tls12.suites).find_map(fault)
+}
+
+/// What of a profile is only for the laboratory: it would protect nothing.
+fn legacy(profile: &Profile) -> Option<String> {
+    let mut suites = profile.tls12.iter().flat_map(|tls12| &tls12.suites);
+    let suite = suites.find(|suite| suite.is_legacy()).map(|suite| suite.id.to_string());
+    let group = profile.groups.iter().find(|group| group.name().is_private_field());
+    let what = suite.or_else(|| group.map(|group| group.name().to_string()))?;
+    Some(format!(
+        "{what} protects nothing and is for the laboratory only: allow it there with danger_legacy_lab"
+    ))
 }
 
 fn repeats<T: PartialEq>(items: impl Iterator<Item = T> + Clone) -> bool {

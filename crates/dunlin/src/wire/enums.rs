@@ -139,9 +139,21 @@ wire_enum! {
         /// AES-128-CCM with an 8-byte tag and SHA-256
         TLS_AES_128_CCM_8_SHA256 = 0x1305 => "TLS_AES_128_CCM_8_SHA256",
         /// RFC 5288
+        TLS_RSA_WITH_AES_128_GCM_SHA256 = 0x009c => "TLS_RSA_WITH_AES_128_GCM_SHA256",
+        /// RFC 5288
+        TLS_RSA_WITH_AES_256_GCM_SHA384 = 0x009d => "TLS_RSA_WITH_AES_256_GCM_SHA384",
+        /// RFC 5288
         TLS_DHE_RSA_WITH_AES_128_GCM_SHA256 = 0x009e => "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256",
         /// RFC 5288
         TLS_DHE_RSA_WITH_AES_256_GCM_SHA384 = 0x009f => "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384",
+        /// RFC 5288
+        TLS_DHE_DSS_WITH_AES_128_GCM_SHA256 = 0x00a2 => "TLS_DHE_DSS_WITH_AES_128_GCM_SHA256",
+        /// RFC 5288
+        TLS_DHE_DSS_WITH_AES_256_GCM_SHA384 = 0x00a3 => "TLS_DHE_DSS_WITH_AES_256_GCM_SHA384",
+        /// RFC 5288
+        TLS_DH_ANON_WITH_AES_128_GCM_SHA256 = 0x00a6 => "TLS_DH_anon_WITH_AES_128_GCM_SHA256",
+        /// RFC 5288
+        TLS_DH_ANON_WITH_AES_256_GCM_SHA384 = 0x00a7 => "TLS_DH_anon_WITH_AES_256_GCM_SHA384",
         /// RFC 5487
         TLS_PSK_WITH_AES_128_GCM_SHA256 = 0x00a8 => "TLS_PSK_WITH_AES_128_GCM_SHA256",
         /// RFC 5487
@@ -163,7 +175,11 @@ wire_enum! {
         /// RFC 5289
         TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 = 0xc030 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
         /// RFC 6655
+        TLS_RSA_WITH_AES_128_CCM = 0xc09c => "TLS_RSA_WITH_AES_128_CCM",
+        /// RFC 6655
         TLS_DHE_RSA_WITH_AES_128_CCM = 0xc09e => "TLS_DHE_RSA_WITH_AES_128_CCM",
+        /// RFC 6655
+        TLS_RSA_WITH_AES_128_CCM_8 = 0xc0a0 => "TLS_RSA_WITH_AES_128_CCM_8",
         /// RFC 6655
         TLS_DHE_RSA_WITH_AES_128_CCM_8 = 0xc0a2 => "TLS_DHE_RSA_WITH_AES_128_CCM_8",
         /// RFC 6655
@@ -220,6 +236,14 @@ wire_enum! {
         FFDHE3072 = 0x0101 => "ffdhe3072",
         /// Finite field of 4096 bits (RFC 7919)
         FFDHE4096 = 0x0102 => "ffdhe4096",
+        /// A finite field of one's own (RFC 7919 §2), for the laboratory only
+        FFDHE_PRIVATE_USE_0 = 0x01fc => "ffdhe_private_use_0",
+        /// Another one
+        FFDHE_PRIVATE_USE_1 = 0x01fd => "ffdhe_private_use_1",
+        /// Another one
+        FFDHE_PRIVATE_USE_2 = 0x01fe => "ffdhe_private_use_2",
+        /// Another one
+        FFDHE_PRIVATE_USE_3 = 0x01ff => "ffdhe_private_use_3",
         /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
         MLKEM768 = 0x0201 => "MLKEM768",
         /// ML-KEM-1024 alone (draft-ietf-tls-mlkem)
@@ -234,6 +258,8 @@ wire_enum! {
     SignatureScheme: u16 {
         /// RSA PKCS#1 v1.5 with SHA-256, in certificates and in TLS 1.2
         RSA_PKCS1_SHA256 = 0x0401 => "rsa_pkcs1_sha256",
+        /// DSA with SHA-256, only in TLS 1.2 and for the laboratory
+        DSA_SHA256 = 0x0402 => "dsa_sha256",
         /// RSA PKCS#1 v1.5 with SHA-256 in a client's CertificateVerify of TLS 1.3, for keys in hardware that knows nothing
         /// else (draft-ietf-tls-tls13-pkcs1)
         RSA_PKCS1_SHA256_LEGACY = 0x0420 => "rsa_pkcs1_sha256_legacy",
@@ -442,6 +468,11 @@ impl NamedGroup {
         (0x0100..=0x01ff).contains(&self.0)
     }
 
+    /// Whether it is a finite field of one's own, which has no name on the wire (RFC 7919 §2).
+    pub(crate) fn is_private_field(self) -> bool {
+        (0x01fc..=0x01ff).contains(&self.0)
+    }
+
     /// Whether it is a curve, which TLS 1.2 can use (RFC 8422 §5.1.1).
     pub(crate) fn is_curve(self) -> bool {
         [Self::SECP256R1, Self::SECP384R1, Self::SECP521R1, Self::X25519].contains(&self)
@@ -452,12 +483,16 @@ impl SignatureScheme {
     /// Whether it signs with an RSA key.
     pub(crate) fn is_rsa(self) -> bool {
         let pss = [Self::RSA_PSS_RSAE_SHA256, Self::RSA_PSS_RSAE_SHA384, Self::RSA_PSS_RSAE_SHA512];
-        pss.contains(&self) || !self.signs_handshakes()
+        pss.contains(&self) || self.is_rsa_pkcs1()
     }
 
-    /// Whether TLS 1.3 allows the scheme in a CertificateVerify: RSA PKCS#1 is for chains only (RFC 8446 §4.2.3).
+    fn is_rsa_pkcs1(self) -> bool {
+        matches!(self, Self::RSA_PKCS1_SHA256 | Self::RSA_PKCS1_SHA384 | Self::RSA_PKCS1_SHA512)
+    }
+
+    /// Whether TLS 1.3 allows the scheme in CertificateVerify: RSA PKCS#1 is for chains only, and DSA is gone (RFC 8446 §4.2.3).
     pub(crate) fn signs_handshakes(self) -> bool {
-        !matches!(self, Self::RSA_PKCS1_SHA256 | Self::RSA_PKCS1_SHA384 | Self::RSA_PKCS1_SHA512)
+        !self.is_rsa_pkcs1() && self != Self::DSA_SHA256
     }
 
     /// Whether TLS 1.3 allows the scheme in the server's, and a client may ask for it: draft-ietf-tls-tls13-pkcs1 §2 has one

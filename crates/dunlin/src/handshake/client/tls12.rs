@@ -79,9 +79,11 @@ pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, 
     let (curves, fields) = (uses(Tls12KeyExchange::Ecdhe), uses(Tls12KeyExchange::Dhe));
     if (curves || fields) && !(offer.offers_tls13() && uses_groups(&offer.config)) {
         // RFC 7919 §3: fields are named beside the curves.
-        let is_used = |g: &NamedGroup| curves && g.is_curve() || fields && g.is_finite_field();
-        let groups = profile.groups.iter().map(|g| g.name()).filter(is_used);
-        w.put(&supported_groups::SupportedGroups(groups.collect()));
+        let is_field = |g: &NamedGroup| g.is_finite_field() && !g.is_private_field();
+        let is_used = |g: &NamedGroup| curves && g.is_curve() || fields && is_field(g);
+        let groups: Vec<_> = profile.groups.iter().map(|g| g.name()).filter(is_used).collect();
+        // RFC 7919 §4: who names no field takes any.
+        w.put_some((!groups.is_empty()).then_some(supported_groups::SupportedGroups(groups)).as_ref());
         if offer.offers_tls13() {
             // RFC 8446 §9.2: whoever names groups has shares, be it none, also where TLS 1.3 is for PSKs alone.
             w.put(&key_share::Offer(Vec::new()));
@@ -298,9 +300,10 @@ impl State for ExpectServerKeyExchange {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         let Self { mut handshake, believed } = *self;
         let suite = handshake.suite;
-        // RFC 4279 §2, §4: without a hint there is no such message.
+        // RFC 4279 §2, §4: without a hint there is no such message, and RFC 5246 §7.4.3: nor is there without anything to say.
         let optional = matches!(suite.key_exchange, Tls12KeyExchange::Psk | Tls12KeyExchange::Rsa);
-        if optional && message.typ != HandshakeType::SERVER_KEY_EXCHANGE {
+        let is_here = message.typ == HandshakeType::SERVER_KEY_EXCHANGE && suite.has_psk();
+        if optional && !is_here {
             let exchange = Exchange::without_params(believed)?;
             let state = Box::new(ExpectServerHelloDone { handshake, exchange, request: None });
             return state.message(cx, message);
@@ -382,11 +385,7 @@ fn send_certificate(
         types: if profile.own_types().contains(&own_type) { &types } else { &[] },
         schemes: &request.schemes,
         allows: &|scheme| {
-            let needed = match scheme.is_rsa() {
-                true => Tls12CertificateRequest::RSA_SIGN,
-                false => Tls12CertificateRequest::ECDSA_SIGN,
-            };
-            has_scheme(scheme) && request.types.contains(&needed)
+            has_scheme(scheme) && request.types.contains(&Tls12CertificateRequest::type_of(scheme))
         },
         chain_schemes: None,
         authorities: &request.authorities,

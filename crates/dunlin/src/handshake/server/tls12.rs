@@ -507,14 +507,14 @@ fn server_key_exchange(
     // RFC 4279 §2: without a hint there is no message.
     let Some(params) = params else { return hello_done(cx, handshake, exchange) };
     let Some(own) = signs else {
-        let message = ServerKeyExchange::write(&params, None)?;
+        let message = ServerKeyExchange::write(handshake.suite, &params, None)?;
         cx.send_in(&mut handshake.transcript, message)?;
         return hello_done(cx, handshake, exchange);
     };
     let content = signed_params(&handshake.randoms, &params.to_bytes()?);
     let then: prove::Signed = Box::new(move |cx, signature| {
         let signature = Some((own.scheme, signature.as_slice()));
-        let message = ServerKeyExchange::write(&params, signature)?;
+        let message = ServerKeyExchange::write(handshake.suite, &params, signature)?;
         cx.send_in(&mut handshake.transcript, message)?;
         hello_done(cx, handshake, exchange)
     });
@@ -541,9 +541,9 @@ fn hello_done(
 fn certificate_request(config: &ServerConfig) -> Tls12CertificateRequest {
     let profile = &config.profile;
     let schemes: Vec<_> = profile.signature_schemes.iter().copied().filter(|s| has_scheme(*s)).collect();
-    let of_rsa = [(true, Tls12CertificateRequest::RSA_SIGN), (false, Tls12CertificateRequest::ECDSA_SIGN)];
-    let has_kind = |rsa: bool| schemes.iter().any(|s| s.is_rsa() == rsa);
-    let types = of_rsa.into_iter().filter(|(rsa, _)| has_kind(*rsa)).map(|(_, typ)| typ).collect();
+    let mut types: Vec<_> = schemes.iter().copied().map(Tls12CertificateRequest::type_of).collect();
+    types.sort_unstable();
+    types.dedup();
     let authorities = if profile.send_authorities { profile.trust.authorities() } else { Vec::new() };
     Tls12CertificateRequest { types, schemes, authorities }
 }

@@ -1,0 +1,169 @@
+//! What is obsolete and only measured: static RSA, anonymous Diffie-Hellman, DSA, short keys and fields.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod peers;
+
+use std::sync::Arc;
+
+use dunlin::auth::X509Trust;
+use dunlin::crypto::{KeyExchangeGroup, Tls12Authentication as Auth, Tls12CipherSuite, Tls12KeyExchange};
+use dunlin::pki_types::pem::PemObject;
+use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
+use dunlin::wire::{NamedGroup, ProtocolVersion, SignatureScheme};
+use dunlin::{ClientAuth, ClientConfig, Credential, Profile, ProfileBuilder, ServerConfig, Trust};
+use dunlin_awslc::tls12::TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
+use dunlin_legacy::identity::{DSA_1024, DSA_2048, Identity, RSA_512, RSA_1024};
+use dunlin_legacy::{LAB_512, LAB_1024, LAB_2048, TLS12_LEGACY_CIPHER_SUITES};
+use dunlin_tests::Pair;
+
+const FIELDS: [&dyn KeyExchangeGroup; 3] = [LAB_512, LAB_1024, LAB_2048];
+
+fn certificate(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+/// TLS 1.2 with this suite and all that the laboratory has.
+fn profile(suite: &'static Tls12CipherSuite) -> ProfileBuilder {
+    Profile::builder(Arc::new(dunlin_legacy::provider()))
+        .cipher_suites(vec![])
+        .tls12_cipher_suites(vec![suite])
+        .groups([&dunlin_awslc::provider().groups[..], &FIELDS].concat())
+        .rsa_encryption(dunlin_legacy::ENCRYPTION)
+        .danger_legacy_lab()
+}
+
+fn trusting(profile: ProfileBuilder, identity: &Identity) -> ProfileBuilder {
+    let trust = X509Trust::anchors([certificate(identity.root_pem)]).unwrap();
+    profile.trust(Trust { x509: Some(trust), raw_key: None })
+}
+
+fn serving(profile: ProfileBuilder, identity: &Identity) -> ProfileBuilder {
+    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).unwrap();
+    let key = dunlin_legacy::provider().key_loader.load(&key).unwrap();
+    profile.credentials(vec![Credential::x509(vec![certificate(identity.cert_pem)], key)])
+}
+
+/// The identities that a server of this suite can have: none is for nobody.
+fn identities(suite: &Tls12CipherSuite) -> Vec<Option<&'static Identity>> {
+    match suite.authentication {
+        Auth::Rsa => vec![Some(&RSA_512), Some(&RSA_1024)],
+        Auth::Dss => vec![Some(&DSA_1024), Some(&DSA_2048)],
+        Auth::Anonymous => vec![None],
+        Auth::Ecdsa | Auth::Psk => vec![],
+    }
+}
+
+fn client_profile(suite: &'static Tls12CipherSuite, identity: Option<&Identity>) -> ProfileBuilder {
+    identity.map_or_else(|| profile(suite), |identity| trusting(profile(suite), identity))
+}
+
+fn server_profile(suite: &'static Tls12CipherSuite, identity: Option<&Identity>) -> ProfileBuilder {
+    identity.map_or_else(|| profile(suite), |identity| serving(profile(suite), identity))
+}
+
+fn pair(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
+    let server = ServerConfig::new(server.build().unwrap()).unwrap();
+    Pair::new(&Arc::new(ClientConfig::new(client.build().unwrap())), &Arc::new(server))
+}
+
+#[test]
+fn every_suite_with_every_key() {
+    // RSA signs with short keys, too.
+    let all = TLS12_LEGACY_CIPHER_SUITES.iter().copied().chain([&TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256]);
+    for suite in all {
+        for identity in identities(suite) {
+            let what = format!("{} with {:?}", suite.id, identity.map(|i| i.name));
+            let mut pair = pair(client_profile(suite, identity), server_profile(suite, identity));
+            pair.connect().unwrap_or_else(|e| panic!("{what}: {e}"));
+            pair.echo(b"hello").unwrap();
+            let server = identity.map(|_| "X.509 localhost".to_owned());
+            for (end, peer) in [(&pair.client, server), (&pair.server, None)] {
+                let negotiated = end.negotiated().unwrap();
+                assert_eq!(negotiated.version, Some(ProtocolVersion::TLS1_2), "{what}");
+                assert_eq!(negotiated.cipher_suite, Some(suite.id), "{what}");
+                assert_eq!(negotiated.peer.as_ref().map(ToString::to_string), peer, "{what}");
+            }
+            let signature = pair.client.negotiated().unwrap().peer_signature;
+            let expected = match (suite.key_exchange, suite.authentication) {
+                (Tls12KeyExchange::Rsa, _) | (_, Auth::Anonymous) => None,
+                (_, Auth::Dss) => Some(SignatureScheme::DSA_SHA256),
+                _ => Some(SignatureScheme::RSA_PKCS1_SHA256),
+            };
+            assert_eq!(signature, expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn every_field() {
+    let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
+    for (field, name) in FIELDS.into_iter().zip([
+        NamedGroup::FFDHE_PRIVATE_USE_0,
+        NamedGroup::FFDHE_PRIVATE_USE_1,
+        NamedGroup::FFDHE_PRIVATE_USE_2,
+    ]) {
+        let mut pair = pair(profile(suite), profile(suite).groups(vec![field]));
+        pair.connect().unwrap();
+        for end in [&pair.client, &pair.server] {
+            assert_eq!(end.negotiated().unwrap().group, Some(name));
+        }
+    }
+}
+
+#[test]
+fn a_client_proves_itself_by_dsa() {
+    let suite = &dunlin_legacy::TLS12_DHE_DSS_WITH_AES_128_GCM_SHA256;
+    let both = || serving(profile(suite), &DSA_1024);
+    let server = both().trust(Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None });
+    let server = ServerConfig::new(server.build().unwrap()).unwrap();
+    let server = server.with_client_auth(ClientAuth::Required).unwrap();
+    let client = ClientConfig::new(trusting(both(), &DSA_1024).build().unwrap());
+    let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
+    pair.connect().unwrap();
+    assert_eq!(pair.server.negotiated().unwrap().peer_signature, Some(SignatureScheme::DSA_SHA256));
+}
+
+/// Nothing of it by accident: each part is refused unless the profile names the laboratory.
+#[test]
+fn a_profile_that_does_not_ask_for_it_has_none_of_it() {
+    let bare =
+        || Profile::builder(Arc::new(dunlin_legacy::provider())).rsa_encryption(dunlin_legacy::ENCRYPTION);
+    let fields = || [&dunlin_awslc::provider().groups[..], &[dunlin_ffdhe::FFDHE2048]].concat();
+    for suite in TLS12_LEGACY_CIPHER_SUITES {
+        let profile = bare().groups(fields()).tls12_cipher_suites(vec![*suite]);
+        let refused = profile.clone().build().unwrap_err().to_string();
+        assert!(
+            refused.contains(suite.id.name().unwrap()) && refused.contains("for the laboratory only"),
+            "{refused}"
+        );
+        profile.danger_legacy_lab().build().unwrap();
+    }
+    for field in FIELDS {
+        let suites = dunlin_awslc::tls12::TLS12_DHE_CIPHER_SUITES.to_vec();
+        let profile = bare().cipher_suites(vec![]).groups(vec![field]).tls12_cipher_suites(suites);
+        let refused = profile.clone().build().unwrap_err().to_string();
+        assert!(
+            refused.contains("ffdhe_private_use") && refused.contains("for the laboratory only"),
+            "{refused}"
+        );
+        let with_tls13 =
+            profile.clone().danger_legacy_lab().cipher_suites(dunlin_awslc::provider().cipher_suites);
+        assert!(with_tls13.build().unwrap_err().to_string().contains("is for TLS 1.2 alone"));
+        profile.danger_legacy_lab().build().unwrap();
+    }
+}
+
+/// The usual provider knows nothing of them.
+#[test]
+fn the_usual_provider_takes_no_short_key() {
+    for identity in [&RSA_512, &RSA_1024, &DSA_1024, &DSA_2048] {
+        let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).unwrap();
+        assert!(dunlin_awslc::provider().key_loader.load(&key).is_err(), "{}", identity.name);
+        assert!(dunlin_rsa::KEY_LOADER.load(&key).is_err(), "{}", identity.name);
+    }
+    // A certificate of 1024 bits is no certificate to it.
+    let suite = &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
+    let client = Profile::builder(dunlin_tests::awslc()).tls12_cipher_suites(vec![suite]);
+    let error = pair(trusting(client, &RSA_1024), serving(profile(suite), &RSA_1024)).run().unwrap_err();
+    assert!(error.to_string().contains("signature"), "{error}");
+}
