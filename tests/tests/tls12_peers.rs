@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable, RawKeyTrust};
 use dunlin::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
-use dunlin::error::Misuse;
+use dunlin::error::{Misuse, PeerIncompatible};
 use dunlin::wire::{CipherSuite, ProtocolVersion};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
@@ -185,6 +185,19 @@ fn every_suite_with_openssl() {
         link.send(b"hello\n").unwrap();
         peer.output_until("hello", |o| o.ends_with(b"hello\n"));
     }
+}
+
+/// RFC 7919 §3: a field that is none of ours ends the handshake, and its length is told.
+#[test]
+fn fields_of_openssls_own_are_refused() {
+    let mut suites = TLS12_DHE_CIPHER_SUITES.iter().copied();
+    let suite = suites.find(|s| s.authentication == Tls12Authentication::Psk).unwrap();
+    let peer = s_server(None, &["-quiet", "-tls1_2", "-cipher", &openssl_name(suite.id)]);
+    let mut link = Link::to_server(client(None, vec![suite]), &peer);
+    link.handshake().unwrap_err();
+    let error = link.connection.error().unwrap();
+    let is_told = matches!(error, Error::PeerIncompatible(PeerIncompatible::FiniteField(2048..=8192)));
+    assert!(is_told, "{error}");
 }
 
 #[test]

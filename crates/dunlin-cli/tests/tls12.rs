@@ -81,6 +81,19 @@ fn another_handshake_within_a_connection() {
     );
 }
 
+/// The client hears of a server that does not want another handshake, and goes on.
+#[test]
+fn a_refused_renegotiation_is_told() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
+    let output = server.client(&place, &format!("{CLIENT} --tls1-2 --brief"), "before\nR\nafter\nR\n");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(output.stdout.ends_with(b"before\nafter\n"));
+    let told = "dunlin: R: the server refuses another handshake; let it allow it (--renegotiation)\n";
+    assert!(stderr.contains(told), "{stderr}");
+}
+
 /// A command that this connection cannot follow is told of, and what was typed around it arrives.
 #[test]
 fn commands_that_are_not_possible_harm_nothing() {

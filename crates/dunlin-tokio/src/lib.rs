@@ -37,7 +37,7 @@ pub use clock::now;
 pub use connector::TlsConnector;
 pub use error::HandshakeError;
 pub use handshake::DEFAULT_TIMEOUT;
-pub use stream::{HandshakeBytes, TlsStream};
+pub use stream::{HandshakeBytes, Renegotiations, TlsStream};
 
 /// The example in the README compiles.
 #[cfg(doctest)]

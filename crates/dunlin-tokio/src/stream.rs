@@ -45,8 +45,7 @@ pub struct TlsStream<IO> {
     bytes_written: u64,
     records: RecordScanner,
     handshake_bytes: HandshakeBytes,
-    /// Handshakes that were completed within the connection.
-    renegotiations: u32,
+    renegotiations: Renegotiations,
     /// Who hears of handshake messages, and how many were reported.
     on_message: Option<Arc<OnMessage>>,
     reported: usize,
@@ -75,7 +74,7 @@ impl<IO> TlsStream<IO> {
             bytes_written: 0,
             records: RecordScanner::new(),
             handshake_bytes: HandshakeBytes { read: 0, written: 0 },
-            renegotiations: 0,
+            renegotiations: Renegotiations { completed: 0, refused: 0 },
             on_message,
             reported: 0,
             sending: Waiters::new(),
@@ -138,9 +137,9 @@ impl<IO> TlsStream<IO> {
         self.connection.renegotiate(now()).map_err(from_tls)
     }
 
-    /// How many more handshakes were completed within this connection of TLS 1.2, as reading has seen. After one,
+    /// What became of other handshakes within this connection of TLS 1.2, as reading has seen. After one,
     /// [`TlsStream::negotiated`] is of that one.
-    pub const fn renegotiations(&self) -> u32 {
+    pub const fn renegotiations(&self) -> Renegotiations {
         self.renegotiations
     }
 
@@ -303,7 +302,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             // What the others tell is told otherwise.
             while let Some(event) = self.connection.poll_event() {
                 match event {
-                    Event::Renegotiated => self.renegotiations += 1,
+                    Event::Renegotiated => self.renegotiations.completed += 1,
+                    Event::RenegotiationRefused => self.renegotiations.refused += 1,
                     // The handshake had somebody to answer; what follows within the connection has not.
                     Event::Question(id, _) => drop(self.connection.answer(now(), id, Answer::Failed)),
                     _ => {}
@@ -327,6 +327,15 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             ready!(self.poll_receive(cx, Task::Reader))?;
         }
     }
+}
+
+/// Handshakes within a connection, how many of each outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Renegotiations {
+    /// Those that are complete, whoever began them.
+    pub completed: u32,
+    /// Those that this side asked for and the peer does not want (no_renegotiation).
+    pub refused: u32,
 }
 
 /// What a handshake took on the transport.

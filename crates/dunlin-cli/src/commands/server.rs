@@ -371,7 +371,8 @@ struct Renegotiations<F> {
 
 impl<F: Fn(&TlsStream<TcpStream>)> Renegotiations<F> {
     fn look(&mut self, stream: &TlsStream<TcpStream>) {
-        if std::mem::replace(&mut self.seen, stream.renegotiations()) != stream.renegotiations() {
+        let completed = stream.renegotiations().completed;
+        if std::mem::replace(&mut self.seen, completed) != completed {
             (self.then)(stream);
         }
     }

@@ -171,7 +171,7 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
     let mut renegotiations = tls.renegotiations();
     loop {
         let patience = match at_end {
-            AtEnd::Close(patience) if out.closed => patience,
+            AtEnd::Close(patience) if out.closed || out.close && out.renegotiating => patience,
             _ => Duration::MAX,
         };
         let reading = input.as_deref_mut().filter(|i| !i.ended && out.is_idle());
@@ -186,14 +186,25 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
             did = tokio::time::timeout(patience, step(tls, &mut out, &mut buf)) => did,
         };
         // Also before the end: it may have come with the last bytes.
-        if renegotiations != tls.renegotiations() {
-            renegotiations = tls.renegotiations();
+        let before = std::mem::replace(&mut renegotiations, tls.renegotiations());
+        out.renegotiating &= before == renegotiations;
+        if before.completed != renegotiations.completed {
             renegotiated(tls);
+        }
+        if before.refused != renegotiations.refused {
+            anstream::eprintln!(
+                "dunlin: R: the server refuses another handshake; let it allow it (--renegotiation)"
+            );
+        }
+        if did.is_err() && !out.closed {
+            // One that does not answer does not hold up the end.
+            out.renegotiating = false;
+            continue;
         }
         let did =
             did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not close its side"));
         match did.flatten().map_err(Broken::Connection)? {
-            Step::Sent => {}
+            Step::Sent | Step::Renegotiated => {}
             Step::Closed if out.quit => return Ok(()),
             Step::Closed => {}
             Step::Received(0) => {
@@ -223,6 +234,8 @@ struct Outgoing {
     close: bool,
     closed: bool,
     quit: bool,
+    /// Whether another handshake was asked for, before whose end nothing is closed.
+    renegotiating: bool,
     /// Why nothing can be sent any more. The peer's reason may still be on its way.
     failed: Option<io::Error>,
 }
@@ -251,10 +264,14 @@ fn take<IO>(tls: &mut TlsStream<IO>, out: &mut Outgoing, pieces: Vec<Piece>) -> 
     for piece in pieces {
         match piece {
             Piece::Data(data) => out.data.extend(data),
-            Piece::Command(Command::UpdateKeys { both }) => possible(tls.update_keys(both), NO_NEW_KEYS)?,
-            Piece::Command(Command::Renegotiate) => possible(tls.renegotiate(), NO_RENEGOTIATION)?,
+            Piece::Command(Command::UpdateKeys { both }) => {
+                possible(tls.update_keys(both), NO_NEW_KEYS)?;
+            }
+            Piece::Command(Command::Renegotiate) => {
+                out.renegotiating |= possible(tls.renegotiate(), NO_RENEGOTIATION)?;
+            }
             Piece::Command(Command::Quit) => {
-                (out.close, out.quit) = (true, true);
+                (out.close, out.quit, out.renegotiating) = (true, true, false);
                 break;
             }
         }
@@ -266,14 +283,14 @@ const NO_NEW_KEYS: &str =
     "K, k: in TLS 1.2 only another handshake replaces keys; type R where the server allows it";
 const NO_RENEGOTIATION: &str = "R: another handshake takes TLS 1.2, a peer with secure renegotiation, and none under way; type K in TLS 1.3";
 
-/// A command that this connection cannot follow is told of, and harms nothing.
-fn possible(done: io::Result<()>, otherwise: &str) -> io::Result<()> {
+/// Whether a command was followed: one that this connection cannot follow is told of, and harms nothing.
+fn possible(done: io::Result<()>, otherwise: &str) -> io::Result<bool> {
     match done.as_ref().err().and_then(|e| e.get_ref()).and_then(|e| e.downcast_ref()) {
         Some(Error::Misuse(Misuse::NotSupported(_))) => {
             anstream::eprintln!("dunlin: {otherwise}");
-            Ok(())
+            Ok(false)
         }
-        _ => done,
+        _ => done.map(|()| true),
     }
 }
 
@@ -281,6 +298,8 @@ enum Step {
     Sent,
     Closed,
     Received(usize),
+    /// Another handshake is complete, or refused, and no data came with that.
+    Renegotiated,
 }
 
 /// Sends or receives, whatever is possible first. Nothing is lost if the future is dropped.
@@ -289,11 +308,12 @@ async fn step<IO: AsyncRead + AsyncWrite + Unpin>(
     out: &mut Outgoing,
     buf: &mut [u8],
 ) -> io::Result<Step> {
+    let renegotiations = tls.renegotiations();
     poll_fn(|cx| {
         if out.failed.is_none() {
             let sent = if !out.waiting().is_empty() {
                 Pin::new(&mut *tls).poll_write(cx, out.waiting()).map_ok(Some)
-            } else if out.close && !out.closed {
+            } else if out.close && !out.closed && !out.renegotiating {
                 Pin::new(&mut *tls).poll_shutdown(cx).map_ok(|()| None)
             } else {
                 Poll::Pending
@@ -312,7 +332,11 @@ async fn step<IO: AsyncRead + AsyncWrite + Unpin>(
             }
         }
         let mut read = ReadBuf::new(buf);
-        match ready!(Pin::new(&mut *tls).poll_read(cx, &mut read)) {
+        let received = Pin::new(&mut *tls).poll_read(cx, &mut read);
+        if received.is_pending() && renegotiations != tls.renegotiations() {
+            return Poll::Ready(Ok(Step::Renegotiated));
+        }
+        match ready!(received) {
             Ok(()) => Poll::Ready(Ok(Step::Received(read.filled().len()))),
             // The peer's own words tell more than the failed write.
             Err(e) if e.get_ref().is_some() => Poll::Ready(Err(e)),
