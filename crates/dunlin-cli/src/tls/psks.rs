@@ -53,6 +53,9 @@ pub(crate) struct NamedPsks {
     named: Mutex<Vec<Vec<u8>>>,
 }
 
+/// Names that are remembered, the last ones: more than one ClientHello is looked through for. A renegotiation brings others.
+const MAX_NAMED: usize = 8;
+
 /// How much of an identity is shown, in characters: a peer may send 65535 bytes.
 const MAX_SHOWN: usize = 64;
 
@@ -136,7 +139,12 @@ impl NamedPsks {
 
 impl FindPsk for NamedPsks {
     fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner).push(identity.to_vec());
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.len() == MAX_NAMED {
+            named.remove(0);
+        }
+        named.push(identity.to_vec());
+        drop(named);
         self.psks.find(identity, now)
     }
 }
