@@ -50,6 +50,22 @@ fn suites_by_name() {
     assert!(told.contains("TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256, x25519, PSK d1"), "{told}");
 }
 
+/// A plain pre-shared key: the server has nothing else to say in this message.
+#[test]
+fn the_hint_of_a_key_file_goes_over_the_wire() {
+    let place = place();
+    let file = |hint| format!("{hint}[[psk]]\nidentity = \"d1\"\nkey = \"{KEY}\"\n");
+    place.write("keys.toml", file("identity_hint = \"gateway\"\n"));
+    let server = Server::new(&place, "--psk-file keys.toml --tls1-2 --psk-ke --echo");
+    let client = format!("--psk {KEY} --psk-identity d1 --tls1-2 --psk-ke");
+    for says in [true, false] {
+        let told = server.echo(&place, &client, "hello\n");
+        assert!(told.contains("ServerHelloDone") && told.contains("PSK d1"), "{told}");
+        assert_eq!(told.contains("ServerKeyExchange"), says, "{told}");
+        place.write("keys.toml", file(""));
+    }
+}
+
 #[test]
 fn sessions_outlive_the_process() {
     for kind in ["", "--stateful-tickets"] {

@@ -335,6 +335,22 @@ fn a_database_is_read_live() {
 }
 
 #[test]
+fn a_hint_is_read_live() {
+    let text = |hint| format!("identity_hint = \"{hint}\"\n[[psk]]\nidentity = \"a\"\nkey = \"{KEY}\"\n");
+    let served = served("keys.toml", &text("here"));
+    assert_eq!(served.file.identity_hint(), b"here");
+    fs::write(&served.path, text("then")).unwrap();
+    assert_eq!(served.file.identity_hint(), b"then");
+
+    let path = served.path.with_file_name("keys.db");
+    let writer = SqlitePsks::open_or_create(&path).unwrap();
+    let live = LiveSqlitePsks::new(SqlitePsks::open(&path).unwrap(), awslc(), Box::new(|e| panic!("{e}")));
+    assert_eq!(live.identity_hint(), b"");
+    writer.change(|all| all.set_identity_hint(Some(b"there".to_vec()))).unwrap();
+    assert_eq!(live.identity_hint(), b"there");
+}
+
+#[test]
 fn a_database_that_fails_knows_no_key_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("keys.db");

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::auth::{FindPsk, Psk};
+use crate::auth::{ChoosePsk, FindPsk, Psk};
 use crate::early::{EarlyDataClient, EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
 use crate::error::{Error, Misuse};
 use crate::handshake::client::{CERTIFICATES, Certificates, EARLY_DATA};
@@ -19,6 +19,7 @@ use crate::wire::{NamedGroup, PskKeyExchangeMode};
 pub struct ClientConfig {
     pub(crate) profile: Arc<Profile>,
     pub(crate) psks: Vec<Arc<Psk>>,
+    pub(crate) psk_choice: PskChoice,
     pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
     pub(crate) key_shares: Vec<NamedGroup>,
     pub(crate) send_server_name: bool,
@@ -57,6 +58,7 @@ impl ClientConfig {
         Self {
             profile: Arc::new(profile),
             psks: Vec::new(),
+            psk_choice: PskChoice::First,
             sessions: None,
             key_shares,
             send_server_name: true,
@@ -73,6 +75,14 @@ impl ClientConfig {
     #[must_use]
     pub fn with_psks(mut self, psks: Vec<Arc<Psk>>) -> Self {
         self.psks = psks;
+        self
+    }
+
+    /// Which key is for which server of TLS 1.2, by the hint that it gives. Sessions that stem from a key resume while it is
+    /// among those of [`Self::with_psks`].
+    #[must_use]
+    pub fn with_psk_choice(mut self, choice: PskChoice) -> Self {
+        self.psk_choice = choice;
         self
     }
 
@@ -166,6 +176,28 @@ pub enum ClientAuth {
     Required,
 }
 
+/// How a client of TLS 1.2 chooses its pre-shared key.
+#[derive(Clone, Default)]
+pub enum PskChoice {
+    /// The first that it has, whatever the server's hint says (RFC 4279 §5.2).
+    #[default]
+    First,
+    /// At hand.
+    Here(Arc<dyn ChoosePsk>),
+    /// Elsewhere: the connection asks [`crate::Question::ChoosePsk`].
+    Ask,
+}
+
+impl fmt::Debug for PskChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "First",
+            Self::Here(_) => "Here",
+            Self::Ask => "Ask",
+        })
+    }
+}
+
 /// Where a server finds external PSKs.
 #[derive(Clone, Default)]
 pub enum PskSource {
@@ -194,6 +226,7 @@ pub struct ServerConfig {
     pub(crate) profile: Arc<Profile>,
     pub(crate) client_auth: ClientAuth,
     pub(crate) psks: PskSource,
+    pub(crate) psk_identity_hint: Vec<u8>,
     pub(crate) tickets: Tickets,
     pub(crate) cookies: bool,
     pub(crate) choose_profile: bool,
@@ -216,6 +249,7 @@ impl ServerConfig {
             profile: Arc::new(profile),
             client_auth: ClientAuth::None,
             psks: PskSource::None,
+            psk_identity_hint: Vec::new(),
             tickets: Tickets::none(),
             cookies: false,
             choose_profile: false,
@@ -246,6 +280,20 @@ impl ServerConfig {
     pub fn with_psks(mut self, psks: PskSource) -> Self {
         self.psks = psks;
         self
+    }
+
+    /// What a server of TLS 1.2 says, in the clear, to help clients choose their key (RFC 4279 §5.2): what it means is for
+    /// those to say who give keys out, and clients that were told nothing ignore it. None is said if it is empty, as by
+    /// default. Not every client takes more than 128 bytes.
+    ///
+    /// # Errors
+    /// It is longer than 65535 bytes.
+    pub fn with_psk_identity_hint(mut self, hint: impl Into<Vec<u8>>) -> Result<Self, Error> {
+        self.psk_identity_hint = hint.into();
+        match self.psk_identity_hint.len() > usize::from(u16::MAX) {
+            true => Err(Misuse::Config("a PSK identity hint has at most 65535 bytes".into()).into()),
+            false => Ok(self),
+        }
     }
 
     /// Which tickets clients get, and where they are found again.

@@ -98,7 +98,7 @@ pub mod wire;
 
 pub use address::ServerAddress;
 pub use auth::{Credential, PeerIdentity, PskIdentity, Trust};
-pub use config::{ClientAuth, ClientConfig, PskSource, ServerConfig};
+pub use config::{ClientAuth, ClientConfig, PskChoice, PskSource, ServerConfig};
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection};
 pub use crypto::CryptoProvider;
 pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};

@@ -57,6 +57,12 @@ pub enum Question {
         /// The identity, from an unauthenticated peer.
         identity: Vec<u8>,
     },
+    /// Which key for the server of TLS 1.2 that gave this hint? ([`crate::PskChoice::Ask`]) Answer: [`Answer::Psk`]; without a
+    /// key the handshake ends.
+    ChoosePsk {
+        /// What the server says for the choice; empty if nothing. Nobody has proven it.
+        hint: Vec<u8>,
+    },
     /// The session with this name? [`crate::Event::SessionUsed`] tells when to forget it, but in TLS 1.2, which resumes a
     /// session until it expires.
     /// Answer: [`Answer::Session`].
@@ -134,7 +140,7 @@ impl Question {
     pub(crate) const fn kind(&self) -> Kind {
         match self {
             Self::ChooseProfile(_) => Kind::Profile,
-            Self::FindPsk { .. } => Kind::Psk,
+            Self::FindPsk { .. } | Self::ChoosePsk { .. } => Kind::Psk,
             Self::FindSession { .. } => Kind::Session,
             Self::FirstUse { .. } => Kind::FirstUse,
             Self::Verify { .. } => Kind::Verified,

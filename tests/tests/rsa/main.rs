@@ -9,8 +9,10 @@ use std::sync::Arc;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::crypto::{CryptoProvider, Tls12CipherSuite};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible};
-use dunlin::wire::{AlertDescription, ProtocolVersion};
-use dunlin::{ClientConfig, Credential, Error, Profile, ProfileBuilder, PskSource, ServerConfig, Trust};
+use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
+use dunlin::{
+    ClientConfig, Credential, Error, Now, Profile, ProfileBuilder, PskChoice, PskSource, ServerConfig, Trust,
+};
 use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_tests::{KeyType, Pair, Pki};
 
@@ -109,4 +111,21 @@ fn what_is_missing_is_said() {
     let config = ClientConfig::new(trusting(profile(suites)).build().unwrap());
     let mut pair = Pair::new(&Arc::new(config), &server);
     assert_eq!(pair.run().unwrap_err(), Error::PeerIncompatible(PeerIncompatible::CipherSuite));
+}
+
+/// RFC 4279 §4, §5.2: the one thing that a ServerKeyExchange says here.
+#[test]
+fn a_hint_comes_in_a_message_of_its_own() {
+    let suites = TLS12_RSA_PSK_CIPHER_SUITES;
+    for hint in ["", "gateway"] {
+        let choose = move |heard: &[u8], _: Now| (heard == hint.as_bytes()).then(|| Arc::new(psk(7)));
+        let client = ClientConfig::new(trusting(profile(suites)).build().unwrap());
+        let client = client.with_psk_choice(PskChoice::Here(Arc::new(choose)));
+        let server = (*server_config(serving(profile(suites)), psk(7))).clone();
+        let server = server.with_psk_identity_hint(hint).unwrap();
+        let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
+        pair.connect().unwrap();
+        let says = pair.server.messages().iter().any(|m| m.typ == HandshakeType::SERVER_KEY_EXCHANGE);
+        assert_eq!(says, !hint.is_empty());
+    }
 }

@@ -236,7 +236,7 @@ impl Server {
         let _ = tcp.set_nodelay(true);
         let mut config = self.config.clone();
         if let Some(psks) = psks {
-            config = config.with_psks(PskSource::Here(psks));
+            config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
         }
         let acceptor = TlsAcceptor::new(Arc::new(config)).with_timeout(self.args.tls.timeout);
         if !self.args.tls.msg {

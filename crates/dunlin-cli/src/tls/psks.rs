@@ -32,6 +32,15 @@ impl ServerPsks {
             Self::Database(database) => database.record(identity),
         }
     }
+
+    /// What clients of TLS 1.2 are told for the choice of their identity; empty if nothing.
+    fn identity_hint(&self) -> Vec<u8> {
+        match self {
+            Self::Fixed(set, _) => set.hint().unwrap_or_default().to_vec(),
+            Self::File(file) => file.identity_hint(),
+            Self::Database(database) => database.identity_hint(),
+        }
+    }
 }
 
 impl FindPsk for ServerPsks {
@@ -134,6 +143,13 @@ impl NamedPsks {
             }
         };
         Explanation::new(format!("the key of the client's identity {shown} in {source} {is}"), advice)
+    }
+}
+
+impl NamedPsks {
+    /// What clients of TLS 1.2 are told for the choice of their identity; empty if nothing.
+    pub(crate) fn identity_hint(&self) -> Vec<u8> {
+        self.psks.identity_hint()
     }
 }
 

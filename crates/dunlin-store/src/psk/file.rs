@@ -164,6 +164,13 @@ impl PskFile {
         loaded.set.record(identity).cloned()
     }
 
+    /// What the file says now for clients of TLS 1.2 to choose their identity by (RFC 4279 §5.2); empty if nothing.
+    pub fn identity_hint(&self) -> Vec<u8> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refresh(&mut loaded);
+        loaded.set.hint().unwrap_or_default().to_vec()
+    }
+
     fn refresh(&self, loaded: &mut Loaded) {
         let same = |(path, stamp): &(PathBuf, Option<Stamp>)| {
             *stamp == Stamp::of(path) && stamp.is_none_or(|stamp| stamp.is_settled())

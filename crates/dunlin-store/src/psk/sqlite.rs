@@ -235,8 +235,7 @@ impl PskRecords for Changes<'_> {
     }
 
     fn identity_hint(&self) -> Result<Option<Vec<u8>>, PskError> {
-        let sql = "SELECT value FROM setting WHERE name = 'identity_hint'";
-        Ok(self.0.query_row(sql, [], |row| row.get(0)).optional()?)
+        identity_hint(self.0)
     }
 
     fn set_identity_hint(&mut self, hint: Option<Vec<u8>>) -> Result<(), PskError> {
@@ -273,6 +272,21 @@ impl LiveSqlitePsks {
     pub fn record(&self, identity: &[u8]) -> Option<PskRecord> {
         select(&self.psks.lock(), "identity = ?1", &[&identity]).ok()?.pop()
     }
+
+    /// What the database says now for clients of TLS 1.2 to choose their identity by (RFC 4279 §5.2); empty if nothing, or if
+    /// it cannot be read, which is reported.
+    pub fn identity_hint(&self) -> Vec<u8> {
+        let hint = identity_hint(&self.psks.lock()).unwrap_or_else(|fault| {
+            (self.report)(&fault);
+            None
+        });
+        hint.unwrap_or_default()
+    }
+}
+
+fn identity_hint(connection: &Connection) -> Result<Option<Vec<u8>>, PskError> {
+    let sql = "SELECT value FROM setting WHERE name = 'identity_hint'";
+    Ok(connection.query_row(sql, [], |row| row.get(0)).optional()?)
 }
 
 impl FindPsk for LiveSqlitePsks {

@@ -20,7 +20,7 @@ pub(crate) mod verifier;
 pub(crate) mod x509;
 
 pub(crate) use psk::PSK_DIGEST_LEN;
-pub use psk::{ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
+pub use psk::{ChoosePsk, ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
 pub use revocation::Revocation;
 pub use x509::X509Trust;

@@ -237,6 +237,22 @@ impl<F: Fn(&[u8], Now) -> Option<Arc<Psk>> + Send + Sync> FindPsk for F {
     }
 }
 
+/// Which of its keys a client of TLS 1.2 uses, decided at once. A client that has to wait for the decision asks
+/// [`crate::Question::ChoosePsk`] instead. (To a server of TLS 1.3 a client shows all its keys.)
+///
+/// A closure will do.
+pub trait ChoosePsk: Send + Sync {
+    /// The key for a server that gave this hint; one that gave none has an empty one. What hints mean is for those to say
+    /// who give keys out (RFC 4279 §5.2); nobody has proven this one. `None` ends the handshake.
+    fn choose(&self, hint: &[u8], now: Now) -> Option<Arc<Psk>>;
+}
+
+impl<F: Fn(&[u8], Now) -> Option<Arc<Psk>> + Send + Sync> ChoosePsk for F {
+    fn choose(&self, hint: &[u8], now: Now) -> Option<Arc<Psk>> {
+        self(hint, now)
+    }
+}
+
 /// A fixed set of keys, valid at any time.
 #[derive(Debug, Default)]
 pub struct PskTable {

@@ -11,6 +11,8 @@ use crate::wire::{HandshakeType, NamedGroup, Reader, SignatureScheme, Writer};
 const NAMED_CURVE: u8 = 3;
 
 pub(crate) struct ServerKeyExchange<'a> {
+    /// For the client's choice of a key, in suites with a pre-shared one; empty says nothing (RFC 4279 §5.2).
+    pub(crate) hint: &'a [u8],
     pub(crate) params: Option<ServerParams>,
     /// The bytes that the signature is over, after both randoms.
     pub(crate) signed: &'a [u8],
@@ -66,10 +68,7 @@ impl ServerParams {
 impl<'a> ServerKeyExchange<'a> {
     pub(crate) fn read(body: &'a [u8], suite: &Tls12CipherSuite) -> Result<Self, Error> {
         decode(body, "ServerKeyExchange", |r| {
-            if suite.has_psk() {
-                // A hint for the choice of the identity (RFC 4279 §2), which says nothing here.
-                r.vec16(0)?;
-            }
+            let hint = if suite.has_psk() { r.vec16(0)? } else { &[] };
             let from = body.len() - r.len();
             let params = match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => Some(ServerParams::read_ecdhe(r)?),
@@ -81,21 +80,23 @@ impl<'a> ServerKeyExchange<'a> {
                 true => Some((SignatureScheme(r.u16()?), r.vec16(0)?)),
                 false => None,
             };
-            Ok(Self { params, signed, signature })
+            Ok(Self { hint, params, signed, signature })
         })
     }
 
-    /// Writes the message, with a signature where the suite has one, and an empty hint in suites with PSK.
+    /// Writes the message: in suites with a pre-shared key with the hint, and with a signature where the suite has one.
     pub(crate) fn write(
-        suite: &Tls12CipherSuite,
-        params: &ServerParams,
+        hint: Option<&[u8]>,
+        params: Option<&ServerParams>,
         signature: Option<(SignatureScheme, &[u8])>,
     ) -> Result<Vec<u8>, Error> {
         encode(HandshakeType::SERVER_KEY_EXCHANGE, |w| {
-            if suite.has_psk() {
-                w.u16(0);
+            if let Some(hint) = hint {
+                w.vec16(|w| w.put(hint));
             }
-            params.write(w);
+            if let Some(params) = params {
+                params.write(w);
+            }
             if let Some((scheme, signature)) = signature {
                 w.u16(scheme.0);
                 w.vec16(|w| w.put(signature));

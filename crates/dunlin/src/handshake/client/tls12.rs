@@ -13,9 +13,9 @@ use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
 use crate::auth::verifier::KeyUse;
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, PskChoice};
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
-use crate::error::{Error, Internal, Malformed, PeerIncompatible, PeerMisbehaved};
+use crate::error::{Error, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
     ExtensionsWriter, ec_point_formats, extended_master_secret, key_share, renegotiation_info,
     session_ticket, supported_groups,
@@ -31,6 +31,7 @@ use crate::message::{
     ServerParams, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
 use crate::output::{Event, Renegotiation};
+use crate::question::{Answer, Question};
 use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
 use crate::role::Side;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
@@ -38,10 +39,14 @@ use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
 use crate::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion};
 
-/// The pre-shared key that TLS 1.2 can use: imported ones are for TLS 1.3 (RFC 9258 §4). The server's hint is not for
-/// choosing, as no application of ours says how (RFC 4279 §5.2).
-fn psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
+/// The first pre-shared key that TLS 1.2 can use.
+fn first_psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
     config.psks.iter().find(|psk| psk.is_for(ProtocolVersion::TLS1_2))
+}
+
+/// Whether there is, or can be, a pre-shared key.
+fn has_psk(config: &ClientConfig) -> bool {
+    !matches!(config.psk_choice, PskChoice::First) || first_psk(config).is_some()
 }
 
 /// The suites that this client can use with what it trusts and has.
@@ -50,7 +55,7 @@ pub(in crate::handshake) fn usable_suites(config: &ClientConfig) -> Vec<&'static
     let encrypts = config.profile.tls12.as_ref().is_some_and(|tls12| tls12.rsa.is_some());
     let is_usable = |suite: &&Tls12CipherSuite| {
         (!suite.has_certificate() || !config.profile.trust.is_empty())
-            && (!suite.has_psk() || psk(config).is_some())
+            && (!suite.has_psk() || has_psk(config))
             && (suite.key_exchange != Tls12KeyExchange::Rsa || encrypts)
     };
     suites.filter(is_usable).collect()
@@ -304,7 +309,7 @@ impl State for ExpectServerKeyExchange {
         let optional = matches!(suite.key_exchange, Tls12KeyExchange::Psk | Tls12KeyExchange::Rsa);
         let is_here = message.typ == HandshakeType::SERVER_KEY_EXCHANGE && suite.has_psk();
         if optional && !is_here {
-            let exchange = Exchange::without_params(believed)?;
+            let exchange = Exchange::without_params(believed, &[])?;
             let state = Box::new(ExpectServerHelloDone { handshake, exchange, request: None });
             return state.message(cx, message);
         }
@@ -316,10 +321,12 @@ impl State for ExpectServerKeyExchange {
                 let algorithms = algorithms(profile, scheme, |s| suite.authentication.allows(s))?;
                 let content = signed_params(&handshake.randoms, read.signed);
                 let peer = believed.prove(cx, scheme, &algorithms, &content, signature)?.identity;
-                Exchange { peer: Some(peer), params: read.params, recipient: None }
+                Exchange { peer: Some(peer), params: read.params, recipient: None, hint: Vec::new() }
             }
-            (None, None) => Exchange { peer: None, params: read.params, recipient: None },
-            (believed, _) => Exchange::without_params(believed)?,
+            (None, None) => {
+                Exchange { peer: None, params: read.params, recipient: None, hint: read.hint.to_vec() }
+            }
+            (believed, _) => Exchange::without_params(believed, read.hint)?,
         };
         handshake.transcript.add(message.bytes());
         Ok(Box::new(ExpectServerHelloDone { handshake, exchange, request: None }))
@@ -333,13 +340,15 @@ struct Exchange {
     params: Option<ServerParams>,
     /// The key that the secret is encrypted with.
     recipient: Option<SubjectPublicKeyInfoDer<'static>>,
+    /// For the choice of a pre-shared key.
+    hint: Vec<u8>,
 }
 
 impl Exchange {
     /// Where there is no share of the server's: to whom the secret goes, if to anybody.
-    fn without_params(believed: Option<BelievedPeer>) -> Result<Self, Error> {
+    fn without_params(believed: Option<BelievedPeer>, hint: &[u8]) -> Result<Self, Error> {
         let (peer, recipient) = believed.map(BelievedPeer::recipient).transpose()?.unzip();
-        Ok(Self { peer, params: None, recipient })
+        Ok(Self { peer, params: None, recipient, hint: hint.to_vec() })
     }
 }
 
@@ -368,7 +377,36 @@ impl State for ExpectServerHelloDone {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
             None => None,
         };
-        key_exchange(cx, handshake, exchange, choice)
+        if !handshake.suite.has_psk() {
+            return key_exchange(cx, handshake, exchange, choice, None);
+        }
+        let config = &handshake.config;
+        let known = match &config.psk_choice {
+            PskChoice::First => Ok(Answer::Psk(first_psk(config).cloned())),
+            PskChoice::Here(keys) => Ok(Answer::Psk(keys.choose(&exchange.hint, cx.now))),
+            PskChoice::Ask => Err(Question::ChoosePsk { hint: exchange.hint.clone() }),
+        };
+        cx.ask(known, Box::new(AwaitPsk { handshake, exchange, choice }))
+    }
+}
+
+/// Waits for the key to be chosen.
+struct AwaitPsk {
+    handshake: Handshake,
+    exchange: Exchange,
+    choice: Option<select::Choice>,
+}
+
+impl State for AwaitPsk {
+    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
+        Err(Internal::Bug("a message while a PSK is awaited").into())
+    }
+
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+        let Self { handshake, exchange, choice } = *self;
+        let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        let psk = psk.filter(|psk| psk.is_for(ProtocolVersion::TLS1_2)).ok_or(PeerIncompatible::NoPsk)?;
+        key_exchange(cx, handshake, exchange, choice, Some(psk))
     }
 }
 
@@ -411,19 +449,20 @@ fn send_certificate(
 fn key_exchange(
     cx: &mut Cx<'_>,
     mut handshake: Handshake,
-    Exchange { peer, params, recipient }: Exchange,
+    Exchange { peer, params, recipient, .. }: Exchange,
     choice: Option<select::Choice>,
+    psk: Option<Arc<Psk>>,
 ) -> Result<Box<dyn State>, Error> {
     let suite = handshake.suite;
     let profile = Arc::clone(&handshake.config.profile);
-    let psk = if suite.has_psk() { psk(&handshake.config) } else { None };
+    let psk = psk.as_deref();
     let identity = psk.map_or_else(Vec::new, |psk| psk.identity().to_vec());
     let ClientSide { group, share, premaster } =
         ClientSide::respond(suite, &profile, params.as_ref(), recipient.as_ref(), psk.map(|psk| psk.key()))?;
     cx.output.negotiated.group = group;
     // Who has the key has proven by Finished who it is.
     let of_key =
-        |psk: &Arc<Psk>| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
+        |psk: &Psk| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
     // With RSA_PSK the server has proven both, and the key names it on both sides.
     let peer = psk.map(of_key).or(peer);
     check_same_peer(cx, peer.as_ref())?;

@@ -504,17 +504,22 @@ fn server_key_exchange(
     };
     let key = decrypts.map(Credential::key);
     let (exchange, params) = ServerSide::start(handshake.suite, group, key, &profile)?;
-    // RFC 4279 §2: without a hint there is no message.
-    let Some(params) = params else { return hello_done(cx, handshake, exchange) };
-    let Some(own) = signs else {
-        let message = ServerKeyExchange::write(handshake.suite, &params, None)?;
-        cx.send_in(&mut handshake.transcript, message)?;
-        return hello_done(cx, handshake, exchange);
+    let hint = &handshake.config.psk_identity_hint;
+    let hint = handshake.suite.has_psk().then_some(hint.as_slice());
+    let (own, params) = match (signs, params) {
+        (Some(own), Some(params)) => (own, params),
+        // RFC 4279 §2, §4: with neither share nor hint there is no message.
+        (_, None) if hint.is_none_or(<[u8]>::is_empty) => return hello_done(cx, handshake, exchange),
+        (_, params) => {
+            let message = ServerKeyExchange::write(hint, params.as_ref(), None)?;
+            cx.send_in(&mut handshake.transcript, message)?;
+            return hello_done(cx, handshake, exchange);
+        }
     };
     let content = signed_params(&handshake.randoms, &params.to_bytes()?);
     let then: prove::Signed = Box::new(move |cx, signature| {
         let signature = Some((own.scheme, signature.as_slice()));
-        let message = ServerKeyExchange::write(handshake.suite, &params, signature)?;
+        let message = ServerKeyExchange::write(None, Some(&params), signature)?;
         cx.send_in(&mut handshake.transcript, message)?;
         hello_done(cx, handshake, exchange)
     });
