@@ -474,7 +474,7 @@ fn the_credential_fits_the_suite_and_the_client() {
     let all = || vec![p384.server.x509(&provider), rsa.server.x509(&provider)];
     assert_eq!(run(p384, NamedGroup::SECP384R1, &ECDSA, all()), Ok(()));
     assert_eq!(run(rsa, NamedGroup::SECP384R1, &RSA, all()), Ok(()));
-    let none = Err(PeerIncompatible::SignatureScheme.into());
+    let none = Err(PeerIncompatible::SuiteAuthentication.into());
     let curve = Err(PeerIncompatible::CurveOfKey(NamedGroup::SECP384R1).into());
     assert_eq!(run(p384, NamedGroup::SECP256R1, &ECDSA, all()), curve);
     assert_eq!(run(p384, NamedGroup::SECP384R1, &ECDSA, vec![rsa.server.x509(&provider)]), none);
