@@ -33,13 +33,14 @@ const THOUSANDS: f64 = 1e5;
 const COLOURS: usize = 4;
 
 /// How an experiment is drawn.
+#[derive(Clone, Copy)]
 struct View {
     /// What is drawn, in a line; without one it is the name of the figure.
     caption: Option<&'static str>,
     /// The figure that a bar is as long as; without one, the first that the rows have.
     figure: Option<&'static str>,
-    /// What else a row must have to be drawn.
-    only: Option<&'static str>,
+    /// Which rows are drawn.
+    rows: fn(&Row) -> bool,
     /// The figures that it is the sum of.
     parts: &'static [&'static str],
     /// The parameter that tells the bars of a group apart.
@@ -75,7 +76,7 @@ impl View {
         let plain = Self {
             caption: None,
             figure: None,
-            only: None,
+            rows: |_| true,
             parts: &[],
             bar: STACK,
             group: &[],
@@ -102,16 +103,26 @@ impl View {
     }
 }
 
+/// The parameter of `key-exchange` that figures 9 and 10 differ in.
+const RATE: &str = "rate_kbit_per_s";
+
 /// The plots of `key-exchange`: those of the paper, and one of the draft.
 fn key_exchange() -> Vec<View> {
     let plain = View {
         caption: None,
         figure: None,
-        only: Some("cipher"),
+        rows: |row| row.get("cipher").is_some(),
         parts: &[],
         bar: STACK,
         group: &["mechanism", "authentication", "cipher", "key_bits"],
         reference: Reference::Paper("paper"),
+    };
+    let duration = |caption, rows| View {
+        caption: Some(caption),
+        figure: Some("duration_ms"),
+        rows,
+        reference: Reference::Figure("model_ms"),
+        ..plain
     };
     vec![
         View {
@@ -131,18 +142,22 @@ fn key_exchange() -> Vec<View> {
             parts: &["server_key_us", "server_signature_us", "server_common_us"],
             ..plain
         },
-        View {
-            caption: Some(
-                "Duration of a handshake in ms as measured, beside the model (the paper's figures 9 and 10)",
-            ),
-            figure: Some("duration_ms"),
-            reference: Reference::Figure("model_ms"),
-            ..plain
-        },
+        duration(
+            "Duration of a handshake in ms at 10 kbit/s, beside the model (the paper's figures 9 and 10 a)",
+            |row| row.number(RATE) == Some(10.0),
+        ),
+        duration(
+            "Duration of a handshake in ms at 100 kbit/s, beside the model (the paper's figures 9 and 10 b)",
+            |row| row.number(RATE) == Some(100.0),
+        ),
+        duration(
+            "Duration of a handshake in ms at 1 Mbit/s, beside the model (the paper's figures 9 and 10 c)",
+            |row| row.number(RATE) == Some(1000.0),
+        ),
         View {
             caption: Some("Bytes of the smallest handshakes by flight, beside those of the draft"),
             figure: Some("handshake_bytes"),
-            only: Some("flight1_bytes"),
+            rows: |row| row.get("flight1_bytes").is_some(),
             parts: &["flight1_bytes", "flight2_bytes", "flight3_bytes"],
             group: &["mechanism", "credential", "group"],
             reference: Reference::Paper("draft"),
@@ -220,8 +235,7 @@ pub(super) fn write(out: &mut String, report: &Report) -> fmt::Result {
 
 impl View {
     fn write(&self, out: &mut String, rows: &[Row]) -> fmt::Result {
-        let rows: Vec<_> =
-            rows.iter().filter(|row| self.only.is_none_or(|name| row.get(name).is_some())).collect();
+        let rows: Vec<_> = rows.iter().filter(|row| (self.rows)(row)).collect();
         let drawn = columns(rows.iter().copied());
         let mut figures = drawn
             .iter()

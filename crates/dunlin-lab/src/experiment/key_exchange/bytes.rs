@@ -11,7 +11,7 @@ use dunlin::{ClientConfig, ServerConfig, TlsConnection};
 
 use super::failed;
 use super::foreign::OpenSsl;
-use super::suites::{AllKeys, Case, server_address};
+use super::suites::{AllKeys, Case, Crypto, server_address};
 use crate::Error;
 use crate::capture::{Capture, Frame};
 use crate::count::{Connection, connections};
@@ -54,7 +54,7 @@ pub(super) fn frames(
     ground: &Ground,
     pair: &Pair,
     case: &Case,
-    keys: &AllKeys,
+    keys: (&AllKeys, &Crypto),
     stack: &Stack<'_>,
 ) -> Result<Vec<Frame>, Error> {
     let spoilt = |why: &str| Error::new(case.name(), why, "run it again on an idle machine");

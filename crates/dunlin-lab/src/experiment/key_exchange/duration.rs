@@ -96,7 +96,7 @@ impl SlowLink {
             .figure("path_bytes", &[parts.path_bytes])
             .figure("equation_1_ms", &[computed_ms + sent_ms(parts.handshake_bytes)])
             .figure("transmission_ms", &[sent_ms(parts.handshake_bytes)]);
-        Ok(match case.paper() {
+        Ok(match case.paper {
             Some(bytes) => row.paper("transmission_ms", sent_ms(bytes)),
             None => row,
         })

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Read;
 
 use super::super::foreign::{Foreign, Library, MemoryFile};
-use super::suites::{AllKeys, Authentication, Case};
+use super::suites::{AllKeys, Case, Crypto};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
@@ -42,19 +42,15 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(case: &Case, keys: &AllKeys) -> Result<Self, Error> {
+    fn new(case: &Case, keys: &AllKeys, crypto: &Crypto) -> Result<Self, Error> {
         let keys = case.keys(keys);
-        let who = match case.authentication {
-            _ if case.mechanism.has_psk() => "psk",
-            Authentication::Server => "server",
-            Authentication::Mutual => "mutual",
-        };
         let words = [
-            case.protocol().trim_start_matches("tls"),
-            case.openssl.unwrap_or(NOTHING),
-            case.openssl_group().unwrap_or(NOTHING),
-            case.openssl_scheme(),
-            who,
+            case.protocol().trim_start_matches("tls").to_owned(),
+            case.openssl.unwrap_or(NOTHING).to_owned(),
+            group(case, crypto),
+            // Without certificates it names a signature scheme all the same.
+            case.certificates.map_or("RSA+SHA256", |certificates| certificates.openssl_scheme).to_owned(),
+            if case.has_psk { "psk" } else { case.authentication() }.to_owned(),
         ];
         let file = |content: &[u8]| MemoryFile::new(content);
         let files = |end: &super::suites::End| {
@@ -74,6 +70,18 @@ impl Prepared {
     }
 }
 
+/// What OpenSSL calls the group; a finite field that TLS 1.2 spells out has no name, but its prime.
+fn group(case: &Case, crypto: &Crypto) -> String {
+    let field = case.group.and_then(|name| crypto.provider.group(name)?.finite_field());
+    match (case.group, field) {
+        (None, _) => NOTHING.to_owned(),
+        (Some(_), Some(field)) if case.protocol() == "tls1.2" => {
+            field.prime.iter().map(|byte| format!("{byte:02x}")).collect()
+        }
+        (Some(name), _) => name.to_string(),
+    }
+}
+
 impl OpenSsl {
     /// Compiles it.
     ///
@@ -89,10 +97,10 @@ impl OpenSsl {
         ground: &Ground,
         pair: &Pair,
         case: &Case,
-        keys: &AllKeys,
+        (keys, crypto): (&AllKeys, &Crypto),
     ) -> Result<(), Error> {
         let Self(program) = self;
-        let prepared = Prepared::new(case, keys)?;
+        let prepared = Prepared::new(case, keys, crypto)?;
         let arguments = prepared.arguments("server", prepared.server.as_ref());
         let (server, port) = program.serve(ground, &pair.server, arguments)?;
         let mut arguments = prepared.arguments("client", prepared.client.as_ref());
@@ -104,9 +112,14 @@ impl OpenSsl {
     }
 
     /// What `times` handshakes in memory take client and server, in microseconds.
-    pub(super) fn times(&self, case: &Case, keys: &AllKeys, times: usize) -> Result<Vec<[f64; 2]>, Error> {
+    pub(super) fn times(
+        &self,
+        case: &Case,
+        (keys, crypto): (&AllKeys, &Crypto),
+        times: usize,
+    ) -> Result<Vec<[f64; 2]>, Error> {
         let Self(program) = self;
-        let prepared = Prepared::new(case, keys)?;
+        let prepared = Prepared::new(case, keys, crypto)?;
         let mut arguments = prepared.arguments("memory", prepared.server.as_ref());
         arguments.push(times.to_string().into());
         arguments.extend(Files::arguments(prepared.client.as_ref()));

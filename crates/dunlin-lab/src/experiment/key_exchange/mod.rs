@@ -7,14 +7,14 @@ mod bytes;
 mod draft;
 mod duration;
 mod foreign;
+#[cfg(feature = "legacy-lab")]
+mod legacy;
 mod suites;
 mod time;
 
 use std::fmt::Display;
-use std::sync::Arc;
 
 use bytes::Stack;
-use dunlin::crypto::CryptoProvider;
 use duration::{Parts, RATES, SlowLink, path_bytes};
 use foreign::OpenSsl;
 use serde_json::Value;
@@ -79,11 +79,23 @@ impl Experiment for KeyExchange {
 struct Lab<'a> {
     plan: &'a Plan,
     keys: AllKeys,
-    crypto: Crypto,
-    /// The same, and it notes what it takes.
-    watched: Crypto,
+    ordinary: Means,
+    #[cfg(feature = "legacy-lab")]
+    legacy: Means,
     /// Real sockets, if that is the way.
     real: Option<Real>,
+}
+
+/// Cryptography, and the same that notes what it takes.
+struct Means {
+    crypto: Crypto,
+    watched: Crypto,
+}
+
+impl Means {
+    fn new(crypto: Crypto) -> Self {
+        Self { watched: time::watched(&crypto), crypto }
+    }
 }
 
 /// What it takes to measure on real sockets.
@@ -105,22 +117,29 @@ impl Real {
 
 impl<'a> Lab<'a> {
     fn new(plan: &'a Plan, progress: &Progress) -> Result<Self, Error> {
-        let provider = CryptoProvider {
-            groups: vec![dunlin_awslc::X25519, dunlin_awslc::SECP256R1, dunlin_ffdhe::FFDHE2048],
-            key_loader: dunlin_rsa::KEY_LOADER,
-            ..dunlin_awslc::provider()
-        };
         let real = match plan.way {
             Way::Real => Some(Real::new(plan, progress)?),
             Way::Virtual => None,
         };
+        #[cfg(feature = "legacy-lab")]
+        progress.note(dunlin_legacy::WARNING);
         Ok(Self {
             plan,
             keys: AllKeys::new()?,
-            crypto: Crypto { provider: Arc::new(provider), rsa: dunlin_rsa::ENCRYPTION },
-            watched: time::watched(),
+            ordinary: Means::new(Crypto::new()),
+            #[cfg(feature = "legacy-lab")]
+            legacy: Means::new(legacy::crypto()),
             real,
         })
+    }
+
+    /// What the cryptography of a case is done by.
+    fn means(&self, case: &Case) -> &Means {
+        match case.is_legacy {
+            #[cfg(feature = "legacy-lab")]
+            true => &self.legacy,
+            _ => &self.ordinary,
+        }
     }
 
     /// Bytes and times of a case: our row, and OpenSSL's if it has the suite.
@@ -132,7 +151,7 @@ impl<'a> Lab<'a> {
         let openssl = real.openssl.as_ref().filter(|_| case.openssl.is_some());
         let [ours, theirs] = self.times(case, openssl)?;
         let pair = real.ground.pair(MTU)?;
-        let (client, server) = case.configs(&self.crypto, &self.keys)?;
+        let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let stack = Stack::Dunlin(&client, &server);
         let mut rows = vec![ours.figures(self.bytes(&real.ground, &pair, case, &stack)?)];
         if let Some(openssl) = openssl {
@@ -148,7 +167,7 @@ impl<'a> Lab<'a> {
 
     /// What handshakes in memory take both stacks, which take turns.
     fn times(&self, case: &Case, openssl: Option<&OpenSsl>) -> Result<[Times; 2], Error> {
-        let (client, server) = case.configs(&self.watched, &self.keys)?;
+        let (client, server) = case.configs(&self.means(case).watched, &self.keys)?;
         let turns = if self.plan.quick { 1 } else { TURNS };
         time::undisturbed(|| {
             let (mut ours, mut theirs) = (Times::default(), Times::default());
@@ -159,7 +178,11 @@ impl<'a> Lab<'a> {
                     ours.add(&time::handshake(&client, &server)?);
                 }
                 if let Some(openssl) = openssl {
-                    theirs.add_totals(&openssl.times(case, &self.keys, HANDSHAKES)?);
+                    theirs.add_totals(&openssl.times(
+                        case,
+                        (&self.keys, &self.means(case).crypto),
+                        HANDSHAKES,
+                    )?);
                 }
             }
             Ok([ours, theirs])
@@ -170,7 +193,7 @@ impl<'a> Lab<'a> {
     fn bytes(&self, ground: &Ground, pair: &Pair, case: &Case, stack: &Stack<'_>) -> Result<Row, Error> {
         let (mut layers, mut paths) = (Vec::new(), Vec::new());
         for run in 0..self.plan.runs {
-            let frames = bytes::frames(ground, pair, case, &self.keys, stack)?;
+            let frames = bytes::frames(ground, pair, case, (&self.keys, &self.means(case).crypto), stack)?;
             layers.extend(connections(&frames).first().map(|connection| connection.layers()));
             paths.push(path_bytes(&frames) as f64);
             if run == 0 {
@@ -192,7 +215,7 @@ impl<'a> Lab<'a> {
 
     /// The bytes of handshakes in memory.
     fn bytes_in_memory(&self, case: &Case) -> Result<Row, Error> {
-        let (client, server) = case.configs(&self.crypto, &self.keys)?;
+        let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let sent = (0..self.plan.runs).map(|_| {
             let turns = time::handshake(&client, &server)?;
             Ok(turns.iter().map(|turn| turn.sent_bytes).sum::<usize>() as f64)
@@ -215,7 +238,7 @@ impl<'a> Lab<'a> {
             handshake_bytes: of("handshake_bytes"),
             path_bytes: of(PATH),
         };
-        let (client, server) = case.configs(&self.crypto, &self.keys)?;
+        let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let rows = real.links.iter().map(|link| {
             let row = link.row(case, (&client, &server), parts, self.plan.runs, self.row(case, "dunlin"));
             progress.step();
@@ -230,7 +253,7 @@ const PATH: &str = "path_bytes";
 
 /// Adds what the paper has.
 fn with_paper(case: &Case, row: Row) -> Row {
-    match case.paper() {
+    match case.paper {
         Some(bytes) => row.paper("handshake_bytes", bytes),
         None => row,
     }

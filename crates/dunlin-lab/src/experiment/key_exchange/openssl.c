@@ -7,14 +7,18 @@
 //     handshakes N times with itself, server first; prints the microseconds of client and server
 //
 // VERSION is 1.2 or 1.3. WHO authenticates: the server, mutual by certificates, or mutual by a psk, in which case the server
-// may have a certificate as well. Certificates and keys are files in DER; - is nothing.
+// may have a certificate as well. GROUP is a name, or the prime of a finite field in hexadecimal. Certificates and keys are
+// files in DER; - is nothing.
 
 #include <openssl/err.h>
+#include <openssl/param_build.h>
 #include <openssl/ssl.h>
 #include <time.h>
 
 enum { ROLE = 1, VERSION, SUITE, GROUP, SCHEME, WHO, ROOT, CERTIFICATE, KEY, IP, PORT };
 enum { TIMES = IP, CLIENT_CERTIFICATE, CLIENT_KEY };
+// The shortest prime has 512 bits, and no group has so long a name.
+enum { PRIME_DIGITS = 512 / 4 };
 enum { BUFFER = 1 << 16, PSK_BYTES = 32, PSK_BYTE = 7 };
 
 static const char IDENTITY[] = "Client_identity";
@@ -41,14 +45,24 @@ static unsigned psk_of_server(SSL *ssl, const char *identity, unsigned char *psk
 
 static int is(const char *word, const char *other) { return !strcmp(word, other); }
 
-static void finite_field(SSL_CTX *ctx, const char *name) {
-    OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("group", (char *)name, 0), OSSL_PARAM_construct_end()};
+static void finite_field(SSL_CTX *ctx, const char *prime) {
+    BIGNUM *p = NULL;
+    OSSL_PARAM_BLD *builder = OSSL_PARAM_BLD_new();
+    if (!builder || !BN_hex2bn(&p, prime) || !OSSL_PARAM_BLD_push_BN(builder, "p", p)) refuse("no prime");
+    // All of them have this generator.
+    BIGNUM *g = BN_new();
+    if (!g || !BN_set_word(g, 2) || !OSSL_PARAM_BLD_push_BN(builder, "g", g)) refuse("no generator");
+    OSSL_PARAM *params = OSSL_PARAM_BLD_to_param(builder);
     EVP_PKEY_CTX *maker = EVP_PKEY_CTX_new_from_name(NULL, "DH", NULL);
     EVP_PKEY *field = NULL;
-    if (EVP_PKEY_fromdata_init(maker) != 1 || EVP_PKEY_fromdata(maker, &field, EVP_PKEY_KEYPAIR, params) != 1)
+    if (EVP_PKEY_fromdata_init(maker) != 1 || EVP_PKEY_fromdata(maker, &field, EVP_PKEY_KEY_PARAMETERS, params) != 1)
         refuse("no finite field");
     if (SSL_CTX_set0_tmp_dh_pkey(ctx, field) != 1) refuse("no finite field");
     EVP_PKEY_CTX_free(maker);
+    OSSL_PARAM_free(params);
+    OSSL_PARAM_BLD_free(builder);
+    BN_free(p);
+    BN_free(g);
 }
 
 static void trust(SSL_CTX *ctx, const char *file) {
@@ -63,13 +77,13 @@ static void trust(SSL_CTX *ctx, const char *file) {
 static SSL_CTX *configure(int server, char **words, const char *certificate, const char *key) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
     int tls13 = is(words[VERSION], "1.3"), version = tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
-    int field = !strncmp(words[GROUP], "ffdhe", 5), mutual = is(words[WHO], "mutual");
+    int is_prime = strlen(words[GROUP]) >= PRIME_DIGITS, mutual = is(words[WHO], "mutual");
     if (!ctx || SSL_CTX_set_min_proto_version(ctx, version) != 1) refuse("no such version");
     if (SSL_CTX_set_max_proto_version(ctx, version) != 1) refuse("no such version");
     // The small keys of the paper.
     SSL_CTX_set_security_level(ctx, 0);
     if (!(tls13 ? SSL_CTX_set_ciphersuites : SSL_CTX_set_cipher_list)(ctx, words[SUITE])) refuse("no cipher suite");
-    if (field && !tls13) {
+    if (is_prime) {
         finite_field(ctx, words[GROUP]);
     } else if (!is(words[GROUP], "-") && !SSL_CTX_set1_groups_list(ctx, words[GROUP])) {
         refuse("no group");

@@ -1,5 +1,6 @@
 //! The ways of agreeing on a key that are measured: what each is called and made of, and what the paper has.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable, RawKeyTrust, X509Trust};
@@ -18,7 +19,7 @@ use crate::Error;
 use crate::report::Row;
 
 /// The name by which both sides know the key: of 15 bytes.
-pub(super) const IDENTITY: &str = "Client_identity";
+const IDENTITY: &str = "Client_identity";
 /// The key itself.
 const PSK: [u8; 32] = [7; 32];
 /// The name in the server's certificate. It is checked, but not sent.
@@ -26,25 +27,24 @@ const SERVER_NAME: &str = "localhost";
 /// How long certificates are valid, in days.
 const DAYS: u32 = 30;
 
-/// How both sides agree on a secret and prove who they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mechanism {
-    Psk,
-    DhePsk,
-    EcdhePsk,
-    RsaPsk,
-    DheRsa,
-    EcdheRsa,
-    EcdheEcdsa,
-    /// Raw public keys for ECDSA, and ECDHE.
-    RawKey,
-}
-
-/// Who proves who it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Authentication {
-    Server,
-    Mutual,
+/// One way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    /// How both sides agree on a secret and prove who they are.
+    pub(super) mechanism: &'static str,
+    pub(super) suite: Suite,
+    pub(super) group: Option<NamedGroup>,
+    /// Whether both sides have a key in common.
+    pub(super) has_psk: bool,
+    pub(super) certificates: Option<Certificates>,
+    /// The bits of the longest public key in it.
+    pub(super) key_bits: Option<u32>,
+    /// What OpenSSL calls the suite; without it, it has none.
+    pub(super) openssl: Option<&'static str>,
+    /// What the paper has for it in its Table I, in bytes.
+    pub(super) paper: Option<f64>,
+    /// Whether it is for the laboratory alone.
+    pub(super) is_legacy: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,15 +53,18 @@ pub(super) enum Suite {
     Tls13(&'static Tls13CipherSuite),
 }
 
-/// One way.
+/// Certificates, or the raw public keys in them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Case {
-    pub(super) mechanism: Mechanism,
-    pub(super) authentication: Authentication,
-    pub(super) suite: Suite,
-    pub(super) group: Option<NamedGroup>,
-    /// What OpenSSL calls the suite; without it, it has none.
-    pub(super) openssl: Option<&'static str>,
+pub(super) struct Certificates {
+    /// Which of [`AllKeys`].
+    pub(super) keys: &'static str,
+    /// By what anything is signed.
+    pub(super) scheme: SignatureScheme,
+    /// What OpenSSL calls that.
+    pub(super) openssl_scheme: &'static str,
+    pub(super) are_raw: bool,
+    /// Whether the client has one, too.
+    pub(super) mutual: bool,
 }
 
 /// What the cryptography is done by.
@@ -83,118 +86,190 @@ pub(super) struct Keys {
     pub(super) server: End,
 }
 
-/// The keys of all cases, by the kind of key.
-pub(super) struct AllKeys {
-    rsa: Keys,
-    p256: Keys,
-}
+/// The keys of all cases, by what they are called.
+pub(super) struct AllKeys(BTreeMap<&'static str, Keys>);
+
+/// RSA with 2048 bits.
+pub(super) const RSA: Certificates = Certificates {
+    keys: "rsa2048",
+    scheme: SignatureScheme::RSA_PKCS1_SHA256,
+    openssl_scheme: "RSA+SHA256",
+    are_raw: false,
+    mutual: false,
+};
+
+/// ECDSA on P-256.
+const P256: Certificates = Certificates {
+    keys: "p256",
+    scheme: SignatureScheme::ECDSA_SECP256R1_SHA256,
+    openssl_scheme: "ECDSA+SHA256",
+    ..RSA
+};
 
 /// All that is measured, in the order of rows.
 pub(super) fn cases() -> Vec<Case> {
-    use Authentication::{Mutual, Server};
-    use Mechanism as M;
-    let case = |mechanism, authentication, suite, group, openssl| Case {
-        mechanism,
-        authentication,
-        suite,
-        group,
-        openssl,
-    };
-    let (x25519, p256) = (Some(NamedGroup::X25519), Some(NamedGroup::SECP256R1));
-    let field = Some(NamedGroup::FFDHE2048);
-    let gcm13 = Suite::Tls13(&dunlin_awslc::TLS13_AES_128_GCM_SHA256);
-    let openssl13 = Some("TLS_AES_128_GCM_SHA256");
-    let mut cases = Vec::new();
-    for (mechanism, suite, group, openssl) in [
-        (M::Psk, &tls12::TLS12_PSK_WITH_AES_128_CCM_8, None, Some("PSK-AES128-CCM8")),
-        (M::Psk, &tls12::TLS12_PSK_WITH_AES_128_GCM_SHA256, None, Some("PSK-AES128-GCM-SHA256")),
-        (M::EcdhePsk, &tls12::TLS12_ECDHE_PSK_WITH_AES_128_GCM_SHA256, x25519, None),
-        (
-            M::EcdhePsk,
-            &tls12::TLS12_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256,
-            x25519,
-            Some("ECDHE-PSK-CHACHA20-POLY1305"),
-        ),
-        (M::DhePsk, &tls12::TLS12_DHE_PSK_WITH_AES_128_GCM_SHA256, field, Some("DHE-PSK-AES128-GCM-SHA256")),
-        (
-            M::RsaPsk,
-            &dunlin_rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256,
-            None,
-            Some("RSA-PSK-AES128-GCM-SHA256"),
-        ),
-    ] {
-        cases.push(case(mechanism, Mutual, Suite::Tls12(suite), group, openssl));
-    }
-    for (mechanism, suite, group, openssl) in [
-        (
-            M::EcdheEcdsa,
-            &tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-            p256,
-            "ECDHE-ECDSA-AES128-GCM-SHA256",
-        ),
-        (M::EcdheRsa, &tls12::TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256, x25519, "ECDHE-RSA-AES128-GCM-SHA256"),
-        (M::DheRsa, &tls12::TLS12_DHE_RSA_WITH_AES_128_GCM_SHA256, field, "DHE-RSA-AES128-GCM-SHA256"),
-    ] {
-        for authentication in [Server, Mutual] {
-            cases.push(case(mechanism, authentication, Suite::Tls12(suite), group, Some(openssl)));
-        }
-    }
-    cases.extend([
-        // OpenSSL takes a PSK alone only where it finds no group, and offers one all the same.
-        case(M::Psk, Mutual, gcm13, None, None),
-        case(M::EcdhePsk, Mutual, gcm13, x25519, openssl13),
-        case(M::DhePsk, Mutual, gcm13, field, openssl13),
-        case(M::EcdheEcdsa, Server, gcm13, p256, openssl13),
-        case(M::EcdheEcdsa, Mutual, gcm13, p256, openssl13),
-        // OpenSSL has raw public keys from 3.2 on.
-        case(M::RawKey, Mutual, gcm13, p256, None),
-    ]);
+    let cases = [psk_cases(), certificate_cases(), tls13_cases()].concat();
+    #[cfg(feature = "legacy-lab")]
+    let cases = [cases, super::legacy::cases()].concat();
     cases
 }
 
-impl Mechanism {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Psk => "psk",
-            Self::DhePsk => "dhe_psk",
-            Self::EcdhePsk => "ecdhe_psk",
-            Self::RsaPsk => "rsa_psk",
-            Self::DheRsa => "dhe_rsa",
-            Self::EcdheRsa => "ecdhe_rsa",
-            Self::EcdheEcdsa => "ecdhe_ecdsa",
-            Self::RawKey => "raw_key",
-        }
-    }
-
-    /// Whether both sides have a key in common.
-    pub(super) const fn has_psk(self) -> bool {
-        matches!(self, Self::Psk | Self::DhePsk | Self::EcdhePsk | Self::RsaPsk)
-    }
-
-    /// The bits of the longest public key in it.
-    const fn key_bits(self) -> Option<u32> {
-        match self {
-            Self::Psk => None,
-            Self::DhePsk | Self::RsaPsk | Self::DheRsa | Self::EcdheRsa => Some(2048),
-            Self::EcdhePsk | Self::EcdheEcdsa | Self::RawKey => Some(256),
-        }
-    }
+/// TLS 1.2 with pre-shared keys.
+fn psk_cases() -> Vec<Case> {
+    let psk = Case {
+        mechanism: "psk",
+        suite: Suite::Tls12(&tls12::TLS12_PSK_WITH_AES_128_CCM_8),
+        group: None,
+        has_psk: true,
+        certificates: None,
+        key_bits: None,
+        openssl: Some("PSK-AES128-CCM8"),
+        paper: Some(586.0),
+        is_legacy: false,
+    };
+    let ecdhe_psk = Case {
+        mechanism: "ecdhe_psk",
+        suite: Suite::Tls12(&tls12::TLS12_ECDHE_PSK_WITH_AES_128_GCM_SHA256),
+        group: Some(NamedGroup::X25519),
+        key_bits: Some(256),
+        openssl: None,
+        paper: None,
+        ..psk
+    };
+    vec![
+        psk,
+        Case {
+            suite: Suite::Tls12(&tls12::TLS12_PSK_WITH_AES_128_GCM_SHA256),
+            openssl: Some("PSK-AES128-GCM-SHA256"),
+            ..psk
+        },
+        ecdhe_psk,
+        Case {
+            suite: Suite::Tls12(&tls12::TLS12_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256),
+            openssl: Some("ECDHE-PSK-CHACHA20-POLY1305"),
+            ..ecdhe_psk
+        },
+        Case {
+            mechanism: "dhe_psk",
+            suite: Suite::Tls12(&tls12::TLS12_DHE_PSK_WITH_AES_128_GCM_SHA256),
+            group: Some(NamedGroup::FFDHE2048),
+            key_bits: Some(2048),
+            openssl: Some("DHE-PSK-AES128-GCM-SHA256"),
+            paper: Some(1367.0),
+            ..psk
+        },
+        Case {
+            mechanism: "rsa_psk",
+            suite: Suite::Tls12(&dunlin_rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256),
+            certificates: Some(RSA),
+            key_bits: Some(2048),
+            openssl: Some("RSA-PSK-AES128-GCM-SHA256"),
+            paper: None,
+            ..psk
+        },
+    ]
 }
 
-impl Authentication {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Mutual => "mutual",
+/// TLS 1.2 with certificates of the server, and of both.
+fn certificate_cases() -> Vec<Case> {
+    let ecdhe_ecdsa = Case {
+        mechanism: "ecdhe_ecdsa",
+        suite: Suite::Tls12(&tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+        group: Some(NamedGroup::SECP256R1),
+        has_psk: false,
+        certificates: Some(P256),
+        key_bits: Some(256),
+        openssl: Some("ECDHE-ECDSA-AES128-GCM-SHA256"),
+        paper: None,
+        is_legacy: false,
+    };
+    let ecdhe_rsa = Case {
+        mechanism: "ecdhe_rsa",
+        suite: Suite::Tls12(&tls12::TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+        group: Some(NamedGroup::X25519),
+        certificates: Some(RSA),
+        key_bits: Some(2048),
+        openssl: Some("ECDHE-RSA-AES128-GCM-SHA256"),
+        ..ecdhe_ecdsa
+    };
+    let dhe_rsa = Case {
+        mechanism: "dhe_rsa",
+        suite: Suite::Tls12(&tls12::TLS12_DHE_RSA_WITH_AES_128_GCM_SHA256),
+        group: Some(NamedGroup::FFDHE2048),
+        openssl: Some("DHE-RSA-AES128-GCM-SHA256"),
+        ..ecdhe_rsa
+    };
+    [ecdhe_ecdsa, ecdhe_rsa, dhe_rsa].into_iter().flat_map(|case| [case, case.mutual()]).collect()
+}
+
+/// TLS 1.3.
+fn tls13_cases() -> Vec<Case> {
+    let psk = Case {
+        mechanism: "psk",
+        suite: Suite::Tls13(&dunlin_awslc::TLS13_AES_128_GCM_SHA256),
+        group: None,
+        has_psk: true,
+        certificates: None,
+        key_bits: None,
+        // It takes a PSK alone only where it finds no group, and offers one all the same.
+        openssl: None,
+        paper: None,
+        is_legacy: false,
+    };
+    let openssl = Some("TLS_AES_128_GCM_SHA256");
+    let ecdhe_ecdsa = Case {
+        mechanism: "ecdhe_ecdsa",
+        group: Some(NamedGroup::SECP256R1),
+        has_psk: false,
+        certificates: Some(P256),
+        key_bits: Some(256),
+        openssl,
+        ..psk
+    };
+    vec![
+        psk,
+        Case { mechanism: "ecdhe_psk", group: Some(NamedGroup::X25519), key_bits: Some(256), openssl, ..psk },
+        Case {
+            mechanism: "dhe_psk",
+            group: Some(NamedGroup::FFDHE2048),
+            key_bits: Some(2048),
+            openssl,
+            ..psk
+        },
+        ecdhe_ecdsa,
+        ecdhe_ecdsa.mutual(),
+        Case {
+            mechanism: "raw_key",
+            certificates: Some(Certificates { are_raw: true, ..P256 }),
+            // It has raw public keys from 3.2 on.
+            openssl: None,
+            ..ecdhe_ecdsa
         }
-    }
+        .mutual(),
+    ]
 }
 
 impl Case {
+    /// The same with a certificate of the client.
+    pub(super) fn mutual(self) -> Self {
+        let certificates = self.certificates.map(|server| Certificates { mutual: true, ..server });
+        Self { certificates, ..self }
+    }
+
     pub(super) const fn protocol(&self) -> &'static str {
         match self.suite {
             Suite::Tls12(_) => "tls1.2",
             Suite::Tls13(_) => "tls1.3",
+        }
+    }
+
+    /// Who proves who it is.
+    pub(super) fn authentication(&self) -> &'static str {
+        match self.certificates {
+            _ if self.has_psk => "mutual",
+            Some(Certificates { mutual: true, .. }) => "mutual",
+            Some(_) => "server",
+            None => "none",
         }
     }
 
@@ -210,8 +285,9 @@ impl Case {
 
     /// In a few words that tell it apart.
     pub(super) fn name(&self) -> String {
-        let (protocol, mechanism) = (self.protocol(), self.mechanism.name());
-        format!("{protocol}-{mechanism}-{}-{}", self.authentication.name(), self.cipher())
+        let bits = self.key_bits.map(|bits| format!("-{bits}")).unwrap_or_default();
+        let (protocol, authentication) = (self.protocol(), self.authentication());
+        format!("{protocol}-{}{bits}-{authentication}-{}", self.mechanism, self.cipher())
     }
 
     /// A row about it.
@@ -219,63 +295,18 @@ impl Case {
         let row = Row::new()
             .with("stack", stack)
             .with("protocol", self.protocol())
-            .with("mechanism", self.mechanism.name())
-            .with("authentication", self.authentication.name())
+            .with("mechanism", self.mechanism)
+            .with("authentication", self.authentication())
             .with("cipher", self.cipher());
-        match self.mechanism.key_bits() {
+        match self.key_bits {
             Some(bits) => row.with("key_bits", bits),
             None => row,
         }
     }
 
-    /// What the paper has for it in its Table I, in bytes.
-    pub(super) fn paper(&self) -> Option<f64> {
-        match (self.suite, self.mechanism, self.mechanism.key_bits()) {
-            (Suite::Tls12(_), Mechanism::Psk, _) => Some(586.0),
-            (Suite::Tls12(_), Mechanism::DhePsk, Some(2048)) => Some(1367.0),
-            _ => None,
-        }
-    }
-
-    /// The keys of it, if it needs some.
-    pub(super) fn keys<'a>(&self, all: &'a AllKeys) -> Option<&'a Keys> {
-        match self.mechanism {
-            Mechanism::Psk | Mechanism::DhePsk | Mechanism::EcdhePsk => None,
-            Mechanism::RsaPsk | Mechanism::DheRsa | Mechanism::EcdheRsa => Some(&all.rsa),
-            Mechanism::EcdheEcdsa | Mechanism::RawKey => Some(&all.p256),
-        }
-    }
-
-    /// The only scheme by which anything is signed, and what OpenSSL calls it.
-    const fn scheme(&self) -> Option<(SignatureScheme, &'static str)> {
-        match self.mechanism {
-            Mechanism::Psk | Mechanism::DhePsk | Mechanism::EcdhePsk => None,
-            Mechanism::RsaPsk | Mechanism::DheRsa | Mechanism::EcdheRsa => {
-                Some((SignatureScheme::RSA_PKCS1_SHA256, "RSA+SHA256"))
-            }
-            Mechanism::EcdheEcdsa | Mechanism::RawKey => {
-                Some((SignatureScheme::ECDSA_SECP256R1_SHA256, "ECDSA+SHA256"))
-            }
-        }
-    }
-
-    /// What OpenSSL calls the group.
-    pub(super) fn openssl_group(&self) -> Option<&'static str> {
-        match self.group? {
-            NamedGroup::SECP256R1 => Some("P-256"),
-            NamedGroup::FFDHE2048 => Some("ffdhe2048"),
-            _ => Some("X25519"),
-        }
-    }
-
-    /// What OpenSSL calls the signature scheme. Without certificates it names one all the same.
-    pub(super) fn openssl_scheme(&self) -> &'static str {
-        self.scheme().map_or("RSA+SHA256", |(_, name)| name)
-    }
-
-    /// Whether the client has a certificate, or a raw public key.
-    pub(super) fn has_client_certificate(&self) -> bool {
-        self.authentication == Authentication::Mutual && !self.mechanism.has_psk()
+    /// The keys of its certificates.
+    pub(super) fn keys<'a>(&self, AllKeys(all): &'a AllKeys) -> Option<&'a Keys> {
+        all.get(self.certificates?.keys)
     }
 
     /// What both sides do.
@@ -286,23 +317,24 @@ impl Case {
     ) -> Result<(Arc<ClientConfig>, Arc<ServerConfig>), Error> {
         let (mut client, mut server) = (self.profile(crypto)?, self.profile(crypto)?);
         let load = |end: &End| crypto.provider.key_loader.load(&end.key).map_err(failed);
-        if let Some(keys) = self.keys(keys) {
+        let mutual = self.certificates.is_some_and(|certificates| certificates.mutual);
+        if let Some((certificates, keys)) = self.certificates.zip(self.keys(keys)) {
             let server_key = load(&keys.server)?;
-            client = client.trust(self.trust(keys, &*server_key)?);
-            server = server.credentials(vec![self.credential(&keys.server, server_key)]);
-            if self.has_client_certificate() {
+            client = client.trust(certificates.trust(keys, &*server_key)?);
+            server = server.credentials(vec![certificates.credential(&keys.server, server_key)]);
+            if mutual {
                 let client_key = load(&keys.client)?;
-                server = server.trust(self.trust(keys, &*client_key)?);
-                client = client.credentials(vec![self.credential(&keys.client, client_key)]);
+                server = server.trust(certificates.trust(keys, &*client_key)?);
+                client = client.credentials(vec![certificates.credential(&keys.client, client_key)]);
             }
         }
         let build = |profile: ProfileBuilder| profile.build().map_err(failed);
         let mut client = ClientConfig::new(build(client)?).with_server_name_sent(false);
         let mut server = ServerConfig::new(build(server)?).map_err(failed)?;
-        if self.has_client_certificate() {
+        if mutual {
             server = server.with_client_auth(ClientAuth::Required).map_err(failed)?;
         }
-        if self.mechanism.has_psk() {
+        if self.has_psk {
             let psk = || Psk::new(IDENTITY, &PSK).map_err(failed);
             client = client.with_psks(vec![Arc::new(psk()?)]);
             server = server.with_psks(PskSource::Here(Arc::new(PskTable::from_iter([psk()?]))));
@@ -314,15 +346,15 @@ impl Case {
     fn profile(&self, Crypto { provider, rsa }: &Crypto) -> Result<ProfileBuilder, Error> {
         let profile = Profile::builder(provider.clone()).compatibility_mode(false);
         let profile = match self.suite {
-            Suite::Tls12(suite) => profile.cipher_suites(vec![]).tls12_cipher_suites(vec![suite]),
+            Suite::Tls12(suite) => {
+                profile.cipher_suites(vec![]).tls12_cipher_suites(vec![suite]).rsa_encryption(*rsa)
+            }
             Suite::Tls13(suite) => profile.cipher_suites(vec![suite]),
         };
-        let profile = match self.mechanism {
-            Mechanism::RsaPsk => profile.rsa_encryption(*rsa),
-            _ => profile,
-        };
-        let profile =
-            profile.signature_schemes(self.scheme().map(|(scheme, _)| scheme).into_iter().collect());
+        #[cfg(feature = "legacy-lab")]
+        let profile = if self.is_legacy { profile.danger_legacy_lab() } else { profile };
+        let schemes = self.certificates.map(|certificates| certificates.scheme);
+        let profile = profile.signature_schemes(schemes.into_iter().collect());
         Ok(match self.group {
             Some(name) => {
                 profile.groups(vec![provider.group(name).ok_or_else(|| failed("a group is missing"))?])
@@ -330,23 +362,22 @@ impl Case {
             None => profile.groups(vec![]).psk_modes(vec![PskKeyExchangeMode::PSK_KE]),
         })
     }
+}
 
+impl Certificates {
     fn trust(&self, keys: &Keys, peer: &dyn SigningKey) -> Result<Trust, Error> {
-        Ok(match self.mechanism {
-            Mechanism::RawKey => {
-                Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![peer.public_key().clone()])) }
-            }
-            _ => {
-                let x509 = X509Trust::anchors([keys.root.clone()]).map_err(failed)?;
-                Trust { x509: Some(x509), raw_key: None }
-            }
-        })
+        if self.are_raw {
+            let raw_key = RawKeyTrust::Keys(vec![peer.public_key().clone()]);
+            return Ok(Trust { x509: None, raw_key: Some(raw_key) });
+        }
+        let x509 = X509Trust::anchors([keys.root.clone()]).map_err(failed)?;
+        Ok(Trust { x509: Some(x509), raw_key: None })
     }
 
     fn credential(&self, end: &End, key: Arc<dyn SigningKey>) -> Credential {
-        match self.mechanism {
-            Mechanism::RawKey => Credential::raw_key(key),
-            _ => Credential::x509(vec![end.certificate.clone()], key),
+        match self.are_raw {
+            true => Credential::raw_key(key),
+            false => Credential::x509(vec![end.certificate.clone()], key),
         }
     }
 }
@@ -356,10 +387,26 @@ pub(super) fn server_address() -> Result<ServerAddress, Error> {
     ServerAddress::parse(SERVER_NAME, 0).map_err(failed)
 }
 
+impl Crypto {
+    /// That of AWS-LC, and finite fields.
+    pub(super) fn new() -> Self {
+        let provider = CryptoProvider {
+            groups: vec![dunlin_awslc::X25519, dunlin_awslc::SECP256R1, dunlin_ffdhe::FFDHE2048],
+            key_loader: dunlin_rsa::KEY_LOADER,
+            ..dunlin_awslc::provider()
+        };
+        Self { provider: Arc::new(provider), rsa: dunlin_rsa::ENCRYPTION }
+    }
+}
+
 impl AllKeys {
     /// New ones.
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self { rsa: Keys::new(KeyType::Rsa2048)?, p256: Keys::new(KeyType::P256)? })
+        let made = [(RSA.keys, Keys::new(KeyType::Rsa2048)?), (P256.keys, Keys::new(KeyType::P256)?)];
+        let all = made.into_iter();
+        #[cfg(feature = "legacy-lab")]
+        let all = all.chain(super::legacy::keys());
+        Ok(Self(all.collect()))
     }
 }
 

@@ -3,7 +3,7 @@
 //! The engine does nothing for it. It is given a provider whose groups and signatures note how long they take.
 
 use std::cell::Cell;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin::crypto::{
@@ -184,25 +184,15 @@ impl Times {
     }
 }
 
-/// Cryptography that notes what it takes. Keys that it has loaded do so as well.
-pub(super) fn watched() -> Crypto {
-    let provider = CryptoProvider {
-        groups: vec![&X25519, &SECP256R1, &FFDHE2048],
-        signatures: *SIGNATURES,
-        key_loader: &Loader,
-        ..dunlin_awslc::provider()
+/// The same cryptography, and it notes what it takes; so do keys that it has loaded. Parts of a provider are static: these
+/// stay until the process ends, and are made once in an experiment.
+pub(super) fn watched(crypto: &Crypto) -> Crypto {
+    let all = &*crypto.provider;
+    let group = |group: &&'static dyn KeyExchangeGroup| {
+        let group: &'static dyn KeyExchangeGroup = Box::leak(Box::new(Group(*group)));
+        group
     };
-    Crypto { provider: Arc::new(provider), rsa: &Rsa }
-}
-
-static X25519: Group = Group(dunlin_awslc::X25519);
-static SECP256R1: Group = Group(dunlin_awslc::SECP256R1);
-static FFDHE2048: Group = Group(dunlin_ffdhe::FFDHE2048);
-
-/// Parts of a provider are static: those that are made of others are made once, and stay.
-static SIGNATURES: LazyLock<SignatureAlgorithms> = LazyLock::new(|| {
-    let all = dunlin_awslc::SIGNATURES;
-    let watched = |algorithms: &[&'static dyn SignatureVerificationAlgorithm]| {
+    let signatures = |algorithms: &[&'static dyn SignatureVerificationAlgorithm]| {
         let watched = algorithms.iter().map(|algorithm| {
             let verifier: &'static dyn SignatureVerificationAlgorithm =
                 Box::leak(Box::new(Verifier(*algorithm)));
@@ -210,10 +200,18 @@ static SIGNATURES: LazyLock<SignatureAlgorithms> = LazyLock::new(|| {
         });
         &*watched.collect::<Vec<_>>().leak()
     };
-    let schemes: Vec<_> =
-        all.schemes.iter().map(|(scheme, algorithms)| (*scheme, watched(algorithms))).collect();
-    SignatureAlgorithms { all: watched(all.all), schemes: schemes.leak() }
-});
+    let schemes = all.signatures.schemes.iter().map(|(scheme, of)| (*scheme, signatures(of)));
+    let provider = CryptoProvider {
+        groups: all.groups.iter().map(group).collect(),
+        signatures: SignatureAlgorithms {
+            all: signatures(all.signatures.all),
+            schemes: schemes.collect::<Vec<_>>().leak(),
+        },
+        key_loader: Box::leak(Box::new(Loader(all.key_loader))),
+        ..all.clone()
+    };
+    Crypto { provider: Arc::new(provider), rsa: Box::leak(Box::new(Rsa(crypto.rsa))) }
+}
 
 #[derive(Debug)]
 struct Group(&'static dyn KeyExchangeGroup);
@@ -276,11 +274,11 @@ impl SignatureVerificationAlgorithm for Verifier {
 }
 
 #[derive(Debug)]
-struct Loader;
+struct Loader(&'static dyn KeyLoader);
 
 impl KeyLoader for Loader {
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
-        let key = dunlin_rsa::KEY_LOADER.load(der)?;
+        let key = self.0.load(der)?;
         Ok(Arc::new(Signer { decrypts: Decrypter(key.clone()), key }))
     }
 }
@@ -329,11 +327,11 @@ impl RsaDecryption for Decrypter {
 }
 
 #[derive(Debug)]
-struct Rsa;
+struct Rsa(&'static dyn RsaEncryption);
 
 impl RsaEncryption for Rsa {
     fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError> {
-        let key = for_keys(|| dunlin_rsa::ENCRYPTION.public_key(spki))?;
+        let key = for_keys(|| self.0.public_key(spki))?;
         Ok(Box::new(Encrypter(key)))
     }
 }
