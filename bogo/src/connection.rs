@@ -2,7 +2,7 @@
 
 use dunlin::error::{Error, PeerIncompatible};
 use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
-use dunlin::{EarlyDataOutcome, Event, Side, TlsConnection};
+use dunlin::{EarlyDataOutcome, Event, MessageSize, Side, TlsConnection};
 
 use crate::answers::Answers;
 use crate::options::{Options, Renegotiation};
@@ -39,6 +39,7 @@ pub(crate) fn run(
         ended: false,
         new_session: false,
         renegotiations: 0,
+        refused: false,
         held: false,
         unread: 0,
         unsent: None,
@@ -78,6 +79,11 @@ fn unspoken_version(options: &Options, failure: Failure) -> Failure {
         {
             Failure::Unimplemented(format!("{version}"))
         }
+        Failure::Engine(Error::AlertReceived(AlertDescription::PROTOCOL_VERSION))
+            if unspoken.into_iter().any(|version| options.allows(version)) =>
+        {
+            Failure::Unimplemented("versions before TLS 1.2".into())
+        }
         other => other,
     }
 }
@@ -95,6 +101,8 @@ pub(crate) struct Link<'a> {
     /// Whether a session came that was not known before.
     new_session: bool,
     renegotiations: u32,
+    /// Whether the server refused early data that it should have taken.
+    refused: bool,
     /// Nothing is transmitted for now.
     pub(crate) held: bool,
     /// Data that was given out and not consumed: what comes after it is looked at only when more is wanted.
@@ -140,6 +148,9 @@ impl Link<'_> {
     /// Holds what was agreed against what the options expect.
     fn check(&mut self, is_resume: bool) -> Result<(), Failure> {
         let options = self.answers.options;
+        if self.refused {
+            return Err(Failure::Unexpected("early data was refused".into()));
+        }
         let Some(negotiated) = self.tls.negotiated() else {
             return Err(Failure::Unexpected("the handshake did not finish".into()));
         };
@@ -163,6 +174,16 @@ impl Link<'_> {
     /// Whether the master secret is extended: without, there is no exporter, and no session is kept (RFC 7627 §5.4).
     fn is_extended(&self) -> bool {
         self.tls.export(b"EXPERIMENTAL", None, &mut [0]).is_ok()
+    }
+
+    /// A client of BoringSSL asks its caller for a credential when the server wants one.
+    fn check_certificate_request(&mut self) -> Result<(), Failure> {
+        let asked = |m: &MessageSize| !m.sent && m.typ == HandshakeType::CERTIFICATE_REQUEST;
+        if self.answers.options.fail_credential_callback && self.tls.messages().iter().any(asked) {
+            self.tls.abort(AlertDescription::INTERNAL_ERROR);
+            return Err(Failure::Unexpected(":CERT_CB_ERROR: there shall be no credential".into()));
+        }
+        Ok(())
     }
 
     /// Another handshake that the peer wants ends the connection where the options do not say otherwise, as with BoringSSL.
@@ -198,14 +219,12 @@ impl Link<'_> {
     }
 
     /// From here on the options for a retry count: the server does not take the early data.
-    fn retry(&mut self) -> Result<(), Failure> {
-        if self.answers.options.expect.early_data != Some(false) {
-            return Err(Failure::Unexpected("early data was refused".into()));
-        }
+    fn retry(&mut self) {
+        // What else is wrong says more.
+        self.refused |= self.answers.options.expect.early_data != Some(false);
         self.answers.options = self.retry;
         self.unsent = None;
         self.held = false;
-        Ok(())
     }
 
     /// Answers, transmits, and takes in what comes next; waits for it if there is nothing else to do.
@@ -233,6 +252,7 @@ impl Link<'_> {
         let now = self.shared.now;
         let taken = self.tls.receive(now, self.waiting.get(..portion).unwrap_or_default())?;
         self.waiting.drain(..taken);
+        self.check_certificate_request()?;
         self.check_renegotiation()
     }
 
@@ -251,7 +271,7 @@ impl Link<'_> {
                 Event::TicketReceived => self.new_session = true,
                 Event::Renegotiated => self.renegotiations += 1,
                 Event::EarlyData(EarlyDataOutcome::Rejected(_)) if self.tls.side() == Side::Client => {
-                    self.retry()?;
+                    self.retry();
                 }
                 _ => {}
             }

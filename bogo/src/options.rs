@@ -53,6 +53,10 @@ pub(crate) struct Options {
     pub(crate) decline_ocsp_callback: bool,
     pub(crate) fail_credential_callback: bool,
 
+    /// The names of authorities that clients are told.
+    pub(crate) authorities: Vec<Vec<u8>>,
+    pub(crate) max_sent_record: Option<u16>,
+
     pub(crate) psk: String,
     pub(crate) psk_identity: String,
 
@@ -239,6 +243,8 @@ impl Options {
             "-reject-alpn" => self.reject_alpn = true,
             // BoringSSL has its caller begin what the peer asked for.
             "-renegotiate-freely" | "-renegotiate-explicit" => self.renegotiation = Renegotiation::Free,
+            "-max-send-fragment" => self.max_sent_record = Some(number(values)?),
+            "-use-client-ca-list" => self.authorities = names(values)?,
             "-renegotiate-once" => self.renegotiation = Renegotiation::Once,
             "-renegotiate-ignore" => self.renegotiation = Renegotiation::Ignored,
             "-no-ticket" => self.no_ticket = true,
@@ -382,11 +388,6 @@ fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failu
     match name {
         // The root of the runner's certificates; verification is a callback in these tests.
         "-trust-cert" => drop(text(values)?),
-        // Without anchors there are no names to send.
-        "-use-client-ca-list" => match text(values)?.as_str() {
-            "<EMPTY>" | "<NULL>" => {}
-            _ => return Err(Failure::Unimplemented("names of authorities without anchors".into())),
-        },
         "-implicit-handshake"
         | "-no-op-extra-handshake"
         | "-use-early-callback"
@@ -414,6 +415,18 @@ fn number<T: std::str::FromStr>(values: &mut Values<'_>) -> Result<T, Failure> {
 fn base64(values: &mut Values<'_>) -> Result<Vec<u8>, Failure> {
     let value = text(values)?;
     Base64::decode_vec(&value).map_err(|_| Failure::Unexpected(format!("{value:?} is not base64")))
+}
+
+/// Names in DER, in hexadecimal digits with commas between them.
+fn names(values: &mut Values<'_>) -> Result<Vec<Vec<u8>>, Failure> {
+    let value = text(values)?;
+    if matches!(value.as_str(), "<EMPTY>" | "<NULL>") {
+        return Ok(Vec::new());
+    }
+    let byte = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
+    let name = |digits: &str| digits.as_bytes().chunks(2).map(byte).collect::<Option<_>>();
+    let names = value.split(',').map(name).collect::<Option<_>>();
+    names.ok_or_else(|| Failure::Unexpected(format!("{value:?} is no list of names")))
 }
 
 /// A list of protocols as ALPN has it on the wire: each with a length of one byte (RFC 7301 §3.1).

@@ -278,6 +278,8 @@ fn profile(
         .trust(trust)
         .request_ocsp(options.request_ocsp)
         .alpn(alpn(options))
+        .named_authorities(options.authorities.clone())
+        .max_sent_record(options.max_sent_record)
         .credentials(credentials.list.clone());
     for index in &credentials.reserved {
         profile = profile.reserve_credential(*index);
@@ -336,9 +338,6 @@ fn alpn(options: &Options) -> Vec<Vec<u8>> {
 }
 
 fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<ClientConfig, Failure> {
-    if options.fail_credential_callback {
-        return Err(Failure::Unimplemented("a client that cannot choose its credential".into()));
-    }
     let hinted = options.groups.iter().find(|group| options.hinted_groups.contains(group));
     let shares = match &options.key_shares {
         _ if hinted.is_some() => hinted.copied().into_iter().collect(),

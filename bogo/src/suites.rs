@@ -110,12 +110,12 @@ mod tests {
         let names = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:\
                      [TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384|TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256]";
         let options = options(&format!("-cipher {names}"));
-        let mut client = ClientHelloInfo::default();
-        client.cipher_suites = vec![
+        let cipher_suites = vec![
             S::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
             S::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
             S::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         ];
+        let client = ClientHelloInfo { cipher_suites, ..ClientHelloInfo::default() };
         let suites: Vec<_> = tls12(&options, Some(&client)).unwrap().iter().map(|s| s.id).collect();
         let [chacha, aes_256, aes_128] = client.cipher_suites[..] else { panic!() };
         assert_eq!(suites, [aes_128, chacha, aes_256]);
@@ -125,9 +125,9 @@ mod tests {
     fn groups_are_equals_where_a_flag_says_so() {
         let options =
             options("-curves 24 -curves 23 -curves 29 -curves-flags 0 -curves-flags 1 -curves-flags 0");
-        let mut client = ClientHelloInfo::default();
-        client.groups = vec![NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
-        let groups = groups(&options, &dunlin_awslc::provider(), Some(&client)).unwrap();
+        let groups = vec![NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
+        let client = ClientHelloInfo { groups, ..ClientHelloInfo::default() };
+        let groups = super::groups(&options, &dunlin_awslc::provider(), Some(&client)).unwrap();
         let names: Vec<_> = groups.iter().map(|g| g.name()).collect();
         assert_eq!(names, [NamedGroup::SECP384R1, NamedGroup::X25519, NamedGroup::SECP256R1]);
     }

@@ -144,7 +144,8 @@ impl Pki {
 }
 
 impl Leaf {
-    fn signing_key(&self, provider: &CryptoProvider) -> Arc<dyn dunlin::crypto::SigningKey> {
+    /// The key, loaded.
+    pub fn signing_key(&self, provider: &CryptoProvider) -> Arc<dyn dunlin::crypto::SigningKey> {
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
         provider.key_loader.load(&der).expect("key")
     }

@@ -4,8 +4,11 @@
 use std::sync::Arc;
 
 use dunlin::auth::{ExternalPsk, Psk, PskTable, RawKeyTrust, X509Trust};
-use dunlin::crypto::HashAlgorithm;
+use dunlin::crypto::{
+    CryptoError, CryptoProvider, HashAlgorithm, SecureRandom, SignatureAlgorithms, SigningKey,
+};
 use dunlin::error::{AuthenticationFailure, Misuse, PeerIncompatible, PeerMisbehaved};
+use dunlin::pki_types::SubjectPublicKeyInfoDer;
 use dunlin::resume::{ServerSessions, Tickets};
 use dunlin::wire::{AlertDescription as Alert, CertificateType, CipherSuite, HandshakeType, SignatureScheme};
 use dunlin::{
@@ -14,7 +17,7 @@ use dunlin::{
 };
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
 use dunlin_tests::tamper::{Keys, Secrets, records};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc};
 use rcgen::{CertificateParams, KeyPair, KeyUsagePurpose};
 
 fn trust() -> Trust {
@@ -302,4 +305,92 @@ fn a_server_name_is_acknowledged_by_those_who_use_it() {
         messages.iter().find(|m| m.typ == HandshakeType::ENCRYPTED_EXTENSIONS).unwrap().len
     };
     assert_eq!(size(true), size(false) + 4);
+}
+
+/// An RSA key in hardware that knows PKCS#1 v1.5 alone.
+#[derive(Debug)]
+struct OldKey(Arc<dyn SigningKey>);
+
+impl SigningKey for OldKey {
+    fn schemes(&self) -> &[SignatureScheme] {
+        &[SignatureScheme::RSA_PKCS1_SHA256_LEGACY]
+    }
+
+    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        self.0.public_key()
+    }
+
+    fn sign(
+        &self,
+        _: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        self.0.sign(SignatureScheme::RSA_PKCS1_SHA256, message, random)
+    }
+}
+
+/// draft-ietf-tls-tls13-pkcs1 §2: in a client's CertificateVerify, where the server asks for it, and nowhere else.
+#[test]
+fn rsa_pkcs1_is_for_clients_who_are_asked_for_it() {
+    const OLD: SignatureScheme = SignatureScheme::RSA_PKCS1_SHA256_LEGACY;
+    let mut provider = CryptoProvider::clone(&awslc());
+    let known = provider.signatures;
+    let pkcs1 = known.schemes.iter().find(|(s, _)| *s == SignatureScheme::RSA_PKCS1_SHA256).unwrap().1;
+    let schemes = [known.schemes, &[(OLD, pkcs1)]].concat();
+    provider.signatures = SignatureAlgorithms { all: known.all, schemes: schemes.leak() };
+    let provider = Arc::new(provider);
+    let pki = Pki::shared(KeyType::Rsa2048);
+    let trust = || Trust { x509: Some(pki.trust()), raw_key: None };
+    let old =
+        |leaf: &Leaf| Credential::x509(leaf.chain.clone(), Arc::new(OldKey(leaf.signing_key(&provider))));
+    let profile =
+        |credential| Profile::builder(provider.clone()).trust(trust()).credentials(vec![credential]);
+    let connect = |client_key, server_key, asks: bool| {
+        let schemes = provider.signatures.schemes.iter().map(|(s, _)| *s).filter(|s| *s != OLD || asks);
+        let server = profile(server_key).signature_schemes(schemes.collect());
+        let server = self::server(server).with_client_auth(ClientAuth::Required).unwrap();
+        let client = client(profile(client_key)).with_credential_required(true);
+        let mut pair = pair(client, server);
+        let hello = pair.client.transmit().to_vec();
+        assert!(!hello.windows(2).any(|w| w == OLD.0.to_be_bytes()), "servers are not asked for it");
+        pair.run().map(|()| pair.server.negotiated().unwrap().peer_signature)
+    };
+    let (new_client, new_server) = (|| pki.client.x509(&provider), || pki.server.x509(&provider));
+    assert_eq!(connect(old(&pki.client), new_server(), true), Ok(Some(OLD)));
+    assert_eq!(connect(new_client(), new_server(), true), Ok(Some(SignatureScheme::RSA_PSS_RSAE_SHA256)));
+    let nothing = || Err(PeerIncompatible::SignatureScheme.into());
+    assert_eq!(connect(old(&pki.client), new_server(), false), nothing());
+    assert_eq!(connect(new_client(), old(&pki.server), true), nothing());
+}
+
+#[test]
+fn records_are_as_small_as_they_shall_be() {
+    const TYPE_AND_TAG: usize = 17;
+    let tls12 = |profile: ProfileBuilder| {
+        let suites = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
+        profile.cipher_suites(vec![]).tls12_cipher_suites(suites)
+    };
+    for older in [&(|p| p) as &dyn Fn(ProfileBuilder) -> ProfileBuilder, &tls12] {
+        let small = |profile: ProfileBuilder| older(profile).max_sent_record(Some(64));
+        let mut pair = pair(client(small(client_profile())), server(small(server_profile())));
+        let sizes = |bytes: &[u8]| records(bytes).iter().map(|r| r.len() - 5).max().unwrap();
+        assert_eq!(sizes(pair.client.transmit()), 64);
+        pair.connect().unwrap();
+        pair.client.send(&[7; 200]).unwrap();
+        assert!((64..=64 + 8 + TYPE_AND_TAG).contains(&sizes(pair.client.transmit())));
+    }
+    for content in [63, 16385] {
+        let profile = client_profile().max_sent_record(Some(content)).build();
+        assert!(matches!(profile, Err(Error::Misuse(Misuse::Config(_)))));
+    }
+    assert!(client_profile().named_authorities(vec![vec![]]).build().is_err());
+}
+
+/// RFC 8446 §6: warning and fatal are all there is.
+#[test]
+fn an_alert_has_one_of_two_levels() {
+    let mut pair = pair(client(client_profile()), server(server_profile()));
+    let wrong = pair.client.receive(NOW, &[21, 3, 3, 0, 2, 3, 40]).map(drop);
+    assert_eq!(wrong, Err(PeerMisbehaved::IllegalParameter("alert level").into()));
 }

@@ -53,6 +53,9 @@ pub(crate) trait Emitter {
     /// A peer's limit for the content of one record (RFC 8449).
     fn limit_sent_records(&mut self, content: usize);
 
+    /// Our own limit for the content of a record that is sent, whatever the peer's is.
+    fn cap_sent_records(&mut self, content: usize);
+
     /// Our limit for the content of one record, from now on (RFC 8449).
     fn limit_received_records(&mut self, content: usize);
 

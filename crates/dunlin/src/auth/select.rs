@@ -30,6 +30,16 @@ pub(crate) struct Choice {
     pub(crate) scheme: SignatureScheme,
 }
 
+/// Why a client has nothing to show to this server. The alert of RFC 7250 §4.2 is the server's, who finds no common type.
+pub(crate) fn nothing_to_show(why: PeerIncompatible) -> PeerIncompatible {
+    match why {
+        PeerIncompatible::CertificateType { .. } => {
+            PeerIncompatible::NoCredential("none is of the type that the server asks for")
+        }
+        why => why,
+    }
+}
+
 /// The credential to use, and how to sign with it. If none suits, the error is the reason for the last one.
 pub(crate) fn select(
     signatures: SignatureAlgorithms,

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
-use crate::error::{Error, Internal, Misuse, alert};
+use crate::error::{Error, Internal, Misuse, PeerMisbehaved, alert};
 use crate::handshake::{Cx, State, client, server};
 use crate::message::Message;
 use crate::output::{EarlyOutput, Event, MessageSize, Negotiated, Output, Renegotiation, Sending};
@@ -379,6 +379,10 @@ impl<T: Transport> Connection<T> {
     /// RFC 8446 §6: the level says nothing; close_notify and user_canceled end nothing by force, all others do. Before
     /// TLS 1.3 warnings ended nothing either (RFC 5246 §7.2).
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
+        // RFC 8446 §6: it may be ignored which of the two it is, but there is no third.
+        if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
+            return self.fail(PeerMisbehaved::IllegalParameter("alert level").into());
+        }
         let is_warning = self.output.may_be_tls12 && level == AlertLevel::WARNING;
         match description {
             AlertDescription::CLOSE_NOTIFY if self.output.connected => {

@@ -62,8 +62,10 @@ pub struct Profile {
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) record_size_limit: Option<u16>,
     pub(crate) max_fragment_length: Option<u16>,
+    pub(crate) max_sent_record: Option<u16>,
     pub(crate) compatibility_mode: bool,
     pub(crate) send_authorities: bool,
+    pub(crate) named_authorities: Vec<Vec<u8>>,
     pub(crate) key_update_after: Option<u64>,
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,
 }
@@ -111,8 +113,10 @@ impl Profile {
                 alpn: Vec::new(),
                 record_size_limit: None,
                 max_fragment_length: None,
+                max_sent_record: None,
                 compatibility_mode: true,
                 send_authorities: false,
+                named_authorities: Vec::new(),
                 key_update_after: None,
                 key_log: None,
                 provider,
@@ -178,6 +182,13 @@ impl Profile {
 
     pub(crate) fn allows_mode(&self, mode: PskKeyExchangeMode) -> bool {
         self.psk_modes.contains(&mode)
+    }
+
+    /// The names of authorities that the peer is told.
+    pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
+        let mut names = if self.send_authorities { self.trust.authorities() } else { Vec::new() };
+        names.extend_from_slice(&self.named_authorities);
+        names
     }
 
     /// The signature schemes for chains.
@@ -399,6 +410,13 @@ impl ProfileBuilder {
         self
     }
 
+    /// The largest record to send over a stream, in bytes of content: 64 to 16384, which it is if nothing is said. A receiver
+    /// can use nothing of a record before all of it is there: on a slow link small ones come earlier.
+    pub fn max_sent_record(mut self, content: Option<u16>) -> Self {
+        self.profile.max_sent_record = content;
+        self
+    }
+
     /// Whether a client looks like TLS 1.2 to middleboxes (RFC 8446 §D.4): a session ID and ChangeCipherSpec, 44
     /// bytes in all. Servers echo what the client does.
     pub fn compatibility_mode(mut self, on: bool) -> Self {
@@ -409,6 +427,13 @@ impl ProfileBuilder {
     /// Whether to tell the peer the names of the trust anchors (RFC 8446 §4.2.4).
     pub fn send_authorities(mut self, on: bool) -> Self {
         self.profile.send_authorities = on;
+        self
+    }
+
+    /// Names of authorities to tell the peer, each an X.501 name in DER: where the anchors are elsewhere
+    /// ([`crate::auth::X509Trust::Ask`]), or with [`Self::send_authorities`] beside theirs.
+    pub fn named_authorities(mut self, names: Vec<Vec<u8>>) -> Self {
+        self.profile.named_authorities = names;
         self
     }
 

@@ -111,6 +111,16 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     {
         return fail(format!("max_fragment_length is 512, 1024, 2048 or 4096 bytes, not {length}"));
     }
+    if let Some(content) = profile.max_sent_record
+        && !(record_size_limit::MIN..MAX_RECORD_SIZE_LIMIT).contains(&content)
+    {
+        return fail(format!("the largest record to send has 64 to 16384 bytes, not {content}"));
+    }
+    // RFC 8446 §4.2.4: each has 1 to 2^16-1 bytes, and all of them together as many.
+    let names = profile.named_authorities.iter().map(|name| name.len());
+    if names.clone().any(|len| len == 0) || names.map(|len| 2 + len).sum::<usize>() > u16::MAX.into() {
+        return fail("a name of an authority is empty, or they are too long".into());
+    }
     if profile.key_update_after == Some(0) {
         return fail("the keys must be good for at least one record".into());
     }

@@ -196,6 +196,9 @@ pub(crate) fn start(
             shares.push(OfferedShare { group: group.name(), active, component });
         }
     }
+    if let Some(content) = profile.max_sent_record {
+        cx.emitter.cap_sent_records(content.into());
+    }
     cx.output.client_random = random;
     cx.output.may_be_tls12 = !tls12_suites.is_empty();
     let early = match &config.early_data {
@@ -348,7 +351,7 @@ impl Offer {
             if !profile.decompressors.is_empty() && self.offers_tls13() {
                 w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
             }
-            let authorities = if profile.send_authorities { profile.trust.authorities() } else { Vec::new() };
+            let authorities = profile.authorities();
             if !authorities.is_empty() && self.offers_tls13() {
                 w.put(&certificate_authorities::CertificateAuthorities(authorities));
             }

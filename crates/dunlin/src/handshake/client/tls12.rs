@@ -432,7 +432,7 @@ fn send_certificate(
     let choice = match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
         Ok(choice) => Some(choice),
         Err(why) if handshake.config.credential_required && !profile.credentials.is_empty() => {
-            return Err(why.into());
+            return Err(select::nothing_to_show(why).into());
         }
         // RFC 5246 §7.4.6: nothing suitable: an empty Certificate; the server decides.
         Err(_) => None,

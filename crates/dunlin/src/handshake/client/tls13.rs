@@ -380,7 +380,7 @@ impl Request {
                     prove::prove(cx, transcript, &profile, Side::Client, choice, &self.reads, then)
                 }
                 Err(why) if complete.config.credential_required && !profile.credentials.is_empty() => {
-                    Err(why.into())
+                    Err(select::nothing_to_show(why).into())
                 }
                 // RFC 8446 §4.4.2.3: nothing suitable: an empty Certificate; the server decides.
                 Err(_) => {

@@ -179,6 +179,9 @@ fn negotiate(
     cx.output.key_log.clone_from(&config.profile.key_log);
     cx.output.key_update_after = config.profile.key_update_after;
     cx.output.negotiated.profile.clone_from(&config.profile.name);
+    if let Some(content) = config.profile.max_sent_record {
+        cx.emitter.cap_sent_records(content.into());
+    }
     let hello = ClientHello::read(message.body(), cx.transport())?;
     let tls12 = config.profile.tls12(cx.transport()).filter(|_| sent.is_none());
     if !(config.profile.has_tls13() && offers_tls13(&hello, cx.transport())?) {

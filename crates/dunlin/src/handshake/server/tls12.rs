@@ -549,7 +549,7 @@ fn certificate_request(config: &ServerConfig) -> Tls12CertificateRequest {
     let mut types: Vec<_> = schemes.iter().copied().map(Tls12CertificateRequest::type_of).collect();
     types.sort_unstable();
     types.dedup();
-    let authorities = if profile.send_authorities { profile.trust.authorities() } else { Vec::new() };
+    let authorities = profile.authorities();
     Tls12CertificateRequest { types, schemes, authorities }
 }
 

@@ -368,7 +368,7 @@ fn certificate_request(config: &ServerConfig) -> Result<Vec<u8>, Error> {
     if !profile.decompressors.is_empty() {
         w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
     }
-    let authorities = if profile.send_authorities { profile.trust.authorities() } else { Vec::new() };
+    let authorities = profile.authorities();
     if !authorities.is_empty() {
         w.put(&certificate_authorities::CertificateAuthorities(authorities));
     }

@@ -155,6 +155,9 @@ impl Emitter for Datagram {
         self.sender.limit(content);
     }
 
+    /// The size of datagrams says it.
+    fn cap_sent_records(&mut self, _: usize) {}
+
     fn limit_received_records(&mut self, content: usize) {
         self.receiver.limit(content);
     }

@@ -102,6 +102,10 @@ impl Emitter for Stream {
         self.sender.limit(content);
     }
 
+    fn cap_sent_records(&mut self, content: usize) {
+        self.sender.cap(content);
+    }
+
     fn limit_received_records(&mut self, content: usize) {
         self.receiver.limit(content);
     }

@@ -25,6 +25,8 @@ pub(crate) struct Sender {
     content_limit: usize,
     /// The limit that comes into use with the next key.
     next_limit: Option<usize>,
+    /// Our own limit, which no peer raises.
+    content_cap: usize,
     /// The next record is the first ClientHello.
     first: bool,
     change_cipher_spec: CompatibilityRecord,
@@ -54,6 +56,7 @@ impl Sender {
             sent: 0,
             content_limit: MAX_PLAINTEXT,
             next_limit: None,
+            content_cap: MAX_PLAINTEXT,
             first: client,
             change_cipher_spec: CompatibilityRecord::NotWanted,
             epoch: None,
@@ -92,11 +95,16 @@ impl Sender {
 
     /// RFC 8449 §4: in a renegotiation, the limits of the handshake before hold as long as its keys do.
     pub(super) fn limit(&mut self, content: usize) {
-        let content = content.min(MAX_PLAINTEXT);
+        let content = content.min(self.content_cap);
         match &self.key {
             Some((key, _)) if key.form() != RecordForm::Tls13 => self.next_limit = Some(content),
             _ => self.content_limit = content,
         }
+    }
+
+    pub(super) fn cap(&mut self, content: usize) {
+        self.content_cap = content.min(MAX_PLAINTEXT);
+        self.content_limit = self.content_limit.min(self.content_cap);
     }
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
