@@ -358,6 +358,19 @@ fn data_goes_on_while_another_handshake_begins() {
     assert_eq!(done(&pair), [true, true]);
 }
 
+/// RFC 5246 §7.4.1.1: a HelloRequest that crosses the client's ClientHello has its answer already.
+#[test]
+fn both_may_want_another_handshake_at_once() {
+    let mut pair = renegotiating(true, true);
+    pair.client.renegotiate(NOW).unwrap();
+    pair.server.renegotiate(NOW).unwrap();
+    pair.run().unwrap();
+    for events in [&pair.client_events, &pair.server_events] {
+        assert_eq!(events.iter().filter(|e| matches!(e, Event::Renegotiated)).count(), 1);
+    }
+    pair.echo(b"hello").unwrap();
+}
+
 #[test]
 fn tls13_knows_no_renegotiation() {
     let client = client(both().renegotiation(true), &with_sessions());

@@ -122,11 +122,11 @@ impl Completed {
     pub(super) fn connected(self, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
         let Self { role, master, randoms, finisheds, peer, extended, secure_renegotiation, renegotiated } =
             self;
-        let before = cx.output.negotiated.peer.take();
+        let before = cx.output.negotiated.peer.as_ref();
         // Nobody becomes somebody else: what was said before and after is of the same peer. A client that had not said who
         // it is may do so.
         let is_other = |before| !peer.as_ref().is_some_and(|peer| peer.is_same(before));
-        if renegotiated && before.as_ref().is_some_and(is_other) {
+        if renegotiated && before.is_some_and(is_other) {
             return Err(PeerMisbehaved::IllegalParameter("identity: another one after renegotiation").into());
         }
         cx.emitter.handshake_complete();

@@ -20,7 +20,7 @@ use crate::extension::{
 };
 use crate::handshake::tls12::Finisheds;
 use crate::handshake::{Cx, State};
-use crate::message::{ClientHello, Message, ServerHello};
+use crate::message::{ClientHello, Message, ServerHello, hello_request};
 use crate::resume::{ClientSession, SessionKey};
 use crate::role::TransportKind;
 use crate::schedule::binder::PskKind;
@@ -442,6 +442,12 @@ struct ExpectServerHello {
 
 impl State for ExpectServerHello {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+        // RFC 5246 §7.4.1.1: in a renegotiation the server may have asked for it before it saw ours, which answers that.
+        if message.typ == HandshakeType::HELLO_REQUEST && self.offer.previous.is_some() {
+            hello_request::read(message.body())?;
+            cx.output.count_idle("renegotiations")?;
+            return Ok(self);
+        }
         let body = message.expect(HandshakeType::SERVER_HELLO, "ServerHello")?;
         let hello = ServerHello::read(body)?;
         if self.is_tls12(&hello) {
