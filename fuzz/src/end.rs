@@ -189,6 +189,8 @@ pub(crate) struct Watched {
     output: Stream,
     /// Whether it exports keying material, once it is connected.
     exports: bool,
+    /// Whether it may speak TLS 1.2.
+    has_tls12: bool,
     /// Early data that it received, in bytes.
     early: usize,
     /// Whether it has sent a record under keys.
@@ -215,6 +217,7 @@ impl Watched {
             output: Stream::default(),
             // RFC 7627 §5.4.
             exports: !world.setting.is_unbound(),
+            has_tls12: world.setting.tls12.is_some(),
             early: 0,
             has_protected: false,
             alert: None,
@@ -430,7 +433,18 @@ impl Watched {
             // The alert of the caller's choice.
             Some(_) if self.aborted => assert!(self.alert.is_some(), "aborted without an alert"),
             Some(_) if has_closed => {}
-            Some(error) => assert_eq!(self.alert, error.alert(), "the alert for {error:?}"),
+            Some(error) => {
+                let alert = match error.alert() {
+                    // RFC 5246 §7.2.2: what came with TLS 1.3 is this before.
+                    Some(AlertDescription::CERTIFICATE_REQUIRED | AlertDescription::MISSING_EXTENSION)
+                        if self.has_tls12 && self.alert == Some(AlertDescription::HANDSHAKE_FAILURE) =>
+                    {
+                        self.alert
+                    }
+                    alert => alert,
+                };
+                assert_eq!(self.alert, alert, "the alert for {error:?}");
+            }
         }
         assert!(!self.connected || self.end.negotiated().is_some(), "what was agreed is gone");
     }

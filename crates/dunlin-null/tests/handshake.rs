@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use dunlin::auth::RawKeyTrust;
+use dunlin::error::PeerMisbehaved;
 use dunlin::{
-    ClientAuth, ClientConfig, Credential, Now, Profile, ServerAddress, ServerConfig, TlsConnection, Trust,
+    ClientAuth, ClientConfig, Credential, Error, Now, PeerIdentity, Profile, ServerAddress, ServerConfig,
+    TlsConnection, Trust,
 };
 use pki_types::{PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer};
 
@@ -28,11 +30,61 @@ fn profile() -> Profile {
 }
 
 fn ends() -> [TlsConnection; 2] {
+    ends_with(profile)
+}
+
+fn ends_with(profile: impl Fn() -> Profile) -> [TlsConnection; 2] {
     let client = Arc::new(ClientConfig::new(profile()));
     let server = ServerConfig::new(profile()).unwrap().with_client_auth(ClientAuth::Required).unwrap();
     let address = ServerAddress::new(ServerName::try_from("localhost").unwrap(), 4433);
     let client = TlsConnection::client(&client, address, NOW).unwrap();
     [client, TlsConnection::server(&Arc::new(server), NOW)]
+}
+
+/// Both ends take turns until nobody has anything to say, what the server says changed by `edit`.
+fn run(ends: &mut [TlsConnection; 2], edit: impl Fn(Vec<u8>) -> Vec<u8>) -> Result<(), Error> {
+    let [client, server] = ends;
+    loop {
+        let (hello, answer) = (take(client), edit(take(server)));
+        if hello.is_empty() && answer.is_empty() {
+            return Ok(());
+        }
+        server.receive(NOW, &hello)?;
+        client.receive(NOW, &answer)?;
+    }
+}
+
+/// Whoever has two keys stays the one that it was, and a connection that has failed still says who that is.
+#[test]
+fn nobody_becomes_somebody_else_by_renegotiation() {
+    let other: Vec<u8> =
+        PUBLIC_KEY.iter().enumerate().map(|(i, b)| b ^ u8::from(i + 1 == PUBLIC_KEY.len())).collect();
+    let provider = Arc::new(dunlin_null::null_provider());
+    let key = provider.key_loader.load(&PrivatePkcs8KeyDer::from(PUBLIC_KEY).into()).unwrap();
+    let keys = [PUBLIC_KEY, &other].map(|key| SubjectPublicKeyInfoDer::from(key).into_owned());
+    let profile = || {
+        Profile::builder(provider.clone())
+            .danger_skip_provider_check()
+            .cipher_suites(vec![])
+            .tls12_cipher_suites(vec![&dunlin_null::TLS12_CIPHER_SUITES[0]])
+            .credentials(vec![Credential::raw_key(key.clone())])
+            .trust(Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(keys.to_vec())) })
+            .renegotiation(true)
+            .build()
+            .unwrap()
+    };
+    let mut ends = ends_with(profile);
+    run(&mut ends, |bytes| bytes).unwrap();
+    ends[0].renegotiate(NOW).unwrap();
+    let result = run(&mut ends, |mut bytes| {
+        if let Some(at) = bytes.windows(PUBLIC_KEY.len()).position(|window| window == PUBLIC_KEY) {
+            bytes[at..at + other.len()].copy_from_slice(&other);
+        }
+        bytes
+    });
+    assert!(matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::IllegalParameter(_)))), "{result:?}");
+    let peer = ends[0].negotiated().unwrap().peer.clone();
+    assert_eq!(peer, Some(PeerIdentity::RawKey(keys[0].clone())));
 }
 
 fn take(from: &mut TlsConnection) -> Vec<u8> {
