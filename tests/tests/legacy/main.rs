@@ -1,6 +1,7 @@
 //! What is obsolete and only measured: static RSA, anonymous Diffie-Hellman, DSA, short keys and fields.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+mod fields;
 mod peers;
 
 use std::sync::Arc;

@@ -39,17 +39,21 @@ fn args(files: &Files, identity: Option<&Identity>, is_server: bool) -> Vec<Stri
     }
 }
 
-/// The parameters of a field in PEM, as `openssl dhparam` writes them.
-fn dhparam(field: &dyn dunlin::crypto::KeyExchangeGroup) -> String {
-    let prime = field.finite_field().unwrap().prime;
-    let header = |tag: u8, len: usize| match len {
+/// An element of DER.
+pub(super) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let len = content.len();
+    let header = match len {
         0..128 => vec![tag, len as u8],
         128..256 => vec![tag, 0x81, len as u8],
         _ => vec![tag, 0x82, (len >> 8) as u8, len as u8],
     };
-    let number = [&header(2, prime.len() + 1)[..], &[0], prime].concat();
-    let content = [&number[..], &[2, 1, 2]].concat();
-    pem::encode(&pem::Pem::new("DH PARAMETERS", [header(0x30, content.len()), content].concat()))
+    [&header[..], content].concat()
+}
+
+/// The parameters of a field in PEM, as `openssl dhparam` writes them.
+pub(super) fn dhparam(field: &dyn dunlin::crypto::KeyExchangeGroup) -> String {
+    let prime = der(2, &[&[0], field.finite_field().unwrap().prime].concat());
+    pem::encode(&pem::Pem::new("DH PARAMETERS", der(0x30, &[&prime[..], &[2, 1, 2]].concat())))
 }
 
 fn greet(mut link: Link, peer: &mut Process, what: &str, suite: &Tls12CipherSuite) {

@@ -3,6 +3,7 @@
 
 mod oracle;
 mod peers;
+mod vectors;
 
 use std::sync::Arc;
 

@@ -1,13 +1,15 @@
 //! Probes of Bleichenbacher (1998) and ROBOT (2017): whatever is wrong with the encrypted secret, a server does the same.
 
+use std::sync::Arc;
+
 use dunlin::crypto::{RsaEncryption, RsaPublicKey};
 use dunlin::pki_types::SubjectPublicKeyInfoDer;
-use dunlin::{Error, TlsConnection};
+use dunlin::{ClientConfig, Error, ServerConfig, TlsConnection};
 use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_tests::tamper::{message, messages, records};
 use dunlin_tests::{NOW, Pair};
 
-use super::{pki, psk_pair};
+use super::{pki, profile, psk_pair, serving, trusting};
 
 fn take(from: &mut TlsConnection) -> Vec<u8> {
     let bytes = from.transmit().to_vec();
@@ -19,8 +21,9 @@ fn record(content: &[u8]) -> Vec<u8> {
     [&[22, 3, 3], &(content.len() as u16).to_be_bytes()[..], content].concat()
 }
 
-/// What a server says after each record of the client's second flight, whose encrypted secret is another, and its error.
-fn answers(mut pair: Pair, ciphertext: &[u8]) -> (Vec<Vec<u8>>, Error) {
+/// What a server says after each record of the client's second flight, whose encrypted secret is another, and its error. With
+/// RSA_PSK there is an identity in front of it.
+pub(super) fn answers(mut pair: Pair, has_identity: bool, ciphertext: &[u8]) -> (Vec<Vec<u8>>, Error) {
     let hello = take(&mut pair.client);
     pair.server.receive(NOW, &hello).unwrap();
     let flight = take(&mut pair.server);
@@ -31,7 +34,8 @@ fn answers(mut pair: Pair, ciphertext: &[u8]) -> (Vec<Vec<u8>>, Error) {
     };
     let key_exchange = &messages(&key_exchange[5..])[0];
     // The identity, and then the secret, each after its length.
-    let identity = &key_exchange[4..4 + 2 + usize::from(key_exchange[5])];
+    let identity_len = if has_identity { 2 + usize::from(key_exchange[5]) } else { 0 };
+    let identity = &key_exchange[4..4 + identity_len];
     let changed = [identity, &(ciphertext.len() as u16).to_be_bytes(), ciphertext].concat();
     let changed = record(&message(key_exchange[0], &changed));
     let mut result = Ok(0);
@@ -125,13 +129,25 @@ fn probes() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Static RSA, which is for the laboratory only.
+fn static_pair() -> Pair {
+    let profile = || profile(&[&dunlin_legacy::TLS12_RSA_WITH_AES_128_GCM_SHA256]).danger_legacy_lab();
+    let client = ClientConfig::new(trusting(profile()).build().unwrap());
+    let server = ServerConfig::new(serving(profile()).build().unwrap()).unwrap();
+    Pair::new(&Arc::new(client), &Arc::new(server))
+}
+
 #[test]
 fn every_probe_gets_the_same_answer() {
     let probes = probes();
-    let expected = answers(psk_pair(TLS12_RSA_PSK_CIPHER_SUITES), &probes[0].1);
-    // Nothing before Finished; then decrypt_error, in the clear.
-    assert_eq!(expected.0, [vec![], vec![], vec![21, 3, 3, 0, 2, 2, 51]]);
-    for (what, ciphertext) in &probes {
-        assert_eq!(answers(psk_pair(TLS12_RSA_PSK_CIPHER_SUITES), ciphertext), expected, "{what}");
+    let psk_pair: fn() -> Pair = || psk_pair(TLS12_RSA_PSK_CIPHER_SUITES);
+    // decrypt_error where the key may be the wrong one (RFC 4279 §2), else bad_record_mac.
+    for (pair, has_identity, alert) in [(psk_pair, true, 51), (static_pair, false, 20)] {
+        let expected = answers(pair(), has_identity, &probes[0].1);
+        // Nothing before Finished; then the alert, in the clear.
+        assert_eq!(expected.0, [vec![], vec![], vec![21, 3, 3, 0, 2, 2, alert]]);
+        for (what, ciphertext) in &probes {
+            assert_eq!(answers(pair(), has_identity, ciphertext), expected, "{what}");
+        }
     }
 }

@@ -75,6 +75,8 @@ fn tls12() -> Vec<&'static Tls12CipherSuite> {
         tls12::TLS12_PSK_CIPHER_SUITES,
         dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES,
         &short,
+        #[cfg(feature = "legacy-lab")]
+        dunlin_legacy::TLS12_LEGACY_CIPHER_SUITES,
     ];
     named.concat()
 }
@@ -87,7 +89,9 @@ fn is_suite(suite: CipherSuite, name: &str) -> bool {
 fn openssl_name(suite: CipherSuite) -> String {
     let name = suite.to_string().replace("PSK_DHE", "DHE_PSK").replace("_WITH_", "_").replace("AES_", "AES");
     let name = name.replace("CCM_8", "CCM8").replace("POLY1305_SHA256", "POLY1305");
-    name.trim_start_matches("TLS_").replace('_', "-")
+    let name = name.trim_start_matches("TLS_").replace("DH_anon", "ADH").replace('_', "-");
+    // Static RSA is what it does not name.
+    name.strip_prefix("RSA-").filter(|rest| rest.starts_with("AES")).map_or(name.clone(), str::to_owned)
 }
 
 /// The finite fields for suites with DHE, the fastest first.
@@ -101,6 +105,8 @@ pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, 
     known.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_768]);
     // Nor does anybody wait for a finite field.
     known.extend(FINITE_FIELDS);
+    #[cfg(feature = "legacy-lab")]
+    known.extend([dunlin_legacy::LAB_512, dunlin_legacy::LAB_1024, dunlin_legacy::LAB_2048]);
     list(text, group, known, |g| g.name())
 }
 
@@ -198,10 +204,12 @@ mod tests {
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
         let error = groups("x25519:P-521").err().unwrap();
-        assert_eq!(
-            error,
-            "\"P-521\" is none of x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM768, ffdhe2048, ffdhe3072, ffdhe4096"
-        );
+        let known = "x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM768, ffdhe2048, ffdhe3072, ffdhe4096";
+        let of_lab = match cfg!(feature = "legacy-lab") {
+            true => ", ffdhe_private_use_0, ffdhe_private_use_1, ffdhe_private_use_2",
+            false => "",
+        };
+        assert_eq!(error, format!("\"P-521\" is none of {known}{of_lab}"));
         assert!(cipher_suites("").is_err());
         assert!(protocols("h2,").is_err());
     }

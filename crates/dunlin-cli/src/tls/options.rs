@@ -84,6 +84,11 @@ pub(crate) struct TlsOptions {
     #[arg(long, value_name = "LIST", requires = "tls1_2", value_parser = lists::tls12_cipher_suites,
           long_help = cipher_help(), help_heading = "Parameters")]
     pub(crate) cipher: Option<List<&'static Tls12CipherSuite>>,
+    /// Allow what is obsolete and protects nothing, to measure it: suites with static RSA, DH_anon or DSS by their names,
+    /// groups that are none of RFC 7919's, and certificates with short RSA keys or DSA.
+    #[cfg(feature = "legacy-lab")]
+    #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
+    pub(crate) legacy_lab: bool,
     /// Let the peer begin another handshake within a connection of TLS 1.2 (RFC 5746).
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) renegotiation: bool,
@@ -255,7 +260,7 @@ impl TlsOptions {
     }
 
     fn profile(&self, side: Side, trust: Trust, modes: Vec<PskKeyExchangeMode>) -> Result<Profile, Error> {
-        let mut provider = lists::provider();
+        let mut provider = self.provider();
         if let Some(List(suites)) = &self.ciphersuites {
             // What was asked for by name counts, even if the library's defaults leave it out.
             provider.cipher_suites.extend(suites.iter().filter(|s| lists::provider().suite(s.id).is_none()));
@@ -272,6 +277,10 @@ impl TlsOptions {
         if self.tls1_2 {
             builder = builder.tls12_cipher_suites(self.tls12_suites(side)).renegotiation(self.renegotiation);
             builder = builder.rsa_encryption(dunlin_rsa::ENCRYPTION);
+            #[cfg(feature = "legacy-lab")]
+            {
+                builder = self.obsolete(builder)?;
+            }
         }
         if !self.has_tls13() {
             if self.ciphersuites.is_some() {
@@ -315,6 +324,33 @@ impl TlsOptions {
     /// Whether TLS 1.3 is spoken.
     pub(crate) const fn has_tls13(&self) -> bool {
         self.tls1_3 || !self.tls1_2
+    }
+
+    fn provider(&self) -> CryptoProvider {
+        #[cfg(feature = "legacy-lab")]
+        if self.legacy_lab {
+            return dunlin_legacy::provider();
+        }
+        lists::provider()
+    }
+
+    /// What is obsolete is allowed only where it was asked for, and never in silence.
+    #[cfg(feature = "legacy-lab")]
+    fn obsolete(&self, builder: dunlin::ProfileBuilder) -> Result<dunlin::ProfileBuilder, Error> {
+        if self.legacy_lab {
+            anstream::eprintln!("dunlin: WARNING: {}", dunlin_legacy::WARNING);
+            return Ok(builder.rsa_encryption(dunlin_legacy::ENCRYPTION).danger_legacy_lab());
+        }
+        let is_obsolete = |suite: &&&Tls12CipherSuite| {
+            dunlin_legacy::TLS12_LEGACY_CIPHER_SUITES.iter().any(|legacy| legacy.id == suite.id)
+        };
+        match self.cipher.iter().flat_map(|List(suites)| suites).find(is_obsolete) {
+            Some(suite) => {
+                let why = format!("{} protects nothing and is only for a laboratory", suite.id);
+                Err(Error::usage("--cipher", why, "add --legacy-lab there, or choose another"))
+            }
+            None => Ok(builder),
+        }
     }
 
     /// The versions that are spoken, in words.

@@ -1,0 +1,26 @@
+//! `dunlin client` and `dunlin server` with `--legacy-lab`, which only a program with the feature of that name has.
+#![cfg(feature = "legacy-lab")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use common::peers::{CLIENT, SERVER, Server, place};
+
+#[test]
+fn obsolete_suites_are_for_who_asks_twice_and_hears_of_it() {
+    let place = place();
+    let suite = "--tls1-2 --cipher ADH-AES128-GCM-SHA256";
+    let options = format!("{suite} --groups ffdhe_private_use_1 --legacy-lab");
+    let server = Server::new(&place, &format!("{SERVER} {options}"));
+    assert!(server.warnings.contains("WARNING: LEGACY LAB"), "{}", server.warnings);
+    let output = server.client(&place, &format!("{CLIENT} {options} --brief"), "hello\n");
+    let (told, log) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let negotiated = "TLSv1.2, TLS_DH_anon_WITH_AES_128_GCM_SHA256, ffdhe_private_use_1";
+    assert!(format!("{told}{log}").contains(negotiated), "{told}{log}");
+    assert!(told.ends_with("hello\n"), "{told}");
+    assert!(log.contains("WARNING: LEGACY LAB"), "{log}");
+
+    let refused = place.dunlin_fails(&format!("client {CLIENT} {suite}"), 2);
+    let says = "--cipher: TLS_DH_anon_WITH_AES_128_GCM_SHA256 protects nothing and is only for a laboratory";
+    assert!(refused.contains(says) && refused.contains("--legacy-lab"), "{refused}");
+}
