@@ -3,12 +3,20 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use dunlin::auth::{Psk, PskTable};
 use dunlin::resume::Tickets;
-use dunlin::{ClientAuth, ClientConfig, Profile, ServerConfig, TlsConnection, Trust};
+use dunlin::{
+    ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
+};
+use dunlin_awslc::tls12::{
+    TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    TLS12_PSK_WITH_AES_128_GCM_SHA256,
+};
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
 use dunlin_tests::peer::now;
 use dunlin_tests::{KeyType, Leaf, Pki, awslc, localhost};
 
+use crate::handshake::{Handshake, PSK, PSK_IDENTITY};
 use crate::stack::{End, Maker};
 
 impl End for TlsConnection {
@@ -46,21 +54,48 @@ impl End for TlsConnection {
     }
 }
 
-pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
-    let pki = Pki::shared(typ);
+fn with_suite(handshake: Handshake) -> ProfileBuilder {
+    let tls12 = match handshake {
+        Handshake::Full(_) | Handshake::Resumed => {
+            return Profile::builder(awslc()).cipher_suites(vec![&dunlin_awslc::TLS13_AES_128_GCM_SHA256]);
+        }
+        Handshake::Tls12(KeyType::Rsa2048) => &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        Handshake::Tls12(_) => &TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        Handshake::Tls12Psk => &TLS12_PSK_WITH_AES_128_GCM_SHA256,
+    };
+    Profile::builder(awslc()).cipher_suites(vec![]).tls12_cipher_suites(vec![tls12])
+}
+
+fn psk_configs() -> (ClientConfig, ServerConfig) {
+    let profile = || with_suite(Handshake::Tls12Psk).build().unwrap();
+    let psk = || Psk::new(PSK_IDENTITY, &PSK).unwrap();
+    let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+    (
+        ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]),
+        ServerConfig::new(profile()).unwrap().with_psks(keys),
+    )
+}
+
+fn certificate_configs(handshake: Handshake) -> (ClientConfig, ServerConfig) {
+    let pki = Pki::shared(handshake.keys());
     let profile = |leaf: &Leaf| {
-        Profile::builder(awslc())
-            .cipher_suites(vec![&dunlin_awslc::TLS13_AES_128_GCM_SHA256])
+        with_suite(handshake)
             .groups(vec![dunlin_awslc::SECP256R1])
             .trust(Trust { x509: Some(pki.trust()), raw_key: None })
             .credentials(vec![leaf.x509(&awslc())])
             .build()
             .unwrap()
     };
-    let client = ClientConfig::new(profile(&pki.client));
-    let server =
-        ServerConfig::new(profile(&pki.server)).unwrap().with_client_auth(ClientAuth::Required).unwrap();
-    let (client, server) = match resumed {
+    let server = ServerConfig::new(profile(&pki.server)).unwrap();
+    (ClientConfig::new(profile(&pki.client)), server.with_client_auth(ClientAuth::Required).unwrap())
+}
+
+pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
+    let (client, server) = match handshake {
+        Handshake::Tls12Psk => psk_configs(),
+        _ => certificate_configs(handshake),
+    };
+    let (client, server) = match handshake == Handshake::Resumed {
         true => (
             client.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))),
             server.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(16)))),
@@ -68,8 +103,8 @@ pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
         false => (client, server),
     };
     let (client, server) = (Arc::new(client), Arc::new(server));
-    (
+    Some((
         Box::new(move || Box::new(TlsConnection::client(&client, localhost(), now()).unwrap())),
         Box::new(move || Box::new(TlsConnection::server(&server, now()))),
-    )
+    ))
 }

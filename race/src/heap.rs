@@ -20,14 +20,14 @@ pub(crate) fn race() {
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).unwrap();
         let mut bytes = text.split_whitespace().map(|bytes| bytes.parse().unwrap());
-        [bytes.next().unwrap(), bytes.next().unwrap()]
+        Some([bytes.next().unwrap(), bytes.next().unwrap()])
     });
     rounds.print("idle connection", &["client", "server"]);
 }
 
 /// Prints what a client and a server have.
 pub(crate) fn measure(competitor: &str) {
-    let stack = HANDSHAKES[0].1.stack(Competitor::named(competitor));
+    let stack = HANDSHAKES[0].1.stack(Competitor::named(competitor)).expect("all have it");
     let (mut clients, mut servers) = (Vec::new(), Vec::new());
     for _ in 0..CONNECTIONS {
         let [client, server] = stack.connect(None).ends;

@@ -15,10 +15,12 @@ const WARM_UP: usize = 3;
 
 pub(crate) fn race() {
     table::heading("million instructions", "instructions");
-    for (name, _) in HANDSHAKES {
+    for (name, handshake) in HANDSHAKES {
         let mut rounds = Rounds::default();
         rounds.play(0, |competitor| {
-            ["client", "server"].map(|side| count(name, Competitor::ALL[competitor].name(), side))
+            let competitor = Competitor::ALL[competitor];
+            handshake.stack(competitor)?;
+            Some(["client", "server"].map(|side| count(name, competitor.name(), side)))
         });
         rounds.print(name, &["client", "server"]);
         rounds.print_sum(&format!("{name}, both"));
@@ -42,7 +44,7 @@ fn count(name: &str, competitor: &str, side: &str) -> f64 {
 /// Connects so often, the work of one side in a function that valgrind knows.
 pub(crate) fn perform(name: &str, competitor: &str, side: &str, count: &str) {
     let side = ["client", "server"].iter().position(|known| *known == side).expect("client or server");
-    let stack = handshake(name).stack(Competitor::named(competitor));
+    let stack = handshake(name).stack(Competitor::named(competitor)).expect("a handshake that it has");
     for _ in 0..WARM_UP {
         black_box(stack.connect(None));
     }

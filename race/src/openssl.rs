@@ -14,6 +14,7 @@ use openssl::ssl::{
 };
 use openssl::x509::X509;
 
+use crate::handshake::{Handshake, PSK, PSK_IDENTITY};
 use crate::stack::{End, Maker};
 
 /// What came and what goes, in memory. All clients have one, all servers another: it is empty between two turns, and is no
@@ -120,13 +121,33 @@ impl End for OpenSslEnd {
     }
 }
 
-fn context(pki: &Pki, leaf: &Leaf, verify: SslVerifyMode) -> SslContextBuilder {
+/// Version and suite.
+fn context(handshake: Handshake) -> SslContextBuilder {
     let mut builder = SslContext::builder(SslMethod::tls()).unwrap();
-    builder.set_min_proto_version(Some(SslVersion::TLS1_3)).unwrap();
-    builder.set_ciphersuites("TLS_AES_128_GCM_SHA256").unwrap();
+    let (version, suite) = match handshake {
+        Handshake::Full(_) | Handshake::Resumed => (SslVersion::TLS1_3, "TLS_AES_128_GCM_SHA256"),
+        Handshake::Tls12(KeyType::Rsa2048) => (SslVersion::TLS1_2, "ECDHE-RSA-AES128-GCM-SHA256"),
+        Handshake::Tls12(_) => (SslVersion::TLS1_2, "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        Handshake::Tls12Psk => (SslVersion::TLS1_2, "PSK-AES128-GCM-SHA256"),
+    };
+    builder.set_min_proto_version(Some(version)).unwrap();
+    builder.set_max_proto_version(Some(version)).unwrap();
+    match version == SslVersion::TLS1_3 {
+        true => builder.set_ciphersuites(suite).unwrap(),
+        false => builder.set_cipher_list(suite).unwrap(),
+    }
     builder.set_groups_list("P-256").unwrap();
     // Its idle connections keep 16 KiB otherwise.
     builder.set_mode(SslMode::RELEASE_BUFFERS);
+    builder
+}
+
+fn with_certificates(
+    mut builder: SslContextBuilder,
+    pki: &Pki,
+    leaf: &Leaf,
+    verify: SslVerifyMode,
+) -> SslContextBuilder {
     builder.set_verify(verify);
     builder.cert_store_mut().add_cert(X509::from_der(&pki.root).unwrap()).unwrap();
     let [certificate, intermediate] = &leaf.chain[..] else { panic!("leaf and intermediate") };
@@ -136,14 +157,46 @@ fn context(pki: &Pki, leaf: &Leaf, verify: SslVerifyMode) -> SslContextBuilder {
     builder
 }
 
-pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
-    let pki = Pki::shared(typ);
-    let mut client = context(pki, &pki.client, SslVerifyMode::PEER);
-    let mut server = context(pki, &pki.server, SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
+fn certificate_contexts(handshake: Handshake) -> (SslContextBuilder, SslContextBuilder) {
+    let pki = Pki::shared(handshake.keys());
+    let demanded = SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT;
+    (
+        with_certificates(context(handshake), pki, &pki.client, SslVerifyMode::PEER),
+        with_certificates(context(handshake), pki, &pki.server, demanded),
+    )
+}
+
+fn psk_contexts(handshake: Handshake) -> (SslContextBuilder, SslContextBuilder) {
+    let (mut client, mut server) = (context(handshake), context(handshake));
+    client.set_psk_client_callback(|_, _, identity, key| {
+        identity[..PSK_IDENTITY.len()].copy_from_slice(PSK_IDENTITY.as_bytes());
+        identity[PSK_IDENTITY.len()] = 0;
+        key[..PSK.len()].copy_from_slice(&PSK);
+        Ok(PSK.len())
+    });
+    server.set_psk_server_callback(|_, identity, key| {
+        if identity != Some(PSK_IDENTITY.as_bytes()) {
+            return Ok(0);
+        }
+        key[..PSK.len()].copy_from_slice(&PSK);
+        Ok(PSK.len())
+    });
+    (client, server)
+}
+
+pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
+    let resumed = handshake == Handshake::Resumed;
+    let (mut client, mut server) = match handshake {
+        Handshake::Tls12Psk => psk_contexts(handshake),
+        _ => certificate_contexts(handshake),
+    };
     server.set_num_tickets(usize::from(resumed)).unwrap();
     server.set_session_id_context(b"race").unwrap();
     // Tickets name sessions that the server keeps, as those of the others do.
     server.set_options(SslOptions::NO_TICKET);
+    if !resumed {
+        server.set_session_cache_mode(SslSessionCacheMode::OFF);
+    }
     let session: Arc<Mutex<Option<SslSession>>> = Arc::default();
     if resumed {
         let newest = session.clone();
@@ -154,7 +207,7 @@ pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
     }
     let (client, server) = (client.build(), server.build());
     let (client_wire, server_wire) = (Wire::default(), Wire::default());
-    (
+    Some((
         Box::new(move || {
             let mut ssl = Ssl::new(&client).unwrap();
             ssl.set_hostname("localhost").unwrap();
@@ -176,5 +229,5 @@ pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
             ssl.set_accept_state();
             Box::new(OpenSslEnd::new(ssl, &server_wire))
         }),
-    )
+    ))
 }

@@ -8,8 +8,11 @@ use dunlin::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use dunlin_tests::{KeyType, Leaf, Pki};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::server::NoServerSessionStorage;
+use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, Connection, HandshakeKind, RootCertStore, ServerConfig};
 
+use crate::handshake::Handshake;
 use crate::stack::{End, Maker};
 
 impl End for Connection {
@@ -47,10 +50,18 @@ impl End for Connection {
     }
 }
 
-pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
-    let pki = Pki::shared(typ);
+/// Nothing for keys that are shared before: it has none.
+pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
+    let pki = Pki::shared(handshake.keys());
+    let resumed = handshake == Handshake::Resumed;
+    let (version, suite) = match handshake {
+        Handshake::Full(_) | Handshake::Resumed => (&TLS13, cipher_suite::TLS13_AES_128_GCM_SHA256),
+        Handshake::Tls12(KeyType::Rsa2048) => (&TLS12, cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+        Handshake::Tls12(_) => (&TLS12, cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+        Handshake::Tls12Psk => return None,
+    };
     let provider = Arc::new(CryptoProvider {
-        cipher_suites: vec![cipher_suite::TLS13_AES_128_GCM_SHA256],
+        cipher_suites: vec![suite],
         kx_groups: vec![kx_group::SECP256R1],
         ..aws_lc_rs::default_provider()
     });
@@ -61,14 +72,17 @@ pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
     let verifier =
         rustls::server::WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
     let mut server = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        .with_protocol_versions(&[version])
         .unwrap()
         .with_client_cert_verifier(verifier.build().unwrap())
         .with_single_cert(pki.server.chain.clone(), key(&pki.server))
         .unwrap();
     server.send_tls13_tickets = usize::from(resumed);
+    if !resumed {
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+    }
     let mut client = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        .with_protocol_versions(&[version])
         .unwrap()
         .with_root_certificates(roots)
         .with_client_auth_cert(pki.client.chain.clone(), key(&pki.client))
@@ -78,11 +92,11 @@ pub(crate) fn makers(typ: KeyType, resumed: bool) -> (Maker, Maker) {
     }
     let (client, server) = (Arc::new(client), Arc::new(server));
     let name = ServerName::try_from("localhost").unwrap();
-    (
+    Some((
         Box::new(move || {
             let connection = rustls::ClientConnection::new(client.clone(), name.clone()).unwrap();
             Box::new(Connection::from(connection))
         }),
         Box::new(move || Box::new(Connection::from(rustls::ServerConnection::new(server.clone()).unwrap()))),
-    )
+    ))
 }

@@ -12,14 +12,14 @@ pub(crate) fn heading(unit: &str, what: &str) {
     println!("\n| --- |{}", " ---: |".repeat(2 * COMPETITORS - 1));
 }
 
-/// What was measured of both sides, a column a competitor.
+/// What was measured of both sides, a column a competitor; nothing of those that cannot do it.
 #[derive(Default)]
-pub(crate) struct Rounds(Vec<[[f64; 2]; COMPETITORS]>);
+pub(crate) struct Rounds(Vec<[Option<[f64; 2]>; COMPETITORS]>);
 
 impl Rounds {
     /// Everybody takes a turn; who begins changes from round to round.
-    pub(crate) fn play(&mut self, round: usize, mut measure: impl FnMut(usize) -> [f64; 2]) {
-        let mut row = [[0.0; 2]; COMPETITORS];
+    pub(crate) fn play(&mut self, round: usize, mut measure: impl FnMut(usize) -> Option<[f64; 2]>) {
+        let mut row = [None; COMPETITORS];
         for turn in 0..COMPETITORS {
             let competitor = (round + turn) % COMPETITORS;
             row[competitor] = measure(competitor);
@@ -42,24 +42,29 @@ impl Rounds {
     fn line(&self, what: &str, value: impl Fn(&[f64; 2]) -> f64) {
         print!("| {what} |");
         for competitor in 0..COMPETITORS {
-            let (median, _, _) = quartiles(self.0.iter().map(|row| value(&row[competitor])));
-            print!(" {median:.*} |", if median < 100.0 { 2 } else { 0 });
+            match quartiles(self.0.iter().filter_map(|row| row[competitor].as_ref().map(&value))) {
+                Some((median, _, _)) => print!(" {median:.*} |", if median < 100.0 { 2 } else { 0 }),
+                None => print!(" – |"),
+            }
         }
         for other in 1..COMPETITORS {
-            let (median, low, high) = quartiles(self.0.iter().map(|row| value(&row[0]) / value(&row[other])));
-            match self.0.len() {
-                1 => print!(" {median:.3} |"),
-                _ => print!(" {median:.3} ({low:.3}–{high:.3}) |"),
+            let ratio = |row: &[Option<[f64; 2]>; COMPETITORS]| {
+                Some(value(row[0].as_ref()?) / value(row[other].as_ref()?))
+            };
+            match quartiles(self.0.iter().filter_map(ratio)) {
+                Some((median, _, _)) if self.0.len() == 1 => print!(" {median:.3} |"),
+                Some((median, low, high)) => print!(" {median:.3} ({low:.3}–{high:.3}) |"),
+                None => print!(" – |"),
             }
         }
         println!();
     }
 }
 
-/// Median, first and third quartile.
-fn quartiles(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
+/// Median, first and third quartile, where there are any values.
+fn quartiles(values: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
-    let at = |quarter: usize| values[(values.len() - 1) * quarter / 4];
-    (at(2), at(1), at(3))
+    let at = |quarter: usize| values.get(values.len().checked_sub(1)? * quarter / 4).copied();
+    Some((at(2)?, at(1)?, at(3)?))
 }
