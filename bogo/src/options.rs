@@ -24,6 +24,7 @@ pub(crate) struct Options {
     /// The names of the suites of TLS 1.2, where not all of them are meant.
     pub(crate) cipher_suites: Option<String>,
     pub(crate) server_preference: bool,
+    pub(crate) fallback: bool,
     pub(crate) groups: Vec<NamedGroup>,
     pub(crate) key_shares: Option<Vec<NamedGroup>>,
     /// What the client knows of the server's groups.
@@ -226,6 +227,7 @@ impl Options {
             "-no-tls11" => self.excluded_versions.push(ProtocolVersion::TLS1_1),
             "-no-tls1" => self.excluded_versions.push(ProtocolVersion::TLS1_0),
             "-server-preference" => self.server_preference = true,
+            "-fallback-scsv" => self.fallback = true,
             "-cipher" => self.cipher_suites = Some(text(values)?),
             "-curves" => self.groups.push(NamedGroup(number(values)?)),
             "-key-shares" => {

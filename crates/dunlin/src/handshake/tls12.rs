@@ -207,7 +207,11 @@ impl State for Traffic {
             return Ok(self);
         }
         match self.role {
-            Role::Client(..) => self.renegotiate(cx),
+            Role::Client(..) => {
+                // The server waits for the ClientHello that it asked for.
+                cx.emitter.peer_waits()?;
+                self.renegotiate(cx)
+            }
             Role::Server(config) => {
                 cx.output.renegotiation = Renegotiation::Impossible;
                 cx.output.begin_again();
