@@ -80,7 +80,7 @@ fn unspoken_version(options: &Options, failure: Failure) -> Failure {
             Failure::Unimplemented(format!("{version}"))
         }
         Failure::Engine(Error::AlertReceived(AlertDescription::PROTOCOL_VERSION))
-            if unspoken.into_iter().any(|version| options.allows(version)) =>
+            if !options.server && unspoken.into_iter().any(|version| options.allows(version)) =>
         {
             Failure::Unimplemented("versions before TLS 1.2".into())
         }

@@ -396,7 +396,8 @@ fn tickets(
                 None => Arc::new(RotatingTickets::new(Arc::clone(provider))?),
             };
             shared.sealed = Some(Arc::clone(&tickets));
-            Tickets::stateless(tickets)
+            let stored = shared.stored.get_or_insert_with(|| Arc::new(MemoryServerSessions::new(16)));
+            Tickets::stateless(tickets).or_session_ids(Arc::clone(stored) as _)
         }
     })
 }
