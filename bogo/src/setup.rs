@@ -425,6 +425,7 @@ fn server(
         .with_client_auth(client_auth)?
         .with_tickets(tickets)
         .with_psks(psks.clone())
+        .with_psk_identity_hint(options.psk_identity.as_str())?
         .with_profile_choice(!options.no_server_name_ack);
     match options.early_data {
         true => Ok(config.with_early_data(protocols(&alpn(options)), MAX_EARLY_DATA, single_use)?),
