@@ -24,7 +24,7 @@ impl Answers<'_> {
     pub(crate) fn answer(&self, question: Question, shared: &mut Shared) -> Result<Answer, Failure> {
         Ok(match question {
             Question::ChooseProfile(_) if self.fails_to_choose() => Answer::Failed,
-            Question::ChooseProfile(info) => Answer::Profile(self.choose(&info, shared)?),
+            Question::ChooseProfile(info) => Answer::Profile(Some(self.choose(&info, shared)?)),
             Question::FindSession { id } => Answer::Session(shared.asked.get(&id).cloned().map(Box::new)),
             Question::FindPsk { identity } => {
                 let psks = &self.setup.credentials.psks;
@@ -50,11 +50,7 @@ impl Answers<'_> {
     }
 
     /// Looks at the ClientHello, and makes a configuration for it.
-    fn choose(
-        &self,
-        info: &ClientHelloInfo,
-        shared: &mut Shared,
-    ) -> Result<Option<Arc<ServerConfig>>, Failure> {
+    fn choose(&self, info: &ClientHelloInfo, shared: &mut Shared) -> Result<Arc<ServerConfig>, Failure> {
         let expect = &self.options.expect;
         if expect.server_name.is_some() && info.server_name != expect.server_name
             || expect.no_server_name && info.server_name.is_some()
@@ -68,10 +64,7 @@ impl Answers<'_> {
         if !expected.is_empty() && *expected != info.signature_schemes {
             return Err(Failure::Unexpected(format!("the schemes {:?} came", info.signature_schemes)));
         }
-        match self.options.fail_early_callback {
-            true => Ok(None),
-            false => self.setup.server_for(self.options, shared, info).map(Some),
-        }
+        self.setup.server_for(self.options, shared, info)
     }
 
     fn verify(

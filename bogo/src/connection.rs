@@ -2,7 +2,7 @@
 
 use dunlin::error::{Error, PeerIncompatible};
 use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
-use dunlin::{EarlyDataOutcome, Event, MessageSize, Side, TlsConnection};
+use dunlin::{EarlyDataOutcome, Event, MessageSize, Question, Side, TlsConnection};
 
 use crate::answers::Answers;
 use crate::options::{Options, Renegotiation};
@@ -80,7 +80,7 @@ fn unspoken_version(options: &Options, failure: Failure) -> Failure {
             Failure::Unimplemented(format!("{version}"))
         }
         Failure::Engine(Error::AlertReceived(AlertDescription::PROTOCOL_VERSION))
-            if unspoken.into_iter().any(|version| options.allows(version)) =>
+            if !options.server && unspoken.into_iter().any(|version| options.allows(version)) =>
         {
             Failure::Unimplemented("versions before TLS 1.2".into())
         }
@@ -189,16 +189,18 @@ impl Link<'_> {
     /// Another handshake that the peer wants ends the connection where the options do not say otherwise, as with BoringSSL.
     /// The engine would go on.
     fn check_renegotiation(&mut self) -> Result<(), Failure> {
-        let (first, typ) = match self.tls.side() {
-            Side::Client => (0, HandshakeType::HELLO_REQUEST),
-            Side::Server => (1, HandshakeType::CLIENT_HELLO),
+        let typ = match self.tls.side() {
+            Side::Client => HandshakeType::HELLO_REQUEST,
+            Side::Server => HandshakeType::CLIENT_HELLO,
         };
-        let wishes = self.tls.messages().iter().filter(|m| !m.sent && m.typ == typ).count();
+        let received = self.tls.messages().iter().filter(|m| !m.sent).map(|m| m.typ);
+        let later = received.skip_while(|typ| *typ != HandshakeType::FINISHED);
+        let wishes = later.filter(|t| *t == typ).count();
         match self.answers.options.renegotiation {
             Renegotiation::Free if !self.tls.has_closed() => return Ok(()),
-            Renegotiation::Once if wishes <= first + 1 => return Ok(()),
+            Renegotiation::Once if wishes <= 1 => return Ok(()),
             Renegotiation::Ignored => return Ok(()),
-            _ if wishes <= first || !self.is_tls12() => return Ok(()),
+            _ if wishes == 0 || !self.is_tls12() => return Ok(()),
             _ => {}
         }
         self.tls.abort(AlertDescription::NO_RENEGOTIATION);
@@ -261,6 +263,13 @@ impl Link<'_> {
         let mut answered = false;
         while let Some(event) = self.tls.poll_event() {
             match event {
+                Event::Question(_, Question::ChooseProfile(_))
+                    if self.answers.options.fail_early_callback =>
+                {
+                    // What BoringSSL sends; the engine itself would say that access is denied.
+                    self.tls.abort(AlertDescription::HANDSHAKE_FAILURE);
+                    return Err(Failure::Unexpected(":CONNECTION_REJECTED: by the early callback".into()));
+                }
                 Event::Question(id, question) => {
                     let answer = self.answers.answer(question, self.shared)?;
                     self.tls.answer(self.shared.now, id, answer)?;

@@ -32,6 +32,10 @@ impl Link<'_> {
             let len = u16::try_from(read.len()).unwrap_or(0).to_le_bytes();
             self.write(&[&len[..], &read, &write].concat())?;
         }
+        if options.tls_unique {
+            let binding = self.tls.tls_unique();
+            self.write(&binding.ok_or_else(|| Failure::Unexpected("failed to get tls-unique".into()))?)?;
+        }
         Ok(())
     }
 

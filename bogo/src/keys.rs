@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use dunlin::auth::{ExternalPsk, PeerIdentity, PrivateKey, Psk};
-use dunlin::crypto::{CryptoError, CryptoProvider, HashAlgorithm, SecureRandom, SigningKey};
-use dunlin::wire::SignatureScheme;
-use dunlin::{Answer, Credential, Negotiated, TransportKind};
+use dunlin::crypto::{CryptoError, CryptoProvider, HashAlgorithm, RsaDecryption, SecureRandom, SigningKey};
+use dunlin::wire::{CipherSuite, SignatureScheme};
+use dunlin::{Answer, ClientHelloInfo, Credential, Negotiated, TransportKind};
 use pki_types::pem::PemObject;
 use pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
+use zeroize::Zeroizing;
 
 use crate::Failure;
 use crate::options::{CredentialKind, CredentialOptions, Options};
@@ -21,7 +22,7 @@ const NONE: i32 = -1;
 /// The credentials of one connection, in order of preference.
 #[derive(Default)]
 pub(crate) struct Credentials {
-    pub(crate) list: Vec<Credential>,
+    list: Vec<Credential>,
     /// External keys, as they are imported.
     pub(crate) psks: Vec<Arc<Psk>>,
     psk_numbers: HashMap<Vec<u8>, i32>,
@@ -109,6 +110,25 @@ impl Credentials {
         Ok(())
     }
 
+    /// The credentials as this client needs them: a key that decrypts must be at hand.
+    pub(crate) fn for_client(&self, client: Option<&ClientHelloInfo>) -> Vec<Credential> {
+        let static_rsa =
+            |suite: &CipherSuite| suite.name().is_some_and(|name| name.starts_with("TLS_RSA_WITH_"));
+        let is_signed = |suite: &CipherSuite| {
+            suite.name().is_some_and(|name| name.contains("_WITH_")) && !static_rsa(suite)
+        };
+        let decrypts = client.is_some_and(|client| {
+            client.cipher_suites.iter().any(static_rsa) && !client.cipher_suites.iter().any(is_signed)
+        });
+        let at_hand = |(credential, key): (&Credential, &Arc<Key>)| match credential {
+            Credential::X509 { chain, .. } if decrypts => {
+                Credential::x509(chain.clone(), Arc::clone(key) as Arc<dyn SigningKey>)
+            }
+            credential => credential.clone(),
+        };
+        self.list.iter().zip(&self.keys).map(at_hand).collect()
+    }
+
     /// The answer to [`dunlin::Question::Sign`].
     pub(crate) fn sign(
         &self,
@@ -191,6 +211,21 @@ impl SigningKey for Key {
     ) -> Result<Vec<u8>, CryptoError> {
         self.used.store(self.number, Ordering::Relaxed);
         self.inner.sign(of_key(scheme), message, random)
+    }
+
+    fn decryption(&self) -> Option<&dyn RsaDecryption> {
+        self.inner.decryption().map(|_| self as &dyn RsaDecryption)
+    }
+}
+
+impl RsaDecryption for Key {
+    fn modulus_len(&self) -> usize {
+        self.inner.decryption().map_or(0, RsaDecryption::modulus_len)
+    }
+
+    fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
+        self.used.store(self.number, Ordering::Relaxed);
+        self.inner.decryption().ok_or(CryptoError)?.decrypt(ciphertext)
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) struct Options {
     /// The names of the suites of TLS 1.2, where not all of them are meant.
     pub(crate) cipher_suites: Option<String>,
     pub(crate) server_preference: bool,
+    pub(crate) fallback: bool,
     pub(crate) groups: Vec<NamedGroup>,
     pub(crate) key_shares: Option<Vec<NamedGroup>>,
     /// What the client knows of the server's groups.
@@ -76,6 +77,7 @@ pub(crate) struct Options {
     pub(crate) use_export_context: bool,
     pub(crate) export_between_reads: bool,
     pub(crate) export_traffic_secrets: bool,
+    pub(crate) tls_unique: bool,
     pub(crate) shim_writes_first: bool,
     pub(crate) initial_write: Option<String>,
     pub(crate) repeat_initial_write: Option<usize>,
@@ -226,6 +228,7 @@ impl Options {
             "-no-tls11" => self.excluded_versions.push(ProtocolVersion::TLS1_1),
             "-no-tls1" => self.excluded_versions.push(ProtocolVersion::TLS1_0),
             "-server-preference" => self.server_preference = true,
+            "-fallback-scsv" => self.fallback = true,
             "-cipher" => self.cipher_suites = Some(text(values)?),
             "-curves" => self.groups.push(NamedGroup(number(values)?)),
             "-key-shares" => {
@@ -313,6 +316,7 @@ impl Options {
             "-export-context" => self.export_context = text(values)?,
             "-use-export-context" => self.use_export_context = true,
             "-use-exporter-between-reads" => self.export_between_reads = true,
+            "-tls-unique" => self.tls_unique = true,
             "-export-traffic-secrets" => self.export_traffic_secrets = true,
             "-shim-writes-first" => self.shim_writes_first = true,
             "-shim-initial-write" => self.initial_write = Some(text(values)?),

@@ -60,7 +60,9 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::PointlessRetry => "WRONG_CURVE",
         P::SecondRetry => "UNEXPECTED_MESSAGE",
         P::NotOffered("group") => "WRONG_CURVE",
-        P::NotOffered("cipher suite") => "WRONG_CIPHER_RETURNED:OLD_SESSION_VERSION_NOT_RETURNED",
+        P::NotOffered("cipher suite") => {
+            "WRONG_CIPHER_RETURNED:OLD_SESSION_VERSION_NOT_RETURNED:OLD_SESSION_CIPHER_NOT_RETURNED"
+        }
         P::NotOffered("version") => "UNSUPPORTED_PROTOCOL",
         // In TLS 1.2 that shows, too, that the certificate is of another kind than the suite.
         P::NotOffered("signature scheme") => "WRONG_SIGNATURE_TYPE:WRONG_CERTIFICATE_TYPE",
@@ -91,6 +93,7 @@ fn illegal(what: &str) -> &'static str {
         "key_share after the retry" => "WRONG_CURVE",
         "cipher_suite: it changed after the retry" => "WRONG_CIPHER_RETURNED",
         "legacy_compression_methods" | "compression_methods" => "INVALID_COMPRESSION_LIST",
+        "certificate: its key cannot encrypt the secret" => "WRONG_SIGNATURE_TYPE",
         "alert level" => "UNKNOWN_ALERT_TYPE",
         "legacy_compression_method" => "UNSUPPORTED_COMPRESSION_ALGORITHM:DECODE_ERROR",
         "session_id: it names no session of this suite" => "SERVER_ECHOED_INVALID_SESSION_ID",
@@ -120,7 +123,7 @@ fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::SuiteAuthentication | P::CurveOfKey(_) => {
             "NO_SHARED_CIPHER:NO_COMMON_SIGNATURE_ALGORITHMS:UNKNOWN_CERTIFICATE_TYPE:WRONG_CURVE"
         }
-        P::Group | P::FiniteField(_) => "NO_SHARED_GROUP",
+        P::Group | P::FiniteField(_) => "NO_SHARED_GROUP:NO_SHARED_CIPHER",
         // In TLS 1.2 the suite and the client's types of certificate say the same once more.
         P::SignatureScheme => {
             "NO_COMMON_SIGNATURE_ALGORITHMS:NO_SHARED_CIPHER:UNKNOWN_CERTIFICATE_TYPE:WRONG_CURVE"

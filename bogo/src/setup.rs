@@ -232,6 +232,7 @@ fn provider() -> CryptoProvider {
     let mut provider = dunlin_awslc::provider();
     provider.groups.insert(0, dunlin_awslc::X25519MLKEM768);
     provider.groups.extend([dunlin_awslc::SECP521R1, dunlin_awslc::ML_KEM_1024]);
+    provider.key_loader = dunlin_legacy::KEY_LOADER;
     provider.signatures = signatures(dunlin_awslc::SIGNATURES_WITH_P521);
     provider
 }
@@ -269,6 +270,8 @@ fn profile(
     let mut profile = Profile::builder(Arc::clone(provider))
         .cipher_suites(if tls13 { suites::tls13(options, client) } else { Vec::new() })
         .tls12_cipher_suites(if tls12 && has_curve { suites::tls12(options, client)? } else { Vec::new() })
+        .rsa_encryption(dunlin_legacy::ENCRYPTION)
+        .danger_legacy_lab()
         .extended_master_secret_required(false)
         .renegotiation(matches!(options.renegotiation, Renegotiation::Free | Renegotiation::Once))
         .groups(groups)
@@ -280,7 +283,7 @@ fn profile(
         .alpn(alpn(options))
         .named_authorities(options.authorities.clone())
         .max_sent_record(options.max_sent_record)
-        .credentials(credentials.list.clone());
+        .credentials(credentials.for_client(client));
     for index in &credentials.reserved {
         profile = profile.reserve_credential(*index);
     }
@@ -350,6 +353,7 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
         .with_key_shares(shares)?
         .with_server_name_sent(options.host_name.is_some())
         .with_credential_required(true)
+        .with_fallback(options.fallback)
         .with_reverification(options.reverify_on_resume);
     let config = match options.early_data {
         true => config.with_early_data(protocols(&options.advertise_alpn)),
@@ -392,7 +396,8 @@ fn tickets(
                 None => Arc::new(RotatingTickets::new(Arc::clone(provider))?),
             };
             shared.sealed = Some(Arc::clone(&tickets));
-            Tickets::stateless(tickets)
+            let stored = shared.stored.get_or_insert_with(|| Arc::new(MemoryServerSessions::new(16)));
+            Tickets::stateless(tickets).or_session_ids(Arc::clone(stored) as _)
         }
     })
 }
@@ -420,6 +425,7 @@ fn server(
         .with_client_auth(client_auth)?
         .with_tickets(tickets)
         .with_psks(psks.clone())
+        .with_psk_identity_hint(options.psk_identity.as_str())?
         .with_profile_choice(!options.no_server_name_ack);
     match options.early_data {
         true => Ok(config.with_early_data(protocols(&alpn(options)), MAX_EARLY_DATA, single_use)?),

@@ -33,17 +33,22 @@ pub(crate) fn tls13(options: &Options, client: Option<&ClientHelloInfo>) -> Vec<
     suites
 }
 
-/// The suites of TLS 1.2 that the options name; all of the library's where they name none. Those with CBC are left out.
+/// The suites of TLS 1.2 that the options name; all that the runner may look for where they name none. Those with CBC are left
+/// out. Static RSA is for the laboratory, and last.
 pub(crate) fn tls12(
     options: &Options,
     client: Option<&ClientHelloInfo>,
 ) -> Result<Vec<&'static Tls12CipherSuite>, Failure> {
-    let all = dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+    const STATIC_RSA: [&Tls12CipherSuite; 2] = [
+        &dunlin_legacy::TLS12_RSA_WITH_AES_128_GCM_SHA256,
+        &dunlin_legacy::TLS12_RSA_WITH_AES_256_GCM_SHA384,
+    ];
+    let all = [dunlin_awslc::tls12::TLS12_CIPHER_SUITES, &STATIC_RSA].concat();
     let theirs = client.map_or(&[][..], |client| &client.cipher_suites);
     let is_aes = |s: &Tls12CipherSuite| s.id.name().is_some_and(|name| name.contains("AES"));
     let names = match options.cipher_suites.as_deref() {
         None | Some("ALL:3DES") => {
-            let mut suites = all.to_vec();
+            let mut suites = all;
             if are_equals(options) {
                 as_liked(&mut suites, |s| s.id, theirs);
             }

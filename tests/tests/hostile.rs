@@ -432,7 +432,7 @@ fn client_hellos_that_break_a_rule() {
         ("without signature_algorithms", |e| e.retain(|(t, _)| *t != 13), Alert::MISSING_EXTENSION),
         ("without key_share", |e| e.retain(|(t, _)| *t != 51), Alert::MISSING_EXTENSION),
         ("without supported_groups", |e| e.retain(|(t, _)| *t != 10), Alert::MISSING_EXTENSION),
-        ("an extension twice", |e| e.push(e[0].clone()), Alert::DECODE_ERROR),
+        ("an extension twice", |e| e.push(e[0].clone()), Alert::ILLEGAL_PARAMETER),
         ("X.509 as the only type of certificate", |e| e.push((19, vec![1, 0])), Alert::ILLEGAL_PARAMETER),
         ("oid_filters", |e| e.push((48, vec![0, 0])), Alert::ILLEGAL_PARAMETER),
         ("a cookie out of nowhere", |e| e.push((44, vec![0, 1, 1])), Alert::ILLEGAL_PARAMETER),

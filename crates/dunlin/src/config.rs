@@ -25,6 +25,7 @@ pub struct ClientConfig {
     pub(crate) send_server_name: bool,
     pub(crate) credential_required: bool,
     pub(crate) reverify: bool,
+    pub(crate) fallback: bool,
     pub(crate) early_data: Option<EarlyDataClient>,
     pub(crate) mtu: usize,
     pub(crate) settings: SettingsDigest,
@@ -64,6 +65,7 @@ impl ClientConfig {
             send_server_name: true,
             credential_required: false,
             reverify: false,
+            fallback: false,
             early_data: None,
             mtu: DEFAULT_MTU,
             settings,
@@ -133,6 +135,15 @@ impl ClientConfig {
     #[must_use]
     pub const fn with_reverification(mut self, on: bool) -> Self {
         self.reverify = on;
+        self
+    }
+
+    /// Whether this is another attempt, without a version that this client has, after one with it failed: a server that has
+    /// it, too, then refuses, as somebody in between may have made it fail (RFC 7507 §4). Servers that can negotiate make no
+    /// such attempt necessary.
+    #[must_use]
+    pub const fn with_fallback(mut self, on: bool) -> Self {
+        self.fallback = on;
         self
     }
 

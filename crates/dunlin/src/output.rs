@@ -14,6 +14,7 @@ use crate::message;
 use crate::question::{Question, QuestionId};
 use crate::resume::Session;
 use crate::schedule::Export;
+use crate::schedule::tls12::VerifyData;
 use crate::schedule::tls13::Exporter;
 use crate::wire::{
     AlertDescription, CertificateCompressionAlgorithm, CipherSuite, HandshakeType, NamedGroup,
@@ -163,6 +164,8 @@ pub(crate) struct Output {
     /// While another handshake within the connection is under way: what the one before agreed, which holds until then.
     pub(crate) established: Option<Box<Negotiated>>,
     pub(crate) exporter: Option<Box<dyn Export>>,
+    /// The first Finished of the latest handshake of TLS 1.2.
+    pub(crate) first_finished: Option<VerifyData>,
     pub(crate) early: EarlyOutput,
     pub(crate) connected: bool,
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,

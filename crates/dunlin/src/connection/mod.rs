@@ -176,6 +176,12 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// The channel binding tls-unique (RFC 5929 §3), which older protocols above TLS 1.2 ask for: the first Finished of the
+    /// latest handshake. TLS 1.3 has none; there it is [`Self::export`] with the label of RFC 9266.
+    pub fn tls_unique(&self) -> Option<[u8; 12]> {
+        self.output.first_finished.filter(|_| self.error.is_none())
+    }
+
     /// Whether this is a server between its Finished and the client's that took early data.
     const fn answers_early_data(&self) -> bool {
         matches!(self.output.early.sending, Sending::Answer)

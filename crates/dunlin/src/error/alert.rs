@@ -53,9 +53,8 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         P::BadRecordMac => Alert::BAD_RECORD_MAC,
         P::UnsolicitedExtension(_) => Alert::UNSUPPORTED_EXTENSION,
         P::MissingExtension(_) => Alert::MISSING_EXTENSION,
-        // RFC 8446 §4.2: a block with one of them is no such block.
-        P::DuplicateExtension(_) => Alert::DECODE_ERROR,
-        P::MisplacedExtension(_)
+        P::DuplicateExtension(_)
+        | P::MisplacedExtension(_)
         | P::PskNotLast
         | P::IllegalParameter(_)
         | P::Downgrade

@@ -391,18 +391,20 @@ pub(crate) enum TicketKind {
 #[derive(Clone, Debug)]
 pub struct Tickets {
     pub(crate) kind: TicketKind,
+    /// For clients of TLS 1.2 to whom a ticket says nothing.
+    pub(crate) ids: Option<Arc<dyn ServerSessions>>,
     pub(crate) count: u8,
     pub(crate) lifetime: Duration,
 }
 
 impl Tickets {
     const fn new(kind: TicketKind) -> Self {
-        Self { kind, count: 1, lifetime: DEFAULT_LIFETIME }
+        Self { kind, ids: None, count: 1, lifetime: DEFAULT_LIFETIME }
     }
 
     /// None, and none is accepted.
     pub const fn none() -> Self {
-        Self { kind: TicketKind::None, count: 0, lifetime: DEFAULT_LIFETIME }
+        Self { kind: TicketKind::None, ids: None, count: 0, lifetime: DEFAULT_LIFETIME }
     }
 
     /// Tickets that carry the session, sealed; the server keeps nothing.
@@ -420,6 +422,14 @@ impl Tickets {
     /// keep, [`crate::Question::FindSession`] asks for it.
     pub const fn ask() -> Self {
         Self::new(TicketKind::Ask)
+    }
+
+    /// Beside stateless tickets, session IDs for clients of TLS 1.2 that do not ask for a ticket: the store keeps their sessions
+    /// (RFC 5246 §7.4.1.2). Other kinds of tickets are session IDs there already.
+    #[must_use]
+    pub fn or_session_ids(mut self, store: Arc<dyn ServerSessions>) -> Self {
+        self.ids = Some(store);
+        self
     }
 
     /// How many follow each full handshake; a resumption is followed by one, unless this is zero.

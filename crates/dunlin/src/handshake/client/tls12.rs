@@ -65,6 +65,9 @@ pub(in crate::handshake) fn usable_suites(config: &ClientConfig) -> Vec<&'static
 pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, w: &mut ExtensionsWriter) {
     let profile = &offer.config.profile;
     suites.extend(offer.tls12_suites.iter().map(|s| s.id));
+    if offer.config.fallback {
+        suites.push(CipherSuite::TLS_FALLBACK_SCSV);
+    }
     match &offer.previous {
         // RFC 5746 §3.5.
         Some(previous) => w.put(&renegotiation_info::RenegotiationInfo(previous.finisheds.client.to_vec())),

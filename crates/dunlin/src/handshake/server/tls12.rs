@@ -97,14 +97,16 @@ enum Keep {
 
 impl Keep {
     fn of(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Self, Error> {
-        Ok(match &config.tickets.kind {
+        let (kind, ids) = (&config.tickets.kind, &config.tickets.ids);
+        Ok(match kind {
             TicketKind::Stateless(_) if hello.extensions.has(ExtensionType::SESSION_TICKET) => Self::Ticket,
-            TicketKind::Stateful(_) | TicketKind::Ask => {
+            TicketKind::None => Self::Nothing,
+            TicketKind::Stateless(_) if ids.is_none() => Self::Nothing,
+            TicketKind::Stateless(_) | TicketKind::Stateful(_) | TicketKind::Ask => {
                 let mut id = [0; SESSION_NAME_LEN];
                 config.profile.provider.random.fill(&mut id)?;
                 Self::Id(id)
             }
-            TicketKind::Stateless(_) | TicketKind::None => Self::Nothing,
         })
     }
 }
@@ -136,6 +138,9 @@ pub(in crate::handshake) fn client_hello(
         TicketKind::Stateless(seal) if !ticket.is_empty() => {
             let plain = seal.open(cx.now, config.settings.as_bytes(), &ticket);
             plain.and_then(|t| Session::from_ticket(&t, config.settings).ok()).map(Box::new)
+        }
+        TicketKind::Stateless(_) if !id.is_empty() => {
+            config.tickets.ids.as_ref().and_then(|store| store.find(id)).map(Box::new)
         }
         TicketKind::Stateful(store) if !id.is_empty() => store.find(id).map(Box::new),
         TicketKind::Ask if !id.is_empty() => {
@@ -776,6 +781,11 @@ fn keep_session(
             let ticket = ticket.unwrap_or_default();
             let message = Tls12NewSessionTicket { lifetime_hint: lifetime_s, ticket: &ticket }.write()?;
             cx.send_in(&mut handshake.transcript, message)?;
+        }
+        (Keep::Id(id), TicketKind::Stateless(_)) => {
+            if let Some(store) = &config.tickets.ids {
+                store.put(id, session);
+            }
         }
         (Keep::Id(id), TicketKind::Stateful(store)) => store.put(id, session),
         (Keep::Id(id), _) => cx.output.event(Event::NewSession(id.to_vec(), session)),
