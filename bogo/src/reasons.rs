@@ -73,7 +73,7 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::IllegalParameter(what) => illegal(what),
         P::BadFinished | P::BadBinder => "DIGEST_CHECK_FAILED",
         P::BadSignature => "BAD_SIGNATURE",
-        P::BadKeyShare => "BAD_ECPOINT",
+        P::BadKeyShare | P::BadFieldShare => "BAD_ECPOINT",
         P::BadCompression => "CERT_DECOMPRESSION_FAILED",
         P::TooMuchSkippedEarlyData => "TOO_MUCH_SKIPPED_EARLY_DATA",
         P::TooMuchEarlyData => "TOO_MUCH_READ_EARLY_DATA",
@@ -123,7 +123,7 @@ fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::SuiteAuthentication | P::CurveOfKey(_) => {
             "NO_SHARED_CIPHER:NO_COMMON_SIGNATURE_ALGORITHMS:UNKNOWN_CERTIFICATE_TYPE:WRONG_CURVE"
         }
-        P::Group | P::FiniteField(_) => "NO_SHARED_GROUP:NO_SHARED_CIPHER",
+        P::Group | P::Field | P::FiniteField(_) => "NO_SHARED_GROUP:NO_SHARED_CIPHER",
         // In TLS 1.2 the suite and the client's types of certificate say the same once more.
         P::SignatureScheme => {
             "NO_COMMON_SIGNATURE_ALGORITHMS:NO_SHARED_CIPHER:UNKNOWN_CERTIFICATE_TYPE:WRONG_CURVE"

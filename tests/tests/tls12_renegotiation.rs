@@ -185,6 +185,23 @@ fn refusals_that_nobody_reads_do_not_pile_up() {
     }
 }
 
+/// Nor do answers to a server that asks, refuses what it has asked for, and asks again; nor what a caller is told.
+#[test]
+fn answers_that_nobody_reads_do_not_pile_up() {
+    const MOST: usize = 65 * 1024;
+    let Pair { mut client, .. } = open_pair(|profile| profile);
+    let refused = sealed(21, &[1, Alert::NO_RENEGOTIATION.0]);
+    let asks = sealed(22, &[HandshakeType::HELLO_REQUEST.0, 0, 0, 0]);
+    let round = [asks, refused, sealed(23, b"x")].concat();
+    for _ in 0..4000 {
+        assert_eq!(receive_all(&mut client, &round), b"x");
+        assert!(client.transmit().len() < MOST, "{} bytes wait", client.transmit().len());
+    }
+    let told =
+        std::iter::from_fn(|| client.poll_event()).filter(|e| matches!(e, Event::RenegotiationRefused));
+    assert_eq!(told.count(), 1);
+}
+
 /// RFC 5246 §7.4.1.1: a request that comes while the client negotiates is ignored.
 #[test]
 fn a_request_crosses_the_clients_own_hello() {

@@ -10,7 +10,7 @@ use dunlin::crypto::{CryptoError, SecureRandom, SigningKey};
 use dunlin::wire::SignatureScheme;
 use pkcs8::DecodePrivateKey;
 use pkcs8::EncodePublicKey;
-use pkcs8::der::asn1::{AnyRef, BitStringRef};
+use pkcs8::der::asn1::{AnyRef, BitStringRef, UintRef};
 use pkcs8::der::{Decode, Encode, Reader, SliceReader};
 use pkcs8::spki::{AlgorithmIdentifierRef, ObjectIdentifier, SubjectPublicKeyInfoRef};
 use pki_types::{
@@ -30,6 +30,9 @@ pub(crate) const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
 const DSA_WITH_SHA256: AlgorithmIdentifier =
     AlgorithmIdentifier::from_slice(&[6, 9, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x02]);
 
+/// In bytes: the library counts the length of numbers in these.
+const LIMB_LEN: usize = size_of::<usize>();
+
 #[derive(Debug)]
 struct Sha256With {
     /// The AlgorithmIdentifier of the keys, without its header.
@@ -42,6 +45,17 @@ impl Sha256With {
         let mut r = SliceReader::new(self.parameters)?;
         let (oid, parameters) = (ObjectIdentifier::decode(&mut r)?, AnyRef::decode(&mut r)?);
         r.finish()?;
+        // The library takes any number, and panics at one that is much shorter or longer than the prime.
+        let prime = parameters.sequence(|r| {
+            let prime = UintRef::decode(r)?;
+            let (_q, _g) = (UintRef::decode(r)?, UintRef::decode(r)?);
+            pkcs8::spki::Result::Ok(prime.as_bytes())
+        })?;
+        let number = UintRef::from_der(y)?.as_bytes();
+        let limbs = |number: &[u8]| number.len().div_ceil(LIMB_LEN);
+        if limbs(number) != limbs(prime) || (number.len(), number) >= (prime.len(), prime) {
+            return Err(pkcs8::spki::Error::KeyMalformed);
+        }
         let algorithm = AlgorithmIdentifierRef { oid, parameters: Some(parameters) };
         VerifyingKey::try_from(SubjectPublicKeyInfoRef {
             algorithm,

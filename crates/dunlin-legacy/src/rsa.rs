@@ -35,6 +35,10 @@ impl RsaEncryption for Encryption {
         let key = spki.subject_public_key.as_bytes().ok_or(CryptoError)?;
         Ok(Box::new(hazmat::Key::public(key)?))
     }
+
+    fn is_legacy(&self) -> bool {
+        true
+    }
 }
 
 /// `DigestInfo` in front of a hash of SHA-256 (RFC 8017 §9.2).

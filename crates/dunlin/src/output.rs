@@ -204,6 +204,7 @@ impl Output {
                 (waiting, &event),
                 (Event::PeerUpdatedKeys, Event::PeerUpdatedKeys)
                     | (Event::TicketReceived, Event::TicketReceived)
+                    | (Event::RenegotiationRefused, Event::RenegotiationRefused)
             )
         };
         if !self.events.iter().any(is_again) {

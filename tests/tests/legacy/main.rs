@@ -154,6 +154,76 @@ fn a_profile_that_does_not_ask_for_it_has_none_of_it() {
     }
 }
 
+/// Nor does it take short keys or DSA with suites that have nothing of the laboratory.
+#[test]
+fn a_profile_that_does_not_ask_for_it_takes_no_key_of_it() {
+    let builder = |provider| Profile::builder(Arc::new(provider));
+    let tls13 = || builder(dunlin_legacy::provider());
+    let tls12 = || tls13().cipher_suites(vec![]);
+    let ordinary = || tls12().tls12_cipher_suites(vec![&TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256]);
+    let encrypting = || {
+        builder(dunlin_awslc::provider())
+            .tls12_cipher_suites(dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES.to_vec())
+            .rsa_encryption(dunlin_legacy::ENCRYPTION)
+    };
+    for (profile, what) in [(tls13(), "DSA"), (ordinary(), "DSA"), (encrypting(), "short RSA keys")] {
+        let refused = profile.build().unwrap_err().to_string();
+        assert!(refused.contains(what) && refused.contains("for the laboratory only"), "{refused}");
+    }
+    ordinary().danger_legacy_lab().build().unwrap();
+    encrypting().danger_legacy_lab().build().unwrap();
+}
+
+/// Nobody gets by without a certificate where one is required, because nobody asks for it in these suites.
+#[test]
+fn an_anonymous_suite_lets_nobody_in_who_needs_a_certificate() {
+    let anonymous = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
+    let ecdhe = &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
+    for (required, result) in [(ClientAuth::Required, Err(())), (ClientAuth::Optional, Ok(()))] {
+        let server = serving(profile(anonymous).tls12_cipher_suites(vec![anonymous, ecdhe]), &RSA_1024);
+        let server = server.trust(Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None });
+        let server = ServerConfig::new(server.build().unwrap()).unwrap().with_client_auth(required).unwrap();
+        let client = ClientConfig::new(profile(anonymous).build().unwrap());
+        let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
+        assert_eq!(pair.connect().map_err(drop), result);
+    }
+}
+
+/// A key of DSA whose number is not below the prime, or so short that the library would panic.
+#[test]
+fn numbers_that_are_no_dsa_key() {
+    let algorithms = dunlin_legacy::provider().signatures;
+    let (_, dsa) = algorithms.schemes.iter().find(|(s, _)| *s == SignatureScheme::DSA_SHA256).unwrap();
+    let signature = [0x30, 6, 2, 1, 1, 2, 1, 1];
+    for algorithm in *dsa {
+        for len in [1, 8, 64, 127, 128, 129, 136, 144, 255, 256, 257, 264, 300, 1000] {
+            for first in [1, 0x7f] {
+                let number = [vec![first], vec![0xff; len - 1]].concat();
+                let key = [&[2, 0x82], &(len as u16).to_be_bytes()[..], &number].concat();
+                let short = [&[2, len as u8][..], &number].concat();
+                for key in [&key, &short] {
+                    assert!(algorithm.verify_signature(key, b"message", &signature).is_err());
+                }
+            }
+        }
+    }
+}
+
+/// A suite that no RFC has.
+#[test]
+fn what_does_not_go_together() {
+    static SUITE: Tls12CipherSuite = Tls12CipherSuite {
+        key_exchange: Tls12KeyExchange::Rsa,
+        authentication: Auth::Ecdsa,
+        ..*TLS12_LEGACY_CIPHER_SUITES[0]
+    };
+    let profile = || Profile::builder(dunlin_tests::awslc()).tls12_cipher_suites(vec![&SUITE]);
+    let refused = profile().build().unwrap_err().to_string();
+    assert!(refused.contains("for the laboratory only"), "{refused}");
+    let refused = profile().danger_legacy_lab().build().unwrap_err().to_string();
+    assert!(refused.contains("do not go together"), "{refused}");
+}
+
 /// The usual provider knows nothing of them.
 #[test]
 fn the_usual_provider_takes_no_short_key() {

@@ -97,6 +97,26 @@ fn rsa_psk_needs_the_key_and_the_certificate() {
     assert_eq!(error, Error::Authentication(AuthenticationFailure::UnknownIssuer));
 }
 
+/// The session would remember the key alone, and outlive the certificate.
+#[test]
+fn rsa_psk_leaves_the_client_no_session() {
+    let suites = TLS12_RSA_PSK_CIPHER_SUITES;
+    for tickets in dunlin_tests::ends::tickets() {
+        let sessions = dunlin_tests::ends::with_sessions();
+        let keys = || PskTable::from_iter([psk(7)]);
+        let server = ServerConfig::new(serving(profile(suites)).build().unwrap()).unwrap();
+        let server = Arc::new(server.with_psks(PskSource::Here(Arc::new(keys()))).with_tickets(tickets));
+        let client = ClientConfig::new(trusting(profile(suites)).build().unwrap());
+        let client = client.with_psks(vec![Arc::new(psk(7))]).with_sessions(sessions);
+        let client = Arc::new(client);
+        for _ in 0..2 {
+            let mut pair = Pair::new(&client, &server);
+            pair.connect().unwrap();
+            assert!(!pair.client.negotiated().unwrap().resumed);
+        }
+    }
+}
+
 #[test]
 fn what_is_missing_is_said() {
     let suites = TLS12_RSA_PSK_CIPHER_SUITES;

@@ -159,7 +159,7 @@ impl<'a> Explainer<'a> {
                 format!("the {peer} chose a finite field of {bits} bits that this {own} does not take"),
                 "let it use one of RFC 7919 that --groups has here, or take suites with ECDHE",
             ),
-            P::Group if self.options.tls1_2 => Explanation::new(
+            P::Group | P::Field if self.options.tls1_2 => Explanation::new(
                 format!("this {own} finds {why}"),
                 "compare --groups of both sides; suites with DHE need a finite field, such as ffdhe2048",
             ),

@@ -363,12 +363,12 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Whether it is a HelloRequest that comes to a client while it negotiates: it is ignored, and no transcript has it
-    /// (RFC 5246 §7.4.1.1).
+    /// (RFC 5246 §7.4.1.1). So is one that comes while nobody takes what is to be sent: answers would pile up.
     fn is_idle_request(&self, message: &Message) -> bool {
         let negotiates = !self.output.connected || self.output.established.is_some();
         self.side == Side::Client
             && self.output.may_be_tls12
-            && negotiates
+            && (negotiates || !self.transport.has_room())
             && message.typ == HandshakeType::HELLO_REQUEST
             && message.body().is_empty()
     }

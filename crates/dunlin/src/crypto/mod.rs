@@ -162,9 +162,28 @@ impl Tls12CipherSuite {
     /// Whether it is only for the laboratory: without forward secrecy, without authentication, or with DSA.
     pub(crate) fn is_legacy(&self) -> bool {
         match self.authentication {
-            Tls12Authentication::Ecdsa | Tls12Authentication::Psk => false,
-            Tls12Authentication::Rsa => self.key_exchange == Tls12KeyExchange::Rsa,
+            Tls12Authentication::Psk => false,
+            Tls12Authentication::Ecdsa | Tls12Authentication::Rsa => {
+                self.key_exchange == Tls12KeyExchange::Rsa
+            }
             Tls12Authentication::Dss | Tls12Authentication::Anonymous => true,
+        }
+    }
+
+    /// Whether neither side proves anything.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.authentication == Tls12Authentication::Anonymous
+    }
+
+    /// Whether there are suites with these two: RFC 5246 §A.5, RFC 8422 §2, RFC 4279, RFC 5489.
+    pub(crate) fn is_known(&self) -> bool {
+        use Tls12Authentication as A;
+        use Tls12KeyExchange as K;
+        match self.key_exchange {
+            K::Ecdhe => matches!(self.authentication, A::Ecdsa | A::Rsa | A::Psk),
+            K::Dhe => matches!(self.authentication, A::Rsa | A::Dss | A::Psk | A::Anonymous),
+            K::Rsa => matches!(self.authentication, A::Rsa | A::Psk),
+            K::Psk => self.authentication == A::Psk,
         }
     }
 
@@ -499,6 +518,10 @@ pub trait RsaEncryption: Send + Sync + fmt::Debug {
     /// # Errors
     /// It is damaged, of another algorithm, or of a length that this library does not handle.
     fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError>;
+    /// Whether it takes keys that are so short that they protect nothing: a profile has it in the laboratory only.
+    fn is_legacy(&self) -> bool {
+        false
+    }
 }
 
 /// A public RSA key that encrypts what is padded already.

@@ -64,6 +64,8 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         | P::BadKeyShare => Alert::ILLEGAL_PARAMETER,
         // RFC 8879 §4.
         P::BadCompression => Alert::BAD_CERTIFICATE,
+        // RFC 7919 §3, §4.
+        P::BadFieldShare => Alert::HANDSHAKE_FAILURE,
         P::BadFinished | P::BadBinder | P::SessionUsedTwice | P::BadSignature => Alert::DECRYPT_ERROR,
     }
 }
@@ -76,7 +78,8 @@ const fn incompatible(e: &PeerIncompatible) -> Alert {
             Alert::HANDSHAKE_FAILURE
         }
         P::SuiteAuthentication | P::CurveOfKey(_) => Alert::HANDSHAKE_FAILURE,
-        // RFC 7919 §4 has this alert for who finds no field; a client may say so, too (§3).
+        // RFC 7919 §4.
+        P::Field => Alert::INSUFFICIENT_SECURITY,
         P::FiniteField(_) => Alert::HANDSHAKE_FAILURE,
         // RFC 7250 §4.2: no common type of the server's certificate ends the handshake with this alert.
         P::CertificateType { .. } => Alert::UNSUPPORTED_CERTIFICATE,

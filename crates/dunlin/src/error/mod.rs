@@ -108,6 +108,8 @@ pub enum PeerMisbehaved {
     BadSignature,
     /// A key share that is no valid share.
     BadKeyShare,
+    /// A share of a finite field that is out of its range (RFC 7919 §5.1).
+    BadFieldShare,
     /// A compressed Certificate that does not decompress to what it announces, or announces too much.
     BadCompression,
     /// More early data than can be skipped.
@@ -128,6 +130,8 @@ pub enum PeerIncompatible {
     CipherSuite,
     /// No common group.
     Group,
+    /// A client of TLS 1.2 names finite fields, and none is ours (RFC 7919 §4).
+    Field,
     /// A server of TLS 1.2 chose a finite field that is none of ours; its length in bits (RFC 7919 §3).
     FiniteField(usize),
     /// The common cipher suites of TLS 1.2 prove the server by a key of another kind than ours, or by none.
@@ -369,6 +373,7 @@ impl fmt::Display for PeerMisbehaved {
             Self::BadBinder => f.write_str("the PSK binder does not verify: the keys differ"),
             Self::BadSignature => f.write_str("the signature in CertificateVerify does not verify"),
             Self::BadKeyShare => f.write_str("a key share is not valid"),
+            Self::BadFieldShare => f.write_str("a key share is out of the range of its field"),
             Self::BadCompression => f.write_str("a compressed certificate does not decompress to its length"),
             Self::TooMuchSkippedEarlyData => f.write_str("too much early data after it was refused"),
             Self::TooMuchEarlyData => f.write_str("more early data than the ticket allows"),
@@ -385,6 +390,7 @@ impl fmt::Display for PeerIncompatible {
             Self::Version(None) => f.write_str("no common version"),
             Self::Version(Some(v)) => write!(f, "no common version, the peer has {v}"),
             Self::CipherSuite => f.write_str("no common cipher suite"),
+            Self::Field => f.write_str("no common finite field"),
             Self::Group => f.write_str("no common group"),
             Self::FiniteField(bits) => write!(f, "a finite field of {bits} bits that is none of ours"),
             Self::SuiteAuthentication => f.write_str("no common cipher suite for our kind of key"),

@@ -41,7 +41,7 @@ pub(super) fn group(
 /// A share of this length, which its sender may have sent without leading zeros.
 fn padded(share: &[u8], len: usize) -> Result<Vec<u8>, Error> {
     let share = without_zeros(share);
-    let zeros = len.checked_sub(share.len()).ok_or(PeerMisbehaved::BadKeyShare)?;
+    let zeros = len.checked_sub(share.len()).ok_or(PeerMisbehaved::BadFieldShare)?;
     let mut padded = alloc::vec![0; zeros];
     padded.extend_from_slice(share);
     Ok(padded)
@@ -54,14 +54,14 @@ pub(super) fn respond(
 ) -> Result<(Vec<u8>, Premaster), Error> {
     let len = group.finite_field().map_or(0, |f| f.prime.len());
     let answer = group.respond(&*profile.provider.random, &padded(share, len)?);
-    // RFC 7919 §5.1: the group looks at the range.
-    let (share, secret) = answer.map_err(|_| PeerMisbehaved::BadKeyShare)?;
+    // RFC 7919 §3, §5.1: the group looks at the range.
+    let (share, secret) = answer.map_err(|_| PeerMisbehaved::BadFieldShare)?;
     Ok((share, premaster(&secret)))
 }
 
 pub(super) fn complete(active: Box<dyn ActiveKeyExchange>, share: &[u8]) -> Result<Premaster, Error> {
     let share = padded(share, active.share().len())?;
-    let secret = active.complete(&share).map_err(|_| PeerMisbehaved::BadKeyShare)?;
+    let secret = active.complete(&share).map_err(|_| PeerMisbehaved::BadFieldShare)?;
     Ok(premaster(&secret))
 }
 

@@ -14,7 +14,7 @@ use crate::crypto::{
 use crate::error::{Error, Internal, PeerIncompatible};
 use crate::message::ServerParams;
 use crate::profile::Profile;
-use crate::wire::NamedGroup;
+use crate::wire::{NamedGroup, ProtocolVersion};
 
 mod dhe;
 mod ecdhe;
@@ -31,12 +31,13 @@ pub(crate) fn common_group(
     profile: &Profile,
     theirs: Option<&[NamedGroup]>,
 ) -> Result<Option<&'static dyn KeyExchangeGroup>, PeerIncompatible> {
-    let group = match suite.key_exchange {
-        Tls12KeyExchange::Rsa | Tls12KeyExchange::Psk => return Ok(None),
-        Tls12KeyExchange::Ecdhe => ecdhe::common_group(profile, theirs),
-        Tls12KeyExchange::Dhe => dhe::common_group(profile, theirs),
-    };
-    group.map(Some).ok_or(PeerIncompatible::Group)
+    match suite.key_exchange {
+        Tls12KeyExchange::Rsa | Tls12KeyExchange::Psk => Ok(None),
+        Tls12KeyExchange::Ecdhe => {
+            ecdhe::common_group(profile, theirs).map(Some).ok_or(PeerIncompatible::Group)
+        }
+        Tls12KeyExchange::Dhe => dhe::common_group(profile, theirs).map(Some).ok_or(PeerIncompatible::Field),
+    }
 }
 
 /// What the server keeps until the client has answered.
@@ -77,11 +78,13 @@ impl ServerSide {
         Ok((Self { suite, waits: Waits::Ephemeral(active) }, Some(params)))
     }
 
-    /// The premaster secret with the client's share, and with the pre-shared key in suites with one.
+    /// The premaster secret with the client's share, and with the pre-shared key in suites with one. `version` is the one that
+    /// the ClientHello began with.
     pub(crate) fn complete(
         self,
         profile: &Profile,
         share: &[u8],
+        version: ProtocolVersion,
         key: Option<&[u8]>,
     ) -> Result<Premaster, Error> {
         let agreed = match (self.waits, self.suite.key_exchange) {
@@ -89,7 +92,7 @@ impl ServerSide {
             (Waits::Ephemeral(active), _) => Some(ecdhe::complete(active, share)?),
             (Waits::Decryption(own), _) => {
                 let own = own.decryption().ok_or(Internal::Bug("a key that does not decrypt"))?;
-                Some(rsa::decrypt(own, share, &*profile.provider.random)?)
+                Some(rsa::decrypt(own, share, version, &*profile.provider.random)?)
             }
             (Waits::Nothing, _) => None,
         };

@@ -19,8 +19,8 @@ use crate::wire::ProtocolVersion;
 const SECRET_LEN: usize = 48;
 /// What the padding takes at least, in bytes: 00 02, eight that are not zero, 00 (RFC 8017 §7.2.1).
 const PADDING_LEN: usize = 11;
-/// The client's version: it offers nothing newer outside of an extension (RFC 8446 §4.1.2).
-const VERSION: [u8; 2] = ProtocolVersion::TLS1_2.0.to_be_bytes();
+/// The version of our clients, which offer nothing newer outside of an extension (RFC 8446 §4.1.2).
+const VERSION: ProtocolVersion = ProtocolVersion::TLS1_2;
 
 /// The secret and its encryption, for the server whose key is in `spki`.
 pub(super) fn encrypt(
@@ -55,16 +55,18 @@ fn padding(random: &dyn SecureRandom, len: usize) -> Result<Zeroizing<Vec<u8>>, 
 fn secret(random: &dyn SecureRandom) -> Result<Premaster, CryptoError> {
     let mut secret = Zeroizing::new(alloc::vec![0; SECRET_LEN]);
     random.fill(&mut secret)?;
-    for (to, from) in secret.iter_mut().zip(VERSION) {
+    for (to, from) in secret.iter_mut().zip(VERSION.0.to_be_bytes()) {
         *to = from;
     }
     Ok(secret)
 }
 
-/// The client's secret, or one that nobody has: which of them, nobody can tell.
+/// The client's secret, or one that nobody has: which of them, nobody can tell. `version` is the one that the ClientHello
+/// began with, and so does the secret.
 pub(super) fn decrypt(
     key: &dyn RsaDecryption,
     ciphertext: &[u8],
+    version: ProtocolVersion,
     random: &dyn SecureRandom,
 ) -> Result<Premaster, CryptoError> {
     // RFC 5246 §7.4.7.1: made before anything is known, and always.
@@ -72,17 +74,18 @@ pub(super) fn decrypt(
     // A number that is too long or too large for the key is public, and there is nothing to decrypt: zeros are no padding.
     let block = key.decrypt(ciphertext);
     let block = block.unwrap_or_else(|_| Zeroizing::new(alloc::vec![0; key.modulus_len()]));
-    Ok(select(&block, &nobodys))
+    Ok(select(&block, version, &nobodys))
 }
 
 /// What follows the padding in `block`, or `nobodys` where the padding or the version is wrong: in constant time, as long as
 /// the lengths are the same.
-fn select(block: &[u8], nobodys: &[u8]) -> Premaster {
+fn select(block: &[u8], version: ProtocolVersion, nobodys: &[u8]) -> Premaster {
     let Some((padding, secret)) = block.split_last_chunk::<SECRET_LEN>() else {
         return Zeroizing::new(nobodys.to_vec());
     };
+    let version = version.0.to_be_bytes();
     let is_good = is_padding(padding)
-        & secret.iter().zip(VERSION).fold(Choice::from(1), |good, (a, b)| good & a.ct_eq(&b));
+        & secret.iter().zip(version).fold(Choice::from(1), |good, (a, b)| good & a.ct_eq(&b));
     let choose = |(theirs, nobodys): (&u8, &u8)| u8::conditional_select(nobodys, theirs, is_good);
     Zeroizing::new(secret.iter().zip(nobodys).map(choose).collect())
 }
@@ -114,7 +117,9 @@ mod tests {
     fn a_good_block_gives_its_secret() {
         for len in [SECRET_LEN + PADDING_LEN, 64, 128, 256, 512] {
             let block = block(len);
-            assert_eq!(*select(&block, &NOBODYS), block[len - SECRET_LEN..]);
+            assert_eq!(*select(&block, VERSION, &NOBODYS), block[len - SECRET_LEN..]);
+            // RFC 5246 §7.4.7.1: the version is the one of the ClientHello, whatever that was.
+            assert_eq!(*select(&block, ProtocolVersion::TLS1_3, &NOBODYS), NOBODYS);
         }
     }
 
@@ -146,7 +151,7 @@ mod tests {
             // A secret of another length: a zero before its place.
             bad.extend((2..separator).map(|at| edited(at, 0)));
             for block in bad {
-                assert_eq!(*select(&block, &NOBODYS), NOBODYS, "{block:02x?}");
+                assert_eq!(*select(&block, VERSION, &NOBODYS), NOBODYS, "{block:02x?}");
             }
         }
     }
@@ -170,7 +175,7 @@ mod tests {
             let secret = secret(&random).unwrap();
             block.extend_from_slice(&secret);
             assert_eq!(block.len(), len);
-            assert_eq!(*select(&block, &NOBODYS), *secret);
+            assert_eq!(*select(&block, VERSION, &NOBODYS), *secret);
         }
     }
 }

@@ -23,6 +23,13 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     if let Some(group) = of_lab.filter(|_| profile.has_tls13() || profile.tls12.is_none()) {
         return fail(format!("the group {} is for TLS 1.2 alone", group.name()));
     }
+    if !profile.tls12.as_ref().is_some_and(|tls12| tls12.legacy_lab)
+        && let Some(what) = legacy(profile)
+    {
+        return fail(format!(
+            "{what} protects nothing and is for the laboratory only: allow it there with danger_legacy_lab"
+        ));
+    }
     if let Some(why) = profile.tls12.as_ref().and_then(|tls12| (tls12.handshakes.fault)(profile)) {
         return fail(why);
     }
@@ -129,16 +136,14 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
 
 /// What is wrong with the suites of TLS 1.2. Only who has some comes here, by [`crate::handshake::tls12::HANDSHAKES`].
 pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
-    if !profile.tls12.as_ref().is_some_and(|tls12| tls12.legacy_lab)
-        && let Some(why) = legacy(profile)
-    {
-        return Some(why);
-    }
     let curve = profile.groups.iter().any(|g| g.name().is_curve());
     let field = profile.groups.iter().any(|g| g.finite_field().is_some());
     let rsa = profile.tls12.as_ref().is_some_and(|tls12| tls12.rsa.is_some());
     let rsa = rsa || profile.credentials.iter().any(|credential| credential.key().decryption().is_some());
     let fault = |suite: &&Tls12CipherSuite| match suite.key_exchange {
+        _ if !suite.is_known() => {
+            Some(format!("{} has a key exchange and an authentication that do not go together", suite.id))
+        }
         Tls12KeyExchange::Rsa if !rsa => {
             Some(format!("{} needs RSA encryption, or a credential whose key decrypts", suite.id))
         }
@@ -151,13 +156,18 @@ pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
 
 /// What of a profile is only for the laboratory: it would protect nothing.
 fn legacy(profile: &Profile) -> Option<String> {
-    let mut suites = profile.tls12.iter().flat_map(|tls12| &tls12.suites);
-    let suite = suites.find(|suite| suite.is_legacy()).map(|suite| suite.id.to_string());
+    let suites = profile.tls12.iter().flat_map(|tls12| &tls12.suites);
+    let suite = suites.filter(|suite| suite.is_legacy()).map(|suite| suite.id.to_string()).next();
     let group = profile.groups.iter().find(|group| group.name().is_private_field());
-    let what = suite.or_else(|| group.map(|group| group.name().to_string()))?;
-    Some(format!(
-        "{what} protects nothing and is for the laboratory only: allow it there with danger_legacy_lab"
-    ))
+    let rsa = profile.tls12.as_ref().and_then(|tls12| tls12.rsa);
+    suite
+        .or_else(|| group.map(|group| group.name().to_string()))
+        // Who verifies DSA verifies with short RSA keys, too.
+        .or_else(|| {
+            let verifies = !profile.provider.signatures.for_scheme(SignatureScheme::DSA_SHA256).is_empty();
+            verifies.then(|| format!("the provider {}, which verifies DSA,", profile.provider.name))
+        })
+        .or_else(|| rsa.filter(|rsa| rsa.is_legacy()).map(|_| "encryption with short RSA keys".into()))
 }
 
 fn repeats<T: PartialEq>(items: impl Iterator<Item = T> + Clone) -> bool {

@@ -584,9 +584,11 @@ impl State for ExpectFinished {
         let Handshake { config, server: address, randoms, extended, sessions, suite, previous, .. } =
             handshake;
         cx.output.negotiated.server_name = Some(address.host());
-        // RFC 7627 §5.4: what is not bound to its handshake is not resumed.
+        // RFC 7627 §5.4: what is not bound to its handshake is not resumed. Nor is what a certificate has proven together with a
+        // pre-shared key: a session remembers the key alone, and would outlive the certificate.
+        let is_kept = extended && !(suite.has_psk() && suite.has_certificate());
         let session =
-            extended.then(|| sessions.into_session(cx, &config, &address, suite, &master, peer.as_ref()));
+            is_kept.then(|| sessions.into_session(cx, &config, &address, suite, &master, peer.as_ref()));
         let completed = Completed {
             role: Role::Client(Arc::clone(&config), address.clone()),
             master,

@@ -77,6 +77,8 @@ struct Handshake {
     transcript: Transcript,
     /// Whether the master secret depends on the handshake (RFC 7627).
     extended: bool,
+    /// With what the client's secret begins where it encrypts one.
+    client_version: ProtocolVersion,
     /// What the client shall send; `None` if nothing.
     client_type: Option<CertificateType>,
     /// Whether the client knows secure renegotiation.
@@ -177,7 +179,7 @@ fn resume_or_not(
 ) -> Result<Box<dyn State>, Error> {
     let hello = ClientHello::read(message.body(), cx.transport())?;
     let good = session.filter(|s| is_good(cx, &config, s, &hello));
-    // RFC 7627 §5.3: a session has it, or is not kept; a client that resumes it without is cut off.
+    // RFC 7627 §5.3: every session here was made with it, and "the server MUST abort the abbreviated handshake".
     if good.is_some() && !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
         return Err(PeerIncompatible::ExtendedMasterSecret.into());
     }
@@ -188,10 +190,6 @@ fn resume_or_not(
         hello.cipher_suites.contains(&suite.id).then_some((session, suite))
     });
     let Some((session, suite)) = with_suite else { return full(cx, config, message, &hello, None) };
-    // RFC 7627 §5.3: every session here was made with it, and "the server MUST abort the abbreviated handshake".
-    if !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
-        return Err(PeerIncompatible::ExtendedMasterSecret.into());
-    }
     let (message, for_origin) = (message.clone(), Arc::clone(&config));
     let then: AfterOrigin = Box::new(move |cx, session| {
         let hello = ClientHello::read(message.body(), cx.transport())?;
@@ -240,6 +238,7 @@ fn resume(
         randoms,
         transcript,
         extended: true,
+        client_version: hello.legacy_version,
         client_type: None,
         secure,
         keep: Keep::Nothing,
@@ -308,8 +307,19 @@ fn full(
     negotiated.resumed = false;
     negotiated.server_name = hello.extensions.get::<server_name::HostName>()?.map(|n| n.0);
     let secure = is_renegotiation_secure(hello);
-    let handshake =
-        Handshake { config, suite, randoms, transcript, extended, client_type, secure, keep, previous };
+    let client_version = hello.legacy_version;
+    let handshake = Handshake {
+        config,
+        suite,
+        randoms,
+        transcript,
+        extended,
+        client_version,
+        client_type,
+        secure,
+        keep,
+        previous,
+    };
     server_key_exchange(cx, handshake, group, own)
 }
 
@@ -387,6 +397,10 @@ fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Erro
     let mut reason = PeerIncompatible::CipherSuite;
     let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
+        if suite.is_anonymous() && config.client_auth == ClientAuth::Required {
+            // RFC 5246 §7.4.4: an anonymous server asks for no certificate, and this one needs it.
+            continue;
+        }
         if !has_key_for(config, suite) {
             // It says little beside what is wrong with a suite that has one.
             if reason == PeerIncompatible::CipherSuite {
@@ -650,7 +664,7 @@ fn keys_agreed(
     client: Option<BelievedPeer>,
 ) -> Result<Box<dyn State>, Error> {
     let key = psk.as_ref().map(|(_, key)| *key);
-    let premaster = exchange.complete(&handshake.config.profile, share, key)?;
+    let premaster = exchange.complete(&handshake.config.profile, share, handshake.client_version, key)?;
     let session_hash = handshake.extended.then(|| handshake.transcript.current());
     let session_hash = session_hash.as_ref().map(AsRef::as_ref);
     let master = MasterSecret::new(handshake.suite, &premaster, &handshake.randoms, session_hash);
