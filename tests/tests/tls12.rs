@@ -571,7 +571,7 @@ fn a_field_is_one_that_the_client_names() {
     let all = [FFDHE2048, FFDHE3072, FFDHE4096];
     assert_eq!(run(&[FFDHE3072], &all), Ok(NamedGroup::FFDHE3072));
     assert_eq!(run(&all, &[FFDHE4096, FFDHE2048]), Ok(NamedGroup::FFDHE4096));
-    assert_eq!(run(&[FFDHE3072], &[FFDHE2048]), Err(PeerIncompatible::Group.into()));
+    assert_eq!(run(&[FFDHE3072], &[FFDHE2048]), Err(PeerIncompatible::Field.into()));
 }
 
 /// The same groups in TLS 1.3.
