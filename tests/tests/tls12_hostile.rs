@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
+use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription as Alert, HandshakeType as T};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
@@ -416,4 +417,51 @@ fn an_empty_certificate_list_of_a_server_is_malformed() {
     let (result, alert) = edited(pair(), true, &|m, _| m[1] = message(T::CERTIFICATE.0, &[0, 0, 0]));
     assert_eq!(result, Err(Malformed::Length("certificate_list").into()));
     assert_eq!(alert, Some(Alert::DECODE_ERROR));
+}
+
+/// RFC 5246 §7.4.1.2: who does not ask for a ticket gets a session ID, where the server keeps a store for that.
+#[test]
+fn a_client_without_tickets_gets_a_session_id() {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let tickets = || Tickets::stateless(Arc::new(dunlin_store::RotatingTickets::new(awslc()).unwrap()));
+    let store = Arc::new(dunlin_store::MemoryServerSessions::new(4));
+    for (tickets, hides, id_len) in [
+        (tickets(), true, 0),
+        (tickets().or_session_ids(store.clone()), true, 16),
+        (tickets().or_session_ids(store), false, 0),
+    ] {
+        let client = profile().trust(Trust { x509: Some(pki.trust()), raw_key: None }).build().unwrap();
+        let client = Arc::new(ClientConfig::new(client).with_sessions(ends::with_sessions()));
+        let server = profile().credentials(vec![pki.server.x509(&provider)]).build().unwrap();
+        let server = Arc::new(ServerConfig::new(server).unwrap().with_tickets(tickets));
+        let mut pair = Pair::new(&client, &server);
+        let mut hello = take(&mut pair.client);
+        let at = hello.windows(4).position(|w| w == [0, 35, 0, 0]).unwrap();
+        hello[at] = if hides { 0x7a } else { 0 };
+        pair.server.receive(NOW, &hello).unwrap();
+        let (messages, _) = open(&take(&mut pair.server));
+        assert_eq!(messages[0][4 + 2 + 32], id_len);
+    }
+}
+
+/// RFC 5929 §3: the first Finished, which in a resumption is the server's.
+#[test]
+fn tls_unique_is_the_same_at_both_ends_and_never_again() {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let client = profile().trust(Trust { x509: Some(pki.trust()), raw_key: None }).build().unwrap();
+    let client = Arc::new(ClientConfig::new(client).with_sessions(ends::with_sessions()));
+    let server = profile().credentials(vec![pki.server.x509(&provider)]).build().unwrap();
+    let tickets = Tickets::stateless(Arc::new(dunlin_store::RotatingTickets::new(awslc()).unwrap()));
+    let server = Arc::new(ServerConfig::new(server).unwrap().with_tickets(tickets));
+    let mut known = Vec::new();
+    for resumed in [false, true] {
+        let mut pair = Pair::new(&client, &server);
+        assert_eq!(pair.client.tls_unique(), None);
+        pair.connect().unwrap();
+        assert_eq!(pair.client.negotiated().unwrap().resumed, resumed);
+        let binding = pair.client.tls_unique().unwrap();
+        assert_eq!(pair.server.tls_unique(), Some(binding));
+        assert!(!known.contains(&binding));
+        known.push(binding);
+    }
 }
