@@ -42,8 +42,8 @@ fn run(side: Side, input: &[u8]) -> bool {
     let mut script = Script::new(input);
     let setting = Setting::read(&mut script);
     let mut world = World::new(setting, side);
-    // RFC 7627 §5.3: a client does not take its session up again where extended_master_secret is gone.
-    if setting.resumption != Resumption::None && !(setting.is_unbound() && side == Side::Client) {
+    // RFC 7627 §5.3: neither side takes its session up again where extended_master_secret is gone, and both end there.
+    if setting.resumption != Resumption::None && !setting.is_unbound() {
         rehearse(&mut world, side);
     }
     let mut play = Play::new(script, world, side);

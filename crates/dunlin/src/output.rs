@@ -205,6 +205,7 @@ impl Output {
                 (Event::PeerUpdatedKeys, Event::PeerUpdatedKeys)
                     | (Event::TicketReceived, Event::TicketReceived)
                     | (Event::RenegotiationRefused, Event::RenegotiationRefused)
+                    | (Event::Renegotiated, Event::Renegotiated)
             )
         };
         if !self.events.iter().any(is_again) {
@@ -279,17 +280,21 @@ mod tests {
         }
     }
 
-    /// A peer whose KeyUpdates and tickets take turns does not fill the queue of a caller who only reads.
+    /// A peer whose KeyUpdates, or tickets, or handshakes within the connection take turns does not fill the queue of a caller who only reads.
     #[test]
     fn what_a_peer_can_cause_at_will_waits_once() {
         let mut output = Output::default();
         for _ in 0..3 {
             output.event(Event::PeerUpdatedKeys);
             output.event(Event::TicketReceived);
+            output.event(Event::Renegotiated);
         }
-        assert_eq!(output.events.len(), 2);
+        assert_eq!(output.events.len(), 3);
         output.events.pop_front();
         output.event(Event::PeerUpdatedKeys);
-        assert!(matches!(output.events.make_contiguous(), [Event::TicketReceived, Event::PeerUpdatedKeys]));
+        assert!(matches!(
+            output.events.make_contiguous(),
+            [Event::TicketReceived, Event::Renegotiated, Event::PeerUpdatedKeys]
+        ));
     }
 }
