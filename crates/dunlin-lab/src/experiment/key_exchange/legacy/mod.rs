@@ -1,7 +1,7 @@
 //! What the paper measured and nobody shall use: static RSA, anonymous Diffie-Hellman, DSA, keys of 512 and 1024 bits.
 //!
-//! The paper's suites had CBC; those with AES-GCM and the same key exchange stand in. There is no DSA with 512 bits: in its cell
-//! the finite field has as many, and the keys have 1024, which is more to send and to compute.
+//! The paper's suites had CBC; those with AES-GCM and the same key exchange stand in. dunlin-legacy verifies no DSA below 1024
+//! bits: in the cell of 512 the finite field has as many, and the keys have 1024, which is more to send and to compute.
 
 use std::sync::Arc;
 
