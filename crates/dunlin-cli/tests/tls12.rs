@@ -192,7 +192,7 @@ fn suites_that_go_with_no_key_are_told() {
     refused(
         &format!("{psk} {cipher} ffdhe2048"),
         &format!("{psk} {cipher} ffdhe3072"),
-        "this server finds no common group; compare --groups of both sides; suites with DHE need a finite field",
+        "this server finds no common finite field; compare --groups of both sides; suites with DHE need a finite field",
     );
 }
 

@@ -19,21 +19,26 @@ pub fn add(records: &mut dyn PskRecords, record: PskRecord, replace: bool) -> Re
     }
 }
 
-/// All keys of `who`: a device's name, or an identity, which stands for its device.
+/// All keys of `who`: a device's name, or an identity, which stands for its device. A device without a name has that of its
+/// identity.
 ///
 /// # Errors
 /// [`PskFault::Unknown`].
 pub fn keys_of(records: &dyn PskRecords, who: &str) -> Result<Vec<PskRecord>, PskError> {
-    let named = records.of_device(who)?;
-    if !named.is_empty() {
-        return Ok(named);
+    let mut named = records.of_device(who)?;
+    // Many a device's name is no identity.
+    let record = match Identity::parse(who.as_bytes()) {
+        Ok(identity) => records.get(&identity)?,
+        Err(_) if !named.is_empty() => None,
+        Err(fault) => return Err(fault.into()),
+    };
+    match record {
+        Some(record) if record.name.is_none() => named.insert(0, record),
+        Some(PskRecord { name: Some(name), .. }) if named.is_empty() => return records.of_device(&name),
+        None if named.is_empty() => return Err(PskFault::Unknown(who.to_owned()).into()),
+        _ => {}
     }
-    let record = records.get(&Identity::parse(who.as_bytes())?)?;
-    let record = record.ok_or_else(|| PskFault::Unknown(who.to_owned()))?;
-    match &record.name {
-        Some(name) => records.of_device(name),
-        None => Ok(vec![record]),
-    }
+    Ok(named)
 }
 
 /// The valid key of `who` that is valid for longest; of several, the newest.
