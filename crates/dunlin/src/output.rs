@@ -176,7 +176,7 @@ pub(crate) struct Output {
     /// The version is 1.2, or may still become it: alerts can be mere warnings.
     pub(crate) may_be_tls12: bool,
     pub(crate) renegotiation: Renegotiation,
-    /// Data waits for the end of another handshake within the connection: the new keys have not proven whose they are.
+    /// Data of a client waits for the end of another handshake within the connection.
     pub(crate) data_waits: bool,
     /// A warning that is to be sent.
     pub(crate) warning: Option<AlertDescription>,

@@ -212,6 +212,14 @@ impl TlsOptions {
 
     /// Where a server finds pre-shared keys. Changes of a file or database count for the next handshake.
     pub(super) fn server_psks(&self, provider: &Arc<CryptoProvider>) -> Result<Option<ServerPsks>, Error> {
+        if self.psk_file.is_some() && self.psk_identity.is_some() {
+            let why = "a server takes all keys of --psk-file, whoever shows one";
+            return Err(Error::usage(
+                "--psk-identity",
+                why,
+                "leave it out, or take a file with that key alone",
+            ));
+        }
         let Some(path) = &self.psk_file else {
             let Some(record) = self.psk_of_command_line()? else { return Ok(None) };
             self.psks_of("--psk", &record, provider)?;
@@ -250,7 +258,12 @@ impl TlsOptions {
     }
 
     fn psk_of_command_line(&self) -> Result<Option<PskRecord>, Error> {
-        let Some(hex) = &self.psk else { return Ok(None) };
+        let Some(hex) = &self.psk else {
+            return match self.psk_identity {
+                Some(_) => Err(Error::usage("--psk-identity", "there is no key", "add --psk-file or --psk")),
+                None => Ok(None),
+            };
+        };
         let key = base16ct::mixed::decode_vec(hex).map(Zeroizing::new);
         let key = key.map_err(|_| Error::usage("--psk", "not hexadecimal", "write two digits a byte"))?;
         let identity = identity(self.psk_identity.as_deref().unwrap_or(DEFAULT_IDENTITY))?;

@@ -56,7 +56,7 @@ pub(crate) struct TlsOptions {
     /// A pre-shared key in hexadecimal. Other users of this machine can see it: better is --psk-file.
     #[arg(long, value_name = "HEX", conflicts_with = "psk_file", help_heading = "Identity")]
     pub(crate) psk: Option<String>,
-    /// The identity of --psk, or the one (or the device) to take from --psk-file [default: Client_identity].
+    /// The identity of --psk [default: Client_identity]; for a client also the one, or the device, to take from --psk-file.
     #[arg(long, value_name = "ID", help_heading = "Identity")]
     pub(crate) psk_identity: Option<String>,
     /// Pre-shared keys: a line identity:hex for each, TOML, or a database, as `dunlin psk` makes them. A server follows

@@ -100,9 +100,8 @@ impl Connection<Stream> {
 
     /// Seals as much of `data` as the output has room for; gives how much. Transmit, then call again for the rest.
     ///
-    /// A client takes nothing while it has sent Finished in another handshake within a connection of TLS 1.2, and the
-    /// server has not: what waits is the server's answer. RFC 5246 §7.4.9 would allow it, but the keys are new, and only
-    /// that answer proves whose they are.
+    /// A client takes nothing from the ClientHello of another handshake within a connection of TLS 1.2 on, until the server has
+    /// sent Finished or refused: many a server takes no data in between, and only its Finished proves whose the new keys are.
     ///
     /// # Errors
     /// The handshake is not complete, the connection is closed or over, or the cipher failed; or data waits for an answer of

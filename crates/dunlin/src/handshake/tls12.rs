@@ -34,7 +34,7 @@ pub(crate) struct Handshakes {
     /// Goes on where the server chose TLS 1.2.
     pub(crate) client: StartClient,
     /// Goes back to the connection as it was: the server refuses another handshake within it.
-    pub(crate) client_refused: fn(Offer) -> Result<Box<dyn State>, Error>,
+    pub(crate) client_refused: fn(&mut Cx<'_>, Offer) -> Result<Box<dyn State>, Error>,
     /// Goes on where TLS 1.2 is what both sides have.
     pub(crate) server: StartServer,
 }
@@ -171,9 +171,10 @@ struct Traffic {
     last: Previous,
 }
 
-fn client_refused(offer: Offer) -> Result<Box<dyn State>, Error> {
+fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Box<dyn State>, Error> {
     let Offer { config, server, previous, .. } = offer;
     let last = previous.ok_or(Internal::Bug("the first handshake is no renegotiation"))?;
+    cx.output.data_waits = false;
     Ok(Box::new(Traffic { role: Role::Client(config, server), last }))
 }
 
@@ -223,6 +224,8 @@ impl State for Traffic {
         cx.output.renegotiation = Renegotiation::Asked;
         match self.role {
             Role::Client(config, server) => {
+                // Many a server takes no data within a handshake, nor are the new keys proven before its Finished.
+                cx.output.data_waits = true;
                 cx.output.begin_again();
                 client::start::renegotiate(cx, config, server, self.last)
             }

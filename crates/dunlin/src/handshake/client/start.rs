@@ -477,7 +477,7 @@ impl State for ExpectServerHello {
         if let Some(established) = cx.output.established.take() {
             cx.output.negotiated = *established;
         }
-        (tls12.handshakes.client_refused)(self.offer)
+        (tls12.handshakes.client_refused)(cx, self.offer)
     }
 }
 

@@ -504,7 +504,6 @@ fn send_finished(
     master: &MasterSecret,
 ) -> Result<VerifyData, Error> {
     let (ours, _) = master.keys(&handshake.randoms);
-    cx.output.data_waits = handshake.previous.is_some();
     cx.emitter.write_keys(Epoch::Handshake, &ours)?;
     let value = master.finished(Side::Client, handshake.transcript.current().as_ref());
     cx.send_in(&mut handshake.transcript, message::finished(&value)?)?;
