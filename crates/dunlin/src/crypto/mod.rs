@@ -19,9 +19,11 @@ use crate::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
 mod check;
 mod hybrid;
+mod tls12;
 
 pub use check::ProviderFault;
 pub use hybrid::HybridGroup;
+pub use tls12::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 
 /// The largest hash output that a handshake uses, in bytes (SHA-384 needs 48; 64 leaves room for SHA-512).
 pub const MAX_HASH_LEN: usize = 64;
@@ -127,123 +129,6 @@ pub struct Tls13CipherSuite {
     pub hash: &'static dyn Hash,
     /// The record protection.
     pub aead: &'static dyn Aead,
-}
-
-/// A cipher suite of TLS 1.2: what TLS 1.3 negotiates apart, in one number (RFC 5246 §A.5).
-#[derive(Debug)]
-pub struct Tls12CipherSuite {
-    /// Its number.
-    pub id: CipherSuite,
-    /// The hash of the PRF and of Finished.
-    pub hash: &'static dyn Hash,
-    /// The record protection.
-    pub aead: &'static dyn Aead,
-    /// How the premaster secret is agreed.
-    pub key_exchange: Tls12KeyExchange,
-    /// How the server proves who it is.
-    pub authentication: Tls12Authentication,
-}
-
-impl Tls12CipherSuite {
-    /// Whether the server sends a certificate.
-    pub(crate) fn has_certificate(&self) -> bool {
-        match self.authentication {
-            Tls12Authentication::Ecdsa | Tls12Authentication::Rsa | Tls12Authentication::Dss => true,
-            Tls12Authentication::Psk => self.key_exchange == Tls12KeyExchange::Rsa,
-            Tls12Authentication::Anonymous => false,
-        }
-    }
-
-    /// Whether the server signs its share; it has none where the client encrypts a secret.
-    pub(crate) fn is_signed(&self) -> bool {
-        self.has_certificate() && self.key_exchange != Tls12KeyExchange::Rsa
-    }
-
-    /// Whether it is only for the laboratory: without forward secrecy, without authentication, or with DSA.
-    pub(crate) fn is_legacy(&self) -> bool {
-        match self.authentication {
-            Tls12Authentication::Psk => false,
-            Tls12Authentication::Ecdsa | Tls12Authentication::Rsa => {
-                self.key_exchange == Tls12KeyExchange::Rsa
-            }
-            Tls12Authentication::Dss | Tls12Authentication::Anonymous => true,
-        }
-    }
-
-    /// Whether neither side proves anything.
-    pub(crate) fn is_anonymous(&self) -> bool {
-        self.authentication == Tls12Authentication::Anonymous
-    }
-
-    /// Whether there are suites with these two: RFC 5246 §A.5, RFC 8422 §2, RFC 4279, RFC 5489.
-    pub(crate) fn is_known(&self) -> bool {
-        use Tls12Authentication as A;
-        use Tls12KeyExchange as K;
-        match self.key_exchange {
-            K::Ecdhe => matches!(self.authentication, A::Ecdsa | A::Rsa | A::Psk),
-            K::Dhe => matches!(self.authentication, A::Rsa | A::Dss | A::Psk | A::Anonymous),
-            K::Rsa => matches!(self.authentication, A::Rsa | A::Psk),
-            K::Psk => self.authentication == A::Psk,
-        }
-    }
-
-    /// Whether both sides have a pre-shared key.
-    pub(crate) fn has_psk(&self) -> bool {
-        self.authentication == Tls12Authentication::Psk
-    }
-
-    /// Whether the server may ask for a certificate: not where the client has proven by a key who it is (RFC 4279 §2, §4).
-    pub(crate) fn may_ask_for_certificate(&self) -> bool {
-        self.has_certificate() && !self.has_psk()
-    }
-}
-
-/// How TLS 1.2 agrees on the premaster secret; with a pre-shared key in addition to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tls12KeyExchange {
-    /// Ephemeral keys on a curve (RFC 8422).
-    Ecdhe,
-    /// Ephemeral keys in a finite field (RFC 5246 §7.4.3, RFC 7919).
-    Dhe,
-    /// The client encrypts a secret with the server's RSA key (RFC 5246 §7.4.7.1): no forward secrecy. Without a pre-shared key
-    /// beside it (RFC 4279 §4) it is for the laboratory only.
-    Rsa,
-    /// Nothing but the pre-shared key (RFC 4279 §2): no forward secrecy.
-    Psk,
-}
-
-/// How the server of TLS 1.2 proves who it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tls12Authentication {
-    /// By a key for ECDSA or EdDSA (RFC 8422 §2.1).
-    Ecdsa,
-    /// By an RSA key (RFC 8422 §2.2).
-    Rsa,
-    /// By the pre-shared key, which proves the client too (RFC 4279).
-    Psk,
-    /// By a DSA key (RFC 5246 §7.4.3): for the laboratory only.
-    Dss,
-    /// Not at all (RFC 5246 §F.1.1.1): whoever sits in between reads along. For the laboratory only.
-    Anonymous,
-}
-
-impl Tls12Authentication {
-    /// Whether a key for `scheme` is what the suite asks for.
-    pub(crate) fn allows(self, scheme: SignatureScheme) -> bool {
-        use SignatureScheme as S;
-        match self {
-            Self::Ecdsa => matches!(
-                scheme,
-                S::ECDSA_SECP256R1_SHA256
-                    | S::ECDSA_SECP384R1_SHA384
-                    | S::ECDSA_SECP521R1_SHA512
-                    | S::ED25519
-            ),
-            Self::Rsa => scheme.is_rsa(),
-            Self::Dss => scheme == SignatureScheme::DSA_SHA256,
-            Self::Psk | Self::Anonymous => false,
-        }
-    }
 }
 
 /// A hash function.

@@ -28,4 +28,5 @@
 mod early;
 pub(crate) mod start;
 pub(super) mod tls12;
+mod tls12_choice;
 mod tls13;

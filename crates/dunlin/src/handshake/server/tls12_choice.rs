@@ -1,0 +1,142 @@
+//! What the server of TLS 1.2 chooses for a client: a suite, a group and a credential, which depend on each other (RFC 5246 §7.4.2,
+//! RFC 8422 §5.1).
+
+use alloc::vec::Vec;
+
+use crate::auth::Credential;
+use crate::auth::select::{self, Wanted};
+use crate::config::{ClientAuth, PskSource, ServerConfig};
+use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
+use crate::error::{Error, PeerIncompatible};
+use crate::extension::{certificate_authorities, certificate_type, signature_algorithms, supported_groups};
+use crate::key_exchange;
+use crate::message::ClientHello;
+use crate::wire::{CertificateType, NamedGroup, SignatureScheme};
+
+/// What was chosen for this client.
+pub(super) struct Choice {
+    pub suite: &'static Tls12CipherSuite,
+    pub group: Option<&'static dyn KeyExchangeGroup>,
+    /// In suites with a certificate.
+    pub own: Option<Own>,
+}
+
+/// The credential, by its place among ours, and what its key does.
+#[derive(Clone, Copy)]
+pub(super) enum Own {
+    Signs(select::Choice),
+    /// It opens the client's secret (RFC 5246 §7.4.7.1).
+    Decrypts(usize),
+}
+
+impl Own {
+    pub(super) const fn index(self) -> usize {
+        match self {
+            Self::Signs(choice) => choice.index,
+            Self::Decrypts(index) => index,
+        }
+    }
+}
+
+/// Our first suite that the client has, too, and for which both sides have what it needs. The error is the reason for the
+/// last one.
+pub(super) fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Error> {
+    let profile = &config.profile;
+    let groups = hello.extensions.get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
+    let mut reason = PeerIncompatible::CipherSuite;
+    let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
+    for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
+        if suite.is_anonymous() && config.client_auth == ClientAuth::Required {
+            // RFC 5246 §7.4.4: an anonymous server asks for no certificate, and this one needs it.
+            continue;
+        }
+        if !has_key_for(config, suite) {
+            // It says little beside what is wrong with a suite that has one.
+            if reason == PeerIncompatible::CipherSuite {
+                reason = PeerIncompatible::SuiteAuthentication;
+            }
+            continue;
+        }
+        let group = match key_exchange::common_group(suite, profile, groups.as_deref()) {
+            Ok(group) => group,
+            Err(why) => {
+                reason = why;
+                continue;
+            }
+        };
+        if !suite.has_certificate() {
+            return Ok(Choice { suite, group, own: None });
+        }
+        match credential(config, hello, suite)? {
+            Ok(own) => return Ok(Choice { suite, group, own: Some(own) }),
+            Err(why) => reason = why,
+        }
+    }
+    Err(reason.into())
+}
+
+/// Whether there is a key of ours of each kind by which this suite proves the server.
+fn has_key_for(config: &ServerConfig, suite: &Tls12CipherSuite) -> bool {
+    let mut keys = config.profile.credentials.iter().map(Credential::key);
+    let certified = match suite.key_exchange {
+        _ if !suite.has_certificate() => true,
+        // Whether it decrypts is for its choice to say.
+        Tls12KeyExchange::Rsa => keys.any(|key| key.schemes().iter().any(|scheme| scheme.is_rsa())),
+        _ => keys.any(|key| key.schemes().iter().any(|scheme| suite.authentication.allows(*scheme))),
+    };
+    certified && (!suite.has_psk() || !matches!(config.psks, PskSource::None))
+}
+
+/// The credential for this suite and client.
+pub(super) fn credential(
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+    suite: &Tls12CipherSuite,
+) -> Result<Result<Own, PeerIncompatible>, Error> {
+    let groups = hello.extensions.get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
+    let schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithms>()?;
+    // RFC 9155 §2: who says nothing means SHA-1, which is none.
+    let schemes = schemes.map_or_else(Vec::new, |s| s.0);
+    let types = hello.extensions.get::<certificate_type::ServerTypes>()?;
+    let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
+    let chain_schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
+    let authorities = hello.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
+    let authorities = authorities.map_or_else(Vec::new, |a| a.0);
+    // RFC 8422 §5.1: the client's curves hold for the server's key, too.
+    let has_curve = |scheme| {
+        curve_of(scheme).is_none_or(|curve| groups.as_ref().is_none_or(|groups| groups.contains(&curve)))
+    };
+    let allows = |scheme| suite.authentication.allows(scheme) && has_curve(scheme);
+    let wanted = Wanted {
+        types: &types,
+        schemes: &schemes,
+        allows: &allows,
+        chain_schemes: chain_schemes.as_deref(),
+        authorities: &authorities,
+    };
+    let profile = &config.profile;
+    let (signatures, credentials) = (profile.provider.signatures, &profile.credentials);
+    if suite.key_exchange == Tls12KeyExchange::Rsa {
+        let choice = select::select_decrypting(signatures, credentials, &profile.reserved, &wanted);
+        return Ok(choice.map(Own::Decrypts));
+    }
+    let choose = |wanted: &Wanted<'_>| select::select(signatures, credentials, &profile.reserved, wanted);
+    let choice = choose(&wanted).map(Own::Signs);
+    // Whether it is only the curve that is missing is for people to know.
+    let of_suite = |scheme| suite.authentication.allows(scheme);
+    Ok(choice.map_err(|why| {
+        let otherwise = choose(&Wanted { allows: &of_suite, ..wanted });
+        let curve = otherwise.ok().and_then(|choice| curve_of(choice.scheme));
+        curve.map_or(why, PeerIncompatible::CurveOfKey)
+    }))
+}
+
+/// The curve of the keys that sign with this scheme here.
+const fn curve_of(scheme: SignatureScheme) -> Option<NamedGroup> {
+    match scheme {
+        SignatureScheme::ECDSA_SECP256R1_SHA256 => Some(NamedGroup::SECP256R1),
+        SignatureScheme::ECDSA_SECP384R1_SHA384 => Some(NamedGroup::SECP384R1),
+        SignatureScheme::ECDSA_SECP521R1_SHA512 => Some(NamedGroup::SECP521R1),
+        _ => None,
+    }
+}

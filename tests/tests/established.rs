@@ -1,0 +1,175 @@
+//! What an established connection does, between two ends of our own: key updates, exporters, the key log, and its end.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+use std::sync::{Arc, Mutex};
+
+use dunlin::error::{Misuse, PeerMisbehaved};
+use dunlin::wire::HandshakeType;
+use dunlin::{ClientAuth, ClientConfig, Error, Event, KeyLog, Profile, ProfileBuilder, ServerConfig, Trust};
+use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
+
+/// P-256 on both sides, over AWS-LC.
+fn profiles() -> (ProfileBuilder, ProfileBuilder) {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let profile = |leaf: &Leaf| {
+        let trust = Trust { x509: Some(pki.trust()), raw_key: None };
+        Profile::builder(provider.clone()).trust(trust).credentials(vec![leaf.x509(&provider)])
+    };
+    (profile(&pki.client), profile(&pki.server))
+}
+
+fn mutual(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
+    let client = ClientConfig::new(client.build().unwrap());
+    let server = ServerConfig::new(server.build().unwrap()).unwrap();
+    Pair::new(&Arc::new(client), &Arc::new(server.with_client_auth(ClientAuth::Required).unwrap()))
+}
+
+#[test]
+fn key_updates_in_every_combination() {
+    let (client, server) = profiles();
+    let mut pair = mutual(client, server);
+    pair.connect().unwrap();
+    for both in [false, true] {
+        pair.client.update_keys(both).unwrap();
+        pair.echo(b"after the client's").unwrap();
+        pair.server.update_keys(both).unwrap();
+        pair.echo(b"after the server's").unwrap();
+    }
+    pair.run().unwrap();
+    assert!(pair.client_events.iter().any(|e| matches!(e, Event::PeerUpdatedKeys)));
+    assert!(pair.server_events.iter().any(|e| matches!(e, Event::PeerUpdatedKeys)));
+}
+
+#[test]
+fn keys_are_replaced_after_so_many_records() {
+    let (client, server) = profiles();
+    let mut pair = mutual(client.key_update_after(Some(3)), server);
+    pair.connect().unwrap();
+    for i in 0..10u8 {
+        pair.echo(&[i]).unwrap();
+    }
+    pair.run().unwrap();
+    let updates = pair.server.messages().iter().filter(|m| m.typ == HandshakeType::KEY_UPDATE).count();
+    assert_eq!(updates, 3);
+}
+
+#[test]
+fn requests_for_key_updates_do_not_pile_up() {
+    let (client, server) = profiles();
+    let mut pair = mutual(client, server);
+    pair.connect().unwrap();
+    let mut flood = Vec::new();
+    for _ in 0..10 {
+        pair.client.update_keys(true).unwrap();
+        flood.extend_from_slice(pair.client.transmit());
+        let n = pair.client.transmit().len();
+        pair.client.transmitted(n);
+    }
+    pair.server.receive(pair.now, &flood).unwrap();
+    let answers = pair.server.messages().iter().filter(|m| m.sent && m.typ == HandshakeType::KEY_UPDATE);
+    assert_eq!(answers.count(), 1);
+    pair.echo(b"still in step").unwrap();
+    // And without data between them, they end.
+    let error = (0..64).find_map(|_| {
+        pair.client.update_keys(false).unwrap();
+        dunlin_tests::carry(&mut pair.client, &mut pair.server, pair.now).1.err()
+    });
+    assert_eq!(error, Some(PeerMisbehaved::Flood("KeyUpdates").into()));
+}
+
+#[test]
+fn nothing_follows_close_notify() {
+    let (client, server) = profiles();
+    let mut pair = mutual(client, server);
+    pair.connect().unwrap();
+    pair.server.close();
+    pair.run().unwrap();
+    // The other direction is open: its keys can change, but the answer would come too late.
+    pair.client.update_keys(true).unwrap();
+    pair.run().unwrap();
+    assert!(pair.server_events.iter().any(|e| matches!(e, Event::PeerUpdatedKeys)));
+    assert!(!pair.client_events.iter().any(|e| matches!(e, Event::PeerUpdatedKeys)));
+    assert!(!pair.server.messages().iter().any(|m| m.sent && m.typ == HandshakeType::KEY_UPDATE));
+    let refused = Err(Misuse::SendClosed.into());
+    assert_eq!(pair.server.update_keys(false), refused);
+    assert_eq!(pair.server.send(b"x"), Err(Misuse::SendClosed.into()));
+    let sent =
+        dunlin_tests::transfer(&mut pair.client, &mut pair.server, pair.now, b"still arrives").unwrap();
+    assert_eq!(sent, b"still arrives");
+}
+
+#[test]
+fn exporters_agree() {
+    let (client, server) = profiles();
+    let mut pair = mutual(client, server);
+    let mut before = [0; 32];
+    assert!(pair.client.export(b"EXPORTER-test", None, &mut before).is_err());
+    pair.connect().unwrap();
+    let export = |context: &[u8]| {
+        let (mut a, mut b) = ([0; 40], [0; 40]);
+        pair.client.export(b"EXPORTER-test", Some(context), &mut a).unwrap();
+        pair.server.export(b"EXPORTER-test", Some(context), &mut b).unwrap();
+        assert_eq!(a, b);
+        a
+    };
+    assert_ne!(export(b""), export(b"context"));
+    assert!(pair.client.export(b"EXPORTER-test", None, &mut vec![0; 255 * 32 + 1]).is_err());
+}
+
+#[derive(Debug, Default)]
+struct Log(Mutex<Vec<(String, Vec<u8>)>>);
+
+impl KeyLog for Log {
+    fn log(&self, label: &str, _: &[u8; 32], secret: &[u8]) {
+        self.0.lock().unwrap().push((label.to_owned(), secret.to_vec()));
+    }
+}
+
+#[test]
+fn both_sides_log_the_same_secrets() {
+    let (ours, theirs) = (Arc::new(Log::default()), Arc::new(Log::default()));
+    let (client, server) = profiles();
+    let mut pair = mutual(client.key_log(Some(ours.clone())), server.key_log(Some(theirs.clone())));
+    pair.connect().unwrap();
+    let sorted = |log: &Log| {
+        let mut lines = log.0.lock().unwrap().clone();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&ours), sorted(&theirs));
+    assert_eq!(sorted(&ours).len(), 5);
+}
+
+#[test]
+fn close_in_both_directions() {
+    let (client, server) = profiles();
+    let mut pair = mutual(client, server);
+    pair.connect().unwrap();
+    pair.client.send(b"last words").unwrap();
+    pair.client.close();
+    assert!(pair.client.send(b"more").is_err());
+    pair.run().unwrap();
+    // What was sent before the end is read before the end is seen.
+    assert_eq!(pair.server.received(), b"last words");
+    assert!(!pair.server.peer_has_closed());
+    pair.server.consume(pair.now, 10).unwrap();
+    assert!(pair.server.peer_has_closed());
+    // The other direction stays open.
+    assert_eq!(pair.server.send(b"an answer").unwrap(), 9);
+    pair.run().unwrap();
+    assert_eq!(pair.client.received(), b"an answer");
+    pair.client.consume(pair.now, 9).unwrap();
+    pair.server.close();
+    pair.run().unwrap();
+    assert!(pair.client.peer_has_closed());
+    pair.client.receive_end().unwrap();
+    pair.server.receive_end().unwrap();
+}
+
+#[test]
+fn an_end_without_close_notify_is_no_end() {
+    let (client, server) = profiles();
+    let mut pair = mutual(client, server);
+    pair.connect().unwrap();
+    assert_eq!(pair.client.receive_end(), Err(Error::Truncated));
+}
