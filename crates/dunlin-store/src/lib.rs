@@ -10,6 +10,7 @@
 //! Pre-shared keys are in the module `psk`: in files that people write (feature `files`), and in SQLite (feature `sqlite`).
 #![forbid(unsafe_code)]
 
+mod cache;
 mod client;
 mod once;
 #[cfg(feature = "psk")]
@@ -17,6 +18,7 @@ pub mod psk;
 mod server;
 mod tickets;
 
+pub use cache::{MemoryClientCache, MemoryServerCache};
 pub use client::MemoryClientSessions;
 pub use once::MemoryUseOnce;
 pub use server::MemoryServerSessions;

@@ -4,8 +4,10 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
-use crate::auth::{ChoosePsk, FindPsk, Psk};
+use crate::auth::{ChoosePsk, Credential, FindPsk, Psk};
+use crate::cache::{ClientCache, ClientHandshakeCache, Fingerprint, ServerCache, ServerHandshakeCache};
 use crate::early::{EarlyDataClient, EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
 use crate::error::{Error, Misuse};
 use crate::handshake::client::{CERTIFICATES, Certificates, EARLY_DATA};
@@ -27,6 +29,7 @@ pub struct ClientConfig {
     pub(crate) reverify: bool,
     pub(crate) fallback: bool,
     pub(crate) early_data: Option<EarlyDataClient>,
+    pub(crate) handshake_cache: Option<ClientHandshakeCache>,
     pub(crate) mtu: usize,
     pub(crate) settings: SettingsDigest,
     /// `None` with pre-shared keys alone.
@@ -67,6 +70,7 @@ impl ClientConfig {
             reverify: false,
             fallback: false,
             early_data: None,
+            handshake_cache: None,
             mtu: DEFAULT_MTU,
             settings,
             certificates: None,
@@ -144,6 +148,15 @@ impl ClientConfig {
     #[must_use]
     pub const fn with_fallback(mut self, on: bool) -> Self {
         self.fallback = on;
+        self
+    }
+
+    /// Where this client keeps the certificates of servers, so that they need not be sent again, and by which tickets servers
+    /// know its own; used with servers that have a cache, too ([`crate::cache`]). An entry is used until `max_age` after the
+    /// server's certificates were verified.
+    #[must_use]
+    pub fn with_handshake_cache(mut self, store: Arc<dyn ClientCache>, max_age: Duration) -> Self {
+        self.handshake_cache = Some(ClientHandshakeCache { store, max_age });
         self
     }
 
@@ -242,6 +255,7 @@ pub struct ServerConfig {
     pub(crate) cookies: bool,
     pub(crate) choose_profile: bool,
     pub(crate) early_data: Option<EarlyDataServer>,
+    pub(crate) handshake_cache: Option<ServerHandshakeCache>,
     pub(crate) mtu: usize,
     pub(crate) cookie_key: Arc<zeroize::Zeroizing<[u8; 32]>>,
     pub(crate) settings: SettingsDigest,
@@ -265,6 +279,7 @@ impl ServerConfig {
             cookies: false,
             choose_profile: false,
             early_data: None,
+            handshake_cache: None,
             mtu: DEFAULT_MTU,
             cookie_key: Arc::new(cookie_key),
             settings,
@@ -330,6 +345,23 @@ impl ServerConfig {
             return Err(Misuse::Config(why).into());
         }
         self.early_data = Some(EarlyDataServer { protocols, max_size, single_use });
+        Ok(self)
+    }
+
+    /// Where this server keeps the certificates of clients, so that they need not be sent again; clients that have this server's
+    /// get it abbreviated ([`crate::cache`]). An entry is used until `max_age` after the client's certificates were verified.
+    ///
+    /// # Errors
+    /// A certificate of this server is too long for a message.
+    pub fn with_handshake_cache(
+        mut self,
+        store: Arc<dyn ServerCache>,
+        max_age: Duration,
+    ) -> Result<Self, Error> {
+        let sha256 = self.profile.provider.sha256;
+        let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries());
+        let fingerprints = self.profile.credentials.iter().map(of).collect::<Result<_, _>>()?;
+        self.handshake_cache = Some(ServerHandshakeCache { store, max_age, fingerprints });
         Ok(self)
     }
 

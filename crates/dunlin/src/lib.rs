@@ -68,6 +68,7 @@ extern crate alloc;
 
 mod address;
 pub mod auth;
+pub mod cache;
 pub mod compression;
 mod config;
 mod connection;

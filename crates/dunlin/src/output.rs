@@ -87,6 +87,10 @@ pub struct Negotiated {
     pub own_signature: Option<SignatureScheme>,
     /// How the peer's Certificate message was compressed, if it was.
     pub peer_certificate_compression: Option<CertificateCompressionAlgorithm>,
+    /// Whether the peer left its certificates out because this side has them in its cache.
+    pub peer_certificate_cached: bool,
+    /// Whether this side left its own out, because the peer has them.
+    pub own_certificate_cached: bool,
     /// How ours was compressed, if it was.
     pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The name of the profile.
@@ -178,6 +182,8 @@ pub(crate) struct Output {
     pub(crate) renegotiation: Renegotiation,
     /// Data of a client waits for the end of another handshake within the connection.
     pub(crate) data_waits: bool,
+    /// What is to be done if the handshake fails.
+    pub(crate) on_failure: Option<Box<dyn FnOnce() + Send + Sync>>,
     /// A warning that is to be sent.
     pub(crate) warning: Option<AlertDescription>,
     pub(crate) messages: Vec<MessageSize>,

@@ -11,6 +11,7 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use crate::crypto::{Hash, RsaDecryption, SigningKey};
 use crate::wire::{CertificateType, SignatureScheme};
 
+pub(crate) mod cached;
 pub(crate) mod der;
 mod psk;
 pub(crate) mod raw_key;

@@ -6,7 +6,8 @@ use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use webpki::RawPublicKeyEntity;
 
 use super::PeerIdentity;
-use super::verifier::{Algorithms, Verifier, verify_with};
+use super::cached;
+use super::verifier::{Algorithms, Verifier};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error};
 use crate::proof::SignatureValid;
@@ -77,9 +78,7 @@ impl Verifier for RawKeyTrust {
         content: &[u8],
         signature: &[u8],
     ) -> Result<SignatureValid, Error> {
-        let key = SubjectPublicKeyInfoDer::from(&**leaf);
-        let key = RawPublicKeyEntity::try_from(&key).map_err(|_| AuthenticationFailure::BadRawKey)?;
-        verify_with(algorithms, |algorithm| key.verify_signature(algorithm, content, signature))
+        cached::verify_signature(algorithms, &SubjectPublicKeyInfoDer::from(&**leaf), content, signature)
     }
 
     fn identity(

@@ -64,6 +64,11 @@ pub(crate) trait Verifier: Send + Sync + fmt::Debug {
         true
     }
 
+    /// From when on all certificates of `chain` are valid, in seconds since 1970.
+    fn not_before_s(&self, _chain: &[CertificateDer<'_>]) -> u64 {
+        0
+    }
+
     /// The key in `leaf`.
     fn public_key(
         &self,

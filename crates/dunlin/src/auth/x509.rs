@@ -134,6 +134,11 @@ impl Verifier for X509Trust {
         allows(leaf, usage)
     }
 
+    /// Never, where one of them cannot be read.
+    fn not_before_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
+        chain.iter().map(|c| validity(c).map_or(u64::MAX, |(begin, _)| begin)).max().unwrap_or(u64::MAX)
+    }
+
     fn public_key(
         &self,
         leaf: &CertificateDer<'_>,

@@ -306,6 +306,9 @@ impl<T: Transport> Connection<T> {
         self.open_question = None;
         self.output.exporter = None;
         self.output.early = EarlyOutput::default();
+        if let Some(undo) = self.output.on_failure.take() {
+            undo();
+        }
         self.transport.discard_input();
         self.error = Some(error);
     }

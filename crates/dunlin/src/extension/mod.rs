@@ -13,6 +13,7 @@ pub(crate) mod cookie;
 pub(crate) mod early_data;
 pub(crate) mod ec_point_formats;
 pub(crate) mod extended_master_secret;
+pub(crate) mod handshake_cache;
 pub(crate) mod key_share;
 pub(crate) mod max_fragment_length;
 pub(crate) mod pre_shared_key;

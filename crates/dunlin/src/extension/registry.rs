@@ -7,9 +7,9 @@
 
 use super::{
     Extension, alpn, certificate_authorities, certificate_type, compress_certificate, cookie, early_data,
-    ec_point_formats, extended_master_secret, key_share, max_fragment_length, pre_shared_key,
-    psk_key_exchange_modes, record_size_limit, renegotiation_info, server_name, session_ticket,
-    signature_algorithms, status_request, supported_groups, supported_versions,
+    ec_point_formats, extended_master_secret, handshake_cache, key_share, max_fragment_length,
+    pre_shared_key, psk_key_exchange_modes, record_size_limit, renegotiation_info, server_name,
+    session_ticket, signature_algorithms, status_request, supported_groups, supported_versions,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader};
@@ -152,6 +152,10 @@ const REGISTRY: &[Row] = &[
         typ: E::KEY_SHARE,
         forms: &[form::<key_share::Offer>(), form::<key_share::Selected>(), form::<key_share::Retry>()],
     },
+    Row {
+        typ: E::HANDSHAKE_CACHE,
+        forms: &[form::<handshake_cache::Offer>(), form::<handshake_cache::Answer>()],
+    },
     Row { typ: E::RENEGOTIATION_INFO, forms: &[form::<renegotiation_info::RenegotiationInfo>()] },
 ];
 
@@ -244,6 +248,8 @@ mod tests {
         (49, "CH"),
         (50, "CH CR"),
         (51, "CH SH HRR"),
+        // For private use: docs/handshake-cache.md.
+        (0xff20, "CH EE 12"),
         (0xff01, "CH 12"),
     ];
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::{Cx, State, signature};
 use crate::auth::PrivateKey;
 use crate::auth::select::Choice;
+use crate::cache::Fingerprint;
 use crate::compression;
 use crate::error::{Error, Internal, Misuse};
 use crate::message::{self, Message};
@@ -26,6 +27,8 @@ pub(crate) struct Reads {
     pub(crate) compressions: Vec<CertificateCompressionAlgorithm>,
     /// Whether there may be an OCSP response.
     pub(crate) ocsp: bool,
+    /// What it has in its cache already; the message says no more than that it is this.
+    pub(crate) cached: Option<Fingerprint>,
 }
 
 /// Sends the chosen credential and the proof of its key, then goes on with `then`.
@@ -40,6 +43,14 @@ pub(crate) fn prove(
 ) -> Result<Box<dyn State>, Error> {
     let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
+    let response = stapled.map(|(_, response)| response.as_slice());
+    if let Some(fingerprint) = &reads.cached {
+        let abbreviated = message::Certificate::write(&[], core::iter::once(&[][..]), response)?;
+        cx.send_in(&mut transcript, abbreviated)?;
+        transcript.add(&fingerprint.cached_object());
+        cx.output.negotiated.own_certificate_cached = true;
+        return prove_key(cx, transcript, profile, side, Choice { index, scheme }, then);
+    }
     // RFC 8879 §4: the transcript has the message as it is sent. What was compressed beforehand has no OCSP response.
     let certificate = match compression::choose(&profile.compressed, index, &reads.compressions) {
         Some((algorithm, message)) if stapled.is_none() => {
@@ -47,12 +58,21 @@ pub(crate) fn prove(
             message.to_vec()
         }
         // RFC 8446 §4.4.2: in the handshake the context is empty.
-        _ => {
-            let response = stapled.map(|(_, response)| response.as_slice());
-            message::Certificate::write(&[], credential.entries(), response)?
-        }
+        _ => message::Certificate::write(&[], credential.entries(), response)?,
     };
     cx.send_in(&mut transcript, certificate)?;
+    prove_key(cx, transcript, profile, side, Choice { index, scheme }, then)
+}
+
+/// Sends CertificateVerify.
+fn prove_key(
+    cx: &mut Cx<'_>,
+    mut transcript: Transcript,
+    profile: &Profile,
+    side: Side,
+    Choice { index, scheme }: Choice,
+    then: Then,
+) -> Result<Box<dyn State>, Error> {
     let content = signature::content(side, transcript.current().as_ref());
     let then: Signed = Box::new(move |cx, signature| {
         let verify: Vec<u8> = message::CertificateVerify::write(scheme, &signature)?;

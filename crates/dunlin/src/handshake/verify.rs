@@ -9,7 +9,9 @@ use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
 
 use super::{Cx, State, signature};
 use crate::auth::PeerIdentity;
+use crate::auth::cached;
 use crate::auth::verifier::{Algorithms, KeyUse};
+use crate::cache::CachedPeer;
 use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
 use crate::message::{self, Message};
@@ -23,6 +25,8 @@ use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme
 /// Who the peer is, with the proofs that it is.
 pub(crate) struct Authenticated {
     pub(crate) identity: PeerIdentity,
+    /// What was kept of it, if it was believed by that.
+    pub(crate) cached: Option<Box<CachedPeer>>,
     _verified: PeerVerified,
     _signature: SignatureValid,
 }
@@ -44,6 +48,8 @@ pub(crate) struct ExpectCertificate {
     pub(crate) optional: bool,
     /// Whether an OCSP response was asked for.
     pub(crate) ocsp: bool,
+    /// Whose the Certificate is if it is abbreviated; `None` where that was not agreed.
+    pub(crate) cached: Option<Box<CachedPeer>>,
     pub(crate) then: Then,
 }
 
@@ -59,10 +65,26 @@ impl State for ExpectCertificate {
             _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE, "Certificate")?),
         };
         let offered: &[_] = if self.ocsp { &[ExtensionType::STATUS_REQUEST] } else { &[] };
-        let certificate = message::Certificate::read(&body, self.certificate_type, offered)?;
+        let may_be_abbreviated = self.cached.is_some() && message.typ == HandshakeType::CERTIFICATE;
+        let certificate =
+            message::Certificate::read(&body, self.certificate_type, offered, may_be_abbreviated)?;
         // RFC 8446 §4.4.2: in the handshake the context is empty, as it was in the request.
         if !certificate.context.is_empty() {
             return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
+        }
+        if certificate.is_abbreviated
+            && let Some(cached) = self.cached
+        {
+            self.transcript.add(message.bytes());
+            self.transcript.add(&cached.fingerprint.cached_object());
+            cx.output.negotiated.peer_certificate_cached = true;
+            let Self { profile, transcript, peer, then, .. } = *self;
+            let believed = BelievedPeer {
+                profile,
+                presented: Presented::Cached(cached),
+                verified: PeerVerified::assert(),
+            };
+            return Ok(Box::new(ExpectCertificateVerify { believed, transcript, peer, then }));
         }
         let chain: Vec<CertificateDer<'static>> =
             certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
@@ -151,16 +173,24 @@ impl State for AwaitVerification {
         if !chain.first().is_some_and(|leaf| verifier.allows(leaf, usage)) {
             return Err(AuthenticationFailure::WrongKeyUsage.into());
         }
-        then(cx, BelievedPeer { profile, certificate_type, chain, verified: PeerVerified::assert() })
+        let presented = Presented::Chain(certificate_type, chain);
+        then(cx, BelievedPeer { profile, presented, verified: PeerVerified::assert() })
     }
 }
 
 /// A chain or key that is believed; its owner has to prove that it has the private key.
 pub(super) struct BelievedPeer {
     profile: Arc<Profile>,
-    certificate_type: CertificateType,
-    chain: Vec<CertificateDer<'static>>,
+    presented: Presented,
     verified: PeerVerified,
+}
+
+/// What is believed.
+enum Presented {
+    /// A chain or key that was sent.
+    Chain(CertificateType, Vec<CertificateDer<'static>>),
+    /// One that was verified before.
+    Cached(Box<CachedPeer>),
 }
 
 impl BelievedPeer {
@@ -173,11 +203,16 @@ impl BelievedPeer {
     pub(super) fn recipient(
         self,
     ) -> Result<(PeerIdentity, SubjectPublicKeyInfoDer<'static>), AuthenticationFailure> {
-        let Self { profile, certificate_type, chain, verified: _ } = self;
-        let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
-        let verifier = profile.trust.of(certificate_type)?;
-        let public_key = verifier.public_key(leaf)?;
-        Ok((verifier.identity(&profile.provider, chain)?, public_key))
+        let Self { profile, presented, verified: _ } = self;
+        match presented {
+            Presented::Chain(certificate_type, chain) => {
+                let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
+                let verifier = profile.trust.of(certificate_type)?;
+                let public_key = verifier.public_key(leaf)?;
+                Ok((verifier.identity(&profile.provider, chain)?, public_key))
+            }
+            Presented::Cached(peer) => Ok((peer.identity, peer.public_key)),
+        }
     }
 
     /// Verifies the proof: the signature over `content` with the key and one of `algorithms`, which are those of
@@ -190,13 +225,21 @@ impl BelievedPeer {
         content: &[u8],
         signature: &[u8],
     ) -> Result<Authenticated, Error> {
-        let Self { profile, certificate_type, chain, verified } = self;
-        let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;
-        let verifier = profile.trust.of(certificate_type)?;
-        let proof = verifier.verify_signature(algorithms, leaf, content, signature)?;
+        let Self { profile, presented, verified } = self;
         cx.output.negotiated.peer_signature = Some(scheme);
-        let identity = verifier.identity(&profile.provider, chain)?;
-        Ok(Authenticated { identity, _verified: verified, _signature: proof })
+        let (proof, identity, cached) = match presented {
+            Presented::Chain(certificate_type, chain) => {
+                let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;
+                let verifier = profile.trust.of(certificate_type)?;
+                let proof = verifier.verify_signature(algorithms, leaf, content, signature)?;
+                (proof, verifier.identity(&profile.provider, chain)?, None)
+            }
+            Presented::Cached(peer) => {
+                let proof = cached::verify_signature(algorithms, &peer.public_key, content, signature)?;
+                (proof, peer.identity.clone(), Some(peer))
+            }
+        };
+        Ok(Authenticated { identity, cached, _verified: verified, _signature: proof })
     }
 }
 

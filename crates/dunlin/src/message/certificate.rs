@@ -16,14 +16,18 @@ pub(crate) struct Certificate<'a> {
     pub(crate) entries: Vec<&'a [u8]>,
     /// The OCSP response for the first entry.
     pub(crate) ocsp_response: Option<Vec<u8>>,
+    /// Whether it has one entry without cert_data: the receiver has it in its cache (docs/handshake-cache.md §3).
+    pub(crate) is_abbreviated: bool,
 }
 
 impl<'a> Certificate<'a> {
-    /// Reads the message, whose entries may carry answers to the extensions in `offered` only.
+    /// Reads the message, whose entries may carry answers to the extensions in `offered` only. It may be abbreviated where that
+    /// was agreed.
     pub(crate) fn read(
         body: &'a [u8],
         typ: CertificateType,
         offered: &[ExtensionType],
+        may_be_abbreviated: bool,
     ) -> Result<Self, Error> {
         decode(body, "Certificate", |r| {
             let context = r.vec8(0)?;
@@ -34,19 +38,23 @@ impl<'a> Certificate<'a> {
                 if entries.len() == MAX_ENTRIES {
                     return Err(Malformed::Length("certificate_list").into());
                 }
-                entries.push(list.vec24(1)?);
+                entries.push(list.vec24(usize::from(!may_be_abbreviated))?);
                 let extensions = Extensions::read(&mut list, Context::Certificate)?;
                 extensions.answer(offered)?;
                 if entries.len() == 1 {
                     ocsp_response = extensions.get::<status_request::CertificateStatus>()?.map(|s| s.0);
                 }
             }
+            let is_abbreviated = matches!(entries[..], [[]]);
+            if !is_abbreviated && entries.iter().any(|entry| entry.is_empty()) {
+                return Err(Malformed::Length("certificate_list").into());
+            }
             // RFC 8446 §4.4.2: "If the RawPublicKey certificate type was negotiated, then the
             // certificate_list MUST contain no more than one CertificateEntry".
             if typ == CertificateType::RAW_PUBLIC_KEY && entries.len() > 1 {
                 return Err(PeerMisbehaved::IllegalParameter("certificate_list: one raw key only").into());
             }
-            Ok(Self { context, entries, ocsp_response })
+            Ok(Self { context, entries, ocsp_response, is_abbreviated })
         })
     }
 
@@ -72,7 +80,7 @@ impl<'a> Certificate<'a> {
                     entries
                 }
             };
-            Ok(Self { context: &[], entries, ocsp_response: None })
+            Ok(Self { context: &[], entries, ocsp_response: None, is_abbreviated: false })
         })
     }
 

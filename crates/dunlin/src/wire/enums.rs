@@ -116,6 +116,8 @@ wire_enum! {
         KEY_UPDATE = 24 => "key_update",
         /// `compressed_certificate` (RFC 8879 §4)
         COMPRESSED_CERTIFICATE = 25 => "compressed_certificate",
+        /// `cached_object`, synthetic (docs/handshake-cache.md §4): never on the wire
+        CACHED_OBJECT = 253 => "cached_object",
         /// `message_hash`, synthetic: never on the wire
         MESSAGE_HASH = 254 => "message_hash",
     }
@@ -459,6 +461,8 @@ wire_enum! {
         KEY_SHARE = 51 => "key_share",
         /// RFC 5746
         RENEGOTIATION_INFO = 0xff01 => "renegotiation_info",
+        /// For private use: docs/handshake-cache.md
+        HANDSHAKE_CACHE = 0xff20 => "handshake_cache",
     }
 }
 

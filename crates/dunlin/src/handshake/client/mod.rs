@@ -19,6 +19,7 @@
 //! post::Traffic             [application data]       ◄─────────►  [application data]
 //! ```
 
+mod cache;
 mod early;
 mod reverify;
 pub(crate) mod start;

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::cache::CacheOffer;
 use super::early::{self, EarlyOffer};
 use super::tls13;
 use crate::address::ServerAddress;
@@ -50,6 +51,7 @@ pub(crate) struct Offer {
     cookie: Option<cookie::Cookie>,
     /// Early data that was not refused.
     pub(super) early: Option<EarlyOffer>,
+    pub(super) cache: Option<CacheOffer>,
 }
 
 /// A key share as it was offered.
@@ -209,6 +211,7 @@ pub(crate) fn start(
         cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(*why);
     }
     let early = early.ok();
+    let cache = CacheOffer::new(&config, &server, cx.now).filter(|_| profile.has_tls13());
     let offer = Offer {
         config: Arc::clone(&config),
         server,
@@ -222,6 +225,7 @@ pub(crate) fn start(
         extensions: Vec::new(),
         cookie: None,
         early,
+        cache,
     };
     match (config.certificates, offer.psks.first()) {
         // Early data is for nobody else than the server whom today's settings believe.
@@ -259,6 +263,7 @@ pub(in crate::handshake) fn renegotiate(
         extensions: Vec::new(),
         cookie: None,
         early: None,
+        cache: None,
     };
     send_first(cx, offer)
 }
@@ -362,6 +367,7 @@ impl Offer {
         }
         w.put_some(profile.record_size_limit.map(record_size_limit::RecordSizeLimit).as_ref());
         w.put_some(profile.max_fragment_length.map(max_fragment_length::MaxFragmentLength).as_ref());
+        w.put_some(self.cache.as_ref().map(CacheOffer::extension).as_ref());
         // Without them a server gives no tickets (RFC 8446 §4.2.9). After a retry they stay, whatever becomes of the PSKs
         // (RFC 8446 §4.1.2).
         let stood = self.extensions.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);

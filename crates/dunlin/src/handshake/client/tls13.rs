@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::cache::{Agreed, CacheOffer};
 use super::early::{self, EarlyOffer};
 use super::reverify;
 use super::start::{Offer, OfferedPsk, session_key};
@@ -16,8 +17,8 @@ use crate::crypto::Tls13CipherSuite;
 use crate::early::NoEarlyData;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::{
-    Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
-    max_fragment_length, pre_shared_key, record_size_limit, signature_algorithms,
+    Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, handshake_cache,
+    key_share, max_fragment_length, pre_shared_key, record_size_limit, signature_algorithms,
 };
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
 use crate::handshake::verify::ExpectCertificate;
@@ -48,6 +49,15 @@ pub(crate) struct Handshake {
     peer: Option<PeerIdentity>,
     /// Early data that was not refused.
     early: Option<EarlyOffer>,
+    cache: Cache,
+}
+
+/// How far the handshake cache has come.
+enum Cache {
+    /// There is none, or none that the server supports.
+    None,
+    Offered(CacheOffer),
+    Agreed(Agreed),
 }
 
 /// The version is 1.3: secrets, keys, and on to the encrypted part.
@@ -126,7 +136,7 @@ pub(super) fn server_hello(
     if offer.early.is_none() {
         cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
     }
-    let Offer { config, server, extensions, early, .. } = offer;
+    let Offer { config, server, extensions, early, cache, .. } = offer;
     let handshake = Handshake {
         config,
         server,
@@ -138,6 +148,7 @@ pub(super) fn server_hello(
         authenticated_ms,
         peer,
         early,
+        cache: cache.map_or(Cache::None, Cache::Offered),
     };
     Ok(Box::new(ExpectEncryptedExtensions { handshake, transcript, by_psk }))
 }
@@ -169,6 +180,14 @@ impl State for ExpectEncryptedExtensions {
             None => {}
         }
         let types = certificate_types(profile, &extensions)?;
+        handshake.cache = match (handshake.cache, extensions.get::<handshake_cache::Answer>()?) {
+            (Cache::Offered(offer), Some(answer)) if !by_psk => Cache::Agreed(offer.answered(cx, answer)?),
+            // docs/handshake-cache.md §5.7: nothing is used together with a PSK, and nothing kept.
+            (_, Some(answer)) if answer != handshake_cache::Answer::default() => {
+                return Err(PeerMisbehaved::IllegalParameter("handshake_cache: together with a PSK").into());
+            }
+            _ => Cache::None,
+        };
         transcript.add(message.bytes());
         let certificates = handshake.config.certificates;
         if !by_psk {
@@ -298,6 +317,11 @@ impl State for ExpectCertificateOrRequest {
                 Ok(expect_certificate(handshake, transcript, types.server, Some(request)))
             }
             HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
+                // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
+                if matches!(&handshake.cache, Cache::Agreed(agreed) if agreed.own.is_some()) {
+                    let why = "handshake_cache: a ticket without CertificateRequest";
+                    return Err(PeerMisbehaved::IllegalParameter(why).into());
+                }
                 expect_certificate(handshake, transcript, types.server, None).message(cx, message)
             }
             _ => Err(message.unexpected("Certificate or CertificateRequest")),
@@ -312,6 +336,10 @@ fn expect_certificate(
     request: Option<Request>,
 ) -> Box<dyn State> {
     let asked_ocsp = handshake.extensions.contains(&ExtensionType::STATUS_REQUEST);
+    let cached = match &handshake.cache {
+        Cache::Agreed(agreed) => agreed.server.clone().filter(|s| s.certificate_type == certificate_type),
+        Cache::Offered(_) | Cache::None => None,
+    };
     Box::new(ExpectCertificate {
         profile: Arc::clone(&handshake.config.profile),
         transcript,
@@ -320,9 +348,13 @@ fn expect_certificate(
         name: Some(handshake.server.name.clone()),
         optional: false,
         ocsp: asked_ocsp,
+        cached,
         then: Box::new(move |_, transcript, authenticated| {
-            let peer = authenticated.map(|a| a.identity);
-            let handshake = Handshake { peer, ..handshake };
+            let (peer, believed) = authenticated.map(|a| (a.identity, a.cached)).unzip();
+            let mut handshake = Handshake { peer, ..handshake };
+            if let Cache::Agreed(agreed) = &mut handshake.cache {
+                agreed.server = believed.flatten();
+            }
             let respond = request.map(Request::into_response);
             Ok(Box::new(ExpectFinished { handshake, transcript, respond }))
         }),
@@ -355,13 +387,17 @@ impl Request {
             schemes,
             chain_schemes: chain_schemes.map(|s| s.0),
             authorities: authorities.map_or_else(Vec::new, |a| a.0),
-            reads: prove::Reads { compressions: compressions.map_or_else(Vec::new, |c| c.0), ocsp: false },
+            reads: prove::Reads {
+                compressions: compressions.map_or_else(Vec::new, |c| c.0),
+                ocsp: false,
+                cached: None,
+            },
         })
     }
 
     /// Our Certificate and CertificateVerify, and on to our Finished.
-    fn into_response(self) -> Respond {
-        Box::new(move |cx, mut transcript, complete| {
+    fn into_response(mut self) -> Respond {
+        Box::new(move |cx, mut transcript, mut complete: Complete| {
             let profile = Arc::clone(&complete.config.profile);
             // What was not offered is not sent, and X.509 is what the server means by saying nothing (RFC 7250 §4.2).
             let types = [self.certificate_type];
@@ -376,6 +412,10 @@ impl Request {
             let signatures = profile.provider.signatures;
             match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
                 Ok(choice) => {
+                    if let Some(agreed) = &mut complete.cache {
+                        let credential = profile.credentials.get(choice.index);
+                        self.reads.cached = agreed.proves_by(&profile, credential)?;
+                    }
                     let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
                     prove::prove(cx, transcript, &profile, Side::Client, choice, &self.reads, then)
                 }
@@ -409,8 +449,22 @@ impl State for ExpectFinished {
         let body = message.expect(HandshakeType::FINISHED, "Finished")?;
         let _valid = handshake.server_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
-        let Handshake { config, server, suite, secret, client_secret, authenticated_ms, peer, early, .. } =
-            handshake;
+        let Handshake {
+            config,
+            server,
+            suite,
+            secret,
+            client_secret,
+            authenticated_ms,
+            peer,
+            early,
+            cache,
+            ..
+        } = handshake;
+        let cache = match cache {
+            Cache::Agreed(agreed) => Some(agreed),
+            Cache::Offered(_) | Cache::None => None,
+        };
         let master = secret.into_master();
         let hash = transcript.current();
         let read = master.traffic(Side::Server, hash.as_ref());
@@ -426,8 +480,18 @@ impl State for ExpectFinished {
             cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
         }
 
-        let complete =
-            Complete { config, server, suite, client_secret, master, authenticated_ms, peer, read, write };
+        let complete = Complete {
+            config,
+            server,
+            suite,
+            client_secret,
+            master,
+            authenticated_ms,
+            peer,
+            cache,
+            read,
+            write,
+        };
         match respond {
             Some(respond) => respond(cx, transcript, complete),
             None => complete.finish(cx, transcript),
@@ -444,6 +508,7 @@ struct Complete {
     master: MasterSecret,
     authenticated_ms: u64,
     peer: Option<PeerIdentity>,
+    cache: Option<Agreed>,
     read: TrafficSecret,
     write: TrafficSecret,
 }
@@ -456,6 +521,10 @@ impl Complete {
         cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
         cx.emitter.end_of_flight()?;
         cx.emitter.handshake_complete();
+        cx.output.on_failure = None;
+        if let Some(agreed) = self.cache {
+            agreed.keep(cx, &self.config, self.peer.as_ref())?;
+        }
         cx.output.negotiated.server_name = Some(self.server.host());
         cx.output.negotiated.peer = self.peer;
         cx.output.connected = true;

@@ -25,6 +25,7 @@
 //! post::Traffic             [application data]       ◄─────────►  [application data]
 //! ```
 
+mod cache;
 mod early;
 pub(crate) mod start;
 pub(super) mod tls12;

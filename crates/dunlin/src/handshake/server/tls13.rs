@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::early;
 use super::start::{FoundPsk, PskSecret, echo};
+use super::{cache, early};
 use crate::auth::select::{self, Wanted};
 use crate::auth::{PeerIdentity, PskIdentity};
 use crate::config::{ClientAuth, ServerConfig};
@@ -110,12 +110,16 @@ pub(super) fn answer(
         Some(_) => (None, None),
     };
     let client_type = client_certificate_type(&config, hello, psk.is_some())?;
+    let cache = cache::Agreed::new(cx, &config, hello, own.as_ref().map(|own| own.choice), client_type)?;
     let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
     let version = transport.version13();
     let mut extensions = answers(cx, &config, hello, version, own_type, client_type, resumes)?;
     if takes_early_data {
         extensions.put(&EarlyData);
     }
+    extensions.put_some(cache.as_ref().map(cache::Agreed::extension).as_ref());
+    // docs/handshake-cache.md §5.7: who proves itself by a PSK leaves nothing in it.
+    let cache = cache.filter(|_| psk.is_none());
 
     let (share, shared) = match share {
         None => (None, None),
@@ -190,10 +194,12 @@ pub(super) fn answer(
         resumed,
         takes_tickets,
         takes_early_data,
+        cache,
     };
     match own {
         None => handshake.finish(cx, transcript),
-        Some(own) => {
+        Some(mut own) => {
+            own.reads.cached = handshake.cache.as_ref().and_then(|cache| cache.own);
             let profile = Arc::clone(&handshake.config.profile);
             let then: prove::Then = Box::new(move |cx, transcript| handshake.finish(cx, transcript));
             prove::prove(cx, transcript, &profile, Side::Server, own.choice, &own.reads, then)
@@ -265,7 +271,7 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Own
     let compressions = hello.extensions.get::<compress_certificate::CompressCertificate>()?;
     let compressions = compressions.map_or_else(Vec::new, |c| c.0);
     let ocsp = hello.extensions.has(ExtensionType::STATUS_REQUEST);
-    let reads = prove::Reads { compressions, ocsp };
+    let reads = prove::Reads { compressions, ocsp, cached: None };
     Ok(OwnCertificate { choice, typ: credential.certificate_type(), reads })
 }
 
@@ -391,6 +397,7 @@ struct Handshake {
     takes_tickets: bool,
     takes_early_data: bool,
     server_name: Option<String>,
+    cache: Option<cache::Agreed>,
 }
 
 impl Handshake {
@@ -425,7 +432,9 @@ impl Handshake {
             resumed: self.resumed,
             takes_tickets: self.takes_tickets,
             server_name: self.server_name,
+            cache: self.cache,
         };
+        let cached = finish.cache.as_ref().and_then(cache::Agreed::client);
         let Some(certificate_type) = client_type else {
             return Ok(match self.takes_early_data {
                 true => early::expect_end(cx, finish, transcript),
@@ -440,8 +449,13 @@ impl Handshake {
             name: None,
             optional,
             ocsp: false,
+            cached,
             then: Box::new(move |_, transcript, authenticated| {
-                let finish = Finish { peer: authenticated.map(|a| a.identity), ..finish };
+                let (peer, believed) = authenticated.map(|a| (a.identity, a.cached)).unzip();
+                let mut finish = Finish { peer, ..finish };
+                if let Some(cache) = &mut finish.cache {
+                    cache.believed = believed.flatten();
+                }
                 Ok(Box::new(ExpectFinished { finish, transcript }))
             }),
         }))
@@ -461,6 +475,7 @@ pub(super) struct Finish {
     resumed: bool,
     takes_tickets: bool,
     server_name: Option<String>,
+    cache: Option<cache::Agreed>,
 }
 
 impl Finish {
@@ -486,9 +501,12 @@ impl State for ExpectFinished {
         let body = message.expect(HandshakeType::FINISHED, "Finished")?;
         let _valid = finish.client_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
-        let Finish { config, suite, master, read, write, peer, .. } = finish;
+        let Finish { config, suite, master, read, write, peer, cache, .. } = finish;
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
         cx.emitter.handshake_complete();
+        if let Some(cache) = cache {
+            cache.keep(cx, &config, peer.as_ref())?;
+        }
         cx.output.negotiated.peer.clone_from(&peer);
         cx.output.early = EarlyOutput::default();
         cx.output.connected = true;

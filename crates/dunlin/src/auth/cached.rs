@@ -1,0 +1,20 @@
+//! Authentication by what is kept of a peer that was verified before (docs/handshake-cache.md): its key has to sign this
+//! handshake as ever.
+
+use pki_types::SubjectPublicKeyInfoDer;
+use webpki::RawPublicKeyEntity;
+
+use super::verifier::{Algorithms, verify_with};
+use crate::error::{AuthenticationFailure, Error};
+use crate::proof::SignatureValid;
+
+/// Verifies `signature` over `content` with `key` and one of `algorithms`.
+pub(crate) fn verify_signature(
+    algorithms: Algorithms<'_>,
+    key: &SubjectPublicKeyInfoDer<'_>,
+    content: &[u8],
+    signature: &[u8],
+) -> Result<SignatureValid, Error> {
+    let key = RawPublicKeyEntity::try_from(key).map_err(|_| AuthenticationFailure::BadRawKey)?;
+    verify_with(algorithms, |algorithm| key.verify_signature(algorithm, content, signature))
+}

@@ -1,0 +1,215 @@
+//! The handshake cache: what a side keeps of a peer that it has verified in full, so that the peer need not send its
+//! certificates again (RFC 7924 and its counterpart for clients; docs/handshake-cache.md).
+//!
+//! A repeated handshake is as fresh and as mutual as a full one: both sides sign, with new keys of (EC)DHE. What is left out is
+//! what the other side has seen before, and both sides take its fingerprint into the transcript instead.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+
+use crate::auth::PeerIdentity;
+use crate::crypto::Hash;
+use crate::error::Error;
+use crate::extension::handshake_cache::{NAME_LEN, Name};
+use crate::message;
+use crate::profile::Profile;
+use crate::resume::SettingsDigest;
+use crate::time::Now;
+use crate::wire::{CertificateType, HandshakeType};
+
+/// How long an entry is used after the peer's certificates were verified, if nothing else is said.
+pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The label of the exporter that gives tickets.
+pub(crate) const TICKET_LABEL: &[u8] = b"EXPORTER-dunlin-handshake-cache";
+
+/// The fingerprint of a Certificate message: SHA-256 over it in its form of TLS 1.2, with its header, so that it is the same in
+/// every version and over every transport (RFC 7924 §5).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of the Certificate message with these entries.
+    pub(crate) fn of<'e>(
+        sha256: &dyn Hash,
+        typ: CertificateType,
+        entries: impl Iterator<Item = &'e [u8]>,
+    ) -> Result<Self, Error> {
+        let message = message::Certificate::write_tls12(typ, entries)?;
+        let mut fingerprint = [0; 32];
+        for (to, from) in fingerprint.iter_mut().zip(sha256.hash(&[&message]).as_ref()) {
+            *to = *from;
+        }
+        Ok(Self(fingerprint))
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// What the wire has of it.
+    pub(crate) fn name(&self) -> Name {
+        let mut name = [0; NAME_LEN];
+        for (to, from) in name.iter_mut().zip(self.0) {
+            *to = from;
+        }
+        name
+    }
+
+    /// The synthetic message that follows an abbreviated one in the transcript (docs/handshake-cache.md §4).
+    pub(crate) fn cached_object(&self) -> Vec<u8> {
+        [&[HandshakeType::CACHED_OBJECT.0, 0, 0, 32], &self.0[..]].concat()
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// A peer that was verified in full, without its chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedPeer {
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) certificate_type: CertificateType,
+    pub(crate) public_key: SubjectPublicKeyInfoDer<'static>,
+    /// Without the chain, as after a resumption by a stateless ticket.
+    pub(crate) identity: PeerIdentity,
+    /// From when on all certificates of the chain are valid, in seconds since 1970.
+    pub(crate) not_before_s: u64,
+    /// Until when they are, and the lists of revoked ones are good, in seconds since 1970.
+    pub(crate) not_after_s: u64,
+    /// When the chain was verified, in milliseconds since 1970.
+    pub(crate) validated_ms: u64,
+    pub(crate) settings: SettingsDigest,
+}
+
+impl CachedPeer {
+    /// What is kept of a peer that has just been verified in full; `None` where there is nothing to keep.
+    pub(crate) fn new(
+        profile: &Profile,
+        identity: &PeerIdentity,
+        settings: SettingsDigest,
+        now: Now,
+    ) -> Result<Option<Self>, Error> {
+        let (certificate_type, chain, not_after_s) = match identity {
+            PeerIdentity::X509(id) => (CertificateType::X509, id.chain.clone(), id.not_after_s),
+            PeerIdentity::RawKey(key) => {
+                (CertificateType::RAW_PUBLIC_KEY, [CertificateDer::from(key.to_vec())].to_vec(), u64::MAX)
+            }
+            PeerIdentity::Psk(_) => return Ok(None),
+        };
+        let Some(leaf) = chain.first() else { return Ok(None) };
+        let verifier = profile.trust.of(certificate_type)?;
+        let entries = chain.iter().map(|c| &**c);
+        Ok(Some(Self {
+            fingerprint: Fingerprint::of(profile.provider.sha256, certificate_type, entries)?,
+            certificate_type,
+            public_key: verifier.public_key(leaf)?,
+            identity: without_chain(identity),
+            not_before_s: verifier.not_before_s(&chain),
+            not_after_s,
+            validated_ms: now.unix_ms,
+            settings,
+        }))
+    }
+
+    /// Whether a full handshake under these settings would accept the peer now: the settings, with the lists of revoked
+    /// certificates in them, are those under which it was accepted, and no certificate is out of date. A clock that went
+    /// backwards makes an entry unusable, not eternal.
+    pub fn is_usable(&self, now: Now, settings: &SettingsDigest, max_age: Duration) -> bool {
+        let now_s = now.unix_ms / 1000;
+        let age = now.unix_ms.checked_sub(self.validated_ms).map(Duration::from_millis);
+        self.settings == *settings
+            && (self.not_before_s..=self.not_after_s).contains(&now_s)
+            && age.is_some_and(|age| age < max_age)
+    }
+
+    /// Who it is.
+    pub fn identity(&self) -> &PeerIdentity {
+        &self.identity
+    }
+
+    /// The digest of the settings that verified it.
+    pub const fn settings(&self) -> &SettingsDigest {
+        &self.settings
+    }
+
+    /// The fingerprint of its Certificate message.
+    pub const fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
+    }
+}
+
+fn without_chain(identity: &PeerIdentity) -> PeerIdentity {
+    let mut identity = identity.clone();
+    if let PeerIdentity::X509(id) = &mut identity {
+        id.chain = Vec::new();
+    }
+    identity
+}
+
+/// By what a server knows a client's certificate, and nobody else.
+pub type Ticket = Name;
+
+/// What a client keeps for one server.
+#[derive(Clone, Debug, Default)]
+pub struct CachedServer {
+    /// The server, if it has proven itself by a certificate.
+    pub(crate) server: Option<CachedPeer>,
+    /// The newest two tickets, newest first, each with the fingerprint of this client's Certificate that it stands for.
+    pub(crate) tickets: Vec<(Ticket, Fingerprint)>,
+    /// A handshake with it has failed: the next one is full.
+    pub(crate) suspended: bool,
+}
+
+/// For which server a client's entry is: it is shown to no other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CacheKey {
+    /// The server's name or address.
+    pub name: String,
+    /// Its port; 0 where there is none.
+    pub port: u16,
+    /// The digest of the client's settings.
+    pub settings: [u8; 32],
+}
+
+/// Where a client keeps what it knows of servers.
+pub trait ClientCache: Send + Sync + fmt::Debug {
+    /// What is kept for this server.
+    fn get(&self, key: &CacheKey) -> Option<CachedServer>;
+    /// Keeps `entry` in place of what there was. A store is bounded and may forget.
+    fn put(&self, key: CacheKey, entry: CachedServer);
+}
+
+/// Where a server keeps what it knows of clients.
+pub trait ServerCache: Send + Sync + fmt::Debug {
+    /// The client with this ticket, which came from an unauthenticated peer: nothing changes by the question.
+    fn find(&self, ticket: &Ticket) -> Option<CachedPeer>;
+    /// Keeps `client`, which has just proven its key, under a new ticket, and under one older ticket: the one in `proven`, by
+    /// which it was known, or without one the newest that there was. A store is bounded and may forget.
+    fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>);
+}
+
+/// A client's use of the cache.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientHandshakeCache {
+    pub(crate) store: Arc<dyn ClientCache>,
+    pub(crate) max_age: Duration,
+}
+
+/// A server's use of the cache.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerHandshakeCache {
+    pub(crate) store: Arc<dyn ServerCache>,
+    pub(crate) max_age: Duration,
+    /// Of the Certificate of each credential.
+    pub(crate) fingerprints: Vec<Fingerprint>,
+}
