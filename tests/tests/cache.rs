@@ -2,14 +2,20 @@
 //! certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dunlin::auth::RawKeyTrust;
 use dunlin::cache::DEFAULT_MAX_AGE;
+use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use dunlin::wire::HandshakeType;
-use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, ServerConfig, Trust};
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, Error, Now, Profile, ProfileBuilder, ServerConfig, TlsConnection,
+    Trust,
+};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
-use dunlin_tests::{KeyType, Pair, Pki, awslc};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 
 fn profile(typ: KeyType, is_client: bool) -> ProfileBuilder {
     let pki = Pki::shared(typ);
@@ -19,16 +25,32 @@ fn profile(typ: KeyType, is_client: bool) -> ProfileBuilder {
 }
 
 fn client(profile: ProfileBuilder) -> Arc<ClientConfig> {
-    let store = Arc::new(MemoryClientCache::default());
+    client_with(profile, &Arc::new(MemoryClientCache::default()))
+}
+
+fn client_with(profile: ProfileBuilder, store: &Arc<MemoryClientCache>) -> Arc<ClientConfig> {
     let config = ClientConfig::new(profile.build().unwrap());
-    Arc::new(config.with_handshake_cache(store, DEFAULT_MAX_AGE))
+    Arc::new(config.with_handshake_cache(store.clone(), DEFAULT_MAX_AGE))
 }
 
 fn server(profile: ProfileBuilder, auth: ClientAuth) -> (Arc<ServerConfig>, Arc<MemoryServerCache>) {
     let store = Arc::new(MemoryServerCache::new(16));
+    (server_with(profile, auth, &store), store)
+}
+
+fn server_with(
+    profile: ProfileBuilder,
+    auth: ClientAuth,
+    store: &Arc<MemoryServerCache>,
+) -> Arc<ServerConfig> {
     let config = ServerConfig::new(profile.build().unwrap()).unwrap();
     let config = config.with_handshake_cache(store.clone(), DEFAULT_MAX_AGE).unwrap();
-    (Arc::new(config.with_client_auth(auth).unwrap()), store)
+    Arc::new(config.with_client_auth(auth).unwrap())
+}
+
+fn pair_of(typ: KeyType) -> (Arc<ClientConfig>, Arc<ServerConfig>, Arc<MemoryServerCache>) {
+    let (server, store) = server(profile(typ, false), ClientAuth::Required);
+    (client(profile(typ, true)), server, store)
 }
 
 /// Connects, and tells whether the server's and the client's certificates were left out.
@@ -106,4 +128,134 @@ fn either_side_may_have_lost_its_cache() {
     // A client that knows the server's meets one that has forgotten it.
     assert_eq!(connect(&one, &server_other).1, [true, false]);
     assert_eq!(connect(&one, &server_other).1, [true; 2]);
+}
+
+/// Rule 1: what is used grows no younger. Rule 2: nor is a clock believed that went back.
+#[test]
+fn an_entry_ages_from_the_last_full_verification() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let (clients, servers) = (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+    let ends = |client_age, server_age| {
+        let client = ClientConfig::new(profile(KeyType::P256, true).build().unwrap());
+        let client = client.with_handshake_cache(clients.clone(), client_age);
+        let server = ServerConfig::new(profile(KeyType::P256, false).build().unwrap()).unwrap();
+        let server = server.with_handshake_cache(servers.clone(), server_age).unwrap();
+        (Arc::new(client), Arc::new(server.with_client_auth(ClientAuth::Required).unwrap()))
+    };
+    let at = |(client, server): &(Arc<ClientConfig>, Arc<ServerConfig>), days: u32| {
+        let mut pair =
+            Pair::at(client, server, Now::from_unix_ms(NOW.unix_ms + (DAY * days).as_millis() as u64));
+        pair.connect().unwrap();
+        [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().peer_certificate_cached)
+    };
+    let both = ends(3 * DAY, 3 * DAY);
+    for (day, cached) in [(0, false), (1, true), (2, true), (3, false), (4, true), (5, true), (6, false)] {
+        assert_eq!(at(&both, day), [cached; 2], "day {day}");
+    }
+    assert_eq!(at(&both, 1), [false; 2]);
+    assert_eq!(at(&both, 2), [true; 2]);
+    // Only one of them wants it younger.
+    assert_eq!(at(&ends(3 * DAY, DAY), 3), [true, false]);
+}
+
+/// Rule 2: whom today's settings would have to verify anew sends what they need for that.
+#[test]
+fn other_settings_verify_anew() {
+    let typ = KeyType::P256;
+    let store = Arc::new(MemoryServerCache::new(4));
+    let one = server_with(profile(typ, false), ClientAuth::Required, &store);
+    let client = client(profile(typ, true));
+    connect(&client, &one);
+    let renamed = server_with(profile(typ, false).name("other"), ClientAuth::Required, &store);
+    assert_eq!(connect(&client, &renamed).1, [true, false]);
+    // Now it is known under those.
+    assert_eq!(connect(&client, &renamed).1, [true; 2]);
+    // Other anchors refuse it, whatever the cache says.
+    let trust = Trust { x509: Some(Pki::shared(KeyType::P384).trust()), raw_key: None };
+    let strict = server_with(profile(typ, false).trust(trust), ClientAuth::Required, &store);
+    let error = Pair::new(&client, &strict).run().unwrap_err();
+    assert_eq!(error, Error::Authentication(AuthenticationFailure::UnknownIssuer));
+}
+
+/// Rule 5: who cannot prove the key is refused, and the next handshake is full, whoever it is with.
+#[test]
+fn a_failed_proof_makes_the_next_handshake_full() {
+    let (client, server, store) = pair_of(KeyType::P256);
+    connect(&client, &server);
+    assert_eq!(connect(&client, &server).1, [true; 2]);
+    let pki = Pki::shared(KeyType::P256);
+    let (Credential::X509 { chain, .. }, Credential::X509 { key, .. }) =
+        (pki.server.x509(&awslc()), pki.client.x509(&awslc()))
+    else {
+        panic!("no X.509")
+    };
+    let thief = profile(KeyType::P256, false).credentials(vec![Credential::X509 { chain, key }]);
+    let thief = server_with(thief, ClientAuth::Required, &store);
+    let error = Pair::new(&client, &thief).run().unwrap_err();
+    assert_eq!(error, PeerMisbehaved::BadSignature.into());
+    assert_eq!(connect(&client, &server).1, [false; 2]);
+    assert_eq!(connect(&client, &server).1, [true; 2]);
+}
+
+/// Rules 5 and 8: an observer that shows a ticket again, without the key, changes nothing.
+#[test]
+fn a_ticket_shown_again_flushes_nothing() {
+    let (client, server, store) = pair_of(KeyType::P256);
+    connect(&client, &server);
+    let mut pair = Pair::new(&client, &server);
+    let hello = pair.client.transmit().to_vec();
+    for _ in 0..100 {
+        let mut observed = TlsConnection::server(&server, NOW);
+        observed.receive(NOW, &hello).unwrap();
+        // What is no message of this handshake ends it.
+        observed
+            .receive(NOW, &[23, 3, 3, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+            .unwrap_err();
+    }
+    assert_eq!(store.len(), 1);
+    pair.connect().unwrap();
+    assert!(pair.server.negotiated().unwrap().peer_certificate_cached);
+}
+
+/// A passive observer: no two connections of one client show the same ticket.
+#[test]
+fn no_ticket_is_shown_twice() {
+    let (client, server, _) = pair_of(KeyType::Ed25519);
+    connect(&client, &server);
+    let mut seen = BTreeSet::new();
+    for _ in 0..1000 {
+        let mut pair = Pair::new(&client, &server);
+        let hello = pair.client.transmit().to_vec();
+        let at = hello.windows(4).position(|w| w == [0xff, 0x20, 0, 17]).expect("the extension");
+        // Flags, the server's fingerprint, one ticket.
+        assert_eq!(hello[at + 4], 1);
+        assert!(seen.insert(hello[at + 13..at + 21].to_vec()));
+        pair.connect().unwrap();
+        assert!(pair.server.negotiated().unwrap().peer_certificate_cached);
+    }
+}
+
+/// Rule 7: a session that is resumed uses nothing of the cache, and leaves nothing in it.
+#[test]
+fn a_resumption_leaves_the_cache_alone() {
+    for tickets in dunlin_tests::ends::tickets() {
+        let store = Arc::new(MemoryServerCache::new(4));
+        let server = ServerConfig::new(profile(KeyType::P256, false).build().unwrap()).unwrap();
+        let server = server.with_handshake_cache(store.clone(), DEFAULT_MAX_AGE).unwrap();
+        let server = Arc::new(server.with_tickets(tickets).with_client_auth(ClientAuth::Required).unwrap());
+        let client = ClientConfig::new(profile(KeyType::P256, true).build().unwrap());
+        let client = client.with_handshake_cache(Arc::new(MemoryClientCache::default()), DEFAULT_MAX_AGE);
+        let without = Arc::new(client.clone());
+        let with = Arc::new(client.with_sessions(dunlin_tests::ends::with_sessions()));
+        connect(&with, &server);
+        for _ in 0..2 {
+            let mut pair = Pair::new(&with, &server);
+            pair.connect().unwrap();
+            for end in [&pair.client, &pair.server] {
+                let negotiated = end.negotiated().unwrap();
+                assert!(negotiated.resumed && !negotiated.peer_certificate_cached);
+            }
+        }
+        assert_eq!(connect(&without, &server).1, [true; 2]);
+    }
 }

@@ -164,7 +164,7 @@ pub type Ticket = Name;
 pub struct CachedServer {
     /// The server, if it has proven itself by a certificate.
     pub(crate) server: Option<CachedPeer>,
-    /// The newest two tickets, newest first, each with the fingerprint of this client's Certificate that it stands for.
+    /// Tickets, newest first, each with the fingerprint of this client's Certificate that it stands for.
     pub(crate) tickets: Vec<(Ticket, Fingerprint)>,
     /// A handshake with it has failed: the next one is full.
     pub(crate) suspended: bool,

@@ -10,7 +10,7 @@ use crate::auth::{Credential, PeerIdentity};
 use crate::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, Fingerprint, TICKET_LABEL};
 use crate::config::ClientConfig;
 use crate::error::{Error, PeerMisbehaved};
-use crate::extension::handshake_cache::{Answer, MAX_TICKETS, Name, Offer};
+use crate::extension::handshake_cache::{Answer, Name, Offer};
 use crate::handshake::Cx;
 use crate::profile::Profile;
 use crate::time::Now;
@@ -108,15 +108,15 @@ impl Agreed {
             (None, Some(server)) => CachedPeer::new(&config.profile, server, config.settings, cx.now)?,
             (None, None) => None,
         };
-        let mut tickets = Vec::new();
-        if let (Some(own), Some(exporter)) = (self.proven, &cx.output.exporter) {
-            let mut ticket = Name::default();
-            exporter.export(TICKET_LABEL, Some(own.as_bytes()), &mut ticket)?;
-            tickets.push((ticket, own));
-        }
-        let older =
-            self.offer.known.tickets.iter().filter(|(ticket, _)| tickets.iter().all(|(t, _)| t != ticket));
-        tickets.extend(older.copied().take(MAX_TICKETS - tickets.len()).collect::<Vec<_>>());
+        // The one that was shown is not shown again: nobody shall see by it that two connections are of one client.
+        let tickets = match (self.proven, &cx.output.exporter) {
+            (Some(own), Some(exporter)) => {
+                let mut ticket = Name::default();
+                exporter.export(TICKET_LABEL, Some(own.as_bytes()), &mut ticket)?;
+                [(ticket, own)].to_vec()
+            }
+            _ => self.offer.known.tickets,
+        };
         self.offer.store.put(self.offer.key, CachedServer { server, tickets, suspended: false });
         Ok(())
     }
