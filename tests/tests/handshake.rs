@@ -2,17 +2,15 @@
 //! parameter that can be negotiated.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable, RawKeyTrust, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
-use dunlin::error::{AuthenticationFailure, Misuse, PeerIncompatible, PeerMisbehaved};
-use dunlin::wire::{
-    AlertDescription, CipherSuite, HandshakeType, NamedGroup, PskKeyExchangeMode, SignatureScheme,
-};
+use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
+use dunlin::wire::{AlertDescription, CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Credential, Error, Event, KeyLog, Profile, ProfileBuilder, PskSource,
-    Question, ServerConfig, Trust,
+    Answer, ClientAuth, ClientConfig, Credential, Error, Event, Profile, ProfileBuilder, PskSource, Question,
+    ServerConfig, Trust,
 };
 use dunlin_tests::{KEY_TYPES, KeyType, Leaf, Pair, Pki, awslc, providers};
 

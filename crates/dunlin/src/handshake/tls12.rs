@@ -34,7 +34,7 @@ pub(crate) struct Handshakes {
     /// Goes on where the server chose TLS 1.2.
     pub(crate) client: StartClient,
     /// Goes back to the connection as it was: the server refuses another handshake within it.
-    pub(crate) client_refused: fn(&mut Cx<'_>, Offer) -> Result<Box<dyn State>, Error>,
+    pub(crate) client_refused: ClientRefused,
     /// Goes on where TLS 1.2 is what both sides have.
     pub(crate) server: StartServer,
 }
@@ -48,6 +48,8 @@ impl fmt::Debug for Handshakes {
 
 type StartClient =
     fn(&mut Cx<'_>, Offer, HelloTranscript, &Message, &ServerHello<'_>) -> Result<Box<dyn State>, Error>;
+
+type ClientRefused = fn(&mut Cx<'_>, Offer) -> Result<Box<dyn State>, Error>;
 
 type StartServer =
     fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Previous>) -> Result<Box<dyn State>, Error>;
