@@ -1,0 +1,238 @@
+//! The test vectors of the handshake cache (docs/handshake-cache-vectors.json): the engine makes them again, byte for byte, and
+//! docs/handshake-cache-vectors.py, which shares no code with it, finds what docs/handshake-cache.md says in them.
+//!
+//! `DUNLIN_WRITE_VECTORS=1 cargo test -p dunlin-tests --test cache_vectors` replaces them, with new keys.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use dunlin::auth::X509Trust;
+use dunlin::cache::DEFAULT_MAX_AGE;
+use dunlin::crypto::{CryptoProvider, Tls13CipherSuite};
+use dunlin::dissect::StreamKeys;
+use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
+use dunlin::wire::{ContentType, NamedGroup};
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, KeyLog, Profile, ServerConfig, Side, TlsConnection, Trust,
+};
+use dunlin_awslc::TLS13_AES_128_GCM_SHA256;
+use dunlin_sim::SeededRandom;
+use dunlin_store::{MemoryClientCache, MemoryServerCache};
+use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost};
+use serde_json::{Value, json};
+
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(value: &Value) -> Vec<u8> {
+    let text = value.as_str().expect("a string of hexadecimal digits");
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+}
+
+/// Keys and certificates: Ed25519, whose signatures follow from key and message.
+fn new_identities() -> Value {
+    let pki = Pki::new(KeyType::Ed25519);
+    let of = |leaf: &dunlin_tests::Leaf| {
+        let chain: Vec<_> = leaf.chain.iter().map(|certificate| hex(certificate)).collect();
+        json!({ "key": hex(&leaf.key), "chain": chain })
+    };
+    json!({ "root": hex(&pki.root), "client": of(&pki.client), "server": of(&pki.server) })
+}
+
+/// The secrets of one connection by their names in a key log.
+#[derive(Debug, Default)]
+struct Secrets(Mutex<HashMap<String, Vec<u8>>>);
+
+impl KeyLog for Secrets {
+    fn log(&self, label: &str, _: &[u8; 32], secret: &[u8]) {
+        self.0.lock().unwrap().insert(label.to_owned(), secret.to_vec());
+    }
+}
+
+/// What one side has sent, as handshake messages: those in the clear, then those under its handshake keys.
+struct Reader {
+    keys: Option<(StreamKeys, u64)>,
+    messages: Vec<u8>,
+}
+
+impl Reader {
+    /// The whole messages in these records.
+    fn read(
+        &mut self,
+        suite: &'static Tls13CipherSuite,
+        mut bytes: &[u8],
+        secret: Option<&[u8]>,
+    ) -> Vec<Vec<u8>> {
+        while let Some((header, rest)) = bytes.split_first_chunk::<5>() {
+            let (body, rest) = rest.split_at(usize::from(u16::from_be_bytes([header[3], header[4]])));
+            bytes = rest;
+            if header[0] == ContentType::HANDSHAKE.0 {
+                self.messages.extend_from_slice(body);
+                continue;
+            }
+            if header[0] == ContentType::CHANGE_CIPHER_SPEC.0 {
+                continue;
+            }
+            assert_eq!(header[0], ContentType::APPLICATION_DATA.0);
+            let keys = || (StreamKeys::new(suite, secret.expect("the handshake's secret")).unwrap(), 0);
+            let (keys, number) = self.keys.get_or_insert_with(keys);
+            let mut body = body.to_vec();
+            // What is not under the keys of the handshake comes after it.
+            let Ok(opened) = keys.open(*number, header, &mut body) else { break };
+            *number += 1;
+            self.messages.extend_from_slice(&body[opened.content]);
+        }
+        let mut messages = Vec::new();
+        while let Some([_, a, b, c]) = self.messages.first_chunk() {
+            let len = 4 + u32::from_be_bytes([0, *a, *b, *c]) as usize;
+            if self.messages.len() < len {
+                break;
+            }
+            messages.push(self.messages.drain(..len).collect());
+        }
+        messages
+    }
+}
+
+/// One connection: its messages until both have sent Finished, and what an outsider needs to follow it.
+fn connection(
+    suite: &'static Tls13CipherSuite,
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+    secrets: &Secrets,
+) -> Value {
+    let mut client = TlsConnection::client(client, localhost(), NOW).unwrap();
+    let mut server = TlsConnection::server(server, NOW);
+    let mut readers = [(); 2].map(|()| Reader { keys: None, messages: Vec::new() });
+    let mut messages = Vec::new();
+    loop {
+        let mut quiet = true;
+        for (side, label) in [
+            (Side::Client, "CLIENT_HANDSHAKE_TRAFFIC_SECRET"),
+            (Side::Server, "SERVER_HANDSHAKE_TRAFFIC_SECRET"),
+        ] {
+            let (from, to) = match side {
+                Side::Client => (&mut client, &mut server),
+                Side::Server => (&mut server, &mut client),
+            };
+            let bytes = from.transmit().to_vec();
+            from.transmitted(bytes.len());
+            quiet &= bytes.is_empty();
+            assert_eq!(to.receive(NOW, &bytes).unwrap(), bytes.len());
+            let secret = secrets.0.lock().unwrap().get(label).cloned();
+            let reader = &mut readers[usize::from(side == Side::Server)];
+            for message in reader.read(suite, &bytes, secret.as_deref()) {
+                let from = if side == Side::Client { "client" } else { "server" };
+                messages.push(json!({ "from": from, "message": hex(&message) }));
+            }
+        }
+        if quiet {
+            break;
+        }
+    }
+    assert!(!client.is_handshaking() && !server.is_handshaking());
+    let secrets = std::mem::take(&mut *secrets.0.lock().unwrap());
+    let mut secrets: Vec<_> =
+        secrets.into_iter().map(|(label, secret)| (label, json!(hex(&secret)))).collect();
+    secrets.sort_by(|a, b| a.0.cmp(&b.0));
+    json!({
+        "version": "TLS 1.3",
+        "cipher_suite": "TLS_AES_128_GCM_SHA256",
+        "messages": messages,
+        "secrets": Value::Object(secrets.into_iter().collect()),
+    })
+}
+
+/// A first connection, and the next two.
+fn connections(identities: &Value) -> Value {
+    let suite = &TLS13_AES_128_GCM_SHA256;
+    let provider = awslc();
+    let mut groups = provider.groups.clone();
+    groups.retain(|group| group.name() == NamedGroup::X25519);
+    let secrets = Arc::new(Secrets::default());
+    let profile = |side: &str, seed| {
+        let random = Arc::new(SeededRandom::new(seed));
+        let cipher_suites = vec![suite];
+        let provider =
+            CryptoProvider { cipher_suites, groups: groups.clone(), random, ..(*provider).clone() };
+        let provider = Arc::new(provider);
+        let chain = identities[side]["chain"].as_array().unwrap().iter();
+        let chain = chain.map(|certificate| CertificateDer::from(unhex(certificate))).collect();
+        let key = PrivateKeyDer::Pkcs8(unhex(&identities[side]["key"]).into());
+        let key = provider.key_loader.load(&key).unwrap();
+        let anchors = X509Trust::anchors([CertificateDer::from(unhex(&identities["root"]))]).unwrap();
+        let log: Arc<dyn KeyLog> = Arc::clone(&secrets) as _;
+        Profile::builder(provider)
+            .trust(Trust { x509: Some(anchors), raw_key: None })
+            .credentials(vec![Credential::x509(chain, key)])
+            // Both log the same; one is enough, and goes on its own way.
+            .key_log((side == "client").then_some(log))
+            .build()
+            .unwrap()
+    };
+    let client = ClientConfig::new(profile("client", 1));
+    let client = client.with_handshake_cache(Arc::new(MemoryClientCache::default()), DEFAULT_MAX_AGE);
+    let server = ServerConfig::new(profile("server", 2)).unwrap();
+    let server = server.with_handshake_cache(Arc::new(MemoryServerCache::new(16)), DEFAULT_MAX_AGE).unwrap();
+    let server = Arc::new(server.with_client_auth(ClientAuth::Required).unwrap());
+    let client = Arc::new(client);
+    (0..3).map(|_| connection(suite, &client, &server, &secrets)).collect()
+}
+
+#[test]
+fn the_engine_makes_the_vectors_and_another_decoder_follows_them() {
+    let path = format!("{DOCS}/handshake-cache-vectors.json");
+    let write = std::env::var_os("DUNLIN_WRITE_VECTORS").is_some();
+    let identities = if write {
+        new_identities()
+    } else {
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        serde_json::from_str::<Value>(&text).unwrap()["identities"].clone()
+    };
+    let made = json!({ "identities": identities, "connections": connections(&identities) });
+    if write {
+        std::fs::write(&path, format!("{made:#}\n")).unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        serde_json::from_str::<Value>(&text).unwrap() == made,
+        "the vectors are not what the engine makes"
+    );
+    assert_eq!(
+        followed(&path),
+        Ok("TLS 1.3: 3 connections, 2 with both certificates abbreviated\n".to_owned())
+    );
+}
+
+/// What the other decoder says of the vectors in a file.
+fn followed(path: &str) -> Result<String, String> {
+    let mut python = Command::new("python3");
+    python.arg(format!("{DOCS}/handshake-cache-vectors.py")).arg(path);
+    let told = python.output().expect("python3 runs: `tools/setup test` installs it");
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if told.status.success() { Ok(text(told.stdout)) } else { Err(text(told.stderr)) }
+}
+
+/// A decoder that believed everything would say nothing of the engine.
+#[test]
+fn the_other_decoder_finds_what_was_changed() {
+    let text = std::fs::read_to_string(format!("{DOCS}/handshake-cache-vectors.json")).unwrap();
+    let vectors: Value = serde_json::from_str(&text).unwrap();
+    let messages = vectors["connections"][1]["messages"].as_array().unwrap().len();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for number in 0..messages {
+        let mut changed = vectors.clone();
+        let message = &mut changed["connections"][1]["messages"][number]["message"];
+        let mut bytes = unhex(message);
+        *bytes.last_mut().unwrap() ^= 1;
+        *message = json!(hex(&bytes));
+        std::fs::write(file.path(), changed.to_string()).unwrap();
+        let told = followed(file.path().to_str().unwrap());
+        assert!(told.is_err_and(|told| told.contains("AssertionError")), "message {number}");
+    }
+}
