@@ -175,6 +175,7 @@ impl<'a> Walk<'a> {
                 self.fixed("ticket_lifetime_hint", 4)?;
                 self.vector("ticket", 2).map(drop)
             }
+            HandshakeType::CERTIFICATE if !dialect.is_13 && self.cached() => Some(()),
             HandshakeType::CERTIFICATE => self.certificate(dialect),
             // RFC 8879 §4.
             HandshakeType::COMPRESSED_CERTIFICATE => {
@@ -186,6 +187,7 @@ impl<'a> Walk<'a> {
                 self.vector("certificate_request_context", 1)?;
                 self.extensions(Place::Other)
             }
+            HandshakeType::CERTIFICATE_REQUEST if self.cached() => Some(()),
             // RFC 5246 §7.4.4.
             HandshakeType::CERTIFICATE_REQUEST => {
                 self.vector("certificate_types", 1)?;
@@ -238,6 +240,16 @@ impl<'a> Walk<'a> {
         if self.rest.is_empty() { Some(()) } else { self.extensions(place) }
     }
 
+    /// Whether there is only what says, before TLS 1.3, that the receiver has the rest in its cache: nothing
+    /// (docs/handshake-cache.md §3), or a hash (RFC 7924 §4).
+    fn cached(&mut self) -> bool {
+        match self.rest {
+            [] => true,
+            [32, hash @ ..] if hash.len() == 32 => self.vector("hash_value", 1).is_some(),
+            _ => false,
+        }
+    }
+
     /// TLS 1.3: entries with extensions (RFC 8446 §4.4.2); before: certificates alone.
     fn certificate(&mut self, dialect: Dialect) -> Option<()> {
         if dialect.is_13 {
@@ -249,7 +261,9 @@ impl<'a> Walk<'a> {
             let entry = inner.rest.len();
             let whole = inner.prefixed(3).and_then(|_| {
                 let certificate = entry - inner.rest.len();
-                inner.push("certificate", certificate)?;
+                let field = inner.push("certificate", certificate)?;
+                // docs/handshake-cache.md §3.
+                field.value = (certificate == 3).then(|| "in the receiver's cache".to_owned());
                 if dialect.is_13 { inner.extensions(Place::Other) } else { Some(()) }
             });
             if whole.is_none() {
@@ -360,8 +374,39 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
         (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, _) => {
             one(|n| CertificateType(n as u8).to_string())
         }
+        (E::HANDSHAKE_CACHE, Place::ClientHello) => cache_offer(&mut w),
+        (E::HANDSHAKE_CACHE, _) => cache_answer(body),
         _ => None,
     }
+}
+
+/// The messages of the server that the flags of handshake_cache mean (docs/handshake-cache.md §3).
+fn cached_messages(flags: u8) -> Vec<&'static str> {
+    let messages = [(1, "server's Certificate"), (2, "CertificateRequest")].into_iter();
+    messages.filter(|(flag, _)| flags & flag != 0).map(|(_, message)| message).collect()
+}
+
+/// What a client has in its cache.
+fn cache_offer(w: &mut Walk<'_>) -> Option<String> {
+    let Some(flags) = w.number(1) else { return Some("supported".into()) };
+    let mut all: Vec<_> = cached_messages(flags as u8).into_iter().map(str::to_owned).collect();
+    w.take(8 * all.len())?;
+    let tickets = w.rest.chunks_exact(8);
+    all.extend(tickets.map(|ticket| {
+        let hex: String = ticket.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("ticket {hex}")
+    }));
+    Some(all.join(", "))
+}
+
+/// What of that a server uses.
+fn cache_answer(body: &[u8]) -> Option<String> {
+    let [flags, index] = body else { return body.is_empty().then(|| "supported".into()) };
+    let mut all: Vec<_> = cached_messages(*flags).into_iter().map(str::to_owned).collect();
+    if *index != 0xff {
+        all.push(format!("ticket {index}"));
+    }
+    Some(all.join(", "))
 }
 
 fn version(number: u16) -> String {
@@ -438,5 +483,22 @@ mod tests {
         assert_eq!((list.name.as_str(), list.bytes), ("certificate_list", 14));
         assert_eq!(list.fields[0], Field::new("certificate", 5));
         assert_eq!(list.fields[1].fields[0], Field::new("status_request", 4));
+    }
+
+    #[test]
+    fn what_the_receiver_has_in_its_cache() {
+        let read = |typ, body: &[u8], is_13| fields(typ, 4, body, Dialect { is_13, is_datagram: false });
+        let abbreviated = &read(HandshakeType::CERTIFICATE, &[0, 0, 0, 5, 0, 0, 0, 0, 0], true)[2].fields[0];
+        assert_eq!(abbreviated.value.as_deref(), Some("in the receiver's cache"));
+        for typ in [HandshakeType::CERTIFICATE, HandshakeType::CERTIFICATE_REQUEST] {
+            assert_eq!(read(typ, &[], false).len(), 1);
+            assert_eq!(read(typ, &[32; 33], false)[1], Field::new("hash_value", 33));
+        }
+        let value = |place, body: &[u8]| extension(ExtensionType::HANDSHAKE_CACHE, place, body).unwrap();
+        let offer = [&[1_u8][..], &[0xaa; 8], &[0xbb; 8]].concat();
+        assert_eq!(value(Place::ClientHello, &offer), "server's Certificate, ticket bbbbbbbbbbbbbbbb");
+        assert_eq!(value(Place::ClientHello, &[]), "supported");
+        assert_eq!(value(Place::Other, &[3, 0]), "server's Certificate, CertificateRequest, ticket 0");
+        assert_eq!(value(Place::ServerHello, &[1, 0xff]), "server's Certificate");
     }
 }
