@@ -168,7 +168,8 @@ fn connections_between_the_same_ports() {
 /// Memory is bounded: what is of more flows than anybody looks at is counted, not kept.
 #[test]
 fn flows_without_end() {
-    let syn = Segment { from: Side::Client, sequence: 0, syn: true, payload: vec![7; 3] }.frame();
+    let syn =
+        Segment { from: Side::Client, sequence: 0, acknowledged: 1, syn: true, payload: vec![7; 3] }.frame();
     let frames: Vec<_> = (0..70_000_u32)
         .map(|n| {
             let mut frame = syn.clone();

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dunlin::cache::DEFAULT_MAX_AGE;
 use dunlin::crypto::Tls13CipherSuite;
 use dunlin::{
     ClientAuth, ClientConfig, DtlsConnection, KeyLog as EngineKeyLog, Profile, ServerConfig, Side,
@@ -13,6 +14,7 @@ use dunlin::{
 };
 use dunlin_explain::{Bytes, Explanation, Field, KeyLog, Layer, explain};
 use dunlin_sim::Pair;
+use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost};
 use etherparse::PacketBuilder;
 use pcap_file::DataLink;
@@ -64,8 +66,22 @@ fn configs(suite: &'static Tls13CipherSuite, log: &Arc<Log>) -> (ClientConfig, S
 pub(crate) fn tls(suite: &'static Tls13CipherSuite, bulk: usize) -> Traffic {
     let log = Arc::new(Log::default());
     let (client, server) = configs(suite, &log);
-    let mut client = TlsConnection::client(&Arc::new(client), localhost(), NOW).unwrap();
-    let mut server = TlsConnection::server(&Arc::new(server), NOW);
+    tls_between(&Arc::new(client), &Arc::new(server), &log, bulk)
+}
+
+/// The same twice, between sides that have a handshake cache.
+pub(crate) fn tls_cached(suite: &'static Tls13CipherSuite) -> [Traffic; 2] {
+    let log = Arc::new(Log::default());
+    let (client, server) = configs(suite, &log);
+    let client = client.with_handshake_cache(Arc::new(MemoryClientCache::default()), DEFAULT_MAX_AGE);
+    let server = server.with_handshake_cache(Arc::new(MemoryServerCache::new(1)), DEFAULT_MAX_AGE).unwrap();
+    let (client, server) = (Arc::new(client), Arc::new(server));
+    [(); 2].map(|()| tls_between(&client, &server, &log, 1))
+}
+
+fn tls_between(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, log: &Log, bulk: usize) -> Traffic {
+    let mut client = TlsConnection::client(client, localhost(), NOW).unwrap();
+    let mut server = TlsConnection::server(server, NOW);
     let mut sent = Vec::new();
     let mut run = |client: &mut TlsConnection, server: &mut TlsConnection| {
         loop {
@@ -143,6 +159,7 @@ fn ends(from: Side) -> [([u8; 4], u16); 2] {
 pub(crate) struct Segment {
     pub(crate) from: Side,
     pub(crate) sequence: u32,
+    pub(crate) acknowledged: u32,
     pub(crate) syn: bool,
     pub(crate) payload: Vec<u8>,
 }
@@ -156,7 +173,7 @@ impl Segment {
             builder = builder.syn();
         }
         if !self.syn || self.from == Side::Server {
-            builder = builder.ack(1);
+            builder = builder.ack(self.acknowledged);
         }
         let mut frame = Vec::new();
         builder.write(&mut frame, &self.payload).unwrap();
@@ -169,19 +186,21 @@ pub(crate) fn segments(traffic: &Traffic, size: usize) -> Vec<Segment> {
     let mut next = [u32::MAX - 300, u32::MAX - 700];
     let mut segments = Vec::new();
     for from in [Side::Client, Side::Server] {
-        segments.push(Segment { from, sequence: next[from as usize], syn: true, payload: Vec::new() });
+        let (sequence, acknowledged) = (next[from as usize], next[1 - from as usize]);
+        segments.push(Segment { from, sequence, acknowledged, syn: true, payload: Vec::new() });
         next[from as usize] = next[from as usize].wrapping_add(1);
     }
     for (from, bytes) in &traffic.sent {
         for payload in bytes.chunks(size) {
-            let sequence = &mut next[*from as usize];
+            let (sequence, acknowledged) = (next[*from as usize], next[1 - *from as usize]);
             segments.push(Segment {
                 from: *from,
-                sequence: *sequence,
+                sequence,
+                acknowledged,
                 syn: false,
                 payload: payload.to_vec(),
             });
-            *sequence = sequence.wrapping_add(payload.len() as u32);
+            next[*from as usize] = sequence.wrapping_add(payload.len() as u32);
         }
     }
     segments

@@ -1,0 +1,86 @@
+//! The dissector for Wireshark (wireshark/dunlin.lua), by what tshark says with it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::process::Command;
+
+use common::Traffic;
+use dunlin::Side;
+use dunlin_awslc::TLS13_AES_128_GCM_SHA256;
+
+/// The fields that tshark finds: a line for each packet that has any of them.
+fn fields(traffic: &Traffic, fields: &[&str]) -> Vec<String> {
+    let arguments = ["-T", "fields"].into_iter().chain(fields.iter().flat_map(|field| ["-e", field]));
+    let told = tshark(traffic, arguments);
+    told.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+}
+
+/// How many packets tshark finds by this filter.
+fn shown(traffic: &Traffic, filter: &str) -> usize {
+    tshark(traffic, ["-Y", filter]).lines().count()
+}
+
+fn tshark<'a>(traffic: &Traffic, arguments: impl IntoIterator<Item = &'a str>) -> String {
+    let place = tempfile::tempdir().unwrap();
+    let capture = common::tcp_capture(&common::segments(traffic, 1000));
+    std::fs::write(place.path().join("capture"), capture).unwrap();
+    std::fs::write(place.path().join("keys"), &traffic.keys).unwrap();
+    let mut tshark = Command::new("tshark");
+    let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../wireshark/dunlin.lua");
+    tshark.args(["-r", "capture", "-o", "tls.keylog_file:keys", "-X", script]).args(arguments);
+    tshark.current_dir(place.path());
+    let told = tshark.output().expect("tshark runs: `tools/setup test` installs it");
+    let errors = String::from_utf8(told.stderr).unwrap();
+    assert!(told.status.success() && !errors.to_lowercase().contains("lua"), "{errors}");
+    String::from_utf8(told.stdout).unwrap()
+}
+
+/// A ClientHello with one extension, in a record.
+fn client_hello(extension: &[u8]) -> Traffic {
+    let head = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0]].concat();
+    let len = |len: usize| (len as u16).to_be_bytes();
+    let body = [&head, &len(extension.len())[..], extension].concat();
+    let message = [&[1, 0][..], &len(body.len()), &body].concat();
+    let record = [&[22, 3, 1][..], &len(message.len()), &message].concat();
+    Traffic { sent: vec![(Side::Client, record)], keys: String::new() }
+}
+
+#[test]
+fn the_handshake_cache_of_tls_1_3() {
+    let [initial, repeat] = common::tls_cached(&TLS13_AES_128_GCM_SHA256);
+    let all = [
+        "dunlin.handshake_cache.flags",
+        "dunlin.handshake_cache.certificate",
+        "dunlin.handshake_cache.ticket",
+        "dunlin.handshake_cache.index",
+        "dunlin.abbreviated",
+        "dunlin.malformed",
+    ];
+    assert_eq!(fields(&initial, &all), [""; 0], "both say no more than that they have one");
+    assert_eq!(shown(&initial, "dunlin.handshake_cache"), 2);
+    let told = fields(&repeat, &all);
+    let [hello, server, client] = &told[..] else { panic!("{told:?}") };
+    let words: Vec<_> = hello.split('\t').collect();
+    let [flags, certificate, ticket, ..] = words[..] else { panic!("{hello}") };
+    assert_eq!((flags, certificate.len(), ticket.len()), ("0x01", 16, 16));
+    assert_eq!(server, "0x01\t\t\t0\t11\t");
+    assert_eq!(client, "\t\t\t\t11\t");
+}
+
+#[test]
+fn cached_info_of_rfc_7924() {
+    let object = [&[1, 32][..], &[0xab; 32]].concat();
+    let extension = [&[0, 25, 0, 36, 0, 34][..], &object].concat();
+    let told =
+        fields(&client_hello(&extension), &["dunlin.cached_info.type", "dunlin.cached_info.hash_value"]);
+    assert_eq!(told, [format!("1\t{}", "ab".repeat(32))]);
+}
+
+#[test]
+fn what_is_too_short_is_said_to_be() {
+    let told = |extension: &[u8]| shown(&client_hello(extension), "dunlin.malformed");
+    assert_eq!(told(&[0xff, 0x20, 0, 9, 1, 1, 2, 3, 4, 5, 6, 7, 8]), 0);
+    assert_eq!(told(&[0xff, 0x20, 0, 8, 1, 1, 2, 3, 4, 5, 6, 7]), 1);
+    assert_eq!(told(&[0, 25, 0, 1, 7]), 1);
+}

@@ -1,0 +1,202 @@
+-- Shows in Wireshark and tshark what Dunlin adds to TLS: `tshark -X lua_script:wireshark/dunlin.lua …`, or a copy of this file in
+-- the folder of personal Lua plugins (Help, About Wireshark, Folders). From TLS 1.3 on it needs the key log of a side.
+--
+-- handshake_cache and abbreviated messages: docs/handshake-cache.md. cached_info: RFC 7924.
+
+local dunlin = Proto("dunlin", "Dunlin's extensions of TLS")
+
+local CLIENT_HELLO, SERVER_HELLO, ENCRYPTED_EXTENSIONS = 1, 2, 8
+local CERTIFICATE, CERTIFICATE_REQUEST = 11, 13
+local CACHED_INFO, HANDSHAKE_CACHE = 25, 0xff20
+local NAME_LEN = 8
+
+local messages = {
+    [CERTIFICATE] = "Certificate",
+    [CERTIFICATE_REQUEST] = "CertificateRequest",
+}
+-- RFC 7924, section 3.
+local cached_types = { [1] = "cert", [2] = "cert_req" }
+
+local cache = ProtoField.none("dunlin.handshake_cache", "handshake_cache")
+local flags = ProtoField.uint8("dunlin.handshake_cache.flags", "Flags", base.HEX)
+local flag_certificate = ProtoField.bool("dunlin.handshake_cache.flags.certificate", "Server's Certificate", 8, nil, 1)
+local flag_request = ProtoField.bool("dunlin.handshake_cache.flags.certificate_request", "CertificateRequest", 8, nil, 2)
+local certificate = ProtoField.bytes("dunlin.handshake_cache.certificate", "Server's Certificate")
+local request = ProtoField.bytes("dunlin.handshake_cache.certificate_request", "CertificateRequest")
+local ticket = ProtoField.bytes("dunlin.handshake_cache.ticket", "Ticket")
+local index = ProtoField.uint8("dunlin.handshake_cache.index", "Ticket used", base.DEC,
+    { [0] = "the first", [1] = "the second", [0xff] = "none" })
+local info = ProtoField.none("dunlin.cached_info", "cached_info")
+local info_type = ProtoField.uint8("dunlin.cached_info.type", "Type", base.DEC, cached_types)
+local info_hash = ProtoField.bytes("dunlin.cached_info.hash_value", "Hash")
+local abbreviated = ProtoField.uint8("dunlin.abbreviated", "In the receiver's cache", base.DEC, messages)
+local abbreviated_hash = ProtoField.bytes("dunlin.abbreviated.hash_value", "Hash")
+
+dunlin.fields = {
+    cache, flags, flag_certificate, flag_request, certificate, request, ticket, index, info, info_type, info_hash, abbreviated,
+    abbreviated_hash,
+}
+
+local malformed = ProtoExpert.new("dunlin.malformed", "Not of the form that it should have", expert.group.MALFORMED,
+    expert.severity.ERROR)
+dunlin.experts = { malformed }
+
+-- What reads bytes from the front. Where there are too few it ends by an error with the value `short`, which `dissect` catches.
+local short = {}
+local Reader = {}
+Reader.__index = Reader
+
+function Reader.new(range)
+    return setmetatable({ range = range, at = 0, stop = range and range:len() or 0 }, Reader)
+end
+
+function Reader:left()
+    return self.stop - self.at
+end
+
+-- The next `count` bytes; nil if that is none.
+function Reader:take(count)
+    if self:left() < count then error(short) end
+    self.at = self.at + count
+    return count > 0 and self.range(self.at - count, count) or nil
+end
+
+function Reader:number(count)
+    return self:take(count):uint()
+end
+
+-- A vector with its length on `count` bytes.
+function Reader:vector(count)
+    return Reader.new(self:take(self:number(count)))
+end
+
+local function cache_flags(tree, range)
+    local item = tree:add(flags, range)
+    item:add(flag_certificate, range)
+    item:add(flag_request, range)
+    return range:uint()
+end
+
+-- handshake-cache.md, section 3.
+local function cache_offer(tree, r)
+    if r:left() == 0 then
+        tree:append_text(": supported")
+        return
+    end
+    local set = cache_flags(tree, r:take(1))
+    if bit.band(set, 1) ~= 0 then tree:add(certificate, r:take(NAME_LEN)) end
+    if bit.band(set, 2) ~= 0 then tree:add(request, r:take(NAME_LEN)) end
+    while r:left() > 0 do
+        tree:add(ticket, r:take(NAME_LEN))
+    end
+end
+
+local function cache_answer(tree, r)
+    if r:left() == 0 then
+        tree:append_text(": supported, and nothing used")
+        return
+    end
+    cache_flags(tree, r:take(1))
+    tree:add(index, r:take(1))
+    if r:left() > 0 then error(short) end
+end
+
+-- RFC 7924, section 3.
+local function cached_info(tree, r, is_offer)
+    local objects = r:vector(2)
+    while objects:left() > 0 do
+        tree:add(info_type, objects:take(1))
+        if is_offer then
+            local hash = objects:vector(1)
+            tree:add(info_hash, hash:take(hash:left()))
+        end
+    end
+end
+
+-- Adds what is ours among these extensions.
+local function extensions(tree, r, is_offer)
+    local list = r:left() > 0 and r:vector(2) or r
+    while list:left() > 0 do
+        local start = list.at
+        local typ = list:number(2)
+        local body = list:vector(2)
+        local whole = list.range(start, list.at - start)
+        if typ == HANDSHAKE_CACHE then
+            local item = tree:add(cache, whole)
+            if is_offer then cache_offer(item, body) else cache_answer(item, body) end
+        elseif typ == CACHED_INFO then
+            cached_info(tree:add(info, whole), body, is_offer)
+        end
+    end
+end
+
+-- A Certificate or CertificateRequest that says no more than that the receiver has it: nothing, or a hash (before TLS 1.3), or
+-- one entry of no bytes (TLS 1.3).
+local function certificates(tree, typ, message, r)
+    local function add(range, hash)
+        local item = tree:add(abbreviated, range, typ)
+        if hash then item:add(abbreviated_hash, hash) end
+    end
+    if r:left() == 0 then
+        add(message)
+    elseif r:left() == 33 and r.range(0, 1):uint() == 32 then
+        add(message, r.range(1, 32))
+    elseif typ == CERTIFICATE and r.range(0, 1):uint() < r:left() then
+        local after = Reader.new(r.range)
+        after:vector(1)
+        -- The list ends with the message in TLS 1.3, whose entries have extensions; before, a list stands alone.
+        if after:left() >= 8 and after:number(3) == after:left() and after:number(3) == 0 then add(message) end
+    end
+end
+
+local function message(tree, range, header)
+    local typ = range(0, 1):uint()
+    local body = range:len() > header and range(header) or nil
+    local r = Reader.new(body)
+    if typ == CLIENT_HELLO then
+        r:take(2 + 32)
+        r:vector(1)
+        if header > 4 then r:vector(1) end
+        r:vector(2)
+        r:vector(1)
+        extensions(tree, r, true)
+    elseif typ == SERVER_HELLO then
+        r:take(2 + 32)
+        r:vector(1)
+        r:take(2 + 1)
+        extensions(tree, r, false)
+    elseif typ == ENCRYPTED_EXTENSIONS then
+        extensions(tree, r, false)
+    elseif messages[typ] then
+        certificates(tree, typ, range, r)
+    end
+end
+
+-- Where Wireshark has found handshake messages, and how long their header is there.
+local sources = { { Field.new("tls.handshake"), 4 }, { Field.new("dtls.handshake"), 12 } }
+
+function dunlin.dissector(_, _, root)
+    local tree
+    -- Nothing is shown of a packet that has nothing of ours.
+    local lazy = {}
+    function lazy.add(_, ...)
+        tree = tree or root:add(dunlin)
+        return tree:add(...)
+    end
+    for _, source in ipairs(sources) do
+        local field, header = source[1], source[2]
+        for _, found in ipairs({ field() }) do
+            local range = found.range
+            if range:len() >= header then
+                local ok, what = pcall(message, lazy, range, header)
+                if not ok then
+                    if what ~= short then error(what) end
+                    lazy:add(dunlin, range):add_proto_expert_info(malformed)
+                end
+            end
+        end
+    end
+end
+
+-- All fields of a handshake message are wanted, shown or not.
+register_postdissector(dunlin, true)
