@@ -10,7 +10,8 @@ use std::process::{Child, Stdio};
 use common::{Place, send_signal};
 use serde_json::Value;
 
-const WAYS: [&str; 6] = ["X.509 P-256", "X.509 Ed25519", "raw key", "PSK + ECDHE", "PSK", "X.509, resumed"];
+const WAYS: [&str; 7] =
+    ["X.509 P-256", "X.509 Ed25519", "raw key", "PSK + ECDHE", "PSK", "X.509, resumed", "X.509, cached"];
 
 /// The connections of each device, in order.
 fn by_device(json: &str) -> BTreeMap<String, Vec<Value>> {
@@ -35,7 +36,7 @@ fn bytes(report: &Value) -> u64 {
 
 #[test]
 fn every_way_authenticates_both_sides() {
-    let json = Place::new().dunlin("up --once --devices 6 --interval 0.05 --json");
+    let json = Place::new().dunlin("up --once --devices 7 --interval 0.05 --json");
     let devices = by_device(&json);
     assert_eq!(devices.len(), WAYS.len(), "{json}");
     for ((name, connections), way) in devices.iter().zip(WAYS) {
@@ -58,26 +59,30 @@ fn every_way_authenticates_both_sides() {
         }
         assert_eq!(first["resumed"], false);
         assert_eq!(second["resumed"], way == "X.509, resumed", "{second}");
+        assert_eq!(first["cached"], false);
+        assert_eq!(second["cached"], way == "X.509, cached", "{second}");
     }
 }
 
 #[test]
 fn lighter_ways_take_fewer_bytes() {
-    let json = Place::new().dunlin("up --once --devices 6 --interval 0.05 --json");
+    let json = Place::new().dunlin("up --once --devices 7 --interval 0.05 --json");
     let devices = by_device(&json);
     let first = |n: usize| bytes(&devices[&format!("device-{n}")][0]);
     let [x509, raw_key, psk_ecdhe, psk] = [1, 3, 4, 5].map(first);
     assert!(x509 > raw_key && raw_key > psk_ecdhe && psk_ecdhe > psk, "{x509} {raw_key} {psk_ecdhe} {psk}");
     let [full, resumed] = [0, 1].map(|n| bytes(&devices["device-6"][n]));
     assert!(resumed * 2 < full, "{resumed} bytes resumed, {full} in full");
+    let [full, cached] = [0, 1].map(|n| bytes(&devices["device-7"][n]));
+    assert!(cached * 5 < full * 3, "{cached} bytes cached, {full} in full");
 }
 
 #[test]
 fn devices_take_the_ways_in_turn() {
-    let json = Place::new().dunlin("up --once --devices 13 --interval 0.05 --json");
+    let json = Place::new().dunlin("up --once --devices 15 --interval 0.05 --json");
     let devices = by_device(&json);
-    assert_eq!(devices.len(), 13);
-    for n in 1..=13 {
+    assert_eq!(devices.len(), 15);
+    for n in 1..=15 {
         assert_eq!(text(&devices[&format!("device-{n}")][0], "way"), WAYS[(n - 1) % WAYS.len()]);
     }
 }
@@ -94,10 +99,15 @@ fn tables_and_lines_are_plain() {
         let row = table.lines().find(|line| line.starts_with(&format!("device-{n} "))).unwrap();
         assert!(row.contains(way), "{row}");
     }
-    assert!(table.contains("resumed "), "{table}");
+    for (device, how) in [("device-6 ", "resumed "), ("device-7 ", "cached ")] {
+        let row = table.lines().find(|line| line.starts_with(device)).unwrap();
+        assert!(row.contains(how), "{row}");
+        let saved = row.split_whitespace().rev().nth(1).unwrap();
+        assert!(saved.parse::<u64>().is_ok_and(|saved| saved > 300), "{row}");
+    }
 
     let log = place.dunlin("up --once --interval 0.05 --log");
-    assert_eq!(log.lines().filter(|line| line.starts_with("device-") && line.contains(": ok, ")).count(), 12);
+    assert_eq!(log.lines().filter(|line| line.starts_with("device-") && line.contains(": ok, ")).count(), 14);
     assert!(!table.contains('\x1b') && !log.contains('\x1b'));
     assert_eq!(place.files(), [""; 0], "nothing was to be written");
 }

@@ -87,6 +87,8 @@ pub(super) struct Own {
     pub(super) server_identity: String,
     /// Whether a session was resumed.
     pub(super) resumed: bool,
+    /// Whether both certificates were in the other side's cache, and not sent.
+    pub(super) cached: bool,
     /// The bytes that the device read from its socket during the handshake.
     pub(super) handshake_bytes_read: u64,
     /// The bytes that it wrote.
@@ -95,6 +97,22 @@ pub(super) struct Own {
     pub(super) handshake_us: u64,
     /// The bytes of the message that came back.
     pub(super) echoed_bytes: usize,
+}
+
+impl Own {
+    /// The bytes of the handshake in both directions.
+    pub(super) const fn handshake_bytes(&self) -> u64 {
+        self.handshake_bytes_read + self.handshake_bytes_written
+    }
+
+    /// How it differs from a handshake with everything in it.
+    pub(super) const fn how(&self) -> Option<&'static str> {
+        match (self.resumed, self.cached) {
+            (true, _) => Some("resumed"),
+            (_, true) => Some("cached"),
+            _ => None,
+        }
+    }
 }
 
 /// Where the devices connect to, and how often.
@@ -177,6 +195,7 @@ async fn talk(device: &Device, server: ServerAddress, tcp: TcpStream, message: &
     let own = Own {
         server_identity: peer.map_or_else(|| "nobody".to_owned(), identity),
         resumed: stream.negotiated().resumed,
+        cached: stream.negotiated().own_certificate_cached && stream.negotiated().peer_certificate_cached,
         handshake_bytes_read: stream.bytes_read(),
         handshake_bytes_written: stream.bytes_written(),
         handshake_us,
@@ -246,7 +265,7 @@ mod tests {
         let plan = serve(&own).await;
         for device in &strangers.devices {
             let (side, expected) = match device.way {
-                Way::X509P256 | Way::X509Ed25519 | Way::X509Resumed => {
+                Way::X509P256 | Way::X509Ed25519 | Way::X509Resumed | Way::X509Cached => {
                     (
                         Side::Client, // Its root has the name of ours.
                         "a signature in its chain does not verify",

@@ -39,8 +39,8 @@ const WORKERS: usize = 2;
 /// See it work: a server and devices that authenticate to each other, until Ctrl-C.
 ///
 /// All in one process, over TCP on 127.0.0.1, with fresh keys in memory. Devices take the ways to authenticate in turn:
-/// X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, PSK alone, X.509 with resumption. The server
-/// accepts all of them on one port and echoes what they send.
+/// X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, PSK alone, X.509 with resumption, X.509 with the
+/// handshake cache. The server accepts all of them on one port and echoes what they send.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// How many devices, at most 1000.
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     devices: u16,
     /// How long a device waits between connections, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dunlin::auth::{Psk as PskKey, PskTable, RawKeyTrust, X509Trust};
+use dunlin::cache::DEFAULT_MAX_AGE;
 use dunlin::crypto::{CryptoProvider, SigningKey, Tls13CipherSuite};
 use dunlin::resume::Tickets;
 use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
@@ -19,7 +20,7 @@ use dunlin_pki::{
     certificates_to_pem,
 };
 use dunlin_store::psk::{Identity as PskName, PskRecord, PskRecords, PskSet, psktool};
-use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, MemoryServerSessions};
 use dunlin_tokio::TlsConnector;
 use pki_types::{PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer};
 use zeroize::Zeroizing;
@@ -52,12 +53,21 @@ pub(super) enum Way {
     Psk,
     /// A certificate once, then tickets.
     X509Resumed,
+    /// A certificate once, then the handshake cache: proven each time, and not sent again.
+    X509Cached,
 }
 
 impl Way {
     /// Every way; devices take them in turn.
-    const ALL: [Self; 6] =
-        [Self::X509P256, Self::X509Ed25519, Self::RawKey, Self::PskEcdhe, Self::Psk, Self::X509Resumed];
+    const ALL: [Self; 7] = [
+        Self::X509P256,
+        Self::X509Ed25519,
+        Self::RawKey,
+        Self::PskEcdhe,
+        Self::Psk,
+        Self::X509Resumed,
+        Self::X509Cached,
+    ];
 
     /// Its name, in tables and JSON.
     pub(super) const fn name(self) -> &'static str {
@@ -68,6 +78,7 @@ impl Way {
             Self::PskEcdhe => "PSK + ECDHE",
             Self::Psk => "PSK",
             Self::X509Resumed => "X.509, resumed",
+            Self::X509Cached => "X.509, cached",
         }
     }
 }
@@ -149,6 +160,11 @@ impl Maker {
             Way::X509Resumed => {
                 let (config, as_client, as_server) = self.x509(&name, KeyType::P256)?;
                 (config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))), as_client, as_server)
+            }
+            Way::X509Cached => {
+                let (config, as_client, as_server) = self.x509(&name, KeyType::P256)?;
+                let cache = Arc::new(MemoryClientCache::default());
+                (config.with_handshake_cache(cache, DEFAULT_MAX_AGE), as_client, as_server)
             }
             Way::RawKey => self.raw_key()?,
             Way::PskEcdhe | Way::Psk => self.psk(&name, way)?,
@@ -240,6 +256,8 @@ impl Maker {
         let sessions = Arc::new(MemoryServerSessions::new(8 * devices.max(128)));
         let config = ServerConfig::new(profile).map_err(setup_failed)?;
         let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
+        let cache = Arc::new(MemoryServerCache::new(devices.max(128)));
+        let config = config.with_handshake_cache(cache, DEFAULT_MAX_AGE).map_err(setup_failed)?;
         Ok(config
             .with_psks(PskSource::Here(Arc::new(PskTable::from_iter(take(&mut self.psks)))))
             .with_tickets(Tickets::stateful(sessions)))

@@ -5,19 +5,20 @@ use std::io::{self, Write};
 
 use crate::error::{Error, count, printable};
 
-use super::device::{Done, Outcome, Report};
+use super::device::{Done, Outcome, Own, Report};
 use super::server::Verdict;
 use super::setup::Device;
 
-const HEADER: [&str; 8] =
-    ["device", "way", "seen by the server as", "done", "failed", "first bytes", "last bytes", "ms"];
+const HEADER: [&str; 9] =
+    ["device", "way", "seen by the server as", "done", "failed", "first bytes", "last bytes", "saved", "ms"];
 /// Columns of text; the others are figures and stand to the right.
 const TEXT_COLUMNS: usize = 3;
 /// The widest cell, in characters: a raw key's digest is cut, an error stands in a place of its own.
 const MAX_CELL: usize = 32;
 /// What stands below the rows.
 const LEGEND: &str = "done: each side took the other for who it is, and the message came back
-bytes: read + written on the device's socket during the handshake; tickets come later";
+bytes: read + written on the device's socket during the handshake; tickets come later
+saved: what resumed and cached handshakes had less than the first one, in all";
 
 /// All that is known of the devices.
 pub(super) struct Table {
@@ -32,6 +33,8 @@ struct Row {
     failed: u64,
     first: Option<Done>,
     last: Option<Done>,
+    /// The bytes that resumed and cached handshakes had less than the first one.
+    saved: u64,
     /// What the last connection failed of, if it did.
     error: Option<String>,
 }
@@ -54,6 +57,7 @@ impl Table {
             failed: 0,
             first: None,
             last: None,
+            saved: 0,
             error: None,
         };
         Self { rows: devices.iter().map(row).collect(), guests: Guests::default() }
@@ -66,7 +70,10 @@ impl Table {
             Outcome::Ok(done) => {
                 row.done += 1;
                 row.error = None;
-                row.first.get_or_insert_with(|| done.clone());
+                let first = row.first.get_or_insert_with(|| done.clone());
+                if done.own.how().is_some() {
+                    row.saved += first.own.handshake_bytes().saturating_sub(done.own.handshake_bytes());
+                }
                 row.last = Some(done.clone());
             }
             Outcome::Failed { side, error } => {
@@ -92,8 +99,8 @@ impl Table {
 
     /// The table in at most so many lines. If that is too few, devices in trouble come first and the rest is counted.
     pub(super) fn lines(&self, limit: usize) -> Vec<String> {
-        // Besides the rows: the header, the legend's two, the guests, and the count of what is left out.
-        let room = limit.saturating_sub(5).max(1);
+        // Besides the rows: the header, the legend's three, the guests, and the count of what is left out.
+        let room = limit.saturating_sub(6).max(1);
         let mut shown: Vec<_> = self.rows.iter().collect();
         if shown.len() > room {
             shown.sort_by_key(|row| row.error.is_none());
@@ -136,8 +143,9 @@ impl Row {
     fn cells(&self) -> [String; HEADER.len()] {
         let nothing = || "-".to_owned();
         let bytes = |done: &Done| {
-            let resumed = if done.own.resumed { "resumed " } else { "" };
-            format!("{resumed}{} + {}", done.own.handshake_bytes_read, done.own.handshake_bytes_written)
+            let Own { handshake_bytes_read, handshake_bytes_written, .. } = &done.own;
+            let how = done.own.how().map(|how| format!("{how} ")).unwrap_or_default();
+            format!("{how}{handshake_bytes_read} + {handshake_bytes_written}")
         };
         let of =
             |done: &Option<Done>, show: &dyn Fn(&Done) -> String| done.as_ref().map_or_else(nothing, show);
@@ -149,6 +157,7 @@ impl Row {
             self.failed.to_string(),
             of(&self.first, &bytes),
             of(&self.last, &bytes),
+            if self.saved > 0 { self.saved.to_string() } else { nothing() },
             of(&self.last, &|done| milliseconds(done.own.handshake_us)),
         ]
     }
@@ -212,7 +221,7 @@ pub(super) fn log_line(report: &Report) -> String {
     let Report { device, way, connection, outcome, .. } = report;
     match outcome {
         Outcome::Ok(Done { client_identity, own }) => {
-            let how = if own.resumed { "resumed" } else { "full" };
+            let how = own.how().unwrap_or("full");
             format!(
                 "{device} #{connection} {way}: ok, {how}, {} + {} bytes, {} ms, client {client_identity}, server {}",
                 own.handshake_bytes_read,
@@ -273,12 +282,12 @@ mod tests {
         table.note(&failure(39, "bad"));
         table.note_guest(&Err(Refusal { why: "bad".into(), found_here: true }));
         table.note_guest(&Ok(Seen { client: "PSK x\ny".into() }));
-        let lines = table.lines(10);
-        assert_eq!(lines.len(), 10, "{lines:?}");
+        let lines = table.lines(11);
+        assert_eq!(lines.len(), 11, "{lines:?}");
         assert!(lines[1].starts_with("device-40 ") && lines[2].starts_with("device-1 "), "{lines:?}");
         assert_eq!(lines[6], "and 35 more devices; 0 connections in all, 1 failed");
         assert_eq!(lines[7], "by hand: joined as PSK x\\ny (1 joined, 1 failed)");
-        assert_eq!(table.lines(usize::MAX).len(), 1 + 40 + 1 + 2);
+        assert_eq!(table.lines(usize::MAX).len(), 1 + 40 + 1 + 3);
     }
 
     #[test]
