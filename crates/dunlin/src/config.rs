@@ -7,7 +7,9 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::auth::{ChoosePsk, Credential, FindPsk, Psk};
-use crate::cache::{ClientCache, ClientHandshakeCache, Fingerprint, ServerCache, ServerHandshakeCache};
+use crate::cache::{
+    CacheMode, ClientCache, ClientHandshakeCache, Fingerprint, ServerCache, ServerHandshakeCache,
+};
 use crate::early::{EarlyDataClient, EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
 use crate::error::{Error, Misuse};
 use crate::handshake::client::{CERTIFICATES, Certificates, EARLY_DATA};
@@ -155,8 +157,13 @@ impl ClientConfig {
     /// know its own; used with servers that have a cache, too ([`crate::cache`]). An entry is used until `max_age` after the
     /// server's certificates were verified.
     #[must_use]
-    pub fn with_handshake_cache(mut self, store: Arc<dyn ClientCache>, max_age: Duration) -> Self {
-        self.handshake_cache = Some(ClientHandshakeCache { store, max_age });
+    pub fn with_handshake_cache(
+        mut self,
+        mode: CacheMode,
+        store: Arc<dyn ClientCache>,
+        max_age: Duration,
+    ) -> Self {
+        self.handshake_cache = Some(ClientHandshakeCache { mode, store, max_age });
         self
     }
 
@@ -350,18 +357,20 @@ impl ServerConfig {
 
     /// Where this server keeps the certificates of clients, so that they need not be sent again; clients that have this server's
     /// get it abbreviated ([`crate::cache`]). An entry is used until `max_age` after the client's certificates were verified.
+    /// [`CacheMode::Rfc7924`] keeps nothing of clients, whatever the store.
     ///
     /// # Errors
     /// A certificate of this server is too long for a message.
     pub fn with_handshake_cache(
         mut self,
+        mode: CacheMode,
         store: Arc<dyn ServerCache>,
         max_age: Duration,
     ) -> Result<Self, Error> {
         let sha256 = self.profile.provider.sha256;
         let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries());
         let fingerprints = self.profile.credentials.iter().map(of).collect::<Result<_, _>>()?;
-        self.handshake_cache = Some(ServerHandshakeCache { store, max_age, fingerprints });
+        self.handshake_cache = Some(ServerHandshakeCache { mode, store, max_age, fingerprints });
         Ok(self)
     }
 

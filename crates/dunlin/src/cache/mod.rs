@@ -25,11 +25,38 @@ use crate::wire::{CertificateType, HandshakeType};
 /// How long an entry is used after the peer's certificates were verified, if nothing else is said.
 pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// The longest CertificateRequest that a client keeps, in bytes: names of authorities are most of it.
+pub const MAX_CERTIFICATE_REQUEST: usize = 16 * 1024;
+
+/// What goes over the wire of a cache; two sides that differ use what they have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CacheMode {
+    /// What RFC 7924 has, and nothing else: the server's messages, named by whole fingerprints.
+    Rfc7924,
+    /// RFC 7924 for the server's messages, and tickets for the client's Certificate.
+    Bithac,
+    /// Both sides' messages, named by eight bytes each.
+    Compact,
+}
+
+impl CacheMode {
+    /// Whether the server's messages are named in cached_info.
+    pub(crate) const fn has_cached_info(self) -> bool {
+        matches!(self, Self::Rfc7924 | Self::Bithac)
+    }
+
+    /// Whether there is the extension handshake_cache, with tickets.
+    pub(crate) const fn has_tickets(self) -> bool {
+        matches!(self, Self::Bithac | Self::Compact)
+    }
+}
+
 /// The label of the exporter that gives tickets.
 pub(crate) const TICKET_LABEL: &[u8] = b"EXPORTER-dunlin-handshake-cache";
 
-/// The fingerprint of a Certificate message: SHA-256 over it in its form of TLS 1.2, with its header, so that it is the same in
-/// every version and over every transport (RFC 7924 §5).
+/// The fingerprint of a message: SHA-256 over it with its header, of a Certificate in its form of TLS 1.2, so that it is the same
+/// in every version and over every transport (RFC 7924 §5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
@@ -40,12 +67,16 @@ impl Fingerprint {
         typ: CertificateType,
         entries: impl Iterator<Item = &'e [u8]>,
     ) -> Result<Self, Error> {
-        let message = message::Certificate::write_tls12(typ, entries)?;
+        Ok(Self::of_message(sha256, &message::Certificate::write_tls12(typ, entries)?))
+    }
+
+    /// Of a message with its header.
+    pub(crate) fn of_message(sha256: &dyn Hash, message: &[u8]) -> Self {
         let mut fingerprint = [0; 32];
-        for (to, from) in fingerprint.iter_mut().zip(sha256.hash(&[&message]).as_ref()) {
+        for (to, from) in fingerprint.iter_mut().zip(sha256.hash(&[message]).as_ref()) {
             *to = *from;
         }
-        Ok(Self(fingerprint))
+        Self(fingerprint)
     }
 
     /// The bytes.
@@ -164,6 +195,8 @@ pub type Ticket = Name;
 pub struct CachedServer {
     /// The server, if it has proven itself by a certificate.
     pub(crate) server: Option<CachedPeer>,
+    /// The whole CertificateRequest of TLS 1.2 that it sent last, of at most [`MAX_CERTIFICATE_REQUEST`] bytes.
+    pub(crate) certificate_request: Option<Vec<u8>>,
     /// Tickets, newest first, each with the fingerprint of this client's Certificate that it stands for.
     pub(crate) tickets: Vec<(Ticket, Fingerprint)>,
     /// A handshake with it has failed: the next one is full.
@@ -201,6 +234,7 @@ pub trait ServerCache: Send + Sync + fmt::Debug {
 /// A client's use of the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientHandshakeCache {
+    pub(crate) mode: CacheMode,
     pub(crate) store: Arc<dyn ClientCache>,
     pub(crate) max_age: Duration,
 }
@@ -208,6 +242,7 @@ pub(crate) struct ClientHandshakeCache {
 /// A server's use of the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerHandshakeCache {
+    pub(crate) mode: CacheMode,
     pub(crate) store: Arc<dyn ServerCache>,
     pub(crate) max_age: Duration,
     /// Of the Certificate of each credential.

@@ -6,6 +6,7 @@ use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, Writer};
 
 pub(crate) mod alpn;
+pub(crate) mod cached_info;
 pub(crate) mod certificate_authorities;
 pub(crate) mod certificate_type;
 pub(crate) mod compress_certificate;

@@ -6,8 +6,8 @@
 //! one extension are different forms of its row.
 
 use super::{
-    Extension, alpn, certificate_authorities, certificate_type, compress_certificate, cookie, early_data,
-    ec_point_formats, extended_master_secret, handshake_cache, key_share, max_fragment_length,
+    Extension, alpn, cached_info, certificate_authorities, certificate_type, compress_certificate, cookie,
+    early_data, ec_point_formats, extended_master_secret, handshake_cache, key_share, max_fragment_length,
     pre_shared_key, psk_key_exchange_modes, record_size_limit, renegotiation_info, server_name,
     session_ticket, signature_algorithms, status_request, supported_groups, supported_versions,
 };
@@ -118,6 +118,7 @@ const REGISTRY: &[Row] = &[
     },
     Row { typ: E::PADDING, forms: &[placed(&[C::ClientHello])] },
     Row { typ: E::EXTENDED_MASTER_SECRET, forms: &[form::<extended_master_secret::ExtendedMasterSecret>()] },
+    Row { typ: E::CACHED_INFO, forms: &[form::<cached_info::Offer>(), form::<cached_info::Confirmed>()] },
     Row { typ: E::COMPRESS_CERTIFICATE, forms: &[form::<compress_certificate::CompressCertificate>()] },
     Row { typ: E::RECORD_SIZE_LIMIT, forms: &[form::<record_size_limit::RecordSizeLimit>()] },
     Row {
@@ -235,6 +236,8 @@ mod tests {
         (20, "CH EE 12"),
         (21, "CH"),
         (23, "CH 12"),
+        // IANA has it in no message of TLS 1.3: docs/handshake-cache.md.
+        (25, "CH EE 12"),
         (27, "CH CR"),
         (28, "CH EE 12"),
         (35, "CH 12"),
@@ -332,6 +335,9 @@ mod tests {
             (19, C::EncryptedExtensions, &[2]),
             (20, C::ClientHello, &[1, 2]),
             (20, C::EncryptedExtensions, &[2]),
+            (25, C::ClientHello, &[0, 3, 1, 1, 9]),
+            (25, C::EncryptedExtensions, &[0, 1, 1]),
+            (25, C::Tls12ServerHello, &[0, 1, 1]),
             (27, C::ClientHello, &[2, 0, 1]),
             (27, C::CertificateRequest, &[2, 0, 1]),
             (28, C::ClientHello, &[0x40, 1]),

@@ -4,6 +4,7 @@
 //! * [`post`]: what comes after the handshake, the same for both sides.
 //! * [`retry`]: HelloRetryRequest and its cookie.
 //! * [`prove`] and [`verify`]: Certificate and CertificateVerify, sent and received, the same for both sides.
+//! * [`cached`]: messages that the receiver has already.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,6 +18,7 @@ use crate::time::Now;
 use crate::transport::Emitter;
 use crate::wire::KeyUpdateRequest;
 
+pub(crate) mod cached;
 pub(crate) mod client;
 pub(crate) mod post;
 pub(crate) mod prove;

@@ -79,11 +79,7 @@ impl State for ExpectCertificate {
             self.transcript.add(&cached.fingerprint.cached_object());
             cx.output.negotiated.peer_certificate_cached = true;
             let Self { profile, transcript, peer, then, .. } = *self;
-            let believed = BelievedPeer {
-                profile,
-                presented: Presented::Cached(cached),
-                verified: PeerVerified::assert(),
-            };
+            let believed = BelievedPeer::cached(profile, cached);
             return Ok(Box::new(ExpectCertificateVerify { believed, transcript, peer, then }));
         }
         let chain: Vec<CertificateDer<'static>> =
@@ -194,6 +190,11 @@ enum Presented {
 }
 
 impl BelievedPeer {
+    /// Whom the cache says a full handshake would believe now.
+    pub(super) fn cached(profile: Arc<Profile>, peer: Box<CachedPeer>) -> Self {
+        Self { profile, presented: Presented::Cached(peer), verified: PeerVerified::assert() }
+    }
+
     pub(super) fn profile(&self) -> &Profile {
         &self.profile
     }

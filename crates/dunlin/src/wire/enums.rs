@@ -433,6 +433,8 @@ wire_enum! {
         PADDING = 21 => "padding",
         /// RFC 7627
         EXTENDED_MASTER_SECRET = 23 => "extended_master_secret",
+        /// RFC 7924
+        CACHED_INFO = 25 => "cached_info",
         /// RFC 8879
         COMPRESS_CERTIFICATE = 27 => "compress_certificate",
         /// RFC 8449

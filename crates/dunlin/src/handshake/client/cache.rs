@@ -6,83 +6,208 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::address::ServerAddress;
-use crate::auth::{Credential, PeerIdentity};
-use crate::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, Fingerprint, TICKET_LABEL};
+use crate::auth::Credential;
+use crate::cache::{
+    CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, Fingerprint, MAX_CERTIFICATE_REQUEST,
+    TICKET_LABEL, Ticket,
+};
 use crate::config::ClientConfig;
 use crate::error::{Error, PeerMisbehaved};
-use crate::extension::handshake_cache::{Answer, Name, Offer};
+use crate::extension::handshake_cache::{Answer, NAME_LEN, Name, Offer};
+use crate::extension::{Extensions, ExtensionsWriter, cached_info};
 use crate::handshake::Cx;
+use crate::handshake::cached::{Form, Use};
+use crate::message::{HEADER_LEN, Message};
 use crate::profile::Profile;
+use crate::role::TransportKind;
 use crate::time::Now;
+use crate::wire::{CertificateType, HandshakeType};
 
 /// What this client says of its cache.
 pub(super) struct CacheOffer {
     store: Arc<dyn ClientCache>,
+    mode: CacheMode,
     key: CacheKey,
     known: CachedServer,
     /// What of it can be used.
     server: Option<Box<CachedPeer>>,
-    tickets: Vec<(Name, Fingerprint)>,
+    request: Option<CachedRequest>,
+    tickets: Vec<(Ticket, Fingerprint)>,
+}
+
+/// A CertificateRequest that the server has sent before.
+#[derive(Clone)]
+struct CachedRequest {
+    message: Vec<u8>,
+    fingerprint: Fingerprint,
+}
+
+impl CachedRequest {
+    /// Of a message that is longer than what it costs to say that it is known.
+    fn new(mode: CacheMode, profile: &Profile, message: &[u8]) -> Option<Self> {
+        // A name; or a fingerprint with type and length, a type in the answer, and the fingerprint as the body.
+        let cost = if mode.has_cached_info() { (2 + 32) + 1 + (1 + 32) } else { NAME_LEN };
+        let fingerprint = Fingerprint::of_message(profile.provider.sha256, message);
+        (message.len() > HEADER_LEN + cost).then(|| Self { message: message.to_vec(), fingerprint })
+    }
 }
 
 impl CacheOffer {
-    /// What there is for this server; `None` without a cache.
-    pub(super) fn new(config: &ClientConfig, server: &ServerAddress, now: Now) -> Option<Self> {
-        let cache = config.handshake_cache.as_ref()?;
+    /// What there is for this server; `None` without a cache, or where no certificate can prove a server.
+    pub(super) fn new(
+        config: &ClientConfig,
+        server: &ServerAddress,
+        transport: TransportKind,
+        now: Now,
+    ) -> Option<Self> {
+        let profile = &config.profile;
+        let cache = config.handshake_cache.as_ref().filter(|_| !profile.trust.is_empty())?;
         let key = CacheKey { name: server.host(), port: server.port, settings: *config.settings.as_bytes() };
         let known = cache.store.get(&key).unwrap_or_default();
         let usable =
             |peer: &&CachedPeer| !known.suspended && peer.is_usable(now, &config.settings, cache.max_age);
         let server = known.server.as_ref().filter(usable).cloned().map(Box::new);
+        // TLS 1.3 has none to leave out.
+        let request = known.certificate_request.as_ref();
+        let request = request.filter(|_| server.is_some() && profile.tls12(transport).is_some());
+        let request = request.and_then(|message| CachedRequest::new(cache.mode, profile, message));
         // Whom this client would have to verify in full it tells nothing that names itself.
-        let tickets = if server.is_some() { known.tickets.clone() } else { Vec::new() };
-        Some(Self { store: Arc::clone(&cache.store), key, known, server, tickets })
+        let shows = server.is_some() && cache.mode.has_tickets();
+        let tickets = if shows { known.tickets.clone() } else { Vec::new() };
+        let (store, mode) = (Arc::clone(&cache.store), cache.mode);
+        Some(Self { store, mode, key, known, server, request, tickets })
     }
 
-    pub(super) fn extension(&self) -> Offer {
-        Offer {
-            certificate: self.server.as_ref().map(|server| server.fingerprint.name()),
-            certificate_request: None,
-            tickets: self.tickets.iter().map(|(ticket, _)| *ticket).collect(),
+    /// Adds to a ClientHello what it says of the cache.
+    pub(super) fn extensions(&self, w: &mut ExtensionsWriter) {
+        let certificate = self.server.as_ref().map(|server| server.fingerprint);
+        let request = self.request.as_ref().map(|request| request.fingerprint);
+        let in_info = self.mode.has_cached_info();
+        if in_info {
+            let object = |typ, fingerprint: Fingerprint| (typ, fingerprint.as_bytes().to_vec());
+            let certificate = certificate.map(|f| object(cached_info::CERT, f));
+            let request = request.map(|f| object(cached_info::CERT_REQ, f));
+            let objects: Vec<_> = certificate.into_iter().chain(request).collect();
+            // RFC 7924 §4: at least one.
+            w.put_some((!objects.is_empty()).then_some(cached_info::Offer(objects)).as_ref());
+        }
+        if self.mode.has_tickets() {
+            let name = |fingerprint: Option<Fingerprint>| fingerprint.filter(|_| !in_info).map(|f| f.name());
+            w.put(&Offer {
+                certificate: name(certificate),
+                certificate_request: name(request),
+                tickets: self.tickets.iter().map(|(ticket, _)| *ticket).collect(),
+            });
         }
     }
 
-    /// What the server has taken. From here on a handshake that fails makes the next one a full one: the names are short, and
-    /// may be those of somebody else.
-    pub(super) fn answered(self, cx: &mut Cx<'_>, answer: Answer) -> Result<Agreed, Error> {
+    /// What the server has taken; `None` where nothing is used, and nothing will be kept. From here on a handshake that fails
+    /// makes the next one a full one: the names are short, and may be those of somebody else.
+    pub(super) fn answered(
+        self,
+        cx: &mut Cx<'_>,
+        extensions: &Extensions<'_>,
+        usage: Use,
+    ) -> Result<Option<Agreed>, Error> {
         let illegal = |what| Err(PeerMisbehaved::IllegalParameter(what).into());
-        if answer.certificate && self.server.is_none() || answer.certificate_request {
-            return illegal("handshake_cache: what was not offered");
+        let answer = extensions.get::<Answer>()?;
+        let confirmed = extensions.get::<cached_info::Confirmed>()?.map_or_else(Vec::new, |c| c.0);
+        let Answer { certificate, certificate_request, ticket } = answer.unwrap_or_default();
+        let is_used = certificate || certificate_request || ticket.is_some() || !confirmed.is_empty();
+        if usage == Use::Nothing {
+            // docs/handshake-cache.md §5.7.
+            return if is_used { illegal("cache: in a handshake that uses none") } else { Ok(None) };
         }
-        let own = match answer.ticket {
+        // Without an answer a server knows nothing of handshake_cache; of RFC 7924 it may all the same.
+        if answer.is_none() && !self.mode.has_cached_info() {
+            return Ok(None);
+        }
+        let (certificate, request, is_known) = match self.mode.has_cached_info() {
+            false => (certificate, certificate_request, true),
+            true => {
+                let is_named = certificate || certificate_request;
+                let is_known = |typ: &u8| [cached_info::CERT, cached_info::CERT_REQ].contains(typ);
+                let [certificate, request] =
+                    [cached_info::CERT, cached_info::CERT_REQ].map(|typ| confirmed.contains(&typ));
+                (certificate, request, !is_named && confirmed.iter().all(is_known))
+            }
+        };
+        let was_offered = is_known
+            && (!certificate || self.server.is_some())
+            && (!request || self.request.is_some() && usage == Use::Tls12);
+        if !was_offered {
+            return illegal("cache: what was not offered");
+        }
+        let own = match ticket {
             None => None,
             Some(index) => match self.tickets.get(usize::from(index)) {
                 Some((_, fingerprint)) => Some(*fingerprint),
                 None => return illegal("handshake_cache: a ticket that was not offered"),
             },
         };
-        if answer != Answer::default() {
+        if is_used {
             let (store, key) = (Arc::clone(&self.store), self.key.clone());
             let suspended = CachedServer { suspended: true, ..self.known.clone() };
             cx.output.on_failure = Some(Box::new(move || store.put(key, suspended)));
         }
-        let server = self.server.clone().filter(|_| answer.certificate);
-        Ok(Agreed { offer: self, server, own, proven: None })
+        let server = self.server.clone().filter(|_| certificate);
+        let request = self.request.clone().filter(|_| request);
+        let form = if self.mode.has_cached_info() { Form::Fingerprint } else { Form::Empty };
+        let has_tickets = answer.is_some();
+        Ok(Some(Agreed {
+            offer: self,
+            form,
+            server,
+            request,
+            own,
+            has_tickets,
+            received: None,
+            proven: None,
+        }))
     }
 }
 
 /// What both sides use of the cache.
 pub(super) struct Agreed {
     offer: CacheOffer,
+    form: Form,
     /// The server, if its Certificate may be abbreviated; once it has proven itself, if it was.
     pub(super) server: Option<Box<CachedPeer>>,
+    /// Its CertificateRequest, if that may be abbreviated.
+    request: Option<CachedRequest>,
     /// Of the Certificate of this client that the server has.
     pub(super) own: Option<Fingerprint>,
+    /// Whether both sides derive a ticket.
+    has_tickets: bool,
+    /// The CertificateRequest that came in full.
+    received: Option<Vec<u8>>,
     /// Of the Certificate by which this client has proven itself.
     proven: Option<Fingerprint>,
 }
 
 impl Agreed {
+    /// The server, if this Certificate of TLS 1.2 is abbreviated, and how it is.
+    pub(super) fn certificate(&self, body: &[u8], typ: CertificateType) -> Option<(Box<CachedPeer>, Form)> {
+        let peer = self.server.as_deref().filter(|peer| peer.certificate_type == typ)?;
+        self.form.is(body, &peer.fingerprint).then(|| (Box::new(peer.clone()), self.form))
+    }
+
+    /// The CertificateRequest that was received before, if `message` is abbreviated, with its fingerprint and how it is. One
+    /// in full is noted.
+    pub(super) fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)> {
+        match &self.request {
+            Some(request) if self.form.is(message.body(), &request.fingerprint) => {
+                let whole = Message::new(HandshakeType::CERTIFICATE_REQUEST, request.message.clone());
+                Some((whole, request.fingerprint, self.form))
+            }
+            _ => {
+                let bytes = message.bytes();
+                self.received = (bytes.len() <= MAX_CERTIFICATE_REQUEST).then(|| bytes.to_vec());
+                None
+            }
+        }
+    }
+
     /// This client proves itself by `credential`; the fingerprint of its Certificate, if the server has it.
     pub(super) fn proves_by(
         &mut self,
@@ -95,21 +220,16 @@ impl Agreed {
         Ok(self.own.filter(|own| self.proven == Some(*own)))
     }
 
-    /// The handshake is complete; `server` is who the server has proven to be.
-    pub(super) fn keep(
-        self,
-        cx: &mut Cx<'_>,
-        config: &ClientConfig,
-        server: Option<&PeerIdentity>,
-    ) -> Result<(), Error> {
-        let server = match (self.server, server) {
+    /// The handshake is complete, and the server known.
+    pub(super) fn keep(self, cx: &mut Cx<'_>, config: &ClientConfig) -> Result<(), Error> {
+        let server = match (self.server, &cx.output.negotiated.peer) {
             // A handshake that used it makes it no younger.
             (Some(cached), _) => Some(*cached),
             (None, Some(server)) => CachedPeer::new(&config.profile, server, config.settings, cx.now)?,
             (None, None) => None,
         };
         // The one that was shown is not shown again: nobody shall see by it that two connections are of one client.
-        let tickets = match (self.proven, &cx.output.exporter) {
+        let tickets = match (self.proven.filter(|_| self.has_tickets), &cx.output.exporter) {
             (Some(own), Some(exporter)) => {
                 let mut ticket = Name::default();
                 exporter.export(TICKET_LABEL, Some(own.as_bytes()), &mut ticket)?;
@@ -117,7 +237,9 @@ impl Agreed {
             }
             _ => self.offer.known.tickets,
         };
-        self.offer.store.put(self.offer.key, CachedServer { server, tickets, suspended: false });
+        let certificate_request = self.received.or(self.offer.known.certificate_request);
+        let entry = CachedServer { server, certificate_request, tickets, suspended: false };
+        self.offer.store.put(self.offer.key, entry);
         Ok(())
     }
 }

@@ -211,7 +211,7 @@ pub(crate) fn start(
         cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(*why);
     }
     let early = early.ok();
-    let cache = CacheOffer::new(&config, &server, cx.now).filter(|_| profile.has_tls13());
+    let cache = CacheOffer::new(&config, &server, cx.transport(), cx.now);
     let offer = Offer {
         config: Arc::clone(&config),
         server,
@@ -367,7 +367,9 @@ impl Offer {
         }
         w.put_some(profile.record_size_limit.map(record_size_limit::RecordSizeLimit).as_ref());
         w.put_some(profile.max_fragment_length.map(max_fragment_length::MaxFragmentLength).as_ref());
-        w.put_some(self.cache.as_ref().map(CacheOffer::extension).as_ref());
+        if let Some(cache) = &self.cache {
+            cache.extensions(&mut w);
+        }
         // Without them a server gives no tickets (RFC 8446 §4.2.9). After a retry they stay, whatever becomes of the PSKs
         // (RFC 8446 §4.1.2).
         let stood = self.extensions.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
+use super::cache::Agreed;
 use super::reverify;
 use super::start::{Offer, session_key, uses_groups};
 use super::tls13::{CertificateTypes, certificate_types, read_answers};
@@ -13,6 +14,7 @@ use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
 use crate::auth::verifier::KeyUse;
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
+use crate::cache::CachedPeer;
 use crate::config::{ClientConfig, PskChoice};
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
@@ -20,6 +22,7 @@ use crate::extension::{
     ExtensionsWriter, ec_point_formats, extended_master_secret, key_share, renegotiation_info,
     session_ticket, supported_groups,
 };
+use crate::handshake::cached::{Form, Use};
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
@@ -119,6 +122,7 @@ struct Handshake {
     sessions: Sessions,
     /// In a renegotiation, what the handshake before has left.
     previous: Option<Previous>,
+    cache: Option<Agreed>,
 }
 
 /// What a client needs to keep a session.
@@ -146,7 +150,8 @@ pub(in crate::handshake) fn server_hello(
     message: &Message,
     hello: &ServerHello<'_>,
 ) -> Result<Box<dyn State>, Error> {
-    let Offer { config, server, random, session_id, tls12_suites, tls12_session, previous, .. } = offer;
+    let Offer { config, server, random, session_id, tls12_suites, tls12_session, previous, cache, .. } =
+        offer;
     let offered = offer.extensions;
     let extensions = &hello.extensions;
     cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
@@ -193,9 +198,23 @@ pub(in crate::handshake) fn server_hello(
         lifetime_s: u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX),
     });
     let promised = extensions.has(ExtensionType::SESSION_TICKET);
+    // docs/handshake-cache.md §5.7: a resumption proves nobody by a certificate.
+    let usage = if resumed.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
+    let cache = cache.map(|offer| offer.answered(cx, extensions, usage)).transpose()?.flatten();
     let sessions = Sessions { promised, new, resumed };
-    let handshake =
-        Handshake { config, server, suite, randoms, transcript, extended, types, ocsp, sessions, previous };
+    let handshake = Handshake {
+        config,
+        server,
+        suite,
+        randoms,
+        transcript,
+        extended,
+        types,
+        ocsp,
+        sessions,
+        previous,
+        cache,
+    };
     if handshake.sessions.resumed.is_some() {
         return resume(cx, handshake);
     }
@@ -231,35 +250,55 @@ impl State for ExpectCertificate {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         let Self { mut handshake } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
-        let certificate = Certificate::read_tls12(body, handshake.types.server)?;
-        let chain: Vec<_> = certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
-        // RFC 5246 §7.4.2: a server has one.
-        if chain.is_empty() {
-            return Err(Malformed::Length("certificate_list").into());
-        }
+        let typ = handshake.types.server;
         handshake.transcript.add(message.bytes());
+        let shown = match handshake.cache.as_ref().and_then(|agreed| agreed.certificate(body, typ)) {
+            Some((peer, form)) => {
+                form.bind(&mut handshake.transcript, &peer.fingerprint);
+                cx.output.negotiated.peer_certificate_cached = true;
+                Shown::Cached(peer)
+            }
+            None => {
+                let certificate = Certificate::read_tls12(body, typ)?;
+                let chain: Vec<_> =
+                    certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
+                // RFC 5246 §7.4.2: a server has one.
+                if chain.is_empty() {
+                    return Err(Malformed::Length("certificate_list").into());
+                }
+                Shown::Chain(chain)
+            }
+        };
         match handshake.ocsp {
-            true => Ok(Box::new(ExpectCertificateStatus { handshake, chain })),
-            false => verify(cx, handshake, chain, None, None),
+            true => Ok(Box::new(ExpectCertificateStatus { handshake, shown })),
+            false => verify(cx, handshake, shown, None, None),
         }
     }
 }
 
+/// What the server has shown of itself.
+enum Shown {
+    /// A chain or key.
+    Chain(Vec<CertificateDer<'static>>),
+    /// That it is the one that was verified before.
+    Cached(Box<CachedPeer>),
+}
+
 struct ExpectCertificateStatus {
     handshake: Handshake,
-    chain: Vec<CertificateDer<'static>>,
+    shown: Shown,
 }
 
 impl State for ExpectCertificateStatus {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
-        let Self { mut handshake, chain } = *self;
+        let Self { mut handshake, shown } = *self;
         // RFC 6066 §8: a server that has agreed to send it may leave it out.
         if message.typ != HandshakeType::CERTIFICATE_STATUS {
-            return verify(cx, handshake, chain, None, Some(message));
+            return verify(cx, handshake, shown, None, Some(message));
         }
         let response = certificate_status::read(message.body())?;
         handshake.transcript.add(message.bytes());
-        verify(cx, handshake, chain, Some(&response), None)
+        verify(cx, handshake, shown, Some(&response), None)
     }
 }
 
@@ -267,11 +306,15 @@ impl State for ExpectCertificateStatus {
 fn verify(
     cx: &mut Cx<'_>,
     handshake: Handshake,
-    chain: Vec<CertificateDer<'static>>,
+    shown: Shown,
     ocsp_response: Option<&[u8]>,
     next: Option<Message>,
 ) -> Result<Box<dyn State>, Error> {
     let profile = Arc::clone(&handshake.config.profile);
+    let chain = match shown {
+        Shown::Chain(chain) => chain,
+        Shown::Cached(peer) => return believe(cx, handshake, BelievedPeer::cached(profile, peer), next),
+    };
     let name = handshake.server.name.clone();
     let certificate_type = handshake.types.server;
     let peer = Side::Server;
@@ -288,14 +331,22 @@ fn verify(
         Tls12KeyExchange::Rsa => KeyUse::Encrypt,
         Tls12KeyExchange::Ecdhe | Tls12KeyExchange::Dhe | Tls12KeyExchange::Psk => KeyUse::Sign,
     };
-    let then: Believed = Box::new(move |cx, believed| {
-        let state = Box::new(ExpectServerKeyExchange { handshake, believed: Some(believed) });
-        match next {
-            Some(message) => state.message(cx, message),
-            None => Ok(state),
-        }
-    });
+    let then: Believed = Box::new(move |cx, believed| believe(cx, handshake, believed, next));
     cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
+}
+
+/// The chain or key is believed; the server has to prove it.
+fn believe(
+    cx: &mut Cx<'_>,
+    handshake: Handshake,
+    believed: BelievedPeer,
+    next: Option<Message>,
+) -> Result<Box<dyn State>, Error> {
+    let state = Box::new(ExpectServerKeyExchange { handshake, believed: Some(believed) });
+    match next {
+        Some(message) => state.message(cx, message),
+        None => Ok(state),
+    }
 }
 
 struct ExpectServerKeyExchange {
@@ -323,8 +374,12 @@ impl State for ExpectServerKeyExchange {
                 let profile = &handshake.config.profile;
                 let algorithms = algorithms(profile, scheme, |s| suite.authentication.allows(s))?;
                 let content = signed_params(&handshake.randoms, read.signed);
-                let peer = believed.prove(cx, scheme, &algorithms, &content, signature)?.identity;
-                Exchange { peer: Some(peer), params: read.params, recipient: None, hint: Vec::new() }
+                let server = believed.prove(cx, scheme, &algorithms, &content, signature)?;
+                if let Some(agreed) = &mut handshake.cache {
+                    agreed.server = server.cached;
+                }
+                let peer = Some(server.identity);
+                Exchange { peer, params: read.params, recipient: None, hint: Vec::new() }
             }
             (None, None) => {
                 Exchange { peer: None, params: read.params, recipient: None, hint: read.hint.to_vec() }
@@ -367,8 +422,16 @@ impl State for ExpectServerHelloDone {
         // RFC 5246 §7.4.4: only a server that has proven itself by a certificate asks for one.
         let may_ask = self.handshake.suite.may_ask_for_certificate() && self.request.is_none();
         if message.typ == HandshakeType::CERTIFICATE_REQUEST && may_ask {
-            self.request = Some(Tls12CertificateRequest::read(message.body())?);
-            self.handshake.transcript.add(message.bytes());
+            let Handshake { cache, transcript, .. } = &mut self.handshake;
+            transcript.add(message.bytes());
+            let cached = cache.as_mut().and_then(|agreed| agreed.certificate_request(&message));
+            self.request = Some(match cached {
+                Some((whole, fingerprint, form)) => {
+                    form.bind(transcript, &fingerprint);
+                    Tls12CertificateRequest::read(whole.body())?
+                }
+                None => Tls12CertificateRequest::read(message.body())?,
+            });
             return Ok(self);
         }
         server_hello_done::read(&message)?;
@@ -378,6 +441,11 @@ impl State for ExpectServerHelloDone {
         let Self { mut handshake, exchange, request } = *self;
         let choice = match request {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
+            // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
+            None if handshake.cache.as_ref().is_some_and(|agreed| agreed.own.is_some()) => {
+                let why = "handshake_cache: a ticket without CertificateRequest";
+                return Err(PeerMisbehaved::IllegalParameter(why).into());
+            }
             None => None,
         };
         if !handshake.suite.has_psk() {
@@ -440,7 +508,19 @@ fn send_certificate(
         // RFC 5246 §7.4.6: nothing suitable: an empty Certificate; the server decides.
         Err(_) => None,
     };
-    let message = match choice.and_then(|c| profile.credentials.get(c.index)) {
+    let credential = choice.and_then(|c| profile.credentials.get(c.index));
+    let cached = match &mut handshake.cache {
+        Some(agreed) => agreed.proves_by(profile, credential)?,
+        None => None,
+    };
+    if let Some(fingerprint) = cached {
+        // docs/handshake-cache.md §4: whoever asked for what, a client's is bound by the synthetic message.
+        cx.send_in(&mut handshake.transcript, Form::Empty.write(HandshakeType::CERTIFICATE, &fingerprint)?)?;
+        Form::Empty.bind(&mut handshake.transcript, &fingerprint);
+        cx.output.negotiated.own_certificate_cached = true;
+        return Ok(choice);
+    }
+    let message = match credential {
         Some(credential) => Certificate::write_tls12(own_type, credential.entries())?,
         None => Certificate::write_tls12(own_type, core::iter::empty())?,
     };
@@ -580,8 +660,10 @@ impl State for ExpectFinished {
                 send_finished(cx, &mut handshake, &master)?
             }
         };
-        let Handshake { config, server: address, randoms, extended, sessions, suite, previous, .. } =
-            handshake;
+        let Handshake {
+            config, server: address, randoms, extended, sessions, suite, previous, cache, ..
+        } = handshake;
+        cx.output.on_failure = None;
         cx.output.negotiated.server_name = Some(address.host());
         // RFC 7627 §5.4: what is not bound to its handshake is not resumed. Nor is what a certificate has proven together with a
         // pre-shared key: a session remembers the key alone, and would outlive the certificate.
@@ -599,6 +681,9 @@ impl State for ExpectFinished {
             renegotiated: previous.is_some(),
         };
         let state = completed.connected(cx)?;
+        if let Some(agreed) = cache {
+            agreed.keep(cx, &config)?;
+        }
         if let (Some((session, is_new)), Some(store)) = (session.flatten(), &config.sessions) {
             store.put(session_key(&config, &address, cx.transport()), session);
             if is_new {

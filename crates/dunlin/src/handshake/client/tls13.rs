@@ -17,9 +17,10 @@ use crate::crypto::Tls13CipherSuite;
 use crate::early::NoEarlyData;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::{
-    Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, handshake_cache,
-    key_share, max_fragment_length, pre_shared_key, record_size_limit, signature_algorithms,
+    Extensions, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
+    max_fragment_length, pre_shared_key, record_size_limit, signature_algorithms,
 };
+use crate::handshake::cached::Use;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
@@ -180,14 +181,12 @@ impl State for ExpectEncryptedExtensions {
             None => {}
         }
         let types = certificate_types(profile, &extensions)?;
-        handshake.cache = match (handshake.cache, extensions.get::<handshake_cache::Answer>()?) {
-            (Cache::Offered(offer), Some(answer)) if !by_psk => Cache::Agreed(offer.answered(cx, answer)?),
+        if let Cache::Offered(offer) = handshake.cache {
             // docs/handshake-cache.md §5.7: nothing is used together with a PSK, and nothing kept.
-            (_, Some(answer)) if answer != handshake_cache::Answer::default() => {
-                return Err(PeerMisbehaved::IllegalParameter("handshake_cache: together with a PSK").into());
-            }
-            _ => Cache::None,
-        };
+            let usage = if by_psk { Use::Nothing } else { Use::Tls13 };
+            let agreed = offer.answered(cx, &extensions, usage)?;
+            handshake.cache = agreed.map_or(Cache::None, Cache::Agreed);
+        }
         transcript.add(message.bytes());
         let certificates = handshake.config.certificates;
         if !by_psk {
@@ -522,11 +521,11 @@ impl Complete {
         cx.emitter.end_of_flight()?;
         cx.emitter.handshake_complete();
         cx.output.on_failure = None;
-        if let Some(agreed) = self.cache {
-            agreed.keep(cx, &self.config, self.peer.as_ref())?;
-        }
         cx.output.negotiated.server_name = Some(self.server.host());
         cx.output.negotiated.peer = self.peer;
+        if let Some(agreed) = self.cache {
+            agreed.keep(cx, &self.config)?;
+        }
         cx.output.connected = true;
         cx.output.event(Event::Connected);
         let on_ticket = match &self.config.sessions {

@@ -1,52 +1,99 @@
 //! The server's side of the handshake cache (docs/handshake-cache.md): what it takes of what a client offers, and what it keeps.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use crate::auth::PeerIdentity;
-use crate::auth::select;
 use crate::cache::{CachedPeer, Fingerprint, TICKET_LABEL, Ticket};
 use crate::config::ServerConfig;
 use crate::error::Error;
 use crate::extension::handshake_cache::{Answer, Name, Offer};
+use crate::extension::{ExtensionsWriter, cached_info};
 use crate::handshake::Cx;
+use crate::handshake::cached::{Form, Use};
 use crate::message::ClientHello;
 use crate::wire::CertificateType;
 
 /// What both sides use of the cache.
-#[derive(Default)]
 pub(super) struct Agreed {
+    /// Whether the client supports handshake_cache.
+    answers: bool,
+    /// Whether both sides derive a ticket.
+    has_tickets: bool,
+    /// How messages of TLS 1.2 are abbreviated.
+    pub(super) form: Form,
     /// Of our Certificate, which the client has.
     pub(super) own: Option<Fingerprint>,
+    /// Of our CertificateRequest, which the client has.
+    pub(super) request: Option<Fingerprint>,
     /// The ticket, its index, and the client that it stands for.
     client: Option<(Ticket, u8, Box<CachedPeer>)>,
     /// By what the client was believed once it has proven itself, if its Certificate was abbreviated.
     pub(super) believed: Option<Box<CachedPeer>>,
 }
 
+/// What this server will send and ask for.
+pub(super) struct Sends<'a> {
+    /// Its credential, by its place among all.
+    pub(super) credential: Option<usize>,
+    /// The CertificateRequest of TLS 1.2.
+    pub(super) request: Option<&'a [u8]>,
+    /// What the client shall send; `None` if nothing.
+    pub(super) client_type: Option<CertificateType>,
+}
+
 impl Agreed {
-    /// What of the client's offer is used; `None` if it has no cache, or this server has none. `own` is our credential, and
-    /// `client_type` what the client shall send. A question to the store changes nothing in it: nobody has proven anything.
+    /// What of the client's offer is used; `None` if it has no cache, or this server has none. A question to the store changes
+    /// nothing in it: nobody has proven anything.
     pub(super) fn new(
         cx: &Cx<'_>,
         config: &ServerConfig,
         hello: &ClientHello<'_>,
-        own: Option<select::Choice>,
-        client_type: Option<CertificateType>,
+        sends: &Sends<'_>,
+        usage: Use,
     ) -> Result<Option<Self>, Error> {
-        let (Some(cache), Some(offer)) = (&config.handshake_cache, hello.extensions.get::<Offer>()?) else {
+        let Some(cache) = &config.handshake_cache else { return Ok(None) };
+        let offer = hello.extensions.get::<Offer>()?.filter(|_| cache.mode.has_tickets());
+        let info = hello.extensions.get::<cached_info::Offer>()?.filter(|_| cache.mode.has_cached_info());
+        if offer.is_none() && info.is_none() {
             return Ok(None);
+        }
+        let form = if cache.mode.has_cached_info() { Form::Fingerprint } else { Form::Empty };
+        let mut agreed = Self {
+            answers: offer.is_some(),
+            has_tickets: offer.is_some() && usage != Use::Nothing,
+            form,
+            own: None,
+            request: None,
+            client: None,
+            believed: None,
         };
-        let own = own.and_then(|choice| cache.fingerprints.get(choice.index)).copied();
-        let own = own.filter(|own| offer.certificate == Some(own.name()));
+        if usage == Use::Nothing {
+            return Ok(Some(agreed));
+        }
+        let has_in_info = |typ: u8, fingerprint: &Fingerprint| {
+            let objects: Vec<_> = info.iter().flat_map(|info| info.of_type(typ)).collect();
+            // In TLS 1.3 the message does not say which of several it is.
+            (usage == Use::Tls12 || objects.len() == 1) && objects.contains(&&fingerprint.as_bytes()[..])
+        };
+        let has = |typ, name: Option<Name>, fingerprint: &Fingerprint| match form {
+            Form::Empty => name == Some(fingerprint.name()),
+            Form::Fingerprint => has_in_info(typ, fingerprint),
+        };
+        let offer = offer.unwrap_or_default();
+        let own = sends.credential.and_then(|index| cache.fingerprints.get(index)).copied();
+        agreed.own = own.filter(|own| has(cached_info::CERT, offer.certificate, own));
+        let sha256 = config.profile.provider.sha256;
+        let request = sends.request.map(|request| Fingerprint::of_message(sha256, request));
+        agreed.request = request.filter(|r| has(cached_info::CERT_REQ, offer.certificate_request, r));
         let usable = |peer: &CachedPeer| {
-            Some(peer.certificate_type) == client_type
+            Some(peer.certificate_type) == sends.client_type
                 && peer.is_usable(cx.now, &config.settings, cache.max_age)
         };
         let find = |ticket: &Ticket| cache.store.find(ticket).filter(usable);
-        let mut tickets = offer.tickets.iter().zip(0..).filter(|_| client_type.is_some());
+        let mut tickets = offer.tickets.iter().zip(0..).filter(|_| sends.client_type.is_some());
         let found = tickets.find_map(|(ticket, index)| Some((*ticket, index, find(ticket)?)));
-        let client = found.map(|(ticket, index, peer)| (ticket, index, Box::new(peer)));
-        Ok(Some(Self { own, client, believed: None }))
+        agreed.client = found.map(|(ticket, index, peer)| (ticket, index, Box::new(peer)));
+        Ok(Some(agreed))
     }
 
     /// The client, whose Certificate may be abbreviated.
@@ -54,24 +101,32 @@ impl Agreed {
         self.client.as_ref().map(|(_, _, peer)| peer.clone())
     }
 
-    pub(super) fn extension(&self) -> Answer {
-        let ticket = self.client.as_ref().map(|(_, index, _)| *index);
-        Answer { certificate: self.own.is_some(), certificate_request: false, ticket }
+    /// The answer, in EncryptedExtensions or in the ServerHello of TLS 1.2.
+    pub(super) fn extensions(&self, w: &mut ExtensionsWriter) {
+        let named = |fingerprint: &Option<Fingerprint>| fingerprint.is_some() && self.form == Form::Empty;
+        if self.answers {
+            let ticket = self.client.as_ref().map(|(_, index, _)| *index);
+            let (certificate, certificate_request) = (named(&self.own), named(&self.request));
+            w.put(&Answer { certificate, certificate_request, ticket });
+        }
+        if self.form == Form::Fingerprint {
+            let certificate = self.own.map(|_| cached_info::CERT);
+            let types: Vec<_> =
+                certificate.into_iter().chain(self.request.map(|_| cached_info::CERT_REQ)).collect();
+            w.put_some((!types.is_empty()).then_some(cached_info::Confirmed(types)).as_ref());
+        }
     }
 
-    /// The client's Finished was verified: what is kept of it, and under which ticket.
-    pub(super) fn keep(
-        self,
-        cx: &Cx<'_>,
-        config: &ServerConfig,
-        client: Option<&PeerIdentity>,
-    ) -> Result<(), Error> {
-        let (Some(cache), Some(exporter)) = (&config.handshake_cache, &cx.output.exporter) else {
+    /// The client's Finished was verified, and who it is is known: what is kept of it, and under which ticket.
+    pub(super) fn keep(self, cx: &Cx<'_>, config: &ServerConfig) -> Result<(), Error> {
+        let (Some(cache), Some(exporter)) =
+            (config.handshake_cache.as_ref().filter(|_| self.has_tickets), &cx.output.exporter)
+        else {
             return Ok(());
         };
         // A handshake that used it makes it no younger.
         let proven = self.believed.as_ref().and(self.client).map(|(ticket, _, _)| ticket);
-        let peer = match (self.believed, client) {
+        let peer = match (self.believed, &cx.output.negotiated.peer) {
             (Some(cached), _) => Some(*cached),
             (None, Some(client)) => CachedPeer::new(&config.profile, client, config.settings, cx.now)?,
             (None, None) => None,

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use pki_types::CertificateDer;
 
+use super::cache;
 use super::start::{AfterOrigin, check_origin, is_good, look_up, no_common_version, offers_tls12};
 use super::tls12_choice::{Choice, Own, choose, credential};
 use super::tls13::{SESSION_NAME_LEN, answers, application_protocol, client_certificate_type};
@@ -18,6 +19,7 @@ use crate::extension::{
     ExtensionsWriter, alpn, ec_point_formats, extended_master_secret, renegotiation_info, server_name,
     session_ticket, status_request,
 };
+use crate::handshake::cached::{Form, Use};
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
@@ -58,6 +60,7 @@ struct Handshake {
     keep: Keep,
     /// In a renegotiation, what the handshake before has left.
     previous: Option<Previous>,
+    cache: Option<cache::Agreed>,
 }
 
 /// How the session will be found again.
@@ -191,6 +194,11 @@ fn resume(
     let own_type = own.map(|credential| credential.certificate_type());
     let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, None, true)?;
     common_extensions(hello, None, &mut w);
+    // docs/handshake-cache.md §5.7.
+    let sends = cache::Sends { credential: None, request: None, client_type: None };
+    if let Some(cache) = cache::Agreed::new(cx, &config, hello, &sends, Use::Nothing)? {
+        cache.extensions(&mut w);
+    }
     let mut transcript = HelloTranscript::default();
     transcript.add(message.bytes());
     let mut transcript = transcript.start(suite.hash);
@@ -215,6 +223,7 @@ fn resume(
         secure,
         keep: Keep::Nothing,
         previous: None,
+        cache: None,
     };
     let sent = send_finished(cx, &mut handshake, &master)?;
     expect_finished(cx, handshake, master, session.peer, Some(sent))
@@ -250,6 +259,16 @@ fn full(
     }
     let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, client_type, false)?;
     common_extensions(hello, previous.as_ref(), &mut w);
+    let request = client_type.map(|_| certificate_request(&config).write()).transpose()?;
+    let sends = cache::Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
+    // docs/handshake-cache.md §5.7: there is none in a renegotiation.
+    let cache = match previous {
+        None => cache::Agreed::new(cx, &config, hello, &sends, Use::in_tls12(suite, extended))?,
+        Some(_) => None,
+    };
+    if let Some(cache) = &cache {
+        cache.extensions(&mut w);
+    }
     if suite.key_exchange == Tls12KeyExchange::Ecdhe && hello.extensions.has(ExtensionType::EC_POINT_FORMATS)
     {
         w.put(&ec_point_formats::EcPointFormats);
@@ -267,8 +286,7 @@ fn full(
     let server_hello = ServerHello::write(cx.transport(), &random, session_id, suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
     if let Some(credential) = credential {
-        let certificate = Certificate::write_tls12(credential.certificate_type(), credential.entries())?;
-        cx.send_in(&mut transcript, certificate)?;
+        send_certificate(cx, &mut transcript, credential, cache.as_ref())?;
     }
     if let Some(response) = response {
         cx.send_in(&mut transcript, certificate_status::write(response)?)?;
@@ -291,8 +309,30 @@ fn full(
         secure,
         keep,
         previous,
+        cache,
     };
     server_key_exchange(cx, handshake, group, own)
+}
+
+/// Our certificates, or that they are those that the client has.
+fn send_certificate(
+    cx: &mut Cx<'_>,
+    transcript: &mut Transcript,
+    credential: &Credential,
+    cache: Option<&cache::Agreed>,
+) -> Result<(), Error> {
+    match cache.and_then(|cache| cache.own.map(|own| (own, cache.form))) {
+        Some((own, form)) => {
+            cx.send_in(transcript, form.write(HandshakeType::CERTIFICATE, &own)?)?;
+            form.bind(transcript, &own);
+            cx.output.negotiated.own_certificate_cached = true;
+            Ok(())
+        }
+        None => {
+            let entries = credential.entries();
+            cx.send_in(transcript, Certificate::write_tls12(credential.certificate_type(), entries)?)
+        }
+    }
 }
 
 /// What a ServerHello of TLS 1.2 says, full handshake or not.
@@ -420,8 +460,14 @@ fn hello_done(
     exchange: ServerSide,
 ) -> Result<Box<dyn State>, Error> {
     if handshake.client_type.is_some() {
-        let request = certificate_request(&handshake.config).write()?;
-        cx.send_in(&mut handshake.transcript, request)?;
+        let Handshake { config, transcript, cache, .. } = &mut handshake;
+        match cache.as_ref().and_then(|cache| cache.request.map(|request| (request, cache.form))) {
+            Some((request, form)) => {
+                cx.send_in(transcript, form.write(HandshakeType::CERTIFICATE_REQUEST, &request)?)?;
+                form.bind(transcript, &request);
+            }
+            None => cx.send_in(transcript, certificate_request(config).write()?)?,
+        }
     }
     cx.send_in(&mut handshake.transcript, server_hello_done::write()?)?;
     cx.emitter.end_of_flight()?;
@@ -451,16 +497,24 @@ impl State for ExpectCertificate {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         let Self { mut handshake, exchange, certificate_type } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
+        handshake.transcript.add(message.bytes());
+        let profile = Arc::clone(&handshake.config.profile);
+        // A client's Certificate is abbreviated in one form only (docs/handshake-cache.md §3).
+        let cached = handshake.cache.as_ref().and_then(cache::Agreed::client);
+        if let Some(cached) = cached.filter(|cached| Form::Empty.is(body, cached.fingerprint())) {
+            Form::Empty.bind(&mut handshake.transcript, cached.fingerprint());
+            cx.output.negotiated.peer_certificate_cached = true;
+            let client = Some(BelievedPeer::cached(profile, cached));
+            return Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client }));
+        }
         let certificate = Certificate::read_tls12(body, certificate_type)?;
         let chain: Vec<_> = certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
-        handshake.transcript.add(message.bytes());
         if chain.is_empty() {
             return match handshake.config.client_auth {
                 ClientAuth::Required => Err(AuthenticationFailure::NoCertificate.into()),
                 _ => Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client: None })),
             };
         }
-        let profile = Arc::clone(&handshake.config.profile);
         let (peer, name, ocsp_response) = (Side::Client, None, None);
         let subject =
             Subject { profile: &profile, certificate_type, chain: &chain, peer, name, ocsp_response };
@@ -564,6 +618,9 @@ impl State for ExpectCertificateVerify {
         let algorithms = algorithms(client.profile(), verify.scheme, has_scheme)?;
         let authenticated = client.prove(cx, verify.scheme, &algorithms, &messages, verify.signature)?;
         handshake.transcript.add(message.bytes());
+        if let Some(cache) = &mut handshake.cache {
+            cache.believed = authenticated.cached;
+        }
         expect_finished(cx, handshake, master, Some(authenticated.identity), None)
     }
 }
@@ -619,9 +676,9 @@ impl State for ExpectFinished {
                 send_finished(cx, &mut handshake, &master)?
             }
         };
-        let Handshake { config, randoms, extended, secure, previous, .. } = handshake;
+        let Handshake { config, randoms, extended, secure, previous, cache, .. } = handshake;
         let completed = Completed {
-            role: Role::Server(config),
+            role: Role::Server(Arc::clone(&config)),
             master,
             randoms,
             finisheds: Finisheds { client, server },
@@ -630,7 +687,11 @@ impl State for ExpectFinished {
             secure_renegotiation: secure,
             renegotiated: previous.is_some(),
         };
-        completed.connected(cx)
+        let state = completed.connected(cx)?;
+        if let Some(cache) = cache {
+            cache.keep(cx, &config)?;
+        }
+        Ok(state)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::extension::{
     max_fragment_length, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name,
     signature_algorithms, supported_versions,
 };
+use crate::handshake::cached::Use;
 use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
@@ -110,16 +111,20 @@ pub(super) fn answer(
         Some(_) => (None, None),
     };
     let client_type = client_certificate_type(&config, hello, psk.is_some())?;
-    let cache = cache::Agreed::new(cx, &config, hello, own.as_ref().map(|own| own.choice), client_type)?;
+    let credential = own.as_ref().map(|own| own.choice.index);
+    let sends = cache::Sends { credential, request: None, client_type };
+    // docs/handshake-cache.md §5.7: who proves itself by a PSK uses nothing of it, and leaves nothing in it.
+    let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
+    let cache = cache::Agreed::new(cx, &config, hello, &sends, usage)?;
     let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
     let version = transport.version13();
     let mut extensions = answers(cx, &config, hello, version, own_type, client_type, resumes)?;
     if takes_early_data {
         extensions.put(&EarlyData);
     }
-    extensions.put_some(cache.as_ref().map(cache::Agreed::extension).as_ref());
-    // docs/handshake-cache.md §5.7: who proves itself by a PSK leaves nothing in it.
-    let cache = cache.filter(|_| psk.is_none());
+    if let Some(cache) = &cache {
+        cache.extensions(&mut extensions);
+    }
 
     let (share, shared) = match share {
         None => (None, None),
@@ -504,10 +509,10 @@ impl State for ExpectFinished {
         let Finish { config, suite, master, read, write, peer, cache, .. } = finish;
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
         cx.emitter.handshake_complete();
-        if let Some(cache) = cache {
-            cache.keep(cx, &config, peer.as_ref())?;
-        }
         cx.output.negotiated.peer.clone_from(&peer);
+        if let Some(cache) = cache {
+            cache.keep(cx, &config)?;
+        }
         cx.output.early = EarlyOutput::default();
         cx.output.connected = true;
         cx.output.event(Event::Connected);
