@@ -184,6 +184,8 @@ pub(crate) struct Output {
     pub(crate) data_waits: bool,
     /// What is to be done if the handshake fails.
     pub(crate) on_failure: Option<Box<dyn FnOnce() + Send + Sync>>,
+    /// What is to be done at the first word of the peer after this side has completed the handshake: whether all is well.
+    pub(crate) on_word: Option<Box<dyn FnOnce(bool) + Send + Sync>>,
     /// A warning that is to be sent.
     pub(crate) warning: Option<AlertDescription>,
     pub(crate) messages: Vec<MessageSize>,
@@ -258,6 +260,13 @@ impl Output {
     pub(crate) fn count_warning(&mut self) -> Result<(), Error> {
         self.warnings += 1;
         if self.warnings > MAX_WARNINGS { Err(PeerMisbehaved::Flood("warnings").into()) } else { Ok(()) }
+    }
+
+    /// The peer has taken this side's Finished, or has not: `well` says which.
+    pub(crate) fn heard(&mut self, well: bool) {
+        if let Some(on_word) = self.on_word.take() {
+            on_word(well);
+        }
     }
 
     /// Data came.

@@ -30,6 +30,10 @@ impl Verifier for RawKeyTrust {
         CertificateType::RAW_PUBLIC_KEY
     }
 
+    fn asks(&self) -> bool {
+        matches!(self, Self::Ask)
+    }
+
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match self {
             Self::Ask => add(b"raw key asked"),

@@ -40,6 +40,11 @@ pub(crate) trait Verifier: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Whether the verdict is that of somebody else, who may come to another one for reasons that are not known here.
+    fn asks(&self) -> bool {
+        false
+    }
+
     /// Gives `add` what tells these settings from others, for the digest of settings.
     fn settings(&self, add: &mut dyn FnMut(&[u8]));
 

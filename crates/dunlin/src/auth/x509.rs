@@ -88,6 +88,10 @@ impl Verifier for X509Trust {
         }
     }
 
+    fn asks(&self) -> bool {
+        matches!(self, Self::Ask)
+    }
+
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match self {
             Self::Ask => add(b"X.509 asked"),

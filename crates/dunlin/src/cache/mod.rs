@@ -139,6 +139,10 @@ impl CachedPeer {
         };
         let Some(leaf) = chain.first() else { return Ok(None) };
         let verifier = profile.trust.of(certificate_type)?;
+        // What a full handshake would say must be known without one.
+        if verifier.asks() {
+            return Ok(None);
+        }
         let entries = chain.iter().map(|c| &**c);
         Ok(Some(Self {
             fingerprint: Fingerprint::of(profile.provider.sha256, certificate_type, entries)?,

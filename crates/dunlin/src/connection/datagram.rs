@@ -45,6 +45,7 @@ impl Connection<Datagram> {
     pub fn read(&mut self) -> Option<Vec<u8>> {
         let data = self.transport.receiver().read()?;
         self.output.reset_idle();
+        self.output.heard(true);
         Some(data)
     }
 

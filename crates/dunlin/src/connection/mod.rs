@@ -247,6 +247,8 @@ impl<T: Transport> Connection<T> {
     pub fn close(&mut self) {
         if !self.output.send_closed && self.error.is_none() {
             self.output.send_closed = true;
+            // Whoever is done with a connection has no reason to doubt it.
+            self.output.heard(true);
             // Only a failing cipher can refuse, and then there is nothing to say any more.
             let _ = self.transport.alert(AlertLevel::WARNING, AlertDescription::CLOSE_NOTIFY);
         }
@@ -349,6 +351,7 @@ impl<T: Transport> Connection<T> {
                 Ok(None) => break,
                 Ok(Some(Incoming::Message(message))) => {
                     self.output.note_message(false, message.bytes());
+                    self.output.heard(true);
                     if self.is_idle_request(&message) {
                         match self.output.count_idle("HelloRequests") {
                             Ok(()) => continue,
@@ -396,6 +399,7 @@ impl<T: Transport> Connection<T> {
         match description {
             AlertDescription::CLOSE_NOTIFY if self.output.connected => {
                 self.peer_closed = true;
+                self.output.heard(true);
                 self.transport.discard_input();
                 self.output.event(Event::PeerClosed);
                 Ok(())
@@ -412,7 +416,10 @@ impl<T: Transport> Connection<T> {
                     Err(e) => self.fail(e),
                 }
             }
-            description => self.fail(Error::AlertReceived(description)),
+            description => {
+                self.output.heard(false);
+                self.fail(Error::AlertReceived(description))
+            }
         }
     }
 }

@@ -91,6 +91,7 @@ impl Connection<Stream> {
     pub(super) fn consumed(&mut self, now: Now, n: usize) -> Result<(), Error> {
         if n > 0 {
             self.output.reset_idle();
+            self.output.heard(true);
         }
         self.transport.receiver().consume(n);
         self.check()?;

@@ -138,10 +138,10 @@ impl CacheOffer {
         if !was_offered {
             return illegal("cache: what was not offered");
         }
-        let own = match ticket {
+        let used = match ticket {
             None => None,
             Some(index) => match self.tickets.get(usize::from(index)) {
-                Some((_, fingerprint)) => Some(*fingerprint),
+                Some(used) => Some(*used),
                 None => return illegal("handshake_cache: a ticket that was not offered"),
             },
         };
@@ -159,7 +159,7 @@ impl CacheOffer {
             form,
             server,
             request,
-            own,
+            used,
             has_tickets,
             received: None,
             proven: None,
@@ -175,8 +175,8 @@ pub(super) struct Agreed {
     pub(super) server: Option<Box<CachedPeer>>,
     /// Its CertificateRequest, if that may be abbreviated.
     request: Option<CachedRequest>,
-    /// Of the Certificate of this client that the server has.
-    pub(super) own: Option<Fingerprint>,
+    /// The ticket by which the server knows this client, and the fingerprint of the Certificate that it has.
+    pub(super) used: Option<(Ticket, Fingerprint)>,
     /// Whether both sides derive a ticket.
     has_tickets: bool,
     /// The CertificateRequest that came in full.
@@ -217,11 +217,16 @@ impl Agreed {
         let sha256 = profile.provider.sha256;
         let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries());
         self.proven = credential.map(of).transpose()?;
-        Ok(self.own.filter(|own| self.proven == Some(*own)))
+        Ok(self.used.map(|(_, own)| own).filter(|own| self.proven == Some(*own)))
     }
 
-    /// The handshake is complete, and the server known.
-    pub(super) fn keep(self, cx: &mut Cx<'_>, config: &ClientConfig) -> Result<(), Error> {
+    /// The handshake is complete, and the server known; `finished` is whether it has this client's Finished.
+    pub(super) fn keep(
+        self,
+        cx: &mut Cx<'_>,
+        config: &ClientConfig,
+        finished: HasFinished,
+    ) -> Result<(), Error> {
         let server = match (self.server, &cx.output.negotiated.peer) {
             // A handshake that used it makes it no younger.
             (Some(cached), _) => Some(*cached),
@@ -233,13 +238,39 @@ impl Agreed {
             (Some(own), Some(exporter)) => {
                 let mut ticket = Name::default();
                 exporter.export(TICKET_LABEL, Some(own.as_bytes()), &mut ticket)?;
-                [(ticket, own)].to_vec()
+                // A server without the Finished knows no newer one than that.
+                let older = self.used.filter(|used| used.1 == own && finished == HasFinished::Unknown);
+                [Some((ticket, own)), older].into_iter().flatten().collect()
             }
             _ => self.offer.known.tickets,
         };
+        let (store, key) = (self.offer.store, self.offer.key);
+        if finished == HasFinished::Unknown {
+            let (store, key) = (Arc::clone(&store), key.clone());
+            cx.output.on_word = Some(Box::new(move |well| heard(&*store, key, well)));
+        }
         let certificate_request = self.received.or(self.offer.known.certificate_request);
         let entry = CachedServer { server, certificate_request, tickets, suspended: false };
-        self.offer.store.put(self.offer.key, entry);
+        store.put(key, entry);
         Ok(())
     }
+}
+
+/// Whether the server is known to have this client's Finished, without which it keeps no ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HasFinished {
+    Yes,
+    /// It was the last message, and no answer has come.
+    Unknown,
+}
+
+/// The server has answered the Finished: an older ticket would only show that two connections are of one client; or it has
+/// refused it, and the next handshake is full (docs/handshake-cache.md §5.5).
+fn heard(store: &dyn ClientCache, key: CacheKey, well: bool) {
+    let Some(mut entry) = store.get(&key) else { return };
+    match well {
+        true => entry.tickets.truncate(1),
+        false => entry.suspended = true,
+    }
+    store.put(key, entry);
 }

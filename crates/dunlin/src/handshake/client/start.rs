@@ -8,7 +8,7 @@ use super::cache::CacheOffer;
 use super::early::{self, EarlyOffer};
 use super::tls13;
 use crate::address::ServerAddress;
-use crate::auth::Psk;
+use crate::auth::{PeerIdentity, Psk};
 use crate::config::ClientConfig;
 use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls12CipherSuite, Tls13CipherSuite};
 use crate::early::{EarlyDataClient, EarlyDataOutcome, NoEarlyData};
@@ -161,7 +161,12 @@ pub(crate) fn start(
             let sha256 = profile.provider.sha256;
             s.session.origin().is_none() || config.psks.iter().any(|psk| s.session.stems_from(psk, sha256))
         };
-        let session = store.take(&key, cx.now).filter(ours).map(Box::new);
+        // A session of a server whose certificates were in the cache has none that could be verified again.
+        let can_be_verified = |s: &ClientSession| match &s.session.peer {
+            Some(PeerIdentity::X509(id)) => !config.reverify || !id.chain.is_empty(),
+            _ => true,
+        };
+        let session = store.take(&key, cx.now).filter(ours).filter(can_be_verified).map(Box::new);
         let session = session.and_then(|mut s| believed(&mut s).then_some(s));
         let is_tls12 =
             |s: &ClientSession| tls12_suites.iter().any(|suite| suite.id == s.session.cipher_suite);

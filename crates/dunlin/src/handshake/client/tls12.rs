@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use super::cache::Agreed;
+use super::cache::{Agreed, HasFinished};
 use super::reverify;
 use super::start::{Offer, session_key, uses_groups};
 use super::tls13::{CertificateTypes, certificate_types, read_answers};
@@ -442,7 +442,7 @@ impl State for ExpectServerHelloDone {
         let choice = match request {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
             // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
-            None if handshake.cache.as_ref().is_some_and(|agreed| agreed.own.is_some()) => {
+            None if handshake.cache.as_ref().is_some_and(|agreed| agreed.used.is_some()) => {
                 let why = "handshake_cache: a ticket without CertificateRequest";
                 return Err(PeerMisbehaved::IllegalParameter(why).into());
             }
@@ -682,7 +682,7 @@ impl State for ExpectFinished {
         };
         let state = completed.connected(cx)?;
         if let Some(agreed) = cache {
-            agreed.keep(cx, &config)?;
+            agreed.keep(cx, &config, HasFinished::Yes)?;
         }
         if let (Some((session, is_new)), Some(store)) = (session.flatten(), &config.sessions) {
             store.put(session_key(&config, &address, cx.transport()), session);

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::cache::{Agreed, CacheOffer};
+use super::cache::{Agreed, CacheOffer, HasFinished};
 use super::early::{self, EarlyOffer};
 use super::reverify;
 use super::start::{Offer, OfferedPsk, session_key};
@@ -317,7 +317,7 @@ impl State for ExpectCertificateOrRequest {
             }
             HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
                 // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
-                if matches!(&handshake.cache, Cache::Agreed(agreed) if agreed.own.is_some()) {
+                if matches!(&handshake.cache, Cache::Agreed(agreed) if agreed.used.is_some()) {
                     let why = "handshake_cache: a ticket without CertificateRequest";
                     return Err(PeerMisbehaved::IllegalParameter(why).into());
                 }
@@ -524,7 +524,7 @@ impl Complete {
         cx.output.negotiated.server_name = Some(self.server.host());
         cx.output.negotiated.peer = self.peer;
         if let Some(agreed) = self.cache {
-            agreed.keep(cx, &self.config)?;
+            agreed.keep(cx, &self.config, HasFinished::Unknown)?;
         }
         cx.output.connected = true;
         cx.output.event(Event::Connected);

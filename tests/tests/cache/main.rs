@@ -1,0 +1,152 @@
+//! The handshake cache (docs/handshake-cache.md): repeated handshakes are as mutual and fresh as full ones, without the
+//! certificates.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod histories;
+mod hostile;
+mod modes;
+mod rules;
+mod table;
+mod tickets;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::wire::{HandshakeType, ProtocolVersion};
+use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, ServerConfig, Trust};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_store::{MemoryClientCache, MemoryServerCache};
+use dunlin_tests::{KeyType, Pair, Pki, awslc};
+
+/// What the rules hold for alike: each test is of all.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    version: ProtocolVersion,
+    mode: CacheMode,
+}
+
+/// Every version with every mode in which clients are known, too.
+fn setups() -> impl Iterator<Item = Setup> {
+    let modes = [CacheMode::Compact, CacheMode::Bithac];
+    let versions = [ProtocolVersion::TLS1_2, ProtocolVersion::TLS1_3];
+    versions.into_iter().flat_map(move |version| modes.map(|mode| Setup { version, mode }))
+}
+
+/// A profile of this version alone.
+fn of_version(version: ProtocolVersion, profile: ProfileBuilder) -> ProfileBuilder {
+    match version {
+        ProtocolVersion::TLS1_2 => {
+            profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        }
+        _ => profile,
+    }
+}
+
+/// Mutual X.509.
+fn profile_of(typ: KeyType, is_client: bool) -> ProfileBuilder {
+    let pki = Pki::shared(typ);
+    let own = if is_client { &pki.client } else { &pki.server };
+    let trust = Trust { x509: Some(pki.trust()), raw_key: None };
+    Profile::builder(awslc()).trust(trust).credentials(vec![own.x509(&awslc())])
+}
+
+type Ends = (Arc<ClientConfig>, Arc<ServerConfig>);
+
+impl Setup {
+    fn is_tls12(self) -> bool {
+        self.version == ProtocolVersion::TLS1_2
+    }
+
+    fn profile(self, typ: KeyType, is_client: bool) -> ProfileBuilder {
+        of_version(self.version, profile_of(typ, is_client))
+    }
+
+    fn client(self, profile: ProfileBuilder) -> Arc<ClientConfig> {
+        Arc::new(self.client_config(profile, &Arc::new(MemoryClientCache::default())))
+    }
+
+    fn client_config(self, profile: ProfileBuilder, store: &Arc<MemoryClientCache>) -> ClientConfig {
+        let config = ClientConfig::new(profile.build().unwrap());
+        config.with_handshake_cache(self.mode, store.clone(), DEFAULT_MAX_AGE)
+    }
+
+    fn server(
+        self,
+        profile: ProfileBuilder,
+        auth: ClientAuth,
+    ) -> (Arc<ServerConfig>, Arc<MemoryServerCache>) {
+        let store = Arc::new(MemoryServerCache::new(16));
+        (Arc::new(self.server_config(profile, auth, &store)), store)
+    }
+
+    fn server_config(
+        self,
+        profile: ProfileBuilder,
+        auth: ClientAuth,
+        store: &Arc<MemoryServerCache>,
+    ) -> ServerConfig {
+        let config = ServerConfig::new(profile.build().unwrap()).unwrap();
+        let config = config.with_handshake_cache(self.mode, store.clone(), DEFAULT_MAX_AGE).unwrap();
+        config.with_client_auth(auth).unwrap()
+    }
+
+    /// Both sides with mutual X.509, and the server's store.
+    fn ends(self, typ: KeyType) -> (Arc<ClientConfig>, Arc<ServerConfig>, Arc<MemoryServerCache>) {
+        let (server, store) = self.server(self.profile(typ, false), ClientAuth::Required);
+        (self.client(self.profile(typ, true)), server, store)
+    }
+}
+
+/// Whether the server's and the client's certificates were left out; both sides must agree on it.
+fn cached(pair: &Pair) -> [bool; 2] {
+    let [c, s] = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
+    assert_eq!(c.peer_certificate_cached, s.own_certificate_cached);
+    assert_eq!(s.peer_certificate_cached, c.own_certificate_cached);
+    [c.peer_certificate_cached, s.peer_certificate_cached]
+}
+
+/// Connects, and tells whether the server's and the client's certificates were left out.
+fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> (Pair, [bool; 2]) {
+    let mut pair = Pair::new(client, server);
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    let [c, s] = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
+    assert!(c.peer_signature.is_some() && s.own_signature == c.peer_signature);
+    assert!(!c.resumed && !s.resumed);
+    let cached = cached(&pair);
+    (pair, cached)
+}
+
+/// The lengths of the messages of this type, with their headers of 4 bytes.
+fn lengths(pair: &Pair, typ: HandshakeType) -> Vec<usize> {
+    pair.client.messages().iter().filter(|m| m.typ == typ).map(|m| m.len).collect()
+}
+
+/// Where the body of this extension is in a ClientHello or a ServerHello at the beginning of `flight`, which has a record around
+/// it.
+fn extension_at(flight: &[u8], typ: u16) -> Option<Range<usize>> {
+    let u16_at = |at: usize| u16::from_be_bytes([flight[at], flight[at + 1]]);
+    let len_at = |at: usize| usize::from(u16_at(at));
+    // Header of the record, type, length, version, random.
+    let mut at = 5 + 4 + 2 + 32;
+    at += 1 + usize::from(flight[at]);
+    // A ClientHello has lists of suites and of compression methods, a ServerHello one of each.
+    at += if flight[5] == 1 { 2 + len_at(at) } else { 2 };
+    at += if flight[5] == 1 { 1 + usize::from(flight[at]) } else { 1 };
+    let end = at + 2 + len_at(at);
+    at += 2;
+    while at < end {
+        let body = at + 4..at + 4 + len_at(at + 2);
+        if u16_at(at) == typ {
+            return Some(body);
+        }
+        at = body.end;
+    }
+    None
+}
+
+/// The body of this extension.
+fn extension(flight: &[u8], typ: u16) -> Option<&[u8]> {
+    extension_at(flight, typ).map(|body| &flight[body])
+}

@@ -1,0 +1,275 @@
+//! What goes over the wire in each mode and version.
+
+use std::sync::Arc;
+
+use dunlin::auth::{Psk, PskTable};
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::crypto::CryptoProvider;
+use dunlin::wire::{HandshakeType as T, ProtocolVersion};
+use dunlin::{ClientAuth, ClientConfig, Event, ProfileBuilder, PskSource, ServerConfig};
+use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
+use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
+use dunlin_store::{MemoryClientCache, MemoryServerCache};
+use dunlin_tests::{KeyType, NOW, Pair, Pki};
+use sha2::{Digest, Sha256};
+
+use crate::{Setup, cached, connect, lengths, of_version, profile_of, setups};
+
+const MODES: [CacheMode; 3] = [CacheMode::Rfc7924, CacheMode::Bithac, CacheMode::Compact];
+const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::TLS1_2, ProtocolVersion::TLS1_3];
+const P256: KeyType = KeyType::P256;
+
+/// A server that names so many authorities that its CertificateRequest is worth to be remembered in every mode.
+fn asking(version: ProtocolVersion) -> ProfileBuilder {
+    let name = [&[0x30, 0x40][..], &[7; 64]].concat();
+    of_version(version, profile_of(P256, false)).send_authorities(true).named_authorities(vec![name])
+}
+
+#[test]
+fn the_sizes_of_abbreviated_messages() {
+    /// The header of a record of TLS 1.2, in which each of these messages would be alone.
+    const RECORD: usize = 5;
+    for (mode, [server, request, client]) in [
+        (CacheMode::Rfc7924, [42, 42, usize::MAX]),
+        (CacheMode::Bithac, [42, 42, 9]),
+        (CacheMode::Compact, [9, 9, 9]),
+    ] {
+        let setup = Setup { version: ProtocolVersion::TLS1_2, mode };
+        let ends = (
+            setup.client(setup.profile(P256, true)),
+            setup.server(asking(setup.version), ClientAuth::Required).0,
+        );
+        let (full, _) = connect(&ends.0, &ends.1);
+        let (pair, what) = connect(&ends.0, &ends.1);
+        assert_eq!(what, [true, mode != CacheMode::Rfc7924]);
+        let certificates = lengths(&pair, T::CERTIFICATE);
+        assert_eq!(certificates[0] + RECORD, server, "{mode:?}");
+        assert_eq!(lengths(&pair, T::CERTIFICATE_REQUEST)[0] + RECORD, request, "{mode:?}");
+        match mode {
+            CacheMode::Rfc7924 => assert_eq!(certificates[1], lengths(&full, T::CERTIFICATE)[1]),
+            _ => assert_eq!(certificates[1] + RECORD, client, "{mode:?}"),
+        }
+        // And what the client says costs less than what it saves.
+        assert!(pair.client_sent + pair.server_sent < full.client_sent + full.server_sent);
+    }
+}
+
+/// What a client remembers of a short CertificateRequest would cost more than it saves.
+#[test]
+fn a_short_request_is_sent_again() {
+    for (mode, is_abbreviated) in [(CacheMode::Bithac, false), (CacheMode::Compact, true)] {
+        let (client, server, _) = Setup { version: ProtocolVersion::TLS1_2, mode }.ends(P256);
+        let full = lengths(&connect(&client, &server).0, T::CERTIFICATE_REQUEST);
+        assert!((13..=4 + 68).contains(&full[0]), "{full:?}");
+        let repeated = lengths(&connect(&client, &server).0, T::CERTIFICATE_REQUEST);
+        assert_eq!(repeated != full, is_abbreviated);
+    }
+}
+
+/// A CertificateRequest that has changed is sent in full, once; it is no reason to send anything else again.
+#[test]
+fn another_request_is_sent_in_full() {
+    for setup in setups().filter(|setup| setup.is_tls12()) {
+        let client = setup.client(setup.profile(P256, true));
+        let store = Arc::new(MemoryServerCache::new(4));
+        let server = |profile| Arc::new(setup.server_config(profile, ClientAuth::Required, &store));
+        let [one, other] = [asking(setup.version), asking(setup.version).send_authorities(false)].map(server);
+        let request = |server| {
+            let (pair, what) = connect(&client, server);
+            (lengths(&pair, T::CERTIFICATE_REQUEST)[0], what)
+        };
+        let (full, _) = request(&one);
+        let (short, what) = request(&one);
+        assert!(short < full && what == [true; 2]);
+        let (changed, what) = request(&other);
+        assert!(changed > short && what == [true; 2]);
+        assert_eq!(request(&other), (short, [true; 2]));
+    }
+}
+
+/// Two sides in different modes use what they have in common, in every handshake, and none fails.
+#[test]
+fn mixed_modes_use_what_they_have_in_common() {
+    let names = |mode| mode != CacheMode::Compact;
+    let tickets = |mode| mode != CacheMode::Rfc7924;
+    for version in VERSIONS {
+        for client_mode in MODES {
+            for server_mode in MODES {
+                let client = Setup { version, mode: client_mode };
+                let server = Setup { version, mode: server_mode };
+                let client = client.client(client.profile(P256, true));
+                let (server, _) = server.server(asking(version), ClientAuth::Required);
+                let both =
+                    [names(client_mode) == names(server_mode), tickets(client_mode) && tickets(server_mode)];
+                assert_eq!(connect(&client, &server).1, [false; 2]);
+                for _ in 0..3 {
+                    let what = connect(&client, &server).1;
+                    assert_eq!(what, both, "{version} {client_mode:?} with {server_mode:?}");
+                }
+            }
+        }
+    }
+}
+
+/// One entry serves every version: what was made in one is used in the other.
+#[test]
+fn an_entry_of_one_version_is_good_in_the_other() {
+    for mode in [CacheMode::Bithac, CacheMode::Compact] {
+        for first in [0, 1] {
+            let known = Arc::new(MemoryServerCache::new(4));
+            let servers = VERSIONS.map(|version| {
+                let setup = Setup { version, mode };
+                Arc::new(setup.server_config(setup.profile(P256, false), ClientAuth::Required, &known))
+            });
+            let both = profile_of(P256, true).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
+            let client = Setup { version: VERSIONS[1], mode }.client(both);
+            for i in 0..6 {
+                let at = (first + i) % 2;
+                let (pair, what) = connect(&client, &servers[at]);
+                assert_eq!(pair.client.negotiated().unwrap().version, Some(VERSIONS[at]));
+                assert_eq!(what, [i > 0; 2], "handshake {i}");
+                assert_eq!(known.len(), 1);
+            }
+        }
+    }
+}
+
+/// RFC 7924 §3 and §4, byte for byte: what the client says, what the server answers, and its Certificate. The fingerprint is
+/// computed here, over the message of RFC 5246 §7.4.2.
+#[test]
+fn tls12_with_rfc7924_is_that_of_the_rfc() {
+    let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Rfc7924 };
+    let (client, server, store) = setup.ends(P256);
+    let mut first = Pair::new(&client, &server);
+    let hello = first.client.transmit().to_vec();
+    assert!(!hello.windows(3).any(|w| w == [0, 25, 0]), "nothing to say yet");
+    first.connect().unwrap();
+
+    let u24 = |len: usize| (len as u32).to_be_bytes()[1..].to_vec();
+    let list: Vec<u8> =
+        Pki::shared(P256).server.chain.iter().flat_map(|c| [u24(c.len()), c.to_vec()].concat()).collect();
+    let certificate = [&[11][..], &u24(list.len() + 3), &u24(list.len()), &list].concat();
+    let fingerprint = Sha256::digest(certificate).to_vec();
+
+    let mut pair = Pair::new(&client, &server);
+    let hello = pair.client.transmit().to_vec();
+    let offer = [&[0, 25, 0, 36, 0, 34, 1, 32][..], &fingerprint].concat();
+    assert!(hello.windows(offer.len()).any(|w| w == offer));
+    pair.server.receive(NOW, &hello).unwrap();
+    let flight = pair.server.transmit().to_vec();
+    assert!(flight.windows(7).any(|w| w == [0, 25, 0, 3, 0, 1, 1]));
+    let abbreviated = [&[11, 0, 0, 33, 32][..], &fingerprint].concat();
+    assert!(flight.windows(abbreviated.len()).any(|w| w == abbreviated));
+    pair.client.transmitted(hello.len());
+    pair.connect().unwrap();
+    assert_eq!(cached(&pair), [true, false]);
+    // Nothing is kept of clients.
+    assert!(store.is_empty());
+}
+
+/// Where no certificate signs the key exchange, and in a renegotiation, nothing of a cache is used or kept.
+#[test]
+fn handshakes_that_use_none() {
+    for setup in setups().filter(|setup| setup.is_tls12()) {
+        let psk = || Psk::new("device-1", &[7; 32]).unwrap();
+        let store = Arc::new(MemoryServerCache::new(4));
+        let suites = [TLS12_PSK_CIPHER_SUITES, TLS12_CIPHER_SUITES].concat();
+        let profile = |is_client| setup.profile(P256, is_client).tls12_cipher_suites(suites.clone());
+        let server = setup.server_config(profile(false), ClientAuth::Required, &store);
+        let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+        let server = Arc::new(server.with_psks(keys));
+        let known = Arc::new(MemoryClientCache::default());
+        let client = setup.client_config(profile(true), &known);
+        let by_key = Arc::new(client.clone().with_psks(vec![Arc::new(psk())]));
+        let client = Arc::new(client);
+
+        let run = |client: &Arc<ClientConfig>| {
+            let mut pair = Pair::new(client, &server);
+            pair.connect().unwrap();
+            pair.echo(b"hello").unwrap();
+            cached(&pair)
+        };
+        assert_eq!(run(&by_key), [false; 2]);
+        assert!(store.is_empty());
+        assert_eq!(run(&client), [false; 2]);
+        assert_eq!(run(&client), [true; 2]);
+        // The key leaves the tickets as they are.
+        assert_eq!(run(&by_key), [false; 2]);
+        assert_eq!(run(&client), [true; 2]);
+    }
+}
+
+/// Where RSA carries the secret, the certificate does not sign.
+#[test]
+fn not_where_rsa_carries_the_secret() {
+    for setup in setups().filter(|setup| setup.is_tls12()) {
+        let psk = || Psk::new("device-1", &[7; 32]).unwrap();
+        let provider =
+            Arc::new(CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() });
+        let pki = Pki::shared(KeyType::Rsa2048);
+        let profile = |is_client| {
+            let profile = setup.profile(KeyType::Rsa2048, is_client).rsa_encryption(dunlin_rsa::ENCRYPTION);
+            let profile = profile.tls12_cipher_suites(TLS12_RSA_PSK_CIPHER_SUITES.to_vec());
+            if is_client { profile } else { profile.credentials(vec![pki.server.x509(&provider)]) }
+        };
+        let (server, store) = (Arc::new(MemoryServerCache::new(4)), Arc::new(MemoryClientCache::default()));
+        let client = setup.client_config(profile(true), &store).with_psks(vec![Arc::new(psk())]);
+        let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+        let config = setup.server_config(profile(false), ClientAuth::None, &server).with_psks(keys);
+        let (client, config) = (Arc::new(client), Arc::new(config));
+        for _ in 0..2 {
+            let mut pair = Pair::new(&client, &config);
+            pair.connect().unwrap();
+            assert!(lengths(&pair, T::CERTIFICATE)[0] > 500);
+            assert!(server.is_empty());
+        }
+    }
+}
+
+/// RFC 5746: a handshake within a connection sends everything, also where the one before has left it out.
+#[test]
+fn a_renegotiation_sends_everything() {
+    for setup in setups().filter(|setup| setup.is_tls12()) {
+        let profile = |is_client| setup.profile(P256, is_client).renegotiation(true);
+        let client = setup.client(profile(true));
+        let (server, store) = setup.server(profile(false), ClientAuth::Required);
+        connect(&client, &server);
+        let (mut pair, what) = connect(&client, &server);
+        assert_eq!(what, [true; 2]);
+        pair.client.renegotiate(NOW).unwrap();
+        pair.run().unwrap();
+        assert!(pair.client_events.iter().any(|event| matches!(event, Event::Renegotiated)));
+        assert_eq!(cached(&pair), [false; 2]);
+        assert_eq!(store.len(), 1);
+        pair.echo(b"again").unwrap();
+        // What the first one has left is still good.
+        assert_eq!(connect(&client, &server).1, [true; 2]);
+    }
+}
+
+/// A profile that a server has for one cache only, and a configuration that comes later, keep to their mode.
+#[test]
+fn nothing_is_said_without_a_cache() {
+    for version in VERSIONS {
+        let profile = |is_client| of_version(version, profile_of(P256, is_client)).build().unwrap();
+        let plain = Arc::new(ClientConfig::new(profile(true)));
+        let hello = Pair::new(&plain, &Arc::new(ServerConfig::new(profile(false)).unwrap()));
+        assert!(!hello.client.transmit().windows(2).any(|w| w == [0xff, 0x20]));
+        for mode in MODES {
+            let setup = Setup { version, mode };
+            let (server, store) = setup.server(setup.profile(P256, false), ClientAuth::Required);
+            for _ in 0..2 {
+                assert_eq!(connect(&plain, &server).1, [false; 2]);
+            }
+            assert!(store.is_empty());
+            let config = ServerConfig::new(profile(false)).unwrap();
+            let without = Arc::new(config.with_client_auth(ClientAuth::Required).unwrap());
+            let client = ClientConfig::new(profile(true));
+            let known = Arc::new(MemoryClientCache::default());
+            let client = Arc::new(client.with_handshake_cache(mode, known, DEFAULT_MAX_AGE));
+            for _ in 0..3 {
+                assert_eq!(connect(&client, &without).1, [false; 2]);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The rules of docs/handshake-cache.md §5.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::auth::RawKeyTrust;
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
+use dunlin::wire::HandshakeType;
+use dunlin::{ClientAuth, ClientConfig, Credential, Error, Now, Profile, ServerConfig, TlsConnection, Trust};
+use dunlin_store::{MemoryClientCache, MemoryServerCache};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
+
+use crate::{Ends, connect, lengths, of_version, setups};
+
+#[test]
+fn the_second_handshake_leaves_the_certificates_out() {
+    for setup in setups() {
+        for typ in [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519] {
+            let client = setup.client(setup.profile(typ, true));
+            let (server, store) = setup.server(setup.profile(typ, false), ClientAuth::Required);
+            let (first, cached) = connect(&client, &server);
+            assert_eq!(cached, [false; 2]);
+            assert_eq!(store.len(), 1);
+            let names = |pair: &Pair| {
+                [&pair.client, &pair.server]
+                    .map(|end| end.negotiated().unwrap().peer.as_ref().unwrap().to_string())
+            };
+            for _ in 0..3 {
+                let (pair, cached) = connect(&client, &server);
+                assert_eq!(cached, [true; 2]);
+                // The client's is 9 bytes in a record of TLS 1.2; the server's, too, or names its fingerprint.
+                let client = if setup.is_tls12() { 4 } else { 13 };
+                let server = match (setup.is_tls12(), setup.mode) {
+                    (true, CacheMode::Bithac) => 4 + 33,
+                    _ => client,
+                };
+                assert_eq!(lengths(&pair, HandshakeType::CERTIFICATE), [server, client]);
+                assert_eq!(names(&pair), names(&first));
+                assert_eq!(store.len(), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn raw_keys_too() {
+    for setup in setups() {
+        let pki = Pki::shared(KeyType::P256);
+        let raw = |is_client: bool| {
+            let (own, peer) = if is_client { (&pki.client, &pki.server) } else { (&pki.server, &pki.client) };
+            let trust = Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![peer.public_key.clone()])) };
+            let profile = Profile::builder(awslc()).trust(trust).credentials(vec![own.raw_key(&awslc())]);
+            of_version(setup.version, profile)
+        };
+        let (client, (server, _)) = (setup.client(raw(true)), setup.server(raw(false), ClientAuth::Required));
+        assert_eq!(connect(&client, &server).1, [false; 2]);
+        assert_eq!(connect(&client, &server).1, [true; 2]);
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_nothing_is_cached_alone() {
+    for setup in setups() {
+        let client = setup.client(setup.profile(KeyType::P256, true));
+        let (server, store) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::None);
+        assert_eq!(connect(&client, &server).1, [false; 2]);
+        assert_eq!(connect(&client, &server).1, [true, false]);
+        assert!(store.is_empty());
+    }
+}
+
+/// Rule 3: what the other side does not have is sent in full, without another trip.
+#[test]
+fn either_side_may_have_lost_its_cache() {
+    for setup in setups() {
+        let (one, other) = (
+            setup.client(setup.profile(KeyType::P256, true)),
+            setup.client(setup.profile(KeyType::P256, true)),
+        );
+        let (server_one, _) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
+        let (server_other, _) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
+        connect(&one, &server_one);
+        // A new client meets a server that knows its certificate.
+        assert_eq!(connect(&other, &server_one).1, [false; 2]);
+        // A client that knows the server's meets one that has forgotten it.
+        assert_eq!(connect(&one, &server_other).1, [true, false]);
+        assert_eq!(connect(&one, &server_other).1, [true; 2]);
+    }
+}
+
+/// Rule 1: what is used grows no younger. Rule 2: nor is a clock believed that went back.
+#[test]
+fn an_entry_ages_from_the_last_full_verification() {
+    for setup in setups() {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        let (clients, servers) =
+            (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+        let ends = |client_age, server_age| {
+            let client = ClientConfig::new(setup.profile(KeyType::P256, true).build().unwrap());
+            let client = client.with_handshake_cache(setup.mode, clients.clone(), client_age);
+            let server = ServerConfig::new(setup.profile(KeyType::P256, false).build().unwrap()).unwrap();
+            let server = server.with_handshake_cache(setup.mode, servers.clone(), server_age).unwrap();
+            (Arc::new(client), Arc::new(server.with_client_auth(ClientAuth::Required).unwrap()))
+        };
+        let at = |(client, server): &Ends, days: u32| {
+            let mut pair =
+                Pair::at(client, server, Now::from_unix_ms(NOW.unix_ms + (DAY * days).as_millis() as u64));
+            pair.connect().unwrap();
+            [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().peer_certificate_cached)
+        };
+        let both = ends(3 * DAY, 3 * DAY);
+        for (day, cached) in [(0, false), (1, true), (2, true), (3, false), (4, true), (5, true), (6, false)]
+        {
+            assert_eq!(at(&both, day), [cached; 2], "day {day}");
+        }
+        assert_eq!(at(&both, 1), [false; 2]);
+        assert_eq!(at(&both, 2), [true; 2]);
+        // Only one of them wants it younger.
+        assert_eq!(at(&ends(3 * DAY, DAY), 3), [true, false]);
+    }
+}
+
+/// Rule 2: whom today's settings would have to verify anew sends what they need for that.
+#[test]
+fn other_settings_verify_anew() {
+    for setup in setups() {
+        let typ = KeyType::P256;
+        let store = Arc::new(MemoryServerCache::new(4));
+        let one = Arc::new(setup.server_config(setup.profile(typ, false), ClientAuth::Required, &store));
+        let client = setup.client(setup.profile(typ, true));
+        connect(&client, &one);
+        let renamed = Arc::new(setup.server_config(
+            setup.profile(typ, false).name("other"),
+            ClientAuth::Required,
+            &store,
+        ));
+        assert_eq!(connect(&client, &renamed).1, [true, false]);
+        // Now it is known under those.
+        assert_eq!(connect(&client, &renamed).1, [true; 2]);
+        // Other anchors refuse it, whatever the cache says.
+        let trust = Trust { x509: Some(Pki::shared(KeyType::P384).trust()), raw_key: None };
+        let strict = Arc::new(setup.server_config(
+            setup.profile(typ, false).trust(trust),
+            ClientAuth::Required,
+            &store,
+        ));
+        let error = Pair::new(&client, &strict).run().unwrap_err();
+        assert_eq!(error, Error::Authentication(AuthenticationFailure::UnknownIssuer));
+    }
+}
+
+/// Rule 5: who cannot prove the key is refused, and the next handshake is full, whoever it is with.
+#[test]
+fn a_failed_proof_makes_the_next_handshake_full() {
+    for setup in setups() {
+        let (client, server, store) = setup.ends(KeyType::P256);
+        connect(&client, &server);
+        assert_eq!(connect(&client, &server).1, [true; 2]);
+        let pki = Pki::shared(KeyType::P256);
+        let (Credential::X509 { chain, .. }, Credential::X509 { key, .. }) =
+            (pki.server.x509(&awslc()), pki.client.x509(&awslc()))
+        else {
+            panic!("no X.509")
+        };
+        let thief = setup.profile(KeyType::P256, false).credentials(vec![Credential::X509 { chain, key }]);
+        let thief = Arc::new(setup.server_config(thief, ClientAuth::Required, &store));
+        let error = Pair::new(&client, &thief).run().unwrap_err();
+        assert_eq!(error, PeerMisbehaved::BadSignature.into());
+        assert_eq!(connect(&client, &server).1, [false; 2]);
+        assert_eq!(connect(&client, &server).1, [true; 2]);
+    }
+}
+
+/// Rules 5 and 8: an observer that shows a ticket again, without the key, changes nothing.
+#[test]
+fn a_ticket_shown_again_flushes_nothing() {
+    for setup in setups() {
+        let (client, server, store) = setup.ends(KeyType::P256);
+        connect(&client, &server);
+        let mut pair = Pair::new(&client, &server);
+        let hello = pair.client.transmit().to_vec();
+        for _ in 0..100 {
+            let mut observed = TlsConnection::server(&server, NOW);
+            observed.receive(NOW, &hello).unwrap();
+            // What is no message of this handshake ends it.
+            observed
+                .receive(NOW, &[23, 3, 3, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+                .unwrap_err();
+        }
+        assert_eq!(store.len(), 1);
+        pair.connect().unwrap();
+        assert!(pair.server.negotiated().unwrap().peer_certificate_cached);
+    }
+}
+
+/// Rule 7: a session that is resumed uses nothing of the cache, and leaves nothing in it.
+#[test]
+fn a_resumption_leaves_the_cache_alone() {
+    for setup in setups() {
+        for tickets in dunlin_tests::ends::tickets() {
+            let store = Arc::new(MemoryServerCache::new(4));
+            let server = ServerConfig::new(setup.profile(KeyType::P256, false).build().unwrap()).unwrap();
+            let server = server.with_handshake_cache(setup.mode, store.clone(), DEFAULT_MAX_AGE).unwrap();
+            let server =
+                Arc::new(server.with_tickets(tickets).with_client_auth(ClientAuth::Required).unwrap());
+            let client = ClientConfig::new(setup.profile(KeyType::P256, true).build().unwrap());
+            let known = Arc::new(MemoryClientCache::default());
+            let client = client.with_handshake_cache(setup.mode, known, DEFAULT_MAX_AGE);
+            let without = Arc::new(client.clone());
+            let with = Arc::new(client.with_sessions(dunlin_tests::ends::with_sessions()));
+            connect(&with, &server);
+            for _ in 0..2 {
+                let mut pair = Pair::new(&with, &server);
+                pair.connect().unwrap();
+                for end in [&pair.client, &pair.server] {
+                    let negotiated = end.negotiated().unwrap();
+                    assert!(negotiated.resumed && !negotiated.peer_certificate_cached);
+                }
+            }
+            assert_eq!(connect(&without, &server).1, [true; 2]);
+        }
+    }
+}

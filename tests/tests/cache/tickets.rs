@@ -1,0 +1,179 @@
+//! Tickets: what an observer sees of them, and what becomes of them where a connection breaks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dunlin::cache::CacheMode;
+use dunlin::{ClientAuth, Now};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_store::MemoryServerCache;
+use dunlin_tests::{KeyType, NOW, Pair, carry};
+
+use crate::{Ends, cached, connect, extension, profile_of, setups};
+
+/// The tickets in a ClientHello; none without the extension, or where that is empty.
+fn shown(hello: &[u8]) -> Vec<[u8; 8]> {
+    let Some(body) = extension(hello, 0xff20) else { return Vec::new() };
+    let Some((flags, names)) = body.split_first() else { return Vec::new() };
+    assert_eq!(names.len() % 8, 0);
+    names.chunks(8).skip(flags.count_ones() as usize).map(|name| name.try_into().unwrap()).collect()
+}
+
+/// Whatever comes next, but always the same.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        // xorshift64 (Marsaglia).
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// Carries until the client has said `flights` times what it has; the server hears the last one only if it `arrives`.
+fn until(pair: &mut Pair, flights: usize, arrives: bool) {
+    for flight in 1..=flights {
+        if flight == flights && !arrives {
+            let n = pair.client.transmit().len();
+            pair.client.transmitted(n);
+            return;
+        }
+        carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
+        if flight < flights {
+            carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
+        }
+    }
+}
+
+/// A passive observer: no two connections of one client that were completed show the same ticket. Some break off in between,
+/// and what those have shown may be seen once more.
+#[test]
+fn no_ticket_is_shown_in_two_connections() {
+    for mode in [CacheMode::Compact, CacheMode::Bithac] {
+        let known = Arc::new(MemoryServerCache::new(4));
+        let setups = setups().filter(|setup| setup.mode == mode).collect::<Vec<_>>();
+        let servers: Vec<_> = setups
+            .iter()
+            .map(|s| Arc::new(s.server_config(s.profile(KeyType::P256, false), ClientAuth::Required, &known)))
+            .collect();
+        let both = profile_of(KeyType::P256, true).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
+        let client = setups[0].client(both);
+        connect(&client, &servers[0]);
+        let (mut seen, mut dice, mut broken) = (BTreeSet::new(), Dice(7), 0);
+        for _ in 0..5000 {
+            let server = &servers[dice.below(2) as usize];
+            let mut pair = Pair::new(&client, server);
+            let tickets = shown(pair.client.transmit());
+            assert!((1..=2).contains(&tickets.len()));
+            match dice.below(8) {
+                // One flight of the client, or two, of which the last may be lost.
+                0 => {
+                    until(&mut pair, 1 + dice.below(2) as usize, dice.below(2) == 0);
+                    broken += 1;
+                    continue;
+                }
+                1 => {
+                    pair.connect().unwrap();
+                    pair.client.close();
+                }
+                _ => {
+                    pair.connect().unwrap();
+                    pair.echo(b"hello").unwrap();
+                }
+            }
+            assert_eq!(cached(&pair), [true; 2]);
+            for ticket in tickets {
+                assert!(seen.insert(ticket));
+            }
+        }
+        assert!(broken > 100 && seen.len() >= 4000);
+        assert_eq!(known.len(), 1);
+    }
+}
+
+/// A connection that broke after the client's Finished: whether that has arrived or not, the next one is without certificates.
+#[test]
+fn a_lost_finished_costs_nothing() {
+    for setup in setups() {
+        for arrives in [false, true] {
+            let (client, server, _) = setup.ends(KeyType::P256);
+            connect(&client, &server);
+            for _ in 0..5 {
+                let mut pair = Pair::new(&client, &server);
+                until(&mut pair, 2, arrives);
+                assert_eq!(pair.client.is_handshaking(), setup.is_tls12());
+                assert_eq!(pair.server.is_handshaking(), !arrives);
+            }
+            let pair = Pair::new(&client, &server);
+            // In TLS 1.2 the client knows nothing newer before the server's Finished.
+            assert_eq!(shown(pair.client.transmit()).len(), if setup.is_tls12() { 1 } else { 2 });
+            assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
+            assert_eq!(shown(Pair::new(&client, &server).client.transmit()).len(), 1);
+            assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
+        }
+    }
+}
+
+/// A server that refuses the client's Finished, or what came with it: the next handshake is full.
+#[test]
+fn a_refused_finished_makes_the_next_handshake_full() {
+    for setup in setups() {
+        let (client, server, _) = setup.ends(KeyType::P256);
+        connect(&client, &server);
+        let mut pair = Pair::new(&client, &server);
+        until(&mut pair, 1, true);
+        carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
+        let mut flight = pair.client.transmit().to_vec();
+        *flight.last_mut().unwrap() ^= 1;
+        pair.server.receive(NOW, &flight).unwrap_err();
+        carry(&mut pair.server, &mut pair.client, NOW).1.unwrap_err();
+        assert_eq!(connect(&client, &server).1, [false; 2], "{setup:?}");
+        assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
+    }
+}
+
+/// A session that has expired, or is none any more, leaves the cache to be used; one that is resumed leaves it as it is.
+#[test]
+fn sessions_and_the_cache() {
+    for setup in setups() {
+        for (reverify, tickets) in [false, true]
+            .into_iter()
+            .flat_map(|r| dunlin_tests::ends::tickets().into_iter().map(move |t| (r, t)))
+        {
+            let store = Arc::new(MemoryServerCache::new(4));
+            let server =
+                setup.server_config(setup.profile(KeyType::P256, false), ClientAuth::Required, &store);
+            let server = Arc::new(server.with_tickets(tickets));
+            let known = Arc::new(dunlin_store::MemoryClientCache::default());
+            let client = setup.client_config(setup.profile(KeyType::P256, true), &known);
+            let client =
+                client.with_sessions(dunlin_tests::ends::with_sessions()).with_reverification(reverify);
+            let ends: Ends = (Arc::new(client.clone()), server);
+            // A look at what would be shown, by a client that has no session.
+            let peek = Arc::new(setup.client_config(setup.profile(KeyType::P256, true), &known));
+            let tickets = || shown(Pair::new(&peek, &ends.1).client.transmit());
+            let run = |days: u64| {
+                let now = Now::from_unix_ms(NOW.unix_ms + days * 24 * 3_600_000);
+                let mut pair = Pair::at(&ends.0, &ends.1, now);
+                pair.connect().unwrap();
+                pair.echo(b"hello").unwrap();
+                let resumed = pair.client.negotiated().unwrap().resumed;
+                (resumed, cached(&pair))
+            };
+            assert_eq!(run(0), (false, [false; 2]));
+            let first = tickets();
+            assert_eq!(run(0), (true, [false; 2]));
+            assert_eq!(tickets(), first);
+            // Sessions live for a day here; the cache for thirty.
+            assert_eq!(run(8), (false, [true; 2]));
+            let second = tickets();
+            assert_ne!(second, first);
+            // A session whose server left its certificates out cannot be verified again, so it is not resumed.
+            let expected = if reverify { (false, [true; 2]) } else { (true, [false; 2]) };
+            assert_eq!(run(8), expected, "{setup:?}");
+            assert_eq!(tickets() == second, !reverify);
+        }
+    }
+}
