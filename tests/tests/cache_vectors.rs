@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use dunlin::auth::X509Trust;
-use dunlin::cache::DEFAULT_MAX_AGE;
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::{CryptoProvider, Tls13CipherSuite};
 use dunlin::dissect::StreamKeys;
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
@@ -136,6 +136,8 @@ fn connection(
         }
     }
     assert!(!client.is_handshaking() && !server.is_handshaking());
+    // A client that broke off would show its ticket once more.
+    client.close();
     let secrets = std::mem::take(&mut *secrets.0.lock().unwrap());
     let mut secrets: Vec<_> =
         secrets.into_iter().map(|(label, secret)| (label, json!(hex(&secret)))).collect();
@@ -176,9 +178,15 @@ fn connections(identities: &Value) -> Value {
             .unwrap()
     };
     let client = ClientConfig::new(profile("client", 1));
-    let client = client.with_handshake_cache(Arc::new(MemoryClientCache::default()), DEFAULT_MAX_AGE);
+    let client = client.with_handshake_cache(
+        CacheMode::Compact,
+        Arc::new(MemoryClientCache::default()),
+        DEFAULT_MAX_AGE,
+    );
     let server = ServerConfig::new(profile("server", 2)).unwrap();
-    let server = server.with_handshake_cache(Arc::new(MemoryServerCache::new(16)), DEFAULT_MAX_AGE).unwrap();
+    let server = server
+        .with_handshake_cache(CacheMode::Compact, Arc::new(MemoryServerCache::new(16)), DEFAULT_MAX_AGE)
+        .unwrap();
     let server = Arc::new(server.with_client_auth(ClientAuth::Required).unwrap());
     let client = Arc::new(client);
     (0..3).map(|_| connection(suite, &client, &server, &secrets)).collect()

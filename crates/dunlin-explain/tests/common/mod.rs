@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin::cache::DEFAULT_MAX_AGE;
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::Tls13CipherSuite;
 use dunlin::{
     ClientAuth, ClientConfig, DtlsConnection, KeyLog as EngineKeyLog, Profile, ServerConfig, Side,
@@ -73,8 +73,14 @@ pub(crate) fn tls(suite: &'static Tls13CipherSuite, bulk: usize) -> Traffic {
 pub(crate) fn tls_cached(suite: &'static Tls13CipherSuite) -> [Traffic; 2] {
     let log = Arc::new(Log::default());
     let (client, server) = configs(suite, &log);
-    let client = client.with_handshake_cache(Arc::new(MemoryClientCache::default()), DEFAULT_MAX_AGE);
-    let server = server.with_handshake_cache(Arc::new(MemoryServerCache::new(1)), DEFAULT_MAX_AGE).unwrap();
+    let client = client.with_handshake_cache(
+        CacheMode::Compact,
+        Arc::new(MemoryClientCache::default()),
+        DEFAULT_MAX_AGE,
+    );
+    let server = server
+        .with_handshake_cache(CacheMode::Compact, Arc::new(MemoryServerCache::new(1)), DEFAULT_MAX_AGE)
+        .unwrap();
     let (client, server) = (Arc::new(client), Arc::new(server));
     [(); 2].map(|()| tls_between(&client, &server, &log, 1))
 }

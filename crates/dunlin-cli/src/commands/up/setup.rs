@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dunlin::auth::{Psk as PskKey, PskTable, RawKeyTrust, X509Trust};
-use dunlin::cache::DEFAULT_MAX_AGE;
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::{CryptoProvider, SigningKey, Tls13CipherSuite};
 use dunlin::resume::Tickets;
 use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
@@ -164,7 +164,11 @@ impl Maker {
             Way::X509Cached => {
                 let (config, as_client, as_server) = self.x509(&name, KeyType::P256)?;
                 let cache = Arc::new(MemoryClientCache::default());
-                (config.with_handshake_cache(cache, DEFAULT_MAX_AGE), as_client, as_server)
+                (
+                    config.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE),
+                    as_client,
+                    as_server,
+                )
             }
             Way::RawKey => self.raw_key()?,
             Way::PskEcdhe | Way::Psk => self.psk(&name, way)?,
@@ -257,7 +261,8 @@ impl Maker {
         let config = ServerConfig::new(profile).map_err(setup_failed)?;
         let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
         let cache = Arc::new(MemoryServerCache::new(devices.max(128)));
-        let config = config.with_handshake_cache(cache, DEFAULT_MAX_AGE).map_err(setup_failed)?;
+        let config =
+            config.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE).map_err(setup_failed)?;
         Ok(config
             .with_psks(PskSource::Here(Arc::new(PskTable::from_iter(take(&mut self.psks)))))
             .with_tickets(Tickets::stateful(sessions)))
