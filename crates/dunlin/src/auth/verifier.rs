@@ -74,6 +74,11 @@ pub(crate) trait Verifier: Send + Sync + fmt::Debug {
         0
     }
 
+    /// The distinguished name of the issuer of `leaf`, in DER; `None` where nobody issues.
+    fn issuer<'l>(&self, _leaf: &'l CertificateDer<'_>) -> Option<&'l [u8]> {
+        None
+    }
+
     /// The key in `leaf`.
     fn public_key(
         &self,

@@ -143,6 +143,11 @@ impl Verifier for X509Trust {
         chain.iter().map(|c| validity(c).map_or(u64::MAX, |(begin, _)| begin)).max().unwrap_or(u64::MAX)
     }
 
+    fn issuer<'l>(&self, leaf: &'l CertificateDer<'_>) -> Option<&'l [u8]> {
+        let (_, name, _) = tlv(from_issuer(leaf)?)?;
+        Some(name)
+    }
+
     fn public_key(
         &self,
         leaf: &CertificateDer<'_>,

@@ -22,6 +22,8 @@ use crate::resume::SettingsDigest;
 use crate::time::Now;
 use crate::wire::{CertificateType, HandshakeType};
 
+mod codec;
+
 /// How long an entry is used after the peer's certificates were verified, if nothing else is said.
 pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -51,6 +53,9 @@ impl CacheMode {
         matches!(self, Self::Bithac | Self::Compact)
     }
 }
+
+/// What is kept of the issuer of a peer's certificate, in bytes. It counts peers, and proves nothing.
+pub const ISSUER_LEN: usize = 8;
 
 /// The label of the exporter that gives tickets.
 pub(crate) const TICKET_LABEL: &[u8] = b"EXPORTER-dunlin-handshake-cache";
@@ -111,6 +116,8 @@ pub struct CachedPeer {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) certificate_type: CertificateType,
     pub(crate) public_key: SubjectPublicKeyInfoDer<'static>,
+    /// Of whom the peer has its certificate: the beginning of a digest of the issuer's name. Zero for raw keys.
+    pub(crate) issuer: [u8; ISSUER_LEN],
     /// Without the chain, as after a resumption by a stateless ticket.
     pub(crate) identity: PeerIdentity,
     /// From when on all certificates of the chain are valid, in seconds since 1970.
@@ -144,10 +151,16 @@ impl CachedPeer {
             return Ok(None);
         }
         let entries = chain.iter().map(|c| &**c);
+        let sha256 = profile.provider.sha256;
+        let mut issuer = [0; ISSUER_LEN];
+        if let Some(name) = verifier.issuer(leaf) {
+            issuer.iter_mut().zip(sha256.hash(&[name]).as_ref()).for_each(|(to, from)| *to = *from);
+        }
         Ok(Some(Self {
-            fingerprint: Fingerprint::of(profile.provider.sha256, certificate_type, entries)?,
+            fingerprint: Fingerprint::of(sha256, certificate_type, entries)?,
             certificate_type,
             public_key: verifier.public_key(leaf)?,
+            issuer,
             identity: without_chain(identity),
             not_before_s: verifier.not_before_s(&chain),
             not_after_s,
@@ -175,6 +188,12 @@ impl CachedPeer {
     /// The digest of the settings that verified it.
     pub const fn settings(&self) -> &SettingsDigest {
         &self.settings
+    }
+
+    /// Of whom it has its certificate: the beginning of a digest of the issuer's name, by which a store sees to it that the peers
+    /// of one issuer do not push out those of the others. Zero for raw keys.
+    pub const fn issuer(&self) -> &[u8; ISSUER_LEN] {
+        &self.issuer
     }
 
     /// The fingerprint of its Certificate message.

@@ -1,0 +1,461 @@
+//! Entries of the handshake cache as bytes, for stores. Every length is bounded, and a version or a bit that is not known makes
+//! the whole entry unreadable: what cannot be read costs a full handshake and nothing else.
+//!
+//! ```text
+//! CachedPeer                                 CachedServer
+//! uint8  version = 1                         uint8  version = 1
+//! opaque issuer[8]                           uint8  flags     bit 0: suspended, bit 1: a server follows
+//! uint8  form      bits 0-2: of the key      uint8  count     of tickets
+//!                  bit 3: a raw key          { opaque ticket[8]; opaque F[32] } for each
+//!                  bit 4: a common name      CachedPeer, where there is one
+//!                  bits 5-7: number of names
+//! opaque F[32]
+//! uint40 validated, not before, not after    in seconds since 1970
+//! key                                        what its form leaves of the SubjectPublicKeyInfo
+//! opaque fingerprint[32]                     of the leaf; not for raw keys
+//! uint16 number of names                     where the form says 7
+//! texts                                      the common name and the names, each with its length
+//! ```
+//!
+//! A length has one byte below 128, and two otherwise, of which the first bit is set. The digest of the settings is no part of it:
+//! a store keeps it beside, or binds the entry to it.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use pki_types::SubjectPublicKeyInfoDer;
+
+use super::{CachedPeer, CachedServer, Fingerprint, ISSUER_LEN, MAX_CERTIFICATE_REQUEST};
+use crate::auth::{PeerIdentity, X509Identity};
+use crate::error::{Error, Malformed, Misuse};
+use crate::extension::handshake_cache::MAX_TICKETS;
+use crate::resume::SettingsDigest;
+use crate::wire::{CertificateType, Reader, Writer};
+
+const WHAT: &str = "entry of the handshake cache";
+
+const VERSION: u8 = 1;
+
+/// The largest entry for one peer, in bytes: room for any key in use and hundreds of names. A peer has all its names or is not
+/// kept.
+const MAX_PEER_LEN: usize = 8000;
+
+const KEY_FORM: u8 = 0b111;
+const RAW_KEY: u8 = 1 << 3;
+const COMMON_NAME: u8 = 1 << 4;
+const NAMES_SHIFT: u32 = 5;
+/// The number of names stands apart.
+const MANY_NAMES: u8 = 7;
+
+const SUSPENDED: u8 = 1;
+const SERVER: u8 = 2;
+const CERTIFICATE_REQUEST: u8 = 4;
+
+/// What all keys of a kind have in common: the bytes before and after the key, and how long it is between them.
+struct KeyForm {
+    before: &'static [u8],
+    len: usize,
+    after: &'static [u8],
+}
+
+/// The kinds of keys that are kept without what they have in common. Their numbers, from one on, are in entries: append only.
+const KEY_FORMS: [KeyForm; 4] = [
+    // P-256, uncompressed (RFC 5480 §2).
+    KeyForm {
+        before: b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00\x04",
+        len: 64,
+        after: b"",
+    },
+    // P-384, uncompressed (RFC 5480 §2).
+    KeyForm {
+        before: b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00\x04",
+        len: 96,
+        after: b"",
+    },
+    // Ed25519 (RFC 8410 §4).
+    KeyForm { before: b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", len: 32, after: b"" },
+    // RSA with 2048 bits and the exponent 65537 (RFC 8017 §A.1.1).
+    KeyForm {
+        before: b"\x30\x82\x01\x22\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00\x03\x82\x01\x0f\x00\
+                  \x30\x82\x01\x0a\x02\x82\x01\x01\x00",
+        len: 256,
+        after: b"\x02\x03\x01\x00\x01",
+    },
+];
+
+/// The number of the key's form, and what it leaves; 0 for a key that has no form of its own.
+fn abridged(key: &[u8]) -> (u8, &[u8]) {
+    let of = |form: &KeyForm| {
+        let rest = key.strip_prefix(form.before)?.strip_suffix(form.after)?;
+        (rest.len() == form.len).then_some(rest)
+    };
+    let mut forms = (1..).zip(&KEY_FORMS);
+    forms.find_map(|(number, form)| of(form).map(|rest| (number, rest))).unwrap_or((0, key))
+}
+
+fn read_key(r: &mut Reader<'_>, form: u8) -> Result<SubjectPublicKeyInfoDer<'static>, Error> {
+    let key = match usize::from(form).checked_sub(1) {
+        None => read_vec(r)?.to_vec(),
+        Some(index) => {
+            let form = KEY_FORMS.get(index).ok_or(Malformed::Value(WHAT))?;
+            [form.before, r.take(form.len)?, form.after].concat()
+        }
+    };
+    Ok(SubjectPublicKeyInfoDer::from(key))
+}
+
+/// Above what one byte says.
+const LONG: u8 = 0x80;
+
+fn write_vec(w: &mut Writer, bytes: &[u8]) -> Result<(), Error> {
+    match (u8::try_from(bytes.len()), u16::try_from(bytes.len())) {
+        (Ok(short @ ..LONG), _) => w.u8(short),
+        (_, Ok(long @ ..0x8000)) => w.u16(long | 0x8000),
+        _ => return Err(Misuse::FieldTooLong.into()),
+    }
+    w.put(bytes);
+    Ok(())
+}
+
+fn read_vec<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Error> {
+    let len = match r.u8()? {
+        short @ ..LONG => usize::from(short),
+        high => usize::from(u16::from_be_bytes([high & !LONG, r.u8()?])),
+    };
+    r.take(len)
+}
+
+fn read_text(r: &mut Reader<'_>) -> Result<String, Error> {
+    Ok(core::str::from_utf8(read_vec(r)?).map_err(|_| Malformed::Value(WHAT))?.to_string())
+}
+
+/// The largest time, which stands for all that are later: it is 34,000 years away.
+const NEVER: u64 = (1 << 40) - 1;
+
+fn write_time(w: &mut Writer, seconds: u64) {
+    let [_, _, _, bytes @ ..] = seconds.min(NEVER).to_be_bytes();
+    w.put(&bytes);
+}
+
+fn read_time(r: &mut Reader<'_>) -> Result<u64, Error> {
+    let [a, b, c, d, e] = r.array()?;
+    let seconds = u64::from_be_bytes([0, 0, 0, a, b, c, d, e]);
+    Ok(if seconds == NEVER { u64::MAX } else { seconds })
+}
+
+impl CachedPeer {
+    /// The first so many bytes of [`CachedPeer::to_bytes`] are the same for all peers of one issuer: a store may keep them once.
+    pub const SHARED_LEN: usize = 1 + ISSUER_LEN;
+
+    /// In bytes, for a store, without the digest of the settings. They hold no secret, but who can change them can invent a peer:
+    /// seal what leaves the process. Times are kept to the second; a peer that is read again is never younger than it was.
+    ///
+    /// # Errors
+    /// It has too many names to be kept.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        let (form, key) = abridged(&self.public_key);
+        let mut w = Writer::new();
+        w.u8(VERSION);
+        w.put(&self.issuer);
+        let x509 = match &self.identity {
+            PeerIdentity::X509(id) => Some(id),
+            _ => None,
+        };
+        let common_name = x509.and_then(|id| id.common_name.as_ref());
+        let flag = |on, flag| if on { flag } else { 0 };
+        let count = u16::try_from(x509.map_or(0, |id| id.names.len())).map_err(|_| Misuse::FieldTooLong)?;
+        let few = u8::try_from(count).unwrap_or(MANY_NAMES).min(MANY_NAMES);
+        let flags = flag(x509.is_none(), RAW_KEY) | flag(common_name.is_some(), COMMON_NAME);
+        w.u8(form | flags | few << NAMES_SHIFT);
+        w.put(self.fingerprint.as_bytes());
+        write_time(&mut w, self.validated_ms / 1000);
+        write_time(&mut w, self.not_before_s);
+        write_time(&mut w, self.not_after_s);
+        match form {
+            0 => write_vec(&mut w, key)?,
+            _ => w.put(key),
+        }
+        if let Some(id) = x509 {
+            w.put(&id.fingerprint);
+            if few == MANY_NAMES {
+                w.u16(count);
+            }
+            common_name
+                .into_iter()
+                .chain(&id.names)
+                .try_for_each(|text| write_vec(&mut w, text.as_bytes()))?;
+        }
+        let bytes = w.finish()?;
+        if bytes.len() > MAX_PEER_LEN {
+            return Err(Misuse::FieldTooLong.into());
+        }
+        Ok(bytes)
+    }
+
+    /// From what [`CachedPeer::to_bytes`] made of a peer that was verified under these settings.
+    ///
+    /// # Errors
+    /// The bytes are something else, or of another version.
+    pub fn from_bytes(bytes: &[u8], settings: &[u8; 32]) -> Result<Self, Error> {
+        if bytes.len() > MAX_PEER_LEN {
+            return Err(Malformed::Length(WHAT).into());
+        }
+        Reader::all(bytes, WHAT, |r| Self::read(r, SettingsDigest::new(settings)))
+    }
+
+    fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
+        if r.u8()? != VERSION {
+            return Err(Malformed::Value(WHAT).into());
+        }
+        let issuer = r.array()?;
+        let form = r.u8()?;
+        let (is_raw, has_common_name) = (form & RAW_KEY != 0, form & COMMON_NAME != 0);
+        let few = form >> NAMES_SHIFT;
+        if is_raw && (has_common_name || few != 0) {
+            return Err(Malformed::Value(WHAT).into());
+        }
+        let fingerprint = Fingerprint(r.array()?);
+        let validated_ms = read_time(r)?.saturating_mul(1000);
+        let (not_before_s, not_after_s) = (read_time(r)?, read_time(r)?);
+        let public_key = read_key(r, form & KEY_FORM)?;
+        let (certificate_type, identity) = if is_raw {
+            (CertificateType::RAW_PUBLIC_KEY, PeerIdentity::RawKey(public_key.clone()))
+        } else {
+            let fingerprint = r.array()?;
+            let count = if few == MANY_NAMES { r.u16()? } else { few.into() };
+            let common_name = if has_common_name { Some(read_text(r)?) } else { None };
+            let names = (0..count).map(|_| read_text(r)).collect::<Result<_, _>>()?;
+            let chain = Vec::new();
+            let id = X509Identity { chain, names, common_name, fingerprint, not_after_s };
+            (CertificateType::X509, PeerIdentity::X509(id))
+        };
+        Ok(Self {
+            fingerprint,
+            certificate_type,
+            public_key,
+            issuer,
+            identity,
+            not_before_s,
+            not_after_s,
+            validated_ms,
+            settings,
+        })
+    }
+}
+
+impl CachedServer {
+    /// In bytes, for a store that keeps them for a [`CacheKey`](super::CacheKey) with these settings: seal what leaves the process.
+    ///
+    /// # Errors
+    /// It is of other settings, or has too many tickets, or its server too many names to be kept.
+    pub fn to_bytes(&self, settings: &[u8; 32]) -> Result<Vec<u8>, Error> {
+        if self.server.as_ref().is_some_and(|server| server.settings.as_bytes() != settings) {
+            return Err(Misuse::Config("a server that was verified under other settings".into()).into());
+        }
+        let count = u8::try_from(self.tickets.len()).ok().filter(|_| self.tickets.len() <= MAX_TICKETS);
+        let flag = |on, flag| if on { flag } else { 0 };
+        let mut w = Writer::new();
+        w.u8(VERSION);
+        let request = self.certificate_request.as_ref();
+        if request.is_some_and(|request| request.len() > MAX_CERTIFICATE_REQUEST) {
+            return Err(Misuse::FieldTooLong.into());
+        }
+        let flags = flag(self.suspended, SUSPENDED) | flag(self.server.is_some(), SERVER);
+        w.u8(flags | flag(request.is_some(), CERTIFICATE_REQUEST));
+        w.u8(count.ok_or(Misuse::FieldTooLong)?);
+        for (ticket, fingerprint) in &self.tickets {
+            w.put(ticket);
+            w.put(fingerprint.as_bytes());
+        }
+        if let Some(request) = request {
+            w.vec16(|w| w.put(request));
+        }
+        if let Some(server) = &self.server {
+            w.put(&server.to_bytes()?);
+        }
+        w.finish()
+    }
+
+    /// From what [`CachedServer::to_bytes`] made for these settings.
+    ///
+    /// # Errors
+    /// The bytes are something else, or of another version.
+    pub fn from_bytes(bytes: &[u8], settings: &[u8; 32]) -> Result<Self, Error> {
+        Reader::all(bytes, WHAT, |r| {
+            let (version, flags, count) = (r.u8()?, r.u8()?, usize::from(r.u8()?));
+            if version != VERSION
+                || flags & !(SUSPENDED | SERVER | CERTIFICATE_REQUEST) != 0
+                || count > MAX_TICKETS
+            {
+                return Err(Malformed::Value(WHAT).into());
+            }
+            let tickets = (0..count).map(|_| Ok((r.array()?, Fingerprint(r.array()?))));
+            let tickets = tickets.collect::<Result<_, Error>>()?;
+            let certificate_request = match flags & CERTIFICATE_REQUEST {
+                0 => None,
+                _ => Some(r.vec16(0)?.to_vec()),
+            };
+            if certificate_request.as_ref().is_some_and(|r| r.len() > MAX_CERTIFICATE_REQUEST) {
+                return Err(Malformed::Length(WHAT).into());
+            }
+            let server = match flags & SERVER {
+                0 => None,
+                _ => Some(CachedPeer::from_bytes(r.rest(), settings)?),
+            };
+            Ok(Self { server, certificate_request, tickets, suspended: flags & SUSPENDED != 0 })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const SETTINGS: [u8; 32] = [9; 32];
+
+    fn x509(key: Vec<u8>, names: &[&str], common_name: Option<&str>) -> CachedPeer {
+        let id = X509Identity {
+            chain: Vec::new(),
+            names: names.iter().map(ToString::to_string).collect(),
+            common_name: common_name.map(String::from),
+            fingerprint: [7; 32],
+            not_after_s: 253_402_300_799,
+        };
+        peer(CertificateType::X509, key, PeerIdentity::X509(id))
+    }
+
+    fn raw(key: Vec<u8>) -> CachedPeer {
+        let identity = PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(key.clone()));
+        CachedPeer { not_after_s: u64::MAX, ..peer(CertificateType::RAW_PUBLIC_KEY, key, identity) }
+    }
+
+    fn peer(certificate_type: CertificateType, key: Vec<u8>, identity: PeerIdentity) -> CachedPeer {
+        CachedPeer {
+            fingerprint: Fingerprint([3; 32]),
+            certificate_type,
+            public_key: SubjectPublicKeyInfoDer::from(key),
+            issuer: [5; ISSUER_LEN],
+            identity,
+            not_before_s: 1_700_000_000,
+            not_after_s: 253_402_300_799,
+            validated_ms: 1_795_000_000_000,
+            settings: SettingsDigest::new(&SETTINGS),
+        }
+    }
+
+    fn key(form: usize) -> Vec<u8> {
+        let KeyForm { before, len, after } = &KEY_FORMS[form];
+        [before, &vec![0xa5; *len][..], after].concat()
+    }
+
+    fn peers() -> Vec<CachedPeer> {
+        vec![
+            x509(key(0), &["device-1.example", &"n".repeat(300)], None),
+            x509(key(3), &[], Some("device-1")),
+            x509(vec![0x30; 200], &[""], Some("")),
+            x509(key(1), &["a"; 6], None),
+            x509(key(1), &["a"; 7], Some("b")),
+            raw(key(2)),
+            raw(vec![0x30; 44]),
+        ]
+    }
+
+    #[test]
+    fn a_peer_is_read_as_it_was_written() {
+        for peer in peers() {
+            let bytes = peer.to_bytes().unwrap();
+            assert_eq!(CachedPeer::from_bytes(&bytes, &SETTINGS).unwrap(), peer);
+            assert_eq!(bytes[1..CachedPeer::SHARED_LEN], peer.issuer);
+        }
+        // To the second, and not younger.
+        let peer = CachedPeer { validated_ms: 1_795_000_000_999, ..raw(key(0)) };
+        let back = CachedPeer::from_bytes(&peer.to_bytes().unwrap(), &SETTINGS).unwrap();
+        assert_eq!(back.validated_ms, 1_795_000_000_000);
+    }
+
+    /// The forms of keys are those of real keys, and what they have in common is not repeated.
+    #[test]
+    fn keys_are_abridged() {
+        let shared = CachedPeer::SHARED_LEN + 1 + 32 + 3 * 5;
+        for (form, len) in [(0, 91), (1, 120), (2, 44), (3, 294)] {
+            assert_eq!(key(form).len(), len);
+            let KeyForm { len, .. } = KEY_FORMS[form];
+            assert_eq!(raw(key(form)).to_bytes().unwrap().len(), shared + len);
+        }
+        // Whole, with its length.
+        assert_eq!(raw(vec![0x30; 44]).to_bytes().unwrap().len(), shared + 1 + 44);
+        assert_eq!(raw(vec![0x30; 550]).to_bytes().unwrap().len(), shared + 2 + 550);
+    }
+
+    #[test]
+    fn a_server_is_read_as_it_was_written() {
+        for server in peers().into_iter().map(Some).chain([None]) {
+            for count in 0..=2u8 {
+                let tickets: Vec<_> = (0..count).map(|i| ([i; 8], Fingerprint([i; 32]))).collect();
+                let certificate_request = (count == 2).then(|| vec![13; MAX_CERTIFICATE_REQUEST]);
+                let server = server.clone();
+                let entry = CachedServer { server, certificate_request, tickets, suspended: count == 1 };
+                let bytes = entry.to_bytes(&SETTINGS).unwrap();
+                let back = CachedServer::from_bytes(&bytes, &SETTINGS).unwrap();
+                assert_eq!(
+                    (back.server, back.certificate_request, back.tickets, back.suspended),
+                    (entry.server, entry.certificate_request, entry.tickets, entry.suspended)
+                );
+            }
+        }
+        let certificate_request = Some(vec![13; MAX_CERTIFICATE_REQUEST + 1]);
+        CachedServer { certificate_request, ..CachedServer::default() }.to_bytes(&SETTINGS).unwrap_err();
+        let entry = CachedServer { server: Some(raw(key(0))), ..CachedServer::default() };
+        entry.to_bytes(&[8; 32]).unwrap_err();
+        let tickets = vec![([0; 8], Fingerprint([0; 32])); 3];
+        CachedServer { tickets, ..CachedServer::default() }.to_bytes(&SETTINGS).unwrap_err();
+    }
+
+    #[test]
+    fn a_peer_with_too_many_names_is_not_kept() {
+        let name = "n".repeat(100);
+        x509(key(0), &vec![&*name; 70], None).to_bytes().unwrap();
+        x509(key(0), &vec![&*name; 80], None).to_bytes().unwrap_err();
+        x509(key(0), &[&"n".repeat(0x8000)], None).to_bytes().unwrap_err();
+        let long = [raw(key(0)).to_bytes().unwrap(), vec![0; MAX_PEER_LEN]].concat();
+        CachedPeer::from_bytes(&long, &SETTINGS).unwrap_err();
+    }
+
+    /// What is cut or longer is an error. A bit that is another makes an error or another entry, which is why entries are sealed.
+    #[test]
+    fn damage_is_an_error_or_another_entry() {
+        for peer in peers() {
+            let bytes = peer.to_bytes().unwrap();
+            for len in 0..bytes.len() {
+                CachedPeer::from_bytes(&bytes[..len], &SETTINGS).unwrap_err();
+            }
+            CachedPeer::from_bytes(&[&bytes[..], &[0]].concat(), &SETTINGS).unwrap_err();
+            for bit in 0..8 * bytes.len() {
+                let mut bytes = bytes.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(CachedPeer::from_bytes(&bytes, &SETTINGS).ok() != Some(peer.clone()), "{bit}");
+            }
+            CachedPeer::from_bytes(&[&[VERSION + 1], &bytes[1..]].concat(), &SETTINGS).unwrap_err();
+            let entry = CachedServer {
+                server: Some(peer),
+                tickets: vec![([1; 8], Fingerprint([2; 32]))],
+                certificate_request: Some(vec![13; 50]),
+                suspended: false,
+            };
+            let bytes = entry.to_bytes(&SETTINGS).unwrap();
+            for len in 0..bytes.len() {
+                CachedServer::from_bytes(&bytes[..len], &SETTINGS).unwrap_err();
+            }
+            for bit in 0..8 * bytes.len() {
+                let mut bytes = bytes.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let flipped = CachedServer::from_bytes(&bytes, &SETTINGS).ok();
+                assert!(
+                    flipped.and_then(|f| f.to_bytes(&SETTINGS).ok()) != entry.to_bytes(&SETTINGS).ok(),
+                    "{bit}"
+                );
+            }
+        }
+    }
+}
