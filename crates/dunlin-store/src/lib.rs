@@ -10,7 +10,7 @@
 //! Pre-shared keys are in the module `psk`: in files that people write (feature `files`), and in SQLite (feature `sqlite`).
 #![forbid(unsafe_code)]
 
-mod cache;
+pub mod cache;
 mod client;
 mod once;
 #[cfg(feature = "psk")]

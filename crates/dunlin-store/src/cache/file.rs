@@ -1,0 +1,257 @@
+//! Records in one file, for devices: it is replaced as a whole, so that a loss of power at any moment leaves the old or the new.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, mem};
+
+use dunlin::crypto::{CryptoProvider, Hash};
+use hashlink::LinkedHashMap;
+
+use super::{CacheFault, Owner, Record, RecordName, Records, Report, set_aside};
+
+/// What a file begins with: the format and its version.
+const MAGIC: &[u8; 8] = b"dunlnhc1";
+
+/// SHA-256 over all before it, at the end. It finds damage, and proves nothing: records are sealed.
+const DIGEST_LEN: usize = 32;
+
+/// Of an owner: its name, its group, how many records it has.
+const OWNER_HEAD_LEN: usize = 16 + 8 + 4;
+
+/// Of a record: its name and its length.
+const RECORD_HEAD_LEN: usize = 16 + 4;
+
+/// The largest file that is read, in bytes: thousands of servers, and little enough for a device.
+const MAX_FILE_LEN: u64 = 16 << 20;
+
+/// Records in a file. Every change writes the whole file: it is meant for the few servers of a device, or the few hundred clients of
+/// a small server.
+///
+/// Several processes may use one file: a change is made under a lock (a file beside it, ending in `.lock`) and to what the file says
+/// then. It is written beside (`.new`), synchronised, renamed, and the directory is synchronised, so what was kept survives a loss of
+/// power. A damaged file is set aside (`.damaged`, in place of an older one).
+pub struct FileRecords {
+    path: PathBuf,
+    sha256: &'static dyn Hash,
+    capacity: usize,
+    owners: Mutex<Owners>,
+    report: Report,
+}
+
+/// What is kept of one owner.
+struct Entry {
+    group: [u8; 8],
+    records: Vec<Record>,
+}
+
+/// Those that were written last stand last.
+#[derive(Default)]
+struct Owners {
+    entries: LinkedHashMap<RecordName, Entry>,
+    by_name: HashMap<RecordName, RecordName>,
+}
+
+impl FileRecords {
+    /// In the file at `path`, which need not be there, with room for so many owners, at least one: servers or clients.
+    ///
+    /// # Errors
+    /// There can be no file at `path`, or it cannot be read. Damage is no error, but reported.
+    pub fn open(
+        path: &Path,
+        provider: &Arc<CryptoProvider>,
+        capacity: usize,
+        report: Report,
+    ) -> Result<Self, CacheFault> {
+        let (sha256, owners) = (provider.sha256, Mutex::default());
+        let store = Self { path: path.to_owned(), sha256, capacity: capacity.max(1), owners, report };
+        // Who could not write it later hears of it now, and who finds damage keeps others out while it is set aside.
+        let locked = store.lock_file().map_err(|error| store.unusable(&error))?;
+        *store.owners() = store.load().map_err(|error| store.unusable(&error))?;
+        drop(locked);
+        Ok(store)
+    }
+
+    fn owners(&self) -> MutexGuard<'_, Owners> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unusable(&self, error: &io::Error) -> CacheFault {
+        CacheFault::Unusable { store: self.path.display().to_string(), why: error.to_string() }
+    }
+
+    /// The path with something more at its end.
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(ending);
+        name.into()
+    }
+
+    /// Keeps other writers out until the result is dropped. The lock is on another file, as a file that is replaced takes its lock
+    /// with it.
+    fn lock_file(&self) -> io::Result<File> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(self.beside(".lock"))?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    /// What the file says, under the lock. A damaged one is set aside.
+    fn load(&self) -> io::Result<Owners> {
+        let mut bytes = Vec::new();
+        match File::open(&self.path) {
+            Ok(file) => file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Owners::default()),
+            Err(error) => return Err(error),
+        };
+        if let Some(owners) = parse(&bytes, self.sha256) {
+            return Ok(owners);
+        }
+        (self.report)(&set_aside(&self.path, &[""], "damaged, or no handshake cache")?);
+        Ok(Owners::default())
+    }
+
+    fn save(&self, owners: &Owners) -> io::Result<()> {
+        let bytes = owners.to_bytes(self.sha256);
+        let new = self.beside(".new");
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        // The name is part of the directory, which has to reach the disk as well.
+        let directory = self.path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory)?.sync_all()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Owners)) -> io::Result<()> {
+        let mut owners = self.owners();
+        let _locked = self.lock_file()?;
+        *owners = self.load()?;
+        change(&mut owners);
+        self.save(&owners)
+    }
+}
+
+impl Records for FileRecords {
+    fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
+        let owners = self.owners();
+        let entry = owners.entries.get(owners.by_name.get(name)?)?;
+        entry.records.iter().find(|record| record.name == *name).map(|record| record.bytes.clone())
+    }
+
+    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
+        let changed = self.change(|owners| {
+            owners.put(owner, records, stale);
+            while owners.entries.len() > self.capacity || owners.len() > MAX_FILE_LEN {
+                owners.evict();
+            }
+        });
+        if let Err(error) = changed {
+            (self.report)(&self.unusable(&error));
+        }
+    }
+}
+
+impl fmt::Debug for FileRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileRecords").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Owners {
+    fn put(&mut self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
+        let mut kept = self.remove(&owner.name);
+        kept.retain(|old| !stale.contains(&old.name) && records.iter().all(|new| new.name != old.name));
+        kept.extend_from_slice(records);
+        self.insert(owner.name, Entry { group: owner.group, records: kept });
+    }
+
+    fn insert(&mut self, owner: RecordName, entry: Entry) {
+        self.by_name.extend(entry.records.iter().map(|record| (record.name, owner)));
+        self.entries.insert(owner, entry);
+    }
+
+    fn remove(&mut self, owner: &RecordName) -> Vec<Record> {
+        let records = self.entries.remove(owner).map(|entry| entry.records).unwrap_or_default();
+        for record in &records {
+            self.by_name.remove(&record.name);
+        }
+        records
+    }
+
+    /// How long the file is, in bytes.
+    fn len(&self) -> u64 {
+        let sealed = self.entries.values().flat_map(|entry| &entry.records).map(|r| r.bytes.len() as u64);
+        let heads = OWNER_HEAD_LEN * self.entries.len() + RECORD_HEAD_LEN * self.by_name.len();
+        sealed.sum::<u64>() + (MAGIC.len() + heads + DIGEST_LEN) as u64
+    }
+
+    /// Forgets the oldest of the largest group. It looks at all of them, as the write that follows does.
+    fn evict(&mut self) {
+        let mut sizes: HashMap<[u8; 8], usize> = HashMap::new();
+        for entry in self.entries.values() {
+            *sizes.entry(entry.group).or_default() += 1;
+        }
+        let largest = sizes.values().copied().max();
+        let oldest = self.entries.iter().find(|(_, entry)| sizes.get(&entry.group).copied() == largest);
+        if let Some(owner) = oldest.map(|(owner, _)| *owner) {
+            self.remove(&owner);
+        }
+    }
+
+    /// The oldest first: the owner, its group, and each record with its length; at the end the digest.
+    fn to_bytes(&self, sha256: &dyn Hash) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        for (owner, entry) in &self.entries {
+            bytes.extend_from_slice(owner);
+            bytes.extend_from_slice(&entry.group);
+            bytes.extend_from_slice(&(entry.records.len() as u32).to_be_bytes());
+            for Record { name, bytes: sealed } in &entry.records {
+                bytes.extend_from_slice(name);
+                bytes.extend_from_slice(&(sealed.len() as u32).to_be_bytes());
+                bytes.extend_from_slice(sealed);
+            }
+        }
+        let digest = sha256.hash(&[&bytes]);
+        bytes.extend_from_slice(digest.as_ref());
+        bytes
+    }
+}
+
+/// What [`Owners::to_bytes`] made; `None` for anything else.
+fn parse(bytes: &[u8], sha256: &dyn Hash) -> Option<Owners> {
+    let (content, digest) = bytes.split_last_chunk::<DIGEST_LEN>()?;
+    if bytes.len() as u64 > MAX_FILE_LEN || sha256.hash(&[content]).as_ref() != digest {
+        return None;
+    }
+    let mut rest = content.strip_prefix(MAGIC)?;
+    let mut owners = Owners::default();
+    while !rest.is_empty() {
+        let owner = take(&mut rest)?;
+        let group = take(&mut rest)?;
+        let count = u32::from_be_bytes(take(&mut rest)?);
+        let record = |_| {
+            let name = take(&mut rest)?;
+            let len = u32::from_be_bytes(take(&mut rest)?);
+            let (sealed, after) = mem::take(&mut rest).split_at_checked(len as usize)?;
+            rest = after;
+            Some(Record { name, bytes: sealed.to_vec() })
+        };
+        let records = (0..count).map(record).collect::<Option<_>>()?;
+        owners.insert(owner, Entry { group, records });
+    }
+    Some(owners)
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*first)
+}

@@ -1,0 +1,256 @@
+//! The two caches over a store that others may be able to write: every record is sealed, and bound to its place.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, Fingerprint, ServerCache, Ticket};
+use dunlin::crypto::{
+    Aead, CryptoError, CryptoProvider, HashOutput, HmacKey, MAX_KEY_LEN, MAX_TAG_LEN, NONCE_LEN,
+};
+use dunlin::error::{Error, Misuse};
+use zeroize::Zeroizing;
+
+/// Under what a store keeps a record. It is a keyed digest: who reads the store learns no ticket that has not been shown yet, and
+/// no name of a server.
+pub type RecordName = [u8; 16];
+
+/// Something sealed, and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its place.
+    pub name: RecordName,
+    /// What stands there; sealed, so that it can be kept anywhere.
+    pub bytes: Vec<u8>,
+}
+
+/// What records are about: a client, or a server. A bounded store forgets all records of one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Which one: the name of one of its records.
+    pub name: RecordName,
+    /// A keyed digest of whom it has its certificate from. A bounded store that is full takes from the largest group first, and there from the owner
+    /// that was written longest ago (docs/handshake-cache.md §5, rule 8).
+    pub group: [u8; 8],
+}
+
+/// A store of records for [`SealedClientCache`] and [`SealedServerCache`]. It need not be trusted with anything but to be there.
+pub trait Records: Send + Sync + fmt::Debug {
+    /// The record of this name, which may come from an unauthenticated peer: nothing changes by the question, not even what is
+    /// forgotten first.
+    fn get(&self, name: &RecordName) -> Option<Vec<u8>>;
+    /// Keeps these records of one owner and drops the `stale` ones, all at once where the store can. A store is bounded and may
+    /// forget.
+    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]);
+}
+
+impl<R: Records + ?Sized> Records for Arc<R> {
+    fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
+        (**self).get(name)
+    }
+
+    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
+        (**self).put(owner, records, stale);
+    }
+}
+
+/// What a record is: no record is taken for one of another kind.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// What a client keeps of a server.
+    Server = 1,
+    /// What a server keeps of a client, under a ticket.
+    Client = 2,
+    /// Under which tickets a server keeps a client.
+    Tickets = 3,
+}
+
+/// So that the key says nothing elsewhere, and may do other things there.
+const SEAL_LABEL: &[u8] = b"dunlin handshake cache 1 seal";
+const NAME_LABEL: &[u8] = b"dunlin handshake cache 1 name";
+
+const SETTINGS_LEN: usize = 32;
+
+/// Seals records with a key that is not in the store. Its AEAD is one of the provider's with a key of 256 bits; nonces are
+/// random; the additional data are what the record is, the digest of the settings, and the ticket or the name of the server that
+/// it is for. So who can write the store can lose records and put back older ones of the same place, which age as ever, and no more.
+pub struct Sealer {
+    provider: Arc<CryptoProvider>,
+    aead: &'static dyn Aead,
+    seal: Box<dyn HmacKey>,
+    name: Box<dyn HmacKey>,
+}
+
+impl Sealer {
+    /// With this key, which must be random, and kept elsewhere than the records.
+    ///
+    /// # Errors
+    /// The provider has no AEAD with a key of 32 bytes and a tag of 16.
+    pub fn new(provider: Arc<CryptoProvider>, key: &Zeroizing<[u8; MAX_KEY_LEN]>) -> Result<Self, Error> {
+        let mut aeads = provider.cipher_suites.iter().map(|suite| suite.aead);
+        let aead = aeads.find(|aead| {
+            let algorithm = aead.algorithm();
+            algorithm.key_len() == MAX_KEY_LEN && algorithm.tag_len() == MAX_TAG_LEN
+        });
+        let aead = aead.ok_or_else(|| Misuse::Config("no AEAD to seal the handshake cache with".into()))?;
+        let root = provider.sha256.hmac(&key[..]);
+        let subkey = |label: &[u8]| provider.sha256.hmac(root.sign(&[label]).as_ref());
+        let (seal, name) = (subkey(SEAL_LABEL), subkey(NAME_LABEL));
+        Ok(Self { provider, aead, seal, name })
+    }
+
+    fn name(&self, kind: Kind, index: &[u8]) -> RecordName {
+        self.digest(kind, b"name", index)
+    }
+
+    fn group(&self, kind: Kind, of: &[u8]) -> [u8; 8] {
+        self.digest(kind, b"from", of)
+    }
+
+    /// A keyed digest, cut to `N` bytes.
+    fn digest<const N: usize>(&self, kind: Kind, what: &[u8; 4], index: &[u8]) -> [u8; N] {
+        let digest = self.name.sign(&[&[kind as u8], what, index]);
+        let mut bytes = [0; N];
+        bytes.iter_mut().zip(digest.as_ref()).for_each(|(to, from)| *to = *from);
+        bytes
+    }
+
+    /// A key for each place: a key of AES-GCM bears 2^32 random nonces (NIST SP 800-38D §8.3), which a busy server would spend in
+    /// weeks.
+    fn key(&self, aad: &[u8]) -> HashOutput {
+        self.seal.sign(&[aad])
+    }
+
+    /// The digest of the settings, a nonce, the ciphertext and its tag.
+    fn seal(
+        &self,
+        kind: Kind,
+        index: &[u8],
+        settings: &[u8; SETTINGS_LEN],
+        plaintext: &[u8],
+    ) -> Result<Record, CryptoError> {
+        let aad = additional_data(kind, index, settings);
+        let mut nonce = [0; NONCE_LEN];
+        self.provider.random.fill(&mut nonce)?;
+        let (mut ciphertext, mut tag) = (plaintext.to_vec(), [0; MAX_TAG_LEN]);
+        self.aead.key(self.key(&aad).as_ref())?.seal(&nonce, &aad, &mut ciphertext, &mut tag)?;
+        let bytes = [&settings[..], &nonce, &ciphertext, &tag].concat();
+        Ok(Record { name: self.name(kind, index), bytes })
+    }
+
+    /// What was sealed for this place, and the digest of its settings. A bad tag is no entry.
+    fn open(&self, kind: Kind, index: &[u8], sealed: &[u8]) -> Option<([u8; SETTINGS_LEN], Vec<u8>)> {
+        let (settings, rest) = sealed.split_first_chunk::<SETTINGS_LEN>()?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let (ciphertext, tag) = rest.split_last_chunk::<MAX_TAG_LEN>()?;
+        let aad = additional_data(kind, index, settings);
+        let mut plaintext = ciphertext.to_vec();
+        self.aead.key(self.key(&aad).as_ref()).ok()?.open(nonce, &aad, &mut plaintext, tag).ok()?;
+        Some((*settings, plaintext))
+    }
+}
+
+/// All lengths but the last are fixed.
+fn additional_data(kind: Kind, index: &[u8], settings: &[u8; SETTINGS_LEN]) -> Vec<u8> {
+    [&[kind as u8], &settings[..], index].concat()
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("aead", &self.aead.algorithm()).finish_non_exhaustive()
+    }
+}
+
+/// What a client knows of servers, sealed, in a store.
+#[derive(Debug)]
+pub struct SealedClientCache<R> {
+    records: R,
+    sealer: Sealer,
+}
+
+impl<R: Records> SealedClientCache<R> {
+    /// In this store, which other caches may use as well.
+    pub const fn new(records: R, sealer: Sealer) -> Self {
+        Self { records, sealer }
+    }
+
+    fn index(key: &CacheKey) -> Vec<u8> {
+        [&key.settings[..], &key.port.to_be_bytes(), key.name.as_bytes()].concat()
+    }
+}
+
+impl<R: Records> ClientCache for SealedClientCache<R> {
+    fn get(&self, key: &CacheKey) -> Option<CachedServer> {
+        let index = Self::index(key);
+        let sealed = self.records.get(&self.sealer.name(Kind::Server, &index))?;
+        let (settings, bytes) = self.sealer.open(Kind::Server, &index, &sealed)?;
+        CachedServer::from_bytes(&bytes, &settings).ok()
+    }
+
+    fn put(&self, key: CacheKey, entry: CachedServer) {
+        let Ok(bytes) = entry.to_bytes(&key.settings) else { return };
+        let index = Self::index(&key);
+        if let Ok(record) = self.sealer.seal(Kind::Server, &index, &key.settings, &bytes) {
+            // One name with many ports is one peer.
+            let group = self.sealer.group(Kind::Server, key.name.as_bytes());
+            self.records.put(&Owner { name: record.name, group }, &[record], &[]);
+        }
+    }
+}
+
+/// What a server knows of clients, sealed, in a store that several servers may share. A client has one record for each of its two
+/// tickets, and one that says which they are.
+#[derive(Debug)]
+pub struct SealedServerCache<R> {
+    records: R,
+    sealer: Sealer,
+}
+
+impl<R: Records> SealedServerCache<R> {
+    /// In this store, which other caches may use as well.
+    pub const fn new(records: R, sealer: Sealer) -> Self {
+        Self { records, sealer }
+    }
+
+    /// The newest ticket, and the one before if there is one.
+    fn tickets(&self, client: &[u8]) -> Option<Vec<Ticket>> {
+        let sealed = self.records.get(&self.sealer.name(Kind::Tickets, client))?;
+        let (_, bytes) = self.sealer.open(Kind::Tickets, client, &sealed)?;
+        let (tickets, rest) = bytes.as_chunks();
+        (rest.is_empty() && matches!(tickets.len(), 1 | 2)).then(|| tickets.to_vec())
+    }
+
+    /// All that is kept of this client.
+    fn records(&self, client: &[u8], tickets: &[Ticket], peer: &CachedPeer) -> Result<Vec<Record>, Error> {
+        let settings = peer.settings().as_bytes();
+        let bytes = peer.to_bytes()?;
+        let list = self.sealer.seal(Kind::Tickets, client, settings, &tickets.concat());
+        let entries = tickets.iter().map(|ticket| self.sealer.seal(Kind::Client, ticket, settings, &bytes));
+        Ok([list].into_iter().chain(entries).collect::<Result<_, _>>()?)
+    }
+}
+
+/// A client under the settings that verified it.
+fn client_index(fingerprint: &Fingerprint, settings: &[u8; SETTINGS_LEN]) -> Vec<u8> {
+    [&fingerprint.as_bytes()[..], settings].concat()
+}
+
+impl<R: Records> ServerCache for SealedServerCache<R> {
+    fn find(&self, ticket: &Ticket) -> Option<CachedPeer> {
+        let sealed = self.records.get(&self.sealer.name(Kind::Client, ticket))?;
+        let (settings, bytes) = self.sealer.open(Kind::Client, ticket, &sealed)?;
+        CachedPeer::from_bytes(&bytes, &settings).ok()
+    }
+
+    fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>) {
+        let index = client_index(client.fingerprint(), client.settings().as_bytes());
+        let before = self.tickets(&index).unwrap_or_default();
+        let older = proven.or_else(|| before.first().copied()).filter(|older| *older != ticket);
+        let tickets: Vec<_> = [ticket].into_iter().chain(older).collect();
+        let Ok(records) = self.records(&index, &tickets, &client) else { return };
+        let stale = before.iter().filter(|old| !tickets.contains(old));
+        let stale: Vec<_> = stale.map(|old| self.sealer.name(Kind::Client, old)).collect();
+        let group = self.sealer.group(Kind::Client, client.issuer());
+        let owner = Owner { name: self.sealer.name(Kind::Tickets, &index), group };
+        self.records.put(&owner, &records, &stale);
+    }
+}

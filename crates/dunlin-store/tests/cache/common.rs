@@ -1,0 +1,260 @@
+//! What every store must do, with entries of real handshakes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use dunlin::cache::{CachedPeer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket};
+use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, ServerConfig, TlsConnection, Trust};
+use dunlin_store::cache::{
+    MemoryClientCache, Owner, Record, RecordName, Records, Report, SealedClientCache, SealedServerCache,
+    Sealer,
+};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
+use zeroize::Zeroizing;
+
+pub(crate) fn sealer(key: u8) -> Sealer {
+    Sealer::new(awslc(), &Zeroizing::new([key; 32])).unwrap()
+}
+
+/// Nothing goes wrong in this test.
+pub(crate) fn no_fault() -> Report {
+    Box::new(|fault| panic!("{fault}"))
+}
+
+/// Keeps what is reported.
+#[derive(Clone, Default)]
+pub(crate) struct Faults(Arc<Mutex<Vec<String>>>);
+
+impl Faults {
+    pub(crate) fn report(&self) -> Report {
+        let faults = Arc::clone(&self.0);
+        Box::new(move |fault| faults.lock().unwrap().push(fault.to_string()))
+    }
+
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+fn profile(pki: &Pki, peer: &Pki, is_client: bool) -> ProfileBuilder {
+    let own = if is_client { &pki.client } else { &pki.server };
+    let trust = Trust { x509: Some(peer.trust()), raw_key: None };
+    Profile::builder(awslc()).trust(trust).credentials(vec![own.x509(&awslc())])
+}
+
+/// A client that the server trusts, with this cache.
+pub(crate) fn client(pki: &Pki, cache: Arc<dyn ClientCache>) -> Arc<ClientConfig> {
+    let profile = profile(pki, Pki::shared(KeyType::P256), true);
+    Arc::new(ClientConfig::new(profile.build().unwrap()).with_handshake_cache(cache, DEFAULT_MAX_AGE))
+}
+
+/// A server that believes clients of this PKI.
+pub(crate) fn server(clients: &Pki, cache: Arc<dyn ServerCache>) -> Arc<ServerConfig> {
+    let profile = profile(Pki::shared(KeyType::P256), clients, false);
+    let config = ServerConfig::new(profile.build().unwrap()).unwrap();
+    let config = config.with_handshake_cache(cache, DEFAULT_MAX_AGE).unwrap();
+    Arc::new(config.with_client_auth(ClientAuth::Required).unwrap())
+}
+
+/// Connects, and tells whether the server's and the client's certificates were left out.
+pub(crate) fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [bool; 2] {
+    let mut pair = Pair::new(client, server);
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().peer_certificate_cached)
+}
+
+/// A cache of a server that notes which tickets it has given out, and for whom.
+#[derive(Debug)]
+pub(crate) struct Noted<C>(C, Mutex<Vec<(Ticket, CachedPeer)>>);
+
+impl<C: ServerCache> ServerCache for Noted<C> {
+    fn find(&self, ticket: &Ticket) -> Option<CachedPeer> {
+        self.0.find(ticket)
+    }
+
+    fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>) {
+        self.1.lock().unwrap().push((ticket, client.clone()));
+        self.0.put(ticket, client, proven);
+    }
+}
+
+/// A store whose records all can be seen and changed, as one can who has the database but no key.
+#[derive(Debug)]
+pub(crate) struct Open<R> {
+    inner: R,
+    all: Mutex<BTreeMap<RecordName, (Owner, Vec<u8>)>>,
+}
+
+impl<R: Records> Open<R> {
+    pub(crate) fn new(inner: R) -> Self {
+        Self { inner, all: Mutex::default() }
+    }
+
+    pub(crate) fn names(&self) -> Vec<RecordName> {
+        self.all.lock().unwrap().keys().copied().collect()
+    }
+
+    pub(crate) fn bytes(&self, name: &RecordName) -> Vec<u8> {
+        self.inner.get(name).unwrap()
+    }
+
+    /// Overwrites a record.
+    pub(crate) fn write(&self, name: RecordName, bytes: Vec<u8>) {
+        let (owner, _) = self.all.lock().unwrap()[&name];
+        self.inner.put(&owner, &[Record { name, bytes }], &[]);
+    }
+}
+
+impl<R: Records> Records for Open<R> {
+    fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
+        self.inner.get(name)
+    }
+
+    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
+        let mut all = self.all.lock().unwrap();
+        stale.iter().for_each(|name| drop(all.remove(name)));
+        all.extend(records.iter().map(|r| (r.name, (*owner, r.bytes.clone()))));
+        self.inner.put(owner, records, stale);
+    }
+}
+
+/// Both caches in one store, which `open` opens again each time, as after a restart.
+pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn() -> R) {
+    let pki = Pki::shared(KeyType::P256);
+    let ends = |key| {
+        let clients = Arc::new(SealedClientCache::new(open(), sealer(key)));
+        let servers = Arc::new(SealedServerCache::new(open(), sealer(key)));
+        (client(pki, clients), server(pki, servers))
+    };
+    let (c, s) = ends(1);
+    assert_eq!(connect(&c, &s), [false; 2]);
+    for _ in 0..4 {
+        let (c, s) = ends(1);
+        assert_eq!(connect(&c, &s), [true; 2]);
+        assert_eq!(connect(&c, &s), [true; 2]);
+    }
+    // Under another key there is nothing, and what is there stays as it was.
+    let (c, s) = ends(2);
+    assert_eq!(connect(&c, &s), [false; 2]);
+    let (c, s) = ends(1);
+    assert_eq!(connect(&c, &s), [true; 2]);
+}
+
+/// Rule 9: who can write the store, without its key, makes the server believe nobody, and a client no server.
+pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R) {
+    let pki = Pki::shared(KeyType::P256);
+    let other = Pki::shared(KeyType::Ed25519);
+    let store = Arc::new(Open::new(store));
+    let cache = Noted(SealedServerCache::new(Arc::clone(&store), sealer(1)), Mutex::default());
+    let cache = Arc::new(cache);
+    let one = client(pki, Arc::new(SealedClientCache::new(Arc::clone(&store), sealer(1))));
+    let two = client(other, Arc::new(MemoryClientCache::default()));
+    let (server_one, server_two) = (server(pki, cache.clone()), server(other, cache.clone()));
+    // Two clients with two tickets each.
+    for _ in 0..2 {
+        connect(&one, &server_one);
+        connect(&two, &server_two);
+    }
+    let tickets = cache.1.lock().unwrap().clone();
+    let believed = || tickets.iter().map(|(t, _)| cache.find(t)).collect::<Vec<_>>();
+    let right: Vec<_> = tickets.iter().map(|(_, peer)| Some(peer.fingerprint()).copied()).collect();
+    let found: Vec<_> = believed().iter().map(|p| p.as_ref().map(|p| *p.fingerprint())).collect();
+    assert_eq!(found, right);
+
+    // Every record in the place of every other one: of a client, of a server, of a list of tickets.
+    let names = store.names();
+    let honest: Vec<_> = names.iter().map(|name| store.bytes(name)).collect();
+    assert_eq!(names.len(), 2 * 3 + 1);
+    for (name, own) in names.iter().zip(&honest) {
+        let before = believed();
+        for forged in honest.iter().filter(|bytes| *bytes != own) {
+            store.write(*name, forged.clone());
+            for (before, now) in before.iter().zip(believed()) {
+                assert!(now.is_none() || now == *before);
+            }
+            // A record of a ticket is gone with it.
+            store.write(*name, own.clone());
+        }
+        assert_eq!(believed(), before);
+    }
+    let lost = names.iter().zip(&honest).filter(|(name, own)| {
+        store.write(**name, honest.iter().find(|bytes| bytes != own).unwrap().clone());
+        let lost = believed().iter().any(Option::is_none);
+        store.write(**name, own.to_vec());
+        lost
+    });
+    assert_eq!(lost.count(), 4);
+
+    // The same tickets, sealed under a key of the attacker's, for clients of the attacker's.
+    let mallory = Arc::new(Open::new(foreign));
+    let forge = SealedServerCache::new(Arc::clone(&mallory), sealer(9));
+    for (ticket, peer) in &tickets {
+        forge.put(*ticket, peer.clone(), None);
+    }
+    for name in &names {
+        for forged in mallory.names() {
+            store.write(*name, mallory.bytes(&forged));
+            assert!(
+                believed()
+                    .iter()
+                    .zip(&right)
+                    .all(|(p, right)| p.as_ref().is_none_or(|p| Some(*p.fingerprint()) == *right))
+            );
+        }
+    }
+    // By now all is forged: nobody is believed, and handshakes are full.
+    assert!(believed().iter().all(Option::is_none));
+    assert_eq!(connect(&one, &server_one), [false; 2]);
+    assert_eq!(connect(&one, &server_one), [true; 2]);
+}
+
+/// Rules 5 and 8: an observer that shows a ticket again changes nothing in the store.
+pub(crate) fn replays_flush_nothing<R: Records + 'static>(store: R) {
+    let pki = Pki::shared(KeyType::P256);
+    let store = Arc::new(Open::new(store));
+    let server = server(pki, Arc::new(SealedServerCache::new(Arc::clone(&store), sealer(1))));
+    let client = client(pki, Arc::new(MemoryClientCache::default()));
+    connect(&client, &server);
+    let mut pair = Pair::new(&client, &server);
+    let hello = pair.client.transmit().to_vec();
+    let contents = || store.names().iter().map(|name| store.bytes(name)).collect::<Vec<_>>();
+    let before = contents();
+    for _ in 0..100 {
+        let mut observed = TlsConnection::server(&server, NOW);
+        observed.receive(NOW, &hello).unwrap();
+        // What is no message of this handshake ends it.
+        let garbage = [23, 3, 3, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        observed.receive(NOW, &garbage).unwrap_err();
+    }
+    assert_eq!(contents(), before);
+    pair.connect().unwrap();
+    assert!(pair.server.negotiated().unwrap().peer_certificate_cached);
+}
+
+/// An owner of this group, with one record of its own.
+pub(crate) fn owner(group: u8, number: u32) -> (Owner, Record) {
+    let mut name = [group; 16];
+    name[..4].copy_from_slice(&number.to_be_bytes());
+    (Owner { name, group: [group; 8] }, Record { name, bytes: number.to_be_bytes().repeat(8) })
+}
+
+/// Rule 8: the largest group makes room, and in it what was written longest ago. `store` has room for eight.
+pub(crate) fn the_largest_group_makes_room(store: &impl Records) {
+    let put = |group, number| {
+        let (owner, record) = owner(group, number);
+        store.put(&owner, &[record], &[]);
+    };
+    let there = |group, number| store.get(&owner(group, number).0.name).is_some();
+    (0..3).for_each(|n| put(1, n));
+    (0..100).for_each(|n| put(2, n));
+    assert!((0..3).all(|n| there(1, n)));
+    assert_eq!((0..100).filter(|n| there(2, *n)).collect::<Vec<_>>(), [95, 96, 97, 98, 99]);
+    // What is asked for is not younger by that, what is written is.
+    assert!(there(2, 95));
+    put(2, 96);
+    put(2, 100);
+    assert!(!there(2, 95));
+    put(2, 101);
+    assert!(there(2, 96) && !there(2, 97) && (0..3).all(|n| there(1, n)));
+}

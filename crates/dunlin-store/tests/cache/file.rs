@@ -1,0 +1,151 @@
+//! Records in a file.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dunlin_store::cache::{CacheFault, FileRecords, Records};
+use dunlin_tests::awslc;
+use tempfile::TempDir;
+
+use crate::common::{self, Faults, no_fault};
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("cache");
+    (directory, path)
+}
+
+fn open(path: &Path) -> FileRecords {
+    FileRecords::open(path, &awslc(), 8, no_fault()).unwrap()
+}
+
+#[test]
+fn what_is_kept_survives() {
+    let (_directory, path) = place();
+    common::what_is_kept_survives(|| open(&path));
+}
+
+#[test]
+fn a_writer_invents_nobody() {
+    let (_directory, path) = place();
+    common::a_writer_invents_nobody(open(&path), open(&path.with_extension("foreign")));
+}
+
+#[test]
+fn replays_flush_nothing() {
+    let (_directory, path) = place();
+    common::replays_flush_nothing(open(&path));
+}
+
+#[test]
+fn the_largest_group_makes_room() {
+    let (_directory, path) = place();
+    common::the_largest_group_makes_room(&open(&path));
+}
+
+/// A file that was cut or changed anywhere is set aside, with one word about it, and the cache goes on.
+#[test]
+fn damage_anywhere_is_set_aside() {
+    let (_directory, path) = place();
+    let records: Vec<_> = (0..3).map(|n| common::owner(1, n)).collect();
+    for (owner, record) in &records {
+        open(&path).put(owner, std::slice::from_ref(record), &[]);
+    }
+    let whole = fs::read(&path).unwrap();
+    let cut = (0..whole.len()).map(|len| whole[..len].to_vec());
+    let flipped = (0..whole.len()).map(|at| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        bytes
+    });
+    let longer = [whole.clone(), vec![0]].concat();
+    let aside = path.with_extension("damaged");
+    for damaged in cut.chain(flipped).chain([longer]) {
+        fs::write(&path, &damaged).unwrap();
+        let faults = Faults::default();
+        let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
+        let expected = CacheFault::Damaged {
+            store: path.clone(),
+            aside: aside.clone(),
+            why: "damaged, or no handshake cache".to_owned(),
+        };
+        assert_eq!(faults.take(), [expected.to_string()]);
+        assert_eq!(fs::read(&aside).unwrap(), damaged);
+        assert!(records.iter().all(|(owner, _)| store.get(&owner.name).is_none()));
+    }
+    // It is written anew, also by one that had it open before.
+    let (owner, record) = &records[0];
+    let faults = Faults::default();
+    let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
+    fs::write(&path, b"something else").unwrap();
+    store.put(owner, std::slice::from_ref(record), &[]);
+    assert_eq!(faults.take().len(), 1);
+    assert_eq!(open(&path).get(&owner.name).as_ref(), Some(&record.bytes));
+}
+
+/// Several processes may write: nobody loses what another one kept.
+#[test]
+fn writers_see_each_other() {
+    let (_directory, path) = place();
+    let stores = [open(&path), open(&path)];
+    for number in 0..6 {
+        let (owner, record) = common::owner(1, number);
+        stores[number as usize % 2].put(&owner, &[record], &[]);
+    }
+    let store = open(&path);
+    assert!((0..6).all(|n| store.get(&common::owner(1, n).0.name).is_some()));
+}
+
+#[test]
+fn where_no_file_can_be_there_is_a_fault() {
+    let (directory, path) = place();
+    let fault = |path: &Path| FileRecords::open(path, &awslc(), 8, no_fault()).unwrap_err().to_string();
+    assert!(fault(&path.join("in a file that is none")).contains("No such file or directory"));
+    assert!(fault(directory.path()).contains("Is a directory"));
+}
+
+const WRITER: &str = "DUNLIN_TEST_WRITER";
+
+/// Not a test by itself: the child of the next one, which writes until it is killed, and says what it has written.
+#[test]
+fn writer() {
+    let Some(path) = std::env::var_os(WRITER) else { return };
+    let store = open(Path::new(&path));
+    for number in 0.. {
+        let (owner, _) = common::owner(1, 0);
+        let bytes = u32::to_be_bytes(number).repeat(5000);
+        store.put(&owner, &[dunlin_store::cache::Record { name: owner.name, bytes }], &[]);
+        println!("wrote {number}");
+    }
+}
+
+/// Whoever writes may be killed at any moment: what it had written is there, or what it was about to write, and all of it.
+#[test]
+fn a_killed_writer_leaves_the_old_or_the_new() {
+    let (_directory, path) = place();
+    for round in 0..60u32 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "file::writer", "--nocapture"])
+            .env(WRITER, &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut written = lines.filter_map(|line| line.unwrap().strip_prefix("wrote ")?.parse::<u32>().ok());
+        // Some writes further each time, and somewhere in one: as far as the child gets while this loop spins.
+        let told = written.nth(1 + round as usize % 7).unwrap();
+        for n in 0..round * round * 50 {
+            std::hint::black_box(n);
+        }
+        child.kill().unwrap();
+        let last = written.last().unwrap_or(told);
+        child.wait().unwrap();
+        let found = open(&path).get(&common::owner(1, 0).0.name).unwrap();
+        let (number, rest) = found.split_first_chunk().unwrap();
+        let number = u32::from_be_bytes(*number);
+        assert!(number == last || number == last + 1, "{number} after {last}");
+        assert!(rest.chunks(4).all(|chunk| chunk == number.to_be_bytes()));
+    }
+}

@@ -1,0 +1,5 @@
+//! The stores of the handshake cache that outlive the process (docs/handshake-cache.md, rules 5, 8 and 9).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+mod file;
