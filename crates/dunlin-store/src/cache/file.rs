@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, mem};
 
 use dunlin::crypto::{CryptoProvider, Hash};
-use hashlink::LinkedHashMap;
 
+use super::grouped::Grouped;
 use super::{CacheFault, Owner, Record, RecordName, Records, Report, set_aside};
 
 /// What a file begins with: the format and its version.
@@ -42,17 +42,11 @@ pub struct FileRecords {
     report: Report,
 }
 
-/// What is kept of one owner.
-struct Entry {
-    group: [u8; 8],
-    records: Vec<Record>,
-}
-
-/// Those that were written last stand last.
+/// All records of all owners.
 #[derive(Default)]
 struct Owners {
-    entries: LinkedHashMap<RecordName, Entry>,
-    by_name: HashMap<RecordName, RecordName>,
+    entries: Grouped<[u8; 8], RecordName, Vec<Record>>,
+    by_name: HashMap<RecordName, Owner>,
 }
 
 impl FileRecords {
@@ -142,8 +136,9 @@ impl FileRecords {
 impl Records for FileRecords {
     fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
         let owners = self.owners();
-        let entry = owners.entries.get(owners.by_name.get(name)?)?;
-        entry.records.iter().find(|record| record.name == *name).map(|record| record.bytes.clone())
+        let owner = owners.by_name.get(name)?;
+        let mut records = owners.entries.get(&owner.group, &owner.name)?.iter();
+        records.find(|record| record.name == *name).map(|record| record.bytes.clone())
     }
 
     fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
@@ -167,53 +162,46 @@ impl fmt::Debug for FileRecords {
 
 impl Owners {
     fn put(&mut self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
-        let mut kept = self.remove(&owner.name);
+        let mut kept = self.entries.remove(&owner.group, &owner.name).unwrap_or_default();
+        self.forget(&kept);
         kept.retain(|old| !stale.contains(&old.name) && records.iter().all(|new| new.name != old.name));
         kept.extend_from_slice(records);
-        self.insert(owner.name, Entry { group: owner.group, records: kept });
+        self.insert(*owner, kept);
     }
 
-    fn insert(&mut self, owner: RecordName, entry: Entry) {
-        self.by_name.extend(entry.records.iter().map(|record| (record.name, owner)));
-        self.entries.insert(owner, entry);
+    fn insert(&mut self, owner: Owner, records: Vec<Record>) {
+        self.by_name.extend(records.iter().map(|record| (record.name, owner)));
+        self.entries.insert(owner.group, owner.name, records);
     }
 
-    fn remove(&mut self, owner: &RecordName) -> Vec<Record> {
-        let records = self.entries.remove(owner).map(|entry| entry.records).unwrap_or_default();
-        for record in &records {
+    fn forget(&mut self, records: &[Record]) {
+        for record in records {
             self.by_name.remove(&record.name);
         }
-        records
+    }
+
+    fn evict(&mut self) {
+        if let Some((_, records)) = self.entries.evict() {
+            self.forget(&records);
+        }
     }
 
     /// How long the file is, in bytes.
     fn len(&self) -> u64 {
-        let sealed = self.entries.values().flat_map(|entry| &entry.records).map(|r| r.bytes.len() as u64);
+        let records = self.entries.iter().flat_map(|(_, _, records)| records);
         let heads = OWNER_HEAD_LEN * self.entries.len() + RECORD_HEAD_LEN * self.by_name.len();
-        sealed.sum::<u64>() + (MAGIC.len() + heads + DIGEST_LEN) as u64
+        let sealed: u64 = records.map(|record| record.bytes.len() as u64).sum();
+        sealed + (MAGIC.len() + heads + DIGEST_LEN) as u64
     }
 
-    /// Forgets the oldest of the largest group. It looks at all of them, as the write that follows does.
-    fn evict(&mut self) {
-        let mut sizes: HashMap<[u8; 8], usize> = HashMap::new();
-        for entry in self.entries.values() {
-            *sizes.entry(entry.group).or_default() += 1;
-        }
-        let largest = sizes.values().copied().max();
-        let oldest = self.entries.iter().find(|(_, entry)| sizes.get(&entry.group).copied() == largest);
-        if let Some(owner) = oldest.map(|(owner, _)| *owner) {
-            self.remove(&owner);
-        }
-    }
-
-    /// The oldest first: the owner, its group, and each record with its length; at the end the digest.
+    /// Of each group the oldest first: the owner, its group, and each record with its length; at the end the digest.
     fn to_bytes(&self, sha256: &dyn Hash) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        for (owner, entry) in &self.entries {
+        for (group, owner, records) in self.entries.iter() {
             bytes.extend_from_slice(owner);
-            bytes.extend_from_slice(&entry.group);
-            bytes.extend_from_slice(&(entry.records.len() as u32).to_be_bytes());
-            for Record { name, bytes: sealed } in &entry.records {
+            bytes.extend_from_slice(group);
+            bytes.extend_from_slice(&(records.len() as u32).to_be_bytes());
+            for Record { name, bytes: sealed } in records {
                 bytes.extend_from_slice(name);
                 bytes.extend_from_slice(&(sealed.len() as u32).to_be_bytes());
                 bytes.extend_from_slice(sealed);
@@ -234,8 +222,7 @@ fn parse(bytes: &[u8], sha256: &dyn Hash) -> Option<Owners> {
     let mut rest = content.strip_prefix(MAGIC)?;
     let mut owners = Owners::default();
     while !rest.is_empty() {
-        let owner = take(&mut rest)?;
-        let group = take(&mut rest)?;
+        let owner = Owner { name: take(&mut rest)?, group: take(&mut rest)? };
         let count = u32::from_be_bytes(take(&mut rest)?);
         let record = |_| {
             let name = take(&mut rest)?;
@@ -245,7 +232,7 @@ fn parse(bytes: &[u8], sha256: &dyn Hash) -> Option<Owners> {
             Some(Record { name, bytes: sealed.to_vec() })
         };
         let records = (0..count).map(record).collect::<Option<_>>()?;
-        owners.insert(owner, Entry { group, records });
+        owners.insert(owner, records);
     }
     Some(owners)
 }

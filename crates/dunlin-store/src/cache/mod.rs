@@ -8,8 +8,10 @@
 //! forgotten, and a [`CacheFault`] tells of it.
 
 mod file;
+mod grouped;
 mod memory;
 mod sealed;
+mod slab;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -5,11 +5,11 @@
 //! CachedPeer                                 CachedServer
 //! uint8  version = 1                         uint8  version = 1
 //! opaque issuer[8]                           uint8  flags     bit 0: suspended, bit 1: a server follows
-//! uint8  form      bits 0-2: of the key      uint8  count     of tickets
-//!                  bit 3: a raw key          { opaque ticket[8]; opaque F[32] } for each
-//!                  bit 4: a common name      CachedPeer, where there is one
+//! opaque F[32]                               uint8  count     of tickets
+//! uint8  form      bits 0-2: of the key      { opaque ticket[8]; opaque F[32] } for each
+//!                  bit 3: a raw key          CachedPeer, where there is one
+//!                  bit 4: a common name
 //!                  bits 5-7: number of names
-//! opaque F[32]
 //! uint40 validated, not before, not after    in seconds since 1970
 //! key                                        what its form leaves of the SubjectPublicKeyInfo
 //! opaque fingerprint[32]                     of the leaf; not for raw keys
@@ -144,7 +144,8 @@ fn read_time(r: &mut Reader<'_>) -> Result<u64, Error> {
 }
 
 impl CachedPeer {
-    /// The first so many bytes of [`CachedPeer::to_bytes`] are the same for all peers of one issuer: a store may keep them once.
+    /// The first so many bytes of [`CachedPeer::to_bytes`] are the same for all peers of one issuer: a store may keep them once. The
+    /// fingerprint follows them.
     pub const SHARED_LEN: usize = 1 + ISSUER_LEN;
 
     /// In bytes, for a store, without the digest of the settings. They hold no secret, but who can change them can invent a peer:
@@ -157,6 +158,7 @@ impl CachedPeer {
         let mut w = Writer::new();
         w.u8(VERSION);
         w.put(&self.issuer);
+        w.put(self.fingerprint.as_bytes());
         let x509 = match &self.identity {
             PeerIdentity::X509(id) => Some(id),
             _ => None,
@@ -167,7 +169,6 @@ impl CachedPeer {
         let few = u8::try_from(count).unwrap_or(MANY_NAMES).min(MANY_NAMES);
         let flags = flag(x509.is_none(), RAW_KEY) | flag(common_name.is_some(), COMMON_NAME);
         w.u8(form | flags | few << NAMES_SHIFT);
-        w.put(self.fingerprint.as_bytes());
         write_time(&mut w, self.validated_ms / 1000);
         write_time(&mut w, self.not_before_s);
         write_time(&mut w, self.not_after_s);
@@ -208,13 +209,13 @@ impl CachedPeer {
             return Err(Malformed::Value(WHAT).into());
         }
         let issuer = r.array()?;
+        let fingerprint = Fingerprint(r.array()?);
         let form = r.u8()?;
         let (is_raw, has_common_name) = (form & RAW_KEY != 0, form & COMMON_NAME != 0);
         let few = form >> NAMES_SHIFT;
         if is_raw && (has_common_name || few != 0) {
             return Err(Malformed::Value(WHAT).into());
         }
-        let fingerprint = Fingerprint(r.array()?);
         let validated_ms = read_time(r)?.saturating_mul(1000);
         let (not_before_s, not_after_s) = (read_time(r)?, read_time(r)?);
         let public_key = read_key(r, form & KEY_FORM)?;

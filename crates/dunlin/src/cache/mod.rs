@@ -226,6 +226,13 @@ pub struct CachedServer {
     pub(crate) suspended: bool,
 }
 
+impl CachedServer {
+    /// The server, if it has proven itself by a certificate.
+    pub const fn server(&self) -> Option<&CachedPeer> {
+        self.server.as_ref()
+    }
+}
+
 /// For which server a client's entry is: it is shown to no other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheKey {

@@ -1,0 +1,173 @@
+//! Many small entries of a few lengths, without an allocation for each: pages of slots that are all of one length.
+
+use std::collections::HashMap;
+
+use dunlin::cache::Ticket;
+
+/// Where an entry is: its page and its slot. Bytes, so that nothing that holds one has to be aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handle([u8; 4]);
+
+impl Handle {
+    /// No entry: the end of a list.
+    pub(super) const NONE: Self = Self([0xff; 4]);
+
+    pub(super) const fn from_u32(number: u32) -> Self {
+        Self(number.to_be_bytes())
+    }
+
+    /// Below 2^31: one bit is left for an index.
+    pub(super) const fn to_u32(self) -> u32 {
+        u32::from_be_bytes(self.0)
+    }
+
+    fn new(page: usize, slot: usize) -> Option<Self> {
+        let number = u32::try_from(page * MAX_SLOTS + slot).ok()?;
+        (number < 1 << 31).then(|| Self::from_u32(number))
+    }
+
+    const fn page(self) -> usize {
+        self.to_u32() as usize / MAX_SLOTS
+    }
+
+    const fn slot(self) -> usize {
+        self.to_u32() as usize % MAX_SLOTS
+    }
+}
+
+/// The slots of a page, at most: which of them are used is one word.
+const MAX_SLOTS: usize = 64;
+
+/// A page of long entries has fewer slots, and this many bytes at most, if more than one fits.
+const PAGE_LEN: usize = 32 << 10;
+
+/// What stands beside the bytes of an entry.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    /// The newest, and the one before; twice the same where there is one.
+    pub(super) tickets: [Ticket; 2],
+    /// The neighbours in the list of the group: the older one first.
+    pub(super) neighbours: [Handle; 2],
+    /// The number of the group.
+    pub(super) group: [u8; 2],
+}
+
+const VACANT: Head = Head { tickets: [[0; 8]; 2], neighbours: [Handle::NONE; 2], group: [0; 2] };
+
+#[derive(Default)]
+struct Page {
+    used: u64,
+    heads: Box<[Head]>,
+    bytes: Box<[u8]>,
+}
+
+impl Page {
+    fn new(slots: usize, len: usize) -> Self {
+        Self { used: 0, heads: vec![VACANT; slots].into(), bytes: vec![0; slots * len].into() }
+    }
+
+    /// The length of its entries.
+    const fn entry_len(&self) -> usize {
+        match self.heads.len() {
+            0 => 0,
+            slots => self.bytes.len() / slots,
+        }
+    }
+
+    const fn is_full(&self) -> bool {
+        self.used.count_ones() as usize == self.heads.len()
+    }
+
+    const fn heap(&self) -> usize {
+        size_of_val::<[Head]>(&self.heads) + self.bytes.len()
+    }
+}
+
+/// The entries.
+#[derive(Default)]
+pub(super) struct Slab {
+    pages: Vec<Page>,
+    /// Numbers of pages that are given back.
+    vacant: Vec<usize>,
+    /// The pages with room, by the length of their entries.
+    roomy: HashMap<usize, Vec<usize>>,
+    heap: usize,
+}
+
+impl Slab {
+    /// What all pages take, in bytes.
+    pub(super) const fn heap(&self) -> usize {
+        self.heap
+    }
+
+    pub(super) fn head(&self, at: Handle) -> &Head {
+        &self.pages[at.page()].heads[at.slot()]
+    }
+
+    pub(super) fn head_mut(&mut self, at: Handle) -> &mut Head {
+        &mut self.pages[at.page()].heads[at.slot()]
+    }
+
+    pub(super) fn bytes(&self, at: Handle) -> &[u8] {
+        let page = &self.pages[at.page()];
+        let len = page.entry_len();
+        &page.bytes[at.slot() * len..][..len]
+    }
+
+    /// Keeps an entry. A new page has so many slots at most. `None` if there can be no more pages.
+    pub(super) fn insert(&mut self, head: Head, bytes: &[u8], max_slots: usize) -> Option<Handle> {
+        let len = bytes.len();
+        let number = match self.roomy.get(&len).and_then(|pages| pages.last()) {
+            Some(number) => *number,
+            None => self.add_page(len, max_slots)?,
+        };
+        let page = &mut self.pages[number];
+        let slot = page.used.trailing_ones() as usize;
+        page.used |= 1 << slot;
+        page.heads[slot] = head;
+        page.bytes[slot * len..][..len].copy_from_slice(bytes);
+        if page.is_full() {
+            self.leave_roomy(len, number);
+        }
+        Handle::new(number, slot)
+    }
+
+    pub(super) fn remove(&mut self, at: Handle) {
+        let number = at.page();
+        let page = &mut self.pages[number];
+        let len = page.entry_len();
+        if page.is_full() {
+            self.roomy.entry(len).or_default().push(number);
+        }
+        page.used &= !(1 << at.slot());
+        if page.used == 0 {
+            self.heap -= page.heap();
+            *page = Page::default();
+            self.vacant.push(number);
+            self.leave_roomy(len, number);
+        }
+    }
+
+    fn add_page(&mut self, len: usize, max_slots: usize) -> Option<usize> {
+        let number = self.vacant.last().copied().unwrap_or(self.pages.len());
+        // Its last slot must have a handle.
+        Handle::new(number, MAX_SLOTS - 1)?;
+        let page = Page::new((PAGE_LEN / len.max(1)).min(max_slots).clamp(1, MAX_SLOTS), len);
+        self.heap += page.heap();
+        match self.vacant.pop() {
+            Some(number) => self.pages[number] = page,
+            None => self.pages.push(page),
+        }
+        self.roomy.entry(len).or_default().push(number);
+        Some(number)
+    }
+
+    fn leave_roomy(&mut self, len: usize, number: usize) {
+        if let Some(pages) = self.roomy.get_mut(&len) {
+            pages.retain(|page| *page != number);
+            if pages.is_empty() {
+                self.roomy.remove(&len);
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The handshake cache in memory: what an entry takes, what is forgotten first, and what nobody can change
+//! (docs/handshake-cache.md, rule 8).
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::alloc::System;
+use std::sync::{Arc, Mutex};
+
+use cap::Cap;
+use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket};
+use dunlin::{ClientAuth, ClientConfig, Profile, ServerConfig, Trust};
+use dunlin_store::{MemoryClientCache, MemoryServerCache};
+use dunlin_tests::{KeyType, Pair, Pki, awslc};
+
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
+
+/// The heap is counted for the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Keeps the one client and the one server of a handshake.
+#[derive(Debug, Default)]
+struct Seen {
+    client: Mutex<Option<CachedPeer>>,
+    server: Mutex<Option<CachedServer>>,
+}
+
+impl ServerCache for Seen {
+    fn find(&self, _: &Ticket) -> Option<CachedPeer> {
+        None
+    }
+
+    fn put(&self, _: Ticket, client: CachedPeer, _: Option<Ticket>) {
+        *self.client.lock().unwrap() = Some(client);
+    }
+}
+
+impl ClientCache for Seen {
+    fn get(&self, _: &CacheKey) -> Option<CachedServer> {
+        None
+    }
+
+    fn put(&self, _: CacheKey, entry: CachedServer) {
+        *self.server.lock().unwrap() = Some(entry);
+    }
+}
+
+/// A client and a server as they are kept after a handshake.
+fn seen(typ: KeyType) -> (CachedPeer, CachedServer) {
+    let pki = Pki::shared(typ);
+    let profile = |leaf: &dunlin_tests::Leaf| {
+        let trust = Trust { x509: Some(pki.trust()), raw_key: None };
+        Profile::builder(awslc()).trust(trust).credentials(vec![leaf.x509(&awslc())]).build().unwrap()
+    };
+    let seen = Arc::new(Seen::default());
+    let client = ClientConfig::new(profile(&pki.client)).with_handshake_cache(seen.clone(), DEFAULT_MAX_AGE);
+    let server = ServerConfig::new(profile(&pki.server)).unwrap();
+    let server = server.with_handshake_cache(seen.clone(), DEFAULT_MAX_AGE).unwrap();
+    let server = server.with_client_auth(ClientAuth::Required).unwrap();
+    Pair::new(&Arc::new(client), &Arc::new(server)).connect().unwrap();
+    (seen.client.lock().unwrap().take().unwrap(), seen.server.lock().unwrap().take().unwrap())
+}
+
+/// Another client of some issuer: the issuer stands after the version, and the fingerprint follows it.
+fn another(peer: &CachedPeer, issuer: u8, number: u32) -> CachedPeer {
+    let mut bytes = peer.to_bytes().unwrap();
+    bytes[1] = issuer;
+    bytes[CachedPeer::SHARED_LEN..][..4].copy_from_slice(&number.to_be_bytes());
+    CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap()
+}
+
+/// The `nth` ticket of a client: as random as real ones, of which any bytes may be alike.
+fn ticket(issuer: u8, number: u32, nth: u8) -> Ticket {
+    let n = u64::from(number) << 16 | u64::from(issuer) << 8 | u64::from(nth);
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+const MANY: u32 = 100_000;
+
+/// lab.md's bar: what 100,000 clients take, all indexes and both tickets included, by client.
+#[test]
+fn a_hundred_thousand_clients_take_little() {
+    let _alone = ALONE.lock();
+    for (typ, bar) in [(KeyType::P256, 200), (KeyType::Rsa2048, 400)] {
+        let (peer, _) = seen(typ);
+        let before = HEAP.allocated();
+        let store = MemoryServerCache::new(MANY as usize);
+        for number in 0..MANY {
+            let client = another(&peer, 0, number);
+            store.put(ticket(0, number, 0), client.clone(), None);
+            store.put(ticket(0, number, 1), client, Some(ticket(0, number, 0)));
+        }
+        let each = (HEAP.allocated() - before) as f64 / f64::from(MANY);
+        println!("{typ:?}: {each:.1} bytes of heap for each of {MANY} clients");
+        assert_eq!(store.len(), MANY as usize);
+        assert!(each <= f64::from(bar), "{typ:?}: {each}");
+        for number in (0..MANY).step_by(997) {
+            for nth in 0..2 {
+                assert_eq!(store.find(&ticket(0, number, nth)), Some(another(&peer, 0, number)));
+            }
+        }
+        assert_eq!(store.find(&ticket(1, 0, 0)), None);
+    }
+}
+
+/// A flood of one issuer's clients does not push out those of another, and what it has taken is bounded in bytes too.
+#[test]
+fn a_flood_pushes_out_itself() {
+    let _alone = ALONE.lock();
+    let (peer, _) = seen(KeyType::P256);
+    let store = MemoryServerCache::new(1000);
+    let put = |issuer, number| store.put(ticket(issuer, number, 0), another(&peer, issuer, number), None);
+    let there = |issuer, number| store.find(&ticket(issuer, number, 0)).is_some();
+    (0..100).for_each(|n| put(1, n));
+    (0..MANY).for_each(|n| put(2, n));
+    assert_eq!(store.len(), 1000);
+    assert!((0..100).all(|n| there(1, n)));
+    assert!((MANY - 900..MANY).all(|n| there(2, n)) && !there(2, MANY - 901));
+    // Two that are alike share the room: whoever comes takes from the larger one, at the end from himself.
+    (100..2000).for_each(|n| put(1, n));
+    assert_eq!((0..2000).filter(|n| there(1, *n)).count(), 500);
+    assert_eq!((0..MANY).filter(|n| there(2, *n)).count(), 500);
+
+    let small = MemoryServerCache::new(1000).with_max_bytes(50_000);
+    let before = HEAP.allocated();
+    (0..1000).for_each(|n| small.put(ticket(1, n, 0), another(&peer, 1, n), None));
+    assert!((200..300).contains(&small.len()), "{}", small.len());
+    assert!(HEAP.allocated() - before < 70_000);
+    assert!(small.find(&ticket(1, 999, 0)).is_some());
+}
+
+/// Of the clients of an issuer, the one that has proven itself longest ago is forgotten; asking for it changes nothing.
+#[test]
+fn who_comes_stays() {
+    let _alone = ALONE.lock();
+    let (peer, _) = seen(KeyType::P256);
+    let store = MemoryServerCache::new(3);
+    let put = |number, nth, proven| store.put(ticket(1, number, nth), another(&peer, 1, number), proven);
+    (0..3).for_each(|n| put(n, 0, None));
+    (0..100).for_each(|_| drop(store.find(&ticket(1, 1, 0))));
+    put(0, 1, Some(ticket(1, 0, 0)));
+    put(3, 0, None);
+    let there = |number, nth| store.find(&ticket(1, number, nth)).is_some();
+    assert!(there(0, 0) && there(0, 1) && !there(1, 0) && there(2, 0) && there(3, 0));
+    // The newest two tickets, and that by which it was known; without one the newest that there was.
+    put(0, 2, Some(ticket(1, 0, 0)));
+    assert!(there(0, 0) && !there(0, 1) && there(0, 2));
+    put(0, 3, None);
+    assert!(!there(0, 0) && there(0, 2) && there(0, 3));
+    // Issuers that come and go leave nothing behind.
+    for issuer in 0..=255 {
+        store.put(ticket(issuer, 9, 0), another(&peer, issuer, 9), None);
+        assert!(store.find(&ticket(issuer, 9, 0)).is_some());
+    }
+    assert_eq!(store.len(), 3);
+}
+
+/// Entries of other lengths, coming and going, are found and forgotten as those of one.
+#[test]
+fn entries_of_many_lengths() {
+    let _alone = ALONE.lock();
+    let kinds = [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519, KeyType::MlDsa44].map(|typ| seen(typ).0);
+    let before = HEAP.allocated();
+    let store = MemoryServerCache::new(500);
+    for round in 0..40 {
+        for number in 0..100 {
+            let peer =
+                another(&kinds[(round + number) as usize % 4], (number % 3) as u8, round * 100 + number);
+            store.put(ticket(0, round * 100 + number, 0), peer.clone(), None);
+            assert_eq!(store.find(&ticket(0, round * 100 + number, 0)), Some(peer));
+        }
+    }
+    assert_eq!(store.len(), 500);
+    assert!(HEAP.allocated() - before < 600_000, "{}", HEAP.allocated() - before);
+    assert_eq!((0..4000).filter(|n| store.find(&ticket(0, *n, 0)).is_some()).count(), 500);
+    drop(store);
+    assert!(HEAP.allocated().saturating_sub(before) < 1000);
+}
+
+/// A client keeps the servers that it used last, and many ports of one name do not push out another name.
+#[test]
+fn a_client_keeps_what_it_uses() {
+    let _alone = ALONE.lock();
+    let (_, server) = seen(KeyType::P256);
+    let settings = *server_settings(&server);
+    let key = |name: &str, port| CacheKey { name: name.to_owned(), port, settings };
+    let store = MemoryClientCache::new(4);
+    store.put(key("a", 1), server.clone());
+    for port in 0..100 {
+        store.put(key("b", port), server.clone());
+        store.get(&key("b", 0));
+    }
+    assert!(store.get(&key("a", 1)).is_some());
+    let ports: Vec<_> = (0..100).filter(|port| store.get(&key("b", *port)).is_some()).collect();
+    assert_eq!(ports, [0, 98, 99]);
+    // What cannot be kept is not there, and what was there before is not, either.
+    let other = CacheKey { settings: [1; 32], ..key("a", 1) };
+    store.put(other.clone(), server.clone());
+    assert!(store.get(&other).is_none());
+}
+
+/// The settings under which it was verified: those that it can be written for.
+fn server_settings(server: &CachedServer) -> &[u8; 32] {
+    server.server().unwrap().settings().as_bytes()
+}
