@@ -2,23 +2,28 @@
 //! the whole entry unreadable: what cannot be read costs a full handshake and nothing else.
 //!
 //! ```text
-//! CachedPeer                                 CachedServer
-//! uint8  version = 1                         uint8  version = 1
-//! opaque issuer[8]                           uint8  flags     bit 0: suspended, bit 1: a server follows
-//! opaque F[32]                               uint8  count     of tickets
-//! uint8  form      bits 0-2: of the key      { opaque ticket[8]; opaque F[32] } for each
-//!                  bit 3: a raw key          CachedPeer, where there is one
-//!                  bit 4: a common name
-//!                  bits 5-7: number of names
-//! uint40 validated, not before, not after    in seconds since 1970
-//! key                                        what its form leaves of the SubjectPublicKeyInfo
-//! opaque fingerprint[32]                     of the leaf; not for raw keys
-//! uint16 number of names                     where the form says 7
-//! texts                                      the common name and the names, each with its length
+//! CachedPeer
+//!     uint8  version = 1
+//!     opaque issuer[8]
+//!     opaque F[32]
+//!     uint8  form                bits 0-2: of the key, bit 3: a raw key, bit 4: a common name, bits 5-7: number of names
+//!     uint40 validated, not before, not after, in seconds since 1970
+//!     opaque key                 what its form leaves of the SubjectPublicKeyInfo; the whole one with its length
+//!     opaque fingerprint[32]     of the leaf; not for raw keys
+//!     uint16 number of names     where the form says 7
+//!     opaque text, with its length: the common name, and the names
+//!
+//! CachedServer
+//!     uint8  version = 1
+//!     uint8  flags               bit 0: suspended, bit 1: a server is there, bit 2: a CertificateRequest is there
+//!     uint8  number of tickets
+//!     { opaque ticket[8]; opaque F[32] } for each
+//!     opaque CertificateRequest<0..2^14>
+//!     CachedPeer
 //! ```
 //!
-//! A length has one byte below 128, and two otherwise, of which the first bit is set. The digest of the settings is no part of it:
-//! a store keeps it beside, or binds the entry to it.
+//! The length of a text or a key has one byte below 128, and two otherwise, of which the first bit is set. The digest of the
+//! settings is no part of it: a store keeps it beside, or binds the entry to it.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
