@@ -133,7 +133,7 @@ fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::CertificateType { .. } => "UNKNOWN_CERTIFICATE_TYPE",
         P::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",
         P::PskMode => "NO_SUPPORTED_PSK_MODE",
-        P::NoPsk => "PSK_IDENTITY_NOT_FOUND",
+        P::NoPsk | P::NoPskForHint => "PSK_IDENTITY_NOT_FOUND",
         P::NoCredential("none is of the type that the server asks for") => "UNKNOWN_CERTIFICATE_TYPE",
         P::NoCredential("the peer names no authority of its chain") => "NO_MATCHING_ISSUER",
         P::NoCredential(_) => "NO_CERTIFICATE_SET",

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use dunlin::auth::{ExternalPsk, Psk, PskTable};
 use dunlin::crypto::{HashAlgorithm, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 use dunlin::error::{Misuse, PeerIncompatible};
-use dunlin::wire::HandshakeType;
+use dunlin::wire::{AlertDescription, HandshakeType};
 use dunlin::{
     Answer, ClientConfig, Error, Now, Profile, ProfileBuilder, PskChoice, PskSource, Question, ServerConfig,
     TlsConnection, TransportKind,
@@ -80,7 +80,12 @@ fn the_client_chooses_by_what_is_on_the_wire() {
         // Without a hint there is no message, where it would say nothing else.
         let (client, heard) = choosing(with(suite));
         let mut pair = Pair::new(&client, &server(with(suite), b""));
-        assert_eq!(pair.run(), Err(PeerIncompatible::NoPsk.into()));
+        let error = pair.run().unwrap_err();
+        // The server is at no fault, and nothing was decrypted.
+        assert_eq!(
+            (error.alert(), error),
+            (Some(AlertDescription::HANDSHAKE_FAILURE), PeerIncompatible::NoPskForHint.into())
+        );
         assert_eq!(*heard.lock().unwrap(), [b""]);
         let says = pair.server.messages().iter().any(|m| m.typ == HandshakeType::SERVER_KEY_EXCHANGE);
         assert_eq!(says, suite.key_exchange != Tls12KeyExchange::Psk, "{}", suite.id);
@@ -105,7 +110,7 @@ fn the_choice_may_be_asked_for() {
     let external =
         ExternalPsk { identity: b"of b", key: &[2; 32], hash: HashAlgorithm::Sha256, context: b"" };
     let imported = Psk::import(&awslc(), &external, TransportKind::Stream).unwrap().swap_remove(0);
-    let no_psk = Err(PeerIncompatible::NoPsk.into());
+    let no_psk = Err(PeerIncompatible::NoPskForHint.into());
     for (answer, result) in [(Some(psk("of b", 2)), Ok(())), (Some(imported), no_psk.clone()), (None, no_psk)]
     {
         let mut pair = Pair::new(&client, &server(with(suite), b"b"));
@@ -129,7 +134,7 @@ fn a_hint_fits_its_field() {
     with_hint(65535).unwrap();
     let (client, heard) = choosing(with(&TLS12_PSK_WITH_AES_128_CCM_8));
     let mut pair = Pair::new(&client, &server(with(&TLS12_PSK_WITH_AES_128_CCM_8), &[7; 2000]));
-    assert_eq!(pair.run(), Err(PeerIncompatible::NoPsk.into()));
+    assert_eq!(pair.run(), Err(PeerIncompatible::NoPskForHint.into()));
     assert_eq!(*heard.lock().unwrap(), [[7; 2000]]);
 }
 

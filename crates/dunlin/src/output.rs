@@ -72,6 +72,8 @@ pub struct Negotiated {
     pub server_name: Option<String>,
     /// Who the peer is; `None` if it did not say.
     pub peer: Option<PeerIdentity>,
+    /// With RSA_PSK (RFC 4279 §4), where a client takes its key for the peer: who the server is by its certificate.
+    pub peer_certified: Option<PeerIdentity>,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
     /// What became of early data.

@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use dunlin::auth::X509Trust;
 use dunlin::crypto::{KeyExchangeGroup, Tls12Authentication as Auth, Tls12CipherSuite, Tls12KeyExchange};
+use dunlin::error::PeerMisbehaved;
 use dunlin::pki_types::pem::PemObject;
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
-use dunlin::wire::{NamedGroup, ProtocolVersion, SignatureScheme};
+use dunlin::wire::{AlertDescription, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme};
 use dunlin::{ClientAuth, ClientConfig, Credential, Profile, ProfileBuilder, ServerConfig, Trust};
 use dunlin_awslc::tls12::TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
 use dunlin_legacy::identity::{DSA_1024, DSA_2048, Identity, RSA_512, RSA_1024};
 use dunlin_legacy::{LAB_512, LAB_1024, LAB_2048, TLS12_LEGACY_CIPHER_SUITES};
-use dunlin_tests::Pair;
+use dunlin_tests::tamper::{message, messages, records};
+use dunlin_tests::{NOW, Pair};
 
 const FIELDS: [&dyn KeyExchangeGroup; 3] = [LAB_512, LAB_1024, LAB_2048];
 
@@ -187,6 +189,24 @@ fn an_anonymous_suite_lets_nobody_in_who_needs_a_certificate() {
         let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
         assert_eq!(pair.connect().map_err(drop), result);
     }
+}
+
+/// RFC 5246 §7.4.4: who does not say who it is may not ask.
+#[test]
+fn an_anonymous_server_asks_for_no_certificate() {
+    let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
+    let mut pair = pair(profile(suite), profile(suite));
+    let hello = pair.client.transmit().to_vec();
+    pair.server.receive(NOW, &hello).unwrap();
+    let flight = pair.server.transmit().to_vec();
+    let mut flight = messages(&records(&flight).iter().flat_map(|r| r[5..].to_vec()).collect::<Vec<_>>());
+    let request = message(HandshakeType::CERTIFICATE_REQUEST.0, &[1, 64, 0, 2, 4, 3, 0, 0]);
+    flight.insert(flight.len() - 1, request);
+    let flight = flight.concat();
+    let record = [&[22, 3, 3][..], &(flight.len() as u16).to_be_bytes(), &flight].concat();
+    let error = pair.client.receive(NOW, &record).map(drop).unwrap_err();
+    assert_eq!(error, PeerMisbehaved::AnonymousRequest.into());
+    assert_eq!(error.alert(), Some(AlertDescription::HANDSHAKE_FAILURE));
 }
 
 /// A key of DSA whose number is not below the prime, or so short that the library would panic.

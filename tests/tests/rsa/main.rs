@@ -12,7 +12,8 @@ use dunlin::crypto::{CryptoProvider, Tls12CipherSuite};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible};
 use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
 use dunlin::{
-    ClientConfig, Credential, Error, Now, Profile, ProfileBuilder, PskChoice, PskSource, ServerConfig, Trust,
+    ClientConfig, Credential, Error, Now, PeerIdentity, Profile, ProfileBuilder, PskChoice, PskSource,
+    ServerConfig, TlsConnection, Trust,
 };
 use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_tests::{KeyType, Pair, Pki};
@@ -78,6 +79,9 @@ fn every_suite_of_rsa_psk() {
         pair.echo(b"hello").unwrap();
         assert_eq!(pair.client.negotiated().unwrap().cipher_suite, Some(suite.id));
         assert_peers(&pair, "PSK device-1", "PSK device-1");
+        let certified = |end: &TlsConnection| end.negotiated().unwrap().peer_certified.clone();
+        assert!(matches!(certified(&pair.client), Some(PeerIdentity::X509(_))));
+        assert_eq!(certified(&pair.server), None);
     }
 }
 

@@ -66,6 +66,8 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         P::BadCompression => Alert::BAD_CERTIFICATE,
         // RFC 7919 §3, §4.
         P::BadFieldShare => Alert::HANDSHAKE_FAILURE,
+        // RFC 5246 §7.4.4.
+        P::AnonymousRequest => Alert::HANDSHAKE_FAILURE,
         P::BadFinished | P::BadBinder | P::SessionUsedTwice | P::BadSignature => Alert::DECRYPT_ERROR,
     }
 }
@@ -86,6 +88,8 @@ const fn incompatible(e: &PeerIncompatible) -> Alert {
         P::ApplicationProtocol => Alert::NO_APPLICATION_PROTOCOL,
         // RFC 8446 §6.2 lets a server answer decrypt_error, so that an unknown identity looks like a wrong key.
         P::NoPsk | P::PskHash => Alert::DECRYPT_ERROR,
+        // It is the client that has none, and the server has shown nothing yet that could be wrong.
+        P::NoPskForHint => Alert::HANDSHAKE_FAILURE,
         P::ExtendedMasterSecret | P::SecureRenegotiation => Alert::HANDSHAKE_FAILURE,
         P::Fallback => Alert::INAPPROPRIATE_FALLBACK,
         P::ServerName => Alert::UNRECOGNIZED_NAME,

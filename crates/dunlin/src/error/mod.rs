@@ -110,6 +110,8 @@ pub enum PeerMisbehaved {
     BadKeyShare,
     /// A share of a finite field that is out of its range (RFC 7919 §5.1).
     BadFieldShare,
+    /// A server of TLS 1.2 that proves nothing asks the client who it is (RFC 5246 §7.4.4).
+    AnonymousRequest,
     /// A compressed Certificate that does not decompress to what it announces, or announces too much.
     BadCompression,
     /// More early data than can be skipped.
@@ -153,6 +155,8 @@ pub enum PeerIncompatible {
     NoCredential(&'static str),
     /// The peer offers no PSK that is known here, and there is no other way.
     NoPsk,
+    /// A client of TLS 1.2 chose no key for the hint of the server, or one that is not for this version.
+    NoPskForHint,
     /// No PSK key exchange mode in common.
     PskMode,
     /// A PSK that is known here goes with no common cipher suite: their hashes are others (RFC 8446 §4.2.11).
@@ -374,6 +378,7 @@ impl fmt::Display for PeerMisbehaved {
             Self::BadSignature => f.write_str("the signature in CertificateVerify does not verify"),
             Self::BadKeyShare => f.write_str("a key share is not valid"),
             Self::BadFieldShare => f.write_str("a key share is out of the range of its field"),
+            Self::AnonymousRequest => f.write_str("an anonymous server asks for a certificate"),
             Self::BadCompression => f.write_str("a compressed certificate does not decompress to its length"),
             Self::TooMuchSkippedEarlyData => f.write_str("too much early data after it was refused"),
             Self::TooMuchEarlyData => f.write_str("more early data than the ticket allows"),
@@ -406,6 +411,7 @@ impl fmt::Display for PeerIncompatible {
             Self::ApplicationProtocol => f.write_str("no common application protocol"),
             Self::NoCredential(why) => write!(f, "none of our credentials suits: {why}"),
             Self::NoPsk => f.write_str("no common pre-shared key, and no other way to authenticate"),
+            Self::NoPskForHint => f.write_str("no pre-shared key of ours was chosen for this server"),
             Self::PskMode => f.write_str("no common PSK key exchange mode"),
             Self::PskHash => f.write_str("no common cipher suite with the hash of the pre-shared key"),
             Self::ExtendedMasterSecret => f.write_str("it does not have the extended master secret"),

@@ -434,6 +434,10 @@ impl State for ExpectServerHelloDone {
             });
             return Ok(self);
         }
+        // RFC 5246 §7.4.4: an anonymous server that asks ends the handshake.
+        if message.typ == HandshakeType::CERTIFICATE_REQUEST && self.handshake.suite.is_anonymous() {
+            return Err(PeerMisbehaved::AnonymousRequest.into());
+        }
         server_hello_done::read(&message)?;
         self.handshake.transcript.add(message.bytes());
         // The server waits for us: none of its second flight can be there yet.
@@ -476,7 +480,8 @@ impl State for AwaitPsk {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
         let Self { handshake, exchange, choice } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        let psk = psk.filter(|psk| psk.is_for(ProtocolVersion::TLS1_2)).ok_or(PeerIncompatible::NoPsk)?;
+        let psk = psk.filter(|psk| psk.is_for(ProtocolVersion::TLS1_2));
+        let psk = psk.ok_or(PeerIncompatible::NoPskForHint)?;
         key_exchange(cx, handshake, exchange, choice, Some(psk))
     }
 }
@@ -547,7 +552,11 @@ fn key_exchange(
     let of_key =
         |psk: &Psk| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
     // With RSA_PSK the server has proven both, and the key names it on both sides.
-    let peer = psk.map(of_key).or(peer);
+    let (peer, certified) = match psk.map(of_key) {
+        Some(of_key) => (Some(of_key), peer),
+        None => (peer, None),
+    };
+    cx.output.negotiated.peer_certified = certified;
     check_same_peer(cx, peer.as_ref())?;
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
     cx.send_in(&mut handshake.transcript, exchange)?;
