@@ -158,7 +158,7 @@ fn pre_shared_keys() {
     assert!(
         log.contains("the client wants pre-shared keys without (EC)DHE; start this server with --psk-ke")
     );
-    assert!(client.contains("let it allow --psk-ke, too; else it is often a wrong PSK"), "{client}");
+    assert!(client.contains("or leave --psk-ke out; else it is often a wrong PSK"), "{client}");
     let (_, log) = server.refused(&place, "--insecure");
     assert!(log.contains("this server has only pre-shared keys, and the client offers none; "), "{log}");
 }

@@ -50,6 +50,91 @@ fn suites_by_name() {
     assert!(told.contains("TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256, x25519, PSK d1"), "{told}");
 }
 
+/// A key proves both sides: a client that offers one is not left anonymous because the server has a certificate, too.
+#[test]
+fn a_server_with_both_takes_the_key() {
+    let place = place();
+    let both = format!("{SERVER} --psk {KEY} --psk-identity d1 --tls1-2");
+    let client = format!("{CLIENT} --tls1-2 --brief");
+    let keyed = format!("{client} --psk {KEY} --psk-identity d1");
+    let (key, certificate) =
+        ("TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256");
+    for more in ["", "--allow-no-dhe-kex"] {
+        let server = Server::new(&place, &format!("{both} {more}"));
+        assert!(server.echo(&place, &keyed, "").contains(&format!("{key}, x25519, PSK d1")), "{more}");
+        let log = server.process.log_with(" connected: ");
+        assert!(log.contains("PSK d1") && !log.contains("anonymous"), "{log}");
+        assert!(
+            server.echo(&place, &client, "").contains(&format!("{certificate}, x25519, X.509")),
+            "{more}"
+        );
+    }
+    // Who gives an order has it.
+    let server = Server::new(&place, &format!("{both} --cipher {certificate}:{key}"));
+    assert!(server.echo(&place, &keyed, "").contains(certificate));
+}
+
+/// RSA_PSK proves the server by both, and both are told.
+#[test]
+fn rsa_psk_takes_somebody_to_trust() {
+    let place = place();
+    place.dunlin("pki demo --out rsa --key-type rsa2048");
+    let psk = format!("--psk {KEY} --psk-identity d1 --tls1-2 --cipher RSA-PSK-AES128-GCM-SHA256");
+    let line = place.dunlin_fails(&format!("client {psk}"), 2);
+    let says = "--cipher: TLS_RSA_PSK_WITH_AES_128_GCM_SHA256 has a certificate of the server, and nothing says whom to trust; give --CAfile";
+    assert!(line.contains(says), "{line}");
+    let server = Server::new(&place, &format!("--cert rsa/server.pem --key rsa/server.key --echo {psk}"));
+    let told = server.echo(&place, &format!("{psk} --CAfile rsa/root.pem"), "hello\n");
+    assert!(told.contains("Server             PSK d1 and X.509 localhost\n"), "{told}");
+    let told = server.echo(&place, &format!("{psk} --insecure"), "hello\n");
+    assert!(told.contains("Server             PSK d1 and X.509 localhost (not verified)\n"), "{told}");
+}
+
+/// What a server could do, if it had been told to, it says by its name.
+#[test]
+fn suites_that_a_server_leaves_out_are_named() {
+    let place = place();
+    let psk = format!("--psk {KEY} --psk-identity d1 --tls1-2");
+    for (server, client, says) in [
+        (
+            psk.clone(),
+            format!("{psk} --psk-ke"),
+            "the client wants pre-shared keys without (EC)DHE; start this server with --psk-ke or --allow-no-dhe-kex",
+        ),
+        (
+            psk.clone(),
+            format!("{psk} --cipher ECDHE-PSK-AES128-CCM8-SHA256"),
+            "this server takes TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256 by name; add --cipher TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256",
+        ),
+        (
+            format!("{psk} --psk-ke"),
+            format!("{psk} --cipher PSK-AES128-CCM8"),
+            "this server takes TLS_PSK_WITH_AES_128_CCM_8 by name; add --cipher",
+        ),
+        (
+            format!("{SERVER} --tls1-2"),
+            format!("{CLIENT} --tls1-2 --cipher ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-CCM8"),
+            "this server takes TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8 by name; add --cipher",
+        ),
+        // No key of this server is for that one.
+        (
+            format!("{SERVER} --tls1-2"),
+            format!("{psk} --cipher PSK-AES128-CCM8"),
+            "this server finds no common cipher suite; compare",
+        ),
+    ] {
+        let server = Server::new(&place, &server);
+        let (told, log) = server.refused(&place, &client);
+        assert!(log.contains(says), "{client}: {log}");
+        if client.contains("--psk-ke") {
+            assert!(
+                told.contains("let it allow --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out"),
+                "{told}"
+            );
+        }
+    }
+}
+
 /// A plain pre-shared key: the server has nothing else to say in this message.
 #[test]
 fn the_hint_of_a_key_file_goes_over_the_wire() {
@@ -181,7 +266,6 @@ fn suites_that_go_with_no_key_are_told() {
     let own = "--cert pki/server.pem --key pki/server.key";
     let none = "failed: no cipher suite of the client goes with pki/server.key (p256); add one to --cipher of the client";
     refused(own, &format!("{CLIENT} --cipher ECDHE-RSA-AES128-GCM-SHA256"), none);
-    refused(&format!("{own} --cipher ECDHE-RSA-AES128-GCM-SHA256"), CLIENT, none);
     refused(own, &psk, none);
     refused(
         &psk,
@@ -292,6 +376,18 @@ fn options_that_contradict_each_other() {
             "--key-update: in TLS 1.2 only another handshake replaces keys; add",
         ),
         (
+            &format!("{own} --tls1-2 --cipher ECDHE-RSA-AES128-GCM-SHA256"),
+            "--cipher: none of its suites goes with pki/server.key (p256); add one that does, or give a key of",
+        ),
+        (
+            &format!("{own} --tls1-2 --cipher PSK-AES128-CCM8"),
+            "--cipher: none of its suites goes with pki/server.key (p256); add one that does, or give a key of",
+        ),
+        (
+            &format!("server --psk {KEY} --tls1-2 --cipher ECDHE-ECDSA-AES128-GCM-SHA256"),
+            "--cipher: none of its suites goes with a pre-shared key; add one that does",
+        ),
+        (
             &format!("{own} --tls1-2 --key-update 9"),
             "--key-update: in TLS 1.2 only another handshake replaces keys; add",
         ),
@@ -308,4 +404,6 @@ fn options_that_contradict_each_other() {
         help.contains("ECDHE-ECDSA-{AES128-GCM-SHA256, ") && help.contains(" PSK-{AES128-GCM-SHA256, "),
         "{help}"
     );
+    let (defaults, by_name) = help.split_once("By name alone:").unwrap();
+    assert!(!defaults.contains("CCM8") && by_name.contains("CCM8"), "{help}");
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use dunlin::wire::CipherSuite;
 use dunlin::{PskSource, ServerConfig};
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use serde_json::json;
@@ -199,8 +200,9 @@ impl Server {
     /// Serves one client; whether all went well.
     async fn serve(self: &Arc<Self>, tcp: TcpStream, from: SocketAddr) -> bool {
         let psks = self.psks.clone().map(|psks| Arc::new(NamedPsks::new(psks)));
-        let explainer = Explainer::server(&self.args.tls, psks.as_deref());
-        let mut stream = match self.handshake(tcp, from, psks.clone()).await {
+        let offered = Arc::new(OnceLock::new());
+        let explainer = Explainer::server(&self.args.tls, psks.as_deref(), &offered);
+        let mut stream = match self.handshake(tcp, from, psks.clone(), offered.clone()).await {
             Ok(stream) => stream,
             // That is no failure of this connection, nor of the client.
             Err(HandshakeError::Stopped) => return false,
@@ -231,6 +233,7 @@ impl Server {
         tcp: TcpStream,
         from: SocketAddr,
         psks: Option<Arc<NamedPsks>>,
+        offered: Arc<OnceLock<Vec<CipherSuite>>>,
     ) -> Result<TlsStream<TcpStream>, HandshakeError> {
         // A transport without it works as well.
         let _ = tcp.set_nodelay(true);
@@ -238,7 +241,13 @@ impl Server {
         if let Some(psks) = psks {
             config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
         }
-        let acceptor = TlsAcceptor::new(Arc::new(config)).with_timeout(self.args.tls.timeout);
+        let config = Arc::new(config);
+        let acceptor = TlsAcceptor::new(config.clone()).with_timeout(self.args.tls.timeout);
+        let acceptor = acceptor.with_profiles(move |hello| {
+            // There is one ClientHello to choose by.
+            let _ = offered.set(hello.cipher_suites.clone());
+            Some(config.clone())
+        });
         if !self.args.tls.msg {
             return acceptor.accept_until(tcp, self.stopped()).await;
         }

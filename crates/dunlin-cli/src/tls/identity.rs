@@ -1,12 +1,13 @@
 //! Files of keys and certificates: what this side proves, and whom it believes.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use dunlin::auth::{Psk, RawKeyTrust, Revocation, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
+use dunlin::wire::SignatureScheme;
 use dunlin::{ClientAuth, Credential, Side, TransportKind, Trust};
 use dunlin_pki::{CertificateInfo, Item, KeyPair, format_time};
 use dunlin_store::psk::file::{Format, PskFile};
@@ -19,7 +20,7 @@ use zeroize::Zeroizing;
 use crate::error::{Error, printable};
 use crate::files;
 use crate::psk;
-use crate::tls::lists::List;
+use crate::tls::lists::{self, List};
 use crate::tls::options::{TlsOptions, reason};
 use crate::tls::psks::ServerPsks;
 
@@ -143,6 +144,26 @@ impl TlsOptions {
         revocation
             .and_then(|r| trust.with_revocation(r))
             .map_err(|e| Error::usage("--CRL", reason(&e), "report it"))
+    }
+
+    /// The files of the own keys, with their types as far as they can still be read.
+    pub(super) fn own_keys(&self) -> String {
+        let files = if self.key.is_empty() { &self.cert } else { &self.key };
+        let typed = |path: &PathBuf| match files::private_key(path) {
+            Ok(key) => format!("{} ({})", path.display(), key.key_type()),
+            Err(_) => path.display().to_string(),
+        };
+        files.iter().map(typed).collect::<Vec<_>>().join(" or ")
+    }
+
+    /// What each of the own keys signs with, as far as they can still be read.
+    pub(super) fn own_schemes(&self) -> Vec<Vec<SignatureScheme>> {
+        let files = if self.key.is_empty() { &self.cert } else { &self.key };
+        let schemes = |path: &PathBuf| {
+            let pair = files::private_key(path).ok()?;
+            Some(signing_key(&pair, path, &lists::provider()).ok()?.schemes().to_vec())
+        };
+        files.iter().filter_map(schemes).collect()
     }
 
     /// Whether pre-shared keys are used.

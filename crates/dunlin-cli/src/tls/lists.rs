@@ -38,10 +38,24 @@ pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12Ciphe
     items(text).map(find).collect::<Result<_, _>>().map(List)
 }
 
-/// The names of the cipher suites of TLS 1.2 as OpenSSL has them, a line for each way to agree on a key.
+/// The names of the cipher suites of TLS 1.2 as OpenSSL has them, and who offers them: a line for each way to agree on a key.
 pub(crate) fn tls12_cipher_suite_names() -> String {
+    let is_in = |suites: &[&Tls12CipherSuite], suite: CipherSuite| suites.iter().any(|s| s.id == suite);
+    let by_default = |suite| is_in(tls12::TLS12_CIPHER_SUITES, suite);
+    let psk_alone = |suite| is_in(tls12::TLS12_PSK_CIPHER_SUITES, suite);
+    [
+        ("By default:", names(by_default)),
+        ("With --psk-ke or --allow-no-dhe-kex, too:", names(psk_alone)),
+        ("By name alone:", names(|suite| !by_default(suite) && !psk_alone(suite))),
+    ]
+    .map(|(who, names)| format!("{who}\n{names}"))
+    .join("\n")
+}
+
+/// The names of those that `wanted` wants.
+fn names(wanted: impl Fn(CipherSuite) -> bool) -> String {
     let mut lines: Vec<(String, Vec<String>)> = vec![];
-    for name in tls12().iter().map(|suite| openssl_name(suite.id)) {
+    for name in tls12().iter().filter(|suite| wanted(suite.id)).map(|suite| openssl_name(suite.id)) {
         let at = name.find("AES").or_else(|| name.find("CHACHA20")).unwrap_or(0);
         let (exchange, cipher) = name.split_at(at);
         match lines.iter_mut().find(|(known, _)| known == exchange) {
@@ -61,7 +75,8 @@ fn tls13() -> Vec<&'static Tls13CipherSuite> {
     known
 }
 
-fn tls12() -> Vec<&'static Tls12CipherSuite> {
+/// Those of TLS 1.2 that are not only for the laboratory.
+pub(crate) fn tls12_of_use() -> Vec<&'static Tls12CipherSuite> {
     let short: [&'static Tls12CipherSuite; 5] = [
         &tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8,
         &tls12::TLS12_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256,
@@ -75,10 +90,17 @@ fn tls12() -> Vec<&'static Tls12CipherSuite> {
         tls12::TLS12_PSK_CIPHER_SUITES,
         dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES,
         &short,
-        #[cfg(feature = "legacy-lab")]
-        dunlin_legacy::TLS12_LEGACY_CIPHER_SUITES,
     ];
     named.concat()
+}
+
+fn tls12() -> Vec<&'static Tls12CipherSuite> {
+    [
+        &tls12_of_use()[..],
+        #[cfg(feature = "legacy-lab")]
+        dunlin_legacy::TLS12_LEGACY_CIPHER_SUITES,
+    ]
+    .concat()
 }
 
 fn is_suite(suite: CipherSuite, name: &str) -> bool {

@@ -10,3 +10,4 @@ pub(crate) mod psks;
 pub(crate) mod reasons;
 pub(crate) mod report;
 pub(crate) mod sessions;
+pub(crate) mod tls12;

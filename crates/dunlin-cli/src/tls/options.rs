@@ -12,7 +12,6 @@ use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{ClientAuth, ClientConfig, EarlyDataProtocols, Profile, ServerConfig, Side, SingleUse, Trust};
-use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
@@ -80,7 +79,7 @@ pub(crate) struct TlsOptions {
     #[arg(long = "tls1-3", help_heading = "Parameters")]
     pub(crate) tls1_3: bool,
     /// Cipher suites of TLS 1.2, in order of preference, separated by colons [default: those with ECDHE; with --psk-ke or
-    /// --allow-no-dhe-kex also those with nothing but a pre-shared key].
+    /// --allow-no-dhe-kex also those with nothing but a pre-shared key; none with CCM_8].
     #[arg(long, value_name = "LIST", requires = "tls1_2", value_parser = lists::tls12_cipher_suites,
           long_help = cipher_help(), help_heading = "Parameters")]
     pub(crate) cipher: Option<List<&'static Tls12CipherSuite>>,
@@ -165,10 +164,10 @@ pub(crate) struct ServerOptions {
 
 /// The help of --cipher, with the names that are known.
 fn cipher_help() -> String {
-    let names = lists::tls12_cipher_suite_names();
     format!(
-        "Cipher suites of TLS 1.2, in order of preference, separated by colons, by the names of IANA or OpenSSL [default: \
-         those with ECDHE; with --psk-ke or --allow-no-dhe-kex also those with nothing but a pre-shared key]:\n{names}"
+        "Cipher suites of TLS 1.2, in order of preference, separated by colons, by the names of IANA or OpenSSL. The \
+         server's order decides; by default, one with pre-shared keys takes suites that have one before all others.\n{}",
+        lists::tls12_cipher_suite_names()
     )
 }
 
@@ -275,6 +274,13 @@ impl TlsOptions {
             builder = builder.cipher_suites(suites.clone());
         }
         if self.tls1_2 {
+            match side {
+                Side::Client if trust.x509.is_none() && trust.raw_key.is_none() => {
+                    self.check_tls12_trust()?
+                }
+                Side::Client => {}
+                Side::Server => self.check_tls12_keys(&credentials)?,
+            }
             builder = builder.tls12_cipher_suites(self.tls12_suites(side)).renegotiation(self.renegotiation);
             builder = builder.rsa_encryption(dunlin_rsa::ENCRYPTION);
             #[cfg(feature = "legacy-lab")]
@@ -359,16 +365,6 @@ impl TlsOptions {
             (true, true) => "TLS 1.2 or 1.3",
             (true, false) => "TLS 1.2",
             (false, _) => "TLS 1.3",
-        }
-    }
-
-    /// A client with --psk-ke wants nothing but its key, as in TLS 1.3.
-    fn tls12_suites(&self, side: Side) -> Vec<&'static Tls12CipherSuite> {
-        match (&self.cipher, self.psk_ke, self.allow_no_dhe_kex) {
-            (Some(List(suites)), ..) => suites.clone(),
-            (None, true, _) if side == Side::Client => TLS12_PSK_CIPHER_SUITES.to_vec(),
-            (None, false, false) => TLS12_CIPHER_SUITES.to_vec(),
-            (None, ..) => [TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES].concat(),
         }
     }
 

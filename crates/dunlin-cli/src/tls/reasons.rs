@@ -1,16 +1,17 @@
 //! Why a connection failed: which check, on which side, with which file, and what to do.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use dunlin::error::{AuthenticationFailure, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved};
-use dunlin::wire::{AlertDescription, ProtocolVersion};
+use dunlin::wire::{AlertDescription, CipherSuite, ProtocolVersion};
 use dunlin::{Error, Side};
+use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_pki::format_time;
 use dunlin_tokio::HandshakeError;
 
-use crate::files;
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
 
@@ -39,6 +40,8 @@ pub(crate) struct Explainer<'a> {
     options: &'a TlsOptions,
     /// What the client named to a server.
     psks: Option<&'a NamedPsks>,
+    /// The cipher suites that the client has offered to a server.
+    offered: Option<&'a OnceLock<Vec<CipherSuite>>>,
     /// Whether this client was asked for a certificate or key, and proved none.
     proved_nothing: bool,
 }
@@ -46,12 +49,16 @@ pub(crate) struct Explainer<'a> {
 impl<'a> Explainer<'a> {
     /// Of a client; `proved_nothing` if it was asked for a certificate or key, and had none to show.
     pub(crate) const fn client(options: &'a TlsOptions, proved_nothing: bool) -> Self {
-        Self { side: Side::Client, options, psks: None, proved_nothing }
+        Self { side: Side::Client, options, psks: None, offered: None, proved_nothing }
     }
 
-    /// Of a server, with the keys of this connection.
-    pub(crate) const fn server(options: &'a TlsOptions, psks: Option<&'a NamedPsks>) -> Self {
-        Self { side: Side::Server, options, psks, proved_nothing: false }
+    /// Of a server, with the keys of this connection, and the cipher suites that its client offers as soon as it has.
+    pub(crate) const fn server(
+        options: &'a TlsOptions,
+        psks: Option<&'a NamedPsks>,
+        offered: &'a OnceLock<Vec<CipherSuite>>,
+    ) -> Self {
+        Self { side: Side::Server, options, psks, offered: Some(offered), proved_nothing: false }
     }
 
     /// Of a handshake.
@@ -123,10 +130,27 @@ impl<'a> Explainer<'a> {
         }
     }
 
+    /// The client offers a suite of TLS 1.2 that this server would take, if it had been told to.
+    fn left_out(&self) -> Option<Explanation> {
+        let offered = self.offered?.get().filter(|_| self.options.tls1_2)?;
+        let suite = self.options.left_out(offered)?;
+        if TLS12_PSK_CIPHER_SUITES.iter().any(|psk| psk.id == suite.id) && self.options.cipher.is_none() {
+            return Some(self.incompatible(&PeerIncompatible::PskMode));
+        }
+        let why =
+            format!("no cipher suite in common; of the client's, this server takes {} by name", suite.id);
+        Some(Explanation::new(why, format!("add --cipher {} to this server, or name it there", suite.id)))
+    }
+
     /// The two sides have nothing in common.
     fn incompatible(&self, why: &PeerIncompatible) -> Explanation {
         use PeerIncompatible as P;
         let (own, peer) = (own(self.side), peer(self.side));
+        if let P::CipherSuite | P::SuiteAuthentication = why
+            && let Some(explanation) = self.left_out()
+        {
+            return explanation;
+        }
         let without_certificate = self.options.cert.is_empty() && self.options.key.is_empty();
         match why {
             P::Version(Some(ProtocolVersion::TLS1_2)) if !self.options.tls1_2 => Explanation::new(
@@ -148,11 +172,11 @@ impl<'a> Explainer<'a> {
                 format!("give the {peer} one with --psk-file, or this {own} --cert and --key"),
             ),
             P::SuiteAuthentication => Explanation::new(
-                format!("no cipher suite of the {peer} goes with {}", self.own_keys()),
+                format!("no cipher suite of the {peer} goes with {}", self.options.own_keys()),
                 format!("add one to --cipher of the {peer}, or give this {own} a key of another type"),
             ),
             P::CurveOfKey(curve) => Explanation::new(
-                format!("the {peer} does not have the curve of {}, {curve}", self.own_keys()),
+                format!("the {peer} does not have the curve of {}, {curve}", self.options.own_keys()),
                 format!("add {curve} to --groups of the {peer}, or give a key of another type"),
             ),
             P::FiniteField(bits) => Explanation::new(
@@ -180,7 +204,7 @@ impl<'a> Explainer<'a> {
                 format!("give the {peer} one with --psk-file, or this {own} --cert and --key"),
             ),
             P::SignatureScheme => Explanation::new(
-                format!("this {own} finds no signature scheme of the {peer} for {}", self.own_keys()),
+                format!("this {own} finds no signature scheme of the {peer} for {}", self.options.own_keys()),
                 format!("add one with --sigalgs of the {peer}, or give a key of another type"),
             ),
             P::CertificateType { .. } => Explanation::new(
@@ -293,7 +317,9 @@ impl<'a> Explainer<'a> {
             A::HANDSHAKE_FAILURE | A::INSUFFICIENT_SECURITY => Explanation::new(
                 says("finds nothing in common".into()),
                 match (self.options.has_psk(), self.options.psk_ke) {
-                    (true, true) => "let it allow --psk-ke, too; else it is often a wrong PSK or identity",
+                    (true, true) => {
+                        "let it allow --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out; else it is often a wrong PSK or identity"
+                    }
                     (true, false) => "it is often a wrong PSK or identity; else compare suites and groups",
                     (false, _) => "compare suites, groups, signature schemes and keys of both sides",
                 },
@@ -363,16 +389,6 @@ impl<'a> Explainer<'a> {
         let files = if self.options.cert.is_empty() { &self.options.key } else { &self.options.cert };
         let names: Vec<_> = files.iter().map(|path| shown(path)).collect();
         (!names.is_empty()).then(|| names.join(" or "))
-    }
-
-    /// The files of the own keys, with their types as far as they can still be read.
-    fn own_keys(&self) -> String {
-        let files = if self.options.key.is_empty() { &self.options.cert } else { &self.options.key };
-        let typed = |path: &PathBuf| match files::private_key(path) {
-            Ok(key) => format!("{} ({})", shown(path), key.key_type()),
-            Err(_) => shown(path),
-        };
-        files.iter().map(typed).collect::<Vec<_>>().join(" or ")
     }
 }
 

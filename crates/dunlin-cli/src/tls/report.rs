@@ -119,8 +119,11 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Who the peer is; with RSA_PSK by its key and by its certificate.
     fn peer(&self) -> String {
-        self.negotiated.peer.as_ref().map_or_else(|| "anonymous".into(), |p| printable(&identity(p)))
+        let Negotiated { peer, peer_certified, .. } = self.negotiated;
+        let names: Vec<_> = peer.iter().chain(peer_certified).map(|p| printable(&identity(p))).collect();
+        if names.is_empty() { "anonymous".into() } else { names.join(" and ") }
     }
 
     fn alpn(&self) -> Option<String> {

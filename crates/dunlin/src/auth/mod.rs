@@ -41,7 +41,8 @@ pub enum PrivateKey {
 }
 
 impl PrivateKey {
-    pub(crate) fn schemes(&self) -> &[SignatureScheme] {
+    /// What it can sign with, in order of preference.
+    pub fn schemes(&self) -> &[SignatureScheme] {
         match self {
             Self::Here(key) => key.schemes(),
             Self::Elsewhere { schemes, .. } => schemes,
@@ -94,7 +95,8 @@ impl Credential {
         }
     }
 
-    pub(crate) const fn key(&self) -> &PrivateKey {
+    /// Its private key.
+    pub const fn key(&self) -> &PrivateKey {
         match self {
             Self::X509 { key, .. } | Self::RawKey { key, .. } => key,
         }

@@ -20,12 +20,20 @@ pub struct Tls12CipherSuite {
 
 impl Tls12CipherSuite {
     /// Whether the server sends a certificate.
-    pub(crate) fn has_certificate(&self) -> bool {
+    pub fn has_certificate(&self) -> bool {
         match self.authentication {
             Tls12Authentication::Ecdsa | Tls12Authentication::Rsa | Tls12Authentication::Dss => true,
             Tls12Authentication::Psk => self.key_exchange == Tls12KeyExchange::Rsa,
             Tls12Authentication::Anonymous => false,
         }
+    }
+
+    /// Whether a server with a key for these schemes proves itself by it in this suite, which is one with a certificate.
+    pub fn takes_key(&self, schemes: &[SignatureScheme]) -> bool {
+        schemes.iter().any(|scheme| match self.key_exchange {
+            Tls12KeyExchange::Rsa => scheme.is_rsa(),
+            _ => self.authentication.allows(*scheme),
+        })
     }
 
     /// Whether the server signs its share; it has none where the client encrypts a secret.
@@ -62,7 +70,7 @@ impl Tls12CipherSuite {
     }
 
     /// Whether both sides have a pre-shared key.
-    pub(crate) fn has_psk(&self) -> bool {
+    pub fn has_psk(&self) -> bool {
         self.authentication == Tls12Authentication::Psk
     }
 

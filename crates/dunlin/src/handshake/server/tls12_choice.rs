@@ -78,12 +78,8 @@ pub(super) fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<C
 /// Whether there is a key of ours of each kind by which this suite proves the server.
 fn has_key_for(config: &ServerConfig, suite: &Tls12CipherSuite) -> bool {
     let mut keys = config.profile.credentials.iter().map(Credential::key);
-    let certified = match suite.key_exchange {
-        _ if !suite.has_certificate() => true,
-        // Whether it decrypts is for its choice to say.
-        Tls12KeyExchange::Rsa => keys.any(|key| key.schemes().iter().any(|scheme| scheme.is_rsa())),
-        _ => keys.any(|key| key.schemes().iter().any(|scheme| suite.authentication.allows(*scheme))),
-    };
+    // Whether an RSA key decrypts, too, is for its choice to say.
+    let certified = !suite.has_certificate() || keys.any(|key| suite.takes_key(key.schemes()));
     certified && (!suite.has_psk() || !matches!(config.psks, PskSource::None))
 }
 
