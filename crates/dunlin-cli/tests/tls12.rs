@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::peers::{CLIENT, KEY, OWN, SERVER, Server, json, place};
+use std::process::Command;
+
+use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
 
 #[test]
 fn certificates_on_both_sides() {
@@ -179,6 +181,70 @@ fn another_handshake_within_a_connection() {
     assert_eq!(stderr, format!("dunlin: another handshake: {parameters}X.509 localhost\n"));
     assert!(
         server.process.log_with("renegotiated").ends_with(&format!(" renegotiated: {parameters}anonymous"))
+    );
+}
+
+/// The server tells of each as soon as it is complete, whatever it does with data.
+#[test]
+fn handshakes_are_told_one_by_one() {
+    let place = place();
+    for mode in ["--echo", "--rev", ""] {
+        let own = "--cert pki/server.pem --key pki/server.key --tls1-2 --renegotiation";
+        let server = Server::new(&place, &format!("{own} {mode}"));
+        let client = format!("client localhost:{} {CLIENT} --tls1-2 --brief", server.port);
+        let mut client = Running::new(&place, &client);
+        server.process.log_with(" connected: ");
+        for _ in 0..3 {
+            client.write("R\n");
+            let told = server.process.log();
+            assert!(told.contains(" renegotiated: TLSv1.2, "), "{mode}: {told}");
+            assert!(client.log().starts_with("dunlin: another handshake: "));
+        }
+    }
+}
+
+#[test]
+fn too_many_handshakes_are_told_with_their_limit() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --tls1-2 --renegotiation"));
+    let mut client =
+        Running::new(&place, &format!("client localhost:{} {CLIENT} --tls1-2 --brief", server.port));
+    for _ in 0..32 {
+        client.write("R\n");
+        assert!(client.log().starts_with("dunlin: another handshake: "));
+    }
+    client.write("R\n");
+    let log = server.process.log_with(" failed: ");
+    assert!(log.contains("the client began too many handshakes in a row; let the client send data"), "{log}");
+    let (status, _, stderr) = client.end();
+    let says = "the server refused another handshake (alert unexpected_message); let it allow it (--renegotiation), and";
+    assert!(status == 1 && stderr.contains(says), "{stderr}");
+    assert!(place.dunlin("server --help").contains("32 at most without data between them"));
+}
+
+/// OpenSSL's client ends a connection in which it gets no other handshake.
+#[test]
+fn a_client_that_is_refused_a_renegotiation_is_told_of() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
+    let mut client = Command::new("openssl");
+    client.args(["s_client", "-tls1_2", "-connect", &format!("localhost:{}", server.port)]);
+    let mut client = Running::start(&mut client);
+    server.process.log_with(" connected: ");
+    client.write("R\n");
+    let log = server.process.log_with(" failed: ");
+    let says = "the client wanted another handshake, which this server refuses (alert handshake_failure); allow it with";
+    assert!(log.contains(says), "{log}");
+}
+
+/// In TLS 1.2 a session by name is not used up.
+#[test]
+fn help_tells_what_becomes_of_sessions_in_tls_1_2() {
+    let help = place().dunlin("server --help").replace('\n', " ");
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        help.contains("good for one use in TLS 1.3; in TLS 1.2, which gives out no other, until it"),
+        "{help}"
     );
 }
 

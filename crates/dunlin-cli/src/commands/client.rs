@@ -251,7 +251,8 @@ impl<'a> Client<'a> {
             }
         };
         piped.map_err(|broken| match broken {
-            Broken::Connection(e) => self.failed(self.explainer().stream(&e)),
+            Broken::Connection(e) => self.failed(self.explainer().stream(&e, stream.negotiated().version)),
+            Broken::Renegotiation(e) => self.failed(self.explainer().renegotiation(&e)),
             Broken::Stdin(e) => Error::failed("stdin", e, "give it a file or a pipe"),
             Broken::Stdout(e) => e.into(),
             Broken::Unsent(sent) => {
@@ -324,7 +325,7 @@ impl<'a> Client<'a> {
         let ended = tokio::time::timeout(patience, ending).await;
         let ended =
             ended.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it does not close")));
-        ended.map_err(|e| self.failed(self.explainer().stream(&e)))
+        ended.map_err(|e| self.failed(self.explainer().stream(&e, stream.negotiated().version)))
     }
 
     /// Says what became of early data of which only `taken` bytes were taken.

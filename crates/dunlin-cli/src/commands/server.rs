@@ -1,7 +1,9 @@
 //! `dunlin server`: a TLS server like `openssl s_server`.
 
+use std::future::poll_fn;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use dunlin::wire::CipherSuite;
 use dunlin::{PskSource, ServerConfig};
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -76,7 +78,7 @@ pub(crate) struct Args {
 }
 
 /// The longest line that is reversed, in bytes.
-const MAX_LINE: u64 = 64 * 1024;
+const MAX_LINE: usize = 64 * 1024;
 
 /// After a failure to accept, e.g. for lack of file descriptors, before it is tried again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -223,7 +225,7 @@ impl Server {
         if let Err(e) = &served
             && self.lost.get().is_none()
         {
-            self.log_failure(from, explainer.stream(e));
+            self.log_failure(from, explainer.stream(e, stream.negotiated().version));
         }
         served.is_ok()
     }
@@ -286,7 +288,7 @@ impl Server {
         let mut input = self.input.as_ref().and_then(|input| input.try_lock().ok());
         let piped = pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait, renegotiated).await;
         piped.map_err(|broken| match broken {
-            Broken::Connection(e) => e,
+            Broken::Connection(e) | Broken::Renegotiation(e) => e,
             Broken::Stdin(e) => self.lose("stdin", e),
             Broken::Stdout(e) => self.lose("stdout", e),
             // Nobody misses it here: what is left is for the next client.
@@ -372,18 +374,27 @@ impl Connections {
     }
 }
 
-/// Tells `then` when another handshake is complete.
+/// Tells `then` of each handshake within the connection when it is complete.
 struct Renegotiations<F> {
     seen: u32,
     then: F,
 }
 
 impl<F: Fn(&TlsStream<TcpStream>)> Renegotiations<F> {
-    fn look(&mut self, stream: &TlsStream<TcpStream>) {
-        let completed = stream.renegotiations().completed;
-        if std::mem::replace(&mut self.seen, completed) != completed {
-            (self.then)(stream);
-        }
+    const fn told_to(then: F) -> Self {
+        Self { seen: 0, then }
+    }
+
+    /// More data of the stream, which are still to be consumed; none at its end.
+    async fn data(&mut self, stream: &mut TlsStream<TcpStream>) -> io::Result<Vec<u8>> {
+        poll_fn(|cx| {
+            let data = Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(<[u8]>::to_vec);
+            let completed = stream.renegotiations().completed;
+            let seen = std::mem::replace(&mut self.seen, completed);
+            (seen..completed).for_each(|_| (self.then)(stream));
+            data
+        })
+        .await
     }
 }
 
@@ -391,10 +402,9 @@ async fn echo(
     stream: &mut TlsStream<TcpStream>,
     renegotiated: impl Fn(&TlsStream<TcpStream>),
 ) -> io::Result<()> {
-    let mut renegotiations = Renegotiations { seen: 0, then: renegotiated };
+    let mut renegotiations = Renegotiations::told_to(renegotiated);
     loop {
-        let data = stream.fill_buf().await?.to_vec();
-        renegotiations.look(stream);
+        let data = renegotiations.data(stream).await?;
         if data.is_empty() {
             return stream.shutdown().await;
         }
@@ -408,11 +418,17 @@ async fn reverse(
     stream: &mut TlsStream<TcpStream>,
     renegotiated: impl Fn(&TlsStream<TcpStream>),
 ) -> io::Result<()> {
-    let mut renegotiations = Renegotiations { seen: 0, then: renegotiated };
+    let mut renegotiations = Renegotiations::told_to(renegotiated);
+    let mut line = vec![];
     loop {
-        let mut line = vec![];
-        (&mut *stream).take(MAX_LINE).read_until(b'\n', &mut line).await?;
-        renegotiations.look(stream);
+        let data = renegotiations.data(stream).await?;
+        let rest = data.split_inclusive(|b| *b == b'\n').next().unwrap_or_default();
+        let rest = rest.get(..MAX_LINE - line.len()).unwrap_or(rest);
+        line.extend_from_slice(rest);
+        stream.consume(rest.len());
+        if !data.is_empty() && !line.ends_with(b"\n") && line.len() < MAX_LINE {
+            continue;
+        }
         if line.is_empty() {
             return stream.shutdown().await;
         }
@@ -422,6 +438,7 @@ async fn reverse(
         }
         stream.write_all(&line).await?;
         stream.flush().await?;
+        line.clear();
     }
 }
 

@@ -88,7 +88,8 @@ pub(crate) struct TlsOptions {
     #[cfg(feature = "legacy-lab")]
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) legacy_lab: bool,
-    /// Let the peer begin another handshake within a connection of TLS 1.2 (RFC 5746).
+    /// Let the peer begin another handshake within a connection of TLS 1.2 (RFC 5746): 32 at most without data between
+    /// them.
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) renegotiation: bool,
     /// Cipher suites of TLS 1.3, in order of preference, separated by colons.
@@ -150,7 +151,8 @@ pub(crate) struct ServerOptions {
     /// How long tickets live, in seconds; at most seven days.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Resumption")]
     pub(crate) ticket_lifetime: Option<Duration>,
-    /// Keep the sessions here instead of sealing them in the tickets: shorter tickets, each good for one use.
+    /// Keep the sessions here instead of sealing them in the tickets: shorter tickets, each good for one use in TLS 1.3; in
+    /// TLS 1.2, which gives out no other, until it expires.
     #[arg(long, help_heading = "Resumption")]
     pub(crate) stateful_tickets: bool,
     /// Take early data (0-RTT) of at most so many bytes, with any protocol of --alpn. A ticket brings it once and within a
@@ -275,10 +277,8 @@ impl TlsOptions {
         }
         if self.tls1_2 {
             match side {
-                Side::Client if trust.x509.is_none() && trust.raw_key.is_none() => {
-                    self.check_tls12_trust()?
-                }
-                Side::Client => {}
+                Side::Client if trust.x509.is_some() || trust.raw_key.is_some() => {}
+                Side::Client => self.check_tls12_trust()?,
                 Side::Server => self.check_tls12_keys(&credentials)?,
             }
             builder = builder.tls12_cipher_suites(self.tls12_suites(side)).renegotiation(self.renegotiation);

@@ -150,6 +150,8 @@ pub(crate) enum AtEnd {
 pub(crate) enum Broken {
     /// The connection failed.
     Connection(io::Error),
+    /// The same during another handshake that this side has asked for.
+    Renegotiation(io::Error),
     /// Stdin failed.
     Stdin(io::Error),
     /// Stdout failed.
@@ -188,9 +190,7 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
         // Also before the end: it may have come with the last bytes.
         let before = std::mem::replace(&mut renegotiations, tls.renegotiations());
         out.renegotiating &= before == renegotiations;
-        if before.completed != renegotiations.completed {
-            renegotiated(tls);
-        }
+        (before.completed..renegotiations.completed).for_each(|_| renegotiated(tls));
         if before.refused != renegotiations.refused {
             anstream::eprintln!(
                 "dunlin: R: the server refuses another handshake; let it allow it (--renegotiation)"
@@ -203,7 +203,8 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
         }
         let did =
             did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not close its side"));
-        match did.flatten().map_err(Broken::Connection)? {
+        let broken = if out.renegotiating { Broken::Renegotiation } else { Broken::Connection };
+        match did.flatten().map_err(broken)? {
             Step::Sent | Step::Renegotiated => {}
             Step::Closed if out.quit => return Ok(()),
             Step::Closed => {}

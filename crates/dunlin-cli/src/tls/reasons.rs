@@ -78,12 +78,42 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Of reading or writing afterwards.
-    pub(crate) fn stream(&self, error: &io::Error) -> Explanation {
+    /// Of reading or writing afterwards, in a connection of this version.
+    pub(crate) fn stream(&self, error: &io::Error, version: Option<ProtocolVersion>) -> Explanation {
         match error.get_ref().and_then(|e| e.downcast_ref()) {
+            // RFC 5746 §4.5: who is refused another handshake may end the connection; OpenSSL does so.
+            Some(Error::AlertReceived(AlertDescription::HANDSHAKE_FAILURE))
+                if version == Some(ProtocolVersion::TLS1_2)
+                    && !self.options.renegotiation
+                    && !self.proved_nothing =>
+            {
+                let (own, peer) = (own(self.side), peer(self.side));
+                let why = format!(
+                    "the {peer} wanted another handshake, which this {own} refuses (alert handshake_failure)"
+                );
+                Explanation::new(why, format!("allow it with --renegotiation, or let the {peer} do without"))
+            }
             Some(e) => self.tls(e),
             None => Explanation::new(error.to_string(), format!("look at the {}", peer(self.side))),
         }
+    }
+
+    /// Of another handshake of TLS 1.2 that this client has asked for.
+    pub(crate) fn renegotiation(&self, error: &io::Error) -> Explanation {
+        use AlertDescription as A;
+        match error.get_ref().and_then(|e| e.downcast_ref()) {
+            Some(Error::AlertReceived(A::HANDSHAKE_FAILURE)) if self.proved_nothing => {}
+            Some(Error::AlertReceived(
+                alert @ (A::HANDSHAKE_FAILURE | A::NO_RENEGOTIATION | A::UNEXPECTED_MESSAGE),
+            )) => {
+                return Explanation::new(
+                    format!("the server refused another handshake (alert {alert})"),
+                    "let it allow it (--renegotiation), and send data between one and the next",
+                );
+            }
+            _ => {}
+        }
+        self.stream(error, Some(ProtocolVersion::TLS1_2))
     }
 
     /// Of a key that a client named and that does not serve.
@@ -119,6 +149,10 @@ impl<'a> Explainer<'a> {
                 "give both sides the same key",
             ),
             Error::Truncated => Explanation::new(error.to_string(), format!("look at the {peer}")),
+            Error::PeerMisbehaved(PeerMisbehaved::Flood("renegotiations")) => Explanation::new(
+                format!("the {peer} began too many handshakes in a row"),
+                format!("let the {peer} send data between them; --help says how many are allowed without"),
+            ),
             Error::Misuse(Misuse::NotSupported(_)) => {
                 Explanation::new(error.to_string(), "leave it out, or speak another version")
             }
