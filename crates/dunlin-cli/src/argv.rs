@@ -42,6 +42,17 @@ fn long_option(arg: &str, command: &Command) -> Option<String> {
     }
 }
 
+/// The version that an option of OpenSSL's stands for, where it is one that nobody should speak any more.
+pub(crate) fn retired_version(option: &str) -> Option<&'static str> {
+    match option.trim_start_matches('-').replace('_', "-").as_str() {
+        "ssl3" => Some("SSL 3.0"),
+        "tls1" => Some("TLS 1.0"),
+        "tls1-1" => Some("TLS 1.1"),
+        "dtls1" => Some("DTLS 1.0"),
+        _ => None,
+    }
+}
+
 /// `text`, which names options as this program has them, with those of `args` as they were typed.
 pub(crate) fn as_typed(mut text: String, args: impl IntoIterator<Item = OsString>) -> String {
     for arg in args.into_iter().skip(2).take_while(|arg| arg != "--") {

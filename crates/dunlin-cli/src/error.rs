@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
+use clap::error::{ContextKind, ContextValue};
 use serde_json::{Value, json};
 
 use crate::argv;
@@ -95,6 +96,12 @@ impl From<io::Error> for Error {
 /// Arguments that clap refuses; its several lines become one.
 impl From<clap::Error> for Error {
     fn from(error: clap::Error) -> Self {
+        if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+            && let Some(version) = argv::retired_version(option)
+        {
+            let why = format!("{version} is not here, for it protects too little (RFC 8996, RFC 7568)");
+            return Self::usage("arguments", why, "take --tls1-2 or --tls1-3, and let the peer do so, too");
+        }
         let text = argv::as_typed(error.render().to_string(), std::env::args_os());
         let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
         let (mut told, mut tips) = (vec![], vec![]);
@@ -112,6 +119,11 @@ impl From<clap::Error> for Error {
             if tips.is_empty() { "add --help to see how it is used".into() } else { tips.join(", ") };
         Self::usage("arguments", why.trim_end_matches('.'), advice)
     }
+}
+
+/// Says on stderr what goes on, but not as somebody may expect it.
+pub(crate) fn warn(text: &str) {
+    anstream::eprintln!("dunlin: warning: {}", printable(text));
 }
 
 /// `text` with control characters shown as escapes, so that a name from a file can neither break the line nor

@@ -10,7 +10,7 @@ use pki_types::{CertificateDer, CertificateRevocationListDer};
 use tempfile::Builder;
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::{Error, warn};
 
 /// The largest file that is read, in bytes: room for a bundle of every public root, or half a million PSKs.
 const MAX_FILE: u64 = 64 << 20;
@@ -58,6 +58,17 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
         })
     };
     content.map_err(failed)
+}
+
+/// Says if others than its owner can read a file with secret keys. A pipe is nobody else's.
+pub(crate) fn warn_of_access(path: &Path) {
+    let mode = fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|m| m.permissions().mode());
+    if let Some(mode) = mode.filter(|mode| mode & 0o077 != 0) {
+        let (file, mode) = (path.display(), mode & 0o777);
+        warn(&format!(
+            "{file}: others than its owner have access to the keys in it (mode {mode:04o}); chmod 600 {file}"
+        ));
+    }
 }
 
 fn read_bounded(reader: impl Read, expected: u64) -> io::Result<Zeroizing<Vec<u8>>> {

@@ -30,7 +30,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// All keys of a file or a database.
+/// All keys of a file or a database. It says if others can read them, too.
 pub(crate) fn read(path: &Path, short: ShortKeys) -> Result<PskSet, Error> {
     let set = match Format::of(path) {
         Format::Sqlite if path.exists() => SqlitePsks::open(path).and_then(|psks| psks.keys()),
@@ -41,6 +41,7 @@ pub(crate) fn read(path: &Path, short: ShortKeys) -> Result<PskSet, Error> {
             file::parse(&content, format, directory_of(path), short).map(|(set, _)| set)
         }
     };
+    files::warn_of_access(path);
     set.map_err(|e| unusable(path, &e))
 }
 

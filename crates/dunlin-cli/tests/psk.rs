@@ -332,13 +332,18 @@ fn what_a_key_is_today_is_listed() {
              stays  32 bytes  until 2999-01-01T00:00:00Z  of pump\n"
         );
         assert_eq!(place.dunlin(&format!("psk list {file}")), want);
+        // Whoever says it again has what he wants, and the first time and reason stay.
+        let again = place.dunlin(&format!("psk revoke {file} lost --this-key --reason found"));
+        assert_eq!(again, format!("{file}: lost was revoked already\n"));
+        let again = json(&place, &format!("psk revoke {file} lost --this-key --json"));
+        assert_eq!(again, serde_json::json!({ "revoked": [], "at": null }));
+        assert_eq!(place.dunlin(&format!("psk list {file}")), want);
         let list = json(&place, &format!("psk list {file} --json"));
         assert_eq!(list[2]["revoked"], serde_json::json!({ "at": at, "reason": "in the sea" }));
         assert_eq!(json(&place, &format!("psk remove {file} early --json"))["removed"], "early");
         for (arguments, told) in [
             ("rotate FILE late", "late has no valid key; make a new key"),
             ("rotate FILE nobody", "no key of nobody; "),
-            ("revoke FILE lost --this-key", "lost is revoked already; "),
             ("import FILE stays --key-file k", "stays has a key already; "),
         ] {
             place.write("k", KEY);
@@ -483,7 +488,15 @@ fn an_imported_key_serves_both_hashes() {
         let line = place.dunlin_fails(&format!("{side} --tls1-2"), 2);
         assert!(line.contains("the key of pump is imported, which makes it one for TLS 1.3"), "{line}");
     }
-    let shown = place.dunlin("psk import theirs.db pump --context other");
+    // The other side would know nothing of another context or hash.
+    place.dunlin("psk import theirs.db pump --context plant");
+    for other in ["--context other", "--context plant --hash sha384"] {
+        let line = place.dunlin_fails(&format!("psk import theirs.db pump {other}"), 1);
+        let says =
+            "theirs.db: pump is imported already, with sha256, for \"plant\"; add --force to bind it anew";
+        assert!(line.contains(says), "{line}");
+    }
+    let shown = place.dunlin("psk import theirs.db pump --context other --force");
     assert!(shown.contains("\ncontext         other\nTLS 1.3 sha256  "), "{shown}");
     server.refused(&place, "--psk-file theirs.db");
 }
@@ -579,4 +592,91 @@ fn nobody_reading_is_no_crash() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn hints_are_listed() {
+    let place = Place::new();
+    place.write(
+        "keys.toml",
+        format!("identity_hint = \"gate\"\n[[psk]]\nidentity = \"d1\"\nkey = \"{KEY}\"\n"),
+    );
+    place.dunlin("psk convert keys.toml keys.db");
+    for file in ["keys.toml", "keys.db"] {
+        let listed = place.dunlin(&format!("psk list {file}"));
+        assert_eq!(listed, "d1  16 bytes  valid\nhint for clients of TLS 1.2, 4 bytes: gate\n");
+    }
+}
+
+/// What a server goes on with, though it can hardly be meant.
+#[test]
+fn a_server_warns_of_its_keys() {
+    let place = Place::new();
+    let hint = |len: usize| format!("identity_hint = \"{}\"\n", "h".repeat(len));
+    let key = |more: &str| format!("[[psk]]\nidentity = \"d1\"\nkey = \"{KEY}\"\n{more}");
+    let revoked = "[[psk]]\nidentity = \"d2\"\nkey = \"00112233445566778899aabbccddeeff\"\nrevoked = { at = 2020-01-01 }\n";
+    let expired = "not_after = 2020-01-01T00:00:00Z\n";
+    let over = "every key in it has expired or is revoked, so that no client gets in by one; add one with `dunlin psk`\n";
+    let long = "its identity_hint has 129 bytes, and not every client takes more than 128; shorten it\n";
+    for (content, warning) in [
+        (key(expired) + revoked, Some(over)),
+        (key("") + revoked, None),
+        (hint(129) + &key(""), Some(long)),
+        (hint(128) + &key(""), None),
+    ] {
+        let _ = std::fs::remove_file(place.path("keys.db"));
+        place.write("keys.toml", &content);
+        place.dunlin("psk convert keys.toml keys.db");
+        for file in ["keys.toml", "keys.db"] {
+            let server = Server::new(&place, &format!("--psk-file {file} --tls1-2 --echo"));
+            let expected = warning.map(|why| format!("dunlin: warning: {file}: {why}"));
+            assert_eq!(server.warnings, expected.unwrap_or_default());
+        }
+    }
+}
+
+#[test]
+fn keys_that_others_can_read_are_told() {
+    let place = Place::new();
+    place.dunlin("psk new --identity d1 --out keys.toml");
+    place.dunlin("psk convert keys.toml keys.db");
+    for (mode, is_told) in [(0o600, false), (0o640, true), (0o604, true)] {
+        for file in ["keys.toml", "keys.db"] {
+            place.set_mode(file, mode);
+            let says = format!(
+                "dunlin: warning: {file}: others than its owner have access to the keys in it (mode {mode:04o}); chmod 600 {file}\n"
+            );
+            let expected = if is_told { says } else { String::new() };
+            let server = Server::new(&place, &format!("--psk-file {file} --echo"));
+            assert_eq!(server.warnings, expected);
+            for output in [
+                server.client(&place, &format!("--psk-file {file} --quiet"), ""),
+                place.command(&format!("psk list {file}")).output().unwrap(),
+            ] {
+                assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_identity_without_its_key_is_an_error() {
+    let place = Place::new();
+    place.dunlin("psk new --identity d1 --out keys.toml");
+    place.dunlin("pki demo --out pki");
+    for (arguments, says) in [
+        ("server --psk-identity d1", "server: nothing to prove itself with; give --cert and --key, "),
+        (
+            "server --cert pki/server.pem --key pki/server.key --psk-identity d1",
+            "--psk-identity: there is no key; add --psk-file or --psk",
+        ),
+        ("client localhost:1 --psk-identity d1", "--psk-identity: there is no key; add --psk-file or --psk"),
+        (
+            "server --psk-file keys.toml --psk-identity d1",
+            "--psk-identity: a server takes all keys of --psk-file, whoever shows one; leave it out, or",
+        ),
+    ] {
+        let line = place.dunlin_fails(arguments, 2);
+        assert!(line.contains(says), "{arguments}: {line}");
+    }
 }

@@ -198,7 +198,11 @@ fn what_cannot_work_is_said_before_connecting() {
     }
     for (arguments, says) in [
         ("client a b", "unexpected argument"),
-        ("client -tls1_1", "unexpected argument '-tls1_1' found; a similar argument exists: '--tls1-"),
+        (
+            "client -tls1_1",
+            "TLS 1.1 is not here, for it protects too little (RFC 8996, RFC 7568); take --tls1-2 or",
+        ),
+        ("server --tls1", "TLS 1.0 is not here, "),
         (
             "client -psk_identitty x",
             "unexpected argument '-psk_identitty' found; a similar argument exists: ",

@@ -419,6 +419,78 @@ fn a_wrong_key_and_an_unknown_identity_are_told_alike() {
     assert_eq!(told[0], told[1]);
 }
 
+/// OpenSSL's server says nothing but that it cannot read the first record that is protected.
+#[test]
+fn a_wrong_key_for_openssl_is_told() {
+    let place = place();
+    let mut server = Command::new("openssl");
+    server.args(format!("s_server -accept 0 -nocert -psk {KEY} -psk_identity d1 -rev").split(' '));
+    let server = Running::start(&mut server);
+    let listening = std::iter::repeat_with(|| server.line()).find(|line| line.starts_with("ACCEPT")).unwrap();
+    let port = listening.rsplit(':').next().unwrap();
+    let key = KEY.replace("00", "ff");
+    for more in ["", "--psk-ke"] {
+        let client = format!("client localhost:{port} --psk {key} --psk-identity d1 --tls1-2 {more}");
+        let told = place.dunlin_fails(&client, 1);
+        let says = "could not read what the key of --psk protects (alert bad_record_mac); the key for this identity may differ";
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+/// Where a session was to be kept, the lack of one is not silent.
+#[test]
+fn a_server_without_tickets_is_told_of() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3 --num-tickets 0"));
+    for version in ["-tls1_2", "-tls1_3"] {
+        let output = server.client(&place, &format!("{CLIENT} {version} --quiet --sess-out session"), "");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let says = "dunlin: session: no session was kept: the server gave no ticket or session ID that can be resumed\n";
+        assert_eq!((output.status.code(), stderr.as_str()), (Some(0), says), "{version}");
+        assert!(!place.path("session").exists());
+    }
+    let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3"));
+    for version in ["-tls1_2", "-tls1_3"] {
+        let output = server.client(&place, &format!("{CLIENT} {version} --quiet --sess-out session"), "");
+        assert_eq!(output.stderr, b"", "{version}");
+    }
+}
+
+/// TLS 1.2 has no HelloRetryRequest.
+#[test]
+fn what_a_version_does_not_have_is_not_shown() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3"));
+    for (version, has) in [("-tls1_2", false), ("-tls1_3", true)] {
+        let told = server.echo(&place, &format!("{CLIENT} {version}"), "");
+        assert_eq!(told.contains("HelloRetryRequest"), has, "{told}");
+    }
+}
+
+#[test]
+fn max_fragment_length_as_openssl_reads_it() {
+    let place = place();
+    let mut server = Command::new("openssl");
+    server.current_dir(place.path("")).args(
+        "s_server -accept 0 -tlsextdebug -rev -cert pki/server.pem -cert_chain pki/server.pem -key pki/server.key"
+            .split(' '),
+    );
+    let server = Running::start(&mut server);
+    let listening = std::iter::repeat_with(|| server.line()).find(|line| line.starts_with("ACCEPT")).unwrap();
+    let port = listening.rsplit(':').next().unwrap();
+    for (version, length, code) in [("-tls1_2", 512, "01"), ("-tls1_3", 4096, "04")] {
+        let client = format!("client localhost:{port} {CLIENT} {version} -maxfraglen {length}");
+        place.dunlin_with(&client, b"hello\n");
+        let offered =
+            |line: &String| line.starts_with("TLS client extension \"max fragment length\" (id=1), len=1");
+        std::iter::repeat_with(|| server.line()).find(offered).unwrap();
+        let value = server.line();
+        assert!(value.starts_with(&format!("0000 - {code} ")), "{value}");
+    }
+    let line = place.dunlin_fails(&format!("client {CLIENT} --maxfraglen 1000"), 2);
+    assert!(line.contains("max_fragment_length is 512, 1024, 2048 or 4096 bytes, not 1000; "), "{line}");
+}
+
 #[test]
 fn options_that_contradict_each_other() {
     let place = place();

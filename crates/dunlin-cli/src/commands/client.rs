@@ -85,6 +85,10 @@ pub(crate) struct Args {
     /// Connect five more times, each time resuming the session before.
     #[arg(long, help_heading = "Resumption")]
     reconnect: bool,
+    /// The largest record in both directions, in bytes: 512, 1024, 2048 or 4096 (RFC 6066 §4). For servers that do not know
+    /// --record-size-limit, which goes first where both are given.
+    #[arg(long, value_name = "BYTES", help_heading = "Parameters")]
+    maxfraglen: Option<u16>,
     /// Every line is data, none a command.
     #[arg(long)]
     nocommands: bool,
@@ -220,7 +224,7 @@ impl<'a> Client<'a> {
             .transpose()?;
         let tickets = tickets.map(Arc::new);
         let sessions = tickets.clone().map(|t| t as Arc<dyn ClientSessions>);
-        let mut config = args.tls.client_config(args.insecure, sessions)?;
+        let mut config = args.tls.client_config(args.insecure, args.maxfraglen, sessions)?;
         let mut early_data = Vec::new();
         if let Some(path) = &args.early_data {
             args.tls.check_early_data()?;
@@ -250,6 +254,9 @@ impl<'a> Client<'a> {
                 closed.unwrap_or(Ok(())).map_err(Broken::Connection)
             }
         };
+        if let Some(tickets) = &self.tickets {
+            tickets.ended();
+        }
         piped.map_err(|broken| match broken {
             Broken::Connection(e) => self.failed(self.explainer().stream(&e, stream.negotiated().version)),
             Broken::Renegotiation(e) => self.failed(self.explainer().renegotiation(&e)),

@@ -194,6 +194,9 @@ struct Import {
     /// The hash that the key belongs to [default: sha256, or that of the key in the file].
     #[arg(long)]
     hash: Option<HashName>,
+    /// Bind a key that is imported already to another context or hash. The other side has to do the same.
+    #[arg(long)]
+    force: bool,
     /// Print the key itself, too.
     #[arg(long)]
     reveal: bool,
@@ -348,6 +351,10 @@ fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
         words.extend(record.import.as_ref().map(|_| "imported".to_owned()));
         writeln!(out, "{}", words.join("  "))?;
     }
+    if let Some(hint) = set.hint() {
+        let length = count(hint.len() as u64, "byte");
+        writeln!(out, "hint for clients of TLS 1.2, {length}: {}", text_of(hint))?;
+    }
     Ok(())
 }
 
@@ -435,13 +442,19 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
 
 fn revoke(args: Revoke, out: &mut dyn Write) -> Result<(), Error> {
     let revoked = Revoked { at_s: now_s(), reason: args.reason };
+    // Whoever repeats it has what was asked for; when and why it was done first stays.
     let done = psk::change(&args.file, false, |records| {
-        Ok(lifecycle::revoke(records, &args.device, args.this_key, &revoked)?)
+        match lifecycle::revoke(records, &args.device, args.this_key, &revoked) {
+            Err(error) if matches!(error.fault, PskFault::AlreadyRevoked(_)) => Ok(vec![]),
+            done => Ok(done?),
+        }
     })?;
-    let done: Vec<_> = done.iter().map(Identity::to_string).collect();
-    match args.json {
-        true => writeln!(out, "{}", json!({ "revoked": done, "at": shown_time(revoked.at_s) }))?,
-        false => writeln!(out, "{}: revoked {}", args.file.display(), done.join(", "))?,
+    let (file, done) = (args.file.display(), done.iter().map(Identity::to_string).collect::<Vec<_>>());
+    match (args.json, done.is_empty()) {
+        (true, true) => writeln!(out, "{}", json!({ "revoked": [], "at": null }))?,
+        (true, false) => writeln!(out, "{}", json!({ "revoked": done, "at": shown_time(revoked.at_s) }))?,
+        (false, true) => writeln!(out, "{file}: {} was revoked already", printable(&args.device))?,
+        (false, false) => writeln!(out, "{file}: revoked {}", done.join(", "))?,
     }
     Ok(())
 }
@@ -464,8 +477,15 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
             (None, Some(key)) => PskRecord::new(identity, key),
             (None, None) => PskRecord::new(identity, random(HashAlgorithm::Sha256.output_len())?),
         };
-        record.hash = args.hash.map_or(record.hash, HashAlgorithm::from);
-        record.import = Some(context);
+        let hash = args.hash.map_or(record.hash, HashAlgorithm::from);
+        let is_another = |before: &Vec<u8>| *before != context || record.hash != hash;
+        if let Some(before) = record.import.as_ref().filter(|before| is_another(before) && !args.force) {
+            let (was, before) = (hash_name(record.hash), text_of(before));
+            let why = format!("{} is imported already, with {was}, for {before:?}", record.identity);
+            let advice = "add --force to bind it anew, and do the same on the other side";
+            return Err(Error::failed(args.file.display(), why, advice).into());
+        }
+        (record.hash, record.import) = (hash, Some(context));
         records.put(record.clone())?;
         Ok(record)
     })?;

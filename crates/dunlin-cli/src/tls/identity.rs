@@ -17,7 +17,7 @@ use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublic
 use webpki::EndEntityCert;
 use zeroize::Zeroizing;
 
-use crate::error::{Error, printable};
+use crate::error::{Error, warn};
 use crate::files;
 use crate::psk;
 use crate::tls::lists::{self, List};
@@ -251,6 +251,9 @@ impl TlsOptions {
         let failed = |error: &PskError| psk::unusable(path, error);
         if Format::of(path) == Format::Sqlite && path.exists() {
             let psks = SqlitePsks::open(path).map_err(|e| failed(&e))?;
+            let keys = psks.keys().map_err(|e| failed(&e))?;
+            files::warn_of_access(path);
+            self.warn_of_keys(path, &keys);
             let report = warn_of(path, "no key is known until it can");
             return Ok(Some(ServerPsks::Database(LiveSqlitePsks::new(psks, provider.clone(), report))));
         }
@@ -264,6 +267,7 @@ impl TlsOptions {
             return Err(no_key(path));
         }
         self.check_imported(path, set.iter())?;
+        self.warn_of_keys(path, &set);
         if !path.is_file() {
             // A pipe can be read once.
             return Ok(Some(ServerPsks::Fixed(set, provider.clone())));
@@ -272,6 +276,23 @@ impl TlsOptions {
         let file =
             PskFile::open(path, self.short_keys(), provider.clone(), report).map_err(|e| failed(&e))?;
         Ok(Some(ServerPsks::File(file)))
+    }
+
+    /// Says of keys in a file what a server goes on with all the same: it may get others.
+    fn warn_of_keys(&self, path: &Path, set: &PskSet) {
+        let now_s = psk::now_s();
+        let is_over = |record: &PskRecord| matches!(record.state(now_s), State::Expired | State::Revoked);
+        if !set.is_empty() && set.iter().all(is_over) {
+            let why = "every key in it has expired or is revoked, so that no client gets in by one";
+            warn(&format!("{}: {why}; add one with `dunlin psk`", path.display()));
+        }
+        let hint = set.hint().map_or(0, <[u8]>::len);
+        if self.tls1_2 && hint > MAX_COMMON_HINT {
+            let why = format!(
+                "its identity_hint has {hint} bytes, and not every client takes more than {MAX_COMMON_HINT}"
+            );
+            warn(&format!("{}: {why}; shorten it", path.display()));
+        }
     }
 
     const fn short_keys(&self) -> ShortKeys {
@@ -357,7 +378,7 @@ fn identity(text: &str) -> Result<Identity, Error> {
 fn warn_of(path: &Path, then: &'static str) -> Box<dyn Fn(&PskError) + Send + Sync> {
     let path = path.display().to_string();
     Box::new(move |error| {
-        anstream::eprintln!("dunlin: warning: {}", printable(&format!("{path}: {error}; {then}")));
+        warn(&format!("{path}: {error}; {then}"));
     })
 }
 
@@ -384,6 +405,9 @@ fn check_match(chain: &[CertificateDer<'_>], cert: &Path, pair: &KeyPair, key: &
     }
 }
 
+/// The longest hint that every client takes, in bytes: BoringSSL and older versions of OpenSSL end at more.
+const MAX_COMMON_HINT: usize = 128;
+
 /// Says if every peer with a right clock will refuse the own certificate.
 fn warn_of_refusal(chain: &[CertificateDer<'_>], path: &Path) {
     let now = SystemTime::now();
@@ -401,8 +425,7 @@ fn warn_of_refusal(chain: &[CertificateDer<'_>], path: &Path) {
         }
     });
     if let Some(fault) = fault {
-        let line = format!("{}: {fault}: peers will refuse it", path.display());
-        anstream::eprintln!("dunlin: warning: {}", printable(&line));
+        warn(&format!("{}: {fault}: peers will refuse it", path.display()));
     }
 }
 

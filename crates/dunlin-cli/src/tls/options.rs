@@ -11,7 +11,10 @@ use dunlin::crypto::{
 use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
-use dunlin::{ClientAuth, ClientConfig, EarlyDataProtocols, Profile, ServerConfig, Side, SingleUse, Trust};
+use dunlin::{
+    ClientAuth, ClientConfig, EarlyDataProtocols, Profile, ProfileBuilder, ServerConfig, Side, SingleUse,
+    Trust,
+};
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
@@ -185,10 +188,11 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl TlsOptions {
-    /// The configuration of a client. With `insecure` it believes every server.
+    /// The configuration of a client, with what it has beside these options. With `insecure` it believes every server.
     pub(crate) fn client_config(
         &self,
         insecure: bool,
+        max_fragment_length: Option<u16>,
         sessions: Option<Arc<dyn ClientSessions>>,
     ) -> Result<ClientConfig, Error> {
         let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
@@ -197,6 +201,7 @@ impl TlsOptions {
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
         let profile = self.profile(Side::Client, self.client_trust(insecure)?, modes)?;
+        let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
         let psks = self.client_psks(profile.provider())?.into_iter().map(Arc::new).collect();
         let config = ClientConfig::new(profile).with_psks(psks);
         Ok(match sessions {
@@ -223,7 +228,7 @@ impl TlsOptions {
             true => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
             false => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
-        let profile = self.profile(Side::Server, trust, modes)?;
+        let profile = self.profile(Side::Server, trust, modes)?.build().map_err(|e| misuse(&e))?;
         let provider = profile.provider().clone();
         let psks = self.server_psks(&provider)?;
         let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
@@ -260,7 +265,12 @@ impl TlsOptions {
         EarlyDataProtocols::named(named).and_unnamed()
     }
 
-    fn profile(&self, side: Side, trust: Trust, modes: Vec<PskKeyExchangeMode>) -> Result<Profile, Error> {
+    fn profile(
+        &self,
+        side: Side,
+        trust: Trust,
+        modes: Vec<PskKeyExchangeMode>,
+    ) -> Result<ProfileBuilder, Error> {
         let mut provider = self.provider();
         if let Some(List(suites)) = &self.ciphersuites {
             // What was asked for by name counts, even if the library's defaults leave it out.
@@ -317,14 +327,8 @@ impl TlsOptions {
         if let Some(path) = &self.keylogfile {
             builder = builder.key_log(Some(Arc::new(KeyLogFile::open(path)?)));
         }
-        builder
-            .credentials(credentials)
-            .trust(trust)
-            .psk_modes(modes)
-            .record_size_limit(self.record_size_limit)
-            .key_update_after(self.key_update)
-            .build()
-            .map_err(|e| misuse(&e))
+        let builder = builder.credentials(credentials).trust(trust).psk_modes(modes);
+        Ok(builder.record_size_limit(self.record_size_limit).key_update_after(self.key_update))
     }
 
     /// Whether TLS 1.3 is spoken.
@@ -342,7 +346,7 @@ impl TlsOptions {
 
     /// What is obsolete is allowed only where it was asked for, and never in silence.
     #[cfg(feature = "legacy-lab")]
-    fn obsolete(&self, builder: dunlin::ProfileBuilder) -> Result<dunlin::ProfileBuilder, Error> {
+    fn obsolete(&self, builder: ProfileBuilder) -> Result<ProfileBuilder, Error> {
         if self.legacy_lab {
             anstream::eprintln!("dunlin: WARNING: {}", dunlin_legacy::WARNING);
             return Ok(builder.rsa_encryption(dunlin_legacy::ENCRYPTION).danger_legacy_lab());
@@ -407,7 +411,7 @@ impl TlsOptions {
     }
 
     /// What every implementation has (RFC 8446 §9.1), apart from the group, of which the smaller one is taken.
-    fn lean_profile(&self, provider: &Arc<CryptoProvider>) -> Result<dunlin::ProfileBuilder, Error> {
+    fn lean_profile(&self, provider: &Arc<CryptoProvider>) -> Result<ProfileBuilder, Error> {
         let missing = || Error::usage("--lean", "the library lacks a part of it", "leave it out");
         let suite = match &self.ciphersuites {
             Some(List(suites)) => suites.first().copied(),

@@ -70,6 +70,17 @@ impl<'a> Explainer<'a> {
             {
                 self.other_certificate_type()
             }
+            // In TLS 1.2 the first record under keys that stem from another one; OpenSSL and GnuTLS say no more.
+            HandshakeError::Tls(Error::AlertReceived(alert @ AlertDescription::BAD_RECORD_MAC))
+                if self.options.has_psk() =>
+            {
+                let (peer, source) = (peer(self.side), self.psk_source());
+                let why =
+                    format!("the {peer} could not read what the key of {source} protects (alert {alert})");
+                let advice =
+                    "the key for this identity may differ there: give both sides the same identity and key";
+                Explanation::new(why, advice)
+            }
             HandshakeError::Tls(e) => self.tls(e),
             e => Explanation::new(
                 e.to_string(),
@@ -459,6 +470,7 @@ mod tests {
             A::DECRYPT_ERROR,
             A::HANDSHAKE_FAILURE,
             A::UNKNOWN_PSK_IDENTITY,
+            A::BAD_RECORD_MAC,
         ];
         let told = |options: &TlsOptions, alert| {
             let explainer = Explainer::client(options, false);

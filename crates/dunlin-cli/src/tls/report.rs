@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use dunlin::auth::PskIdentity;
 use dunlin::early::NoEarlyData;
+use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, PeerIdentity, Side};
 use dunlin_pki::CertificateInfo;
 use dunlin_tokio::{HandshakeBytes, TlsStream};
@@ -48,7 +49,9 @@ impl<'a> Report<'a> {
         writeln!(out, "Own signature      {}", text(n.own_signature))?;
         writeln!(out, "ALPN               {}", self.alpn().unwrap_or_else(|| "-".into()))?;
         writeln!(out, "Resumed            {}", yes(n.resumed))?;
-        writeln!(out, "HelloRetryRequest  {}", yes(n.retried))?;
+        if n.version != Some(ProtocolVersion::TLS1_2) {
+            writeln!(out, "HelloRetryRequest  {}", yes(n.retried))?;
+        }
         if let Some(early_data) = self.early_data() {
             writeln!(out, "Early data         {early_data}")?;
         }

@@ -23,6 +23,8 @@ pub(crate) struct ClientTickets {
     from: Option<PathBuf>,
     /// From the file, until it is used.
     loaded: Mutex<Option<(SessionKey, ClientSession)>>,
+    /// Whether a ticket came for `out`.
+    came: AtomicBool,
     /// Whether the one from the file was offered, and nothing is known of it yet.
     offered: AtomicBool,
 }
@@ -37,6 +39,7 @@ impl ClientTickets {
             out: out.map(Path::to_owned),
             from: from.map(Path::to_owned),
             loaded: Mutex::new(loaded),
+            came: AtomicBool::new(false),
             offered: AtomicBool::new(false),
         })
     }
@@ -48,6 +51,18 @@ impl ClientTickets {
         }
     }
 
+    /// Says at the end that there is nothing to resume later, where something was to be kept.
+    pub(crate) fn ended(&self) {
+        if let Some(out) = &self.out
+            && !self.came.load(Ordering::Relaxed)
+        {
+            let file = printable(&out.display().to_string());
+            anstream::eprintln!(
+                "dunlin: {file}: no session was kept: the server gave no ticket or session ID that can be resumed"
+            );
+        }
+    }
+
     fn not_used(&self, why: &str) {
         let file = self.from.as_deref().unwrap_or(Path::new("")).display().to_string();
         anstream::eprintln!("dunlin: {}: the session is not used: {why}", printable(&file));
@@ -56,6 +71,7 @@ impl ClientTickets {
 
 impl ClientSessions for ClientTickets {
     fn put(&self, key: SessionKey, session: ClientSession) {
+        self.came.store(true, Ordering::Relaxed);
         if let Some(out) = &self.out
             && let Err(error) = store(out, &key, &session)
         {

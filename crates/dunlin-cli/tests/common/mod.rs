@@ -24,8 +24,10 @@ impl Place {
         self.0.path().join(name)
     }
 
+    /// Writes a file that only its owner can read.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         fs::write(self.path(name), content).unwrap();
+        self.set_mode(name, 0o600);
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
