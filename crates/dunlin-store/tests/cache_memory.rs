@@ -6,7 +6,9 @@ use std::alloc::System;
 use std::sync::{Arc, Mutex};
 
 use cap::Cap;
-use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket};
+use dunlin::cache::{
+    CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket,
+};
 use dunlin::{ClientAuth, ClientConfig, Profile, ServerConfig, Trust};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::{KeyType, Pair, Pki, awslc};
@@ -52,9 +54,13 @@ fn seen(typ: KeyType) -> (CachedPeer, CachedServer) {
         Profile::builder(awslc()).trust(trust).credentials(vec![leaf.x509(&awslc())]).build().unwrap()
     };
     let seen = Arc::new(Seen::default());
-    let client = ClientConfig::new(profile(&pki.client)).with_handshake_cache(seen.clone(), DEFAULT_MAX_AGE);
+    let client = ClientConfig::new(profile(&pki.client)).with_handshake_cache(
+        CacheMode::Compact,
+        seen.clone(),
+        DEFAULT_MAX_AGE,
+    );
     let server = ServerConfig::new(profile(&pki.server)).unwrap();
-    let server = server.with_handshake_cache(seen.clone(), DEFAULT_MAX_AGE).unwrap();
+    let server = server.with_handshake_cache(CacheMode::Compact, seen.clone(), DEFAULT_MAX_AGE).unwrap();
     let server = server.with_client_auth(ClientAuth::Required).unwrap();
     Pair::new(&Arc::new(client), &Arc::new(server)).connect().unwrap();
     (seen.client.lock().unwrap().take().unwrap(), seen.server.lock().unwrap().take().unwrap())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use dunlin::cache::{CachedPeer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket};
+use dunlin::cache::{CacheMode, CachedPeer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket};
 use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, ServerConfig, TlsConnection, Trust};
 use dunlin_store::cache::{
     MemoryClientCache, Owner, Record, RecordName, Records, Report, SealedClientCache, SealedServerCache,
@@ -45,14 +45,18 @@ fn profile(pki: &Pki, peer: &Pki, is_client: bool) -> ProfileBuilder {
 /// A client that the server trusts, with this cache.
 pub(crate) fn client(pki: &Pki, cache: Arc<dyn ClientCache>) -> Arc<ClientConfig> {
     let profile = profile(pki, Pki::shared(KeyType::P256), true);
-    Arc::new(ClientConfig::new(profile.build().unwrap()).with_handshake_cache(cache, DEFAULT_MAX_AGE))
+    Arc::new(ClientConfig::new(profile.build().unwrap()).with_handshake_cache(
+        CacheMode::Compact,
+        cache,
+        DEFAULT_MAX_AGE,
+    ))
 }
 
 /// A server that believes clients of this PKI.
 pub(crate) fn server(clients: &Pki, cache: Arc<dyn ServerCache>) -> Arc<ServerConfig> {
     let profile = profile(Pki::shared(KeyType::P256), clients, false);
     let config = ServerConfig::new(profile.build().unwrap()).unwrap();
-    let config = config.with_handshake_cache(cache, DEFAULT_MAX_AGE).unwrap();
+    let config = config.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE).unwrap();
     Arc::new(config.with_client_auth(ClientAuth::Required).unwrap())
 }
 
