@@ -1,5 +1,6 @@
 //! What the commands that speak TLS share: options, and what becomes of them; reports; reasons; pipes.
 
+pub(crate) mod cache;
 pub(crate) mod identity;
 pub(crate) mod keylog;
 pub(crate) mod lists;

@@ -19,6 +19,7 @@ use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
 use crate::files;
+use crate::tls::cache::CacheOptions;
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List};
 use crate::tls::psks::ServerPsks;
@@ -128,6 +129,8 @@ pub(crate) struct TlsOptions {
     /// Replace the sending keys after so many records, in TLS 1.3.
     #[arg(long, value_name = "RECORDS", help_heading = "Parameters")]
     pub(crate) key_update: Option<u64>,
+    #[command(flatten)]
+    pub(crate) cache: CacheOptions,
     /// Append the secrets of the connection to this file, for a protocol analyser. Whoever reads it reads the traffic.
     #[arg(long, value_name = "FILE", help_heading = "Debugging")]
     pub(crate) keylogfile: Option<PathBuf>,
@@ -202,8 +205,9 @@ impl TlsOptions {
         };
         let profile = self.profile(Side::Client, self.client_trust(insecure)?, modes)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
-        let psks = self.client_psks(profile.provider())?.into_iter().map(Arc::new).collect();
-        let config = ClientConfig::new(profile).with_psks(psks);
+        let provider = profile.provider().clone();
+        let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
+        let config = self.cache.client(ClientConfig::new(profile).with_psks(psks), &provider)?;
         Ok(match sessions {
             Some(sessions) => config.with_sessions(sessions),
             None => config,
@@ -233,6 +237,7 @@ impl TlsOptions {
         let psks = self.server_psks(&provider)?;
         let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
         let config = config.map_err(|e| misuse(&e))?.with_cookies(server.stateless_cookie);
+        let config = self.cache.server(config, &provider)?;
         let config = config.with_tickets(server.tickets(provider)?);
         let Some(size) = server.early_data else { return Ok((config, psks)) };
         if server.num_tickets == 0 {
@@ -472,7 +477,7 @@ impl ServerOptions {
 }
 
 /// Options that contradict each other, in the library's words.
-fn misuse(error: &dunlin::Error) -> Error {
+pub(super) fn misuse(error: &dunlin::Error) -> Error {
     Error::usage("options", reason(error), "add --help to see what they mean")
 }
 

@@ -49,6 +49,9 @@ impl<'a> Report<'a> {
         writeln!(out, "Own signature      {}", text(n.own_signature))?;
         writeln!(out, "ALPN               {}", self.alpn().unwrap_or_else(|| "-".into()))?;
         writeln!(out, "Resumed            {}", yes(n.resumed))?;
+        if let Some(cached) = self.cached() {
+            writeln!(out, "Cached             {cached}")?;
+        }
         if n.version != Some(ProtocolVersion::TLS1_2) {
             writeln!(out, "HelloRetryRequest  {}", yes(n.retried))?;
         }
@@ -82,6 +85,7 @@ impl<'a> Report<'a> {
         if n.resumed {
             words.push("resumed".into());
         }
+        words.extend(self.cached().map(|cached| format!("cached {cached}")));
         if n.retried {
             words.push("after a HelloRetryRequest".into());
         }
@@ -92,6 +96,7 @@ impl<'a> Report<'a> {
     /// For scripts.
     pub(crate) fn json(&self) -> Value {
         let n = self.negotiated;
+        let [server, client] = self.certificates_cached();
         let message = |m: &MessageSize| json!({ "sent": m.sent, "name": message_name(m), "bytes": m.len });
         json!({
             "version": n.version.map(|v| v.to_string()),
@@ -103,12 +108,33 @@ impl<'a> Report<'a> {
             "peer_signature": n.peer_signature.map(|s| s.to_string()),
             "own_signature": n.own_signature.map(|s| s.to_string()),
             "resumed": n.resumed,
+            "server_certificate_cached": server,
+            "client_certificate_cached": client,
             "hello_retry_request": n.retried,
             "early_data": self.early_data(),
             "handshake_bytes_read": self.bytes.read,
             "handshake_bytes_written": self.bytes.written,
             "messages": self.messages.iter().map(message).collect::<Vec<_>>(),
         })
+    }
+
+    /// Whether the server's and the client's certificates were in the other side's cache.
+    const fn certificates_cached(&self) -> [bool; 2] {
+        let Negotiated { own_certificate_cached: own, peer_certificate_cached: peer, .. } = *self.negotiated;
+        match self.side {
+            Side::Client => [peer, own],
+            Side::Server => [own, peer],
+        }
+    }
+
+    /// Whose certificates were not sent, in words.
+    const fn cached(&self) -> Option<&'static str> {
+        match self.certificates_cached() {
+            [true, true] => Some("certificates of both sides"),
+            [true, false] => Some("certificate of the server"),
+            [false, true] => Some("certificate of the client"),
+            [false, false] => None,
+        }
     }
 
     /// What became of early data, where somebody wanted any.

@@ -104,7 +104,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(place: &Place, arguments: &str) -> Self {
-        let process = Running::new(place, &format!("server --accept 0 {arguments}"));
+        Self::at(place, 0, arguments)
+    }
+
+    /// On a port that one before it had.
+    pub(crate) fn at(place: &Place, port: u16, arguments: &str) -> Self {
+        let process = Running::new(place, &format!("server --accept {port} {arguments}"));
         // Objects are on stdout where no data goes there.
         let next = || match arguments.contains("--json") && arguments.contains("--echo") {
             true => process.line(),

@@ -1,0 +1,141 @@
+//! The handshake cache of a client or a server (docs/handshake-cache.md), by its options.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
+use dunlin::crypto::{CryptoProvider, MAX_KEY_LEN};
+use dunlin::{ClientConfig, ServerConfig};
+use dunlin_store::cache::{FileRecords, SealedClientCache, SealedServerCache, Sealer};
+use dunlin_store::{MemoryClientCache, MemoryServerCache};
+use zeroize::Zeroizing;
+
+use super::options::{misuse, seconds};
+use crate::error::{Error, warn};
+use crate::files::{self, Access, Existing};
+
+const HEADING: &str = "Handshake cache";
+/// Clients that a server keeps in memory.
+const MAX_CLIENTS: usize = 100_000;
+/// Servers or clients in a file, which is written as a whole at each change.
+const MAX_IN_FILE: usize = 1000;
+
+/// How much the two sides leave out, and how they say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// What a server sends, by cached_info (RFC 7924).
+    Rfc7924,
+    /// The same, and clients' certificates by tickets (BiTHaC).
+    Bithac,
+    /// Both in the fewest bytes.
+    Compact,
+}
+
+impl From<Mode> for CacheMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Rfc7924 => Self::Rfc7924,
+            Mode::Bithac => Self::Bithac,
+            Mode::Compact => Self::Compact,
+        }
+    }
+}
+
+/// What both sides have.
+#[derive(Args, Clone, Default)]
+pub(crate) struct CacheOptions {
+    /// Keep the other side's certificates once they are verified, so that they need not be sent again. Both sides go on proving
+    /// their keys in every handshake, and both need this, in the same mode.
+    #[arg(long, value_name = "MODE", help_heading = HEADING)]
+    cache: Option<Mode>,
+    /// Keep them in this file for later runs, sealed; without it they are gone at the end of this one.
+    #[arg(long, value_name = "FILE", requires = "cache", help_heading = HEADING)]
+    cache_store: Option<PathBuf>,
+    /// The key that seals the store, 32 bytes, made if it is not there; by default the store's name and ".key". Who can write
+    /// both can invent a peer.
+    #[arg(long, value_name = "FILE", requires = "cache_store", help_heading = HEADING)]
+    cache_key: Option<PathBuf>,
+    /// How long certificates are believed after they were verified, in seconds; by default 30 days.
+    #[arg(long, value_name = "SECONDS", requires = "cache", value_parser = seconds, help_heading = HEADING)]
+    cache_max_age: Option<Duration>,
+}
+
+impl CacheOptions {
+    /// `config` with the cache, if there shall be one.
+    pub(crate) fn client(
+        &self,
+        config: ClientConfig,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<ClientConfig, Error> {
+        let Some(mode) = self.cache else { return Ok(config) };
+        let cache: Arc<dyn ClientCache> = match &self.cache_store {
+            None => Arc::new(MemoryClientCache::default()),
+            Some(store) => {
+                Arc::new(SealedClientCache::new(records(store, provider)?, self.sealer(store, provider)?))
+            }
+        };
+        Ok(config.with_handshake_cache(mode.into(), cache, self.max_age()))
+    }
+
+    /// The same for a server.
+    pub(crate) fn server(
+        &self,
+        config: ServerConfig,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<ServerConfig, Error> {
+        let Some(mode) = self.cache else { return Ok(config) };
+        let cache: Arc<dyn ServerCache> = match &self.cache_store {
+            None => Arc::new(MemoryServerCache::new(MAX_CLIENTS)),
+            Some(store) => {
+                Arc::new(SealedServerCache::new(records(store, provider)?, self.sealer(store, provider)?))
+            }
+        };
+        config.with_handshake_cache(mode.into(), cache, self.max_age()).map_err(|e| misuse(&e))
+    }
+
+    fn max_age(&self) -> Duration {
+        self.cache_max_age.unwrap_or(DEFAULT_MAX_AGE)
+    }
+
+    /// What seals `store`.
+    fn sealer(&self, store: &Path, provider: &Arc<CryptoProvider>) -> Result<Sealer, Error> {
+        let path = self.cache_key.clone().unwrap_or_else(|| {
+            let mut name = store.as_os_str().to_owned();
+            name.push(".key");
+            name.into()
+        });
+        let key = match path.try_exists() {
+            Ok(false) => new_key(&path, provider)?,
+            _ => read_key(&path)?,
+        };
+        let failed =
+            |e| Error::failed(path.display(), e, "start again; if it stays, this is a fault in dunlin");
+        Sealer::new(provider.clone(), &key).map_err(failed)
+    }
+}
+
+fn records(store: &Path, provider: &Arc<CryptoProvider>) -> Result<FileRecords, Error> {
+    let report = Box::new(|fault: &_| warn(&format!("{fault}")));
+    FileRecords::open(store, provider, MAX_IN_FILE, report)
+        .map_err(|fault| Error::failed("--cache-store", fault, "name a file that can be written"))
+}
+
+fn new_key(path: &Path, provider: &CryptoProvider) -> Result<Zeroizing<[u8; MAX_KEY_LEN]>, Error> {
+    let mut key = Zeroizing::new([0; MAX_KEY_LEN]);
+    let failed = |e| Error::failed("randomness", e, "look at the system's random source");
+    provider.random.fill(&mut *key).map_err(failed)?;
+    files::write(path, &*key, Access::Secret, Existing::Keep)?;
+    Ok(key)
+}
+
+fn read_key(path: &Path) -> Result<Zeroizing<[u8; MAX_KEY_LEN]>, Error> {
+    files::warn_of_access(path);
+    let bytes = files::read(path)?;
+    let key = <[u8; MAX_KEY_LEN]>::try_from(bytes.as_slice()).map(Zeroizing::new);
+    key.map_err(|_| {
+        let why = format!("it has {} bytes, and a key that seals a store has {MAX_KEY_LEN}", bytes.len());
+        Error::failed(path.display(), why, "give the key of this store, or a path where there is nothing yet")
+    })
+}

@@ -1,0 +1,111 @@
+//! `dunlin client` and `dunlin server` with `--cache`: certificates are sent once, and proven each time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use common::Place;
+use common::peers::{CLIENT, OWN, SERVER, Server, json, place};
+use serde_json::Value;
+
+/// A client with a store, and what it says of its connection.
+fn connect(server: &Server, place: &Place, more: &str) -> Value {
+    let told = server.echo(place, &format!("{CLIENT} {OWN} --json {more}"), "");
+    json(told.lines().next().unwrap())
+}
+
+fn cached(told: &Value) -> [bool; 2] {
+    ["server_certificate_cached", "client_certificate_cached"].map(|name| told[name].as_bool().unwrap())
+}
+
+fn server(place: &Place, more: &str) -> Server {
+    server_at(place, 0, more)
+}
+
+fn server_at(place: &Place, port: u16, more: &str) -> Server {
+    let options = format!("{SERVER} --CAfile pki/root.pem --Verify --num-tickets 0 {more}");
+    Server::at(place, port, &options)
+}
+
+#[test]
+fn every_mode_in_both_versions() {
+    let place = place();
+    for version in ["-tls1_2", "-tls1_3"] {
+        for (mode, repeated) in
+            [("rfc7924", [true, false]), ("bithac", [true, true]), ("compact", [true, true])]
+        {
+            let options = format!("{version} --cache {mode}");
+            let server = server(&place, &options);
+            let client = format!("{options} --cache-store {mode}{version}.cache");
+            let first = connect(&server, &place, &client);
+            assert_eq!(cached(&first), [false, false], "{options}");
+            let repeat = connect(&server, &place, &client);
+            assert_eq!(cached(&repeat), repeated, "{options}");
+            assert!(repeat["handshake_bytes_read"].as_u64() < first["handshake_bytes_read"].as_u64());
+            assert_eq!(repeat["peer"], first["peer"]);
+            assert_eq!(repeat["resumed"], false);
+        }
+    }
+}
+
+#[test]
+fn a_store_outlives_the_process_on_either_side() {
+    let place = place();
+    let options = "--cache compact --cache-store server.cache --cache-key seal.key";
+    let client = "--cache compact --cache-store client.cache";
+    let first = server(&place, options);
+    // A client knows a server by its port, too.
+    let port = first.port;
+    let server = |options: &str| server_at(&place, port, options);
+    assert_eq!(cached(&connect(&first, &place, client)), [false, false]);
+    drop(first);
+    for name in ["server.cache", "client.cache", "seal.key", "client.cache.key"] {
+        assert_eq!(place.mode(name) & 0o777, 0o600, "{name}");
+    }
+    assert_eq!(cached(&connect(&server(options), &place, client)), [true, true]);
+    // With another key the store says nothing, and the handshake is a full one.
+    let other = "--cache compact --cache-store server.cache --cache-key other.key";
+    assert_eq!(cached(&connect(&server(other), &place, client)), [true, false]);
+    // What was damaged is set aside, and told once.
+    place.write("client.cache", "no cache");
+    let again = server(options);
+    let output = again.client(&place, &format!("{CLIENT} {OWN} --json {client}"), "");
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(warning.contains("client.cache") && warning.contains("set aside"), "{warning}");
+    assert!(output.status.success());
+    assert_eq!(cached(&connect(&again, &place, client)), [true, true]);
+}
+
+#[test]
+fn both_are_told_and_the_server_tells_too() {
+    let place = place();
+    let server = server(&place, "--cache compact");
+    let client = format!("{CLIENT} {OWN} --cache compact --cache-store c --brief");
+    server.echo(&place, &client, "");
+    assert!(server.echo(&place, &client, "").contains(", cached certificates of both sides"));
+    let log = server.process.log_with("cached certificates");
+    assert!(log.contains("cached certificates of both sides"), "{log}");
+    let told = server.echo(&place, &format!("{CLIENT} {OWN} --cache compact --cache-store c"), "");
+    assert!(told.contains("Cached             certificates of both sides"), "{told}");
+}
+
+#[test]
+fn wrong_options_are_refused() {
+    let place = place();
+    for (options, words) in [
+        ("--cache-store c", "--cache"),
+        ("--cache compact --cache-key k", "--cache-store"),
+        ("--cache large", "compact"),
+        ("--cache compact --cache-max-age 0", "seconds"),
+    ] {
+        let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {options}"), 2);
+        assert!(told.contains(words), "{options}: {told}");
+    }
+    place.write("short.key", "short");
+    for (options, words) in [
+        ("--cache compact --cache-store c --cache-key short.key", "short.key: it has 5 bytes"),
+        ("--cache compact --cache-store none/c", "none/c"),
+    ] {
+        let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {options}"), 1);
+        assert!(told.contains(words), "{options}: {told}");
+    }
+}
