@@ -71,7 +71,7 @@ fn find(messages: &mut Messages, typ: T) -> &mut Vec<u8> {
 }
 
 /// Says `body` in this extension of `message`.
-fn say(message: &mut Vec<u8>, typ: u16, body: Option<&[u8]>) {
+pub(crate) fn say(message: &mut Vec<u8>, typ: u16, body: Option<&[u8]>) {
     *message = with_extension(message, list_at(message), typ, body);
 }
 
@@ -220,7 +220,7 @@ fn nothing_without_extended_master_secret() {
 }
 
 /// A server that has got the ClientHello of this pair, changed.
-fn server_says(
+pub(crate) fn server_says(
     pair: &Pair,
     server: &Arc<dunlin::ServerConfig>,
     edit: impl FnOnce(&mut Vec<u8>),
@@ -231,7 +231,7 @@ fn server_says(
     server
 }
 
-fn sent(server: &TlsConnection, typ: T) -> usize {
+pub(crate) fn sent(server: &TlsConnection, typ: T) -> usize {
     server.messages().iter().find(|m| m.sent && m.typ == typ).expect("the message").len
 }
 

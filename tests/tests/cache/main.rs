@@ -8,6 +8,7 @@ mod modes;
 mod rules;
 mod table;
 mod tickets;
+mod world;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use dunlin::auth::{Psk, PskTable};
+use dunlin::auth::{PrivateKey, Psk, PskTable};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::CryptoProvider;
-use dunlin::wire::{HandshakeType as T, ProtocolVersion};
-use dunlin::{ClientAuth, ClientConfig, Event, ProfileBuilder, PskSource, ServerConfig};
+use dunlin::wire::{HandshakeType as T, ProtocolVersion, SignatureScheme};
+use dunlin::{ClientAuth, ClientConfig, Credential, Event, ProfileBuilder, PskSource, ServerConfig};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::{KeyType, NOW, Pair, Pki};
 use sha2::{Digest, Sha256};
 
+use crate::hostile::{say, sent, server_says};
 use crate::{Setup, cached, connect, lengths, of_version, profile_of, setups};
 
 const MODES: [CacheMode; 3] = [CacheMode::Rfc7924, CacheMode::Bithac, CacheMode::Compact];
@@ -165,6 +166,47 @@ fn tls12_with_rfc7924_is_that_of_the_rfc() {
     assert_eq!(cached(&pair), [true, false]);
     // Nothing is kept of clients.
     assert!(store.is_empty());
+}
+
+/// The certificate of RFC 7924, appendix A, figure 6.
+const RFC_7924_CERTIFICATE: &str = "\
+    3082022c308201b2a00302010202010d300a06082a8648ce3d040302303e310b3009060355040613024e4c3111300f060355040a1308506f\
+    6c617253534c311c301a06035504031313506f6c617273736c2054657374204543204341301e170d3133303932343135353230345a170d32\
+    33303932323135353230345a3041310b3009060355040613024e4c3111300f060355040a1308506f6c617253534c311f301d060355040313\
+    16506f6c617253534c205465737420436c69656e7420323059301306072a8648ce3d020106082a8648ce3d0301070342000457e5aeb173df\
+    d3acbb93b881ff12aeeee653acce5553f6340ecc2ee363250bdf98e2f35c603696c0d5181470e57f9fd54b4518e5b06cd55cf8968f8770a3\
+    e4c7a3819d30819a30090603551d1304023000301d0603551d0e041604147a005f8664fce05de511103bb2e63bc4263fcfe2306e0603551d\
+    230467306580149d6d202449013f2bcb78b519bc7e24c9dbfb367ca142a440303e310b3009060355040613024e4c3111300f060355040a13\
+    08506f6c617253534c311c301a06035504031313506f6c617273736c2054657374204543204341820900c143e27e6243cce8300a06082a86\
+    48ce3d040302036800306502304a650d7b2083a299b9a80ffc8dee8f3dbb704c9603ac8e7870ddf20ea0b216cb658e1ac93f2c617ef83cef\
+    ad1cee36200231009df227a6d574b824aee16a3f31a1ca542f08d08dee4f0c61df77787db4fdfc4249eee5b26ac2cd2677628e287c9e5745";
+/// And the fingerprint of the Certificate message with it.
+const RFC_7924_FINGERPRINT: &str = "086eefb4859adfe977defac494fff6b73033b4ce1f86b8f2a9fc0c6bf98605af";
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
+}
+
+/// A server that has the certificate of the RFC's example knows it by the fingerprint of the RFC's example.
+#[test]
+fn the_fingerprint_of_the_rfc() {
+    let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Rfc7924 };
+    let key = PrivateKey::Elsewhere {
+        schemes: vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
+        label: "nobody's".to_owned(),
+    };
+    let chain = vec![bytes(RFC_7924_CERTIFICATE).into()];
+    let profile = setup.profile(P256, false).credentials(vec![Credential::X509 { chain, key }]);
+    let (server, _) = setup.server(profile, ClientAuth::None);
+    let client = setup.client(setup.profile(P256, true));
+    let pair = Pair::new(&client, &server);
+    let mut offer = [&[0, 34, 1, 32][..], &bytes(RFC_7924_FINGERPRINT)].concat();
+    for certificate in [4 + 33, 4 + 3 + 3 + 560] {
+        let says = server_says(&pair, &server, |hello| say(hello, 25, Some(&offer)));
+        assert_eq!(sent(&says, T::CERTIFICATE), certificate);
+        // The second time it is another one's.
+        offer[35] ^= 1;
+    }
 }
 
 /// Where no certificate signs the key exchange, and in a renegotiation, nothing of a cache is used or kept.

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::auth::RawKeyTrust;
+use dunlin::auth::{RawKeyTrust, X509Trust};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use dunlin::wire::HandshakeType;
-use dunlin::{ClientAuth, ClientConfig, Credential, Error, Now, Profile, ServerConfig, TlsConnection, Trust};
+use dunlin::{
+    Answer, ClientAuth, ClientConfig, Credential, Error, Now, Profile, Question, ServerConfig, TlsConnection,
+    Trust,
+};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 
@@ -220,5 +223,28 @@ fn a_resumption_leaves_the_cache_alone() {
             }
             assert_eq!(connect(&without, &server).1, [true; 2]);
         }
+    }
+}
+
+/// Rule 2: what somebody else says of a peer, they may say otherwise the next time, so they are asked.
+#[test]
+fn whoever_is_asked_is_asked_again() {
+    for setup in setups() {
+        let ask = || Trust { x509: Some(X509Trust::Ask), raw_key: None };
+        let client = setup.client(setup.profile(KeyType::P256, true).trust(ask()));
+        let (server, store) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
+        let run = |verdict: Result<(), AuthenticationFailure>| {
+            let mut pair = Pair::new(&client, &server);
+            pair.run().unwrap();
+            let (id, question) = pair.client_question().expect("a question");
+            assert!(matches!(question, Question::Verify { .. }));
+            pair.client.answer(NOW, id, Answer::Verified(verdict))?;
+            pair.connect()
+        };
+        assert_eq!(run(Ok(())), Ok(()));
+        assert_eq!(store.len(), 1);
+        assert_eq!(run(Ok(())), Ok(()));
+        let revoked = AuthenticationFailure::Revoked;
+        assert_eq!(run(Err(revoked.clone())), Err(revoked.into()));
     }
 }

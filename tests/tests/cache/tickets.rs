@@ -20,10 +20,15 @@ fn shown(hello: &[u8]) -> Vec<[u8; 8]> {
 }
 
 /// Whatever comes next, but always the same.
-struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below this one.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         // xorshift64 (Marsaglia).
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -61,7 +66,7 @@ fn no_ticket_is_shown_in_two_connections() {
         let both = profile_of(KeyType::P256, true).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
         let client = setups[0].client(both);
         connect(&client, &servers[0]);
-        let (mut seen, mut dice, mut broken) = (BTreeSet::new(), Dice(7), 0);
+        let (mut seen, mut dice, mut broken) = (BTreeSet::new(), Dice::new(7), 0);
         for _ in 0..5000 {
             let server = &servers[dice.below(2) as usize];
             let mut pair = Pair::new(&client, server);
