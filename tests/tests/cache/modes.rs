@@ -10,7 +10,8 @@ use dunlin::{ClientAuth, ClientConfig, Credential, Event, ProfileBuilder, PskSou
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
-use dunlin_tests::{KeyType, NOW, Pair, Pki};
+use dunlin_tests::tamper::{message, messages, records};
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry};
 use sha2::{Digest, Sha256};
 
 use crate::hostile::{say, sent, server_says};
@@ -135,6 +136,73 @@ fn an_entry_of_one_version_is_good_in_the_other() {
     }
 }
 
+/// The fingerprint of the Certificate message with this chain, which is that of RFC 5246 §7.4.2.
+fn fingerprint(leaf: &Leaf) -> Vec<u8> {
+    let u24 = |len: usize| (len as u32).to_be_bytes()[1..].to_vec();
+    let list: Vec<u8> = leaf.chain.iter().flat_map(|c| [u24(c.len()), c.to_vec()].concat()).collect();
+    Sha256::digest(message(11, &[&u24(list.len()), &list[..]].concat())).to_vec()
+}
+
+/// docs/handshake-cache.md §4 in TLS 1.2: what a client signs has the synthetic messages where they belong, and no others.
+#[test]
+fn what_is_left_out_is_signed() {
+    for mode in [CacheMode::Bithac, CacheMode::Compact] {
+        let setup = Setup { version: ProtocolVersion::TLS1_2, mode };
+        let pki = Pki::shared(KeyType::Ed25519);
+        let client = setup.client(setup.profile(KeyType::Ed25519, true));
+        let profile = setup.profile(KeyType::Ed25519, false);
+        let names = vec![[&[0x30, 0x40][..], &[7; 64]].concat()];
+        let (server, _) = setup.server(profile.named_authorities(names), ClientAuth::Required);
+        let flights = || {
+            let mut pair = Pair::new(&client, &server);
+            let hello = pair.client.transmit().to_vec();
+            carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
+            let answer = pair.server.transmit().to_vec();
+            carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
+            let proof = pair.client.transmit().to_vec();
+            pair.connect().unwrap();
+            [hello, answer, proof].map(|flight| in_the_clear(&flight))
+        };
+        let [_, full, _] = flights();
+        let request =
+            Sha256::digest(full.iter().find(|m| m[0] == T::CERTIFICATE_REQUEST.0).unwrap()).to_vec();
+        let [hello, answer, proof] = flights();
+        let cached_object = |fingerprint: &[u8]| [&[0xfd, 0, 0, 0x20][..], fingerprint].concat();
+        let mut signed = hello.concat();
+        for m in &answer {
+            signed.extend(m);
+            let typ = T(m[0]);
+            let fingerprint = if typ == T::CERTIFICATE { fingerprint(&pki.server) } else { request.clone() };
+            if [T::CERTIFICATE, T::CERTIFICATE_REQUEST].contains(&typ) {
+                match mode {
+                    CacheMode::Compact => {
+                        assert_eq!(m.len(), 4);
+                        signed.extend(cached_object(&fingerprint));
+                    }
+                    _ => assert_eq!(m[4..], [&[32], &fingerprint[..]].concat()),
+                }
+            }
+        }
+        let [certificate, exchange, verify] = &proof[..] else { panic!("{proof:?}") };
+        assert_eq!(certificate[..], [T::CERTIFICATE.0, 0, 0, 0]);
+        signed.extend(certificate);
+        signed.extend(cached_object(&fingerprint(&pki.client)));
+        signed.extend(exchange);
+        let schemes = awslc().signatures.schemes;
+        let (_, algorithms) = schemes.iter().find(|(s, _)| *s == SignatureScheme::ED25519).unwrap();
+        let key = &pki.client.public_key;
+        // A scheme and a length stand before the signature.
+        let key = &key[key.len() - 32..];
+        assert!(algorithms[0].verify_signature(key, &signed, &verify[8..]).is_ok(), "{mode:?}");
+    }
+}
+
+/// The messages in the clear at the beginning of a flight.
+fn in_the_clear(flight: &[u8]) -> Vec<Vec<u8>> {
+    let clear = records(flight).into_iter().take_while(|record| record[0] == 22);
+    messages(&clear.flat_map(|record| record[5..].to_vec()).collect::<Vec<_>>())
+}
+
 /// RFC 7924 §3 and §4, byte for byte: what the client says, what the server answers, and its Certificate. The fingerprint is
 /// computed here, over the message of RFC 5246 §7.4.2.
 #[test]
@@ -146,11 +214,7 @@ fn tls12_with_rfc7924_is_that_of_the_rfc() {
     assert!(!hello.windows(3).any(|w| w == [0, 25, 0]), "nothing to say yet");
     first.connect().unwrap();
 
-    let u24 = |len: usize| (len as u32).to_be_bytes()[1..].to_vec();
-    let list: Vec<u8> =
-        Pki::shared(P256).server.chain.iter().flat_map(|c| [u24(c.len()), c.to_vec()].concat()).collect();
-    let certificate = [&[11][..], &u24(list.len() + 3), &u24(list.len()), &list].concat();
-    let fingerprint = Sha256::digest(certificate).to_vec();
+    let fingerprint = fingerprint(&Pki::shared(P256).server);
 
     let mut pair = Pair::new(&client, &server);
     let hello = pair.client.transmit().to_vec();
