@@ -11,7 +11,7 @@ use std::{fmt, mem};
 use dunlin::crypto::{CryptoProvider, Hash};
 
 use super::grouped::Grouped;
-use super::{CacheFault, Owner, Record, RecordName, Records, Report, set_aside};
+use super::{CacheFault, Owner, Record, RecordName, Records, Report, Reporter, set_aside};
 
 /// What a file begins with: the format and its version.
 const MAGIC: &[u8; 8] = b"dunlnhc1";
@@ -39,7 +39,7 @@ pub struct FileRecords {
     sha256: &'static dyn Hash,
     capacity: usize,
     owners: Mutex<Owners>,
-    report: Report,
+    reporter: Reporter,
 }
 
 /// All records of all owners.
@@ -61,7 +61,8 @@ impl FileRecords {
         report: Report,
     ) -> Result<Self, CacheFault> {
         let (sha256, owners) = (provider.sha256, Mutex::default());
-        let store = Self { path: path.to_owned(), sha256, capacity: capacity.max(1), owners, report };
+        let (capacity, reporter) = (capacity.max(1), Reporter::new(report));
+        let store = Self { path: path.to_owned(), sha256, capacity, owners, reporter };
         // Who could not write it later hears of it now, and who finds damage keeps others out while it is set aside.
         let locked = store.lock_file().map_err(|error| store.unusable(&error))?;
         *store.owners() = store.load().map_err(|error| store.unusable(&error))?;
@@ -108,7 +109,7 @@ impl FileRecords {
         if let Some(owners) = parse(&bytes, self.sha256) {
             return Ok(owners);
         }
-        (self.report)(&set_aside(&self.path, &[""], "damaged, or no handshake cache")?);
+        self.reporter.fault(set_aside(&self.path, &[""], "damaged, or no handshake cache")?);
         Ok(Owners::default())
     }
 
@@ -148,8 +149,9 @@ impl Records for FileRecords {
                 owners.evict();
             }
         });
-        if let Err(error) = changed {
-            (self.report)(&self.unusable(&error));
+        match changed {
+            Ok(()) => self.reporter.works(),
+            Err(error) => self.reporter.fault(self.unusable(&error)),
         }
     }
 }

@@ -12,14 +12,19 @@ mod grouped;
 mod memory;
 mod sealed;
 mod slab;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::{fs, io};
 
 pub use file::FileRecords;
 pub use memory::{MemoryClientCache, MemoryServerCache};
 pub use sealed::{Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteRecords;
 
 /// What went wrong in a store. The cache goes on without what is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +62,37 @@ impl fmt::Display for CacheFault {
 
 impl std::error::Error for CacheFault {}
 
-/// Told of what goes wrong in a store. It must not hold up a handshake.
+/// The longest record that is taken from a store, in bytes: somewhat more than the longest that is put there, which has a whole
+/// CertificateRequest in it.
+#[cfg(feature = "sqlite")]
+const MAX_RECORD_LEN: u32 = 32 << 10;
+
+/// Told of what goes wrong in a store, once until it works again. It must not hold up a handshake.
 pub type Report = Box<dyn Fn(&CacheFault) + Send + Sync>;
+
+/// Tells of each fault once, until the store works again.
+struct Reporter {
+    report: Report,
+    last: Mutex<Option<CacheFault>>,
+}
+
+impl Reporter {
+    const fn new(report: Report) -> Self {
+        Self { report, last: Mutex::new(None) }
+    }
+
+    fn fault(&self, fault: CacheFault) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(&fault) {
+            (self.report)(&fault);
+            *last = Some(fault);
+        }
+    }
+
+    fn works(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
 
 /// Renames a damaged store, and the files beside it that have these `endings`, out of the way.
 fn set_aside(store: &Path, endings: &[&str], why: &str) -> io::Result<CacheFault> {

@@ -3,3 +3,5 @@
 
 mod common;
 mod file;
+#[cfg(feature = "sqlite")]
+mod sqlite;
