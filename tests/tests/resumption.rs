@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use dunlin::auth::{Psk, RawKeyTrust};
 use dunlin::error::PeerMisbehaved;
-use dunlin::resume::{ClientSession, ClientSessions, ServerSessions, Session, SessionKey, Tickets};
+use dunlin::resume::{
+    ClientSession, ClientSessions, SealTickets, ServerSessions, Session, SessionKey, Tickets,
+};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Event, Now, PeerIdentity, Profile, ProfileBuilder, Question,
     ServerConfig, Trust,
 };
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions, RotatingTickets};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
+use zeroize::Zeroizing;
 
 fn later(time: Duration) -> Now {
     Now::from_unix_ms(NOW.unix_ms + u64::try_from(time.as_millis()).unwrap())
@@ -74,6 +78,67 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> 
     let (ours, theirs) = (pair.client.negotiated().unwrap(), pair.server.negotiated().unwrap());
     assert_eq!(ours.resumed, theirs.resumed);
     (ours.resumed, pair)
+}
+
+/// Two devices behind one store, or one that got another certificate: a session is that of the credential that made it.
+#[test]
+fn a_session_is_resumed_by_who_made_it() {
+    let pki = Pki::shared(KeyType::P256);
+    for is_tls12 in [false, true] {
+        let version = |profile: ProfileBuilder| match is_tls12 {
+            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
+            false => profile,
+        };
+        for tickets in [stateless(), stateful()] {
+            let profile = version(server_profile()).build().unwrap();
+            let server = ServerConfig::new(profile).unwrap().with_tickets(tickets);
+            let server = Arc::new(server.with_client_auth(ClientAuth::Optional).unwrap());
+            let store = Arc::new(MemoryClientSessions::new(8, 8));
+            let client = |credentials| {
+                let profile = version(Profile::builder(awslc()).trust(trust()).credentials(credentials));
+                Arc::new(ClientConfig::new(profile.build().unwrap()).with_sessions(store.clone()))
+            };
+            let device = client(vec![pki.client.x509(&awslc())]);
+            assert!(!connect(&device, &server, NOW).0);
+            let other = client(vec![Pki::shared(KeyType::Ed25519).client.x509(&awslc())]);
+            assert_ne!(other.settings(), device.settings());
+            assert!(!connect(&client(vec![]), &server, NOW).0);
+            let (resumed, pair) = connect(&device, &server, NOW);
+            assert!(resumed && pair.server.negotiated().unwrap().peer.is_some());
+        }
+    }
+}
+
+/// A ticket that would leave no room in a ClientHello.
+#[derive(Debug)]
+struct Bloated;
+
+impl SealTickets for Bloated {
+    fn seal(&self, _: Now, _: &[u8], _: &[u8]) -> Option<Vec<u8>> {
+        Some(vec![7; 65_450])
+    }
+
+    fn open(&self, _: Now, _: &[u8], _: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        None
+    }
+}
+
+#[test]
+fn a_ticket_that_is_too_long_is_not_kept() {
+    for is_tls12 in [false, true] {
+        let version = |profile: ProfileBuilder| match is_tls12 {
+            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
+            false => profile,
+        };
+        let server = ServerConfig::new(version(server_profile()).build().unwrap()).unwrap();
+        let server = Arc::new(server.with_tickets(Tickets::stateless(Arc::new(Bloated))));
+        let store = Arc::new(MemoryClientSessions::new(8, 8));
+        let client = ClientConfig::new(version(client_profile()).build().unwrap()).with_sessions(store);
+        let client = Arc::new(client);
+        for _ in 0..2 {
+            assert!(!connect(&client, &server, NOW).0);
+        }
+    }
 }
 
 #[test]

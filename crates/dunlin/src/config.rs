@@ -33,7 +33,10 @@ pub struct ClientConfig {
     pub(crate) early_data: Option<EarlyDataClient>,
     pub(crate) handshake_cache: Option<ClientHandshakeCache>,
     pub(crate) mtu: usize,
+    /// Of what verifies servers.
     pub(crate) settings: SettingsDigest,
+    /// The same with this client's own credentials: what its sessions depend on.
+    pub(crate) session_settings: SettingsDigest,
     /// `None` with pre-shared keys alone.
     pub(crate) certificates: Option<&'static Certificates>,
 }
@@ -60,6 +63,7 @@ impl ClientConfig {
 
     fn without_certificates(profile: Profile) -> Self {
         let settings = settings_digest(&profile, b"client", 0);
+        let session_settings = session_settings_digest(&profile, b"client");
         let key_shares = profile.groups.first().map(|g| g.name()).into_iter().collect();
         Self {
             profile: Arc::new(profile),
@@ -75,6 +79,7 @@ impl ClientConfig {
             handshake_cache: None,
             mtu: DEFAULT_MTU,
             settings,
+            session_settings,
             certificates: None,
         }
     }
@@ -189,9 +194,10 @@ impl ClientConfig {
         &self.profile
     }
 
-    /// The digest of what authenticates a server under this configuration; tickets are kept under it.
+    /// The digest under which sessions are kept: of what authenticates a server under this configuration, and of the
+    /// credentials by which this client proves who it is.
     pub const fn settings(&self) -> &SettingsDigest {
-        &self.settings
+        &self.session_settings
     }
 }
 
@@ -375,7 +381,8 @@ impl ServerConfig {
     }
 
     /// Whether every client must return a cookie first (RFC 8446 §4.2.2): a round trip before anything is signed. The
-    /// cookie does not name the client's address, so over datagrams it does not prove one yet.
+    /// cookie does not name the client's address, so over datagrams it does not prove one yet. A client without TLS 1.3 has no
+    /// cookie to return and is not asked for one.
     #[must_use]
     pub const fn with_cookies(mut self, on: bool) -> Self {
         self.cookies = on;
@@ -425,11 +432,32 @@ fn check_mtu(mtu: usize) -> Result<usize, Error> {
 /// The digest of what authenticates the peer under this configuration. A session resumes only under the digest
 /// under which it was made: nobody keeps an identity that today's settings would not accept.
 fn settings_digest(profile: &Profile, role: &[u8], client_auth: u8) -> SettingsDigest {
+    digest(profile, |add| settings(profile, role, client_auth, add))
+}
+
+/// The same with what a client proves itself by: who has another credential, or none, is not who made the session.
+fn session_settings_digest(profile: &Profile, role: &[u8]) -> SettingsDigest {
+    digest(profile, |add| {
+        settings(profile, role, 0, add);
+        for credential in &profile.credentials {
+            add(b"credential");
+            add(&[credential.certificate_type().0]);
+            credential.entries().for_each(&mut *add);
+        }
+    })
+}
+
+/// The digest of what `fill` adds, each with its length.
+fn digest(profile: &Profile, fill: impl FnOnce(&mut dyn FnMut(&[u8]))) -> SettingsDigest {
     let mut hash = profile.provider.sha256.start();
-    let mut add = |bytes: &[u8]| {
+    fill(&mut |bytes: &[u8]| {
         hash.update(&(bytes.len() as u64).to_be_bytes());
         hash.update(bytes);
-    };
+    });
+    SettingsDigest::new(hash.current().as_ref())
+}
+
+fn settings(profile: &Profile, role: &[u8], client_auth: u8, add: &mut dyn FnMut(&[u8])) {
     add(b"dunlin settings 1");
     add(role);
     add(profile.name.as_bytes());
@@ -443,7 +471,6 @@ fn settings_digest(profile: &Profile, role: &[u8], client_auth: u8) -> SettingsD
         add(&scheme.0.to_be_bytes());
     }
     for verifier in profile.trust.iter() {
-        verifier.settings(&mut add);
+        verifier.settings(add);
     }
-    SettingsDigest::new(hash.current().as_ref())
 }

@@ -454,8 +454,9 @@ impl SignatureAlgorithms {
         &self,
         schemes: &[SignatureScheme],
     ) -> Vec<&'static dyn SignatureVerificationAlgorithm> {
+        let ours = self.schemes.iter().filter(|(scheme, _)| schemes.contains(scheme));
         let identifiers: Vec<_> =
-            schemes.iter().flat_map(|s| self.for_scheme(*s)).map(|a| a.signature_alg_id()).collect();
+            ours.flat_map(|(_, algorithms)| *algorithms).map(|a| a.signature_alg_id()).collect();
         self.all.iter().copied().filter(|a| identifiers.contains(&a.signature_alg_id())).collect()
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Context, Extension};
-use crate::error::Error;
+use crate::error::{Error, Malformed};
 use crate::wire::{ExtensionType, Reader, SignatureScheme, Writer};
 
 /// What the sender verifies in CertificateVerify, and in chains unless it says otherwise.
@@ -12,8 +12,16 @@ pub(crate) struct SignatureAlgorithms(pub(crate) Vec<SignatureScheme>);
 /// What the sender verifies in chains.
 pub(crate) struct SignatureAlgorithmsCert(pub(crate) Vec<SignatureScheme>);
 
-fn read(r: &mut Reader<'_>) -> Result<Vec<SignatureScheme>, Error> {
-    Reader::items(r.vec16(2)?, "signature_algorithms", |r| r.u16().map(SignatureScheme))
+/// More schemes than the registry has; a bound on the comparison of each with each of ours, for every suite and credential.
+const MAX_SCHEMES: usize = 256;
+
+/// The schemes of either extension, and of a CertificateRequest of TLS 1.2 (RFC 5246 §7.4.4).
+pub(crate) fn read(r: &mut Reader<'_>) -> Result<Vec<SignatureScheme>, Error> {
+    let schemes = Reader::items(r.vec16(2)?, "signature_algorithms", |r| r.u16().map(SignatureScheme))?;
+    match schemes.len() > MAX_SCHEMES {
+        true => Err(Malformed::Length("signature_algorithms").into()),
+        false => Ok(schemes),
+    }
 }
 
 fn write(schemes: &[SignatureScheme], w: &mut Writer) {
@@ -43,5 +51,20 @@ impl Extension for SignatureAlgorithmsCert {
 
     fn write(&self, w: &mut Writer) {
         write(&self.0, w);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_bounded() {
+        for (len, is_read) in [(MAX_SCHEMES, true), (MAX_SCHEMES + 1, false)] {
+            let mut w = Writer::new();
+            write(&alloc::vec![SignatureScheme::ED25519; len], &mut w);
+            let body = w.finish().unwrap();
+            assert_eq!(Reader::all(&body, "signature_algorithms", |r| read(r)).is_ok(), is_read);
+        }
     }
 }

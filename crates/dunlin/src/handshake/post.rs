@@ -48,6 +48,9 @@ pub(crate) struct TicketIntake {
 /// Tickets that are kept of one connection.
 pub(crate) const MAX_TICKETS: u8 = 8;
 
+/// The longest ticket that a client keeps, in bytes: one of 2^16 would leave no room in its next ClientHello.
+pub(super) const MAX_TICKET_LEN: usize = 16 * 1024;
+
 impl State for Traffic {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         match (message.typ, &mut self.on_ticket) {
@@ -121,7 +124,7 @@ fn ticket<'m>(cx: &mut Cx<'_>, message: &'m Message) -> Result<NewSessionTicket<
 impl TicketIntake {
     fn keep(&mut self, cx: &Cx<'_>, ticket: &NewSessionTicket<'_>) {
         // A lifetime of zero says "discard at once".
-        if self.room == 0 || ticket.lifetime == 0 {
+        if self.room == 0 || ticket.lifetime == 0 || ticket.ticket.len() > MAX_TICKET_LEN {
             return;
         }
         self.room -= 1;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::Error;
-use crate::extension::{Context, Extensions, ExtensionsWriter};
+use crate::extension::{Context, Extensions, ExtensionsWriter, signature_algorithms};
 use crate::wire::{HandshakeType, Reader, SignatureScheme};
 
 pub(crate) struct CertificateRequest<'a> {
@@ -35,8 +35,7 @@ impl Tls12CertificateRequest {
     pub(crate) fn read(body: &[u8]) -> Result<Self, Error> {
         decode(body, "CertificateRequest", |r| {
             let types = r.vec8(1)?.to_vec();
-            let schemes =
-                Reader::items(r.vec16(2)?, "signature_algorithms", |r| r.u16().map(SignatureScheme))?;
+            let schemes = signature_algorithms::read(r)?;
             let authorities =
                 Reader::items(r.vec16(0)?, "certificate_authorities", |r| r.vec16(1).map(<[u8]>::to_vec))?;
             Ok(Self { types, schemes, authorities })

@@ -153,7 +153,7 @@ pub(crate) fn start(
         let ours = |s: &ClientSession| {
             s.session.is_fresh(cx.now)
                 && s.session.transport == cx.transport()
-                && s.session.settings == config.settings
+                && s.session.settings == config.session_settings
                 && s.session.server_name.as_ref() == Some(&key.name)
         };
         // A server that proved itself by a key that is not believed any more would prove itself by it again.
@@ -304,7 +304,12 @@ pub(super) fn session_key(
     server: &ServerAddress,
     transport: TransportKind,
 ) -> SessionKey {
-    SessionKey { transport, name: server.host(), port: server.port, settings: *config.settings.as_bytes() }
+    SessionKey {
+        transport,
+        name: server.host(),
+        port: server.port,
+        settings: *config.session_settings.as_bytes(),
+    }
 }
 
 /// Whether (EC)DHE is possible at all: not if all that is left is psk_ke.

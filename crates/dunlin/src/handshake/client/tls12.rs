@@ -23,6 +23,7 @@ use crate::extension::{
     session_ticket, supported_groups,
 };
 use crate::handshake::cached::{Form, Use};
+use crate::handshake::post::MAX_TICKET_LEN;
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
@@ -626,7 +627,7 @@ impl State for ExpectNewSessionTicket {
         let read = Tls12NewSessionTicket::read(body)?;
         state.handshake.transcript.add(message.bytes());
         // RFC 5077 §3.3: an empty one is none, and a hint of zero says nothing.
-        if !read.ticket.is_empty() {
+        if (1..=MAX_TICKET_LEN).contains(&read.ticket.len()) {
             let default = u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX);
             let most = u32::try_from(MAX_LIFETIME.as_secs()).unwrap_or(u32::MAX);
             let lifetime_s = if read.lifetime_hint == 0 { default } else { read.lifetime_hint.min(most) };
@@ -728,7 +729,7 @@ impl Sessions {
             lifetime_s,
             age_add: 0,
             peer: peer.cloned(),
-            settings: config.settings,
+            settings: config.session_settings,
             server_name: Some(server.host()),
             early: None,
         };

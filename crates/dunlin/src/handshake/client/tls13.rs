@@ -536,7 +536,7 @@ impl Complete {
                 key: session_key(&self.config, &self.server, cx.transport()),
                 cipher_suite: self.suite.id,
                 authenticated_ms: self.authenticated_ms,
-                settings: self.config.settings,
+                settings: self.config.session_settings,
                 room: MAX_TICKETS,
             })),
         };
