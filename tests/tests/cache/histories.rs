@@ -7,6 +7,8 @@ use dunlin_tests::carry;
 
 use crate::Setup;
 use crate::tickets::Dice;
+use crate::world::Belief::{Both, First, Fresh, Unrevoked};
+use crate::world::Certificate::{Long, Other, Short, Young};
 use crate::world::{BELIEFS, CERTIFICATES, World};
 
 /// Something happens.
@@ -16,7 +18,7 @@ fn change(world: &mut World, dice: &mut Dice) {
         1 => world.server.certificate = CERTIFICATES[dice.below(5) as usize],
         2 => world.client.belief = BELIEFS[dice.below(6) as usize],
         3 => world.server.belief = BELIEFS[dice.below(6) as usize],
-        4 => world.pass(dice.below(4) as i64),
+        4 | 10 => world.pass(dice.below(6) as i64),
         5 => world.pass(-(dice.below(4) as i64)),
         6 if dice.below(2) == 0 => world.lose_servers(),
         6 => world.lose_clients(),
@@ -34,10 +36,15 @@ fn change(world: &mut World, dice: &mut Dice) {
                 let _ = carry(&mut pair.server, &mut pair.client, pair.now);
             }
         }
-        // Back to what works.
-        9 => {
-            let fresh = World::new(world.setup);
-            (world.client, world.server) = (fresh.client, fresh.server);
+        // Back to what works for now.
+        9 | 11 => {
+            world.now_ms = World::new(world.setup).now_ms;
+            for side in [&mut world.client, &mut world.server] {
+                side.certificate = [Long, Other, Short, Young][dice.below(4) as usize];
+                side.belief = [First, Both, Unrevoked, Fresh][dice.below(4) as usize];
+            }
+            // So that there is something to be used.
+            let _ = world.connect();
         }
         _ => {}
     }
