@@ -6,12 +6,14 @@ use dunlin::auth::{PrivateKey, Psk, PskTable};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::{HandshakeType as T, ProtocolVersion, SignatureScheme};
-use dunlin::{ClientAuth, ClientConfig, Credential, Event, ProfileBuilder, PskSource, ServerConfig};
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, DtlsConnection, Event, ProfileBuilder, PskSource, ServerConfig,
+};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::tamper::{message, messages, records};
-use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry};
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry, localhost};
 use sha2::{Digest, Sha256};
 
 use crate::hostile::{say, sent, server_says};
@@ -378,4 +380,45 @@ fn nothing_is_said_without_a_cache() {
             }
         }
     }
+}
+
+/// What a stream has made is used by datagrams, and the other way round, also where the ClientHello is sent twice.
+#[test]
+fn an_entry_of_one_transport_is_good_in_the_other() {
+    for mode in [CacheMode::Bithac, CacheMode::Compact] {
+        let setup = Setup { version: ProtocolVersion::TLS1_3, mode };
+        let known = Arc::new(MemoryClientCache::default());
+        let client = setup.client_config(setup.profile(P256, true), &known);
+        let retried = Arc::new(client.clone().with_key_shares(vec![]).unwrap());
+        let client = Arc::new(client);
+        let (server, store) = setup.server(setup.profile(P256, false), ClientAuth::Required);
+        assert_eq!(connect(&client, &server).1, [false; 2]);
+        for client in [&client, &retried] {
+            assert_eq!(over_datagrams(client, &server), [true; 2]);
+            let (pair, what) = connect(client, &server);
+            assert_eq!(what, [true; 2]);
+            assert_eq!(pair.client.negotiated().unwrap().retried, Arc::ptr_eq(client, &retried));
+            assert_eq!(store.len(), 1);
+        }
+    }
+}
+
+fn over_datagrams(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [bool; 2] {
+    let mut client = DtlsConnection::client(client, localhost(), NOW).unwrap();
+    let mut server = DtlsConnection::server(server, NOW);
+    loop {
+        let mut silent = true;
+        while let Some(datagram) = client.poll_transmit() {
+            server.receive(NOW, &datagram).unwrap();
+            silent = false;
+        }
+        while let Some(datagram) = server.poll_transmit() {
+            client.receive(NOW, &datagram).unwrap();
+            silent = false;
+        }
+        if silent {
+            break;
+        }
+    }
+    [client, server].map(|end| end.negotiated().unwrap().peer_certificate_cached)
 }

@@ -122,20 +122,17 @@ impl CacheOffer {
         if answer.is_none() && !self.mode.has_cached_info() {
             return Ok(None);
         }
-        let (certificate, request, is_known) = match self.mode.has_cached_info() {
-            false => (certificate, certificate_request, true),
+        let is_confirmed = |typ| confirmed.contains(&typ);
+        let (certificate, request, others) = match self.mode.has_cached_info() {
+            false => (certificate, certificate_request, false),
             true => {
-                let is_named = certificate || certificate_request;
-                let is_known = |typ: &u8| [cached_info::CERT, cached_info::CERT_REQ].contains(typ);
-                let [certificate, request] =
-                    [cached_info::CERT, cached_info::CERT_REQ].map(|typ| confirmed.contains(&typ));
-                (certificate, request, !is_named && confirmed.iter().all(is_known))
+                let is_other = |typ: &u8| ![cached_info::CERT, cached_info::CERT_REQ].contains(typ);
+                let others = certificate || certificate_request || confirmed.iter().any(is_other);
+                (is_confirmed(cached_info::CERT), is_confirmed(cached_info::CERT_REQ), others)
             }
         };
-        let was_offered = is_known
-            && (!certificate || self.server.is_some())
-            && (!request || self.request.is_some() && usage == Use::Tls12);
-        if !was_offered {
+        let offered_request = self.request.is_some() && usage == Use::Tls12;
+        if others || certificate && self.server.is_none() || request && !offered_request {
             return illegal("cache: what was not offered");
         }
         let used = match ticket {
@@ -147,8 +144,7 @@ impl CacheOffer {
         };
         if is_used {
             let (store, key) = (Arc::clone(&self.store), self.key.clone());
-            let suspended = CachedServer { suspended: true, ..self.known.clone() };
-            cx.output.on_failure = Some(Box::new(move || store.put(key, suspended)));
+            cx.output.on_failure = Some(Box::new(move || heard(&*store, key, false)));
         }
         let server = self.server.clone().filter(|_| certificate);
         let request = self.request.clone().filter(|_| request);
@@ -264,8 +260,8 @@ pub(super) enum HasFinished {
     Unknown,
 }
 
-/// The server has answered the Finished: an older ticket would only show that two connections are of one client; or it has
-/// refused it, and the next handshake is full (docs/handshake-cache.md §5.5).
+/// All is well, and an older ticket would only show that two connections are of one client; or this handshake has failed, and the
+/// next one is full (docs/handshake-cache.md §5.5).
 fn heard(store: &dyn ClientCache, key: CacheKey, well: bool) {
     let Some(mut entry) = store.get(&key) else { return };
     match well {
