@@ -123,8 +123,8 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
                 Codec::RawPublicKey => CertificateType::RAW_PUBLIC_KEY,
                 _ => CertificateType::X509,
             };
-            let certificate = Certificate::read(bytes, typ, &[ExtensionType::STATUS_REQUEST])?;
-            let Certificate { context, entries, ocsp_response } = &certificate;
+            let certificate = Certificate::read(bytes, typ, &[ExtensionType::STATUS_REQUEST], true)?;
+            let Certificate { context, entries, ocsp_response, is_abbreviated: _ } = &certificate;
             let written = Certificate::write(context, entries.iter().copied(), ocsp_response.as_deref())?;
             // Only the first response is used.
             Rewritten { bytes: body(written), is_exact: entries.len() < 2 }
