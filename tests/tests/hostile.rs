@@ -502,7 +502,7 @@ fn client_hellos_that_break_a_rule() {
     let odd = edited_hello(|e| {
         e.push((0x0a0a, vec![]));
         e.push((21, vec![0; 300]));
-        e.push((0xff20, vec![1, 2, 3]));
+        e.push((0xff7f, vec![1, 2, 3]));
     });
     server.receive(NOW, &odd).unwrap();
 }
