@@ -1,8 +1,9 @@
 # Every way to build and check the project. `.ci/run` runs the same targets.
 
 CARGO := tools/cargo
-# What is obsolete and only measured is off by default (ARCHITECTURE.md); tests have it on.
-LAB := --features dunlin-cli/legacy-lab
+# What is obsolete and only measured is off by default (ARCHITECTURE.md); tests have it on. Of the stores, Redis is that of other
+# programs than ours.
+LAB := --features dunlin-cli/legacy-lab,dunlin-store/redis
 DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
 DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
 SHELL := /bin/bash

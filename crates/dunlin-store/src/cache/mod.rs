@@ -10,6 +10,8 @@
 mod file;
 mod grouped;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 mod sealed;
 mod slab;
 #[cfg(feature = "sqlite")]
@@ -22,6 +24,8 @@ use std::{fs, io};
 
 pub use file::FileRecords;
 pub use memory::{MemoryClientCache, MemoryServerCache};
+#[cfg(feature = "redis")]
+pub use redis::{DEFAULT_REDIS_TIMEOUT, RedisRecords};
 pub use sealed::{Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteRecords;
@@ -64,7 +68,7 @@ impl std::error::Error for CacheFault {}
 
 /// The longest record that is taken from a store, in bytes: somewhat more than the longest that is put there, which has a whole
 /// CertificateRequest in it.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 const MAX_RECORD_LEN: u32 = 32 << 10;
 
 /// Told of what goes wrong in a store, once until it works again. It must not hold up a handshake.

@@ -3,5 +3,7 @@
 
 mod common;
 mod file;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;

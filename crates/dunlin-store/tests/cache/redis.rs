@@ -1,0 +1,234 @@
+//! Records in Redis: a real one, on a free port of loopback.
+
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::cache::DEFAULT_MAX_AGE;
+use dunlin_store::MemoryClientCache;
+use dunlin_store::cache::{Records, RedisRecords, SealedServerCache};
+use dunlin_tests::{KeyType, Pki};
+use tempfile::TempDir;
+
+use crate::common::{self, Faults, client, connect, no_fault, sealer, server};
+
+/// Longer than any answer takes on a busy machine.
+const PATIENT: Duration = Duration::from_secs(20);
+
+/// A Redis that keeps nothing on the disk, and ends with its test.
+struct Redis {
+    port: u16,
+    directory: TempDir,
+    process: Child,
+}
+
+impl Redis {
+    fn new() -> Self {
+        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let directory = TempDir::new().unwrap();
+        let process = start(port, &directory);
+        Self { port, directory, process }
+    }
+
+    fn stop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn start(&mut self) {
+        self.process = start(self.port, &self.directory);
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    fn records(&self) -> RedisRecords {
+        RedisRecords::new(&self.url(), DEFAULT_MAX_AGE, PATIENT, no_fault()).unwrap()
+    }
+
+    fn connection(&self) -> redis::Connection {
+        redis::Client::open(self.url()).unwrap().get_connection().unwrap()
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // It may have been stopped already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Returns when it takes connections.
+fn start(port: u16, directory: &TempDir) -> Child {
+    let spawned = Command::new("redis-server")
+        .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"])
+        .args(["--port", &port.to_string(), "--dir"])
+        .arg(directory.path())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = spawned.unwrap_or_else(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            panic!("the program redis-server is missing: `tools/setup test` installs what the tests talk to")
+        }
+        _ => panic!("redis-server: {error}"),
+    });
+    let mut log = String::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if line.contains("Ready to accept connections") {
+            return child;
+        }
+        log.push_str(&line);
+        log.push('\n');
+    }
+    panic!("redis-server ended:\n{log}");
+}
+
+#[test]
+fn what_is_kept_survives() {
+    let redis = Redis::new();
+    common::what_is_kept_survives(|| redis.records());
+}
+
+#[test]
+fn a_writer_invents_nobody() {
+    let (redis, foreign) = (Redis::new(), Redis::new());
+    common::a_writer_invents_nobody(redis.records(), foreign.records());
+}
+
+#[test]
+fn replays_flush_nothing() {
+    let redis = Redis::new();
+    common::replays_flush_nothing(redis.records());
+}
+
+/// A client that one server knows is known to the other, also by the ticket before.
+#[test]
+fn two_servers_share_their_clients() {
+    let redis = Redis::new();
+    let pki = Pki::shared(KeyType::P256);
+    let servers =
+        [1, 1, 2].map(|key| server(pki, Arc::new(SealedServerCache::new(redis.records(), sealer(key)))));
+    let client = client(pki, Arc::new(MemoryClientCache::default()));
+    assert_eq!(connect(&client, &servers[0]), [false; 2]);
+    for n in 1..6 {
+        assert_eq!(connect(&client, &servers[n % 2]), [true; 2]);
+    }
+    // Who has another key shares nothing.
+    assert_eq!(connect(&client, &servers[2]), [true, false]);
+}
+
+/// Records are there for no longer than the cache believes them, and those of older tickets go.
+#[test]
+fn records_expire() {
+    let redis = Redis::new();
+    let pki = Pki::shared(KeyType::P256);
+    let server = server(pki, Arc::new(SealedServerCache::new(redis.records(), sealer(1))));
+    let client = client(pki, Arc::new(MemoryClientCache::default()));
+    for _ in 0..5 {
+        connect(&client, &server);
+    }
+    let mut connection = redis.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    // Two tickets, and which they are.
+    assert_eq!(keys.len(), 3);
+    for key in keys {
+        let left: u64 = redis::cmd("PTTL").arg(key).query(&mut connection).unwrap();
+        let max = DEFAULT_MAX_AGE.as_millis() as u64;
+        assert!((max - 60 * 60 * 1000..=max).contains(&left), "{left}");
+    }
+}
+
+/// What is no record of ours is no entry, and nothing fails by it.
+#[test]
+fn what_is_no_record_is_no_entry() {
+    let redis = Redis::new();
+    let faults = Faults::default();
+    let records = RedisRecords::new(&redis.url(), DEFAULT_MAX_AGE, PATIENT, faults.report()).unwrap();
+    let (owner, record) = common::owner(1, 1);
+    records.put(&owner, std::slice::from_ref(&record), &[]);
+    assert_eq!(records.get(&owner.name).as_ref(), Some(&record.bytes));
+    let mut connection = redis.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    redis::cmd("DEL").arg(&keys).exec(&mut connection).unwrap();
+    redis::cmd("LPUSH").arg(&keys[0]).arg("a list").exec(&mut connection).unwrap();
+    for _ in 0..3 {
+        assert_eq!(records.get(&owner.name), None);
+    }
+    let told = faults.take();
+    assert!(told.len() == 1 && told[0].contains("WRONGTYPE"), "{told:?}");
+    // That was an answer: nobody rests, and what is put there counts at once.
+    records.put(&owner, std::slice::from_ref(&record), &[]);
+    assert_eq!(records.get(&owner.name), Some(record.bytes));
+    redis::cmd("SET").arg(&keys[0]).arg(vec![0u8; 1 << 20]).exec(&mut connection).unwrap();
+    assert!(records.get(&owner.name).unwrap().len() < 40_000);
+}
+
+/// Redis stops, and handshakes are full; it comes back, and they are not.
+#[test]
+fn a_server_goes_on_without_redis() {
+    let mut redis = Redis::new();
+    let pki = Pki::shared(KeyType::P256);
+    let faults = Faults::default();
+    let records = RedisRecords::new(&redis.url(), DEFAULT_MAX_AGE, PATIENT, faults.report()).unwrap();
+    let server = server(pki, Arc::new(SealedServerCache::new(records, sealer(1))));
+    let client = client(pki, Arc::new(MemoryClientCache::default()));
+    assert_eq!(connect(&client, &server), [false; 2]);
+    assert_eq!(connect(&client, &server), [true; 2]);
+    redis.stop();
+    for _ in 0..10 {
+        assert_eq!(connect(&client, &server), [true, false]);
+    }
+    let told = faults.take();
+    assert!((1..=3).contains(&told.len()), "{told:?}");
+    assert!(told.iter().all(|fault| fault.contains("handshakes are full meanwhile")));
+    redis.start();
+    // It is empty, and nobody asks it before the pause is over.
+    let until = Instant::now() + PATIENT;
+    while connect(&client, &server) != [true; 2] {
+        assert!(Instant::now() < until, "nobody asks again: {:?}", faults.take());
+    }
+    assert_eq!(connect(&client, &server), [true; 2]);
+}
+
+/// A Redis that takes connections and says nothing holds a handshake up for the timeout, and the next ones not at all.
+#[test]
+fn a_server_does_not_wait_for_redis() {
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let pki = Pki::shared(KeyType::P256);
+    let url = format!("redis://127.0.0.1:{}/", silent.local_addr().unwrap().port());
+    let faults = Faults::default();
+    let timeout = Duration::from_millis(20);
+    let records = RedisRecords::new(&url, DEFAULT_MAX_AGE, timeout, faults.report()).unwrap();
+    let server = server(pki, Arc::new(SealedServerCache::new(records, sealer(1))));
+    let client = client(pki, Arc::new(MemoryClientCache::default()));
+    assert_eq!(connect(&client, &server), [false; 2]);
+    for _ in 0..20 {
+        assert_eq!(connect(&client, &server), [true, false]);
+    }
+    assert!(!faults.take().is_empty());
+}
+
+#[test]
+fn a_password_is_not_told() {
+    let faults = Faults::default();
+    let open = |url: &str| RedisRecords::new(url, DEFAULT_MAX_AGE, PATIENT, faults.report());
+    for url in ["http://:secret@127.0.0.1/", "no URL", "redis://:secret@127.0.0.1:99999/"] {
+        let fault = open(url).unwrap_err().to_string();
+        assert!(fault.starts_with("Redis: no URL of a Redis") && !fault.contains("secret"), "{fault}");
+    }
+    assert!(RedisRecords::new("redis://127.0.0.1/", DEFAULT_MAX_AGE, Duration::ZERO, no_fault()).is_err());
+    let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let records = open(&format!("redis://:secret@127.0.0.1:{free}/")).unwrap();
+    assert!(!format!("{records:?}").contains("secret"));
+    assert_eq!(records.get(&[0; 16]), None);
+    let told = faults.take();
+    assert!(
+        told.len() == 1 && told[0].contains(&free.to_string()) && !told[0].contains("secret"),
+        "{told:?}"
+    );
+}
