@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::thread;
 
 use dunlin::auth::X509Trust;
+use dunlin::cache::DEFAULT_MAX_AGE;
 use dunlin::resume::Tickets;
 use dunlin::wire::SignatureScheme;
 use dunlin::{
     ClientAuth, ClientConfig, Credential, Profile, ServerAddress, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_pki::Identity;
-use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, MemoryServerSessions};
 use nix::libc::MSG_MORE;
 use nix::sys::socket::{MsgFlags, send};
 use pki_types::PrivateKeyDer;
 
-use super::{ANSWER, CONNECTIONS, Case, Mode, PATIENCE, QUESTION, SERVER_NAME, Stack};
+use super::{ANSWER, CONNECTIONS, Case, Handshake, Mode, PATIENCE, QUESTION, SERVER_NAME, Stack};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
@@ -33,6 +34,10 @@ impl Stack for Dunlin {
         "dunlin"
     }
 
+    fn has(&self, _: Mode) -> bool {
+        true
+    }
+
     fn connect(&self, _: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
         let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
         let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0)))?.map_err(failed)?;
@@ -41,9 +46,7 @@ impl Stack for Dunlin {
             let serving = scope
                 .spawn(|| pair.server.run(|| CONNECTIONS.iter().try_for_each(|_| serve(&listener, &server))));
             let connecting = pair.client.run(|| {
-                [false, case.mode == Mode::Resumption]
-                    .into_iter()
-                    .try_for_each(|resumed| ask(address, &client, resumed))
+                case.mode.handshakes().into_iter().try_for_each(|handshake| ask(address, &client, handshake))
             });
             if connecting.as_ref().is_ok_and(Result::is_ok) {
                 serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))??;
@@ -61,6 +64,7 @@ pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
     Ok(match case.mode {
         Mode::Vanilla => config,
         Mode::Resumption => config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))),
+        Mode::Compact => config.with_handshake_cache(Arc::new(MemoryClientCache::new(1)), DEFAULT_MAX_AGE),
     })
 }
 
@@ -71,6 +75,10 @@ pub(super) fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
         Mode::Vanilla => config,
         Mode::Resumption => {
             config.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(CONNECTIONS.len()))))
+        }
+        Mode::Compact => {
+            let store = Arc::new(MemoryServerCache::new(1));
+            config.with_handshake_cache(store, DEFAULT_MAX_AGE).map_err(failed)?
         }
     })
 }
@@ -97,7 +105,7 @@ fn profile(case: &Case<'_>, identity: &Identity) -> Result<Profile, Error> {
 }
 
 /// One connection of the client.
-fn ask(address: SocketAddr, config: &Arc<ClientConfig>, resumed: bool) -> Result<(), Error> {
+fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) -> Result<(), Error> {
     let tcp = TcpStream::connect(address).map_err(failed)?;
     let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
     let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
@@ -107,15 +115,26 @@ fn ask(address: SocketAddr, config: &Arc<ClientConfig>, resumed: bool) -> Result
         tls.flush()?;
         tls.receive()?;
     }
-    if tls.connection.negotiated().is_none_or(|negotiated| negotiated.resumed != resumed) {
-        let why = if resumed { "the second connection was not resumed" } else { "a connection was resumed" };
-        return Err(failed(why));
-    }
+    expect(&tls.connection, handshake)?;
     tls.say(QUESTION)?;
     tls.flush()?;
     tls.hear(ANSWER)?;
     tls.close()?;
     tls.hear_end()
+}
+
+/// It must have been this kind of handshake.
+pub(super) fn expect(connection: &TlsConnection, wanted: Handshake) -> Result<(), Error> {
+    let was = connection.negotiated().map(|all| match (all.resumed, all.peer_certificate_cached) {
+        (false, false) if !all.own_certificate_cached => Some(Handshake::Full),
+        (true, false) if !all.own_certificate_cached => Some(Handshake::Resumed),
+        (false, true) if all.own_certificate_cached => Some(Handshake::Cached),
+        _ => None,
+    });
+    match was.flatten() == Some(wanted) {
+        true => Ok(()),
+        false => Err(failed(format_args!("a handshake is not {wanted:?}, as it should be"))),
+    }
 }
 
 /// One connection of the server.

@@ -6,7 +6,7 @@ use dunlin_pki::{Identity, certificates_to_pem};
 use pki_types::CertificateDer;
 
 use super::super::foreign::{Foreign, Library, MemoryFile};
-use super::{Case, Mode, Stack};
+use super::{Case, Handshake, Mode, Stack};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
@@ -51,6 +51,11 @@ impl Stack for Foreign {
         self.name
     }
 
+    /// The cache is ours alone.
+    fn has(&self, mode: Mode) -> bool {
+        mode != Mode::Compact
+    }
+
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
         let keys = [Keys::new(case, &case.tree.server)?, Keys::new(case, &case.tree.client)?];
         let (server, port) = self.serve(ground, &pair.server, keys[0].arguments("server", case.mode))?;
@@ -59,10 +64,10 @@ impl Stack for Foreign {
         let client = ground.spawn(&pair.client, &mut self.command(arguments))?;
         let printed = self.finished(client)?;
         self.finished(server)?;
-        let expected = match case.mode {
-            Mode::Vanilla => ["full", "full"],
-            Mode::Resumption => ["full", "resumed"],
-        };
+        let expected = case.mode.handshakes().map(|handshake| match handshake {
+            Handshake::Resumed => "resumed",
+            Handshake::Full | Handshake::Cached => "full",
+        });
         let seen: Vec<_> = printed.lines().collect();
         if seen != expected {
             return Err(self.failed(format_args!(

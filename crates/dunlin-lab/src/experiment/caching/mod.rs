@@ -43,16 +43,22 @@ pub(super) struct Caching;
 trait Stack {
     fn name(&self) -> &'static str;
 
+    /// Whether it has the mode.
+    fn has(&self, mode: Mode) -> bool;
+
     /// Connects twice, one after the other, in the way of the case.
     ///
     /// # Errors
-    /// A handshake failed, or was resumed where it should not be, or not where it should.
+    /// A handshake failed, or was another one than the case says.
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error>;
 }
 
 /// What is measured: a stack in its place.
 trait Measured {
     fn name(&self) -> &'static str;
+
+    /// Whether it has the mode.
+    fn has(&self, mode: Mode) -> bool;
 
     /// The frames of two connections, one after the other, in the way of the case.
     ///
@@ -89,6 +95,19 @@ enum Mode {
     Vanilla,
     /// By a ticket, one in each connection.
     Resumption,
+    /// By the handshake cache, in our own form of it (docs/handshake-cache.md); no session ticket is sent.
+    Compact,
+}
+
+/// What a handshake is, as both sides see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handshake {
+    /// Both sides send their certificates.
+    Full,
+    /// Of an earlier session.
+    Resumed,
+    /// As fresh and mutual as a full one, but both sides leave out their certificates.
+    Cached,
 }
 
 impl Credential {
@@ -116,7 +135,18 @@ impl Mode {
         match self {
             Self::Vanilla => "vanilla",
             Self::Resumption => "resumption",
+            Self::Compact => "compact",
         }
+    }
+
+    /// What the two connections are.
+    const fn handshakes(self) -> [Handshake; CONNECTIONS.len()] {
+        let repeat = match self {
+            Self::Vanilla => Handshake::Full,
+            Self::Resumption => Handshake::Resumed,
+            Self::Compact => Handshake::Cached,
+        };
+        [Handshake::Full, repeat]
     }
 }
 
@@ -127,6 +157,7 @@ impl Case<'_> {
         match (self.credential, mtu, self.mode, connection) {
             (Credential::Rsa2048, 1500, Mode::Vanilla, _) => Some(6043.0),
             (Credential::Rsa2048, 1500, Mode::Resumption, "repeat") => Some(2274.0),
+            (Credential::Rsa2048, 1500, Mode::Compact, "repeat") => Some(2726.0),
             _ => None,
         }
     }
@@ -142,7 +173,7 @@ struct Cells {
 }
 
 impl Cells {
-    const MODES: [Mode; 2] = [Mode::Vanilla, Mode::Resumption];
+    const MODES: [Mode; 3] = [Mode::Vanilla, Mode::Resumption, Mode::Compact];
 
     fn new(quick: bool) -> Self {
         match quick {
@@ -223,7 +254,7 @@ fn measure(
 ) -> Result<Vec<Row>, Error> {
     let mut measured: BTreeMap<(usize, usize), Vec<Layers>> = BTreeMap::new();
     for run in 0..plan.runs {
-        for (number, stack) in stacks.iter().enumerate() {
+        for (number, stack) in stacks.iter().enumerate().filter(|(_, stack)| stack.has(case.mode)) {
             let frames = stack.frames(case, mtu)?;
             for (connection, all) in connections(&frames).iter().enumerate() {
                 measured.entry((number, connection)).or_default().push(all.layers());
@@ -265,6 +296,10 @@ fn measure(
 impl Measured for OnSockets {
     fn name(&self) -> &'static str {
         self.stack.name()
+    }
+
+    fn has(&self, mode: Mode) -> bool {
+        self.stack.has(mode)
     }
 
     /// On a busy machine TCP may take a delay for a loss and send something again, which has nothing to do with the stack:

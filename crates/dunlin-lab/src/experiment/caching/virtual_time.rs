@@ -6,8 +6,8 @@ use std::time::Duration;
 use ::dunlin::{ClientConfig, ServerAddress, ServerConfig, TlsConnection};
 use dunlin_sim::{Application, Delay, Reply, TcpOptions, TcpPair, TlsPeer};
 
-use super::dunlin::{client, failed, server};
-use super::{ANSWER, Case, Measured, Mode, QUESTION, SERVER_NAME};
+use super::dunlin::{client, expect, failed, server};
+use super::{ANSWER, Case, Handshake, Measured, Mode, QUESTION, SERVER_NAME};
 use crate::Error;
 use crate::capture::{Direction, Frame};
 
@@ -27,13 +27,17 @@ impl Measured for InVirtualTime {
         "dunlin"
     }
 
+    fn has(&self, _: Mode) -> bool {
+        true
+    }
+
     fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
         let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
         let mut frames = Vec::new();
         let mut begin = Duration::ZERO;
-        for (port, resumed) in (FIRST_PORT..).zip([false, case.mode == Mode::Resumption]) {
+        for (port, handshake) in (FIRST_PORT..).zip(case.mode.handshakes()) {
             let options = TcpOptions { mtu: mtu.into(), client_port: port, ..TcpOptions::default() };
-            frames.extend(connect(&client, &server, options, resumed)?.into_iter().map(|mut frame| {
+            frames.extend(connect(&client, &server, options, handshake)?.into_iter().map(|mut frame| {
                 frame.time += begin;
                 frame
             }));
@@ -48,7 +52,7 @@ fn connect(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
     options: TcpOptions,
-    resumed: bool,
+    handshake: Handshake,
 ) -> Result<Vec<Frame>, Error> {
     let now = dunlin_tokio::now();
     let address = ServerAddress::parse(SERVER_NAME, 0).map_err(failed)?;
@@ -65,8 +69,8 @@ fn connect(
     let link = || Box::new(Delay(DELAY));
     let mut pair = TcpPair::new(client, server, now, options, link(), link());
     pair.run().map_err(failed)?;
-    ended(pair.client(), resumed)?;
-    ended(pair.server(), resumed)?;
+    ended(pair.client(), handshake)?;
+    ended(pair.server(), handshake)?;
     let frames = pair.sent.iter().map(|sent| Frame {
         time: Duration::from_millis(now.unix_ms) + sent.after,
         direction: if sent.by == ::dunlin::Side::Client { Direction::Sent } else { Direction::Received },
@@ -76,14 +80,14 @@ fn connect(
 }
 
 /// The connection went as it should.
-fn ended<A: Application>(peer: &TlsPeer<A>, resumed: bool) -> Result<(), Error> {
+fn ended<A: Application>(peer: &TlsPeer<A>, handshake: Handshake) -> Result<(), Error> {
     let connection = &peer.connection;
     if let Some(error) = connection.error() {
         return Err(failed(error));
     }
-    let as_wanted = connection.negotiated().is_some_and(|negotiated| negotiated.resumed == resumed);
-    match as_wanted && connection.has_closed() && connection.peer_has_closed() {
+    expect(connection, handshake)?;
+    match connection.has_closed() && connection.peer_has_closed() {
         true => Ok(()),
-        false => Err(failed("a connection did not resume or did not end")),
+        false => Err(failed("a connection did not end")),
     }
 }
