@@ -7,20 +7,23 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 
-use dunlin::auth::X509Trust;
+use dunlin::auth::{RawKeyTrust, X509Trust};
 use dunlin::cache::DEFAULT_MAX_AGE;
+use dunlin::crypto::Tls12CipherSuite;
 use dunlin::resume::Tickets;
-use dunlin::wire::SignatureScheme;
-use dunlin::{
-    ClientAuth, ClientConfig, Credential, Profile, ServerAddress, ServerConfig, TlsConnection, Trust,
+use dunlin::wire::{ProtocolVersion, SignatureScheme};
+use dunlin::{ClientAuth, ClientConfig, Profile, ServerAddress, ServerConfig, TlsConnection, Trust};
+use dunlin_awslc::tls12::{
+    TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 };
-use dunlin_pki::Identity;
+use dunlin_pki::KeyType;
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, MemoryServerSessions};
 use nix::libc::MSG_MORE;
 use nix::sys::socket::{MsgFlags, send};
 use pki_types::PrivateKeyDer;
 
-use super::{ANSWER, CONNECTIONS, Case, Handshake, Mode, PATIENCE, QUESTION, SERVER_NAME, Stack};
+use super::case::{CONNECTIONS, Case, Credential, End, Handshake, Mode, PATIENCE, Protocol};
+use super::{ANSWER, QUESTION, SERVER_NAME, Stack};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
@@ -34,8 +37,8 @@ impl Stack for Dunlin {
         "dunlin"
     }
 
-    fn has(&self, _: Mode) -> bool {
-        true
+    fn has(&self, case: &Case<'_>) -> bool {
+        has(case)
     }
 
     fn connect(&self, _: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
@@ -59,8 +62,14 @@ impl Stack for Dunlin {
     }
 }
 
+/// Whether the engine has the protocol in this mode.
+pub(super) fn has(case: &Case<'_>) -> bool {
+    case.protocol == Protocol::Tls13 || case.mode != Mode::Compact
+}
+
 pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
-    let config = ClientConfig::new(profile(case, &case.tree.client)?).with_server_name_sent(false);
+    let config =
+        ClientConfig::new(profile(case, &case.keys.client, &case.keys.server)?).with_server_name_sent(false);
     Ok(match case.mode {
         Mode::Vanilla => config,
         Mode::Resumption => config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))),
@@ -69,7 +78,7 @@ pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
 }
 
 pub(super) fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
-    let config = ServerConfig::new(profile(case, &case.tree.server)?).map_err(failed)?;
+    let config = ServerConfig::new(profile(case, &case.keys.server, &case.keys.client)?).map_err(failed)?;
     let config = config.with_client_auth(ClientAuth::Required).map_err(failed)?;
     Ok(match case.mode {
         Mode::Vanilla => config,
@@ -83,25 +92,52 @@ pub(super) fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
     })
 }
 
-fn profile(case: &Case<'_>, identity: &Identity) -> Result<Profile, Error> {
+fn profile(case: &Case<'_>, own: &End, peer: &End) -> Result<Profile, Error> {
     let provider = Arc::new(dunlin_awslc::provider());
-    let der = identity.key.to_pkcs8().map_err(failed)?;
+    let der = own.identity.key.to_pkcs8().map_err(failed)?;
     let key = provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)?;
-    let x509 = X509Trust::anchors([case.tree.root.certificate().clone()]).map_err(failed)?;
-    let (scheme, others) = match case.credential {
-        // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but no handshake.
-        super::Credential::Rsa2048 => {
-            (SignatureScheme::RSA_PSS_RSAE_SHA256, vec![SignatureScheme::RSA_PKCS1_SHA256])
+    let (credential, trust) = match case.keys.credential {
+        Credential::X509(_) => {
+            let x509 = X509Trust::anchors([peer.root.clone()]).map_err(failed)?;
+            let credential = dunlin::Credential::x509(own.identity.chain.clone(), key);
+            (credential, Trust { x509: Some(x509), raw_key: None })
         }
-        super::Credential::P256 => (SignatureScheme::ECDSA_SECP256R1_SHA256, vec![]),
-        super::Credential::Ed25519 => (SignatureScheme::ED25519, vec![]),
+        Credential::RawKey(_) => {
+            let raw_key = RawKeyTrust::Keys(vec![peer.identity.key.public_key().clone()]);
+            (dunlin::Credential::raw_key(key), Trust { x509: None, raw_key: Some(raw_key) })
+        }
     };
-    Profile::lean(provider, &dunlin_awslc::TLS13_AES_256_GCM_SHA384, dunlin_awslc::SECP256R1, scheme)
-        .signature_schemes([vec![scheme], others].concat())
-        .credentials(vec![Credential::x509(identity.chain.clone(), key)])
-        .trust(Trust { x509: Some(x509), raw_key: None })
-        .build()
-        .map_err(failed)
+    let profile = Profile::builder(provider).compatibility_mode(false).groups(vec![dunlin_awslc::SECP256R1]);
+    let profile = match case.protocol {
+        Protocol::Tls13 => profile.cipher_suites(vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384]),
+        Protocol::Tls12 => {
+            profile.cipher_suites(vec![]).tls12_cipher_suites(vec![suite(case.keys.credential)])
+        }
+    };
+    let profile = profile.signature_schemes(schemes(case)).credentials(vec![credential]).trust(trust);
+    profile.build().map_err(failed)
+}
+
+/// The suite of TLS 1.2 for these keys.
+const fn suite(credential: Credential) -> &'static Tls12CipherSuite {
+    match credential.key_type() {
+        KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => &TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        // RFC 8422 §5.10: Ed25519 has no suites of its own.
+        _ => &TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    }
+}
+
+/// By what handshakes and certificates are signed, and nothing else.
+fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
+    match (case.keys.credential.key_type(), case.protocol) {
+        (KeyType::P256, _) => vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
+        (KeyType::P384, _) => vec![SignatureScheme::ECDSA_SECP384R1_SHA384],
+        (KeyType::Ed25519, _) => vec![SignatureScheme::ED25519],
+        (KeyType::MlDsa44, _) => vec![SignatureScheme::MLDSA44],
+        (_, Protocol::Tls12) => vec![SignatureScheme::RSA_PKCS1_SHA256],
+        // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but no handshake.
+        (_, Protocol::Tls13) => vec![SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256],
+    }
 }
 
 /// One connection of the client.
@@ -145,7 +181,11 @@ fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> Result<(), Error
         tls.flush()?;
         tls.receive()?;
     }
-    // The ticket goes with the answer.
+    if tls.connection.negotiated().is_some_and(|all| all.version == Some(ProtocolVersion::TLS1_2)) {
+        // RFC 5246 §7.3: the client waits for this side's Finished.
+        tls.flush()?;
+    }
+    // In TLS 1.3 the ticket goes with the answer.
     tls.hear(QUESTION)?;
     tls.say(ANSWER)?;
     tls.flush()?;

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 
-use dunlin_pki::{Identity, certificates_to_pem};
+use dunlin_pki::{KeyType, certificates_to_pem};
 use pki_types::CertificateDer;
 
 use super::super::foreign::{Foreign, Library, MemoryFile};
-use super::{Case, Handshake, Mode, Stack};
+use super::Stack;
+use super::case::{Case, Credential, End, Handshake, Mode};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
@@ -27,22 +28,30 @@ pub(super) const LIBRARIES: [Library; 2] = [
 ];
 
 /// What one side presents, and what it trusts, in files.
-struct Keys([MemoryFile; 3]);
+struct Files([MemoryFile; 3]);
 
-impl Keys {
-    fn new(case: &Case<'_>, identity: &Identity) -> Result<Self, Error> {
+impl Files {
+    fn new(own: &End, peer: &End) -> Result<Self, Error> {
         let failed = |error| Error::new("keys of the lab", error, "report this as a bug");
         let pem = |chain: &[CertificateDer<'_>]| certificates_to_pem(chain).map_err(failed);
-        let (root, chain) = (pem(case.tree.root.chain())?, pem(&identity.chain)?);
-        let key = identity.key.to_pem().map_err(failed)?;
+        let (root, chain) = (pem(std::slice::from_ref(&peer.root))?, pem(&own.identity.chain)?);
+        let key = own.identity.key.to_pem().map_err(failed)?;
         let file = |content: &str| MemoryFile::new(content.as_bytes());
         Ok(Self([file(&root)?, file(&chain)?, file(&key)?]))
     }
 
     /// The arguments of a program.
-    fn arguments(&self, role: &str, mode: Mode) -> Vec<OsString> {
-        let words = [role, mode.name()].map(OsString::from);
+    fn arguments(&self, role: &str, case: &Case<'_>) -> Vec<OsString> {
+        let words = [role, case.protocol.name(), suite(case), case.mode.name()].map(OsString::from);
         words.into_iter().chain(self.0.iter().map(|file| file.path().into())).collect()
+    }
+}
+
+/// What both libraries call the suite; in TLS 1.3 it is one for all keys, and the programs know it.
+fn suite(case: &Case<'_>) -> &'static str {
+    match case.keys.credential.key_type() {
+        KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => "ECDHE-RSA-AES256-GCM-SHA384",
+        _ => "ECDHE-ECDSA-AES256-GCM-SHA384",
     }
 }
 
@@ -51,16 +60,18 @@ impl Stack for Foreign {
         self.name
     }
 
-    /// The cache is ours alone.
-    fn has(&self, mode: Mode) -> bool {
-        mode != Mode::Compact
+    /// The cache is ours alone, and Debian's libraries have neither raw public keys nor ML-DSA.
+    fn has(&self, case: &Case<'_>) -> bool {
+        let Credential::X509(key_type) = case.keys.credential else { return false };
+        case.mode != Mode::Compact && key_type != KeyType::MlDsa44
     }
 
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
-        let keys = [Keys::new(case, &case.tree.server)?, Keys::new(case, &case.tree.client)?];
-        let (server, port) = self.serve(ground, &pair.server, keys[0].arguments("server", case.mode))?;
+        let (client, server) = (&case.keys.client, &case.keys.server);
+        let files = [Files::new(server, client)?, Files::new(client, server)?];
+        let (server, port) = self.serve(ground, &pair.server, files[0].arguments("server", case))?;
         let to = [Pair::SERVER.to_string(), port].map(OsString::from);
-        let arguments = [&keys[1].arguments("client", case.mode)[..], &to].concat();
+        let arguments = [&files[1].arguments("client", case)[..], &to].concat();
         let client = ground.spawn(&pair.client, &mut self.command(arguments))?;
         let printed = self.finished(client)?;
         self.finished(server)?;

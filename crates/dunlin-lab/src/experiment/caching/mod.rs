@@ -4,15 +4,16 @@
 //! AES-256-GCM-SHA384, no server name; one message each way, then the client closes and the server after it. TCP is as
 //! Linux has it, without offloads.
 
+mod case;
 mod dunlin;
 mod foreign;
 mod virtual_time;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
-use dunlin_pki::{KeyType, Tree, TreeSpec};
+use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
+use dunlin_pki::KeyType;
 
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
@@ -25,17 +26,10 @@ use crate::report::Row;
 const QUESTION: &[u8] = b"hello wolfssl!";
 /// What the server answers.
 const ANSWER: &[u8] = b"I hear you fa shizzle!";
-/// Root, intermediate and leaf; the root is not sent.
-const CHAIN_LENGTH: usize = 3;
 /// The name in the server's certificate. It is checked, but not sent.
 const SERVER_NAME: &str = "localhost";
-/// How long the certificates are valid, in days.
-const DAYS: u32 = 30;
 /// How often something is measured that TCP spoils.
 const ATTEMPTS: u32 = 10;
-/// Longer than any connection here takes, even where keys are large and the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// The experiment `caching`.
 pub(super) struct Caching;
 
@@ -43,8 +37,8 @@ pub(super) struct Caching;
 trait Stack {
     fn name(&self) -> &'static str;
 
-    /// Whether it has the mode.
-    fn has(&self, mode: Mode) -> bool;
+    /// Whether it has the protocol with these keys in this mode.
+    fn has(&self, case: &Case<'_>) -> bool;
 
     /// Connects twice, one after the other, in the way of the case.
     ///
@@ -57,8 +51,8 @@ trait Stack {
 trait Measured {
     fn name(&self) -> &'static str;
 
-    /// Whether it has the mode.
-    fn has(&self, mode: Mode) -> bool;
+    /// Whether it has the protocol with these keys in this mode.
+    fn has(&self, case: &Case<'_>) -> bool;
 
     /// The frames of two connections, one after the other, in the way of the case.
     ///
@@ -73,99 +67,6 @@ struct OnSockets {
     stack: Box<dyn Stack>,
 }
 
-/// What is the same for two connections.
-struct Case<'a> {
-    tree: &'a Tree,
-    credential: Credential,
-    mode: Mode,
-}
-
-/// The type of all keys in the certificates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Credential {
-    Rsa2048,
-    P256,
-    Ed25519,
-}
-
-/// How the second connection makes use of the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// Not at all; no ticket is sent.
-    Vanilla,
-    /// By a ticket, one in each connection.
-    Resumption,
-    /// By the handshake cache, in our own form of it (docs/handshake-cache.md); no session ticket is sent.
-    Compact,
-}
-
-/// What a handshake is, as both sides see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Handshake {
-    /// Both sides send their certificates.
-    Full,
-    /// Of an earlier session.
-    Resumed,
-    /// As fresh and mutual as a full one, but both sides leave out their certificates.
-    Cached,
-}
-
-impl Credential {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Rsa2048 => "rsa2048",
-            Self::P256 => "p256",
-            Self::Ed25519 => "ed25519",
-        }
-    }
-
-    fn tree(self) -> Result<Tree, Error> {
-        let key_type = match self {
-            Self::Rsa2048 => KeyType::Rsa2048,
-            Self::P256 => KeyType::P256,
-            Self::Ed25519 => KeyType::Ed25519,
-        };
-        let tree = TreeSpec::new(key_type, DAYS).and_then(|spec| Tree::generate(&spec));
-        tree.map_err(|error| Error::new("certificates", &error, error.advice()))
-    }
-}
-
-impl Mode {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Vanilla => "vanilla",
-            Self::Resumption => "resumption",
-            Self::Compact => "compact",
-        }
-    }
-
-    /// What the two connections are.
-    const fn handshakes(self) -> [Handshake; CONNECTIONS.len()] {
-        let repeat = match self {
-            Self::Vanilla => Handshake::Full,
-            Self::Resumption => Handshake::Resumed,
-            Self::Compact => Handshake::Cached,
-        };
-        [Handshake::Full, repeat]
-    }
-}
-
-impl Case<'_> {
-    /// The total that the paper has, for TLS 1.3 on Ethernet: it gives BiTHaC's 452 bytes over a resumption as 16.58 % of
-    /// all of it, and all of it as 45.11 % of a handshake without a cache.
-    fn paper(&self, mtu: u16, connection: &str) -> Option<f64> {
-        match (self.credential, mtu, self.mode, connection) {
-            (Credential::Rsa2048, 1500, Mode::Vanilla, _) => Some(6043.0),
-            (Credential::Rsa2048, 1500, Mode::Resumption, "repeat") => Some(2274.0),
-            (Credential::Rsa2048, 1500, Mode::Compact, "repeat") => Some(2726.0),
-            _ => None,
-        }
-    }
-}
-
-/// The two connections of a case.
-const CONNECTIONS: [&str; 2] = ["initial", "repeat"];
-
 /// The cells of a plan, by their parameters.
 struct Cells {
     credentials: Vec<Credential>,
@@ -173,20 +74,23 @@ struct Cells {
 }
 
 impl Cells {
-    const MODES: [Mode; 3] = [Mode::Vanilla, Mode::Resumption, Mode::Compact];
-
     fn new(quick: bool) -> Self {
+        use KeyType::{Ed25519, MlDsa44, P256, Rsa4096};
+        let others = [Rsa4096, P256, Ed25519, MlDsa44].map(Credential::X509);
         match quick {
-            true => Self { credentials: vec![Credential::Rsa2048], mtus: vec![127, 1500] },
+            true => Self { credentials: vec![Credential::RSA2048], mtus: vec![127, 1500] },
             false => Self {
-                credentials: vec![Credential::Rsa2048, Credential::P256, Credential::Ed25519],
+                credentials: [&[Credential::RSA2048], &others[..], &[Credential::RawKey(P256)]].concat(),
                 mtus: vec![127, 576, 1500],
             },
         }
     }
 
-    fn len(&self) -> usize {
-        self.credentials.len() * self.mtus.len() * Self::MODES.len()
+    /// What there is of each credential: the version, the MTU and the mode.
+    fn of(&self, credential: Credential) -> Vec<(Protocol, u16, Mode)> {
+        let protocols = Protocol::ALL.into_iter().filter(move |protocol| credential.suits(*protocol));
+        let with_mtu = protocols.flat_map(|protocol| self.mtus.iter().map(move |mtu| (protocol, *mtu)));
+        with_mtu.flat_map(|(protocol, mtu)| Mode::ALL.map(|mode| (protocol, mtu, mode))).collect()
     }
 }
 
@@ -213,17 +117,17 @@ impl Experiment for Caching {
             Way::Virtual => vec![Box::new(virtual_time::InVirtualTime)],
         };
         let cells = Cells::new(plan.quick);
-        progress.steps(cells.len() * plan.runs as usize);
+        let all: Vec<_> =
+            cells.credentials.iter().map(|credential| (*credential, cells.of(*credential))).collect();
+        progress.steps(all.iter().map(|(_, cells)| cells.len()).sum::<usize>() * plan.runs as usize);
         let mut rows = Vec::new();
-        for &credential in &cells.credentials {
+        for (credential, cells) in all {
             progress.now(format!("{} keys", credential.name()));
-            let tree = credential.tree()?;
-            for &mtu in &cells.mtus {
-                for mode in Cells::MODES {
-                    progress.now(format!("{}, MTU {mtu}, {}", credential.name(), mode.name()));
-                    let case = Case { tree: &tree, credential, mode };
-                    rows.extend(measure(&measured, &case, mtu, plan, progress)?);
-                }
+            let keys = Keys::new(credential, credential.chain_length())?;
+            for (protocol, mtu, mode) in cells {
+                let case = Case { keys: &keys, protocol, mode };
+                progress.now(format!("{}, MTU {mtu}", case.name()));
+                rows.extend(measure(&measured, &case, mtu, plan, progress)?);
             }
         }
         Ok(rows)
@@ -254,14 +158,13 @@ fn measure(
 ) -> Result<Vec<Row>, Error> {
     let mut measured: BTreeMap<(usize, usize), Vec<Layers>> = BTreeMap::new();
     for run in 0..plan.runs {
-        for (number, stack) in stacks.iter().enumerate().filter(|(_, stack)| stack.has(case.mode)) {
+        for (number, stack) in stacks.iter().enumerate().filter(|(_, stack)| stack.has(case)) {
             let frames = stack.frames(case, mtu)?;
             for (connection, all) in connections(&frames).iter().enumerate() {
                 measured.entry((number, connection)).or_default().push(all.layers());
             }
             if let Some(directory) = plan.captures.as_ref().filter(|_| run == 0) {
-                let (credential, mode) = (case.credential.name(), case.mode.name());
-                let name = format!("{}-{credential}-mtu{mtu}-{mode}.pcap", stack.name());
+                let name = format!("{}-{}-mtu{mtu}.pcap", stack.name(), case.name().replace(' ', "-"));
                 save_pcap(&frames, &directory.join(name))?;
             }
         }
@@ -272,10 +175,10 @@ fn measure(
             |of: fn(&Layers) -> u64| layers.iter().map(|layers| of(layers) as f64).collect::<Vec<_>>();
         let row = Row::new()
             .with("stack", stacks[stack].name())
-            .with("protocol", "tls1.3")
+            .with("protocol", case.protocol.name())
             .with("way", plan.way.name())
-            .with("credential", case.credential.name())
-            .with("chain_length", CHAIN_LENGTH)
+            .with("credential", case.keys.credential.name())
+            .with("chain_length", case.keys.chain_length)
             .with("mtu", mtu)
             .with("mode", case.mode.name())
             .with("connection", CONNECTIONS[connection])
@@ -298,8 +201,8 @@ impl Measured for OnSockets {
         self.stack.name()
     }
 
-    fn has(&self, mode: Mode) -> bool {
-        self.stack.has(mode)
+    fn has(&self, case: &Case<'_>) -> bool {
+        self.stack.has(case)
     }
 
     /// On a busy machine TCP may take a delay for a loss and send something again, which has nothing to do with the stack:

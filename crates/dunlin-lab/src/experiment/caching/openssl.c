@@ -19,8 +19,11 @@ static int keep(SSL *ssl, SSL_SESSION *new) {
 
 static SSL_CTX *configure(int server, int resume, char **files) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
-    if (!ctx || !SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION)) refuse("no TLS 1.3");
-    if (!SSL_CTX_set_ciphersuites(ctx, "TLS_AES_256_GCM_SHA384")) refuse("no cipher suite");
+    int tls13 = is(files[VERSION], "tls1.3"), version = tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
+    if (!ctx || !SSL_CTX_set_min_proto_version(ctx, version)) refuse("no such version");
+    if (!SSL_CTX_set_max_proto_version(ctx, version)) refuse("no such version");
+    if (tls13 ? !SSL_CTX_set_ciphersuites(ctx, "TLS_AES_256_GCM_SHA384") : !SSL_CTX_set_cipher_list(ctx, files[SUITE]))
+        refuse("no cipher suite");
     if (!SSL_CTX_set1_groups_list(ctx, "P-256")) refuse("no group");
     if (SSL_CTX_use_certificate_chain_file(ctx, files[CHAIN]) != 1) refuse("no certificate");
     if (SSL_CTX_use_PrivateKey_file(ctx, files[KEY], SSL_FILETYPE_PEM) != 1) refuse("no key");
@@ -28,9 +31,10 @@ static SSL_CTX *configure(int server, int resume, char **files) {
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     // The chain is what the file has: leaf and intermediate, without the root.
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
+    // Tickets that name a session: those that hold one would carry the client's certificates. In TLS 1.2 a session has an ID.
+    if (server || !tls13) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+    if (!resume) SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     if (server) {
-        // Tickets that name a session: those that hold one would carry the client's certificates.
-        SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
         SSL_CTX_set_num_tickets(ctx, resume);
         SSL_CTX_set_session_id_context(ctx, (const unsigned char *)"lab", 3);
     } else if (resume) {
@@ -59,8 +63,8 @@ static void expect_end(SSL *ssl) {
 int main(int argc, char **argv) {
     alarm(PATIENCE_SECONDS);
     if (argc <= KEY) fail("arguments");
-    int server = !strcmp(argv[ROLE], "server");
-    SSL_CTX *ctx = configure(server, !strcmp(argv[MODE], "resumption"), argv);
+    int server = is(argv[ROLE], "server");
+    SSL_CTX *ctx = configure(server, is(argv[MODE], "resumption"), argv);
     int listener = server ? listen_somewhere() : -1;
     for (int i = 0; i < CONNECTIONS; i++) {
         int fd = without_delay(server ? accept(listener, NULL, NULL) : connect_to(argv[IP], argv[PORT]));

@@ -6,8 +6,9 @@ use std::time::Duration;
 use ::dunlin::{ClientConfig, ServerAddress, ServerConfig, TlsConnection};
 use dunlin_sim::{Application, Delay, Reply, TcpOptions, TcpPair, TlsPeer};
 
-use super::dunlin::{client, expect, failed, server};
-use super::{ANSWER, Case, Handshake, Measured, Mode, QUESTION, SERVER_NAME};
+use super::case::{Case, Handshake};
+use super::dunlin::{self, client, expect, failed, server};
+use super::{ANSWER, Measured, QUESTION, SERVER_NAME};
 use crate::Error;
 use crate::capture::{Direction, Frame};
 
@@ -27,8 +28,8 @@ impl Measured for InVirtualTime {
         "dunlin"
     }
 
-    fn has(&self, _: Mode) -> bool {
-        true
+    fn has(&self, case: &Case<'_>) -> bool {
+        dunlin::has(case)
     }
 
     fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {

@@ -9,10 +9,15 @@ static void refuse(const char *what, WOLFSSL *ssl) {
 }
 
 static WOLFSSL_CTX *configure(int server, int resume, char **files) {
-    WOLFSSL_CTX *ctx = wolfSSL_CTX_new(server ? wolfTLSv1_3_server_method() : wolfTLSv1_3_client_method());
-    int group = WOLFSSL_ECC_SECP256R1;
-    if (!ctx || wolfSSL_CTX_set_cipher_list(ctx, "TLS13-AES256-GCM-SHA384") != WOLFSSL_SUCCESS) refuse("no TLS 1.3", NULL);
-    if (wolfSSL_CTX_set_groups(ctx, &group, 1) != WOLFSSL_SUCCESS) refuse("no group", NULL);
+    int tls13 = is(files[VERSION], "tls1.3"), group = WOLFSSL_ECC_SECP256R1;
+    WOLFSSL_CTX *ctx = wolfSSL_CTX_new(
+        tls13 ? server ? wolfTLSv1_3_server_method() : wolfTLSv1_3_client_method()
+              : server ? wolfTLSv1_2_server_method() : wolfTLSv1_2_client_method()
+    );
+    const char *suite = tls13 ? "TLS13-AES256-GCM-SHA384" : files[SUITE];
+    if (!ctx || wolfSSL_CTX_set_cipher_list(ctx, suite) != WOLFSSL_SUCCESS) refuse("no cipher suite", NULL);
+    // In TLS 1.2 it takes the curve of the key, or P-256.
+    if (tls13 && wolfSSL_CTX_set_groups(ctx, &group, 1) != WOLFSSL_SUCCESS) refuse("no group", NULL);
     if (wolfSSL_CTX_use_certificate_chain_file(ctx, files[CHAIN]) != WOLFSSL_SUCCESS)
         refuse("no certificate", NULL);
     if (wolfSSL_CTX_use_PrivateKey_file(ctx, files[KEY], WOLFSSL_FILETYPE_PEM) != WOLFSSL_SUCCESS)
@@ -20,7 +25,10 @@ static WOLFSSL_CTX *configure(int server, int resume, char **files) {
     if (wolfSSL_CTX_load_verify_locations(ctx, files[ROOT], NULL) != WOLFSSL_SUCCESS)
         refuse("no root", NULL);
     wolfSSL_CTX_set_verify(ctx, WOLFSSL_VERIFY_PEER | WOLFSSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    if (server && !resume && wolfSSL_CTX_no_ticket_TLSv13(ctx)) refuse("tickets", NULL);
+    if (server && tls13 && !resume && wolfSSL_CTX_no_ticket_TLSv13(ctx)) refuse("tickets", NULL);
+    // In TLS 1.2 a session has an ID.
+    if (server && !tls13 && wolfSSL_CTX_NoTicketTLSv12(ctx) != WOLFSSL_SUCCESS) refuse("tickets", NULL);
+    if (!resume) wolfSSL_CTX_set_session_cache_mode(ctx, WOLFSSL_SESS_CACHE_OFF);
     return ctx;
 }
 
@@ -43,7 +51,7 @@ static void expect_end(WOLFSSL *ssl) {
 int main(int argc, char **argv) {
     alarm(PATIENCE_SECONDS);
     if (argc <= KEY) fail("arguments");
-    int server = !strcmp(argv[ROLE], "server"), resume = !strcmp(argv[MODE], "resumption");
+    int server = is(argv[ROLE], "server"), resume = is(argv[MODE], "resumption");
     wolfSSL_Init();
     WOLFSSL_CTX *ctx = configure(server, resume, argv);
     WOLFSSL_SESSION *session = NULL;

@@ -1,0 +1,210 @@
+//! What is measured: two connections, one after the other, and all that is the same for both.
+
+use std::time::Duration;
+
+use dunlin_pki::{Authority, CaSpec, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity};
+use pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::SERVER_NAME;
+use crate::Error;
+
+/// Root, intermediate and leaf; the root is not sent.
+const CHAIN_LENGTH: usize = 3;
+const ROOT: &str = "Dunlin root";
+const INTERMEDIATE: &str = "Dunlin intermediate";
+/// How long the certificates are valid, in days.
+const DAYS: u32 = 30;
+/// Longer than any connection here takes, even where keys are large and the machine is busy.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The two connections of a case.
+pub(super) const CONNECTIONS: [&str; 2] = ["initial", "repeat"];
+
+/// What is the same for two connections.
+pub(super) struct Case<'a> {
+    pub(super) keys: &'a Keys,
+    pub(super) protocol: Protocol,
+    pub(super) mode: Mode,
+}
+
+/// The version that both sides are held to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Tls12,
+    Tls13,
+}
+
+/// The type of all keys, and what brings them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credential {
+    /// Certificates.
+    X509(KeyType),
+    /// No certificates, but the keys themselves (RFC 7250), which each side knows of the other.
+    RawKey(KeyType),
+}
+
+/// How the second connection makes use of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Not at all; no ticket is sent.
+    Vanilla,
+    /// By a session: a ticket in each connection, in TLS 1.2 a session ID.
+    Resumption,
+    /// By the handshake cache, in our own form of it (docs/handshake-cache.md); no session is kept.
+    Compact,
+}
+
+/// What a handshake is, as both sides see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handshake {
+    /// Both sides send their certificates.
+    Full,
+    /// Of an earlier session.
+    Resumed,
+    /// As fresh and mutual as a full one, but both sides leave out their certificates.
+    Cached,
+}
+
+/// The keys of both sides, of one type.
+pub(super) struct Keys {
+    pub(super) credential: Credential,
+    /// Root, intermediates and leaf, the root included.
+    pub(super) chain_length: usize,
+    pub(super) client: End,
+    pub(super) server: End,
+}
+
+/// What one side proves, and what the other one believes it by.
+pub(super) struct End {
+    /// Its key, and below its root the certificates that it sends.
+    pub(super) identity: Identity,
+    /// What its chain ends in.
+    pub(super) root: CertificateDer<'static>,
+}
+
+impl Protocol {
+    pub(super) const ALL: [Self; 2] = [Self::Tls12, Self::Tls13];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Tls12 => "tls1.2",
+            Self::Tls13 => "tls1.3",
+        }
+    }
+}
+
+impl Credential {
+    pub(super) const RSA2048: Self = Self::X509(KeyType::Rsa2048);
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::X509(key_type) => key_type.name(),
+            Self::RawKey(KeyType::P256) => "raw_p256",
+            Self::RawKey(_) => "raw_key",
+        }
+    }
+
+    pub(super) const fn key_type(self) -> KeyType {
+        match self {
+            Self::X509(key_type) | Self::RawKey(key_type) => key_type,
+        }
+    }
+
+    /// How many certificates are in its chains, the root included.
+    pub(super) const fn chain_length(self) -> usize {
+        match self {
+            Self::X509(_) => CHAIN_LENGTH,
+            Self::RawKey(_) => 1,
+        }
+    }
+
+    /// Whether the version has signatures of these keys.
+    pub(super) const fn suits(self, protocol: Protocol) -> bool {
+        // draft-ietf-tls-mldsa §3: in TLS 1.3 only.
+        !matches!((self, protocol), (Self::X509(KeyType::MlDsa44), Protocol::Tls12))
+    }
+}
+
+impl Mode {
+    pub(super) const ALL: [Self; 3] = [Self::Vanilla, Self::Resumption, Self::Compact];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Vanilla => "vanilla",
+            Self::Resumption => "resumption",
+            Self::Compact => "compact",
+        }
+    }
+
+    /// What the two connections are.
+    pub(super) const fn handshakes(self) -> [Handshake; CONNECTIONS.len()] {
+        let repeat = match self {
+            Self::Vanilla => Handshake::Full,
+            Self::Resumption => Handshake::Resumed,
+            Self::Compact => Handshake::Cached,
+        };
+        [Handshake::Full, repeat]
+    }
+}
+
+impl Keys {
+    /// New ones.
+    pub(super) fn new(credential: Credential, chain_length: usize) -> Result<Self, Error> {
+        let made = || {
+            let validity = Validity::from_now_days(DAYS)?;
+            let server = LeafSpec::server([SERVER_NAME.parse()?, "127.0.0.1".parse()?], validity);
+            let client = LeafSpec::client(Subject::common_name("device-1")?, validity);
+            let end = |leaf| End::new(credential.key_type(), chain_length, leaf);
+            Ok(Self { credential, chain_length, client: end(client)?, server: end(server)? })
+        };
+        made().map_err(|error: dunlin_pki::Error| Error::new("certificates", &error, error.advice()))
+    }
+}
+
+impl End {
+    /// A chain of so many certificates. That of one is a leaf that its own key has signed.
+    fn new(key_type: KeyType, chain_length: usize, leaf: LeafSpec) -> Result<Self, dunlin_pki::Error> {
+        let ca =
+            |name: &str| Ok::<_, dunlin_pki::Error>(CaSpec::new(Subject::common_name(name)?, leaf.validity));
+        let root = Authority::root(&ca(ROOT)?, KeyPair::generate(key_type)?)?;
+        if chain_length == 1 {
+            let key = KeyPair::from_der(&PrivateKeyDer::Pkcs8(root.key().to_pkcs8()?.as_slice().into()))?;
+            let identity = root.issue(&LeafSpec { subject: Subject::common_name(ROOT)?, ..leaf }, key)?;
+            let root = identity.chain.first().cloned().ok_or(dunlin_pki::Error::Missing("certificate"))?;
+            return Ok(Self { identity, root });
+        }
+        let mut issuer = None;
+        for _ in 2..chain_length {
+            let above = issuer.as_ref().unwrap_or(&root);
+            issuer = Some(above.intermediate(&ca(INTERMEDIATE)?, KeyPair::generate(key_type)?)?);
+        }
+        let identity = issuer.as_ref().unwrap_or(&root).issue(&leaf, KeyPair::generate(key_type)?)?;
+        Ok(Self { identity, root: root.certificate().clone() })
+    }
+}
+
+impl Case<'_> {
+    /// In a few words.
+    pub(super) fn name(&self) -> String {
+        format!("{} {} {}", self.protocol.name(), self.keys.credential.name(), self.mode.name())
+    }
+
+    /// The total of the link at this MTU that the paper has. For TLS 1.2 its ratios, applied to what OpenSSL 3.0 sends by its
+    /// method. For TLS 1.3 it gives BiTHaC's 452 bytes over a resumption as 16.58 % of all of it, and all of it as 45.11 % of
+    /// a handshake without a cache.
+    pub(super) fn paper(&self, mtu: u16, connection: &str) -> Option<f64> {
+        if self.keys.credential != Credential::RSA2048 {
+            return None;
+        }
+        match (self.protocol, mtu, self.mode, connection) {
+            (Protocol::Tls12, 1500, Mode::Vanilla, _) => Some(6026.0),
+            (Protocol::Tls12, 127, Mode::Vanilla, _) => Some(11042.0),
+            (Protocol::Tls12, 1500, Mode::Compact, "repeat") => Some(2606.0),
+            (Protocol::Tls12, 127, Mode::Compact, "repeat") => Some(4291.0),
+            (Protocol::Tls13, 1500, Mode::Vanilla, _) => Some(6043.0),
+            (Protocol::Tls13, 1500, Mode::Resumption, "repeat") => Some(2274.0),
+            (Protocol::Tls13, 1500, Mode::Compact, "repeat") => Some(2726.0),
+            _ => None,
+        }
+    }
+}
