@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub use caching::handshakes;
+
 use crate::Error;
 use crate::report::Row;
 

@@ -3,19 +3,20 @@
 use serde_json::Value;
 
 /// What ends the name of a figure, and how it is written.
-const UNITS: [(&str, &str); 8] = [
+const UNITS: [(&str, &str); 9] = [
     ("_kbit_per_s", "kbit/s"),
     ("_per_s", "per s"),
     ("_instructions", "instructions"),
     ("_percent", "%"),
     ("_bytes", "bytes"),
+    ("_mj", "mJ"),
     ("_us", "µs"),
     ("_ms", "ms"),
     ("_s", "s"),
 ];
 
 /// Words that are capitals.
-const ACRONYMS: [&str; 5] = ["aes", "ip", "mtu", "nat", "tls"];
+const ACRONYMS: [&str; 6] = ["aes", "dtls", "ip", "mtu", "nat", "tls"];
 
 /// The name without its unit, in words, and the unit, which may be empty.
 pub(super) fn words(name: &str) -> (String, &'static str) {

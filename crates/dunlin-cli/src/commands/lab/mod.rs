@@ -31,6 +31,8 @@ enum Command {
     Run(run::Run),
     Report(report::Args),
     Link(link::Args),
+    #[command(hide = true)]
+    Handshakes(run::Handshakes),
 }
 
 /// Runs `dunlin lab`.
@@ -40,6 +42,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Run(args) => run::run(&args, out),
         Command::Report(args) => report::run(&args, out),
         Command::Link(args) => link::run(&args, out),
+        Command::Handshakes(args) => run::handshakes(args),
     }
 }
 

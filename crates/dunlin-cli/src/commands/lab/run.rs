@@ -1,5 +1,6 @@
 //! `dunlin lab list` and `dunlin lab run`: the experiments.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -27,7 +28,7 @@ pub(crate) struct List {
 #[command(after_help = "\
 Examples:
   dunlin lab run link --quick
-  dunlin lab run caching --quick --pcap . && dunlin explain dunlin-rsa2048-mtu1500-vanilla.pcap
+  dunlin lab run caching --quick --pcap . && dunlin explain dunlin-tls1.3-rsa2048-compact-mtu1500.pcap
   dunlin lab run link --json link.json && jq '.rows[] | select(.busy) | .round_trip_error_ms' link.json
 
 In JSON, a figure is a median; its mean, least and greatest values have the suffixes _mean, _min and _max, and paper_
@@ -72,6 +73,16 @@ impl From<WayArg> for Way {
     }
 }
 
+/// Make handshakes whose instructions are counted: `dunlin lab run caching` starts it under valgrind.
+#[derive(ClapArgs)]
+pub(crate) struct Handshakes {
+    protocol: String,
+    credential: String,
+    mode: String,
+    #[arg(num_args = 6)]
+    files: Vec<OsString>,
+}
+
 /// Runs `dunlin lab list`.
 pub(crate) fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
     if args.json {
@@ -91,6 +102,14 @@ pub(crate) fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
 
 fn ways(experiment: &dyn Experiment) -> Vec<&'static str> {
     experiment.ways().iter().map(|way| way.name()).collect()
+}
+
+/// Runs `dunlin lab handshakes`.
+pub(crate) fn handshakes(args: Handshakes) -> Result<(), Error> {
+    let Handshakes { protocol, credential, mode, files } = args;
+    let files =
+        files.try_into().map_err(|_| Error::usage("lab handshakes", "not six files", "see its source"))?;
+    Ok(experiment::handshakes(&[protocol, credential, mode], &files)?)
 }
 
 /// Runs `dunlin lab run`.

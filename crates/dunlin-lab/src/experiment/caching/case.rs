@@ -7,6 +7,7 @@ use pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::SERVER_NAME;
 use crate::Error;
+use crate::report::Row;
 
 /// Root, intermediate and leaf; the root is not sent.
 const CHAIN_LENGTH: usize = 3;
@@ -32,6 +33,7 @@ pub(super) struct Case<'a> {
 pub(super) enum Protocol {
     Tls12,
     Tls13,
+    Dtls13,
 }
 
 /// The type of all keys, and what brings them.
@@ -83,18 +85,27 @@ pub(super) struct End {
 }
 
 impl Protocol {
-    pub(super) const ALL: [Self; 2] = [Self::Tls12, Self::Tls13];
+    /// Over TCP.
+    pub(super) const STREAMS: [Self; 2] = [Self::Tls12, Self::Tls13];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Tls12 => "tls1.2",
             Self::Tls13 => "tls1.3",
+            Self::Dtls13 => "dtls1.3",
         }
     }
 }
 
 impl Credential {
     pub(super) const RSA2048: Self = Self::X509(KeyType::Rsa2048);
+    pub(super) const P256: Self = Self::X509(KeyType::P256);
+    pub(super) const RAW_P256: Self = Self::RawKey(KeyType::P256);
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let x509 = name.parse().ok().map(Self::X509);
+        x509.or_else(|| (name == Self::RAW_P256.name()).then_some(Self::RAW_P256))
+    }
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -183,10 +194,32 @@ impl End {
     }
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    /// Its names, by which [`Case::named`] finds it again.
+    pub(super) fn words(&self) -> [&'static str; 3] {
+        [self.protocol.name(), self.keys.credential.name(), self.mode.name()]
+    }
+
+    /// The case of these names.
+    pub(super) fn named(protocol: &str, mode: &str, keys: &'a Keys) -> Option<Self> {
+        let protocol = Protocol::STREAMS.into_iter().find(|known| known.name() == protocol)?;
+        let mode = Mode::ALL.into_iter().find(|known| known.name() == mode)?;
+        Some(Self { keys, protocol, mode })
+    }
+
+    /// A row about it.
+    pub(super) fn row(&self, stack: &str) -> Row {
+        Row::new()
+            .with("stack", stack)
+            .with("protocol", self.protocol.name())
+            .with("credential", self.keys.credential.name())
+            .with("chain_length", self.keys.chain_length)
+            .with("mode", self.mode.name())
+    }
+
     /// In a few words.
     pub(super) fn name(&self) -> String {
-        format!("{} {} {}", self.protocol.name(), self.keys.credential.name(), self.mode.name())
+        self.words().join(" ")
     }
 
     /// The total of the link at this MTU that the paper has. For TLS 1.2 its ratios, applied to what OpenSSL 3.0 sends by its

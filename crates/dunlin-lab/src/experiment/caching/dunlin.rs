@@ -12,7 +12,9 @@ use dunlin::cache::DEFAULT_MAX_AGE;
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::resume::Tickets;
 use dunlin::wire::{ProtocolVersion, SignatureScheme};
-use dunlin::{ClientAuth, ClientConfig, Profile, ServerAddress, ServerConfig, TlsConnection, Trust};
+use dunlin::{
+    ClientAuth, ClientConfig, Negotiated, Profile, ServerAddress, ServerConfig, TlsConnection, Trust,
+};
 use dunlin_awslc::tls12::{
     TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 };
@@ -64,7 +66,7 @@ impl Stack for Dunlin {
 
 /// Whether the engine has the protocol in this mode.
 pub(super) fn has(case: &Case<'_>) -> bool {
-    case.protocol == Protocol::Tls13 || case.mode != Mode::Compact
+    case.protocol != Protocol::Tls12 || case.mode != Mode::Compact
 }
 
 pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
@@ -109,7 +111,9 @@ fn profile(case: &Case<'_>, own: &End, peer: &End) -> Result<Profile, Error> {
     };
     let profile = Profile::builder(provider).compatibility_mode(false).groups(vec![dunlin_awslc::SECP256R1]);
     let profile = match case.protocol {
-        Protocol::Tls13 => profile.cipher_suites(vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384]),
+        Protocol::Tls13 | Protocol::Dtls13 => {
+            profile.cipher_suites(vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384])
+        }
         Protocol::Tls12 => {
             profile.cipher_suites(vec![]).tls12_cipher_suites(vec![suite(case.keys.credential)])
         }
@@ -136,7 +140,7 @@ fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
         (KeyType::MlDsa44, _) => vec![SignatureScheme::MLDSA44],
         (_, Protocol::Tls12) => vec![SignatureScheme::RSA_PKCS1_SHA256],
         // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but no handshake.
-        (_, Protocol::Tls13) => vec![SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256],
+        (_, _) => vec![SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256],
     }
 }
 
@@ -151,7 +155,7 @@ fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) ->
         tls.flush()?;
         tls.receive()?;
     }
-    expect(&tls.connection, handshake)?;
+    expect(tls.connection.negotiated(), handshake)?;
     tls.say(QUESTION)?;
     tls.flush()?;
     tls.hear(ANSWER)?;
@@ -160,8 +164,8 @@ fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) ->
 }
 
 /// It must have been this kind of handshake.
-pub(super) fn expect(connection: &TlsConnection, wanted: Handshake) -> Result<(), Error> {
-    let was = connection.negotiated().map(|all| match (all.resumed, all.peer_certificate_cached) {
+pub(super) fn expect(negotiated: Option<&Negotiated>, wanted: Handshake) -> Result<(), Error> {
+    let was = negotiated.map(|all| match (all.resumed, all.peer_certificate_cached) {
         (false, false) if !all.own_certificate_cached => Some(Handshake::Full),
         (true, false) if !all.own_certificate_cached => Some(Handshake::Resumed),
         (false, true) if all.own_certificate_cached => Some(Handshake::Cached),

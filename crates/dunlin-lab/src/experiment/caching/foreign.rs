@@ -1,13 +1,15 @@
 //! The foreign peers of this experiment.
 
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs;
 
-use dunlin_pki::{KeyType, certificates_to_pem};
+use dunlin_pki::{Identity, Item, KeyType, certificates_to_pem};
 use pki_types::CertificateDer;
 
 use super::super::foreign::{Foreign, Library, MemoryFile};
 use super::Stack;
-use super::case::{Case, Credential, End, Handshake, Mode};
+use super::case::{Case, Credential, End, Handshake, Keys, Mode};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
@@ -28,10 +30,10 @@ pub(super) const LIBRARIES: [Library; 2] = [
 ];
 
 /// What one side presents, and what it trusts, in files.
-struct Files([MemoryFile; 3]);
+pub(super) struct Files([MemoryFile; 3]);
 
 impl Files {
-    fn new(own: &End, peer: &End) -> Result<Self, Error> {
+    pub(super) fn new(own: &End, peer: &End) -> Result<Self, Error> {
         let failed = |error| Error::new("keys of the lab", error, "report this as a bug");
         let pem = |chain: &[CertificateDer<'_>]| certificates_to_pem(chain).map_err(failed);
         let (root, chain) = (pem(std::slice::from_ref(&peer.root))?, pem(&own.identity.chain)?);
@@ -40,10 +42,50 @@ impl Files {
         Ok(Self([file(&root)?, file(&chain)?, file(&key)?]))
     }
 
+    /// The keys that both sides have in files, the client first.
+    pub(super) fn read(credential: Credential, files: &[OsString; 6]) -> Result<Keys, Error> {
+        let failed = |why: &dyn Display| Error::new("keys of the lab", why, "this is for the lab itself");
+        let mut items = files.iter().map(|file| {
+            let content = fs::read(file).map_err(|error| failed(&error))?;
+            dunlin_pki::parse(&content).map_err(|error| failed(&error))
+        });
+        let mut next = || items.next().unwrap_or_else(|| Ok(Vec::new()));
+        let mut side = || {
+            let (trusted, chain, key) = (next()?, next()?, next()?);
+            let certificates = |items: Vec<Item>| {
+                items
+                    .into_iter()
+                    .filter_map(|item| match item {
+                        Item::Certificate(certificate) => Some(certificate),
+                        _ => None,
+                    })
+                    .collect::<Vec<_>>()
+            };
+            match (certificates(trusted).pop(), key.into_iter().next()) {
+                (Some(trusted), Some(Item::PrivateKey(key))) => {
+                    Ok((trusted, Identity { chain: certificates(chain), key }))
+                }
+                _ => Err(failed(&"a file has something else")),
+            }
+        };
+        let ((of_server, client), (of_client, server)) = (side()?, side()?);
+        Ok(Keys {
+            credential,
+            chain_length: client.chain.len() + 1,
+            client: End { identity: client, root: of_client },
+            server: End { identity: server, root: of_server },
+        })
+    }
+
     /// The arguments of a program.
     fn arguments(&self, role: &str, case: &Case<'_>) -> Vec<OsString> {
         let words = [role, case.protocol.name(), suite(case), case.mode.name()].map(OsString::from);
-        words.into_iter().chain(self.0.iter().map(|file| file.path().into())).collect()
+        words.into_iter().chain(self.paths()).collect()
+    }
+
+    /// Where they are: what is trusted, the chain, the key.
+    pub(super) fn paths(&self) -> [OsString; 3] {
+        self.0.each_ref().map(|file| file.path().into())
     }
 }
 

@@ -1,16 +1,21 @@
-//! What a handshake costs on the link, first and again: every byte from SYN to FIN, by layer.
+//! What a handshake costs, first and again: on the link every byte from SYN to FIN, by layer; in memory the time and the
+//! instructions of both sides; on radio networks the time on the air and the energy of a device.
 //!
 //! Both sides authenticate with a chain of three, of which leaf and intermediate are sent; key share on P-256,
 //! AES-256-GCM-SHA384, no server name; one message each way, then the client closes and the server after it. TCP is as
 //! Linux has it, without offloads.
 
+mod airtime;
 mod case;
+mod cost;
 mod dunlin;
 mod foreign;
 mod virtual_time;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+
+pub use cost::handshakes;
 
 use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
 use dunlin_pki::KeyType;
@@ -80,18 +85,35 @@ impl Cells {
         match quick {
             true => Self { credentials: vec![Credential::RSA2048], mtus: vec![127, 1500] },
             false => Self {
-                credentials: [&[Credential::RSA2048], &others[..], &[Credential::RawKey(P256)]].concat(),
+                credentials: [&[Credential::RSA2048], &others[..], &[Credential::RAW_P256]].concat(),
                 mtus: vec![127, 576, 1500],
             },
         }
     }
 
+    fn len(&self) -> usize {
+        self.credentials.iter().map(|credential| self.of(*credential).len()).sum()
+    }
+
     /// What there is of each credential: the version, the MTU and the mode.
     fn of(&self, credential: Credential) -> Vec<(Protocol, u16, Mode)> {
-        let protocols = Protocol::ALL.into_iter().filter(move |protocol| credential.suits(*protocol));
+        let protocols = Protocol::STREAMS.into_iter().filter(move |protocol| credential.suits(*protocol));
         let with_mtu = protocols.flat_map(|protocol| self.mtus.iter().map(move |mtu| (protocol, *mtu)));
         with_mtu.flat_map(|(protocol, mtu)| Mode::ALL.map(|mode| (protocol, mtu, mode))).collect()
     }
+}
+
+/// The chains whose cost in memory is measured: of these keys, so long.
+fn chains(quick: bool) -> Vec<(Credential, usize)> {
+    let [rsa, p256] = [Credential::RSA2048, Credential::P256];
+    if quick {
+        return vec![(rsa, 3), (p256, 3)];
+    }
+    let others =
+        [KeyType::Rsa4096, KeyType::Ed25519, KeyType::MlDsa44].map(|keys| (Credential::X509(keys), 3));
+    let lengths =
+        [rsa, p256].into_iter().flat_map(|credential| (1..=4).map(move |length| (credential, length)));
+    lengths.chain(others).chain([(Credential::RAW_P256, 1)]).collect()
 }
 
 impl Experiment for Caching {
@@ -100,7 +122,7 @@ impl Experiment for Caching {
     }
 
     fn about(&self) -> &'static str {
-        "bytes of a handshake on the link, first and again, by layer (BiTHaC)"
+        "what a handshake costs, first and again: bytes by layer, instructions, time on the air (BiTHaC)"
     }
 
     fn ways(&self) -> &'static [Way] {
@@ -117,21 +139,46 @@ impl Experiment for Caching {
             Way::Virtual => vec![Box::new(virtual_time::InVirtualTime)],
         };
         let cells = Cells::new(plan.quick);
-        let all: Vec<_> =
-            cells.credentials.iter().map(|credential| (*credential, cells.of(*credential))).collect();
-        progress.steps(all.iter().map(|(_, cells)| cells.len()).sum::<usize>() * plan.runs as usize);
+        let chains = chains(plan.quick);
+        let on_air = airtime::credentials(plan.quick);
+        progress.steps(cells.len() * plan.runs as usize + chains.len() + on_air.len());
         let mut rows = Vec::new();
-        for (credential, cells) in all {
+        for &credential in &cells.credentials {
             progress.now(format!("{} keys", credential.name()));
             let keys = Keys::new(credential, credential.chain_length())?;
-            for (protocol, mtu, mode) in cells {
+            for (protocol, mtu, mode) in cells.of(credential) {
                 let case = Case { keys: &keys, protocol, mode };
                 progress.now(format!("{}, MTU {mtu}", case.name()));
                 rows.extend(measure(&measured, &case, mtu, plan, progress)?);
             }
         }
+        let can_count = cost::can_count().inspect_err(|error| progress.note(&format!("left out: {error}")));
+        for (credential, chain_length) in chains {
+            progress.now(format!("{} in memory, chain of {chain_length}", credential.name()));
+            rows.extend(in_memory(&Keys::new(credential, chain_length)?, plan.quick, can_count.is_ok())?);
+            progress.step();
+        }
+        for credential in on_air {
+            progress.now(format!("{} on the air", credential.name()));
+            rows.extend(airtime::rows(&Keys::new(credential, credential.chain_length())?, plan.runs)?);
+            progress.step();
+        }
         Ok(rows)
     }
+}
+
+/// What a repeated handshake with these keys costs in memory.
+fn in_memory(keys: &Keys, quick: bool, counts: bool) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for protocol in Protocol::STREAMS.into_iter().filter(|protocol| keys.credential.suits(*protocol)) {
+        // Quick is what has a bar: the cache, beside a handshake without.
+        let modes = Mode::ALL.into_iter().filter(|mode| !quick || *mode != Mode::Resumption);
+        let cases: Vec<_> = modes.map(|mode| Case { keys, protocol, mode }).filter(dunlin::has).collect();
+        if cases.len() > 1 {
+            rows.extend(cost::rows(&cases, quick, counts)?);
+        }
+    }
+    Ok(rows)
 }
 
 /// Dunlin, and those rivals that this machine has the libraries of.
@@ -173,15 +220,11 @@ fn measure(
     let row = |((stack, connection), layers): ((usize, usize), Vec<Layers>)| {
         let figure =
             |of: fn(&Layers) -> u64| layers.iter().map(|layers| of(layers) as f64).collect::<Vec<_>>();
-        let row = Row::new()
-            .with("stack", stacks[stack].name())
-            .with("protocol", case.protocol.name())
-            .with("way", plan.way.name())
-            .with("credential", case.keys.credential.name())
-            .with("chain_length", case.keys.chain_length)
-            .with("mtu", mtu)
-            .with("mode", case.mode.name())
+        let row = case
+            .row(stacks[stack].name())
             .with("connection", CONNECTIONS[connection])
+            .with("way", plan.way.name())
+            .with("mtu", mtu)
             .figure("total_bytes", &figure(Layers::total_bytes));
         let row = match case.paper(mtu, CONNECTIONS[connection]) {
             Some(total) => row.paper("total_bytes", total),

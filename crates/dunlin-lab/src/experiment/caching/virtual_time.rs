@@ -86,7 +86,7 @@ fn ended<A: Application>(peer: &TlsPeer<A>, handshake: Handshake) -> Result<(), 
     if let Some(error) = connection.error() {
         return Err(failed(error));
     }
-    expect(connection, handshake)?;
+    expect(connection.negotiated(), handshake)?;
     match connection.has_closed() && connection.peer_has_closed() {
         true => Ok(()),
         false => Err(failed("a connection did not end")),

@@ -1,0 +1,219 @@
+//! What a device pays on radio networks: frames, time on the air and energy, over DTLS 1.3 in virtual time.
+//!
+//! Nothing is lost, nobody waits for a free channel, and a frame is not acknowledged by the link: what is compared is what
+//! has to be sent. The energy is what the device's radio takes while it sends and while it receives; what it takes to
+//! listen in between depends on the network, and is not in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::{DtlsConnection, Now, ServerAddress, Side};
+use dunlin_sim::{Cost, Endpoint, Headers, LoRaDataRate, Medium, Pair, Sent};
+
+use super::case::{CONNECTIONS, Case, Credential, Keys, Mode, Protocol};
+use super::dunlin::{client, expect, failed, server};
+use super::{ANSWER, QUESTION, SERVER_NAME};
+use crate::Error;
+use crate::report::Row;
+
+/// One way; it decides nothing here, as nothing is sent twice.
+const DELAY: Duration = Duration::from_millis(10);
+
+/// A network, and the radio of a device in it.
+struct Network {
+    name: &'static str,
+    up: Medium,
+    down: Medium,
+    radio: Radio,
+    /// How much of the time a device may send, in percent.
+    duty_cycle_percent: Option<f64>,
+}
+
+/// What a radio takes, in milliwatts.
+struct Radio {
+    sending_mw: f64,
+    receiving_mw: f64,
+}
+
+/// Texas Instruments CC2538 (SWRS096), at 3.0 V: 24 mA sending at 0 dBm, 20 mA receiving.
+const CC2538: Radio = Radio { sending_mw: 24.0 * 3.0, receiving_mw: 20.0 * 3.0 };
+/// Semtech SX1272 (data sheet, and the energy model of the LoRaWAN module of ns-3), at 3.3 V: 28 mA sending at +13 dBm, 11.2 mA receiving with LnaBoost.
+const SX1272: Radio = Radio { sending_mw: 28.0 * 3.3, receiving_mw: 11.2 * 3.3 };
+/// China Mobile M5311 (as M5Stack documents its module M028), at 3.6 V: 167 mA sending at 23 dBm on one tone of 15 kHz, 54 mA receiving.
+const M5311: Radio = Radio { sending_mw: 167.0 * 3.6, receiving_mw: 54.0 * 3.6 };
+
+/// RP002-1.0.4 §2.4.1 and ETSI EN 300 220-2 (band M): the channels that every device in Europe has are open to each for 1 %
+/// of the time.
+const EU868_PERCENT: f64 = 1.0;
+
+const NETWORKS: [Network; 4] = [
+    Network {
+        name: "ieee802154",
+        up: Medium::Ieee802154,
+        down: Medium::Ieee802154,
+        radio: CC2538,
+        duty_cycle_percent: None,
+    },
+    Network {
+        name: "lorawan_sf7",
+        up: Medium::LoRaWan(LoRaDataRate::Dr5),
+        down: Medium::LoRaWan(LoRaDataRate::Dr5),
+        radio: SX1272,
+        duty_cycle_percent: Some(EU868_PERCENT),
+    },
+    Network {
+        name: "lorawan_sf12",
+        up: Medium::LoRaWan(LoRaDataRate::Dr0),
+        down: Medium::LoRaWan(LoRaDataRate::Dr0),
+        radio: SX1272,
+        duty_cycle_percent: Some(EU868_PERCENT),
+    },
+    Network {
+        name: "nb_iot",
+        up: Medium::NbIot { uplink: true },
+        down: Medium::NbIot { uplink: false },
+        radio: M5311,
+        duty_cycle_percent: None,
+    },
+];
+
+/// The credentials that are measured.
+pub(super) fn credentials(quick: bool) -> Vec<Credential> {
+    match quick {
+        true => vec![Credential::RSA2048],
+        false => vec![Credential::RSA2048, Credential::P256, Credential::RAW_P256],
+    }
+}
+
+/// Rows for these keys, of every network, mode and connection.
+pub(super) fn rows(keys: &Keys, runs: u32) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for mode in Mode::ALL {
+        let case = Case { keys, protocol: Protocol::Dtls13, mode };
+        let sent = (0..runs).map(|_| connections(&case)).collect::<Result<Vec<_>, _>>()?;
+        for network in &NETWORKS {
+            for (number, connection) in CONNECTIONS.into_iter().enumerate() {
+                let costs: Vec<_> = sent.iter().filter_map(|both| network.costs(both.get(number)?)).collect();
+                let row = case.row("dunlin").with("connection", connection).with("way", "virtual");
+                rows.push(network.figures(row.with("medium", network.name), &costs));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// What both sides sent, and what is in it.
+struct Costs {
+    up: Cost,
+    down: Cost,
+    dtls_bytes: usize,
+}
+
+impl Network {
+    fn costs(&self, sent: &[Sent]) -> Option<Costs> {
+        let by = |side, medium: Medium| {
+            let datagrams = sent.iter().filter(|sent| sent.by == side);
+            let costs = datagrams.map(|sent| medium.cost(Headers::UDP, sent.packet.len()));
+            costs.reduce(|all, cost| Cost {
+                frames: all.frames + cost.frames,
+                bytes: all.bytes + cost.bytes,
+                airtime: all.airtime + cost.airtime,
+            })
+        };
+        let (up, down) = (by(Side::Client, self.up)?, by(Side::Server, self.down)?);
+        Some(Costs { up, down, dtls_bytes: sent.iter().map(|sent| sent.packet.len()).sum() })
+    }
+
+    fn figures(&self, row: Row, costs: &[Costs]) -> Row {
+        let of = |figure: &dyn Fn(&Costs) -> f64| costs.iter().map(figure).collect::<Vec<_>>();
+        let ms = |cost: &Cost| cost.airtime.as_secs_f64() * 1e3;
+        let Radio { sending_mw, receiving_mw } = self.radio;
+        let row = row
+            .figure("airtime_ms", &of(&|all| ms(&all.up) + ms(&all.down)))
+            .figure("client_airtime_ms", &of(&|all| ms(&all.up)))
+            .figure("server_airtime_ms", &of(&|all| ms(&all.down)))
+            .figure(
+                "client_energy_mj",
+                &of(&|all| (ms(&all.up) * sending_mw + ms(&all.down) * receiving_mw) / 1e3),
+            )
+            .figure("total_bytes", &of(&|all| (all.up.bytes + all.down.bytes) as f64))
+            .figure("dtls_bytes", &of(&|all| all.dtls_bytes as f64))
+            .figure("packets", &of(&|all| (all.up.frames + all.down.frames) as f64));
+        match self.duty_cycle_percent {
+            // So long it must be since a device began to send, for it to send again without limit.
+            Some(percent) => row.figure("duty_cycle_s", &of(&|all| ms(&all.up) / 1e3 * 100.0 / percent)),
+            None => row,
+        }
+    }
+}
+
+/// The datagrams of two connections, one after the other.
+fn connections(case: &Case<'_>) -> Result<Vec<Vec<Sent>>, Error> {
+    let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
+    let mut now = dunlin_tokio::now();
+    let connect = |handshake| {
+        let address = ServerAddress::parse(SERVER_NAME, 0).map_err(failed)?;
+        let client = DtlsConnection::client(&client, address, now).map_err(failed)?;
+        let ends = [
+            Talker::new(client, Side::Client),
+            Talker::new(DtlsConnection::server(&server, now), Side::Server),
+        ];
+        let [client, server] = ends;
+        let mut pair = Pair::new(client, server, now, DELAY);
+        pair.run().map_err(failed)?;
+        for end in [&pair.client, &pair.server] {
+            if let Some(error) = end.connection.error() {
+                return Err(failed(error));
+            }
+            expect(end.connection.negotiated(), handshake)?;
+            if !(end.connection.has_closed() && end.connection.peer_has_closed()) {
+                return Err(failed("a connection did not end"));
+            }
+        }
+        now = pair.now;
+        Ok(pair.sent)
+    };
+    case.mode.handshakes().into_iter().map(connect).collect()
+}
+
+/// A side that says what it has to say, and closes.
+struct Talker {
+    connection: DtlsConnection,
+    side: Side,
+    /// The client has asked.
+    asked: bool,
+}
+
+impl Talker {
+    const fn new(connection: DtlsConnection, side: Side) -> Self {
+        Self { connection, side, asked: false }
+    }
+
+    fn talk(&mut self) -> Result<(), dunlin::Error> {
+        if self.side == Side::Client && !self.asked && self.connection.negotiated().is_some() {
+            self.asked = true;
+            self.connection.send(QUESTION)?;
+        }
+        while let Some(data) = self.connection.read() {
+            match &data[..] {
+                QUESTION => self.connection.send(ANSWER)?,
+                _ => self.connection.close(),
+            }
+        }
+        if self.connection.peer_has_closed() {
+            self.connection.close();
+        }
+        Ok(())
+    }
+}
+
+impl Endpoint for Talker {
+    fn receive(&mut self, now: Now, datagram: &[u8]) {
+        // The connection keeps its error.
+        let _ = self.connection.receive(now, datagram).and_then(|()| self.talk());
+    }
+
+    fn poll_transmit(&mut self, _: Now) -> Option<Vec<u8>> {
+        self.connection.poll_transmit()
+    }
+}
