@@ -66,7 +66,7 @@ fn key(client: &ClientConfig) -> SessionKey {
         transport: dunlin::TransportKind::Stream,
         name: "localhost".into(),
         port: localhost().port,
-        settings: *client.settings().as_bytes(),
+        settings: *client.session_settings().as_bytes(),
     }
 }
 
@@ -101,7 +101,7 @@ fn a_session_is_resumed_by_who_made_it() {
             let device = client(vec![pki.client.x509(&awslc())]);
             assert!(!connect(&device, &server, NOW).0);
             let other = client(vec![Pki::shared(KeyType::Ed25519).client.x509(&awslc())]);
-            assert_ne!(other.settings(), device.settings());
+            assert_ne!(other.session_settings(), device.session_settings());
             assert!(!connect(&client(vec![]), &server, NOW).0);
             let (resumed, pair) = connect(&device, &server, NOW);
             assert!(resumed && pair.server.negotiated().unwrap().peer.is_some());

@@ -150,7 +150,7 @@ fn sessions_are_bound_to_the_lists_and_their_rules() {
     let tree = tree(KeyType::P256);
     let settings = |revocation: Option<Revocation>| {
         let profile = Profile::builder(awslc()).trust(trust(&tree, revocation)).build().unwrap();
-        *ClientConfig::new(profile).settings().as_bytes()
+        *ClientConfig::new(profile).session_settings().as_bytes()
     };
     let (first, second) = (list(&tree.intermediate, &[]), list(&tree.intermediate, &[&tree.server.chain]));
     let of = |list: &List| Revocation::new([list.clone()]).unwrap();

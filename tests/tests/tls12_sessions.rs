@@ -138,7 +138,7 @@ fn a_session_survives_a_store_of_bytes() {
             transport: dunlin::TransportKind::Stream,
             name: "localhost".into(),
             port: 4433,
-            settings: *config.settings().as_bytes(),
+            settings: *config.session_settings().as_bytes(),
         };
         let session = first.take(&key, NOW).unwrap();
         let bytes = session.to_bytes().unwrap();

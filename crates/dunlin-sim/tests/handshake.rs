@@ -216,7 +216,7 @@ fn no_early_data() {
         transport: TransportKind::Datagram,
         name: "localhost".into(),
         port: localhost().port,
-        settings: *configs.client.settings().as_bytes(),
+        settings: *configs.client.session_settings().as_bytes(),
     };
     assert_eq!(sessions.take(&key, configs.now).unwrap().max_early_data(), 0);
 }

@@ -196,7 +196,7 @@ impl ClientConfig {
 
     /// The digest under which sessions are kept: of what authenticates a server under this configuration, and of the
     /// credentials by which this client proves who it is.
-    pub const fn settings(&self) -> &SettingsDigest {
+    pub const fn session_settings(&self) -> &SettingsDigest {
         &self.session_settings
     }
 }

@@ -445,7 +445,7 @@ fn key(site: &Site) -> SessionKey {
         transport: TransportKind::Stream,
         name: "localhost".into(),
         port: localhost().port,
-        settings: *site.client().settings().as_bytes(),
+        settings: *site.client().session_settings().as_bytes(),
     }
 }
 
