@@ -165,7 +165,7 @@ fn connections(case: &Case<'_>) -> Result<Vec<Vec<Sent>>, Error> {
             if let Some(error) = end.connection.error() {
                 return Err(failed(error));
             }
-            expect(end.connection.negotiated(), handshake)?;
+            expect(end.side, end.connection.negotiated(), handshake)?;
             if !(end.connection.has_closed() && end.connection.peer_has_closed()) {
                 return Err(failed("a connection did not end"));
             }

@@ -76,8 +76,8 @@ impl Ends {
             }
             side = if side == Side::Client { Side::Server } else { Side::Client };
         }
-        expect(ours.negotiated(), self.repeat)?;
-        expect(theirs.negotiated(), self.repeat)
+        expect(Side::Client, ours.negotiated(), self.repeat)?;
+        expect(Side::Server, theirs.negotiated(), self.repeat)
     }
 
     /// The microseconds that client and server take.

@@ -13,7 +13,7 @@ use dunlin::crypto::Tls12CipherSuite;
 use dunlin::resume::Tickets;
 use dunlin::wire::{ProtocolVersion, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, Negotiated, Profile, ServerAddress, ServerConfig, TlsConnection, Trust,
+    ClientAuth, ClientConfig, Negotiated, Profile, ServerAddress, ServerConfig, Side, TlsConnection, Trust,
 };
 use dunlin_awslc::tls12::{
     TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -39,8 +39,8 @@ impl Stack for Dunlin {
         "dunlin"
     }
 
-    fn has(&self, case: &Case<'_>) -> bool {
-        has(case)
+    fn has(&self, _: &Case<'_>) -> bool {
+        true
     }
 
     fn connect(&self, _: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
@@ -64,18 +64,15 @@ impl Stack for Dunlin {
     }
 }
 
-/// Whether the engine has the protocol in this mode.
-pub(super) fn has(case: &Case<'_>) -> bool {
-    case.protocol != Protocol::Tls12 || case.mode != Mode::Compact
-}
-
 pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
     let config =
         ClientConfig::new(profile(case, &case.keys.client, &case.keys.server)?).with_server_name_sent(false);
     Ok(match case.mode {
         Mode::Vanilla => config,
         Mode::Resumption => config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))),
-        Mode::Compact => config.with_handshake_cache(Arc::new(MemoryClientCache::new(1)), DEFAULT_MAX_AGE),
+        Mode::Cache(mode) => {
+            config.with_handshake_cache(mode, Arc::new(MemoryClientCache::new(1)), DEFAULT_MAX_AGE)
+        }
     })
 }
 
@@ -87,9 +84,9 @@ pub(super) fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
         Mode::Resumption => {
             config.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(CONNECTIONS.len()))))
         }
-        Mode::Compact => {
+        Mode::Cache(mode) => {
             let store = Arc::new(MemoryServerCache::new(1));
-            config.with_handshake_cache(store, DEFAULT_MAX_AGE).map_err(failed)?
+            config.with_handshake_cache(mode, store, DEFAULT_MAX_AGE).map_err(failed)?
         }
     })
 }
@@ -155,7 +152,7 @@ fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) ->
         tls.flush()?;
         tls.receive()?;
     }
-    expect(tls.connection.negotiated(), handshake)?;
+    expect(Side::Client, tls.connection.negotiated(), handshake)?;
     tls.say(QUESTION)?;
     tls.flush()?;
     tls.hear(ANSWER)?;
@@ -163,15 +160,16 @@ fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) ->
     tls.hear_end()
 }
 
-/// It must have been this kind of handshake.
-pub(super) fn expect(negotiated: Option<&Negotiated>, wanted: Handshake) -> Result<(), Error> {
-    let was = negotiated.map(|all| match (all.resumed, all.peer_certificate_cached) {
-        (false, false) if !all.own_certificate_cached => Some(Handshake::Full),
-        (true, false) if !all.own_certificate_cached => Some(Handshake::Resumed),
-        (false, true) if all.own_certificate_cached => Some(Handshake::Cached),
-        _ => None,
+/// To this side it must have been this kind of handshake.
+pub(super) fn expect(side: Side, negotiated: Option<&Negotiated>, wanted: Handshake) -> Result<(), Error> {
+    let seen = negotiated.map(|all| {
+        let (own, peer) = (all.own_certificate_cached, all.peer_certificate_cached);
+        match side {
+            Side::Client => [all.resumed, peer, own],
+            Side::Server => [all.resumed, own, peer],
+        }
     });
-    match was.flatten() == Some(wanted) {
+    match seen == Some(wanted.parts()) {
         true => Ok(()),
         false => Err(failed(format_args!("a handshake is not {wanted:?}, as it should be"))),
     }

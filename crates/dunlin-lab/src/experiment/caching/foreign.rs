@@ -105,7 +105,7 @@ impl Stack for Foreign {
     /// The cache is ours alone, and Debian's libraries have neither raw public keys nor ML-DSA.
     fn has(&self, case: &Case<'_>) -> bool {
         let Credential::X509(key_type) = case.keys.credential else { return false };
-        case.mode != Mode::Compact && key_type != KeyType::MlDsa44
+        !matches!(case.mode, Mode::Cache(_)) && key_type != KeyType::MlDsa44
     }
 
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
@@ -119,7 +119,7 @@ impl Stack for Foreign {
         self.finished(server)?;
         let expected = case.mode.handshakes().map(|handshake| match handshake {
             Handshake::Resumed => "resumed",
-            Handshake::Full | Handshake::Cached => "full",
+            Handshake::Full | Handshake::ServerCached | Handshake::Cached => "full",
         });
         let seen: Vec<_> = printed.lines().collect();
         if seen != expected {
