@@ -4,6 +4,7 @@
 //! * A client: [`MemoryClientSessions`].
 //! * A server that keeps its sessions: [`MemoryServerSessions`].
 //! * A server whose tickets carry the session: [`RotatingTickets`], and for early data beside it [`MemoryUseOnce`].
+//! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and more in the module [`cache`], in stores that outlive the process.
 //!
 //! All are bounded, can be shared by any number of connections, and have no clock: the engine tells the time.
 //!

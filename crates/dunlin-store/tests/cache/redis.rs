@@ -17,6 +17,9 @@ use crate::common::{self, Faults, client, connect, no_fault, sealer, server};
 /// Longer than any answer takes on a busy machine.
 const PATIENT: Duration = Duration::from_secs(20);
 
+/// What it says when it takes connections.
+const READY: &str = "Ready to accept connections";
+
 /// A Redis that keeps nothing on the disk, and ends with its test.
 struct Redis {
     port: u16,
@@ -26,9 +29,13 @@ struct Redis {
 
 impl Redis {
     fn new() -> Self {
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         let directory = TempDir::new().unwrap();
-        let process = start(port, &directory);
+        // Somebody else may take the port before Redis does.
+        let started = (0..5).find_map(|_| {
+            let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+            Some((port, start(port, &directory).inspect_err(|log| println!("{log}")).ok()?))
+        });
+        let (port, process) = started.unwrap();
         Self { port, directory, process }
     }
 
@@ -38,7 +45,7 @@ impl Redis {
     }
 
     fn start(&mut self) {
-        self.process = start(self.port, &self.directory);
+        self.process = start(self.port, &self.directory).unwrap();
     }
 
     fn url(&self) -> String {
@@ -62,8 +69,8 @@ impl Drop for Redis {
     }
 }
 
-/// Returns when it takes connections.
-fn start(port: u16, directory: &TempDir) -> Child {
+/// Returns when it takes connections; what it said, if it never does.
+fn start(port: u16, directory: &TempDir) -> Result<Child, String> {
     let spawned = Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"])
         .args(["--port", &port.to_string(), "--dir"])
@@ -76,16 +83,14 @@ fn start(port: u16, directory: &TempDir) -> Child {
         }
         _ => panic!("redis-server: {error}"),
     });
-    let mut log = String::new();
-    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
-        if line.contains("Ready to accept connections") {
-            return child;
-        }
-        log.push_str(&line);
-        log.push('\n');
+    let mut log = Vec::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let is_ready = lines.by_ref().inspect(|line| log.push(line.clone())).any(|line| line.contains(READY));
+    if is_ready {
+        return Ok(child);
     }
-    panic!("redis-server ended:\n{log}");
+    child.wait().unwrap();
+    Err(log.join("\n"))
 }
 
 #[test]
