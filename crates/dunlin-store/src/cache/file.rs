@@ -28,8 +28,8 @@ const RECORD_HEAD_LEN: usize = 16 + 4;
 /// The largest file that is read, in bytes: thousands of servers, and little enough for a device.
 const MAX_FILE_LEN: u64 = 16 << 20;
 
-/// Records in a file. Every change writes the whole file: it is meant for the few servers of a device, or the few hundred clients of
-/// a small server.
+/// Records in a file. Every change writes the whole file, and waits in the thread of the handshake until it is on the disk: it is
+/// meant for the few servers of a device, or the few hundred clients of a small server.
 ///
 /// Several processes may use one file: a change is made under a lock (a file beside it, ending in `.lock`) and to what the file says
 /// then. It is written beside (`.new`), synchronised, renamed, and the directory is synchronised, so what was kept survives a loss of
