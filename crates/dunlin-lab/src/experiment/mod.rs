@@ -6,8 +6,10 @@ mod key_exchange;
 mod link;
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -95,47 +97,65 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
         .ok_or_else(|| Error::new("experiment", format_args!("no {name}"), "`dunlin lab list` shows all"))
 }
 
-/// A bar on stderr that shows how far it is; nothing where stderr is no terminal.
+/// Shows on stderr how far it is: a bar where that is a terminal, else a line now and then.
 #[derive(Debug)]
-pub struct Progress(ProgressBar);
+pub struct Progress {
+    bar: ProgressBar,
+    /// Where there is no terminal: when the last line was written.
+    lines: Option<Mutex<Option<Instant>>>,
+}
+
+/// The shortest time between two lines: quick steps are not worth one each.
+const LINE_PAUSE: Duration = Duration::from_secs(1);
 
 impl Progress {
-    /// A bar on stderr.
+    /// On stderr.
     pub fn on_stderr() -> Self {
         let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta:>4} {msg}");
-        Self(ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+        let bar = ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let lines = (!io::stderr().is_terminal()).then(Mutex::default);
+        Self { bar, lines }
     }
 
-    /// No bar at all.
+    /// Nowhere.
     pub fn hidden() -> Self {
-        Self(ProgressBar::hidden())
+        Self { bar: ProgressBar::hidden(), lines: None }
     }
 
     /// From here on there are this many steps.
     pub fn steps(&self, steps: usize) {
-        self.0.set_length(steps as u64);
+        self.bar.set_length(steps as u64);
     }
 
     /// What is being done.
     pub fn now(&self, what: impl Into<Cow<'static, str>>) {
-        self.0.set_message(what);
+        self.bar.set_message(what);
     }
 
     /// Writes a line beside the bar, on stderr.
     pub fn note(&self, line: &str) {
         // Who does not read stderr does not want to know.
-        let _ = self.0.suspend(|| writeln!(io::stderr(), "{line}"));
+        let _ = self.bar.suspend(|| writeln!(io::stderr(), "{line}"));
     }
 
     /// A step is done.
     pub fn step(&self) {
-        self.0.inc(1);
+        self.bar.inc(1);
+        let Some(lines) = &self.lines else { return };
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+        let mut last = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        // The last one is always told.
+        if done < all && last.is_some_and(|last| last.elapsed() < LINE_PAUSE) {
+            return;
+        }
+        *last = Some(Instant::now());
+        self.note(&format!("{done}/{all} {}", self.bar.message()));
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 

@@ -5,6 +5,7 @@ mod html;
 mod names;
 mod plot;
 mod read;
+mod table;
 
 use std::fmt::{self, Display};
 use std::fs;
@@ -190,25 +191,9 @@ impl Serialize for Row {
     }
 }
 
-/// A table: parameters to the left, figures to the right. A column that no row has is left out.
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = columns(&self.rows);
-        let mut lines = vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>()];
-        let cell = |row: &Row, name: &str| row.get(name).map(shown).unwrap_or_default();
-        lines.extend(self.rows.iter().map(|row| columns.iter().map(|(name, _)| cell(row, name)).collect()));
-        let width =
-            |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
-        let widths: Vec<_> = (0..columns.len()).map(width).collect();
-        for line in &lines {
-            let cells =
-                line.iter().zip(&widths).zip(&columns).map(|((cell, &width), (_, kind))| match kind {
-                    Kind::Parameter => format!("{cell:<width$}"),
-                    _ => format!("{cell:>width$}"),
-                });
-            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
-        Ok(())
+        table::write(&self.rows, f)
     }
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct List {
 
 /// Run an experiment, and print a table of what was found.
 ///
-/// Progress is shown on stderr. What it makes for itself, namespaces, devices and processes, is gone when it ends, however
-/// it ends.
+/// Progress is shown on stderr, by a line a second at most where that is no terminal. What it makes for itself, namespaces,
+/// devices and processes, is gone when it ends, however it ends.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
