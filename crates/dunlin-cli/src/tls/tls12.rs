@@ -31,7 +31,7 @@ impl TlsOptions {
         let named = self.cipher.iter().flat_map(|List(suites)| suites).find(with_certificate);
         let Some(suite) = named else { return Ok(()) };
         let why = format!("{} has a certificate of the server, and nothing says whom to trust", suite.id);
-        Err(Error::usage("--cipher", why, "give --CAfile, or take suites with nothing but a pre-shared key"))
+        Err(Error::usage("--cipher", why, "give --CAfile, or leave this suite out"))
     }
 
     /// Whether a server has what one of the suites of --cipher proves it with.
