@@ -3,6 +3,7 @@
 
 mod oracle;
 mod peers;
+mod renegotiation;
 mod vectors;
 
 use std::sync::Arc;

@@ -110,16 +110,21 @@ pub(crate) struct Previous {
     pub(crate) extended: bool,
 }
 
-/// In a renegotiation nobody becomes somebody else: what was said before and after it is of the same peer. A client that had
-/// not said who it is may do so. Before this is certain, nothing is sent under new keys, or read.
-pub(super) fn check_same_peer(cx: &Cx<'_>, peer: Option<&PeerIdentity>) -> Result<(), Error> {
-    let before = cx.output.established.as_ref().and_then(|established| established.peer.as_ref());
-    match (before, peer) {
-        (Some(before), Some(peer)) if before.is_same(peer) => Ok(()),
-        (Some(_), _) => {
-            Err(PeerMisbehaved::IllegalParameter("identity: another one in a renegotiation").into())
-        }
-        (None, _) => Ok(()),
+/// In a renegotiation nobody becomes somebody else: what was said before and after it is of the same peer, also what its
+/// certificate says where a pre-shared key names it. A client that had not said who it is may do so. Before this is certain,
+/// nothing is sent under new keys, or read.
+pub(super) fn check_same_peer(
+    cx: &Cx<'_>,
+    peer: Option<&PeerIdentity>,
+    certified: Option<&PeerIdentity>,
+) -> Result<(), Error> {
+    let Some(before) = &cx.output.established else { return Ok(()) };
+    let is_kept = |before: &Option<PeerIdentity>, now: Option<&PeerIdentity>| {
+        before.as_ref().is_none_or(|before| now.is_some_and(|now| before.is_same(now)))
+    };
+    match is_kept(&before.peer, peer) && is_kept(&before.peer_certified, certified) {
+        true => Ok(()),
+        false => Err(PeerMisbehaved::IllegalParameter("identity: another one in a renegotiation").into()),
     }
 }
 

@@ -557,8 +557,8 @@ fn key_exchange(
         Some(of_key) => (Some(of_key), peer),
         None => (peer, None),
     };
+    check_same_peer(cx, peer.as_ref(), certified.as_ref())?;
     cx.output.negotiated.peer_certified = certified;
-    check_same_peer(cx, peer.as_ref())?;
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
     cx.send_in(&mut handshake.transcript, exchange)?;
     let session_hash = handshake.extended.then(|| handshake.transcript.current());
