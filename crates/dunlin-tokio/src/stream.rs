@@ -137,7 +137,7 @@ impl<IO> TlsStream<IO> {
         self.connection.renegotiate(now()).map_err(from_tls)
     }
 
-    /// What became of other handshakes within this connection of TLS 1.2, as reading has seen. After one,
+    /// What became of other handshakes within this connection of TLS 1.2, as reading and writing have seen. After one,
     /// [`TlsStream::negotiated`] is of that one.
     pub const fn renegotiations(&self) -> Renegotiations {
         self.renegotiations
@@ -198,7 +198,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     fn poll_receive(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<io::Result<()>> {
         if !self.waiting.is_empty() {
             let bytes = std::mem::take(&mut self.waiting);
-            self.give(&bytes);
+            if self.give(&bytes) == 0 {
+                // Whoever makes room wakes those who wait here.
+                self.receiving.wait(cx, task);
+                return Poll::Pending;
+            }
+            self.receiving.go_on(task);
             return Poll::Ready(Ok(()));
         }
         let mut bytes = [MaybeUninit::uninit(); READ_LEN];
@@ -221,9 +226,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives bytes to the connection, and keeps those that it has no room for. During the handshake it gets a record
-    /// at a time, so that the end of the handshake is the end of what it has.
-    fn give(&mut self, bytes: &[u8]) {
+    /// Gives bytes to the connection, and keeps those that it has no room for; tells how many it took. During the handshake
+    /// it gets a record at a time, so that the end of the handshake is the end of what it has.
+    fn give(&mut self, bytes: &[u8]) -> usize {
         let piece = match self.connection.is_handshaking() {
             true => bytes.get(..self.records.piece(bytes)).unwrap_or(bytes),
             false => bytes,
@@ -231,6 +236,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         let taken = self.connection.receive(now(), piece).unwrap_or(bytes.len());
         self.collect_early_data();
         self.waiting = bytes.get(taken..).unwrap_or_default().to_vec();
+        taken
     }
 
     /// Takes early data out, for which the handshake waits. The configuration says how much there can be.
@@ -295,20 +301,29 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         }
     }
 
+    /// Hears what the connection tells, and answers what it asks: until then it takes in nothing more. What the other events
+    /// tell is told otherwise.
+    fn hear(&mut self, task: Task) {
+        self.report();
+        while let Some(event) = self.connection.poll_event() {
+            match event {
+                Event::Renegotiated => self.renegotiations.completed += 1,
+                Event::RenegotiationRefused => self.renegotiations.refused += 1,
+                // The handshake had somebody to answer; what follows within the connection has not.
+                Event::Question(id, _) => {
+                    // The error stays in the connection, where the other task finds it too.
+                    let _ = self.connection.answer(now(), id, Answer::Failed);
+                    self.receiving.go_on(task);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Until there is data to read, or the peer has closed.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            self.report();
-            // What the others tell is told otherwise.
-            while let Some(event) = self.connection.poll_event() {
-                match event {
-                    Event::Renegotiated => self.renegotiations.completed += 1,
-                    Event::RenegotiationRefused => self.renegotiations.refused += 1,
-                    // The handshake had somebody to answer; what follows within the connection has not.
-                    Event::Question(id, _) => drop(self.connection.answer(now(), id, Answer::Failed)),
-                    _ => {}
-                }
-            }
+            self.hear(Task::Reader);
             if !self.connection.received().is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -474,7 +489,16 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         loop {
-            match this.connection.send(data).map_err(from_tls)? {
+            this.hear(Task::Writer);
+            let taken = match this.connection.send(data) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    // The peer shall know why, as far as the transport allows.
+                    let _ = this.poll_drain(cx, Task::Writer);
+                    return Poll::Ready(Err(from_tls(error)));
+                }
+            };
+            match taken {
                 // The transport does not keep up.
                 0 if !data.is_empty() && !this.connection.transmit().is_empty() => {
                     ready!(this.poll_drain(cx, Task::Writer))?;
@@ -485,7 +509,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
                     return Poll::Pending;
                 }
                 0 if !data.is_empty() => ready!(this.poll_receive(cx, Task::Writer))?,
-                taken => {
+                _ => {
                     return match this.poll_drain(cx, Task::Writer) {
                         Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
                         _ => Poll::Ready(Ok(taken)),

@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 
 use common::{connect, data, pair, profile, psk_client, psk_server, tls_error};
 use dunlin::auth::{Psk, PskTable};
-use dunlin::error::PeerMisbehaved;
+use dunlin::error::{Internal, PeerMisbehaved};
 use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription, HandshakeType};
-use dunlin::{ClientConfig, Error, PskSource, ServerConfig, TlsConnection};
+use dunlin::{Answer, ClientConfig, Error, PskChoice, PskSource, Question, ServerConfig, TlsConnection};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::{awslc, localhost};
-use dunlin_tokio::{TlsAcceptor, TlsConnector, TlsStream, now};
+use dunlin_tokio::{Answers, TlsAcceptor, TlsConnector, TlsStream, now};
 use tokio::io::{
     AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex, split,
 };
@@ -435,22 +435,33 @@ async fn is_ready<F: Future + Unpin>(mut future: F) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx).is_ready())).await
 }
 
-/// What a client writes between its Finished and the server's, in another handshake within the connection, goes out after
-/// the server's, though nobody reads on the client's side.
-#[tokio::test]
-async fn data_waits_for_the_end_of_a_renegotiation() {
+/// The streams of a client whose key is chosen by `choice` and of its server, both of TLS 1.2, which allow renegotiation.
+async fn tls12_pair(choice: PskChoice) -> (TlsStream<DuplexStream>, TlsStream<DuplexStream>) {
+    struct Key;
+    impl Answers for Key {
+        async fn answer(&self, _: Question) -> Answer {
+            Answer::Psk(Some(Arc::new(Psk::new("d1", &common::PSK).unwrap())))
+        }
+    }
     let profile = || {
         let suites = dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES.to_vec();
         profile().cipher_suites(vec![]).tls12_cipher_suites(suites).renegotiation(true).build().unwrap()
     };
     let psk = || Psk::new("d1", &common::PSK).unwrap();
-    let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]);
+    let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]).with_psk_choice(choice);
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
     let server = ServerConfig::new(profile()).unwrap().with_psks(keys);
-    let (here, there) = duplex(4096);
-    let (connector, acceptor) = (TlsConnector::new(Arc::new(client)), TlsAcceptor::new(Arc::new(server)));
-    let (mut client, mut server) =
-        tokio::try_join!(connector.connect(here, localhost()), acceptor.accept(there)).unwrap();
+    let (here, there) = duplex(MIB);
+    let connector = TlsConnector::new(Arc::new(client)).with_answers(Arc::new(Key));
+    let acceptor = TlsAcceptor::new(Arc::new(server));
+    tokio::try_join!(connector.connect(here, localhost()), acceptor.accept(there)).unwrap()
+}
+
+/// What a client writes between its Finished and the server's, in another handshake within the connection, goes out after
+/// the server's, though nobody reads on the client's side.
+#[tokio::test]
+async fn data_waits_for_the_end_of_a_renegotiation() {
+    let (mut client, mut server) = tls12_pair(PskChoice::First).await;
     let mut byte = [0];
     client.renegotiate().unwrap();
     client.flush().await.unwrap();
@@ -461,4 +472,27 @@ async fn data_waits_for_the_end_of_a_renegotiation() {
     client.write_all(b"x").await.unwrap();
     server.read_exact(&mut byte).await.unwrap();
     assert_eq!(&byte, b"x");
+}
+
+/// A renegotiation that asks fails, whoever meets the question: one who writes only is told so at once, however much the
+/// server has sent behind its flight, and so is a task that waits for data.
+#[tokio::test]
+async fn a_question_in_a_renegotiation_fails_a_write() {
+    for sent in [0, 10, 10_000, 60_000] {
+        let (mut client, mut server) = tls12_pair(PskChoice::Ask).await;
+        client.renegotiate().unwrap();
+        client.flush().await.unwrap();
+        let (mut reader, mut writer) = split(client);
+        let reading = tokio::spawn(async move { reader.read_u8().await });
+        yield_now().await;
+        assert!(once!(server.read_u8()).is_none());
+        server.write_all(&vec![7; sent]).await.unwrap();
+        server.flush().await.unwrap();
+        let failed = Error::Internal(Internal::QuestionFailed);
+        let written = once!(writer.write(b"x")).unwrap_or_else(|| panic!("{sent}: it waits for nothing"));
+        assert_eq!(*tls_error(&written.unwrap_err()), failed, "{sent}");
+        assert_eq!(*tls_error(&reading.await.unwrap().unwrap_err()), failed, "{sent}");
+        let told = Error::AlertReceived(AlertDescription::INTERNAL_ERROR);
+        assert_eq!(*tls_error(&server.read_u8().await.unwrap_err()), told, "{sent}");
+    }
 }
