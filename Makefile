@@ -3,7 +3,7 @@
 CARGO := tools/cargo
 # What is obsolete and only measured is off by default (ARCHITECTURE.md); tests have it on. Of the stores, Redis is that of other
 # programs than ours.
-LAB := --features dunlin-cli/legacy-lab,dunlin-store/redis
+LAB := --features dunlin-cli/legacy-lab
 DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
 DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
 SHELL := /bin/bash

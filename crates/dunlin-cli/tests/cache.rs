@@ -76,6 +76,30 @@ fn a_store_outlives_the_process_on_either_side() {
 }
 
 #[test]
+fn places_for_stores() {
+    let place = place();
+    let first = server(&place, "--cache compact --cache-store sqlite:clients.db");
+    assert!(place.files().iter().any(|name| name == "clients.db.key"), "{:?}", place.files());
+    let port = first.port;
+    let client = "--cache compact --cache-store sqlite:servers.db --cache-key k";
+    assert_eq!(cached(&connect(&first, &place, client)), [false, false]);
+    drop(first);
+    let again = server_at(&place, port, "--cache compact --cache-store sqlite:clients.db");
+    assert_eq!(cached(&connect(&again, &place, client)), [true, true]);
+    // Where Redis is not there, handshakes are full, and somebody is told.
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options = format!("--cache compact --cache-store redis://{nowhere}");
+    let told = place.dunlin_fails(&format!("server --accept 0 {SERVER} {options}"), 2);
+    assert!(told.contains("--cache-key"), "{told}");
+    let alone = server(&place, &format!("{options} --cache-key k"));
+    for _ in 0..2 {
+        assert!(!cached(&connect(&alone, &place, "--cache compact --cache-store c"))[1]);
+    }
+    let told = alone.process.log_with("handshakes are full meanwhile");
+    assert!(told.contains(&nowhere.port().to_string()), "{told}");
+}
+
+#[test]
 fn both_are_told_and_the_server_tells_too() {
     let place = place();
     let server = server(&place, "--cache compact");

@@ -8,7 +8,10 @@ use clap::{Args, ValueEnum};
 use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
 use dunlin::crypto::{CryptoProvider, MAX_KEY_LEN};
 use dunlin::{ClientConfig, ServerConfig};
-use dunlin_store::cache::{FileRecords, SealedClientCache, SealedServerCache, Sealer};
+use dunlin_store::cache::{
+    DEFAULT_REDIS_TIMEOUT, FileRecords, Records, RedisRecords, SealedClientCache, SealedServerCache, Sealer,
+    SqliteRecords,
+};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use zeroize::Zeroizing;
 
@@ -17,7 +20,7 @@ use crate::error::{Error, warn};
 use crate::files::{self, Access, Existing};
 
 const HEADING: &str = "Handshake cache";
-/// Clients that a server keeps in memory.
+/// Clients that a server keeps, in memory or in a database.
 const MAX_CLIENTS: usize = 100_000;
 /// Servers or clients in a file, which is written as a whole at each change.
 const MAX_IN_FILE: usize = 1000;
@@ -50,10 +53,11 @@ pub(crate) struct CacheOptions {
     /// their keys in every handshake, and both need this, in the same mode.
     #[arg(long, value_name = "MODE", help_heading = HEADING)]
     cache: Option<Mode>,
-    /// Keep them in this file for later runs, sealed; without it they are gone at the end of this one.
-    #[arg(long, value_name = "FILE", requires = "cache", help_heading = HEADING)]
-    cache_store: Option<PathBuf>,
-    /// The key that seals the store, 32 bytes, made if it is not there; by default the store's name and ".key". Who can write
+    /// Keep them for later runs, sealed, in a file; in a database, sqlite:FILE; or where several servers share them,
+    /// redis://[USER:PASSWORD@]HOST[:PORT][/DB]. Without it they are gone at the end of this run.
+    #[arg(long, value_name = "PLACE", requires = "cache", help_heading = HEADING)]
+    cache_store: Option<Place>,
+    /// The key that seals the store, 32 bytes, made if it is not there; by default the store's file and ".key". Who can write
     /// both can invent a peer.
     #[arg(long, value_name = "FILE", requires = "cache_store", help_heading = HEADING)]
     cache_key: Option<PathBuf>,
@@ -72,8 +76,9 @@ impl CacheOptions {
         let Some(mode) = self.cache else { return Ok(config) };
         let cache: Arc<dyn ClientCache> = match &self.cache_store {
             None => Arc::new(MemoryClientCache::default()),
-            Some(store) => {
-                Arc::new(SealedClientCache::new(records(store, provider)?, self.sealer(store, provider)?))
+            Some(place) => {
+                let records = place.open(provider, self.max_age())?;
+                Arc::new(SealedClientCache::new(records, self.sealer(place, provider)?))
             }
         };
         Ok(config.with_handshake_cache(mode.into(), cache, self.max_age()))
@@ -88,8 +93,9 @@ impl CacheOptions {
         let Some(mode) = self.cache else { return Ok(config) };
         let cache: Arc<dyn ServerCache> = match &self.cache_store {
             None => Arc::new(MemoryServerCache::new(MAX_CLIENTS)),
-            Some(store) => {
-                Arc::new(SealedServerCache::new(records(store, provider)?, self.sealer(store, provider)?))
+            Some(place) => {
+                let records = place.open(provider, self.max_age())?;
+                Arc::new(SealedServerCache::new(records, self.sealer(place, provider)?))
             }
         };
         config.with_handshake_cache(mode.into(), cache, self.max_age()).map_err(|e| misuse(&e))
@@ -99,13 +105,20 @@ impl CacheOptions {
         self.cache_max_age.unwrap_or(DEFAULT_MAX_AGE)
     }
 
-    /// What seals `store`.
-    fn sealer(&self, store: &Path, provider: &Arc<CryptoProvider>) -> Result<Sealer, Error> {
-        let path = self.cache_key.clone().unwrap_or_else(|| {
-            let mut name = store.as_os_str().to_owned();
-            name.push(".key");
-            name.into()
-        });
+    /// What seals the store at `place`.
+    fn sealer(&self, place: &Place, provider: &Arc<CryptoProvider>) -> Result<Sealer, Error> {
+        let path = match (&self.cache_key, place) {
+            (Some(path), _) => path.clone(),
+            (None, Place::File(store) | Place::Sqlite(store)) => {
+                let mut name = store.as_os_str().to_owned();
+                name.push(".key");
+                name.into()
+            }
+            (None, Place::Redis(_)) => {
+                let why = "what is in Redis is sealed by a key that all its servers have";
+                return Err(Error::usage("--cache-store", why, "name its file with --cache-key"));
+            }
+        };
         let key = match path.try_exists() {
             Ok(false) => new_key(&path, provider)?,
             _ => read_key(&path)?,
@@ -116,10 +129,44 @@ impl CacheOptions {
     }
 }
 
-fn records(store: &Path, provider: &Arc<CryptoProvider>) -> Result<FileRecords, Error> {
-    let report = Box::new(|fault: &_| warn(&format!("{fault}")));
-    FileRecords::open(store, provider, MAX_IN_FILE, report)
-        .map_err(|fault| Error::failed("--cache-store", fault, "name a file that can be written"))
+/// Where entries outlive the process.
+#[derive(Clone, Debug)]
+enum Place {
+    File(PathBuf),
+    Sqlite(PathBuf),
+    /// By its URL.
+    Redis(String),
+}
+
+impl From<&str> for Place {
+    fn from(text: &str) -> Self {
+        match text.split_once(':') {
+            Some(("sqlite", path)) => Self::Sqlite(path.into()),
+            Some(("redis", _)) => Self::Redis(text.to_owned()),
+            _ => Self::File(text.into()),
+        }
+    }
+}
+
+impl Place {
+    fn open(&self, provider: &Arc<CryptoProvider>, max_age: Duration) -> Result<Arc<dyn Records>, Error> {
+        let report = Box::new(|fault: &_| warn(&format!("{fault}")));
+        let opened: Result<Arc<dyn Records>, _> = match self {
+            Self::File(path) => match FileRecords::open(path, provider, MAX_IN_FILE, report) {
+                Ok(records) => Ok(Arc::new(records)),
+                Err(fault) => Err((fault, "name a file that can be written")),
+            },
+            Self::Sqlite(path) => match SqliteRecords::open(path, MAX_CLIENTS, report) {
+                Ok(records) => Ok(Arc::new(records)),
+                Err(fault) => Err((fault, "name a database that can be written, or is to be made")),
+            },
+            Self::Redis(url) => match RedisRecords::new(url, max_age, DEFAULT_REDIS_TIMEOUT, report) {
+                Ok(records) => Ok(Arc::new(records)),
+                Err(fault) => Err((fault, "write it as redis://HOST:PORT/DB")),
+            },
+        };
+        opened.map_err(|(fault, advice)| Error::failed("--cache-store", fault, advice))
+    }
 }
 
 fn new_key(path: &Path, provider: &CryptoProvider) -> Result<Zeroizing<[u8; MAX_KEY_LEN]>, Error> {
