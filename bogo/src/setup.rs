@@ -88,6 +88,10 @@ impl ClientSessions for OneSession {
     fn take(&self, _: &SessionKey, _: Now) -> Option<ClientSession> {
         self.lock().take()
     }
+
+    fn forget(&self, _: &SessionKey, ticket: &[u8]) {
+        self.lock().take_if(|session| session.ticket() == ticket);
+    }
 }
 
 /// A server's external keys.

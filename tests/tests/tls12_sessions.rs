@@ -7,18 +7,20 @@ use std::time::Duration;
 use dunlin::auth::{Psk, PskTable, X509Trust};
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
-use dunlin::resume::{ClientSession, ClientSessions, SessionKey, Tickets};
-use dunlin::wire::{HandshakeType, ProtocolVersion};
+use dunlin::resume::{ClientSession, ClientSessions, ServerSessions, SessionKey, Tickets};
+use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Error, Event, Now, Profile, ProfileBuilder, PskSource, Question,
-    ServerConfig, Trust,
+    ServerConfig, Side, Trust,
 };
 use dunlin_awslc::tls12::{
     TLS12_CIPHER_SUITES, TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS12_PSK_CIPHER_SUITES,
 };
+use dunlin_store::{MemoryServerSessions, RotatingTickets};
 use dunlin_tests::ends::{self, with_sessions};
 use dunlin_tests::peer::{Files, Link, Process, Server, listen};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
+use dunlin_tests::tamper::{message, messages, records};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry, null_psk_suite};
 
 fn suites() -> Vec<&'static Tls12CipherSuite> {
     [TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES].concat()
@@ -125,6 +127,8 @@ impl ClientSessions for Fixed {
     fn take(&self, _: &SessionKey, _: Now) -> Option<ClientSession> {
         self.0.lock().unwrap().clone()
     }
+
+    fn forget(&self, _: &SessionKey, _: &[u8]) {}
 }
 
 #[test]
@@ -169,6 +173,150 @@ fn sessions_may_be_asked_for() {
     pair.server.answer(NOW, question, Answer::Session(Some(Box::new(session)))).unwrap();
     pair.connect().unwrap();
     assert!(pair.client.negotiated().unwrap().resumed);
+}
+
+fn tls13() -> ProfileBuilder {
+    Profile::builder(awslc())
+}
+
+/// A connection that has done what is to be seen of it.
+fn settled(client: &ClientConfig, server: &ServerConfig) -> Pair {
+    let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    pair
+}
+
+/// Ends a connection with a fatal alert: one side gets a record that nobody has sent.
+fn fail(pair: &mut Pair, found_by: Side) {
+    let (finder, other) = match found_by {
+        Side::Client => (&mut pair.client, &mut pair.server),
+        Side::Server => (&mut pair.server, &mut pair.client),
+    };
+    finder.receive(NOW, &[&[23, 3, 3, 0, 40][..], &[0; 40]].concat()).unwrap_err();
+    let told = carry(finder, other, NOW).1;
+    assert_eq!(told, Err(Error::AlertReceived(AlertDescription::BAD_RECORD_MAC)));
+}
+
+/// RFC 5246 §7.2.2, RFC 8446 §6: each side forgets what it can, whatever the other one does, and whoever finds the fault.
+#[test]
+fn what_a_fatal_alert_has_ended_is_not_resumed() {
+    let renegotiate = |pair: &mut Pair| {
+        pair.client.renegotiate(NOW).unwrap();
+        pair.run().unwrap();
+        pair.echo(b"hello").unwrap();
+    };
+    for (profile, histories) in [(tls12 as fn() -> ProfileBuilder, 3), (tls13, 2)] {
+        for (tickets, history) in ends::tickets().iter().flat_map(|t| (0..histories).map(move |h| (t, h))) {
+            for found_by in [Side::Client, Side::Server] {
+                // What a client forgets, and what a server does where the client forgets nothing.
+                let unforgetting: Arc<dyn ClientSessions> = Arc::new(Fixed(std::sync::Mutex::default()));
+                for (sessions, forgets) in [(with_sessions(), true), (unforgetting, false)] {
+                    let client = client(profile(), &sessions);
+                    let server = server(profile().renegotiation(profile == tls12), tickets);
+                    let mut pair = settled(&client, &server);
+                    if history == 1 {
+                        pair = settled(&client, &server);
+                        assert!(pair.client.negotiated().unwrap().resumed);
+                    } else if history == 2 {
+                        renegotiate(&mut pair);
+                    }
+                    fail(&mut pair, found_by);
+                    // Nobody can take a ticket back that has all in it.
+                    let is_stateless = format!("{tickets:?}").contains("Stateless");
+                    let expected = !forgets && is_stateless;
+                    let resumed = settled(&client, &server).client.negotiated().unwrap().resumed;
+                    assert_eq!(resumed, expected, "{tickets:?} {history} {found_by:?} {forgets}");
+                }
+            }
+        }
+    }
+}
+
+/// Nor does an end without an alert take a session away, nor somebody who has seen its ID on the wire.
+#[test]
+fn only_a_connection_that_fails_takes_its_session_along() {
+    for tickets in ends::tickets() {
+        let sessions: Arc<dyn ClientSessions> = Arc::new(Fixed(std::sync::Mutex::default()));
+        let (client, server) = (client(tls12(), &sessions), server(tls12(), &tickets));
+        let mut pair = settled(&client, &server);
+        assert_eq!(pair.client.receive_end(), Err(Error::Truncated));
+        assert_eq!(pair.server.receive_end(), Err(Error::Truncated));
+        let mut pair = settled(&client, &server);
+        assert!(pair.client.negotiated().unwrap().resumed);
+        pair.client.close();
+        pair.run().unwrap();
+        // The hello of one who does not know the secret.
+        let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
+        carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
+        pair.server.receive(NOW, &[22, 3, 3, 0, 4, 20, 0, 0, 12]).unwrap_err();
+        assert!(resumed(&client, &server, NOW), "{tickets:?}");
+    }
+}
+
+/// A first flight whose hello has this session ID.
+fn with_session_id(flight: &[u8], id: &[u8]) -> Vec<u8> {
+    let (first, others) = flight.split_at(records(flight)[0].len());
+    let mut all = messages(&first[5..]);
+    let at = 4 + 2 + 32;
+    let (start, rest) = (&all[0][4..at], &all[0][at + 1 + usize::from(all[0][at])..]);
+    all[0] = message(all[0][0], &[start, &[id.len() as u8], id, rest].concat());
+    let content = all.concat();
+    [&first[..3], &(content.len() as u16).to_be_bytes(), &content, others].concat()
+}
+
+/// Without any cryptography: a client that resumes by its ticket, names somebody else's session by the ID, and fails, has that
+/// one forgotten nowhere.
+#[test]
+fn who_resumes_by_a_ticket_takes_no_other_session_along() {
+    let provider = Arc::new(dunlin_null::null_provider());
+    let profile = || {
+        let profile = Profile::builder(provider.clone()).danger_skip_provider_check();
+        profile.cipher_suites(vec![]).tls12_cipher_suites(vec![null_psk_suite()]).build().unwrap()
+    };
+    let psk = || Psk::new("d1", &[7; 32]).unwrap();
+    let store = Arc::new(MemoryServerSessions::new(4));
+    let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+    let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+    let server = ServerConfig::new(profile()).unwrap().with_psks(keys);
+    let server = Arc::new(server.with_tickets(Tickets::stateless(seal).or_session_ids(store.clone())));
+    // Somebody who takes no tickets.
+    let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]);
+    let mut pair = Pair::new(&Arc::new(client.clone()), &server);
+    carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
+    let hello = messages(&pair.server.transmit()[5..]).remove(0);
+    let id = hello[4 + 2 + 32 + 1..][..usize::from(hello[4 + 2 + 32])].to_vec();
+    pair.connect().unwrap();
+    assert!(store.find(&id).is_some());
+
+    let client = Arc::new(client.with_sessions(with_sessions()));
+    Pair::new(&client, &server).connect().unwrap();
+    let mut pair = Pair::new(&client, &server);
+    let flight = pair.client.transmit().to_vec();
+    pair.client.transmitted(flight.len());
+    let own = flight[5 + 4 + 2 + 32 + 1..][..32].to_vec();
+    pair.server.receive(NOW, &with_session_id(&flight, &id)).unwrap();
+    let flight = pair.server.transmit().to_vec();
+    pair.server.transmitted(flight.len());
+    pair.client.receive(NOW, &with_session_id(&flight, &own)).unwrap();
+    pair.connect().unwrap();
+    assert!(pair.server.negotiated().unwrap().resumed);
+    fail(&mut pair, Side::Server);
+    assert!(store.find(&id).is_some());
+}
+
+#[test]
+fn a_session_that_the_caller_keeps_is_to_be_forgotten() {
+    for profile in [tls12, tls13] {
+        let (client, server) = (client(profile(), &with_sessions()), server(profile(), &Tickets::ask()));
+        let mut pair = settled(&client, &server);
+        let is_new =
+            |event: &Event| if let Event::NewSession(id, _) = event { Some(id.clone()) } else { None };
+        let id = pair.server_events.iter().find_map(is_new).unwrap();
+        fail(&mut pair, Side::Server);
+        let events: Vec<_> = std::iter::from_fn(|| pair.server.poll_event()).collect();
+        assert!(matches!(&events[..], [Event::SessionUsed(used)] if *used == id), "{events:?}");
+    }
 }
 
 #[test]

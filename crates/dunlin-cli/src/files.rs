@@ -154,6 +154,12 @@ pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Exist
     }
 }
 
+/// Removes what [`write`] has put at `path`. A link stays, as there.
+pub(crate) fn remove(path: &Path) -> Result<(), Error> {
+    let removed = fs::canonicalize(path).and_then(fs::remove_file);
+    removed.map_err(|error| Error::failed(path.display(), error, "remove it by hand"))
+}
+
 /// Fails if a file could not be written to `path` in place of what is there: to be asked before work is done.
 pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
@@ -167,6 +169,43 @@ fn sessions_outlive_the_process() {
             assert!(told.contains(", resumed"), "{kind}: {told}");
         }
     }
+}
+
+/// A way to the server on `port` that changes what the server says first after its handshake: the port of the way.
+fn noisy(port: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let noisy = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let mut header = [0; 5];
+        while server.read_exact(&mut header).is_ok() {
+            let mut body = vec![0; u16::from_be_bytes([header[3], header[4]]).into()];
+            server.read_exact(&mut body).unwrap();
+            if header[0] == 23 {
+                body[0] ^= 1;
+            }
+            client.write_all(&[&header[..], &body].concat()).unwrap();
+        }
+    });
+    noisy
+}
+
+/// RFC 5246 §7.2.2: what a fatal alert has ended is not resumed, by another process neither.
+#[test]
+fn a_connection_that_fails_leaves_no_session() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
+    let client = format!("client localhost:{} {CLIENT} --tls1-2 --sess-out session", noisy(server.port));
+    let mut client = Running::new(&place, &client);
+    client.write("hello\n");
+    let (status, _, stderr) = client.end();
+    assert_eq!(status, 1, "{stderr}");
+    let says = "dunlin: session: removed, since the connection of the session has failed";
+    assert!(stderr.lines().any(|line| line == says), "{stderr}");
+    assert!(!place.path("session").exists());
 }
 
 #[test]

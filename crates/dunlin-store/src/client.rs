@@ -58,6 +58,15 @@ impl ClientSessions for MemoryClientSessions {
         }
         newest
     }
+
+    fn forget(&self, key: &SessionKey, ticket: &[u8]) {
+        let mut servers = self.lock();
+        let Some(tickets) = servers.get_mut(key) else { return };
+        tickets.retain(|t| t.ticket() != ticket);
+        if tickets.is_empty() {
+            servers.remove(key);
+        }
+    }
 }
 
 impl fmt::Debug for MemoryClientSessions {

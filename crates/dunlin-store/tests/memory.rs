@@ -52,6 +52,10 @@ impl ClientSessions for All {
     fn take(&self, _: &SessionKey, _: Now) -> Option<ClientSession> {
         None
     }
+
+    fn forget(&self, _: &SessionKey, ticket: &[u8]) {
+        self.0.lock().unwrap().retain(|t| t.ticket() != ticket);
+    }
 }
 
 /// So many tickets, all issued at this time.
@@ -109,6 +113,21 @@ fn client_forgets_the_server_unused_longest() {
     assert_eq!(taken(&store, "b", NOW), None);
     assert!(taken(&store, "a", NOW).is_some());
     assert!(taken(&store, "c", NOW).is_some());
+}
+
+#[test]
+fn client_forgets_one_ticket() {
+    let store = MemoryClientSessions::default();
+    let all = tickets(3, NOW);
+    for (name, ticket) in ["a", "a", "b"].into_iter().zip(&all) {
+        store.put(key(name), ticket.clone());
+    }
+    store.forget(&key("a"), all[1].ticket());
+    store.forget(&key("a"), all[2].ticket());
+    store.forget(&key("c"), all[0].ticket());
+    assert_eq!(taken(&store, "a", NOW).unwrap(), all[0].ticket());
+    assert_eq!(taken(&store, "a", NOW), None);
+    assert_eq!(taken(&store, "b", NOW).unwrap(), all[2].ticket());
 }
 
 #[test]

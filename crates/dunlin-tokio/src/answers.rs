@@ -24,7 +24,9 @@ pub trait Answers: Send + Sync {
         async {}
     }
 
-    /// Forgets the session under this name, which was resumed ([`dunlin::resume::Tickets::ask`]).
+    /// Forgets the session under this name, which was resumed ([`dunlin::resume::Tickets::ask`]). It is not called when a fatal
+    /// alert ends a connection after its handshake: where that must end its sessions, give a store to
+    /// [`dunlin::resume::Tickets::stateful`].
     ///
     /// By default nothing happens, which is right only where [`Answers::answer`] gives every session out once.
     fn forget_session(&self, name: Vec<u8>) -> impl Future<Output = ()> + Send {

@@ -12,7 +12,7 @@ use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::keylog::KeyLog;
 use crate::message;
 use crate::question::{Question, QuestionId};
-use crate::resume::Session;
+use crate::resume::{Kept, Session};
 use crate::schedule::Export;
 use crate::schedule::tls12::VerifyData;
 use crate::schedule::tls13::Exporter;
@@ -39,8 +39,9 @@ pub enum Event {
     TicketReceived,
     /// This session is to be kept under this name ([`crate::resume::Tickets::ask`]).
     NewSession(Vec<u8>, Session),
-    /// The session under this name was resumed: forget it ([`crate::resume::Tickets::ask`]). TLS 1.2 does not say so: there a
-    /// session may be resumed again, until it expires.
+    /// The session under this name was resumed, or a fatal alert has ended its connection: forget it
+    /// ([`crate::resume::Tickets::ask`]). TLS 1.2 does not say so of what was resumed: there a session may be resumed again, until
+    /// it expires.
     SessionUsed(Vec<u8>),
     /// Early data was offered and taken, or refused: what was sent of it is lost then. On a server that takes it, it
     /// comes from [`crate::Connection::early_data`], and the handshake goes on as it is consumed.
@@ -186,6 +187,8 @@ pub(crate) struct Output {
     pub(crate) data_waits: bool,
     /// What is to be done if the handshake fails.
     pub(crate) on_failure: Option<Box<dyn FnOnce() + Send + Sync>>,
+    /// The sessions of this connection that can be resumed.
+    pub(crate) kept: Vec<Kept>,
     /// What is to be done at the first word of the peer after this side has completed the handshake: whether all is well.
     pub(crate) on_word: Option<Box<dyn FnOnce(bool) + Send + Sync>>,
     /// A warning that is to be sent.
@@ -268,6 +271,19 @@ impl Output {
     pub(crate) fn heard(&mut self, well: bool) {
         if let Some(on_word) = self.on_word.take() {
             on_word(well);
+        }
+    }
+
+    /// A fatal alert ends the connection. RFC 5246 §7.2.2: "any connection terminated with a fatal alert MUST NOT be resumed";
+    /// RFC 8446 §6: tickets should be discarded, if possible.
+    pub(crate) fn forget_sessions(&mut self) {
+        for kept in core::mem::take(&mut self.kept) {
+            match kept {
+                Kept::Client(store, key, ticket) => store.forget(&key, &ticket),
+                // Another connection may have used it up.
+                Kept::Server(store, name) => drop(store.remove(&name)),
+                Kept::Asked(name) => self.event(Event::SessionUsed(name)),
+            }
         }
     }
 

@@ -63,8 +63,8 @@ pub enum Question {
         /// What the server says for the choice; empty if nothing. Nobody has proven it.
         hint: Vec<u8>,
     },
-    /// The session with this name? [`crate::Event::SessionUsed`] tells when to forget it, but in TLS 1.2, which resumes a
-    /// session until it expires.
+    /// The session with this name? [`crate::Event::SessionUsed`] tells when to forget it; TLS 1.2 resumes a session until it
+    /// expires or a fatal alert ends one of its connections.
     /// Answer: [`Answer::Session`].
     FindSession {
         /// The name, from an unauthenticated peer.

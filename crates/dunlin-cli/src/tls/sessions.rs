@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dunlin::resume::{ClientSession, ClientSessions, SessionKey};
 use dunlin::{Now, TransportKind};
@@ -25,6 +25,8 @@ pub(crate) struct ClientTickets {
     loaded: Mutex<Option<(SessionKey, ClientSession)>>,
     /// Whether a ticket came for `out`.
     came: AtomicBool,
+    /// The ticket in `out`, since this run has written it.
+    written: Mutex<Vec<u8>>,
     /// Whether the one from the file was offered, and nothing is known of it yet.
     offered: AtomicBool,
 }
@@ -40,6 +42,7 @@ impl ClientTickets {
             from: from.map(Path::to_owned),
             loaded: Mutex::new(loaded),
             came: AtomicBool::new(false),
+            written: Mutex::default(),
             offered: AtomicBool::new(false),
         })
     }
@@ -63,6 +66,10 @@ impl ClientTickets {
         }
     }
 
+    fn written(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn not_used(&self, why: &str) {
         let file = self.from.as_deref().unwrap_or(Path::new("")).display().to_string();
         anstream::eprintln!("dunlin: {}: the session is not used: {why}", printable(&file));
@@ -72,11 +79,12 @@ impl ClientTickets {
 impl ClientSessions for ClientTickets {
     fn put(&self, key: SessionKey, session: ClientSession) {
         self.came.store(true, Ordering::Relaxed);
-        if let Some(out) = &self.out
-            && let Err(error) = store(out, &key, &session)
-        {
-            // The connection is worth more than its successor.
-            error.report();
+        if let Some(out) = &self.out {
+            match store(out, &key, &session) {
+                Ok(()) => *self.written() = session.ticket().to_vec(),
+                // The connection is worth more than its successor.
+                Err(error) => error.report(),
+            }
         }
         self.memory.put(key, session);
     }
@@ -99,6 +107,21 @@ impl ClientSessions for ClientTickets {
         }
         self.offered.store(unusable.is_none(), Ordering::Relaxed);
         unusable.is_none().then_some(session)
+    }
+
+    fn forget(&self, key: &SessionKey, ticket: &[u8]) {
+        self.memory.forget(key, ticket);
+        let mut written = self.written();
+        if let Some(out) = self.out.as_deref().filter(|_| *written == ticket) {
+            written.clear();
+            match files::remove(out) {
+                Ok(()) => anstream::eprintln!(
+                    "dunlin: {}: removed, since the connection of the session has failed",
+                    printable(&out.display().to_string())
+                ),
+                Err(error) => error.report(),
+            }
+        }
     }
 }
 

@@ -311,6 +311,9 @@ impl<T: Transport> Connection<T> {
         if let Some(undo) = self.output.on_failure.take() {
             undo();
         }
+        if alert.is_some() || matches!(error, Error::AlertReceived(_)) {
+            self.output.forget_sessions();
+        }
         self.transport.discard_input();
         self.error = Some(error);
     }

@@ -122,7 +122,7 @@ fn ticket<'m>(cx: &mut Cx<'_>, message: &'m Message) -> Result<NewSessionTicket<
 }
 
 impl TicketIntake {
-    fn keep(&mut self, cx: &Cx<'_>, ticket: &NewSessionTicket<'_>) {
+    fn keep(&mut self, cx: &mut Cx<'_>, ticket: &NewSessionTicket<'_>) {
         // A lifetime of zero says "discard at once".
         if self.room == 0 || ticket.lifetime == 0 || ticket.ticket.len() > MAX_TICKET_LEN {
             return;
@@ -143,7 +143,7 @@ impl TicketIntake {
                 EarlyTerms { max_size: ticket.max_early_data, alpn: cx.output.negotiated.alpn.clone() }
             }),
         };
-        self.store
-            .put(self.key.clone(), ClientSession { ticket: ticket.ticket.to_vec(), is_id: false, session });
+        let session = ClientSession { ticket: ticket.ticket.into(), is_id: false, session };
+        session.keep(cx.output, &self.store, self.key.clone());
     }
 }

@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use crate::auth::{PeerIdentity, Psk, PskIdentity, X509Identity};
 use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
+use crate::output::Output;
 use crate::role::TransportKind;
 use crate::time::Now;
 use crate::wire::{CipherSuite, Reader, Writer};
@@ -283,7 +284,8 @@ impl fmt::Debug for Session {
 /// A ticket as the client keeps it.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
-    pub(crate) ticket: Vec<u8>,
+    /// Its connection has it as long as it may have to be forgotten.
+    pub(crate) ticket: Arc<[u8]>,
     /// Whether the ticket is a session ID of TLS 1.2 (RFC 5246 §7.4.1.3).
     pub(crate) is_id: bool,
     pub(crate) session: Session,
@@ -298,6 +300,12 @@ impl ClientSession {
     /// How much early data it allows, in bytes; zero says none.
     pub fn max_early_data(&self) -> u32 {
         self.session.max_early_data()
+    }
+
+    /// Gives it to the store, which forgets it if its connection fails.
+    pub(crate) fn keep(self, output: &mut Output, store: &Arc<dyn ClientSessions>, key: SessionKey) {
+        output.kept.push(Kept::Client(Arc::clone(store), key.clone(), Arc::clone(&self.ticket)));
+        store.put(key, self);
     }
 
     /// The ticket, as the server sent it, or in TLS 1.2 the session ID.
@@ -330,7 +338,7 @@ impl ClientSession {
                 1 => true,
                 _ => return Err(Malformed::Value("session").into()),
             };
-            let ticket = r.vec16(1)?.to_vec();
+            let ticket = r.vec16(1)?.into();
             Ok(Self { ticket, is_id, session: Session::from_bytes(r.rest())? })
         })
     }
@@ -356,6 +364,9 @@ pub trait ClientSessions: Send + Sync + fmt::Debug {
     /// Takes the newest fresh ticket out: each is used once, so that connections cannot be linked by it
     /// (RFC 8446 §C.4).
     fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession>;
+    /// Forgets the session with this ticket, or ID, that was put here under `key`, if it is still here: a fatal alert has ended
+    /// its connection, and it must not be resumed (RFC 5246 §7.2.2).
+    fn forget(&self, key: &SessionKey, ticket: &[u8]);
 }
 
 /// Seals tickets that carry the session themselves. Implementations rotate their keys.
@@ -374,7 +385,9 @@ pub trait ServerSessions: Send + Sync + fmt::Debug {
     fn find(&self, id: &[u8]) -> Option<Session>;
     /// The session is resumed by a client that proved to have its secret: forgets it, and tells whether it was still
     /// there. Of several connections that found it, exactly one may be told so: each session of TLS 1.3 resumes once. Those of
-    /// TLS 1.2, which gives out no new name with a resumption, are not removed: they resume until they expire.
+    /// TLS 1.2, which gives out no new name with a resumption, are not removed by it: they resume until they expire.
+    ///
+    /// It is also called when a fatal alert ends a connection whose session it is (RFC 5246 §7.2.2, RFC 8446 §6).
     fn remove(&self, id: &[u8]) -> bool;
 }
 
@@ -385,6 +398,16 @@ pub(crate) enum TicketKind {
     Stateless(Arc<dyn SealTickets>),
     Stateful(Arc<dyn ServerSessions>),
     Ask,
+}
+
+/// A session of a connection, where it waits to be resumed: it is forgotten there if a fatal alert ends the connection.
+pub(crate) enum Kept {
+    /// A client's, with its ticket or ID.
+    Client(Arc<dyn ClientSessions>, SessionKey, Arc<[u8]>),
+    /// A server's, under this name.
+    Server(Arc<dyn ServerSessions>, Vec<u8>),
+    /// A server's, under this name, which its caller keeps.
+    Asked(Vec<u8>),
 }
 
 /// Which tickets a server gives out.
@@ -430,6 +453,17 @@ impl Tickets {
     pub fn or_session_ids(mut self, store: Arc<dyn ServerSessions>) -> Self {
         self.ids = Some(store);
         self
+    }
+
+    /// The session that a store has under `name`.
+    pub(crate) fn kept(&self, name: &[u8]) -> Option<Kept> {
+        let in_store = |store: &Arc<dyn ServerSessions>| Kept::Server(Arc::clone(store), name.to_vec());
+        match &self.kind {
+            TicketKind::None => None,
+            TicketKind::Stateless(_) => self.ids.as_ref().map(in_store),
+            TicketKind::Stateful(store) => Some(in_store(store)),
+            TicketKind::Ask => Some(Kept::Asked(name.to_vec())),
+        }
     }
 
     /// How many follow each full handshake; a resumption is followed by one, unless this is zero.

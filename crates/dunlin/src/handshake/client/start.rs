@@ -177,7 +177,7 @@ pub(crate) fn start(
     }
     if let Some(session) = &tls12_session {
         if session.is_id {
-            session_id.clone_from(&session.ticket);
+            session_id = session.ticket.to_vec();
         } else if session_id.is_empty() {
             // RFC 5077 §3.4: by its echo the server says that it takes the ticket.
             session_id.resize(32, 0);
@@ -417,7 +417,7 @@ impl Offer {
     fn pre_shared_key(&self, cx: &Cx<'_>) -> pre_shared_key::Offer {
         let identity = |psk: &OfferedPsk| match psk {
             OfferedPsk::Session(s) => pre_shared_key::Identity {
-                identity: s.ticket.clone(),
+                identity: s.ticket.to_vec(),
                 obfuscated_ticket_age: s.session.obfuscated_age(cx.now),
             },
             // RFC 8446 §4.2.11: an external identity has age 0.

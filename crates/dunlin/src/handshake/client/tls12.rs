@@ -85,7 +85,7 @@ pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, 
     // RFC 5077 §3.2: empty without a ticket; a renegotiation brings none.
     if offer.config.sessions.is_some() && offer.previous.is_none() {
         let ticket = offer.tls12_session.as_ref().filter(|s| !s.is_id);
-        w.put(&session_ticket::Ticket(ticket.map_or_else(Vec::new, |s| s.ticket.clone())));
+        w.put(&session_ticket::Ticket(ticket.map_or_else(Vec::new, |s| s.ticket.to_vec())));
     }
     let uses = |kind| offer.tls12_suites.iter().any(|s| s.key_exchange == kind);
     let (curves, fields) = (uses(Tls12KeyExchange::Ecdhe), uses(Tls12KeyExchange::Dhe));
@@ -138,7 +138,7 @@ struct Sessions {
 
 /// A name for this session, and for how long it is good.
 struct ClientTicket {
-    ticket: Vec<u8>,
+    ticket: Arc<[u8]>,
     is_id: bool,
     lifetime_s: u32,
 }
@@ -191,10 +191,11 @@ pub(in crate::handshake) fn server_hello(
     let mut transcript = transcript.start_keeping(suite.hash);
     transcript.add(message.bytes());
     let randoms = Randoms { client: random, server: hello.random };
-    // RFC 5246 §7.4.1.2: an ID of the server's names the session, if it can be resumed at all.
-    let has_id = !is_echo && !hello.session_id.is_empty();
+    // RFC 5246 §7.4.1.2: an ID of the server's names the session, if it can be resumed at all. As with tickets, that of the
+    // first handshake is the one that is kept.
+    let has_id = !is_echo && !hello.session_id.is_empty() && previous.is_none();
     let new = has_id.then(|| ClientTicket {
-        ticket: hello.session_id.to_vec(),
+        ticket: hello.session_id.into(),
         is_id: true,
         lifetime_s: u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX),
     });
@@ -631,7 +632,7 @@ impl State for ExpectNewSessionTicket {
             let default = u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX);
             let most = u32::try_from(MAX_LIFETIME.as_secs()).unwrap_or(u32::MAX);
             let lifetime_s = if read.lifetime_hint == 0 { default } else { read.lifetime_hint.min(most) };
-            let ticket = ClientTicket { ticket: read.ticket.to_vec(), is_id: false, lifetime_s };
+            let ticket = ClientTicket { ticket: read.ticket.into(), is_id: false, lifetime_s };
             state.handshake.sessions.new = Some(ticket);
         }
         state.armed(cx)
@@ -695,7 +696,8 @@ impl State for ExpectFinished {
             agreed.keep(cx, &config, HasFinished::Yes)?;
         }
         if let (Some((session, is_new)), Some(store)) = (session.flatten(), &config.sessions) {
-            store.put(session_key(&config, &address, cx.transport()), session);
+            let key = session_key(&config, &address, cx.transport());
+            session.keep(cx.output, store, key);
             if is_new {
                 cx.output.event(Event::TicketReceived);
             }

@@ -86,6 +86,18 @@ impl Keep {
             }
         })
     }
+
+    /// How a session was found that is resumed.
+    fn found(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Self, Error> {
+        let ticket = hello.extensions.get::<session_ticket::Ticket>()?;
+        let is_ticket = matches!(config.tickets.kind, TicketKind::Stateless(_))
+            && ticket.is_some_and(|ticket| !ticket.0.is_empty());
+        // RFC 5077 §3.4: with a ticket, the ID is the client's, and may be that of somebody else's session.
+        Ok(match <[u8; SESSION_NAME_LEN]>::try_from(hello.session_id) {
+            Ok(id) if !is_ticket => Self::Id(id),
+            _ => Self::Ticket,
+        })
+    }
 }
 
 /// A client speaks TLS 1.2: looks for its session, or begins a full handshake. In a renegotiation, `previous` is what the
@@ -212,6 +224,7 @@ fn resume(
     let master = MasterSecret::resumed(suite, session.psk.clone());
     cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
     let secure = is_renegotiation_secure(hello);
+    let keep = Keep::found(&config, hello)?;
     let mut handshake = Handshake {
         config,
         suite,
@@ -221,7 +234,7 @@ fn resume(
         client_version: hello.legacy_version,
         client_type: None,
         secure,
-        keep: Keep::Nothing,
+        keep,
         previous: None,
         cache: None,
     };
@@ -677,7 +690,7 @@ impl State for ExpectFinished {
                 send_finished(cx, &mut handshake, &master)?
             }
         };
-        let Handshake { config, randoms, extended, secure, previous, cache, .. } = handshake;
+        let Handshake { config, randoms, extended, secure, keep, previous, cache, .. } = handshake;
         let completed = Completed {
             role: Role::Server(Arc::clone(&config)),
             master,
@@ -689,6 +702,10 @@ impl State for ExpectFinished {
             renegotiated: previous.is_some(),
         };
         let state = completed.connected(cx)?;
+        // Not before: whoever has no more than the name of a session does not get it forgotten.
+        if let Keep::Id(id) = keep {
+            cx.output.kept.extend(config.tickets.kept(&id));
+        }
         if let Some(cache) = cache {
             cache.keep(cx, &config)?;
         }

@@ -575,10 +575,12 @@ fn send_ticket(
         }
         TicketKind::Stateful(store) => {
             store.put(&name, session);
+            cx.output.kept.extend(config.tickets.kept(&name));
             name.to_vec()
         }
         TicketKind::Ask => {
             cx.output.event(Event::NewSession(name.to_vec(), session));
+            cx.output.kept.extend(config.tickets.kept(&name));
             name.to_vec()
         }
     };
