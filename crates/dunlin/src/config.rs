@@ -12,7 +12,8 @@ use crate::cache::{
 };
 use crate::early::{EarlyDataClient, EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
 use crate::error::{Error, Misuse};
-use crate::handshake::client::{CERTIFICATES, Certificates, EARLY_DATA};
+use crate::handshake::client::{self, CERTIFICATES, Certificates, EARLY_DATA};
+use crate::handshake::server;
 use crate::profile::Profile;
 use crate::record::datagram::{DEFAULT_MTU, MTU_RANGE};
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
@@ -31,7 +32,7 @@ pub struct ClientConfig {
     pub(crate) reverify: bool,
     pub(crate) fallback: bool,
     pub(crate) early_data: Option<EarlyDataClient>,
-    pub(crate) handshake_cache: Option<ClientHandshakeCache>,
+    pub(crate) handshake_cache: Option<Arc<dyn client::Caching>>,
     pub(crate) mtu: usize,
     /// Of what verifies servers.
     pub(crate) settings: SettingsDigest,
@@ -168,7 +169,7 @@ impl ClientConfig {
         store: Arc<dyn ClientCache>,
         max_age: Duration,
     ) -> Self {
-        self.handshake_cache = Some(ClientHandshakeCache { mode, store, max_age });
+        self.handshake_cache = Some(Arc::new(ClientHandshakeCache { mode, store, max_age }));
         self
     }
 
@@ -268,7 +269,7 @@ pub struct ServerConfig {
     pub(crate) cookies: bool,
     pub(crate) choose_profile: bool,
     pub(crate) early_data: Option<EarlyDataServer>,
-    pub(crate) handshake_cache: Option<ServerHandshakeCache>,
+    pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,
     pub(crate) mtu: usize,
     pub(crate) cookie_key: Arc<zeroize::Zeroizing<[u8; 32]>>,
     pub(crate) settings: SettingsDigest,
@@ -376,7 +377,7 @@ impl ServerConfig {
         let sha256 = self.profile.provider.sha256;
         let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries());
         let fingerprints = self.profile.credentials.iter().map(of).collect::<Result<_, _>>()?;
-        self.handshake_cache = Some(ServerHandshakeCache { mode, store, max_age, fingerprints });
+        self.handshake_cache = Some(Arc::new(ServerHandshakeCache { mode, store, max_age, fingerprints }));
         Ok(self)
     }
 

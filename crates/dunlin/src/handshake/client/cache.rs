@@ -1,15 +1,18 @@
 //! The client's side of the handshake cache (docs/handshake-cache.md): what it offers, what the server has taken of that, and
 //! what it keeps.
+//!
+//! The handshake reaches it through objects that a configuration with a cache makes: others do not link it.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::address::ServerAddress;
 use crate::auth::Credential;
 use crate::cache::{
-    CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, Fingerprint, MAX_CERTIFICATE_REQUEST,
-    TICKET_LABEL, Ticket,
+    CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, ClientHandshakeCache, Fingerprint,
+    MAX_CERTIFICATE_REQUEST, TICKET_LABEL, Ticket,
 };
 use crate::config::ClientConfig;
 use crate::error::{Error, PeerMisbehaved};
@@ -23,8 +26,69 @@ use crate::role::TransportKind;
 use crate::time::Now;
 use crate::wire::{CertificateType, HandshakeType};
 
+/// What a client that has a cache does before a handshake.
+pub(crate) trait Caching: Send + Sync + fmt::Debug {
+    /// What there is for this server; `None` where no certificate can prove a server.
+    fn offer(
+        &self,
+        config: &ClientConfig,
+        server: &ServerAddress,
+        transport: TransportKind,
+        now: Now,
+    ) -> Option<Box<dyn Offered>>;
+}
+
+/// What a client has said of its cache, until the server answers.
+pub(crate) trait Offered: Send + Sync {
+    /// Adds to a ClientHello what it says of the cache.
+    fn extensions(&self, w: &mut ExtensionsWriter);
+
+    /// What the server has taken; `None` where nothing is used, and nothing will be kept. From here on a handshake that fails
+    /// makes the next one a full one: the names are short, and may be those of somebody else.
+    fn answered(
+        self: Box<Self>,
+        cx: &mut Cx<'_>,
+        extensions: &Extensions<'_>,
+        usage: Use,
+    ) -> Result<Option<Box<dyn Agreed>>, Error>;
+}
+
+/// What both sides use of the cache.
+pub(crate) trait Agreed: Send + Sync {
+    /// Whether the server knows this client by a ticket.
+    fn uses_ticket(&self) -> bool;
+
+    /// The server, if its Certificate of this type may be abbreviated.
+    fn server(&self, typ: CertificateType) -> Option<&CachedPeer>;
+
+    /// The server, if this Certificate of TLS 1.2 is abbreviated, and how it is.
+    fn certificate(&self, body: &[u8], typ: CertificateType) -> Option<(Box<CachedPeer>, Form)>;
+
+    /// The CertificateRequest that was received before, if `message` is abbreviated, with its fingerprint and how it is. One
+    /// in full is noted.
+    fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)>;
+
+    /// The server has proven itself: as the one in the cache, or by certificates in full.
+    fn server_proven(&mut self, cached: Option<Box<CachedPeer>>);
+
+    /// This client proves itself by `credential`; the fingerprint of its Certificate, if the server has it.
+    fn proves_by(
+        &mut self,
+        profile: &Profile,
+        credential: Option<&Credential>,
+    ) -> Result<Option<Fingerprint>, Error>;
+
+    /// The handshake is complete, and the server known; `finished` is whether it has this client's Finished.
+    fn keep(
+        self: Box<Self>,
+        cx: &mut Cx<'_>,
+        config: &ClientConfig,
+        finished: HasFinished,
+    ) -> Result<(), Error>;
+}
+
 /// What this client says of its cache.
-pub(super) struct CacheOffer {
+struct CacheOffer {
     store: Arc<dyn ClientCache>,
     mode: CacheMode,
     key: CacheKey,
@@ -52,34 +116,37 @@ impl CachedRequest {
     }
 }
 
-impl CacheOffer {
-    /// What there is for this server; `None` without a cache, or where no certificate can prove a server.
-    pub(super) fn new(
+impl Caching for ClientHandshakeCache {
+    fn offer(
+        &self,
         config: &ClientConfig,
         server: &ServerAddress,
         transport: TransportKind,
         now: Now,
-    ) -> Option<Self> {
+    ) -> Option<Box<dyn Offered>> {
         let profile = &config.profile;
-        let cache = config.handshake_cache.as_ref().filter(|_| !profile.trust.is_empty())?;
+        if profile.trust.is_empty() {
+            return None;
+        }
         let key = CacheKey { name: server.host(), port: server.port, settings: *config.settings.as_bytes() };
-        let known = cache.store.get(&key).unwrap_or_default();
+        let known = self.store.get(&key).unwrap_or_default();
         let usable =
-            |peer: &&CachedPeer| !known.suspended && peer.is_usable(now, &config.settings, cache.max_age);
+            |peer: &&CachedPeer| !known.suspended && peer.is_usable(now, &config.settings, self.max_age);
         let server = known.server.as_ref().filter(usable).cloned().map(Box::new);
         // TLS 1.3 has none to leave out.
         let request = known.certificate_request.as_ref();
         let request = request.filter(|_| server.is_some() && profile.tls12(transport).is_some());
-        let request = request.and_then(|message| CachedRequest::new(cache.mode, profile, message));
+        let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
         // Whom this client would have to verify in full it tells nothing that names itself.
-        let shows = server.is_some() && cache.mode.has_tickets();
+        let shows = server.is_some() && self.mode.has_tickets();
         let tickets = if shows { known.tickets.clone() } else { Vec::new() };
-        let (store, mode) = (Arc::clone(&cache.store), cache.mode);
-        Some(Self { store, mode, key, known, server, request, tickets })
+        let (store, mode) = (Arc::clone(&self.store), self.mode);
+        Some(Box::new(CacheOffer { store, mode, key, known, server, request, tickets }))
     }
+}
 
-    /// Adds to a ClientHello what it says of the cache.
-    pub(super) fn extensions(&self, w: &mut ExtensionsWriter) {
+impl Offered for CacheOffer {
+    fn extensions(&self, w: &mut ExtensionsWriter) {
         let certificate = self.server.as_ref().map(|server| server.fingerprint);
         let request = self.request.as_ref().map(|request| request.fingerprint);
         let in_info = self.mode.has_cached_info();
@@ -101,14 +168,12 @@ impl CacheOffer {
         }
     }
 
-    /// What the server has taken; `None` where nothing is used, and nothing will be kept. From here on a handshake that fails
-    /// makes the next one a full one: the names are short, and may be those of somebody else.
-    pub(super) fn answered(
-        self,
+    fn answered(
+        self: Box<Self>,
         cx: &mut Cx<'_>,
         extensions: &Extensions<'_>,
         usage: Use,
-    ) -> Result<Option<Agreed>, Error> {
+    ) -> Result<Option<Box<dyn Agreed>>, Error> {
         let illegal = |what| Err(PeerMisbehaved::IllegalParameter(what).into());
         let answer = extensions.get::<Answer>()?;
         let confirmed = extensions.get::<cached_info::Confirmed>()?.map_or_else(Vec::new, |c| c.0);
@@ -150,8 +215,8 @@ impl CacheOffer {
         let request = self.request.clone().filter(|_| request);
         let form = if self.mode.has_cached_info() { Form::Fingerprint } else { Form::Empty };
         let has_tickets = answer.is_some();
-        Ok(Some(Agreed {
-            offer: self,
+        Ok(Some(Box::new(InUse {
+            offer: *self,
             form,
             server,
             request,
@@ -159,20 +224,20 @@ impl CacheOffer {
             has_tickets,
             received: None,
             proven: None,
-        }))
+        })))
     }
 }
 
-/// What both sides use of the cache.
-pub(super) struct Agreed {
+/// What is used of this client's cache.
+struct InUse {
     offer: CacheOffer,
     form: Form,
     /// The server, if its Certificate may be abbreviated; once it has proven itself, if it was.
-    pub(super) server: Option<Box<CachedPeer>>,
+    server: Option<Box<CachedPeer>>,
     /// Its CertificateRequest, if that may be abbreviated.
     request: Option<CachedRequest>,
     /// The ticket by which the server knows this client, and the fingerprint of the Certificate that it has.
-    pub(super) used: Option<(Ticket, Fingerprint)>,
+    used: Option<(Ticket, Fingerprint)>,
     /// Whether both sides derive a ticket.
     has_tickets: bool,
     /// The CertificateRequest that came in full.
@@ -181,16 +246,21 @@ pub(super) struct Agreed {
     proven: Option<Fingerprint>,
 }
 
-impl Agreed {
-    /// The server, if this Certificate of TLS 1.2 is abbreviated, and how it is.
-    pub(super) fn certificate(&self, body: &[u8], typ: CertificateType) -> Option<(Box<CachedPeer>, Form)> {
-        let peer = self.server.as_deref().filter(|peer| peer.certificate_type == typ)?;
+impl Agreed for InUse {
+    fn uses_ticket(&self) -> bool {
+        self.used.is_some()
+    }
+
+    fn server(&self, typ: CertificateType) -> Option<&CachedPeer> {
+        self.server.as_deref().filter(|peer| peer.certificate_type == typ)
+    }
+
+    fn certificate(&self, body: &[u8], typ: CertificateType) -> Option<(Box<CachedPeer>, Form)> {
+        let peer = self.server(typ)?;
         self.form.is(body, &peer.fingerprint).then(|| (Box::new(peer.clone()), self.form))
     }
 
-    /// The CertificateRequest that was received before, if `message` is abbreviated, with its fingerprint and how it is. One
-    /// in full is noted.
-    pub(super) fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)> {
+    fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)> {
         match &self.request {
             Some(request) if self.form.is(message.body(), &request.fingerprint) => {
                 let whole = Message::new(HandshakeType::CERTIFICATE_REQUEST, request.message.clone());
@@ -204,8 +274,11 @@ impl Agreed {
         }
     }
 
-    /// This client proves itself by `credential`; the fingerprint of its Certificate, if the server has it.
-    pub(super) fn proves_by(
+    fn server_proven(&mut self, cached: Option<Box<CachedPeer>>) {
+        self.server = cached;
+    }
+
+    fn proves_by(
         &mut self,
         profile: &Profile,
         credential: Option<&Credential>,
@@ -216,9 +289,8 @@ impl Agreed {
         Ok(self.used.map(|(_, own)| own).filter(|own| self.proven == Some(*own)))
     }
 
-    /// The handshake is complete, and the server known; `finished` is whether it has this client's Finished.
-    pub(super) fn keep(
-        self,
+    fn keep(
+        self: Box<Self>,
         cx: &mut Cx<'_>,
         config: &ClientConfig,
         finished: HasFinished,
@@ -254,7 +326,7 @@ impl Agreed {
 
 /// Whether the server is known to have this client's Finished, without which it keeps no ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HasFinished {
+pub(crate) enum HasFinished {
     Yes,
     /// It was the last message, and no answer has come.
     Unknown,

@@ -26,5 +26,6 @@ pub(crate) mod start;
 pub(super) mod tls12;
 mod tls13;
 
+pub(crate) use cache::Caching;
 pub(crate) use early::{EARLY_DATA, EarlyDataSteps};
 pub(crate) use tls13::{CERTIFICATES, Certificates};

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::cache::CacheOffer;
+use super::cache::Offered;
 use super::early::{self, EarlyOffer};
 use super::tls13;
 use crate::address::ServerAddress;
@@ -51,7 +51,7 @@ pub(crate) struct Offer {
     cookie: Option<cookie::Cookie>,
     /// Early data that was not refused.
     pub(super) early: Option<EarlyOffer>,
-    pub(super) cache: Option<CacheOffer>,
+    pub(super) cache: Option<Box<dyn Offered>>,
 }
 
 /// A key share as it was offered.
@@ -216,7 +216,8 @@ pub(crate) fn start(
         cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(*why);
     }
     let early = early.ok();
-    let cache = CacheOffer::new(&config, &server, cx.transport(), cx.now);
+    let cache = config.handshake_cache.as_ref();
+    let cache = cache.and_then(|cache| cache.offer(&config, &server, cx.transport(), cx.now));
     let offer = Offer {
         config: Arc::clone(&config),
         server,

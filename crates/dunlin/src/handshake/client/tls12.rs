@@ -123,7 +123,7 @@ struct Handshake {
     sessions: Sessions,
     /// In a renegotiation, what the handshake before has left.
     previous: Option<Previous>,
-    cache: Option<Agreed>,
+    cache: Option<Box<dyn Agreed>>,
 }
 
 /// What a client needs to keep a session.
@@ -378,7 +378,7 @@ impl State for ExpectServerKeyExchange {
                 let content = signed_params(&handshake.randoms, read.signed);
                 let server = believed.prove(cx, scheme, &algorithms, &content, signature)?;
                 if let Some(agreed) = &mut handshake.cache {
-                    agreed.server = server.cached;
+                    agreed.server_proven(server.cached);
                 }
                 let peer = Some(server.identity);
                 Exchange { peer, params: read.params, recipient: None, hint: Vec::new() }
@@ -448,7 +448,7 @@ impl State for ExpectServerHelloDone {
         let choice = match request {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
             // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
-            None if handshake.cache.as_ref().is_some_and(|agreed| agreed.used.is_some()) => {
+            None if handshake.cache.as_ref().is_some_and(|agreed| agreed.uses_ticket()) => {
                 let why = "handshake_cache: a ticket without CertificateRequest";
                 return Err(PeerMisbehaved::IllegalParameter(why).into());
             }

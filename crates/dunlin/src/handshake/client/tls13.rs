@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::cache::{Agreed, CacheOffer, HasFinished};
+use super::cache::{Agreed, HasFinished, Offered};
 use super::early::{self, EarlyOffer};
 use super::reverify;
 use super::start::{Offer, OfferedPsk, session_key};
@@ -57,8 +57,8 @@ pub(crate) struct Handshake {
 enum Cache {
     /// There is none, or none that the server supports.
     None,
-    Offered(CacheOffer),
-    Agreed(Agreed),
+    Offered(Box<dyn Offered>),
+    Agreed(Box<dyn Agreed>),
 }
 
 /// The version is 1.3: secrets, keys, and on to the encrypted part.
@@ -317,7 +317,7 @@ impl State for ExpectCertificateOrRequest {
             }
             HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
                 // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
-                if matches!(&handshake.cache, Cache::Agreed(agreed) if agreed.used.is_some()) {
+                if matches!(&handshake.cache, Cache::Agreed(agreed) if agreed.uses_ticket()) {
                     let why = "handshake_cache: a ticket without CertificateRequest";
                     return Err(PeerMisbehaved::IllegalParameter(why).into());
                 }
@@ -336,7 +336,7 @@ fn expect_certificate(
 ) -> Box<dyn State> {
     let asked_ocsp = handshake.extensions.contains(&ExtensionType::STATUS_REQUEST);
     let cached = match &handshake.cache {
-        Cache::Agreed(agreed) => agreed.server.clone().filter(|s| s.certificate_type == certificate_type),
+        Cache::Agreed(agreed) => agreed.server(certificate_type).cloned().map(Box::new),
         Cache::Offered(_) | Cache::None => None,
     };
     Box::new(ExpectCertificate {
@@ -352,7 +352,7 @@ fn expect_certificate(
             let (peer, believed) = authenticated.map(|a| (a.identity, a.cached)).unzip();
             let mut handshake = Handshake { peer, ..handshake };
             if let Cache::Agreed(agreed) = &mut handshake.cache {
-                agreed.server = believed.flatten();
+                agreed.server_proven(believed.flatten());
             }
             let respond = request.map(Request::into_response);
             Ok(Box::new(ExpectFinished { handshake, transcript, respond }))
@@ -507,7 +507,7 @@ struct Complete {
     master: MasterSecret,
     authenticated_ms: u64,
     peer: Option<PeerIdentity>,
-    cache: Option<Agreed>,
+    cache: Option<Box<dyn Agreed>>,
     read: TrafficSecret,
     write: TrafficSecret,
 }

@@ -1,9 +1,13 @@
 //! The server's side of the handshake cache (docs/handshake-cache.md): what it takes of what a client offers, and what it keeps.
+//!
+//! The handshake reaches it through objects that a configuration with a cache makes: others do not link it.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
-use crate::cache::{CachedPeer, Fingerprint, TICKET_LABEL, Ticket};
+use crate::cache::{CachedPeer, Fingerprint, ServerCache, ServerHandshakeCache, TICKET_LABEL, Ticket};
 use crate::config::ServerConfig;
 use crate::error::Error;
 use crate::extension::handshake_cache::{Answer, Name, Offer};
@@ -13,52 +17,101 @@ use crate::handshake::cached::{Form, Use};
 use crate::message::ClientHello;
 use crate::wire::CertificateType;
 
-/// What both sides use of the cache.
-pub(super) struct Agreed {
-    /// Whether the client supports handshake_cache.
-    answers: bool,
-    /// Whether both sides derive a ticket.
-    has_tickets: bool,
-    /// How messages of TLS 1.2 are abbreviated.
-    pub(super) form: Form,
-    /// Of our Certificate, which the client has.
-    pub(super) own: Option<Fingerprint>,
-    /// Of our CertificateRequest, which the client has.
-    pub(super) request: Option<Fingerprint>,
-    /// The ticket, its index, and the client that it stands for.
-    client: Option<(Ticket, u8, Box<CachedPeer>)>,
-    /// By what the client was believed once it has proven itself, if its Certificate was abbreviated.
-    pub(super) believed: Option<Box<CachedPeer>>,
-}
-
-/// What this server will send and ask for.
-pub(super) struct Sends<'a> {
-    /// Its credential, by its place among all.
-    pub(super) credential: Option<usize>,
-    /// The CertificateRequest of TLS 1.2.
-    pub(super) request: Option<&'a [u8]>,
-    /// What the client shall send; `None` if nothing.
-    pub(super) client_type: Option<CertificateType>,
-}
-
-impl Agreed {
-    /// What of the client's offer is used; `None` if it has no cache, or this server has none. A question to the store changes
-    /// nothing in it: nobody has proven anything.
-    pub(super) fn new(
+/// What a server that has a cache does with a ClientHello.
+pub(crate) trait Caching: Send + Sync + fmt::Debug {
+    /// What of the client's offer is used; `None` if it has no cache. A question to the store changes nothing in it: nobody has
+    /// proven anything.
+    fn agree(
+        &self,
         cx: &Cx<'_>,
         config: &ServerConfig,
         hello: &ClientHello<'_>,
         sends: &Sends<'_>,
         usage: Use,
-    ) -> Result<Option<Self>, Error> {
-        let Some(cache) = &config.handshake_cache else { return Ok(None) };
-        let offer = hello.extensions.get::<Offer>()?.filter(|_| cache.mode.has_tickets());
-        let info = hello.extensions.get::<cached_info::Offer>()?.filter(|_| cache.mode.has_cached_info());
+    ) -> Result<Option<Box<dyn Agreed>>, Error>;
+}
+
+/// What is used of the cache with the client of this ClientHello; `None` if either side has none.
+pub(super) fn agree(
+    cx: &Cx<'_>,
+    config: &ServerConfig,
+    hello: &ClientHello<'_>,
+    sends: &Sends<'_>,
+    usage: Use,
+) -> Result<Option<Box<dyn Agreed>>, Error> {
+    match &config.handshake_cache {
+        Some(cache) => cache.agree(cx, config, hello, sends, usage),
+        None => Ok(None),
+    }
+}
+
+/// What both sides use of the cache.
+pub(crate) trait Agreed: Send + Sync {
+    /// The answer, in EncryptedExtensions or in the ServerHello of TLS 1.2.
+    fn extensions(&self, w: &mut ExtensionsWriter);
+
+    /// Our Certificate, if the client has it, and how it is abbreviated in TLS 1.2.
+    fn own(&self) -> Option<(Fingerprint, Form)>;
+
+    /// Our CertificateRequest of TLS 1.2, if the client has it, and how it is abbreviated.
+    fn request(&self) -> Option<(Fingerprint, Form)>;
+
+    /// The client, whose Certificate may be abbreviated.
+    fn client(&self) -> Option<Box<CachedPeer>>;
+
+    /// The client has proven itself: as the one in the cache, or by certificates in full.
+    fn client_proven(&mut self, cached: Option<Box<CachedPeer>>);
+
+    /// The client's Finished was verified, and who it is is known: what is kept of it, and under which ticket.
+    fn keep(self: Box<Self>, cx: &Cx<'_>, config: &ServerConfig) -> Result<(), Error>;
+}
+
+/// What is used of this server's cache.
+struct InUse {
+    store: Arc<dyn ServerCache>,
+    /// Whether the client supports handshake_cache.
+    answers: bool,
+    /// Whether both sides derive a ticket.
+    has_tickets: bool,
+    /// How messages of TLS 1.2 are abbreviated.
+    form: Form,
+    /// Of our Certificate, which the client has.
+    own: Option<Fingerprint>,
+    /// Of our CertificateRequest, which the client has.
+    request: Option<Fingerprint>,
+    /// The ticket, its index, and the client that it stands for.
+    client: Option<(Ticket, u8, Box<CachedPeer>)>,
+    /// By what the client was believed once it has proven itself, if its Certificate was abbreviated.
+    believed: Option<Box<CachedPeer>>,
+}
+
+/// What this server will send and ask for.
+pub(crate) struct Sends<'a> {
+    /// Its credential, by its place among all.
+    pub(in crate::handshake) credential: Option<usize>,
+    /// The CertificateRequest of TLS 1.2.
+    pub(in crate::handshake) request: Option<&'a [u8]>,
+    /// What the client shall send; `None` if nothing.
+    pub(in crate::handshake) client_type: Option<CertificateType>,
+}
+
+impl Caching for ServerHandshakeCache {
+    fn agree(
+        &self,
+        cx: &Cx<'_>,
+        config: &ServerConfig,
+        hello: &ClientHello<'_>,
+        sends: &Sends<'_>,
+        usage: Use,
+    ) -> Result<Option<Box<dyn Agreed>>, Error> {
+        let offer = hello.extensions.get::<Offer>()?.filter(|_| self.mode.has_tickets());
+        let info = hello.extensions.get::<cached_info::Offer>()?.filter(|_| self.mode.has_cached_info());
         if offer.is_none() && info.is_none() {
             return Ok(None);
         }
-        let form = if cache.mode.has_cached_info() { Form::Fingerprint } else { Form::Empty };
-        let mut agreed = Self {
+        let form = if self.mode.has_cached_info() { Form::Fingerprint } else { Form::Empty };
+        let mut agreed = InUse {
+            store: Arc::clone(&self.store),
             answers: offer.is_some(),
             has_tickets: offer.is_some() && usage != Use::Nothing,
             form,
@@ -68,7 +121,7 @@ impl Agreed {
             believed: None,
         };
         if usage == Use::Nothing {
-            return Ok(Some(agreed));
+            return Ok(Some(Box::new(agreed)));
         }
         let has_in_info = |typ: u8, fingerprint: &Fingerprint| {
             let objects: Vec<_> = info.iter().flat_map(|info| info.of_type(typ)).collect();
@@ -80,29 +133,41 @@ impl Agreed {
             Form::Fingerprint => has_in_info(typ, fingerprint),
         };
         let offer = offer.unwrap_or_default();
-        let own = sends.credential.and_then(|index| cache.fingerprints.get(index)).copied();
+        let own = sends.credential.and_then(|index| self.fingerprints.get(index)).copied();
         agreed.own = own.filter(|own| has(cached_info::CERT, offer.certificate, own));
         let sha256 = config.profile.provider.sha256;
         let request = sends.request.map(|request| Fingerprint::of_message(sha256, request));
         agreed.request = request.filter(|r| has(cached_info::CERT_REQ, offer.certificate_request, r));
         let usable = |peer: &CachedPeer| {
             Some(peer.certificate_type) == sends.client_type
-                && peer.is_usable(cx.now, &config.settings, cache.max_age)
+                && peer.is_usable(cx.now, &config.settings, self.max_age)
         };
-        let find = |ticket: &Ticket| cache.store.find(ticket).filter(usable);
+        let find = |ticket: &Ticket| self.store.find(ticket).filter(usable);
         let mut tickets = offer.tickets.iter().zip(0..).filter(|_| sends.client_type.is_some());
         let found = tickets.find_map(|(ticket, index)| Some((*ticket, index, find(ticket)?)));
         agreed.client = found.map(|(ticket, index, peer)| (ticket, index, Box::new(peer)));
-        Ok(Some(agreed))
+        Ok(Some(Box::new(agreed)))
+    }
+}
+
+impl Agreed for InUse {
+    fn own(&self) -> Option<(Fingerprint, Form)> {
+        self.own.map(|own| (own, self.form))
     }
 
-    /// The client, whose Certificate may be abbreviated.
-    pub(super) fn client(&self) -> Option<Box<CachedPeer>> {
+    fn request(&self) -> Option<(Fingerprint, Form)> {
+        self.request.map(|request| (request, self.form))
+    }
+
+    fn client(&self) -> Option<Box<CachedPeer>> {
         self.client.as_ref().map(|(_, _, peer)| peer.clone())
     }
 
-    /// The answer, in EncryptedExtensions or in the ServerHello of TLS 1.2.
-    pub(super) fn extensions(&self, w: &mut ExtensionsWriter) {
+    fn client_proven(&mut self, cached: Option<Box<CachedPeer>>) {
+        self.believed = cached;
+    }
+
+    fn extensions(&self, w: &mut ExtensionsWriter) {
         let named = |fingerprint: &Option<Fingerprint>| fingerprint.is_some() && self.form == Form::Empty;
         if self.answers {
             let ticket = self.client.as_ref().map(|(_, index, _)| *index);
@@ -117,13 +182,8 @@ impl Agreed {
         }
     }
 
-    /// The client's Finished was verified, and who it is is known: what is kept of it, and under which ticket.
-    pub(super) fn keep(self, cx: &Cx<'_>, config: &ServerConfig) -> Result<(), Error> {
-        let (Some(cache), Some(exporter)) =
-            (config.handshake_cache.as_ref().filter(|_| self.has_tickets), &cx.output.exporter)
-        else {
-            return Ok(());
-        };
+    fn keep(self: Box<Self>, cx: &Cx<'_>, config: &ServerConfig) -> Result<(), Error> {
+        let Some(exporter) = cx.output.exporter.as_ref().filter(|_| self.has_tickets) else { return Ok(()) };
         // A handshake that used it makes it no younger.
         let proven = self.believed.as_ref().and(self.client).map(|(ticket, _, _)| ticket);
         let peer = match (self.believed, &cx.output.negotiated.peer) {
@@ -134,7 +194,7 @@ impl Agreed {
         if let Some(peer) = peer {
             let mut ticket = Name::default();
             exporter.export(TICKET_LABEL, Some(peer.fingerprint.as_bytes()), &mut ticket)?;
-            cache.store.put(ticket, peer, proven);
+            self.store.put(ticket, peer, proven);
         }
         Ok(())
     }

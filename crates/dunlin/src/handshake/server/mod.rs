@@ -31,3 +31,5 @@ pub(crate) mod start;
 pub(super) mod tls12;
 mod tls12_choice;
 mod tls13;
+
+pub(crate) use cache::Caching;

@@ -60,7 +60,7 @@ struct Handshake {
     keep: Keep,
     /// In a renegotiation, what the handshake before has left.
     previous: Option<Previous>,
-    cache: Option<cache::Agreed>,
+    cache: Option<Box<dyn cache::Agreed>>,
 }
 
 /// How the session will be found again.
@@ -208,7 +208,7 @@ fn resume(
     common_extensions(hello, None, &mut w);
     // docs/handshake-cache.md §5.7.
     let sends = cache::Sends { credential: None, request: None, client_type: None };
-    if let Some(cache) = cache::Agreed::new(cx, &config, hello, &sends, Use::Nothing)? {
+    if let Some(cache) = cache::agree(cx, &config, hello, &sends, Use::Nothing)? {
         cache.extensions(&mut w);
     }
     let mut transcript = HelloTranscript::default();
@@ -276,7 +276,7 @@ fn full(
     let sends = cache::Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
     // docs/handshake-cache.md §5.7: there is none in a renegotiation.
     let cache = match previous {
-        None => cache::Agreed::new(cx, &config, hello, &sends, Use::in_tls12(suite, extended))?,
+        None => cache::agree(cx, &config, hello, &sends, Use::in_tls12(suite, extended))?,
         Some(_) => None,
     };
     if let Some(cache) = &cache {
@@ -299,7 +299,7 @@ fn full(
     let server_hello = ServerHello::write(cx.transport(), &random, session_id, suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
     if let Some(credential) = credential {
-        send_certificate(cx, &mut transcript, credential, cache.as_ref())?;
+        send_certificate(cx, &mut transcript, credential, cache.as_deref())?;
     }
     if let Some(response) = response {
         cx.send_in(&mut transcript, certificate_status::write(response)?)?;
@@ -332,9 +332,9 @@ fn send_certificate(
     cx: &mut Cx<'_>,
     transcript: &mut Transcript,
     credential: &Credential,
-    cache: Option<&cache::Agreed>,
+    cache: Option<&dyn cache::Agreed>,
 ) -> Result<(), Error> {
-    match cache.and_then(|cache| cache.own.map(|own| (own, cache.form))) {
+    match cache.and_then(cache::Agreed::own) {
         Some((own, form)) => {
             cx.send_in(transcript, form.write(HandshakeType::CERTIFICATE, &own)?)?;
             form.bind(transcript, &own);
@@ -474,7 +474,7 @@ fn hello_done(
 ) -> Result<Box<dyn State>, Error> {
     if handshake.client_type.is_some() {
         let Handshake { config, transcript, cache, .. } = &mut handshake;
-        match cache.as_ref().and_then(|cache| cache.request.map(|request| (request, cache.form))) {
+        match cache.as_ref().and_then(|cache| cache.request()) {
             Some((request, form)) => {
                 cx.send_in(transcript, form.write(HandshakeType::CERTIFICATE_REQUEST, &request)?)?;
                 form.bind(transcript, &request);
@@ -513,7 +513,7 @@ impl State for ExpectCertificate {
         handshake.transcript.add(message.bytes());
         let profile = Arc::clone(&handshake.config.profile);
         // A client's Certificate is abbreviated in one form only (docs/handshake-cache.md §3).
-        let cached = handshake.cache.as_ref().and_then(cache::Agreed::client);
+        let cached = handshake.cache.as_ref().and_then(|cache| cache.client());
         if let Some(cached) = cached.filter(|cached| Form::Empty.is(body, cached.fingerprint())) {
             Form::Empty.bind(&mut handshake.transcript, cached.fingerprint());
             cx.output.negotiated.peer_certificate_cached = true;
@@ -632,7 +632,7 @@ impl State for ExpectCertificateVerify {
         let authenticated = client.prove(cx, verify.scheme, &algorithms, &messages, verify.signature)?;
         handshake.transcript.add(message.bytes());
         if let Some(cache) = &mut handshake.cache {
-            cache.believed = authenticated.cached;
+            cache.client_proven(authenticated.cached);
         }
         expect_finished(cx, handshake, master, Some(authenticated.identity), None)
     }

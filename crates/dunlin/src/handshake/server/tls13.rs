@@ -115,7 +115,7 @@ pub(super) fn answer(
     let sends = cache::Sends { credential, request: None, client_type };
     // docs/handshake-cache.md §5.7: who proves itself by a PSK uses nothing of it, and leaves nothing in it.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
-    let cache = cache::Agreed::new(cx, &config, hello, &sends, usage)?;
+    let cache = cache::agree(cx, &config, hello, &sends, usage)?;
     let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
     let version = transport.version13();
     let mut extensions = answers(cx, &config, hello, version, own_type, client_type, resumes)?;
@@ -204,7 +204,7 @@ pub(super) fn answer(
     match own {
         None => handshake.finish(cx, transcript),
         Some(mut own) => {
-            own.reads.cached = handshake.cache.as_ref().and_then(|cache| cache.own);
+            own.reads.cached = handshake.cache.as_ref().and_then(|cache| Some(cache.own()?.0));
             let profile = Arc::clone(&handshake.config.profile);
             let then: prove::Then = Box::new(move |cx, transcript| handshake.finish(cx, transcript));
             prove::prove(cx, transcript, &profile, Side::Server, own.choice, &own.reads, then)
@@ -402,7 +402,7 @@ struct Handshake {
     takes_tickets: bool,
     takes_early_data: bool,
     server_name: Option<String>,
-    cache: Option<cache::Agreed>,
+    cache: Option<Box<dyn cache::Agreed>>,
 }
 
 impl Handshake {
@@ -439,7 +439,7 @@ impl Handshake {
             server_name: self.server_name,
             cache: self.cache,
         };
-        let cached = finish.cache.as_ref().and_then(cache::Agreed::client);
+        let cached = finish.cache.as_ref().and_then(|cache| cache.client());
         let Some(certificate_type) = client_type else {
             return Ok(match self.takes_early_data {
                 true => early::expect_end(cx, finish, transcript),
@@ -459,7 +459,7 @@ impl Handshake {
                 let (peer, believed) = authenticated.map(|a| (a.identity, a.cached)).unzip();
                 let mut finish = Finish { peer, ..finish };
                 if let Some(cache) = &mut finish.cache {
-                    cache.believed = believed.flatten();
+                    cache.client_proven(believed.flatten());
                 }
                 Ok(Box::new(ExpectFinished { finish, transcript }))
             }),
@@ -480,7 +480,7 @@ pub(super) struct Finish {
     resumed: bool,
     takes_tickets: bool,
     server_name: Option<String>,
-    cache: Option<cache::Agreed>,
+    cache: Option<Box<dyn cache::Agreed>>,
 }
 
 impl Finish {
