@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::crypto::{HashOutput, Tls13CipherSuite};
 use crate::error::Error;
-use crate::extension::{Context, Extensions, ExtensionsWriter, registry};
+use crate::extension::{Context, Extensions, ExtensionsWriter, registry, rules};
 use crate::flight::ack;
 use crate::message::{
     self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, HEADER_LEN,
@@ -154,7 +154,7 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
         }
         Codec::Extensions(place) => {
             let context = CONTEXTS.iter().cycle().nth(place.into()).copied().unwrap_or(Context::ClientHello);
-            let extensions = Extensions::parse(bytes, context)?;
+            let extensions = Extensions::parse(bytes, &rules(context))?;
             let mut w = crate::wire::Writer::new();
             rewrite_extensions(&extensions, context)?.write(&mut w);
             let bytes = w.finish()?.split_off(2);

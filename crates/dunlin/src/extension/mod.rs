@@ -29,7 +29,7 @@ pub(crate) mod status_request;
 pub(crate) mod supported_groups;
 pub(crate) mod supported_versions;
 
-pub(crate) use registry::Context;
+pub(crate) use registry::{Context, Rules, rules};
 
 /// More extensions than any message needs; a bound on the work for one message (TLS has some 60 in all).
 const MAX_EXTENSIONS: usize = 64;
@@ -53,11 +53,11 @@ pub(crate) struct Extensions<'a> {
 
 impl<'a> Extensions<'a> {
     /// Reads `Extension extensions<0..2^16-1>` of a message.
-    pub(crate) fn read(r: &mut Reader<'a>, context: Context) -> Result<Self, Error> {
-        Self::parse(r.vec16(0)?, context)
+    pub(crate) fn read(r: &mut Reader<'a>, rules: &Rules) -> Result<Self, Error> {
+        Self::parse(r.vec16(0)?, rules)
     }
 
-    pub(crate) fn parse(bytes: &'a [u8], context: Context) -> Result<Self, Error> {
+    pub(crate) fn parse(bytes: &'a [u8], rules: &Rules) -> Result<Self, Error> {
         let mut list: Vec<(ExtensionType, &'a [u8])> = Vec::new();
         let mut r = Reader::new(bytes, "extensions");
         while !r.is_empty() {
@@ -70,7 +70,7 @@ impl<'a> Extensions<'a> {
             if list.len() == MAX_EXTENSIONS {
                 return Err(Malformed::Length("extensions").into());
             }
-            registry::check(typ, context, body)?;
+            registry::check(typ, rules, body)?;
             list.push((typ, body));
         }
         Ok(Self { list })

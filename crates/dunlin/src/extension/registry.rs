@@ -30,6 +30,8 @@ pub(crate) enum Context {
     NewSessionTicket,
 }
 
+type Check = fn(&[u8], &'static str) -> Result<(), Error>;
+
 struct Row {
     typ: ExtensionType,
     forms: &'static [Form],
@@ -37,7 +39,7 @@ struct Row {
 
 struct Form {
     contexts: &'static [Context],
-    check: fn(&[u8], &'static str) -> Result<(), Error>,
+    check: Check,
     /// Reads a body and writes it again.
     #[cfg(feature = "fuzzing")]
     rewrite: fn(&[u8]) -> Result<Vec<u8>, Error>,
@@ -180,13 +182,54 @@ pub(super) const fn name(typ: ExtensionType) -> &'static str {
     }
 }
 
+/// The numbers of the rows.
+static TYPES: [ExtensionType; REGISTRY.len()] = {
+    let mut types = [E::SERVER_NAME; REGISTRY.len()];
+    let mut i = 0;
+    while i < REGISTRY.len() {
+        #[allow(clippy::indexing_slicing, reason = "bounded by the loop, evaluated while compiling")]
+        {
+            types[i] = REGISTRY[i].typ;
+        }
+        i += 1;
+    }
+    types
+};
+
+/// What may stand in one kind of message: for each row its form there. A reader of messages names those of its own as a constant,
+/// so that a program links no form of a message that it never receives.
+pub(crate) struct Rules([Option<Check>; REGISTRY.len()]);
+
+/// The rules of a kind of message.
+#[allow(clippy::indexing_slicing, reason = "bounded by the loops, evaluated while compiling")]
+pub(crate) const fn rules(context: Context) -> Rules {
+    let mut checks: [Option<Check>; REGISTRY.len()] = [None; REGISTRY.len()];
+    let mut i = 0;
+    while i < REGISTRY.len() {
+        let forms = REGISTRY[i].forms;
+        let mut j = 0;
+        while j < forms.len() {
+            let mut k = 0;
+            while k < forms[j].contexts.len() {
+                if forms[j].contexts[k] as u8 == context as u8 {
+                    checks[i] = Some(forms[j].check);
+                }
+                k += 1;
+            }
+            j += 1;
+        }
+        i += 1;
+    }
+    Rules(checks)
+}
+
 /// Checks place and form of an extension; an unknown one passes.
-pub(super) fn check(typ: ExtensionType, context: Context, body: &[u8]) -> Result<(), Error> {
-    let Some(row) = REGISTRY.iter().find(|row| row.typ == typ) else { return Ok(()) };
-    match row.forms.iter().find(|form| form.contexts.contains(&context)) {
-        Some(form) => (form.check)(body, name(typ)),
+pub(super) fn check(typ: ExtensionType, rules: &Rules, body: &[u8]) -> Result<(), Error> {
+    match TYPES.iter().zip(&rules.0).find(|(t, _)| **t == typ) {
+        None => Ok(()),
+        Some((_, Some(check))) => check(body, name(typ)),
         // RFC 8446 §4.2: a recognised extension that is not specified for the message: illegal_parameter.
-        None => Err(PeerMisbehaved::MisplacedExtension(typ).into()),
+        Some((_, None)) => Err(PeerMisbehaved::MisplacedExtension(typ).into()),
     }
 }
 
@@ -280,7 +323,7 @@ mod tests {
                 // A body of 0xff is no valid form of any extension that is read, so a form that accepts it
                 // is one that only checks the place.
                 let refused = matches!(
-                    check(*typ, context, &[0xff]),
+                    check(*typ, &rules(context), &[0xff]),
                     Err(Error::PeerMisbehaved(PeerMisbehaved::MisplacedExtension(_)))
                 );
                 assert_eq!(allowed, !refused, "{typ} in {context:?}");
@@ -362,20 +405,21 @@ mod tests {
         ];
         for (typ, context, body) in valid {
             let typ_name = ExtensionType(*typ);
-            Extensions::parse(&one(*typ, body), *context).unwrap_or_else(|e| panic!("{typ_name}: {e}"));
+            Extensions::parse(&one(*typ, body), &rules(*context))
+                .unwrap_or_else(|e| panic!("{typ_name}: {e}"));
             let mut long = body.to_vec();
             long.push(0);
             let bytes = one(*typ, &long);
-            let result = Extensions::parse(&bytes, *context);
+            let result = Extensions::parse(&bytes, &rules(*context));
             assert!(matches!(result, Err(Error::Malformed(_))), "{typ_name} in {context:?}: {result:?}");
             for cut in 0..body.len() {
                 let bytes = one(*typ, &body[..cut]);
-                let result = Extensions::parse(&bytes, *context);
+                let result = Extensions::parse(&bytes, &rules(*context));
                 assert!(matches!(result, Err(Error::Malformed(_))), "{typ_name} cut at {cut}: {result:?}");
             }
             let twice = [one(*typ, body), one(*typ, body)].concat();
             assert_eq!(
-                Extensions::parse(&twice, *context).err(),
+                Extensions::parse(&twice, &rules(*context)).err(),
                 Some(PeerMisbehaved::DuplicateExtension(typ_name).into())
             );
         }
@@ -384,14 +428,14 @@ mod tests {
     #[test]
     fn unknown_ones_pass_but_not_twice_and_not_without_end() {
         let unknown = one(0x7a7a, &[1, 2, 3]);
-        assert!(Extensions::parse(&unknown, C::ClientHello).is_ok());
+        assert!(Extensions::parse(&unknown, &rules(C::ClientHello)).is_ok());
         assert_eq!(
-            Extensions::parse(&[unknown.clone(), unknown].concat(), C::ClientHello).err(),
+            Extensions::parse(&[unknown.clone(), unknown].concat(), &rules(C::ClientHello)).err(),
             Some(PeerMisbehaved::DuplicateExtension(ExtensionType(0x7a7a)).into())
         );
         let many: Vec<u8> = (0..65).flat_map(|i| one(0x7000 + i, &[])).collect();
         assert_eq!(
-            Extensions::parse(&many, C::ClientHello).err(),
+            Extensions::parse(&many, &rules(C::ClientHello)).err(),
             Some(Malformed::Length("extensions").into())
         );
     }

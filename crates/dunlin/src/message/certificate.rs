@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::extension::{Context, Extensions, ExtensionsWriter, status_request};
+use crate::extension::{Context, Extensions, ExtensionsWriter, rules, status_request};
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader};
 
 /// More certificates than any chain has; webpki bounds the work for path building itself.
@@ -39,7 +39,7 @@ impl<'a> Certificate<'a> {
                     return Err(Malformed::Length("certificate_list").into());
                 }
                 entries.push(list.vec24(usize::from(!may_be_abbreviated))?);
-                let extensions = Extensions::read(&mut list, Context::Certificate)?;
+                let extensions = Extensions::read(&mut list, const { &rules(Context::Certificate) })?;
                 extensions.answer(offered)?;
                 if entries.len() == 1 {
                     ocsp_response = extensions.get::<status_request::CertificateStatus>()?.map(|s| s.0);

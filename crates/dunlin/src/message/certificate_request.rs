@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::Error;
-use crate::extension::{Context, Extensions, ExtensionsWriter, signature_algorithms};
+use crate::extension::{Context, Extensions, ExtensionsWriter, rules, signature_algorithms};
 use crate::wire::{HandshakeType, Reader, SignatureScheme};
 
 pub(crate) struct CertificateRequest<'a> {
@@ -55,7 +55,7 @@ impl<'a> CertificateRequest<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
         decode(body, "CertificateRequest", |r| {
             let context = r.vec8(0)?;
-            let extensions = Extensions::read(r, Context::CertificateRequest)?;
+            let extensions = Extensions::read(r, const { &rules(Context::CertificateRequest) })?;
             Ok(Self { context, extensions })
         })
     }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::{Error, Malformed};
-use crate::extension::{Context, Extensions, ExtensionsWriter};
+use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
 use crate::role::TransportKind;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader};
 
@@ -34,7 +34,7 @@ impl<'a> ClientHello<'a> {
             // Before TLS 1.3 a hello could end here.
             let extensions = match r.is_empty() {
                 true => Extensions::default(),
-                false => Extensions::read(r, Context::ClientHello)?,
+                false => Extensions::read(r, const { &rules(Context::ClientHello) })?,
             };
             Ok(Self {
                 legacy_version,

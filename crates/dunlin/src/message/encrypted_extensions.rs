@@ -4,11 +4,13 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::Error;
-use crate::extension::{Context, Extensions, ExtensionsWriter};
+use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
 use crate::wire::HandshakeType;
 
 pub(crate) fn read(body: &[u8]) -> Result<Extensions<'_>, Error> {
-    decode(body, "EncryptedExtensions", |r| Extensions::read(r, Context::EncryptedExtensions))
+    decode(body, "EncryptedExtensions", |r| {
+        Extensions::read(r, const { &rules(Context::EncryptedExtensions) })
+    })
 }
 
 pub(crate) fn write(extensions: &ExtensionsWriter) -> Result<Vec<u8>, Error> {

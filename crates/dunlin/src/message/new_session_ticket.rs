@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::error::Error;
 use crate::extension::early_data::MaxEarlyDataSize;
-use crate::extension::{Context, Extensions, ExtensionsWriter};
+use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
 use crate::wire::HandshakeType;
 
 pub(crate) struct NewSessionTicket<'a> {
@@ -46,7 +46,7 @@ impl<'a> NewSessionTicket<'a> {
             let age_add = r.u32()?;
             let nonce = r.vec8(0)?;
             let ticket = r.vec16(1)?;
-            let extensions = Extensions::read(r, Context::NewSessionTicket)?;
+            let extensions = Extensions::read(r, const { &rules(Context::NewSessionTicket) })?;
             let max_early_data = extensions.get::<MaxEarlyDataSize>()?.map_or(0, |m| m.0);
             Ok(Self { lifetime, age_add, nonce, ticket, max_early_data })
         })

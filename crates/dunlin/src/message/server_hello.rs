@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
-use crate::extension::{Context, Extensions, ExtensionsWriter};
+use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
 use crate::role::TransportKind;
 use crate::wire::{CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
 
@@ -40,12 +40,12 @@ impl<'a> ServerHello<'a> {
             let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };
             // RFC 8446 §4.2.1: what says that it is one of TLS 1.3.
             let is_13 = Extensions::contains(extensions, ExtensionType::SUPPORTED_VERSIONS);
-            let context = match random == RETRY_RANDOM {
-                true => Context::HelloRetryRequest,
-                false if is_13 => Context::ServerHello,
-                false => Context::Tls12ServerHello,
+            let rules = match random == RETRY_RANDOM {
+                true => const { &rules(Context::HelloRetryRequest) },
+                false if is_13 => const { &rules(Context::ServerHello) },
+                false => const { &rules(Context::Tls12ServerHello) },
             };
-            let extensions = Extensions::parse(extensions, context)?;
+            let extensions = Extensions::parse(extensions, rules)?;
             Ok(Self { legacy_version, random, session_id, cipher_suite, extensions })
         })
     }
