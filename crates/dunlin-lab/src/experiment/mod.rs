@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub use caching::handshakes;
+pub use caching::measured;
 
 use crate::Error;
 use crate::report::Row;

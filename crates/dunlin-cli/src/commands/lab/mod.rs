@@ -32,7 +32,7 @@ enum Command {
     Report(report::Args),
     Link(link::Args),
     #[command(hide = true)]
-    Handshakes(run::Handshakes),
+    Measured(run::Measured),
 }
 
 /// Runs `dunlin lab`.
@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Run(args) => run::run(&args, out),
         Command::Report(args) => report::run(&args, out),
         Command::Link(args) => link::run(&args, out),
-        Command::Handshakes(args) => run::handshakes(args),
+        Command::Measured(args) => run::measured(args),
     }
 }
 

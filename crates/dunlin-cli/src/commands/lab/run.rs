@@ -73,9 +73,10 @@ impl From<WayArg> for Way {
     }
 }
 
-/// Make handshakes whose instructions are counted: `dunlin lab run caching` starts it under valgrind.
+/// Do what is measured from outside: `dunlin lab run caching` starts this under valgrind.
 #[derive(ClapArgs)]
-pub(crate) struct Handshakes {
+pub(crate) struct Measured {
+    task: String,
     protocol: String,
     credential: String,
     mode: String,
@@ -104,12 +105,12 @@ fn ways(experiment: &dyn Experiment) -> Vec<&'static str> {
     experiment.ways().iter().map(|way| way.name()).collect()
 }
 
-/// Runs `dunlin lab handshakes`.
-pub(crate) fn handshakes(args: Handshakes) -> Result<(), Error> {
-    let Handshakes { protocol, credential, mode, files } = args;
+/// Runs `dunlin lab measured`.
+pub(crate) fn measured(args: Measured) -> Result<(), Error> {
+    let Measured { task, protocol, credential, mode, files } = args;
     let files =
-        files.try_into().map_err(|_| Error::usage("lab handshakes", "not six files", "see its source"))?;
-    Ok(experiment::handshakes(&[protocol, credential, mode], &files)?)
+        files.try_into().map_err(|_| Error::usage("lab measured", "not six files", "see its source"))?;
+    Ok(experiment::measured(&[task, protocol, credential, mode], &files)?)
 }
 
 /// Runs `dunlin lab run`.

@@ -8,8 +8,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::hint::black_box;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +15,9 @@ use dunlin::{ClientConfig, ServerAddress, ServerConfig, Side, TlsConnection};
 use nix::time::{ClockId, clock_gettime};
 
 use super::SERVER_NAME;
-use super::case::{CONNECTIONS, Case, Credential, Handshake};
+use super::case::{CONNECTIONS, Case, Handshake};
 use super::dunlin::{client, expect, failed, server};
-use super::foreign::Files;
+use super::valgrind;
 use crate::Error;
 use crate::net::on_own_thread;
 use crate::report::Row;
@@ -30,28 +28,37 @@ const COUNTED: usize = 3;
 const TIMED: usize = 10;
 const TURNS: usize = 10;
 
-/// The ways of the second connection, ready to be measured.
-struct Ends {
+/// Both sides, with all that they remember.
+pub(super) struct Ends {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
-    repeat: Handshake,
+    /// What the next handshake has to be.
+    pub(super) expected: Handshake,
 }
 
 impl Ends {
-    /// After the first connection.
-    fn new(case: &Case<'_>) -> Result<Self, Error> {
-        let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
-        let [initial, repeat] = case.mode.handshakes();
-        let mut ends = Self { client, server, repeat: initial };
-        ends.handshake(|_, work| work())?;
-        ends.repeat = repeat;
-        // The first of its kind finds nothing where it will be looked for: in no cache of the processor.
-        ends.handshake(|_, work| work())?;
+    pub(super) fn of(client: ClientConfig, server: ServerConfig) -> Self {
+        Self { client: Arc::new(client), server: Arc::new(server), expected: Handshake::Full }
+    }
+
+    /// Before the first connection.
+    pub(super) fn fresh(case: &Case<'_>) -> Result<Self, Error> {
+        Ok(Self::of(client(case)?, server(case)?))
+    }
+
+    /// After the first connection, and a repeated one: that finds nothing where it will be looked for, in no cache of the
+    /// processor.
+    fn warm(case: &Case<'_>) -> Result<Self, Error> {
+        let mut ends = Self::fresh(case)?;
+        for handshake in case.mode.handshakes() {
+            ends.expected = handshake;
+            ends.handshake(|_, work| work())?;
+        }
         Ok(ends)
     }
 
     /// Handshakes in memory. Each step of a side is `done`, from the making of its connection on.
-    fn handshake(&self, mut done: impl FnMut(Side, &mut dyn FnMut())) -> Result<(), Error> {
+    pub(super) fn handshake(&self, mut done: impl FnMut(Side, &mut dyn FnMut())) -> Result<(), Error> {
         let now = dunlin_tokio::now();
         let (mut ours, mut theirs) = (None, None);
         done(Side::Client, &mut || {
@@ -76,8 +83,8 @@ impl Ends {
             }
             side = if side == Side::Client { Side::Server } else { Side::Client };
         }
-        expect(Side::Client, ours.negotiated(), self.repeat)?;
-        expect(Side::Server, theirs.negotiated(), self.repeat)
+        expect(Side::Client, ours.negotiated(), self.expected)?;
+        expect(Side::Server, theirs.negotiated(), self.expected)
     }
 
     /// The microseconds that client and server take.
@@ -99,7 +106,7 @@ fn processor_time() -> Duration {
 
 /// Rows for the repeated connection of these keys, a mode each: time, and instructions where valgrind is there.
 pub(super) fn rows(cases: &[Case<'_>], quick: bool, counts: bool) -> Result<Vec<Row>, Error> {
-    let ends = cases.iter().map(Ends::new).collect::<Result<Vec<_>, _>>()?;
+    let ends = cases.iter().map(Ends::warm).collect::<Result<Vec<_>, _>>()?;
     let turns = if quick { 1 } else { TURNS };
     let times = on_own_thread(|| {
         let mut times = vec![[Vec::new(), Vec::new()]; ends.len()];
@@ -126,52 +133,24 @@ pub(super) fn rows(cases: &[Case<'_>], quick: bool, counts: bool) -> Result<Vec<
     rows.collect()
 }
 
-const PROGRAM: &str = "valgrind";
-
-/// Whether instructions can be counted here.
-pub(super) fn can_count() -> Result<(), Error> {
-    let version = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    match version {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(no_valgrind(status)),
-        Err(error) => Err(no_valgrind(error)),
-    }
-}
-
-fn no_valgrind(why: impl std::fmt::Display) -> Error {
-    Error::new(PROGRAM, why, "install it to have instructions counted: apt-get install valgrind")
-}
+/// What this program does under callgrind.
+pub(super) const TASK: &str = "instructions";
 
 /// The instructions of client and server in a repeated connection.
 fn count(case: &Case<'_>) -> Result<[f64; 2], Error> {
-    let directory = tempfile::tempdir().map_err(no_valgrind)?;
+    let directory = tempfile::tempdir().map_err(valgrind::failed)?;
     let counts = directory.path().join("counts");
-    let keys = case.keys;
-    let files = [Files::new(&keys.client, &keys.server)?, Files::new(&keys.server, &keys.client)?];
-    let program = std::env::current_exe().map_err(no_valgrind)?;
-    let mut command = Command::new(PROGRAM);
-    command.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
-    command.args([CLIENT, SERVER].map(|name| format!("--toggle-collect=*{name}*")));
-    command.arg(option("--callgrind-out-file=", &counts)).arg(program).args(["lab", "handshakes"]);
-    command.args(case.words());
-    command.args(files.iter().flat_map(Files::paths)).stdin(Stdio::null());
-    let output = command.output().map_err(no_valgrind)?;
-    if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        return Err(no_valgrind(told.lines().last().unwrap_or("it failed and does not say why")));
-    }
-    let counts = fs::read_to_string(counts).map_err(no_valgrind)?;
+    let mut file = OsString::from("--callgrind-out-file=");
+    file.push(&counts);
+    let options = ["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"].map(OsString::from);
+    let toggles = [CLIENT, SERVER].map(|name| format!("--toggle-collect=*{name}*").into());
+    valgrind::told(options.into_iter().chain(toggles).chain([file]), TASK, case)?;
+    let counts = fs::read_to_string(counts).map_err(valgrind::failed)?;
     let of = |name| match inclusive(&counts, name) {
-        0 => Err(no_valgrind(format_args!("it has not seen {name}: was this program stripped?"))),
+        0 => Err(valgrind::failed(format_args!("it has not seen {name}: was this program stripped?"))),
         sum => Ok(sum as f64 / COUNTED as f64),
     };
     Ok([of(CLIENT)?, of(SERVER)?])
-}
-
-fn option(name: &str, path: &Path) -> OsString {
-    let mut option = OsString::from(name);
-    option.push(path);
-    option
 }
 
 /// What was spent in a function and in all that it called. Callgrind's format has a block for each function, with a line for
@@ -206,17 +185,9 @@ fn work_of_the_server(work: &mut dyn FnMut()) {
     black_box(SERVER);
 }
 
-/// Makes the connections of the experiment `caching` whose instructions valgrind counts: this program starts itself for it.
-/// `words` are protocol, credential and mode as they are in rows; `files`, of the client and then of the server, hold what it
-/// trusts, its chain and its key.
-///
-/// # Errors
-/// Words that are in no row, files that hold something else, or a handshake failed.
-pub fn handshakes(words: &[String; 3], files: &[OsString; 6]) -> Result<(), Error> {
-    let [protocol, credential, mode] = words;
-    let unknown = || Error::new("lab handshakes", "unknown words", "this is for the lab itself");
-    let keys = Files::read(Credential::named(credential).ok_or_else(unknown)?, files)?;
-    let ends = Ends::new(&Case::named(protocol, mode, &keys).ok_or_else(unknown)?)?;
+/// Makes the repeated connections whose instructions are counted.
+pub(super) fn handshakes(case: &Case<'_>) -> Result<(), Error> {
+    let ends = Ends::warm(case)?;
     for _ in 0..COUNTED {
         ends.handshake(|side, work| match side {
             Side::Client => work_of_the_client(work),

@@ -10,12 +10,14 @@ mod case;
 mod cost;
 mod dunlin;
 mod foreign;
+mod heap;
+mod valgrind;
 mod virtual_time;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-pub use cost::handshakes;
+pub use valgrind::measured;
 
 use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
 use dunlin_pki::KeyType;
@@ -152,7 +154,8 @@ impl Experiment for Caching {
                 rows.extend(measure(&measured, &case, mtu, plan, progress)?);
             }
         }
-        let can_count = cost::can_count().inspect_err(|error| progress.note(&format!("left out: {error}")));
+        let can_count =
+            valgrind::is_there().inspect_err(|error| progress.note(&format!("left out: {error}")));
         for (credential, chain_length) in chains {
             progress.now(format!("{} in memory, chain of {chain_length}", credential.name()));
             rows.extend(in_memory(&Keys::new(credential, chain_length)?, plan.quick, can_count.is_ok())?);
@@ -167,14 +170,23 @@ impl Experiment for Caching {
     }
 }
 
+/// The keys that the paper has, of which the heap is counted.
+const WITH_HEAP: [Credential; 2] = [Credential::RSA2048, Credential::P256];
+
 /// What a repeated handshake with these keys costs in memory.
 fn in_memory(keys: &Keys, quick: bool, counts: bool) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for protocol in Protocol::STREAMS.into_iter().filter(|protocol| keys.credential.suits(*protocol)) {
-        // Quick is what has a bar: the cache, beside a handshake without.
-        let modes = if quick { &[Mode::Vanilla, Mode::COMPACT][..] } else { &Mode::ALL };
+        // Quick is what has a bar here: the cache, beside a handshake without. What an entry takes is tested where the store is.
+        let modes = [Mode::Vanilla, Mode::COMPACT, Mode::Resumption];
+        let modes = if quick { &modes[..2] } else { &modes };
         let cases: Vec<_> = modes.iter().map(|mode| Case { keys, protocol, mode: *mode }).collect();
         rows.extend(cost::rows(&cases, quick, counts)?);
+        if counts && !quick && WITH_HEAP.contains(&keys.credential) && keys.chain_length == 3 {
+            for case in cases.iter().filter(|case| case.mode != Mode::Resumption) {
+                rows.extend(heap::rows(case)?);
+            }
+        }
     }
     Ok(rows)
 }

@@ -1,0 +1,62 @@
+//! Parts of this program under valgrind, in processes of their own: it counts what nothing else on the machine disturbs.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::process::{Command, Stdio};
+
+use super::case::{Case, Credential};
+use super::foreign::Files;
+use super::{cost, heap};
+use crate::Error;
+
+const PROGRAM: &str = "valgrind";
+
+/// Whether it is there.
+pub(super) fn is_there() -> Result<(), Error> {
+    let version = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match version {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(status)),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+pub(super) fn failed(why: impl Display) -> Error {
+    Error::new(PROGRAM, why, "install it to have instructions and heap counted: apt-get install valgrind")
+}
+
+/// Does a task with these options of valgrind; what valgrind says of it.
+pub(super) fn told(
+    options: impl IntoIterator<Item = OsString>,
+    task: &str,
+    case: &Case<'_>,
+) -> Result<String, Error> {
+    let (client, server) = (&case.keys.client, &case.keys.server);
+    let files = [Files::new(client, server)?, Files::new(server, client)?];
+    let mut command = Command::new(PROGRAM);
+    command.args(options).arg(std::env::current_exe().map_err(failed)?);
+    command.args(["lab", "measured", task]).args(case.words()).args(files.iter().flat_map(Files::paths));
+    let output = command.stdin(Stdio::null()).output().map_err(failed)?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    match output.status.success() {
+        true => Ok(told),
+        false => Err(failed(told.lines().last().unwrap_or("it failed and does not say why"))),
+    }
+}
+
+/// Does what the experiment `caching` measures from outside: this program starts itself under valgrind for it. `words` are the
+/// task, and protocol, credential and mode as they are in rows; `files`, of the client and then of the server, hold what it
+/// trusts, its chain and its key.
+///
+/// # Errors
+/// An unknown word, files that hold something else, or a handshake failed.
+pub fn measured(words: &[String; 4], files: &[OsString; 6]) -> Result<(), Error> {
+    let [task, protocol, credential, mode] = words;
+    let unknown = || Error::new("lab measured", "unknown words", "this is for the lab itself");
+    let keys = Files::read(Credential::named(credential).ok_or_else(unknown)?, files)?;
+    let case = Case::named(protocol, mode, &keys).ok_or_else(unknown)?;
+    match &**task {
+        cost::TASK => cost::handshakes(&case),
+        task => heap::Task::named(task).ok_or_else(unknown)?.perform(&case),
+    }
+}
