@@ -631,18 +631,6 @@ fn the_lean_profile_is_lean() {
     assert!(pair.client_events.iter().any(|e| matches!(e, Event::Connected)));
 }
 
-/// In TLS 1.2 nobody may say that there is no signature that it verifies (RFC 5246 §7.4.1.4.1, §7.4.4).
-#[test]
-fn suites_of_tls12_need_a_scheme_of_tls12() {
-    let suites = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
-    let profile =
-        |schemes| Profile::builder(awslc()).tls12_cipher_suites(suites.clone()).signature_schemes(schemes);
-    let only_new = vec![SignatureScheme::MLDSA44];
-    let Err(error) = profile(only_new.clone()).build() else { panic!("ML-DSA alone") };
-    assert!(error.to_string().contains("needs a signature scheme of TLS 1.2"), "{error}");
-    profile([only_new, vec![SignatureScheme::ED25519]].concat()).build().unwrap();
-}
-
 #[test]
 fn contradictions_are_found_when_a_profile_is_built() {
     let provider = awslc();

@@ -586,3 +586,25 @@ fn fields_are_groups_of_tls13_too() {
     assert_eq!(negotiated.version, Some(ProtocolVersion::TLS1_3));
     assert_eq!(negotiated.group, Some(NamedGroup::FFDHE2048));
 }
+
+/// RFC 5246 §7.4.4: a CertificateRequest names a scheme at least, also where none is of TLS 1.2.
+#[test]
+fn a_server_without_schemes_of_tls12_gets_no_certificate() {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let client = tls12(&provider).trust(x509(pki)).credentials(vec![pki.client.x509(&provider)]);
+    let client = Arc::new(ClientConfig::new(client.build().unwrap()));
+    let connect = |auth| {
+        let server = both(&provider).trust(x509(pki)).credentials(vec![pki.server.x509(&provider)]);
+        let server = server.signature_schemes(vec![SignatureScheme::MLDSA44]).build().unwrap();
+        let server = ServerConfig::new(server).and_then(|server| server.with_client_auth(auth)).unwrap();
+        let mut pair = Pair::new(&client, &Arc::new(server));
+        let result = pair.run();
+        (pair, result)
+    };
+    let (pair, result) = connect(ClientAuth::Optional);
+    result.unwrap();
+    assert_eq!(pair.server.negotiated().unwrap().peer, None);
+    let (pair, result) = connect(ClientAuth::Required);
+    assert_eq!(result, Err(AuthenticationFailure::NoCertificate.into()));
+    assert_eq!(pair.client.error(), Some(&Error::AlertReceived(AlertDescription::HANDSHAKE_FAILURE)));
+}

@@ -83,7 +83,7 @@ pub(super) fn algorithms(
 }
 
 /// Whether TLS 1.2 has the scheme at all, for whichever key.
-pub(crate) fn has_scheme(scheme: SignatureScheme) -> bool {
+pub(super) fn has_scheme(scheme: SignatureScheme) -> bool {
     use crate::crypto::Tls12Authentication as A;
     A::Ecdsa.allows(scheme) || A::Rsa.allows(scheme) || A::Dss.allows(scheme)
 }

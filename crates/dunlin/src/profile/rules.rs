@@ -8,7 +8,6 @@ use crate::auth::Credential;
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Misuse};
 use crate::extension::{max_fragment_length, record_size_limit};
-use crate::handshake::tls12::has_scheme;
 use crate::wire::{PskKeyExchangeMode, SignatureScheme};
 
 /// 2^14 bytes of content and their type (RFC 8449 §4).
@@ -152,15 +151,7 @@ pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
         Tls12KeyExchange::Dhe if !field => Some(format!("{} needs a group that is a finite field", suite.id)),
         _ => None,
     };
-    let suites = profile.tls12.iter().flat_map(|tls12| &tls12.suites);
-    // RFC 5246 §7.4.1.4.1, §7.4.4: neither side may say that it verifies none.
-    let is_verified = |scheme: &SignatureScheme| has_scheme(*scheme);
-    let unverified = match profile.signature_schemes.iter().any(is_verified) {
-        true => None,
-        false => suites.clone().find(|suite| suite.may_ask_for_certificate()),
-    };
-    let unverified = unverified.map(|suite| format!("{} needs a signature scheme of TLS 1.2", suite.id));
-    suites.copied().find_map(|suite| fault(&suite)).or(unverified)
+    profile.tls12.iter().flat_map(|tls12| &tls12.suites).find_map(fault)
 }
 
 /// What of a profile is only for the laboratory: it would protect nothing.

@@ -492,7 +492,11 @@ fn hello_done(
 
 fn certificate_request(config: &ServerConfig) -> Tls12CertificateRequest {
     let profile = &config.profile;
-    let schemes: Vec<_> = profile.signature_schemes.iter().copied().filter(|s| has_scheme(*s)).collect();
+    let mut schemes = profile.signature_schemes.clone();
+    // RFC 5246 §7.4.4: at least one. Where none is of TLS 1.2, the client learns by the others that it has none.
+    if schemes.iter().any(|scheme| has_scheme(*scheme)) {
+        schemes.retain(|scheme| has_scheme(*scheme));
+    }
     let mut types: Vec<_> = schemes.iter().copied().map(Tls12CertificateRequest::type_of).collect();
     types.sort_unstable();
     types.dedup();
