@@ -42,8 +42,7 @@ fn run(side: Side, input: &[u8]) -> bool {
     let mut script = Script::new(input);
     let setting = Setting::read(&mut script);
     let mut world = World::new(setting, side);
-    // RFC 7627 §5.3: neither side takes its session up again where extended_master_secret is gone, and both end there.
-    if setting.resumption != Resumption::None && !setting.is_unbound() {
+    if setting.is_rehearsed() {
         rehearse(&mut world, side);
     }
     let mut play = Play::new(script, world, side);
@@ -51,7 +50,7 @@ fn run(side: Side, input: &[u8]) -> bool {
     play.finish()
 }
 
-/// Two sides meet undisturbed, for the tickets that they keep.
+/// Two sides meet undisturbed, for the tickets and the certificates that they keep.
 fn rehearse(world: &mut World, tested: Side) {
     let mut ends = [tested, tested.peer()].map(|side| End::new(world, side, NOW));
     let mut is_quiet = false;
@@ -530,6 +529,9 @@ impl<'s> Play<'s> {
         let has_early = self.world.setting.early() && kind == TransportKind::Stream && is_tls13 && !retries;
         let is_early = has_early && resumption != Resumption::None && self.side == Side::Server;
         assert!(self.early || !is_early, "early data is lost");
+        let negotiated = self.tested.end().negotiated().expect("connected with nothing agreed");
+        let is_cached = self.world.setting.is_peer_cached(self.side);
+        assert!(negotiated.peer_certificate_cached || !is_cached, "the cache is not used");
         if self.world.setting.tls12.is_some() && self.world.setting.renegotiates() {
             self.renegotiate();
         }

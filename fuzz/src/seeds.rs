@@ -2,7 +2,9 @@
 //! they are the same every time; `cargo run -p dunlin-fuzz --example seeds` writes them.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
+use dunlin::cache::{CacheKey, CachedServer, ClientCache, DEFAULT_MAX_AGE};
 use dunlin::fuzzing::Codec;
 use dunlin::{Event, Side};
 
@@ -48,7 +50,8 @@ pub fn all() -> BTreeSet<Seed> {
     }
     for withheld in 1..=4 {
         let tls13 = [[0, 2, 0, 0], [2, 2, 0, 0], [4, 0, 0, 0], [9, 0, 0, 0]];
-        for setting in tls13.into_iter().chain([0, 6, 8].map(|way| [TLS12 | way, 2, 0, 0])) {
+        let cached = [0, 1, TLS12].map(|first| [first, COMPACT | 2, 0, 0]);
+        for setting in tls13.into_iter().chain([0, 6, 8].map(|way| [TLS12 | way, 2, 0, 0])).chain(cached) {
             for target in ["client", "server"] {
                 add(target, [&setting[..], &[withheld]].concat());
             }
@@ -106,7 +109,33 @@ fn settings() -> Vec<Vec<u8>> {
     let resumed = (0..16).map(|way| Setting::write(TLS12 | way << 1, 2, 1 << 14));
     let exchanges = (2..8).flat_map(|exchange| (0..4).map(move |way| (exchange << 5 | way << 1, way << 2)));
     let exchanged = exchanges.map(|(first, suite)| Setting::write(first, suite | 2, 0));
-    plain.chain(special).chain(together).chain(early).chain(resumed).chain(exchanged).collect()
+    // The handshake cache in each of its modes, and in the first one with what else decides what is left out.
+    let ways = [0, 1, 2, 3, TLS12, TLS12 | 2];
+    let cached =
+        ways.into_iter().flat_map(|first| (1..4).map(move |mode| Setting::write(first, mode << 4 | 2, 0)));
+    let beside = ways.into_iter().flat_map(|first| {
+        let suited = [0, 1, 2, 3, 5, 9, 14, 15].map(|bit| Setting::write(first, COMPACT | 1, 1 << bit));
+        suited.into_iter().chain([Setting::write(first | 8, COMPACT | 2, 0)])
+    });
+    let all = plain.chain(special).chain(together).chain(early).chain(resumed).chain(exchanged);
+    all.chain(cached).chain(beside).collect()
+}
+
+/// The second byte of a setting with the handshake cache in its mode compact.
+const COMPACT: u8 = 1 << 4;
+
+/// What a client keeps of the one server.
+#[derive(Debug, Default)]
+struct Kept(Mutex<Option<(CacheKey, CachedServer)>>);
+
+impl ClientCache for Kept {
+    fn get(&self, _: &CacheKey) -> Option<CachedServer> {
+        self.0.lock().unwrap().as_ref().map(|(_, entry)| entry.clone())
+    }
+
+    fn put(&self, key: CacheKey, entry: CachedServer) {
+        *self.0.lock().unwrap() = Some((key, entry));
+    }
 }
 
 /// The first byte of a setting with TLS 1.2 alone, ephemeral keys on curves, and X.509.
@@ -120,6 +149,11 @@ fn hex(bytes: &[u8]) -> String {
 fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let setting = Setting::read(&mut crate::script::Script::new(setting));
     let mut world = World::new(setting, Side::Server);
+    let kept = Arc::new(Kept::default());
+    if let Some(mode) = setting.cache {
+        let client = (*world.client).clone();
+        world.client = Arc::new(client.with_handshake_cache(mode, kept.clone(), DEFAULT_MAX_AGE));
+    }
     let (mut inputs, mut packets) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let mut ends = [Side::Client, Side::Server].map(|side| End::new(&world, side, NOW));
@@ -162,9 +196,13 @@ fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
                 }
             }
         }
-        if setting.resumption == Resumption::None {
+        if setting.resumption == Resumption::None && setting.cache.is_none() {
             break;
         }
+    }
+    if let Some((key, server)) = &*kept.0.lock().unwrap() {
+        inputs.push(input(Codec::CachedServer, &server.to_bytes(&key.settings).unwrap()));
+        inputs.extend(server.server().map(|peer| input(Codec::CachedPeer, &peer.to_bytes().unwrap())));
     }
     (inputs, packets)
 }

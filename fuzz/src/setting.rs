@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use dunlin::auth::{PrivateKey, Psk, PskTable, RawKeyTrust, Revocation, X509Trust};
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::compression::{CertificateCompressor, CompressionFailed};
 use dunlin::crypto::{
     AeadAlgorithm, CryptoProvider, HashAlgorithm, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange,
@@ -17,7 +18,10 @@ use dunlin::{
 };
 use dunlin_compress::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin_null::{FFDHE2048, SIGNATURE, TLS12_CIPHER_SUITES};
-use dunlin_store::{MemoryClientSessions, MemoryServerSessions, MemoryUseOnce, RotatingTickets};
+use dunlin_store::{
+    MemoryClientCache, MemoryClientSessions, MemoryServerCache, MemoryServerSessions, MemoryUseOnce,
+    RotatingTickets,
+};
 use pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
 };
@@ -143,6 +147,8 @@ pub struct Setting {
     /// Suites: 0 all of TLS 1.3 or those of TLS 1.2 with AES-128-GCM, 1 AES-256-GCM with SHA-384, 2 AES-128-CCM_8,
     /// 3 ChaCha20-Poly1305.
     pub(crate) suites: u8,
+    /// Of the handshake cache of both sides.
+    pub(crate) cache: Option<CacheMode>,
     /// Of TLS 1.2; with nothing it is TLS 1.3.
     pub(crate) tls12: Option<Tls12>,
     flags: u16,
@@ -196,6 +202,8 @@ impl Setting {
             client_auth: [ClientAuth::None, ClientAuth::Optional, ClientAuth::Required, ClientAuth::None]
                 [usize::from(second & 3)],
             suites: second >> 2 & 3,
+            cache: [None, Some(CacheMode::Compact), Some(CacheMode::Bithac), Some(CacheMode::Rfc7924)]
+                [usize::from(second >> 4 & 3)],
             tls12: Tls12::read(first >> 5),
             flags: script.u16(),
         };
@@ -219,6 +227,28 @@ impl Setting {
     /// Whether the two have an external PSK.
     pub(crate) const fn is_psk(&self) -> bool {
         matches!(self.way, Way::Psk | Way::PskAlone)
+    }
+
+    /// Whether the two meet once before for what both keep of it. RFC 7627 §5.3: neither side takes its session up again where
+    /// extended_master_secret is gone, and both end there.
+    pub(crate) fn is_rehearsed(&self) -> bool {
+        (self.resumption != Resumption::None || self.cache.is_some()) && !self.is_unbound()
+    }
+
+    /// Whether the peer of the tested side leaves its certificates out where nothing is changed.
+    pub(crate) fn is_peer_cached(&self, tested: Side) -> bool {
+        let is_kept = match (tested, self.cache) {
+            (_, None) => false,
+            (Side::Client, Some(_)) => true,
+            // RFC 7924 has nothing for the certificates of clients.
+            (Side::Server, Some(mode)) => self.client_auth != ClientAuth::None && mode != CacheMode::Rfc7924,
+        };
+        // Whom somebody else has to be asked about is not kept, and a resumption shows no certificates.
+        is_kept
+            && self.is_rehearsed()
+            && self.resumption == Resumption::None
+            && !self.is_psk()
+            && !self.asks()
     }
 
     /// Whether what is agreed is not bound to the handshake.
@@ -313,6 +343,10 @@ impl World {
             true => with_early_data(client, server, &setting, asks(Side::Server)),
             false => (client, server),
         };
+        let (client, server) = match setting.cache {
+            Some(mode) => with_cache(client, server, mode),
+            None => (client, server),
+        };
         let (client, server) = (Arc::new(client), Arc::new(server));
         Self { setting, client, server, psk, sessions: HashMap::new() }
     }
@@ -362,6 +396,12 @@ fn with_early_data(
     };
     let server = server.with_early_data(protocols.clone(), MAX_EARLY_DATA, single_use).unwrap();
     (client.with_early_data(protocols), server)
+}
+
+fn with_cache(client: ClientConfig, server: ServerConfig, mode: CacheMode) -> (ClientConfig, ServerConfig) {
+    let (servers, clients) = (Arc::new(MemoryClientCache::new(2)), Arc::new(MemoryServerCache::new(2)));
+    let server = server.with_handshake_cache(mode, clients, DEFAULT_MAX_AGE).unwrap();
+    (client.with_handshake_cache(mode, servers, DEFAULT_MAX_AGE), server)
 }
 
 /// The suites of TLS 1.2, those with the preferred key exchange first.

@@ -6,7 +6,7 @@ use dunlin::TransportKind::{Datagram, Stream};
 use dunlin::fuzzing::{Codec, Rewritten, announced, rewrite};
 
 /// What the first byte chooses from. New ones come last: the corpus knows them by their place.
-pub const CODECS: [Codec; 23] = [
+pub const CODECS: [Codec; 25] = [
     Codec::ClientHello(Stream),
     Codec::ClientHello(Datagram),
     Codec::ServerHello(Stream),
@@ -30,6 +30,8 @@ pub const CODECS: [Codec; 23] = [
     Codec::Extensions(4),
     Codec::Extensions(5),
     Codec::Extensions(6),
+    Codec::CachedPeer,
+    Codec::CachedServer,
 ];
 
 /// Whether something was read.

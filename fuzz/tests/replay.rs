@@ -62,7 +62,9 @@ fn tls12() -> impl Iterator<Item = u8> {
 fn every_setting_connects_where_nothing_is_changed() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for first in (0..32).chain(tls12()) {
-        for second in 0..16 {
+        // With the handshake cache, all that decides who is known by it.
+        let cached = (1..4).flat_map(|mode| [0, 1, 2].map(|auth| mode << 4 | auth));
+        for second in (0..16).chain(cached) {
             for flags in (0..16).map(|bit| 1 << bit).chain([0, 0xffff, 0xdfff, 0x1fdf, 0x1ffc, 0x1fdc]) {
                 let input = Setting::write(first, second, flags);
                 assert!(handshake::client(&input), "client {input:?}");
@@ -81,18 +83,20 @@ fn no_setting_connects_without_proof() {
     const TAG: u8 = 2;
     const SIGNATURE: u8 = 3;
     const BINDER: u8 = 4;
-    for first in (0..32).chain(tls12()) {
+    // Without the handshake cache, and with each of its modes.
+    let all = (0..32).chain(tls12()).flat_map(|first| [0x02, 0x12, 0x22, 0x32].map(|second| (first, second)));
+    for (first, second) in all {
         // TLS and DTLS with certificates or raw keys, and without resumption: the rest needs no signature.
         let is_signed = first & 0b11100 == 0;
         for flags in (0..16).map(|bit| 1 << bit).chain([0]) {
             for withheld in [MAC, TAG].into_iter().chain(is_signed.then_some(SIGNATURE)) {
-                let input = [Setting::write(first, 2, flags), vec![withheld]].concat();
+                let input = [Setting::write(first, second, flags), vec![withheld]].concat();
                 assert!(!handshake::client(&input), "client {input:?}");
                 assert!(!handshake::server(&input), "server {input:?}");
             }
             // What a binder proves is proven to a server.
             let is_psk = first & 4 != 0 && first < 32;
-            let input = [Setting::write(first, 2, flags), vec![BINDER]].concat();
+            let input = [Setting::write(first, second, flags), vec![BINDER]].concat();
             assert!(!is_psk || !handshake::server(&input), "server {input:?}");
         }
     }

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use crate::cache::{CachedPeer, CachedServer};
 use crate::crypto::{HashOutput, Tls13CipherSuite};
 use crate::error::Error;
 use crate::extension::{Context, Extensions, ExtensionsWriter, registry, rules};
@@ -61,6 +62,10 @@ pub enum Codec {
     ClientSession,
     /// What is sealed in a stateless ticket.
     Ticket,
+    /// A kept entry of the handshake cache for one peer.
+    CachedPeer,
+    /// What a client keeps for one server.
+    CachedServer,
     /// Extensions with their lengths, of the message at this place of a list that is repeated without end.
     Extensions(u8),
 }
@@ -151,6 +156,13 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
             // One with too many names is not made.
             let ticket = session.to_ticket()?.map_or_else(|| bytes.to_vec(), |ticket| ticket.to_vec());
             Rewritten { bytes: ticket, is_exact: false }
+        }
+        Codec::CachedPeer => {
+            Rewritten { bytes: CachedPeer::from_bytes(bytes, &[0; 32])?.to_bytes()?, is_exact: false }
+        }
+        Codec::CachedServer => {
+            let server = CachedServer::from_bytes(bytes, &[0; 32])?;
+            Rewritten { bytes: server.to_bytes(&[0; 32])?, is_exact: false }
         }
         Codec::Extensions(place) => {
             let context = CONTEXTS.iter().cycle().nth(place.into()).copied().unwrap_or(Context::ClientHello);
