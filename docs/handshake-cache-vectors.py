@@ -2,7 +2,8 @@
 """Follows the connections of handshake-cache-vectors.json by handshake-cache.md, with nothing but Python's library.
 
 For each connection it reads the messages, keeps the transcript with what section 4 puts into it, and checks the extension on
-both sides, the form of both Certificates, both CertificateVerify and both Finished, and the ticket that the client shows next.
+both sides, the form of both Certificates and of the CertificateRequest, what both sides sign, both Finished, and the ticket that
+the client shows next.
 The sections named below are those of handshake-cache.md.
 """
 
@@ -11,10 +12,11 @@ import hmac
 import json
 import sys
 
-CLIENT_HELLO, SERVER_HELLO, ENCRYPTED_EXTENSIONS, CERTIFICATE = 1, 2, 8, 11
+CLIENT_HELLO, SERVER_HELLO, ENCRYPTED_EXTENSIONS, CERTIFICATE, SERVER_KEY_EXCHANGE = 1, 2, 8, 11, 12
 CERTIFICATE_REQUEST, CERTIFICATE_VERIFY, FINISHED, CACHED_OBJECT = 13, 15, 20, 0xFD
-HANDSHAKE_CACHE = 0xFF20
-ED25519 = 0x0807
+EXTENDED_MASTER_SECRET, HANDSHAKE_CACHE = 23, 0xFF20
+NAMED_CURVE, X25519, ED25519 = 3, 0x001D, 0x0807
+TICKET_LABEL = b"EXPORTER-dunlin-handshake-cache"
 
 
 class Reader:
@@ -53,11 +55,25 @@ def expand_label(secret, label, context, length):
     return output[:length]
 
 
-def fingerprint(chain):
+def prf(secret, label, seed, length):
+    """The PRF of TLS 1.2 with SHA-256 (RFC 5246, section 5)."""
+    seed = label + seed
+    output, state = b"", seed
+    while len(output) < length:
+        state = hmac.digest(secret, state, "sha256")
+        output += hmac.digest(secret, state + seed, "sha256")
+    return output[:length]
+
+
+def fingerprint(typ, body):
     """Section 2."""
+    return sha256(bytes([typ]), len(body).to_bytes(3, "big"), body)
+
+
+def certificate_list(chain):
+    """The body of a Certificate in its form of TLS 1.2."""
     entries = b"".join(len(der).to_bytes(3, "big") + der for der in chain)
-    body = len(entries).to_bytes(3, "big") + entries
-    return sha256(bytes([CERTIFICATE]), len(body).to_bytes(3, "big"), body)
+    return len(entries).to_bytes(3, "big") + entries
 
 
 # Ed25519 (RFC 8032, section 5.1), for signatures that everybody may see: not in constant time.
@@ -129,30 +145,37 @@ def client_hello(body):
     return extensions(reader)
 
 
+def server_hello(body):
+    reader = Reader(body)
+    reader.take(2 + 32)
+    reader.vector(1), reader.take(2 + 1)
+    return extensions(reader)
+
+
 def offer(data):
-    """Section 3, in a ClientHello: the name of the server's fingerprint, and tickets."""
+    """Section 3, in a ClientHello: the names of the server's fingerprints by their bits, and tickets."""
     reader = Reader(data)
     if not reader.data:
-        return None, []
+        return {}, []
     flags = reader.number(1)
-    assert flags & ~1 == 0, "flags of TLS 1.3"
-    name = reader.take(8) if flags & 1 else None
+    assert flags & ~3 == 0, "unknown flags"
+    names = {bit: reader.take(8) for bit in (0, 1) if flags >> bit & 1}
     tickets = []
     while reader.data:
         tickets.append(reader.take(8))
     assert len(tickets) <= 2 and len(set(tickets)) == len(tickets)
-    return name, tickets
+    return names, tickets
 
 
 def answer(data):
-    """Section 3, in the answer: whether the server's Certificate is abbreviated, and which ticket is used."""
+    """Section 3, in the answer: which messages of the server are abbreviated, and which ticket is used."""
     reader = Reader(data)
     if not reader.data:
-        return False, None
+        return 0, None
     flags, index = reader.number(1), reader.number(1)
     reader.end()
-    assert flags & ~1 == 0
-    return flags == 1, None if index == 0xFF else index
+    assert flags & ~3 == 0
+    return flags, None if index == 0xFF else index
 
 
 def certificate(body):
@@ -174,16 +197,23 @@ class Side:
     def __init__(self, name, identity):
         self.name = name
         self.chain = [bytes.fromhex(der) for der in identity["chain"]]
-        self.fingerprint = fingerprint(self.chain)
+        self.fingerprint = fingerprint(CERTIFICATE, certificate_list(self.chain))
         self.public_key = public_key(self.chain[0])
 
 
-class Connection:
-    """One connection of TLS 1.3, message by message."""
+class Known:
+    """What the client has from the connections before."""
 
-    def __init__(self, sides, ticket, secrets):
-        self.sides, self.ticket, self.secrets = sides, ticket, secrets
-        self.transcript, self.hello, self.abbreviated, self.finished = [], {}, {}, []
+    def __init__(self):
+        self.connections, self.abbreviated, self.ticket, self.request = 0, 0, None, None
+
+
+class Connection:
+    """One connection, message by message."""
+
+    def __init__(self, sides, known, secrets):
+        self.sides, self.known, self.secrets = sides, known, secrets
+        self.transcript, self.randoms, self.abbreviated, self.finished = [], b"", {}, []
 
     def hash(self):
         return sha256(*self.transcript)
@@ -193,81 +223,159 @@ class Connection:
         typ = reader.number(1)
         body = reader.vector(3)
         reader.end()
-        side = self.sides[name]
+        assert typ != CACHED_OBJECT, "never sent"
         handle = {
             CLIENT_HELLO: self.client_hello,
-            ENCRYPTED_EXTENSIONS: self.encrypted_extensions,
+            SERVER_HELLO: self.server_hello,
             CERTIFICATE: self.certificate,
             CERTIFICATE_VERIFY: self.certificate_verify,
             FINISHED: self.check_finished,
-        }.get(typ, lambda side, body: None)
-        assert typ != CACHED_OBJECT, "never sent"
-        handle(side, body)
+        }
+        handle |= self.handlers()
+        # The fingerprint of what is abbreviated, if it is.
+        bound = handle.get(typ, lambda side, body: None)(self.sides[name], body)
         self.transcript.append(message)
-        if typ == CERTIFICATE and self.abbreviated[side.name]:
+        if bound is not None:
             # Section 4.
-            self.transcript.append(bytes([CACHED_OBJECT, 0, 0, 32]) + side.fingerprint)
+            self.transcript.append(bytes([CACHED_OBJECT, 0, 0, 32]) + bound)
 
     def client_hello(self, side, body):
-        name, tickets = offer(client_hello(body)[HANDSHAKE_CACHE])
-        if self.ticket is None:
-            assert name is None and not tickets, "nothing is known before the first connection"
-        else:
-            assert name == self.sides["server"].fingerprint[:8]
-            assert tickets[0] == self.ticket, "not the ticket that both have derived"
-        self.tickets = tickets
+        self.randoms += body[2:34]
+        names, self.tickets = offer(client_hello(body)[HANDSHAKE_CACHE])
+        if self.known.ticket is None:
+            assert not names and not self.tickets, "nothing is known before the first connection"
+            return
+        named = {0: self.sides["server"].fingerprint[:8]}
+        if self.known.request is not None:
+            named[1] = self.known.request[:8]
+        assert names == named
+        assert self.tickets[0] == self.known.ticket, "not the ticket that both have derived"
 
-    def encrypted_extensions(self, side, body):
-        server, index = answer(extensions(Reader(body))[HANDSHAKE_CACHE])
+    def answered(self, data):
+        flags, index = answer(data)
         assert index is None or index < len(self.tickets)
-        self.agreed = {"server": server, "client": index is not None}
+        self.agreed = {"server": flags & 1, "request": flags & 2, "client": index is not None}
 
     def certificate(self, side, body):
-        chain = certificate(body)
+        chain = self.chain(body)
         self.abbreviated[side.name] = chain is None
         if chain is None:
             assert self.agreed[side.name], "abbreviated, and not agreed"
-            assert len(body) == 9
-        else:
-            assert chain == side.chain
+            return side.fingerprint
+        assert chain == side.chain
 
     def certificate_verify(self, side, body):
         reader = Reader(body)
         assert reader.number(2) == ED25519
         signature = reader.vector(2)
         reader.end()
-        context = f"TLS 1.3, {side.name} CertificateVerify".encode()
-        content = b" " * 64 + context + b"\0" + self.hash()
-        assert is_signed(side.public_key, content, signature), f"the {side.name}'s CertificateVerify"
+        assert is_signed(side.public_key, self.signed(side), signature), f"the {side.name}'s CertificateVerify"
 
     def check_finished(self, side, body):
-        secret = self.secrets[f"{side.name.upper()}_HANDSHAKE_TRAFFIC_SECRET"]
-        key = expand_label(secret, b"finished", b"", 32)
-        assert hmac.compare_digest(body, hmac.digest(key, self.hash(), "sha256")), f"the {side.name}'s Finished"
+        assert hmac.compare_digest(body, self.verify_data(side)), f"the {side.name}'s Finished"
         self.finished.append(side.name)
+
+
+class Tls13(Connection):
+    ORDER = ["server", "client"]
+
+    def handlers(self):
+        return {ENCRYPTED_EXTENSIONS: self.encrypted_extensions}
+
+    def server_hello(self, side, body):
+        self.randoms += body[2:34]
+
+    def encrypted_extensions(self, side, body):
+        self.answered(extensions(Reader(body))[HANDSHAKE_CACHE])
+        assert not self.agreed["request"], "there is none of TLS 1.3"
+
+    def chain(self, body):
+        chain = certificate(body)
+        assert chain is not None or len(body) == 9
+        return chain
+
+    def signed(self, side):
+        return b" " * 64 + f"TLS 1.3, {side.name} CertificateVerify".encode() + b"\0" + self.hash()
+
+    def verify_data(self, side):
+        secret = self.secrets[f"{side.name.upper()}_HANDSHAKE_TRAFFIC_SECRET"]
+        return hmac.digest(expand_label(secret, b"finished", b"", 32), self.hash(), "sha256")
 
     def next_ticket(self):
         """Section 3, by the exporter of RFC 8446, section 7.5."""
-        label = b"EXPORTER-dunlin-handshake-cache"
-        secret = expand_label(self.secrets["EXPORTER_SECRET"], label, sha256(), 32)
+        secret = expand_label(self.secrets["EXPORTER_SECRET"], TICKET_LABEL, sha256(), 32)
         return expand_label(secret, b"exporter", sha256(self.sides["client"].fingerprint), 8)
+
+
+class Tls12(Connection):
+    ORDER = ["client", "server"]
+
+    def handlers(self):
+        return {SERVER_KEY_EXCHANGE: self.server_key_exchange, CERTIFICATE_REQUEST: self.certificate_request}
+
+    def server_hello(self, side, body):
+        self.randoms += body[2:34]
+        found = server_hello(body)
+        assert EXTENDED_MASTER_SECRET in found, "section 5, rule 4"
+        self.answered(found[HANDSHAKE_CACHE])
+
+    def chain(self, body):
+        if not body:
+            return None
+        reader = Reader(body)
+        entries, chain = Reader(reader.vector(3)), []
+        reader.end()
+        while entries.data:
+            chain.append(entries.vector(3))
+        return chain
+
+    def certificate_request(self, side, body):
+        self.abbreviated["request"] = not body
+        if not body:
+            assert self.agreed["request"], "abbreviated, and not agreed"
+            return self.known.request
+        self.known.request = fingerprint(CERTIFICATE_REQUEST, body)
+
+    def server_key_exchange(self, side, body):
+        reader = Reader(body)
+        assert reader.number(1) == NAMED_CURVE and reader.number(2) == X25519
+        assert len(reader.vector(1)) == 32
+        params = body[:len(body) - len(reader.data)]
+        assert reader.number(2) == ED25519
+        signature = reader.vector(2)
+        reader.end()
+        assert is_signed(side.public_key, self.randoms + params, signature), "the server's ServerKeyExchange"
+
+    def signed(self, side):
+        return b"".join(self.transcript)
+
+    def verify_data(self, side):
+        return prf(self.secrets["CLIENT_RANDOM"], f"{side.name} finished".encode(), self.hash(), 12)
+
+    def next_ticket(self):
+        """Section 3, by the exporter of RFC 5705, section 4."""
+        context = self.sides["client"].fingerprint
+        seed = self.randoms + len(context).to_bytes(2, "big") + context
+        return prf(self.secrets["CLIENT_RANDOM"], TICKET_LABEL, seed, 8)
 
 
 def main(path):
     with open(path, encoding="utf-8") as file:
         vectors = json.load(file)
     sides = {name: Side(name, vectors["identities"][name]) for name in ("client", "server")}
-    ticket, count, both = None, 0, 0
+    versions = {"TLS 1.3": (Tls13, Known()), "TLS 1.2": (Tls12, Known())}
     for told in vectors["connections"]:
+        version, known = versions[told["version"]]
         secrets = {label: bytes.fromhex(secret) for label, secret in told["secrets"].items()}
-        connection = Connection(sides, ticket, secrets)
+        connection = version(sides, known, secrets)
         for message in told["messages"]:
             connection.take(message["from"], bytes.fromhex(message["message"]))
-        assert connection.finished == ["server", "client"]
-        ticket = connection.next_ticket()
-        count += 1
-        both += all(connection.abbreviated.values())
-    print(f"TLS 1.3: {count} connections, {both} with both certificates abbreviated")
+        assert connection.finished == version.ORDER
+        known.ticket = connection.next_ticket()
+        known.connections += 1
+        known.abbreviated += all(connection.abbreviated.values())
+    for name, (_, known) in versions.items():
+        print(f"{name}: {known.connections} connections, {known.abbreviated} with all abbreviated that can be")
 
 
 if __name__ == "__main__":
