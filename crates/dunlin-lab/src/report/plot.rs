@@ -83,13 +83,7 @@ impl View {
             reference: Reference::Paper("paper"),
         };
         match experiment {
-            "caching" => vec![Self {
-                caption: Some("Bytes of a connection on the link, by layer, beside the paper's totals"),
-                figure: Some("total_bytes"),
-                parts: &["tls_bytes", "transport_bytes", "ip_bytes", "link_bytes"],
-                group: &["mode", "connection"],
-                ..plain
-            }],
+            "caching" => caching(plain),
             "key-exchange" => key_exchange(),
             "link" => vec![Self {
                 caption: Some("By how many milliseconds a round trip is longer than twice the delay"),
@@ -101,6 +95,62 @@ impl View {
             _ => vec![plain],
         }
     }
+}
+
+/// The plots of `caching`. Its rows of bytes have an MTU, those of radio networks a medium.
+fn caching(plain: View) -> Vec<View> {
+    fn is(row: &Row, parameter: &str, value: &str) -> bool {
+        row.get(parameter).is_some_and(|of| of == value)
+    }
+    fn is_on_link(row: &Row) -> bool {
+        row.get("mtu").is_some()
+    }
+    let bytes = View {
+        figure: Some("total_bytes"),
+        parts: &["tls_bytes", "transport_bytes", "ip_bytes", "link_bytes"],
+        group: &["mode", "connection"],
+        ..plain
+    };
+    let computed = View { bar: "mode", group: &["chain_length"], ..plain };
+    let on_air = |caption, rows| View {
+        caption: Some(caption),
+        figure: Some("airtime_ms"),
+        rows,
+        parts: &["client_airtime_ms", "server_airtime_ms"],
+        bar: "mode",
+        group: &["connection"],
+        ..plain
+    };
+    vec![
+        View {
+            caption: Some("Bytes of a connection on the link, by layer, beside the paper's totals"),
+            rows: |row| is_on_link(row) && row.get("credential").is_none_or(|of| of == "rsa2048"),
+            ..bytes
+        },
+        View {
+            caption: Some("Bytes of a repeated connection with other keys, at an MTU of 1500"),
+            rows: |row| {
+                let other = row.get("credential").is_some_and(|of| of != "rsa2048");
+                other && is(row, "connection", "repeat") && row.number("mtu") == Some(1500.0)
+            },
+            group: &["mode"],
+            ..bytes
+        },
+        View {
+            caption: Some("Instructions of the client in a repeated handshake, by length of the chains"),
+            figure: Some("client_instructions"),
+            ..computed
+        },
+        View {
+            caption: Some("Instructions of the server in a repeated handshake, by length of the chains"),
+            figure: Some("server_instructions"),
+            ..computed
+        },
+        on_air("Time on the air over 802.15.4 in ms", |row| is(row, "medium", "ieee802154")),
+        on_air("Time on the air over LoRaWAN, SF7, in ms", |row| is(row, "medium", "lorawan_sf7")),
+        on_air("Time on the air over LoRaWAN, SF12, in ms", |row| is(row, "medium", "lorawan_sf12")),
+        on_air("Time on the air over NB-IoT in ms", |row| is(row, "medium", "nb_iot")),
+    ]
 }
 
 /// The parameter of `key-exchange` that figures 9 and 10 differ in.
