@@ -105,11 +105,10 @@ impl Keys {
             Self::Tls12(key, salt) => {
                 // RFC 5288 §3; RFC 5246 §6.2.3.3.
                 let tag = data.split_off(data.len() - 16);
-                let content = data.split_off(8);
+                let mut content = data.split_off(8);
                 let nonce = [&salt[..], &data].concat().try_into().unwrap();
                 let len = u16::try_from(content.len()).unwrap().to_be_bytes();
                 let aad = [&number.to_be_bytes(), &header[..3], &len].concat();
-                let mut content = content;
                 key.open(&nonce, &aad, &mut content, &tag).ok()?;
                 Some(content)
             }
