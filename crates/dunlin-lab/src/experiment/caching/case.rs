@@ -210,9 +210,11 @@ impl End {
             return Ok(Self { identity, root });
         }
         let mut issuer = None;
-        for _ in 2..chain_length {
+        for number in 2..chain_length {
             let above = issuer.as_ref().unwrap_or(&root);
-            issuer = Some(above.intermediate(&ca(INTERMEDIATE)?, KeyPair::generate(key_type)?)?);
+            // Two of one name would be one that has issued itself, which nobody sends.
+            let name = if number == 2 { INTERMEDIATE.to_owned() } else { format!("{INTERMEDIATE} {number}") };
+            issuer = Some(above.intermediate(&ca(&name)?, KeyPair::generate(key_type)?)?);
         }
         let identity = issuer.as_ref().unwrap_or(&root).issue(&leaf, KeyPair::generate(key_type)?)?;
         Ok(Self { identity, root: root.certificate().clone() })

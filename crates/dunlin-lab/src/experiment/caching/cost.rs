@@ -199,7 +199,25 @@ pub(super) fn handshakes(case: &Case<'_>) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::{Credential, Keys, Mode, Protocol};
     use super::*;
+
+    /// Chains of every length that is measured, in every mode.
+    #[test]
+    fn handshakes_are_what_their_mode_says() {
+        for (credential, length) in
+            (1..=4).map(|length| (Credential::P256, length)).chain([(Credential::RAW_P256, 1)])
+        {
+            let keys = Keys::new(credential, length).unwrap();
+            let sent = keys.server.identity.chain.len();
+            assert_eq!(sent, if length == 1 { 1 } else { length - 1 });
+            for protocol in Protocol::STREAMS {
+                for mode in Mode::ALL {
+                    Ends::warm(&Case { keys: &keys, protocol, mode }).unwrap();
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_function_has_what_it_called() {
