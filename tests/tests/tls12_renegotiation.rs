@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable, X509Trust};
 use dunlin::error::{Misuse, PeerIncompatible, PeerMisbehaved};
-use dunlin::resume::{ClientSessions, Tickets};
+use dunlin::resume::{ClientSession, ClientSessions, SessionKey, Tickets};
 use dunlin::wire::{AlertDescription as Alert, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Event, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection,
-    Trust,
+    TransportKind, Trust,
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_null::TAG;
 use dunlin_tests::ends::{self, with_sessions};
 use dunlin_tests::tamper::{message, messages, records};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry, null_psk_suite};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry, localhost, null_psk_suite};
 
 fn tls12() -> ProfileBuilder {
     let suites = [TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES].concat();
@@ -276,6 +276,21 @@ fn what_is_negotiated_changes_at_the_end() {
     }
 }
 
+/// Gives the session that one client has to another one, which would not take it for its own.
+fn hand_on(sessions: &dyn ClientSessions, from: &ClientConfig, to: &ClientConfig) {
+    let [old, new] = [from, to].map(|config| *config.session_settings().as_bytes());
+    let key = |settings| SessionKey {
+        transport: TransportKind::Stream,
+        name: "localhost".into(),
+        port: localhost().port,
+        settings,
+    };
+    let mut bytes = sessions.take(&key(old), NOW).unwrap().to_bytes().unwrap();
+    let at = bytes.windows(32).position(|window| window == old).unwrap();
+    bytes[at..at + 32].copy_from_slice(&new);
+    sessions.put(key(new), ClientSession::from_bytes(&bytes).unwrap());
+}
+
 /// Who resumed as one and renegotiates as another is refused, before anything goes or comes under the new keys.
 #[test]
 fn nobody_becomes_somebody_else() {
@@ -288,6 +303,7 @@ fn nobody_becomes_somebody_else() {
             let servers = [first, if changes_client { first } else { second }]
                 .map(|own| server(tls12().renegotiation(true), own, &tickets));
             Pair::new(&clients[0], &servers[0]).connect().unwrap();
+            hand_on(&*sessions, &clients[0], &clients[1]);
             let mut pair = Pair::new(&clients[1], &servers[1]);
             pair.connect().unwrap();
             assert!(pair.client.negotiated().unwrap().resumed);

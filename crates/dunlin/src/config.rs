@@ -169,7 +169,10 @@ impl ClientConfig {
         store: Arc<dyn ClientCache>,
         max_age: Duration,
     ) -> Self {
-        self.handshake_cache = Some(Arc::new(ClientHandshakeCache { mode, store, max_age }));
+        let sha256 = self.profile.provider.sha256;
+        let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries()).ok();
+        let fingerprints = self.profile.credentials.iter().map(of).collect();
+        self.handshake_cache = Some(Arc::new(ClientHandshakeCache { mode, store, max_age, fingerprints }));
         self
     }
 

@@ -267,6 +267,8 @@ pub(crate) struct ClientHandshakeCache {
     pub(crate) mode: CacheMode,
     pub(crate) store: Arc<dyn ClientCache>,
     pub(crate) max_age: Duration,
+    /// Of the Certificate of each credential; `None` for one that is too long for a message.
+    pub(crate) fingerprints: Arc<[Option<Fingerprint>]>,
 }
 
 /// A server's use of the cache.

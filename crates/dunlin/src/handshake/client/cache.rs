@@ -9,7 +9,6 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::address::ServerAddress;
-use crate::auth::Credential;
 use crate::cache::{
     CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, ClientHandshakeCache, Fingerprint,
     MAX_CERTIFICATE_REQUEST, TICKET_LABEL, Ticket,
@@ -71,12 +70,9 @@ pub(crate) trait Agreed: Send + Sync {
     /// The server has proven itself: as the one in the cache, or by certificates in full.
     fn server_proven(&mut self, cached: Option<Box<CachedPeer>>);
 
-    /// This client proves itself by `credential`; the fingerprint of its Certificate, if the server has it.
-    fn proves_by(
-        &mut self,
-        profile: &Profile,
-        credential: Option<&Credential>,
-    ) -> Result<Option<Fingerprint>, Error>;
+    /// This client proves itself by the credential at this place, or by none; the fingerprint of its Certificate, if the server
+    /// has it.
+    fn proves_by(&mut self, credential: Option<usize>) -> Option<Fingerprint>;
 
     /// The handshake is complete, and the server known; `finished` is whether it has this client's Finished.
     fn keep(
@@ -91,6 +87,8 @@ pub(crate) trait Agreed: Send + Sync {
 struct CacheOffer {
     store: Arc<dyn ClientCache>,
     mode: CacheMode,
+    /// Of the Certificate of each credential of this client.
+    own: Arc<[Option<Fingerprint>]>,
     key: CacheKey,
     known: CachedServer,
     /// What of it can be used.
@@ -140,8 +138,8 @@ impl Caching for ClientHandshakeCache {
         // Whom this client would have to verify in full it tells nothing that names itself.
         let shows = server.is_some() && self.mode.has_tickets();
         let tickets = if shows { known.tickets.clone() } else { Vec::new() };
-        let (store, mode) = (Arc::clone(&self.store), self.mode);
-        Some(Box::new(CacheOffer { store, mode, key, known, server, request, tickets }))
+        let (store, mode, own) = (Arc::clone(&self.store), self.mode, Arc::clone(&self.fingerprints));
+        Some(Box::new(CacheOffer { store, mode, own, key, known, server, request, tickets }))
     }
 }
 
@@ -278,15 +276,9 @@ impl Agreed for InUse {
         self.server = cached;
     }
 
-    fn proves_by(
-        &mut self,
-        profile: &Profile,
-        credential: Option<&Credential>,
-    ) -> Result<Option<Fingerprint>, Error> {
-        let sha256 = profile.provider.sha256;
-        let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries());
-        self.proven = credential.map(of).transpose()?;
-        Ok(self.used.map(|(_, own)| own).filter(|own| self.proven == Some(*own)))
+    fn proves_by(&mut self, credential: Option<usize>) -> Option<Fingerprint> {
+        self.proven = credential.and_then(|index| *self.offer.own.get(index)?);
+        self.used.map(|(_, own)| own).filter(|own| self.proven == Some(*own))
     }
 
     fn keep(

@@ -517,7 +517,7 @@ fn send_certificate(
     };
     let credential = choice.and_then(|c| profile.credentials.get(c.index));
     let cached = match &mut handshake.cache {
-        Some(agreed) => agreed.proves_by(profile, credential)?,
+        Some(agreed) => agreed.proves_by(choice.map(|choice| choice.index)),
         None => None,
     };
     if let Some(fingerprint) = cached {

@@ -412,8 +412,7 @@ impl Request {
             match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
                 Ok(choice) => {
                     if let Some(agreed) = &mut complete.cache {
-                        let credential = profile.credentials.get(choice.index);
-                        self.reads.cached = agreed.proves_by(&profile, credential)?;
+                        self.reads.cached = agreed.proves_by(Some(choice.index));
                     }
                     let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
                     prove::prove(cx, transcript, &profile, Side::Client, choice, &self.reads, then)
