@@ -66,7 +66,8 @@ fn a_store_outlives_the_process_on_either_side() {
     let other = "--cache compact --cache-store server.cache --cache-key other.key";
     assert_eq!(cached(&connect(&server(other), &place, client)), [true, false]);
     // What was damaged is set aside, and told once.
-    place.write("client.cache", "no cache");
+    let whole = std::fs::read(place.path("client.cache")).unwrap();
+    place.write("client.cache", &whole[..whole.len() / 2]);
     let again = server(options);
     let output = again.client(&place, &format!("{CLIENT} {OWN} --json {client}"), "");
     let warning = String::from_utf8(output.stderr).unwrap();
@@ -91,11 +92,13 @@ fn places_for_stores() {
     let options = format!("--cache compact --cache-store redis://{nowhere}");
     let told = place.dunlin_fails(&format!("server --accept 0 {SERVER} {options}"), 2);
     assert!(told.contains("--cache-key"), "{told}");
+    let told = place.dunlin_fails(&format!("server --accept 0 {SERVER} {options} --cache-key none"), 1);
+    assert!(told.contains("none: no such key"), "{told}");
     let alone = server(&place, &format!("{options} --cache-key k"));
     for _ in 0..2 {
         assert!(!cached(&connect(&alone, &place, "--cache compact --cache-store c"))[1]);
     }
-    let told = alone.process.log_with("handshakes are full meanwhile");
+    let told = alone.process.log_with("not used meanwhile");
     assert!(told.contains(&nowhere.port().to_string()), "{told}");
 }
 
@@ -120,11 +123,21 @@ fn wrong_options_are_refused() {
         ("--cache compact --cache-key k", "--cache-store"),
         ("--cache large", "compact"),
         ("--cache compact --cache-max-age 0", "seconds"),
+        ("--cache compact --cache-store=", "name a place"),
+        ("--cache compact --cache-store rediss://localhost", "no TLS to Redis"),
     ] {
         let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {options}"), 2);
         assert!(told.contains(words), "{options}: {told}");
     }
     place.write("short.key", "short");
+    // What is no store is left alone.
+    let key = place.read("pki/client.key");
+    let told = place.dunlin_fails(
+        &format!("client localhost:1 {CLIENT} --cache compact --cache-store pki/client.key --cache-key k"),
+        1,
+    );
+    assert!(told.contains("pki/client.key: it is no handshake cache"), "{told}");
+    assert_eq!(place.read("pki/client.key"), key);
     for (options, words) in [
         ("--cache compact --cache-store c --cache-key short.key", "short.key: it has 5 bytes"),
         ("--cache compact --cache-store none/c", "none/c"),

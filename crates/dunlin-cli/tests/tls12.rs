@@ -267,7 +267,7 @@ fn a_client_that_is_refused_a_renegotiation_is_told_of() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
     let mut client = Command::new("openssl");
-    client.args(["s_client", "-tls1_2", "-connect", &format!("localhost:{}", server.port)]);
+    client.args(["s_client", "-tls1_2", "-connect", &format!("127.0.0.1:{}", server.port)]);
     let mut client = Running::start(&mut client);
     server.process.log_with(" connected: ");
     client.write("R\n");

@@ -38,6 +38,9 @@ const RETRY_RANDOM: [u8; 32] = [
     0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
+/// What is said of a message that is not sent whole.
+const IN_CACHE: &str = "in the receiver's cache";
+
 /// More fields than any honest message has; the rest of one with more is not taken apart.
 const MAX_FIELDS: usize = 512;
 
@@ -244,7 +247,11 @@ impl<'a> Walk<'a> {
     /// (docs/handshake-cache.md §3), or a hash (RFC 7924 §4).
     fn cached(&mut self) -> bool {
         match self.rest {
-            [] => true,
+            // A field without bytes has the words.
+            [] => {
+                let field = self.push("body", 0);
+                field.map(|field| field.value = Some(IN_CACHE.to_owned())).is_some()
+            }
             [32, hash @ ..] if hash.len() == 32 => self.vector("hash_value", 1).is_some(),
             _ => false,
         }
@@ -263,7 +270,7 @@ impl<'a> Walk<'a> {
                 let certificate = entry - inner.rest.len();
                 let field = inner.push("certificate", certificate)?;
                 // docs/handshake-cache.md §3.
-                field.value = (certificate == 3).then(|| "in the receiver's cache".to_owned());
+                field.value = (certificate == 3).then(|| IN_CACHE.to_owned());
                 if dialect.is_13 { inner.extensions(Place::Other) } else { Some(()) }
             });
             if whole.is_none() {
@@ -491,7 +498,7 @@ mod tests {
         let abbreviated = &read(HandshakeType::CERTIFICATE, &[0, 0, 0, 5, 0, 0, 0, 0, 0], true)[2].fields[0];
         assert_eq!(abbreviated.value.as_deref(), Some("in the receiver's cache"));
         for typ in [HandshakeType::CERTIFICATE, HandshakeType::CERTIFICATE_REQUEST] {
-            assert_eq!(read(typ, &[], false).len(), 1);
+            assert_eq!(read(typ, &[], false)[1].value.as_deref(), Some("in the receiver's cache"));
             assert_eq!(read(typ, &[32; 33], false)[1], Field::new("hash_value", 33));
         }
         let value = |place, body: &[u8]| extension(ExtensionType::HANDSHAKE_CACHE, place, body).unwrap();

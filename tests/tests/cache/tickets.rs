@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dunlin::cache::CacheMode;
+use dunlin::wire::ProtocolVersion;
 use dunlin::{ClientAuth, Now};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::MemoryServerCache;
 use dunlin_tests::{KeyType, NOW, Pair, carry};
 
-use crate::{Ends, cached, connect, extension, profile_of, setups};
+use crate::{Ends, Setup, cached, connect, extension, profile_of, setups};
 
 /// The tickets in a ClientHello; none without the extension, or where that is empty.
 fn shown(hello: &[u8]) -> Vec<[u8; 8]> {
@@ -162,9 +163,12 @@ fn sessions_and_the_cache() {
             let run = |days: u64| {
                 let now = Now::from_unix_ms(NOW.unix_ms + days * 24 * 3_600_000);
                 let mut pair = Pair::at(&ends.0, &ends.1, now);
+                let shows = !shown(pair.client.transmit()).is_empty();
                 pair.connect().unwrap();
                 pair.echo(b"hello").unwrap();
                 let resumed = pair.client.negotiated().unwrap().resumed;
+                // A ticket beside a session would be there again at the next resumption.
+                assert!(!(resumed && shows));
                 (resumed, cached(&pair))
             };
             assert_eq!(run(0), (false, [false; 2]));
@@ -181,4 +185,26 @@ fn sessions_and_the_cache() {
             assert_eq!(tickets() == second, !reverify);
         }
     }
+}
+
+/// Who has another credential, or none, does not say by a ticket who was here before.
+#[test]
+fn a_ticket_is_shown_with_its_credential_alone() {
+    let setup = Setup { version: ProtocolVersion::TLS1_3, mode: CacheMode::Compact };
+    let store = Arc::new(MemoryServerCache::new(4));
+    let server = setup.server_config(setup.profile(KeyType::P256, false), ClientAuth::Optional, &store);
+    let server = Arc::new(server);
+    let known = Arc::new(dunlin_store::MemoryClientCache::default());
+    let client = |profile| Arc::new(setup.client_config(profile, &known));
+    let own = client(setup.profile(KeyType::P256, true));
+    let hello = |client| shown(Pair::new(client, &server).client.transmit());
+    let mut pair = Pair::new(&own, &server);
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    assert_eq!(hello(&own).len(), 1);
+    let nobody = client(setup.profile(KeyType::P256, true).credentials(vec![]));
+    assert_eq!(hello(&nobody), [[0; 8]; 0]);
+    // And it comes to nothing for who has it.
+    Pair::new(&nobody, &server).connect().unwrap();
+    assert_eq!(hello(&own).len(), 1);
 }

@@ -9,14 +9,14 @@ use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
 use dunlin::crypto::{CryptoProvider, MAX_KEY_LEN};
 use dunlin::{ClientConfig, ServerConfig};
 use dunlin_store::cache::{
-    DEFAULT_REDIS_TIMEOUT, FileRecords, Records, RedisRecords, SealedClientCache, SealedServerCache, Sealer,
-    SqliteRecords,
+    CacheFault, DEFAULT_REDIS_TIMEOUT, FileRecords, Records, RedisRecords, SealedClientCache,
+    SealedServerCache, Sealer, SqliteRecords,
 };
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use zeroize::Zeroizing;
 
 use super::options::{misuse, seconds};
-use crate::error::{Error, warn};
+use crate::error::{Error, printable, warn};
 use crate::files::{self, Access, Existing};
 
 const HEADING: &str = "Handshake cache";
@@ -53,12 +53,13 @@ pub(crate) struct CacheOptions {
     /// their keys in every handshake, and both need this, in the same mode.
     #[arg(long, value_name = "MODE", help_heading = HEADING)]
     cache: Option<Mode>,
-    /// Keep them for later runs, sealed, in a file; in a database, sqlite:FILE; or where several servers share them,
-    /// redis://[USER:PASSWORD@]HOST[:PORT][/DB]. Without it they are gone at the end of this run.
-    #[arg(long, value_name = "PLACE", requires = "cache", help_heading = HEADING)]
+    /// Keep them for later runs, sealed, in a file, for one process; in a database, sqlite:FILE; or where servers share them
+    /// that clients know by one name and port, redis://[USER:PASSWORD@]HOST[:PORT][/DB], in the clear. Without it they are gone
+    /// at the end of this run.
+    #[arg(long, value_name = "PLACE", requires = "cache", value_parser = Place::parse, help_heading = HEADING)]
     cache_store: Option<Place>,
-    /// The key that seals the store, 32 bytes, made if it is not there; by default the store's file and ".key". Who can write
-    /// both can invent a peer.
+    /// The key that seals the store, 32 random bytes. That of a file or database is made if it is not there, and by default
+    /// has its name and ".key". Who can write both can invent a peer.
     #[arg(long, value_name = "FILE", requires = "cache_store", help_heading = HEADING)]
     cache_key: Option<PathBuf>,
     /// How long certificates are believed after they were verified, in seconds; by default 30 days.
@@ -120,6 +121,14 @@ impl CacheOptions {
             }
         };
         let key = match path.try_exists() {
+            Ok(false) if matches!(place, Place::Redis(_)) => {
+                let advice = "copy it from a server that has it; for the first one: head -c 32 /dev/urandom";
+                return Err(Error::failed(
+                    path.display(),
+                    "no such key, and all servers of a Redis have one",
+                    advice,
+                ));
+            }
             Ok(false) => new_key(&path, provider)?,
             _ => read_key(&path)?,
         };
@@ -138,19 +147,24 @@ enum Place {
     Redis(String),
 }
 
-impl From<&str> for Place {
-    fn from(text: &str) -> Self {
+impl Place {
+    fn parse(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            Some(("sqlite", path)) => Self::Sqlite(path.into()),
-            Some(("redis", _)) => Self::Redis(text.to_owned()),
-            _ => Self::File(text.into()),
+            _ if text.is_empty() => Err("name a place".to_owned()),
+            Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
+            Some(("redis", _)) => Ok(Self::Redis(text.to_owned())),
+            Some(("rediss", _)) => {
+                Err("there is no TLS to Redis; records are sealed, so write redis://".to_owned())
+            }
+            _ => Ok(Self::File(text.into())),
         }
     }
-}
 
-impl Place {
     fn open(&self, provider: &Arc<CryptoProvider>, max_age: Duration) -> Result<Arc<dyn Records>, Error> {
-        let report = Box::new(|fault: &_| warn(&format!("{fault}")));
+        let report = Box::new(|fault: &CacheFault| match fault {
+            CacheFault::Unusable { .. } => warn(&format!("{fault}; what is in it is not used meanwhile")),
+            _ => warn(&fault.to_string()),
+        });
         let opened: Result<Arc<dyn Records>, _> = match self {
             Self::File(path) => match FileRecords::open(path, provider, MAX_IN_FILE, report) {
                 Ok(records) => Ok(Arc::new(records)),
@@ -174,6 +188,8 @@ fn new_key(path: &Path, provider: &CryptoProvider) -> Result<Zeroizing<[u8; MAX_
     let failed = |e| Error::failed("randomness", e, "look at the system's random source");
     provider.random.fill(&mut *key).map_err(failed)?;
     files::write(path, &*key, Access::Secret, Existing::Keep)?;
+    // Whoever has mistyped the name of a key that is there, or has lost it, would wonder why nothing is found in the store.
+    anstream::eprintln!("dunlin: {}: a new key for the store", printable(&path.display().to_string()));
     Ok(key)
 }
 

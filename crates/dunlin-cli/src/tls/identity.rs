@@ -103,6 +103,10 @@ impl TlsOptions {
             let advice = "give --CAfile, or --enable-client-rpk with --rpk-file";
             return Err(Error::usage("--verify", "nothing says which clients to trust", advice));
         }
+        if self.rpk_file.is_some() && !self.enable_client_rpk {
+            let why = "clients are not asked for raw keys";
+            return Err(Error::usage("--rpk-file", why, "add --enable-client-rpk and --verify or --Verify"));
+        }
         let unused = [("--CAfile", self.ca_file.is_some()), ("--enable-client-rpk", self.enable_client_rpk)];
         for (option, _) in unused.iter().filter(|(_, given)| *given && client_auth == ClientAuth::None) {
             anstream::eprintln!(

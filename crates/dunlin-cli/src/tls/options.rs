@@ -38,7 +38,8 @@ pub(crate) struct TlsOptions {
     /// Certificates of the authorities to trust.
     #[arg(long = "CAfile", value_name = "FILE", help_heading = "Identity")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// Revocation lists of the authorities, as `dunlin pki crl` makes them; for --crl-check. May be repeated.
+    /// Revocation lists of the authorities, as `dunlin pki crl` makes them; for --crl-check. May be repeated. They are read
+    /// once, at the start: for a new list start again.
     #[arg(long = "CRL", value_name = "FILE", help_heading = "Identity")]
     pub(crate) crl: Vec<PathBuf>,
     /// Refuse a certificate that its issuer has revoked, or of whose issuer there is no list in force.

@@ -53,7 +53,7 @@ impl FileRecords {
     /// In the file at `path`, which need not be there, with room for so many owners, at least one: servers or clients.
     ///
     /// # Errors
-    /// There can be no file at `path`, or it cannot be read. Damage is no error, but reported.
+    /// There can be no file at `path`, or it cannot be read, or it is none of ours. Damage is no error, but reported.
     pub fn open(
         path: &Path,
         provider: &Arc<CryptoProvider>,
@@ -62,7 +62,10 @@ impl FileRecords {
     ) -> Result<Self, CacheFault> {
         let (sha256, owners) = (provider.sha256, Mutex::default());
         let (capacity, reporter) = (capacity.max(1), Reporter::new(report));
-        let store = Self { path: path.to_owned(), sha256, capacity, owners, reporter };
+        // A link stays, and what it points to is replaced.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let store = Self { path, sha256, capacity, owners, reporter };
+        store.read().map_err(|error| store.unusable(&error))?;
         // Who could not write it later hears of it now, and who finds damage keeps others out while it is set aside.
         let locked = store.lock_file().map_err(|error| store.unusable(&error))?;
         *store.owners() = store.load().map_err(|error| store.unusable(&error))?;
@@ -100,17 +103,30 @@ impl FileRecords {
 
     /// What the file says, under the lock. A damaged one is set aside.
     fn load(&self) -> io::Result<Owners> {
-        let mut bytes = Vec::new();
-        match File::open(&self.path) {
-            Ok(file) => file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Owners::default()),
-            Err(error) => return Err(error),
-        };
+        let Some(bytes) = self.read()? else { return Ok(Owners::default()) };
         if let Some(owners) = parse(&bytes, self.sha256) {
             return Ok(owners);
         }
-        self.reporter.fault(set_aside(&self.path, &[""], "damaged, or no handshake cache")?);
+        self.reporter.fault(set_aside(&self.path, &[""], "damaged")?);
         Ok(Owners::default())
+    }
+
+    /// What is in the file, if there is one. Whatever is not a store, be it somebody's key, is left alone.
+    fn read(&self) -> io::Result<Option<Vec<u8>>> {
+        match fs::metadata(&self.path) {
+            Ok(found) if !found.is_file() => return Err(io::Error::other("it is no file")),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let mut bytes = Vec::new();
+        File::open(&self.path)?.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
+        // One byte of the beginning may be damaged, too.
+        let others = bytes.iter().zip(MAGIC).filter(|(byte, ours)| byte != ours).count();
+        match others > 1 {
+            true => Err(io::Error::new(ErrorKind::InvalidData, "it is no handshake cache")),
+            false => Ok(Some(bytes)),
+        }
     }
 
     fn save(&self, owners: &Owners) -> io::Result<()> {

@@ -59,7 +59,7 @@ impl fmt::Display for CacheFault {
                 let (store, aside) = (store.display(), aside.display());
                 write!(f, "{store}: {why}; set aside as {aside}, the cache starts empty")
             }
-            Self::Unusable { store, why } => write!(f, "{store}: {why}; handshakes are full meanwhile"),
+            Self::Unusable { store, why } => write!(f, "{store}: {why}"),
         }
     }
 }

@@ -66,11 +66,8 @@ fn damage_anywhere_is_set_aside() {
         fs::write(&path, &damaged).unwrap();
         let faults = Faults::default();
         let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
-        let expected = CacheFault::Damaged {
-            store: path.clone(),
-            aside: aside.clone(),
-            why: "damaged, or no handshake cache".to_owned(),
-        };
+        let expected =
+            CacheFault::Damaged { store: path.clone(), aside: aside.clone(), why: "damaged".to_owned() };
         assert_eq!(faults.take(), [expected.to_string()]);
         assert_eq!(fs::read(&aside).unwrap(), damaged);
         assert!(records.iter().all(|(owner, _)| store.get(&owner.name).is_none()));
@@ -79,10 +76,34 @@ fn damage_anywhere_is_set_aside() {
     let (owner, record) = &records[0];
     let faults = Faults::default();
     let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
-    fs::write(&path, b"something else").unwrap();
+    fs::write(&path, &whole[..20]).unwrap();
     store.put(owner, std::slice::from_ref(record), &[]);
     assert_eq!(faults.take().len(), 1);
     assert_eq!(open(&path).get(&owner.name).as_ref(), Some(&record.bytes));
+}
+
+/// A name that was mistyped, or means what is no store, costs nobody a file.
+#[test]
+fn what_is_no_store_is_left_alone() {
+    let (directory, path) = place();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let (owner, record) = common::owner(1, 0);
+    let store = open(&path);
+    let faults = Faults::default();
+    let other = FileRecords::open(&link, &awslc(), 8, faults.report()).unwrap();
+    for content in [&b"-----BEGIN PRIVATE KEY-----"[..], b"short"] {
+        fs::write(&path, content).unwrap();
+        let told = FileRecords::open(&path, &awslc(), 8, no_fault()).unwrap_err().to_string();
+        assert!(told.contains("it is no handshake cache"), "{told}");
+        other.put(&owner, std::slice::from_ref(&record), &[]);
+        assert_eq!(fs::read(&path).unwrap(), content);
+    }
+    assert_eq!(faults.take().len(), 1);
+    fs::remove_file(&path).unwrap();
+    store.put(&owner, std::slice::from_ref(&record), &[]);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(open(&link).get(&owner.name).as_ref(), Some(&record.bytes));
 }
 
 /// Several processes may write: nobody loses what another one kept.
@@ -103,7 +124,7 @@ fn where_no_file_can_be_there_is_a_fault() {
     let (directory, path) = place();
     let fault = |path: &Path| FileRecords::open(path, &awslc(), 8, no_fault()).unwrap_err().to_string();
     assert!(fault(&path.join("in a file that is none")).contains("No such file or directory"));
-    assert!(fault(directory.path()).contains("Is a directory"));
+    assert!(fault(directory.path()).contains("it is no file"));
 }
 
 const WRITER: &str = "DUNLIN_TEST_WRITER";

@@ -190,7 +190,7 @@ fn a_server_goes_on_without_redis() {
     }
     let told = faults.take();
     assert!((1..=3).contains(&told.len()), "{told:?}");
-    assert!(told.iter().all(|fault| fault.contains("handshakes are full meanwhile")));
+    assert!(told.iter().all(|fault| fault.starts_with("redis") || fault.starts_with("Redis")));
     redis.start();
     // It is empty, and nobody asks it before the pause is over.
     let until = Instant::now() + PATIENT;

@@ -109,7 +109,7 @@ impl Revocation {
         rules.into_iter().chain(self.tails.iter().map(<[u8; TAIL]>::as_slice))
     }
 
-    /// Until when the lists count that are in charge of `chain`, in seconds since 1970.
+    /// The last second, since 1970, in which the lists count that are in charge of `chain`: that before their nextUpdate.
     pub(super) fn good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         if matches!(self.overdue, ExpirationPolicy::Ignore) {
             return u64::MAX;
@@ -118,7 +118,7 @@ impl Revocation {
         let issuers: Vec<_> = names.map(|(issuer, _subject)| issuer).collect();
         let in_charge =
             self.lists.iter().zip(&self.next_s).filter(|(list, _)| issuers.contains(&list.issuer()));
-        in_charge.map(|(_, next_s)| *next_s).min().unwrap_or(u64::MAX)
+        in_charge.map(|(_, next_s)| next_s.saturating_sub(1)).min().unwrap_or(u64::MAX)
     }
 
     /// The lists as [`Self::options`] takes them.

@@ -27,13 +27,15 @@ use crate::wire::{CertificateType, HandshakeType};
 
 /// What a client that has a cache does before a handshake.
 pub(crate) trait Caching: Send + Sync + fmt::Debug {
-    /// What there is for this server; `None` where no certificate can prove a server.
+    /// What there is for this server; `None` where no certificate can prove a server. With `resumes` a session or another PSK is
+    /// offered beside it.
     fn offer(
         &self,
         config: &ClientConfig,
         server: &ServerAddress,
         transport: TransportKind,
         now: Now,
+        resumes: bool,
     ) -> Option<Box<dyn Offered>>;
 }
 
@@ -121,6 +123,7 @@ impl Caching for ClientHandshakeCache {
         server: &ServerAddress,
         transport: TransportKind,
         now: Now,
+        resumes: bool,
     ) -> Option<Box<dyn Offered>> {
         let profile = &config.profile;
         if profile.trust.is_empty() {
@@ -135,9 +138,11 @@ impl Caching for ClientHandshakeCache {
         let request = known.certificate_request.as_ref();
         let request = request.filter(|_| server.is_some() && profile.tls12(transport).is_some());
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
-        // Whom this client would have to verify in full it tells nothing that names itself.
-        let shows = server.is_some() && self.mode.has_tickets();
-        let tickets = if shows { known.tickets.clone() } else { Vec::new() };
+        // Whom this client would have to verify in full it tells nothing that names itself. Where a PSK is taken no new ticket is
+        // derived, and the old one would be seen again; nor does a ticket name who has not its credential any more.
+        let shows = server.is_some() && self.mode.has_tickets() && !resumes;
+        let is_ours = |(_, own): &&(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
+        let tickets = known.tickets.iter().filter(|_| shows).filter(is_ours).copied().collect();
         let (store, mode, own) = (Arc::clone(&self.store), self.mode, Arc::clone(&self.fingerprints));
         Some(Box::new(CacheOffer { store, mode, own, key, known, server, request, tickets }))
     }
@@ -177,6 +182,10 @@ impl Offered for CacheOffer {
         let confirmed = extensions.get::<cached_info::Confirmed>()?.map_or_else(Vec::new, |c| c.0);
         let Answer { certificate, certificate_request, ticket } = answer.unwrap_or_default();
         let is_used = certificate || certificate_request || ticket.is_some() || !confirmed.is_empty();
+        if is_used {
+            let (store, key) = (Arc::clone(&self.store), self.key.clone());
+            cx.output.on_failure = Some(Box::new(move || heard(&*store, key, false)));
+        }
         if usage == Use::Nothing {
             // docs/handshake-cache.md §5.7.
             return if is_used { illegal("cache: in a handshake that uses none") } else { Ok(None) };
@@ -205,10 +214,6 @@ impl Offered for CacheOffer {
                 None => return illegal("handshake_cache: a ticket that was not offered"),
             },
         };
-        if is_used {
-            let (store, key) = (Arc::clone(&self.store), self.key.clone());
-            cx.output.on_failure = Some(Box::new(move || heard(&*store, key, false)));
-        }
         let server = self.server.clone().filter(|_| certificate);
         let request = self.request.clone().filter(|_| request);
         let form = if self.mode.has_cached_info() { Form::Fingerprint } else { Form::Empty };
@@ -302,7 +307,11 @@ impl Agreed for InUse {
                 let older = self.used.filter(|used| used.1 == own && finished == HasFinished::Unknown);
                 [Some((ticket, own)), older].into_iter().flatten().collect()
             }
-            _ => self.offer.known.tickets,
+            _ => {
+                let mut tickets = self.offer.known.tickets;
+                tickets.retain(|ticket| !self.offer.tickets.contains(ticket));
+                tickets
+            }
         };
         let (store, key) = (self.offer.store, self.offer.key);
         if finished == HasFinished::Unknown {

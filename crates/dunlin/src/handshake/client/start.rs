@@ -217,7 +217,8 @@ pub(crate) fn start(
     }
     let early = early.ok();
     let cache = config.handshake_cache.as_ref();
-    let cache = cache.and_then(|cache| cache.offer(&config, &server, cx.transport(), cx.now));
+    let resumes = !psks.is_empty() || tls12_session.is_some();
+    let cache = cache.and_then(|cache| cache.offer(&config, &server, cx.transport(), cx.now, resumes));
     let offer = Offer {
         config: Arc::clone(&config),
         server,
