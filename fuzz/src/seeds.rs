@@ -129,12 +129,9 @@ const COMPACT: u8 = 1 << 4;
 struct Kept(Mutex<Option<(CacheKey, CachedServer)>>);
 
 impl ClientCache for Kept {
-    fn get(&self, _: &CacheKey) -> Option<CachedServer> {
-        self.0.lock().unwrap().as_ref().map(|(_, entry)| entry.clone())
-    }
-
-    fn put(&self, key: CacheKey, entry: CachedServer) {
-        *self.0.lock().unwrap() = Some((key, entry));
+    fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
+        let mut kept = self.0.lock().unwrap();
+        change(&mut kept.get_or_insert_with(|| (key.clone(), CachedServer::default())).1);
     }
 }
 

@@ -37,12 +37,8 @@ impl ServerCache for Seen {
 }
 
 impl ClientCache for Seen {
-    fn get(&self, _: &CacheKey) -> Option<CachedServer> {
-        None
-    }
-
-    fn put(&self, _: CacheKey, entry: CachedServer) {
-        *self.server.lock().unwrap() = Some(entry);
+    fn update(&self, _: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
+        change(self.server.lock().unwrap().get_or_insert_default());
     }
 }
 
@@ -190,18 +186,19 @@ fn a_client_keeps_what_it_uses() {
     let settings = *server_settings(&server);
     let key = |name: &str, port| CacheKey { name: name.to_owned(), port, settings };
     let store = MemoryClientCache::new(4);
-    store.put(key("a", 1), server.clone());
+    let put = |key: &CacheKey| store.update(key, &mut |kept| kept.clone_from(&server));
+    put(&key("a", 1));
     for port in 0..100 {
-        store.put(key("b", port), server.clone());
-        store.get(&key("b", 0));
+        put(&key("b", port));
+        store.take(&key("b", 0));
     }
-    assert!(store.get(&key("a", 1)).is_some());
-    let ports: Vec<_> = (0..100).filter(|port| store.get(&key("b", *port)).is_some()).collect();
+    assert!(store.take(&key("a", 1)).is_some());
+    let ports: Vec<_> = (0..100).filter(|port| store.take(&key("b", *port)).is_some()).collect();
     assert_eq!(ports, [0, 98, 99]);
     // What cannot be kept is not there, and what was there before is not, either.
     let other = CacheKey { settings: [1; 32], ..key("a", 1) };
-    store.put(other.clone(), server.clone());
-    assert!(store.get(&other).is_none());
+    put(&other);
+    assert!(store.take(&other).is_none());
 }
 
 /// The settings under which it was verified: those that it can be written for.

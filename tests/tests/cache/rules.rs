@@ -12,7 +12,7 @@ use dunlin::{
     Trust,
 };
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry};
 
 use crate::{Ends, connect, lengths, of_version, setups};
 
@@ -150,6 +150,35 @@ fn other_settings_verify_anew() {
         ));
         let error = Pair::new(&client, &strict).run().unwrap_err();
         assert_eq!(error, Error::Authentication(AuthenticationFailure::UnknownIssuer));
+    }
+}
+
+/// Rule 2: certificates that run out between a ClientHello and the Certificate are refused, as in full.
+#[test]
+fn what_expires_on_the_way_is_refused() {
+    for setup in setups() {
+        for is_client_late in [true, false] {
+            let (client, server, _) = setup.ends(KeyType::P256);
+            // The certificates of the tests end with 2034.
+            let [day, second] = [24 * 3_600_000, 1000];
+            let end = 2_051_222_400_000;
+            let [before, after] = [end - day, end + second].map(Now::from_unix_ms);
+            let mut pair = Pair::at(&client, &server, before);
+            pair.connect().unwrap();
+            pair.echo(b"hello").unwrap();
+            let mut pair = Pair::at(&client, &server, before);
+            carry(&mut pair.client, &mut pair.server, before).1.unwrap();
+            let (_, result) =
+                carry(&mut pair.server, &mut pair.client, if is_client_late { after } else { before });
+            let result = match is_client_late {
+                true => result,
+                false => result.and_then(|()| carry(&mut pair.client, &mut pair.server, after).1),
+            };
+            let refused = matches!(result, Err(Error::Authentication(AuthenticationFailure::Expired(_))));
+            assert!(refused, "{setup:?}: {result:?}");
+            let side = if is_client_late { &pair.client } else { &pair.server };
+            assert!(side.negotiated().is_none(), "{setup:?}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin::cache::CacheMode;
 use dunlin::wire::ProtocolVersion;
-use dunlin::{ClientAuth, Now};
+use dunlin::{ClientAuth, Now, ServerConfig};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::MemoryServerCache;
 use dunlin_tests::{KeyType, NOW, Pair, carry};
@@ -112,13 +112,77 @@ fn a_lost_finished_costs_nothing() {
                 assert_eq!(pair.client.is_handshaking(), setup.is_tls12());
                 assert_eq!(pair.server.is_handshaking(), !arrives);
             }
-            let pair = Pair::new(&client, &server);
+            let shows = || shown(Pair::new(&client, &server).client.transmit()).len();
             // In TLS 1.2 the client knows nothing newer before the server's Finished.
-            assert_eq!(shown(pair.client.transmit()).len(), if setup.is_tls12() { 1 } else { 2 });
+            assert_eq!(shows(), if setup.is_tls12() { 1 } else { 2 });
             assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
-            assert_eq!(shown(Pair::new(&client, &server).client.transmit()).len(), 1);
+            assert_eq!(shows(), 1);
             assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
         }
+    }
+}
+
+/// Connections that a client begins before an earlier one has come to its end: each ticket is shown in one of them, and comes
+/// back if that one comes to nothing.
+#[test]
+fn connections_side_by_side_show_no_ticket_twice() {
+    for setup in setups() {
+        let (client, server, _) = setup.ends(KeyType::P256);
+        connect(&client, &server);
+        let mut seen = BTreeSet::new();
+        for _ in 0..20 {
+            let mut pairs = [(); 3].map(|()| Pair::new(&client, &server));
+            let shows = pairs.each_ref().map(|pair| shown(pair.client.transmit()));
+            // Who has none is a client that the server has to see in full.
+            assert_eq!(shows.each_ref().map(Vec::len), [1, 0, 0]);
+            assert!(shows.iter().flatten().all(|ticket| seen.insert(*ticket)));
+            for (pair, is_known) in pairs.iter_mut().zip([true, false, false]) {
+                pair.connect().unwrap();
+                pair.echo(b"hello").unwrap();
+                assert_eq!(cached(pair), [true, is_known], "{setup:?}");
+            }
+            // Two that come to nothing, at once: whichever ends first, the ticket is there again.
+            let [first, second] = [(); 2].map(|()| Pair::new(&client, &server));
+            let ticket = shown(first.client.transmit());
+            assert!(ticket.len() == 1 && shown(second.client.transmit()).is_empty());
+            drop(second);
+            assert!(shown(Pair::new(&client, &server).client.transmit()).is_empty());
+            drop(first);
+            assert_eq!(shown(Pair::new(&client, &server).client.transmit()), ticket);
+        }
+    }
+}
+
+/// A server that has ceased to answer the extension: what was shown to it is not shown again.
+#[test]
+fn a_ticket_that_was_not_answered_is_spent() {
+    for setup in setups() {
+        let (client, server, _) = setup.ends(KeyType::P256);
+        connect(&client, &server);
+        let config = ServerConfig::new(setup.profile(KeyType::P256, false).build().unwrap()).unwrap();
+        let without = Arc::new(config.with_client_auth(ClientAuth::Required).unwrap());
+        let mut pair = Pair::new(&client, &without);
+        let shows = shown(pair.client.transmit());
+        pair.connect().unwrap();
+        pair.echo(b"hello").unwrap();
+        assert_eq!((shows.len(), cached(&pair)), (1, [false; 2]));
+        assert!(shown(Pair::new(&client, &server).client.transmit()).is_empty());
+        assert_eq!(connect(&client, &server).1, [true, false]);
+        assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
+    }
+}
+
+/// A server that answers the ClientHello with an alert: the next handshake is one that it may know better.
+#[test]
+fn a_refused_hello_makes_the_next_handshake_full() {
+    for setup in setups() {
+        let (client, server, _) = setup.ends(KeyType::P256);
+        connect(&client, &server);
+        let mut pair = Pair::new(&client, &server);
+        // RFC 8446 §6: fatal, internal_error.
+        pair.client.receive(NOW, &[21, 3, 3, 0, 2, 2, 80]).unwrap_err();
+        assert_eq!(connect(&client, &server).1, [false; 2], "{setup:?}");
+        assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
     }
 }
 

@@ -184,7 +184,9 @@ impl Owners {
         self.forget(&kept);
         kept.retain(|old| !stale.contains(&old.name) && records.iter().all(|new| new.name != old.name));
         kept.extend_from_slice(records);
-        self.insert(*owner, kept);
+        if !kept.is_empty() {
+            self.insert(*owner, kept);
+        }
     }
 
     fn insert(&mut self, owner: Owner, records: Vec<Record>) {

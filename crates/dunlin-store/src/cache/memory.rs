@@ -57,24 +57,26 @@ impl Default for MemoryClientCache {
 }
 
 impl ClientCache for MemoryClientCache {
-    fn get(&self, key: &CacheKey) -> Option<CachedServer> {
-        let mut servers = self.lock();
-        let bytes = servers.entries.touch(&key.name, &(key.port, key.settings))?;
-        CachedServer::from_bytes(bytes, &key.settings).ok()
-    }
-
-    fn put(&self, key: CacheKey, entry: CachedServer) {
+    fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
         let mut servers = self.lock();
         let server = (key.port, key.settings);
-        let before = match entry.to_bytes(&key.settings) {
+        let known = servers.entries.touch(&key.name, &server);
+        let before = known.and_then(|bytes| CachedServer::from_bytes(bytes, &key.settings).ok());
+        let before = before.unwrap_or_default();
+        let mut entry = before.clone();
+        change(&mut entry);
+        if entry == before {
+            return;
+        }
+        let replaced = match entry.to_bytes(&key.settings) {
             Ok(bytes) => {
                 servers.bytes += bytes.len();
-                servers.entries.insert(key.name, server, bytes.into())
+                servers.entries.insert(key.name.clone(), server, bytes.into())
             }
             // What cannot be kept is not what stood there before, either.
             Err(_) => servers.entries.remove(&key.name, &server),
         };
-        servers.bytes -= before.map_or(0, |before| before.len());
+        servers.bytes -= replaced.map_or(0, |replaced| replaced.len());
         while servers.entries.len() > self.capacity || servers.bytes > self.max_bytes {
             let Some((_, evicted)) = servers.entries.evict() else { break };
             servers.bytes -= evicted.len();

@@ -1,7 +1,8 @@
 //! The two caches over a store that others may be able to write: every record is sealed, and bound to its place.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, Fingerprint, ServerCache, Ticket};
 use dunlin::crypto::{
@@ -160,40 +161,77 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// What a client knows of servers, sealed, in a store.
+/// What a client knows of servers, sealed, in a store. Changes are made one after the other in this process; of several processes
+/// that use one store at the same time, each may show a ticket that the other shows.
 #[derive(Debug)]
 pub struct SealedClientCache<R> {
     records: R,
     sealer: Sealer,
+    /// Of which entries a connection has taken the tickets: in the store they are still there, so that one that breaks off
+    /// writes nothing.
+    taken: Mutex<HashSet<RecordName>>,
 }
 
 impl<R: Records> SealedClientCache<R> {
     /// In this store, which other caches may use as well.
-    pub const fn new(records: R, sealer: Sealer) -> Self {
-        Self { records, sealer }
+    pub fn new(records: R, sealer: Sealer) -> Self {
+        Self { records, sealer, taken: Mutex::default() }
     }
 
     fn index(key: &CacheKey) -> Vec<u8> {
         [&key.settings[..], &key.port.to_be_bytes(), key.name.as_bytes()].concat()
     }
-}
 
-impl<R: Records> ClientCache for SealedClientCache<R> {
-    fn get(&self, key: &CacheKey) -> Option<CachedServer> {
-        let index = Self::index(key);
-        let sealed = self.records.get(&self.sealer.name(Kind::Server, &index))?;
-        let (settings, bytes) = self.sealer.open(Kind::Server, &index, &sealed)?;
+    fn taken(&self) -> MutexGuard<'_, HashSet<RecordName>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The record as it is in the store.
+    fn read(&self, name: &RecordName, index: &[u8]) -> Option<CachedServer> {
+        let sealed = self.records.get(name)?;
+        let (settings, bytes) = self.sealer.open(Kind::Server, index, &sealed)?;
         CachedServer::from_bytes(&bytes, &settings).ok()
     }
 
-    fn put(&self, key: CacheKey, entry: CachedServer) {
-        let Ok(bytes) = entry.to_bytes(&key.settings) else { return };
-        let index = Self::index(&key);
-        if let Ok(record) = self.sealer.seal(Kind::Server, &index, &key.settings, &bytes) {
-            // One name with many ports is one peer.
-            let group = self.sealer.group(Kind::Server, key.name.as_bytes());
-            self.records.put(&Owner { name: record.name, group }, &[record], &[]);
+    fn write(&self, key: &CacheKey, name: RecordName, index: &[u8], entry: &CachedServer) {
+        let sealed = entry
+            .to_bytes(&key.settings)
+            .and_then(|bytes| Ok(self.sealer.seal(Kind::Server, index, &key.settings, &bytes)?));
+        // One name with many ports is one peer.
+        let owner = Owner { name, group: self.sealer.group(Kind::Server, key.name.as_bytes()) };
+        match sealed {
+            Ok(record) => self.records.put(&owner, &[record], &[]),
+            // What cannot be kept is not what stood there before, either.
+            Err(_) => self.records.put(&owner, &[], &[name]),
         }
+    }
+}
+
+impl<R: Records> ClientCache for SealedClientCache<R> {
+    fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
+        let index = Self::index(key);
+        let name = self.sealer.name(Kind::Server, &index);
+        let mut taken = self.taken();
+        let stored = self.read(&name, &index).unwrap_or_default();
+        let mut entry = stored.clone();
+        if taken.remove(&name) {
+            entry.clear_tickets();
+        }
+        change(&mut entry);
+        if entry != stored {
+            self.write(key, name, &index, &entry);
+        }
+    }
+
+    fn take(&self, key: &CacheKey) -> Option<CachedServer> {
+        let index = Self::index(key);
+        let name = self.sealer.name(Kind::Server, &index);
+        let mut taken = self.taken();
+        let mut entry = self.read(&name, &index)?;
+        if !taken.insert(name) {
+            entry.clear_tickets();
+        }
+        Some(entry)
     }
 }
 

@@ -14,7 +14,7 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::auth::PeerIdentity;
 use crate::crypto::Hash;
-use crate::error::Error;
+use crate::error::{AuthenticationFailure, Error, OutOfDate};
 use crate::extension::handshake_cache::{NAME_LEN, Name};
 use crate::message;
 use crate::profile::Profile;
@@ -173,11 +173,23 @@ impl CachedPeer {
     /// certificates in them, are those under which it was accepted, and no certificate is out of date. A clock that went
     /// backwards makes an entry unusable, not eternal.
     pub fn is_usable(&self, now: Now, settings: &SettingsDigest, max_age: Duration) -> bool {
-        let now_s = now.unix_ms / 1000;
         let age = now.unix_ms.checked_sub(self.validated_ms).map(Duration::from_millis);
-        self.settings == *settings
-            && (self.not_before_s..=self.not_after_s).contains(&now_s)
-            && age.is_some_and(|age| age < max_age)
+        self.settings == *settings && self.check_dates(now).is_ok() && age.is_some_and(|age| age < max_age)
+    }
+
+    /// Whether all its certificates are valid now.
+    pub(crate) fn check_dates(&self, now: Now) -> Result<(), AuthenticationFailure> {
+        // Which one it is was in the chain.
+        let out_of_date = |limit_s| OutOfDate { index: None, common_name: None, limit_s };
+        match now.unix_ms / 1000 {
+            now_s if now_s < self.not_before_s => {
+                Err(AuthenticationFailure::NotValidYet(out_of_date(self.not_before_s)))
+            }
+            now_s if now_s > self.not_after_s => {
+                Err(AuthenticationFailure::Expired(out_of_date(self.not_after_s)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Who it is.
@@ -214,7 +226,7 @@ fn without_chain(identity: &PeerIdentity) -> PeerIdentity {
 pub type Ticket = Name;
 
 /// What a client keeps for one server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct CachedServer {
     /// The server, if it has proven itself by a certificate.
     pub(crate) server: Option<CachedPeer>,
@@ -231,6 +243,21 @@ impl CachedServer {
     pub const fn server(&self) -> Option<&CachedPeer> {
         self.server.as_ref()
     }
+
+    /// Without its tickets, as it is for a connection that begins while another one has them.
+    pub fn clear_tickets(&mut self) {
+        self.tickets.clear();
+    }
+}
+
+impl fmt::Debug for CachedServer {
+    /// Without tickets: who knows one before it was shown could tell whose connection it comes in.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedServer")
+            .field("server", &self.server)
+            .field("suspended", &self.suspended)
+            .finish_non_exhaustive()
+    }
 }
 
 /// For which server a client's entry is: it is shown to no other.
@@ -246,10 +273,21 @@ pub struct CacheKey {
 
 /// Where a client keeps what it knows of servers.
 pub trait ClientCache: Send + Sync + fmt::Debug {
-    /// What is kept for this server.
-    fn get(&self, key: &CacheKey) -> Option<CachedServer>;
-    /// Keeps `entry` in place of what there was. A store is bounded and may forget.
-    fn put(&self, key: CacheKey, entry: CachedServer);
+    /// Has what is kept for this server changed, with nobody else in between. Where nothing is kept `change` gets an empty entry,
+    /// and one that is as it was need not be written. A store is bounded and may forget.
+    fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer));
+
+    /// What is kept for this server. Its tickets are taken out: whoever has them shows them, and no other connection that
+    /// begins at the same time. By [`ClientCache::update`] they come back, or are gone for good; until then they need not be gone
+    /// from what outlives the process.
+    fn take(&self, key: &CacheKey) -> Option<CachedServer> {
+        let mut taken = CachedServer::default();
+        self.update(key, &mut |entry| {
+            taken.clone_from(entry);
+            entry.tickets.clear();
+        });
+        (taken != CachedServer::default()).then_some(taken)
+    }
 }
 
 /// Where a server keeps what it knows of clients.

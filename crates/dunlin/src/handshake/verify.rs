@@ -20,6 +20,7 @@ use crate::proof::{PeerVerified, SignatureValid};
 use crate::question::{Answer, Question};
 use crate::role::Side;
 use crate::schedule::Transcript;
+use crate::time::Now;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme};
 
 /// Who the peer is, with the proofs that it is.
@@ -79,7 +80,7 @@ impl State for ExpectCertificate {
             self.transcript.add(&cached.fingerprint.cached_object());
             cx.output.negotiated.peer_certificate_cached = true;
             let Self { profile, transcript, peer, then, .. } = *self;
-            let believed = BelievedPeer::cached(profile, cached);
+            let believed = BelievedPeer::cached(profile, cached, cx.now)?;
             return Ok(Box::new(ExpectCertificateVerify { believed, transcript, peer, then }));
         }
         let chain: Vec<CertificateDer<'static>> =
@@ -190,9 +191,14 @@ enum Presented {
 }
 
 impl BelievedPeer {
-    /// Whom the cache says a full handshake would believe now.
-    pub(super) fn cached(profile: Arc<Profile>, peer: Box<CachedPeer>) -> Self {
-        Self { profile, presented: Presented::Cached(peer), verified: PeerVerified::assert() }
+    /// Whom the cache says a full handshake would believe now; it was asked when the handshake began, which may be a while ago.
+    pub(super) fn cached(
+        profile: Arc<Profile>,
+        peer: Box<CachedPeer>,
+        now: Now,
+    ) -> Result<Self, AuthenticationFailure> {
+        peer.check_dates(now)?;
+        Ok(Self { profile, presented: Presented::Cached(peer), verified: PeerVerified::assert() })
     }
 
     pub(super) fn profile(&self) -> &Profile {

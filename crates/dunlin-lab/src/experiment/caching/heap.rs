@@ -150,12 +150,9 @@ impl ServerCache for Seen {
 }
 
 impl ClientCache for Seen {
-    fn get(&self, _: &CacheKey) -> Option<CachedServer> {
-        None
-    }
-
-    fn put(&self, key: CacheKey, entry: CachedServer) {
-        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some((key, entry));
+    fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut server.get_or_insert_with(|| (key.clone(), CachedServer::default())).1);
     }
 }
 
@@ -174,7 +171,8 @@ fn fill(case: &Case<'_>, count: u32, side: Side) -> Result<(), Error> {
             let ((key, entry), store) = (kept.ok_or_else(nobody)?, MemoryClientCache::new(room));
             let store = Box::leak(Box::new(store));
             for number in 0..count {
-                store.put(CacheKey { name: format!("{number:06}.example"), ..key.clone() }, entry.clone());
+                let key = CacheKey { name: format!("{number:06}.example"), ..key.clone() };
+                store.update(&key, &mut |kept| kept.clone_from(&entry));
             }
         }
         Side::Server => {

@@ -15,26 +15,24 @@ use crate::cache::{
 };
 use crate::config::ClientConfig;
 use crate::error::{Error, PeerMisbehaved};
-use crate::extension::handshake_cache::{Answer, NAME_LEN, Name, Offer};
+use crate::extension::handshake_cache::{Answer, MAX_TICKETS, NAME_LEN, Name, Offer};
 use crate::extension::{Extensions, ExtensionsWriter, cached_info};
 use crate::handshake::Cx;
 use crate::handshake::cached::{Form, Use};
 use crate::message::{HEADER_LEN, Message};
 use crate::profile::Profile;
-use crate::role::TransportKind;
-use crate::time::Now;
 use crate::wire::{CertificateType, HandshakeType};
 
 /// What a client that has a cache does before a handshake.
 pub(crate) trait Caching: Send + Sync + fmt::Debug {
     /// What there is for this server; `None` where no certificate can prove a server. With `resumes` a session or another PSK is
-    /// offered beside it.
+    /// offered beside it. If anything is, a handshake that fails makes the next one a full one: the names are short, and may be
+    /// those of somebody else.
     fn offer(
         &self,
+        cx: &mut Cx<'_>,
         config: &ClientConfig,
         server: &ServerAddress,
-        transport: TransportKind,
-        now: Now,
         resumes: bool,
     ) -> Option<Box<dyn Offered>>;
 }
@@ -44,11 +42,9 @@ pub(crate) trait Offered: Send + Sync {
     /// Adds to a ClientHello what it says of the cache.
     fn extensions(&self, w: &mut ExtensionsWriter);
 
-    /// What the server has taken; `None` where nothing is used, and nothing will be kept. From here on a handshake that fails
-    /// makes the next one a full one: the names are short, and may be those of somebody else.
+    /// What the server has taken; `None` where nothing is used, and nothing will be kept.
     fn answered(
         self: Box<Self>,
-        cx: &mut Cx<'_>,
         extensions: &Extensions<'_>,
         usage: Use,
     ) -> Result<Option<Box<dyn Agreed>>, Error>;
@@ -85,18 +81,72 @@ pub(crate) trait Agreed: Send + Sync {
     ) -> Result<(), Error>;
 }
 
+/// The entry of a server.
+#[derive(Clone)]
+struct Entry {
+    store: Arc<dyn ClientCache>,
+    key: CacheKey,
+}
+
+impl Entry {
+    /// Changes it if it is still there.
+    fn update(&self, mut change: impl FnMut(&mut CachedServer)) {
+        self.store.update(&self.key, &mut |entry| {
+            if entry.server.is_some() {
+                change(entry);
+            }
+        });
+    }
+
+    /// The next handshake is full (docs/handshake-cache.md §5.5).
+    fn suspend(&self) {
+        self.update(|entry| entry.suspended = true);
+    }
+}
+
+/// Tickets of an entry that are shown in this connection and in no other. If it breaks off before it is clear what becomes of
+/// them, they go back: nobody was told by them that it was of the same client as another one that was completed.
+struct Tickets {
+    tickets: Vec<(Ticket, Fingerprint)>,
+    back_to: Option<Entry>,
+}
+
+impl Tickets {
+    /// The first so many, which were shown, are not shown again. The others go back.
+    fn spend(mut self, shown: usize) {
+        self.tickets.drain(..shown);
+    }
+}
+
+impl Drop for Tickets {
+    fn drop(&mut self) {
+        if let Some(entry) = &self.back_to {
+            entry.update(|entry| {
+                entry.tickets.extend_from_slice(&self.tickets);
+                entry.tickets.truncate(MAX_TICKETS);
+            });
+        }
+    }
+}
+
 /// What this client says of its cache.
 struct CacheOffer {
-    store: Arc<dyn ClientCache>,
     mode: CacheMode,
     /// Of the Certificate of each credential of this client.
     own: Arc<[Option<Fingerprint>]>,
-    key: CacheKey,
-    known: CachedServer,
+    entry: Entry,
     /// What of it can be used.
     server: Option<Box<CachedPeer>>,
     request: Option<CachedRequest>,
-    tickets: Vec<(Ticket, Fingerprint)>,
+    /// How many tickets are shown, of those that come first.
+    shown: usize,
+    tickets: Tickets,
+}
+
+impl CacheOffer {
+    fn shown(&self) -> &[(Ticket, Fingerprint)] {
+        self.tickets.tickets.get(..self.shown).unwrap_or_default()
+    }
 }
 
 /// A CertificateRequest that the server has sent before.
@@ -108,21 +158,20 @@ struct CachedRequest {
 
 impl CachedRequest {
     /// Of a message that is longer than what it costs to say that it is known.
-    fn new(mode: CacheMode, profile: &Profile, message: &[u8]) -> Option<Self> {
+    fn new(mode: CacheMode, profile: &Profile, message: Vec<u8>) -> Option<Self> {
         // A name; or a fingerprint with type and length, a type in the answer, and the fingerprint as the body.
         let cost = if mode.has_cached_info() { (2 + 32) + 1 + (1 + 32) } else { NAME_LEN };
-        let fingerprint = Fingerprint::of_message(profile.provider.sha256, message);
-        (message.len() > HEADER_LEN + cost).then(|| Self { message: message.to_vec(), fingerprint })
+        let fingerprint = Fingerprint::of_message(profile.provider.sha256, &message);
+        (message.len() > HEADER_LEN + cost).then_some(Self { message, fingerprint })
     }
 }
 
 impl Caching for ClientHandshakeCache {
     fn offer(
         &self,
+        cx: &mut Cx<'_>,
         config: &ClientConfig,
         server: &ServerAddress,
-        transport: TransportKind,
-        now: Now,
         resumes: bool,
     ) -> Option<Box<dyn Offered>> {
         let profile = &config.profile;
@@ -130,21 +179,28 @@ impl Caching for ClientHandshakeCache {
             return None;
         }
         let key = CacheKey { name: server.host(), port: server.port, settings: *config.settings.as_bytes() };
-        let known = self.store.get(&key).unwrap_or_default();
-        let usable =
-            |peer: &&CachedPeer| !known.suspended && peer.is_usable(now, &config.settings, self.max_age);
-        let server = known.server.as_ref().filter(usable).cloned().map(Box::new);
+        let CachedServer { server, certificate_request, tickets, suspended } =
+            self.store.take(&key).unwrap_or_default();
+        let entry = Entry { store: Arc::clone(&self.store), key };
+        let mut tickets = Tickets { tickets, back_to: Some(entry.clone()) };
+        let usable = |peer: &CachedPeer| !suspended && peer.is_usable(cx.now, &config.settings, self.max_age);
+        let server = server.filter(usable).map(Box::new);
         // TLS 1.3 has none to leave out.
-        let request = known.certificate_request.as_ref();
-        let request = request.filter(|_| server.is_some() && profile.tls12(transport).is_some());
+        let request =
+            certificate_request.filter(|_| server.is_some() && profile.tls12(cx.transport()).is_some());
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
         // Whom this client would have to verify in full it tells nothing that names itself. Where a PSK is taken no new ticket is
         // derived, and the old one would be seen again; nor does a ticket name who has not its credential any more.
         let shows = server.is_some() && self.mode.has_tickets() && !resumes;
-        let is_ours = |(_, own): &&(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
-        let tickets = known.tickets.iter().filter(|_| shows).filter(is_ours).copied().collect();
-        let (store, mode, own) = (Arc::clone(&self.store), self.mode, Arc::clone(&self.fingerprints));
-        Some(Box::new(CacheOffer { store, mode, own, key, known, server, request, tickets }))
+        let is_ours = |(_, own): &(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
+        tickets.tickets.sort_by_key(|ticket| !is_ours(ticket));
+        let shown = tickets.tickets.iter().filter(|ticket| shows && is_ours(ticket)).count();
+        if server.is_some() {
+            let entry = entry.clone();
+            cx.output.on_failure = Some(Box::new(move || entry.suspend()));
+        }
+        let (mode, own) = (self.mode, Arc::clone(&self.fingerprints));
+        Some(Box::new(CacheOffer { mode, own, entry, server, request, shown, tickets }))
     }
 }
 
@@ -166,14 +222,13 @@ impl Offered for CacheOffer {
             w.put(&Offer {
                 certificate: name(certificate),
                 certificate_request: name(request),
-                tickets: self.tickets.iter().map(|(ticket, _)| *ticket).collect(),
+                tickets: self.shown().iter().map(|(ticket, _)| *ticket).collect(),
             });
         }
     }
 
     fn answered(
         self: Box<Self>,
-        cx: &mut Cx<'_>,
         extensions: &Extensions<'_>,
         usage: Use,
     ) -> Result<Option<Box<dyn Agreed>>, Error> {
@@ -182,17 +237,12 @@ impl Offered for CacheOffer {
         let confirmed = extensions.get::<cached_info::Confirmed>()?.map_or_else(Vec::new, |c| c.0);
         let Answer { certificate, certificate_request, ticket } = answer.unwrap_or_default();
         let is_used = certificate || certificate_request || ticket.is_some() || !confirmed.is_empty();
-        if is_used {
-            let (store, key) = (Arc::clone(&self.store), self.key.clone());
-            cx.output.on_failure = Some(Box::new(move || heard(&*store, key, false)));
-        }
-        if usage == Use::Nothing {
-            // docs/handshake-cache.md §5.7.
+        let keeps = usage != Use::Nothing && (answer.is_some() || self.mode.has_cached_info());
+        if !keeps {
+            self.tickets.spend(self.shown);
+            // docs/handshake-cache.md §5.7. Without an answer a server knows nothing of handshake_cache; of RFC 7924 it may all
+            // the same.
             return if is_used { illegal("cache: in a handshake that uses none") } else { Ok(None) };
-        }
-        // Without an answer a server knows nothing of handshake_cache; of RFC 7924 it may all the same.
-        if answer.is_none() && !self.mode.has_cached_info() {
-            return Ok(None);
         }
         let is_confirmed = |typ| confirmed.contains(&typ);
         let (certificate, request, others) = match self.mode.has_cached_info() {
@@ -209,7 +259,7 @@ impl Offered for CacheOffer {
         }
         let used = match ticket {
             None => None,
-            Some(index) => match self.tickets.get(usize::from(index)) {
+            Some(index) => match self.shown().get(usize::from(index)) {
                 Some(used) => Some(*used),
                 None => return illegal("handshake_cache: a ticket that was not offered"),
             },
@@ -221,6 +271,7 @@ impl Offered for CacheOffer {
         Ok(Some(Box::new(InUse {
             offer: *self,
             form,
+            is_used,
             server,
             request,
             used,
@@ -235,6 +286,8 @@ impl Offered for CacheOffer {
 struct InUse {
     offer: CacheOffer,
     form: Form,
+    /// Whether the server has taken anything of it.
+    is_used: bool,
     /// The server, if its Certificate may be abbreviated; once it has proven itself, if it was.
     server: Option<Box<CachedPeer>>,
     /// Its CertificateRequest, if that may be abbreviated.
@@ -292,35 +345,46 @@ impl Agreed for InUse {
         config: &ClientConfig,
         finished: HasFinished,
     ) -> Result<(), Error> {
-        let server = match (self.server, &cx.output.negotiated.peer) {
-            // A handshake that used it makes it no younger.
+        let Self { offer, is_used, server: cached, used, has_tickets, received, proven, .. } = *self;
+        let is_proven_anew = cached.is_none();
+        let server = match (cached, &cx.output.negotiated.peer) {
             (Some(cached), _) => Some(*cached),
             (None, Some(server)) => CachedPeer::new(&config.profile, server, config.settings, cx.now)?,
             (None, None) => None,
         };
-        // The one that was shown is not shown again: nobody shall see by it that two connections are of one client.
-        let tickets = match (self.proven.filter(|_| self.has_tickets), &cx.output.exporter) {
-            (Some(own), Some(exporter)) => {
-                let mut ticket = Name::default();
-                exporter.export(TICKET_LABEL, Some(own.as_bytes()), &mut ticket)?;
-                // A server without the Finished knows no newer one than that.
-                let older = self.used.filter(|used| used.1 == own && finished == HasFinished::Unknown);
-                [Some((ticket, own)), older].into_iter().flatten().collect()
-            }
-            _ => {
-                let mut tickets = self.offer.known.tickets;
-                tickets.retain(|ticket| !self.offer.tickets.contains(ticket));
-                tickets
-            }
-        };
-        let (store, key) = (self.offer.store, self.offer.key);
-        if finished == HasFinished::Unknown {
-            let (store, key) = (Arc::clone(&store), key.clone());
-            cx.output.on_word = Some(Box::new(move |well| heard(&*store, key, well)));
+        let mut new = Vec::new();
+        if let (Some(own), Some(exporter)) = (proven.filter(|_| has_tickets), &cx.output.exporter) {
+            let mut ticket = Name::default();
+            exporter.export(TICKET_LABEL, Some(own.as_bytes()), &mut ticket)?;
+            // A server without the Finished knows no newer one than that.
+            let older = used.filter(|used| used.1 == own && finished == HasFinished::Unknown);
+            new = [Some((ticket, own)), older].into_iter().flatten().collect();
         }
-        let certificate_request = self.received.or(self.offer.known.certificate_request);
-        let entry = CachedServer { server, certificate_request, tickets, suspended: false };
-        store.put(key, entry);
+        let CacheOffer { entry, mut tickets, shown, .. } = offer;
+        tickets.back_to = None;
+        entry.store.update(&entry.key, &mut |kept| {
+            // A handshake that used it makes it no younger.
+            if is_proven_anew || kept.server.is_none() {
+                kept.server.clone_from(&server);
+            }
+            if received.is_some() {
+                kept.certificate_request.clone_from(&received);
+            }
+            // Those that were shown are not shown again: nobody shall see by them that two connections are of one client.
+            match new.is_empty() {
+                true => kept.tickets.extend(tickets.tickets.iter().skip(shown)),
+                false => kept.tickets.clone_from(&new),
+            }
+            kept.tickets.truncate(MAX_TICKETS);
+            kept.suspended &= is_used;
+        });
+        if finished == HasFinished::Unknown {
+            cx.output.on_word = Some(Box::new(move |well| match well {
+                // An older ticket would only show that two connections are of one client.
+                true => entry.update(|entry| entry.tickets.truncate(1)),
+                false => entry.suspend(),
+            }));
+        }
         Ok(())
     }
 }
@@ -331,15 +395,4 @@ pub(crate) enum HasFinished {
     Yes,
     /// It was the last message, and no answer has come.
     Unknown,
-}
-
-/// All is well, and an older ticket would only show that two connections are of one client; or this handshake has failed, and the
-/// next one is full (docs/handshake-cache.md §5.5).
-fn heard(store: &dyn ClientCache, key: CacheKey, well: bool) {
-    let Some(mut entry) = store.get(&key) else { return };
-    match well {
-        true => entry.tickets.truncate(1),
-        false => entry.suspended = true,
-    }
-    store.put(key, entry);
 }

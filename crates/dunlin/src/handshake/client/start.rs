@@ -217,8 +217,9 @@ pub(crate) fn start(
     }
     let early = early.ok();
     let cache = config.handshake_cache.as_ref();
-    let resumes = !psks.is_empty() || tls12_session.is_some();
-    let cache = cache.and_then(|cache| cache.offer(&config, &server, cx.transport(), cx.now, resumes));
+    let has_psk = !psks.is_empty() || tls12_suites.iter().any(|suite| suite.has_psk());
+    let resumes = has_psk || tls12_session.is_some();
+    let cache = cache.and_then(|cache| cache.offer(cx, &config, &server, resumes));
     let offer = Offer {
         config: Arc::clone(&config),
         server,

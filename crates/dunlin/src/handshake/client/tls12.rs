@@ -202,7 +202,7 @@ pub(in crate::handshake) fn server_hello(
     let promised = extensions.has(ExtensionType::SESSION_TICKET);
     // docs/handshake-cache.md §5.7: a resumption proves nobody by a certificate.
     let usage = if resumed.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
-    let cache = cache.map(|offer| offer.answered(cx, extensions, usage)).transpose()?.flatten();
+    let cache = cache.map(|offer| offer.answered(extensions, usage)).transpose()?.flatten();
     let sessions = Sessions { promised, new, resumed };
     let handshake = Handshake {
         config,
@@ -315,7 +315,10 @@ fn verify(
     let profile = Arc::clone(&handshake.config.profile);
     let chain = match shown {
         Shown::Chain(chain) => chain,
-        Shown::Cached(peer) => return believe(cx, handshake, BelievedPeer::cached(profile, peer), next),
+        Shown::Cached(peer) => {
+            let believed = BelievedPeer::cached(profile, peer, cx.now)?;
+            return believe(cx, handshake, believed, next);
+        }
     };
     let name = handshake.server.name.clone();
     let certificate_type = handshake.types.server;

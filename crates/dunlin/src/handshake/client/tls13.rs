@@ -184,7 +184,7 @@ impl State for ExpectEncryptedExtensions {
         if let Cache::Offered(offer) = handshake.cache {
             // docs/handshake-cache.md §5.7: nothing is used together with a PSK, and nothing kept.
             let usage = if by_psk { Use::Nothing } else { Use::Tls13 };
-            let agreed = offer.answered(cx, &extensions, usage)?;
+            let agreed = offer.answered(&extensions, usage)?;
             handshake.cache = agreed.map_or(Cache::None, Cache::Agreed);
         }
         transcript.add(message.bytes());

@@ -521,7 +521,7 @@ impl State for ExpectCertificate {
         if let Some(cached) = cached.filter(|cached| Form::Empty.is(body, cached.fingerprint())) {
             Form::Empty.bind(&mut handshake.transcript, cached.fingerprint());
             cx.output.negotiated.peer_certificate_cached = true;
-            let client = Some(BelievedPeer::cached(profile, cached));
+            let client = Some(BelievedPeer::cached(profile, cached, cx.now)?);
             return Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client }));
         }
         let certificate = Certificate::read_tls12(body, certificate_type)?;
