@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use crate::auth::{ChoosePsk, Credential, FindPsk, Psk};
+use crate::auth::{ChoosePsk, Credential, FindPsk, Psk, Trust};
 use crate::cache::{
     CacheMode, ClientCache, ClientHandshakeCache, Fingerprint, ServerCache, ServerHandshakeCache,
 };
@@ -190,6 +190,19 @@ impl ClientConfig {
     /// It is outside of this range.
     pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
         self.mtu = check_mtu(mtu)?;
+        Ok(self)
+    }
+
+    /// The same client with another trust, e.g. after new lists of revoked certificates. What it keeps of servers, sessions and
+    /// their certificates, is of the trust that has verified them: it stays in the stores, and is not used.
+    ///
+    /// # Errors
+    /// The trust does not go with the rest of the profile.
+    pub fn with_trust(mut self, trust: Trust) -> Result<Self, Error> {
+        let profile = self.profile.with_trust(trust)?;
+        self.settings = settings_digest(&profile, b"client", 0);
+        self.session_settings = session_settings_digest(&profile, b"client");
+        self.profile = Arc::new(profile);
         Ok(self)
     }
 
@@ -407,6 +420,17 @@ impl ServerConfig {
     pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
         self.mtu = check_mtu(mtu)?;
         Ok(self)
+    }
+
+    /// The same server with another trust, e.g. after new lists of revoked certificates. Sessions and cached clients are of the
+    /// trust that has verified them: each of them makes a full handshake first.
+    ///
+    /// # Errors
+    /// The trust does not go with the rest of the profile, or trusts nobody where clients shall prove who they are.
+    pub fn with_trust(mut self, trust: Trust) -> Result<Self, Error> {
+        self.profile = Arc::new(self.profile.with_trust(trust)?);
+        let client_auth = self.client_auth;
+        self.with_client_auth(client_auth)
     }
 
     /// Its profile.

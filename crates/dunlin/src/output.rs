@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::auth::PeerIdentity;
+use crate::cache::{CacheOutcome, Known};
 use crate::early::EarlyDataOutcome;
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::keylog::KeyLog;
@@ -94,6 +95,10 @@ pub struct Negotiated {
     pub peer_certificate_cached: bool,
     /// Whether this side left its own out, because the peer has them.
     pub own_certificate_cached: bool,
+    /// What became of this side's cache.
+    pub cache: CacheOutcome,
+    /// What a client's cache had of the server before the handshake.
+    pub known_server: Known,
     /// How ours was compressed, if it was.
     pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The name of the profile.

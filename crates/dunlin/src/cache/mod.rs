@@ -54,6 +54,25 @@ impl CacheMode {
     }
 }
 
+/// What a handshake made of this side's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheOutcome {
+    /// This side has none.
+    #[default]
+    Disabled,
+    /// Nobody was proven by a certificate that signs (docs/handshake-cache.md §5.4, §5.7): the connection is by a PSK, resumes a
+    /// session or is another handshake within one; or it is of TLS 1.2 without extended master secret, or by a suite that no
+    /// certificate signs.
+    NotUsable,
+    /// The peer says nothing of a cache: it has none, or one of another mode. A client of [`CacheMode::Rfc7924`] says nothing
+    /// either of a server that it does not know.
+    NotAnswered,
+    /// Both sides have one, or may have in [`CacheMode::Rfc7924`]. Which certificates were left out is in
+    /// [`crate::Negotiated::peer_certificate_cached`] and [`crate::Negotiated::own_certificate_cached`].
+    Agreed,
+}
+
 /// What is kept of the issuer of a peer's certificate, in bytes. It counts peers, and proves nothing.
 pub const ISSUER_LEN: usize = 8;
 
@@ -248,6 +267,16 @@ impl CachedServer {
     pub fn clear_tickets(&mut self) {
         self.tickets.clear();
     }
+
+    /// What can be done with it now.
+    pub(crate) fn known(&self, now: Now, settings: &SettingsDigest, max_age: Duration) -> Known {
+        match &self.server {
+            None => Known::Nothing,
+            Some(_) if self.suspended => Known::Suspended,
+            Some(peer) if peer.is_usable(now, settings, max_age) => Known::Usable,
+            Some(_) => Known::OutOfDate,
+        }
+    }
 }
 
 impl fmt::Debug for CachedServer {
@@ -258,6 +287,21 @@ impl fmt::Debug for CachedServer {
             .field("suspended", &self.suspended)
             .finish_non_exhaustive()
     }
+}
+
+/// What a client could do with what it had of a server before a handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Known {
+    /// It had nothing.
+    #[default]
+    Nothing,
+    /// The last handshake with it has failed: the next one is full (docs/handshake-cache.md §5.5).
+    Suspended,
+    /// It is too old, or a certificate is out of date.
+    OutOfDate,
+    /// The server need not send its certificates.
+    Usable,
 }
 
 /// For which server a client's entry is: it is shown to no other.

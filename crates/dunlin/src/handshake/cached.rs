@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::cache::Fingerprint;
+use crate::cache::{CacheOutcome, Fingerprint};
 use crate::crypto::Tls12CipherSuite;
 use crate::error::Error;
 use crate::message;
@@ -27,6 +27,15 @@ impl Use {
         match extended && suite.is_signed() {
             true => Self::Tls12,
             false => Self::Nothing,
+        }
+    }
+
+    /// What a side that has a cache says of it; `agreed` is whether the peer has one, too.
+    pub(crate) const fn outcome(self, agreed: bool) -> CacheOutcome {
+        match (self, agreed) {
+            (Self::Nothing, _) => CacheOutcome::NotUsable,
+            (_, false) => CacheOutcome::NotAnswered,
+            (_, true) => CacheOutcome::Agreed,
         }
     }
 }

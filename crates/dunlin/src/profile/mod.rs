@@ -162,6 +162,13 @@ impl Profile {
         &self.provider
     }
 
+    /// The same profile with another trust.
+    pub(crate) fn with_trust(&self, trust: Trust) -> Result<Self, Error> {
+        let profile = Self { trust: trust.into(), ..self.clone() };
+        rules::check(&profile)?;
+        Ok(profile)
+    }
+
     pub(crate) fn suite(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
         self.cipher_suites.iter().copied().find(|s| s.id == id)
     }

@@ -10,7 +10,7 @@ use core::fmt;
 
 use crate::address::ServerAddress;
 use crate::cache::{
-    CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, ClientHandshakeCache, Fingerprint,
+    CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, ClientHandshakeCache, Fingerprint, Known,
     MAX_CERTIFICATE_REQUEST, TICKET_LABEL, Ticket,
 };
 use crate::config::ClientConfig;
@@ -179,12 +179,13 @@ impl Caching for ClientHandshakeCache {
             return None;
         }
         let key = CacheKey { name: server.host(), port: server.port, settings: *config.settings.as_bytes() };
-        let CachedServer { server, certificate_request, tickets, suspended } =
-            self.store.take(&key).unwrap_or_default();
+        let entry = self.store.take(&key).unwrap_or_default();
+        let known = entry.known(cx.now, &config.settings, self.max_age);
+        cx.output.negotiated.known_server = known;
+        let CachedServer { server, certificate_request, tickets, suspended: _ } = entry;
         let entry = Entry { store: Arc::clone(&self.store), key };
         let mut tickets = Tickets { tickets, back_to: Some(entry.clone()) };
-        let usable = |peer: &CachedPeer| !suspended && peer.is_usable(cx.now, &config.settings, self.max_age);
-        let server = server.filter(usable).map(Box::new);
+        let server = server.filter(|_| known == Known::Usable).map(Box::new);
         // TLS 1.3 has none to leave out.
         let request =
             certificate_request.filter(|_| server.is_some() && profile.tls12(cx.transport()).is_some());

@@ -9,6 +9,7 @@ use super::early::{self, EarlyOffer};
 use super::tls13;
 use crate::address::ServerAddress;
 use crate::auth::{PeerIdentity, Psk};
+use crate::cache::CacheOutcome;
 use crate::config::ClientConfig;
 use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls12CipherSuite, Tls13CipherSuite};
 use crate::early::{EarlyDataClient, EarlyDataOutcome, NoEarlyData};
@@ -290,6 +291,10 @@ fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, 
 
 /// Sends the first ClientHello.
 fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error> {
+    if offer.config.handshake_cache.is_some() {
+        // Until the server answers to it, if it is asked.
+        cx.output.negotiated.cache = CacheOutcome::NotUsable;
+    }
     let mut transcript = HelloTranscript::default();
     let hello = offer.client_hello(cx, None)?;
     transcript.add(&hello);

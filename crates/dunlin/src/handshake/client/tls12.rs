@@ -202,7 +202,14 @@ pub(in crate::handshake) fn server_hello(
     let promised = extensions.has(ExtensionType::SESSION_TICKET);
     // docs/handshake-cache.md §5.7: a resumption proves nobody by a certificate.
     let usage = if resumed.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
-    let cache = cache.map(|offer| offer.answered(extensions, usage)).transpose()?.flatten();
+    let cache = match cache {
+        Some(offer) => {
+            let agreed = offer.answered(extensions, usage)?;
+            cx.output.negotiated.cache = usage.outcome(agreed.is_some());
+            agreed
+        }
+        None => None,
+    };
     let sessions = Sessions { promised, new, resumed };
     let handshake = Handshake {
         config,

@@ -185,6 +185,7 @@ impl State for ExpectEncryptedExtensions {
             // docs/handshake-cache.md §5.7: nothing is used together with a PSK, and nothing kept.
             let usage = if by_psk { Use::Nothing } else { Use::Tls13 };
             let agreed = offer.answered(&extensions, usage)?;
+            cx.output.negotiated.cache = usage.outcome(agreed.is_some());
             handshake.cache = agreed.map_or(Cache::None, Cache::Agreed);
         }
         transcript.add(message.bytes());

@@ -12,6 +12,7 @@ use super::tls12_choice::{Choice, Own, choose, credential};
 use super::tls13::{SESSION_NAME_LEN, answers, application_protocol, client_certificate_type};
 use crate::auth::verifier::KeyUse;
 use crate::auth::{Credential, PeerIdentity, Psk, PskIdentity};
+use crate::cache::CacheOutcome;
 use crate::config::{ClientAuth, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
@@ -220,6 +221,9 @@ fn resume(
     let negotiated = &mut cx.output.negotiated;
     negotiated.cipher_suite = Some(suite.id);
     negotiated.resumed = true;
+    if config.handshake_cache.is_some() {
+        negotiated.cache = CacheOutcome::NotUsable;
+    }
     negotiated.server_name.clone_from(&session.server_name);
     let master = MasterSecret::resumed(suite, session.psk.clone());
     cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
@@ -275,10 +279,14 @@ fn full(
     let request = client_type.map(|_| certificate_request(&config).write()).transpose()?;
     let sends = cache::Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
     // docs/handshake-cache.md §5.7: there is none in a renegotiation.
+    let usage = if previous.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
     let cache = match previous {
-        None => cache::agree(cx, &config, hello, &sends, Use::in_tls12(suite, extended))?,
+        None => cache::agree(cx, &config, hello, &sends, usage)?,
         Some(_) => None,
     };
+    if config.handshake_cache.is_some() {
+        cx.output.negotiated.cache = usage.outcome(cache.is_some());
+    }
     if let Some(cache) = &cache {
         cache.extensions(&mut w);
     }

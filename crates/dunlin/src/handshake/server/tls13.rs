@@ -116,6 +116,9 @@ pub(super) fn answer(
     // docs/handshake-cache.md §5.7: who proves itself by a PSK uses nothing of it, and leaves nothing in it.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let cache = cache::agree(cx, &config, hello, &sends, usage)?;
+    if config.handshake_cache.is_some() {
+        cx.output.negotiated.cache = usage.outcome(cache.is_some());
+    }
     let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
     let version = transport.version13();
     let mut extensions = answers(cx, &config, hello, version, own_type, client_type, resumes)?;
