@@ -4,7 +4,7 @@
 mod common;
 
 use common::Place;
-use common::peers::{CLIENT, OWN, SERVER, Server, json, place};
+use common::peers::{CLIENT, KEY, OWN, SERVER, Server, json, place};
 use serde_json::Value;
 
 /// A client with a store, and what it says of its connection.
@@ -113,6 +113,92 @@ fn both_are_told_and_the_server_tells_too() {
     assert!(log.contains("cached certificates of both sides"), "{log}");
     let told = server.echo(&place, &format!("{CLIENT} {OWN} --cache compact --cache-store c"), "");
     assert!(told.contains("Cached             certificates of both sides"), "{told}");
+}
+
+/// What a client says of its cache in a line, and a server that serves it.
+fn told(server: &Server, place: &Place, more: &str) -> String {
+    let report = server.echo(place, &format!("{CLIENT} {OWN} {more}"), "");
+    let line = report.lines().find_map(|line| line.strip_prefix("Cached             "));
+    line.unwrap_or_else(|| panic!("nothing of the cache:\n{report}")).to_owned()
+}
+
+#[test]
+fn a_cache_that_does_nothing_says_why() {
+    let place = place();
+    let cache = "--cache compact --cache-store c";
+    let of_server = server(&place, "--cache compact");
+    assert!(told(&of_server, &place, cache).starts_with("nothing: first connection with this server"));
+    assert!(of_server.process.log_with("connected").contains("cached nothing: the client has named nothing"));
+    // The age of an entry counts from when it was made.
+    let short = format!("{cache} --cache-max-age 1");
+    let old = std::iter::repeat_with(|| told(&of_server, &place, &short)).find(|told| !told.contains("both"));
+    assert_eq!(old.unwrap(), "nothing: what was kept is out of date");
+    // Without a word of the client.
+    let plain = of_server.echo(&place, &format!("{CLIENT} {OWN}"), "");
+    assert!(!plain.contains("Cached"), "{plain}");
+    of_server.process.log_with("cached nothing: the client has no cache");
+    let without = server_at(&place, 0, "");
+    for _ in 0..2 {
+        assert_eq!(
+            told(&without, &place, "--cache compact --cache-store d"),
+            "nothing: the server has no cache or one of another mode"
+        );
+    }
+    // Sessions and keys have no use for it.
+    let tickets = format!("{SERVER} --CAfile pki/root.pem --Verify --cache compact");
+    let tickets = Server::new(&place, &tickets);
+    server_gives_a_session(&tickets, &place, cache);
+    assert_eq!(told(&tickets, &place, &format!("{cache} --sess-in s")), "nothing: a session was resumed");
+    tickets.process.log_with("cached nothing: a session was resumed");
+    // Whose Certificate the server cannot know by a ticket sends it.
+    let rfc = server(&place, "--cache rfc7924");
+    told(&rfc, &place, "--cache rfc7924 --cache-store r");
+    assert_eq!(
+        told(&rfc, &place, "--cache rfc7924 --cache-store r"),
+        "certificate of the server; the client's was sent"
+    );
+}
+
+fn server_gives_a_session(server: &Server, place: &Place, more: &str) {
+    server.echo(place, &format!("{CLIENT} {OWN} {more} --sess-out s"), "x");
+}
+
+#[test]
+fn a_handshake_that_failed_is_remembered() {
+    let place = place();
+    let cache = "--cache compact --cache-store c";
+    let first = server(&place, "--cache compact");
+    let port = first.port;
+    told(&first, &place, cache);
+    drop(first);
+    // It takes the name of its certificate, and then refuses the client's.
+    place.dunlin("pki demo --out other");
+    let options = format!("{SERVER} --CAfile other/root.pem --Verify --num-tickets 0 --cache compact");
+    let refuses = Server::at(&place, port, &options);
+    let refused = refuses.client(&place, &format!("{CLIENT} {OWN} {cache}"), "x");
+    assert!(!refused.status.success());
+    drop(refuses);
+    let again = server_at(&place, port, "--cache compact");
+    assert_eq!(told(&again, &place, cache), "nothing: the last handshake with this server failed");
+    assert_eq!(told(&again, &place, cache), "certificates of both sides");
+}
+
+#[test]
+fn a_cache_that_cannot_do_anything_is_warned_of() {
+    let place = place();
+    let psk = format!("--psk {KEY}");
+    let server = Server::new(&place, &format!("{psk} --echo --cache compact"));
+    assert!(server.warnings.contains("--cache: without certificates"), "{}", server.warnings);
+    let output = server.client(&place, &format!("{psk} --cache compact --cache-store c"), "");
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(warning.contains("--cache: without certificates"), "{warning}");
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(report.contains("Cached             nothing: this connection is by PSK"), "{report}");
+    // One connection, and nothing that outlives it.
+    let server = server_at(&place, 0, "--cache compact");
+    let output = server.client(&place, &format!("{CLIENT} {OWN} --cache compact"), "");
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(warning.contains("add --cache-store"), "{warning}");
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
+use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, Known, ServerCache};
 use dunlin::crypto::{CryptoProvider, MAX_KEY_LEN};
-use dunlin::{ClientConfig, ServerConfig};
+use dunlin::{ClientConfig, ServerAddress, ServerConfig};
 use dunlin_store::cache::{
     CacheFault, DEFAULT_REDIS_TIMEOUT, FileRecords, Records, RedisRecords, SealedClientCache,
     SealedServerCache, Sealer, SqliteRecords,
@@ -67,22 +67,38 @@ pub(crate) struct CacheOptions {
     cache_max_age: Option<Duration>,
 }
 
+/// What a client keeps of servers.
+pub(crate) struct KnownServers {
+    store: Arc<dyn ClientCache>,
+    max_age: Duration,
+}
+
+impl KnownServers {
+    /// What a client with this configuration can do with what it keeps of `server`.
+    pub(crate) fn known(&self, config: &ClientConfig, server: &ServerAddress) -> Known {
+        let key = config.cache_key(server);
+        let entry = self.store.get(&key);
+        entry.map_or(Known::Nothing, |entry| entry.known(&key, dunlin_tokio::now(), self.max_age))
+    }
+}
+
 impl CacheOptions {
-    /// `config` with the cache, if there shall be one.
+    /// `config` with the cache, if there shall be one, and what that has.
     pub(crate) fn client(
         &self,
         config: ClientConfig,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<ClientConfig, Error> {
-        let Some(mode) = self.cache else { return Ok(config) };
-        let cache: Arc<dyn ClientCache> = match &self.cache_store {
+    ) -> Result<(ClientConfig, Option<KnownServers>), Error> {
+        let Some(mode) = self.cache else { return Ok((config, None)) };
+        let store: Arc<dyn ClientCache> = match &self.cache_store {
             None => Arc::new(MemoryClientCache::default()),
             Some(place) => {
                 let records = place.open(provider, self.max_age())?;
                 Arc::new(SealedClientCache::new(records, self.sealer(place, provider)?))
             }
         };
-        Ok(config.with_handshake_cache(mode.into(), cache, self.max_age()))
+        let known = KnownServers { store: store.clone(), max_age: self.max_age() };
+        Ok((config.with_handshake_cache(mode.into(), store, self.max_age()), Some(known)))
     }
 
     /// The same for a server.
@@ -100,6 +116,22 @@ impl CacheOptions {
             }
         };
         config.with_handshake_cache(mode.into(), cache, self.max_age()).map_err(|e| misuse(&e))
+    }
+
+    /// Says if the cache cannot do anything: `has_certificates` is whether one can prove the server.
+    pub(crate) fn warn_of_no_use(&self, has_certificates: bool) {
+        if self.cache.is_some() && !has_certificates {
+            let why = "without certificates there is nothing to keep, and pre-shared keys need no cache";
+            warn(&format!("--cache: {why}; leave it out"));
+        }
+    }
+
+    /// Says if a client that makes one connection keeps what it cannot use.
+    pub(crate) fn warn_of_no_store(&self) {
+        if self.cache.is_some() && self.cache_store.is_none() {
+            let why = "what is kept is gone at the end of this run, which makes one connection";
+            warn(&format!("--cache: {why}; add --cache-store"));
+        }
     }
 
     fn max_age(&self) -> Duration {

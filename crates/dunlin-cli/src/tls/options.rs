@@ -19,7 +19,7 @@ use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
 use crate::files;
-use crate::tls::cache::CacheOptions;
+use crate::tls::cache::{CacheOptions, KnownServers};
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List};
 use crate::tls::psks::ServerPsks;
@@ -192,26 +192,29 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl TlsOptions {
-    /// The configuration of a client, with what it has beside these options. With `insecure` it believes every server.
+    /// The configuration of a client, with what it has beside these options, and what its handshake cache keeps. With
+    /// `insecure` it believes every server.
     pub(crate) fn client_config(
         &self,
         insecure: bool,
         max_fragment_length: Option<u16>,
         sessions: Option<Arc<dyn ClientSessions>>,
-    ) -> Result<ClientConfig, Error> {
+    ) -> Result<(ClientConfig, Option<KnownServers>), Error> {
         let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
             (true, _) => vec![PskKeyExchangeMode::PSK_KE],
             (false, true) => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
-        let profile = self.profile(Side::Client, self.client_trust(insecure)?, modes)?;
+        let trust = self.client_trust(insecure)?;
+        self.cache.warn_of_no_use(trust.x509.is_some() || trust.raw_key.is_some());
+        let profile = self.profile(Side::Client, trust, modes)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
         let provider = profile.provider().clone();
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
-        let config = self.cache.client(ClientConfig::new(profile).with_psks(psks), &provider)?;
+        let (config, known) = self.cache.client(ClientConfig::new(profile).with_psks(psks), &provider)?;
         Ok(match sessions {
-            Some(sessions) => config.with_sessions(sessions),
-            None => config,
+            Some(sessions) => (config.with_sessions(sessions), known),
+            None => (config, known),
         })
     }
 
@@ -238,6 +241,7 @@ impl TlsOptions {
         let psks = self.server_psks(&provider)?;
         let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
         let config = config.map_err(|e| misuse(&e))?.with_cookies(server.stateless_cookie);
+        self.cache.warn_of_no_use(!self.cert.is_empty() || !self.key.is_empty());
         let config = self.cache.server(config, &provider)?;
         let config = config.with_tickets(server.tickets(provider)?);
         let Some(size) = server.early_data else { return Ok((config, psks)) };

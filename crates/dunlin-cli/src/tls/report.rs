@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use dunlin::auth::PskIdentity;
+use dunlin::cache::{CacheOutcome, Known};
 use dunlin::early::NoEarlyData;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, PeerIdentity, Side};
@@ -20,17 +21,25 @@ pub(crate) struct Report<'a> {
     negotiated: &'a Negotiated,
     messages: &'a [MessageSize],
     bytes: HandshakeBytes,
+    known: Option<Known>,
 }
 
 impl<'a> Report<'a> {
     /// Of a stream, right after its handshake.
     pub(crate) fn new<IO>(stream: &'a TlsStream<IO>) -> Self {
         Self {
+            known: None,
             side: stream.connection().side(),
             negotiated: stream.negotiated(),
             messages: stream.messages(),
             bytes: stream.handshake_bytes(),
         }
+    }
+
+    /// With what a client's cache had for this server before the handshake, if it has one.
+    pub(crate) const fn with_known(mut self, known: Option<Known>) -> Self {
+        self.known = known;
+        self
     }
 
     /// Everything, with a table of the messages. `peer_note` says how the peer was verified.
@@ -110,6 +119,7 @@ impl<'a> Report<'a> {
             "resumed": n.resumed,
             "server_certificate_cached": server,
             "client_certificate_cached": client,
+            "cache": self.cached(),
             "hello_retry_request": n.retried,
             "early_data": self.early_data(),
             "handshake_bytes_read": self.bytes.read,
@@ -127,13 +137,47 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Whose certificates were not sent, in words.
-    const fn cached(&self) -> Option<&'static str> {
-        match self.certificates_cached() {
-            [true, true] => Some("certificates of both sides"),
-            [true, false] => Some("certificate of the server"),
-            [false, true] => Some("certificate of the client"),
-            [false, false] => None,
+    /// Whose certificates were not sent, in words, or why both were; `None` without a cache.
+    fn cached(&self) -> Option<String> {
+        let n = self.negotiated;
+        if n.cache == CacheOutcome::Disabled {
+            return None;
+        }
+        let by_client = if self.side == Side::Client { n.own_signature } else { n.peer_signature };
+        Some(match self.certificates_cached() {
+            [true, true] => "certificates of both sides".to_owned(),
+            [true, false] if by_client.is_some() => {
+                "certificate of the server; the client's was sent".to_owned()
+            }
+            [true, false] => "certificate of the server".to_owned(),
+            [false, true] => "certificate of the client; the server's was sent".to_owned(),
+            [false, false] => format!("nothing: {}", self.why_nothing_is_cached()),
+        })
+    }
+
+    const fn why_nothing_is_cached(&self) -> &'static str {
+        let n = self.negotiated;
+        match (n.cache, self.side) {
+            (CacheOutcome::NotUsable, _) if n.resumed => "a session was resumed",
+            (CacheOutcome::NotUsable, _) if matches!(n.peer, Some(PeerIdentity::Psk(_))) => {
+                "this connection is by PSK"
+            }
+            (CacheOutcome::NotUsable, _) => {
+                "in TLS 1.2 it takes extended master secret and a suite that a certificate signs and the first handshake"
+            }
+            (CacheOutcome::NotAnswered, Side::Client) => "the server has no cache or one of another mode",
+            (CacheOutcome::NotAnswered, Side::Server) => {
+                "the client has no cache or one of another mode or nothing in it for this server"
+            }
+            (_, Side::Server) => {
+                "the client has named nothing that is known here; its first connection or what was kept is out of date"
+            }
+            (_, Side::Client) => match self.known {
+                Some(Known::Suspended) => "the last handshake with this server failed",
+                Some(Known::OutOfDate) => "what was kept is out of date",
+                Some(Known::Usable) => "the server has no cache any more or another certificate or mode",
+                Some(Known::Nothing) | None => "first connection with this server under these settings",
+            },
         }
     }
 
