@@ -19,7 +19,6 @@ use tokio::net::TcpStream;
 use crate::error::Error;
 use crate::files;
 use crate::stop::{STOP_PATIENCE, Stop};
-use crate::tls::cache::KnownServers;
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::reasons::{Explainer, Explanation};
@@ -204,7 +203,6 @@ struct Client<'a> {
     target: Target,
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
-    known: Option<KnownServers>,
     tickets: Option<Arc<ClientTickets>>,
     early_data: Vec<u8>,
     proof: Arc<Proof>,
@@ -226,7 +224,7 @@ impl<'a> Client<'a> {
             .transpose()?;
         let tickets = tickets.map(Arc::new);
         let sessions = tickets.clone().map(|t| t as Arc<dyn ClientSessions>);
-        let (mut config, known) = args.tls.client_config(args.insecure, args.maxfraglen, sessions)?;
+        let mut config = args.tls.client_config(args.insecure, args.maxfraglen, sessions)?;
         if !args.reconnect {
             args.tls.cache.warn_of_no_store();
         }
@@ -237,7 +235,7 @@ impl<'a> Client<'a> {
             early_data = files::read(path)?.to_vec();
         }
         let config = Arc::new(config.with_server_name_sent(!args.noservername));
-        Ok(Self { args, target, name, config, known, tickets, early_data, proof: Arc::default() })
+        Ok(Self { args, target, name, config, tickets, early_data, proof: Arc::default() })
     }
 
     async fn run(&self) -> Result<(), Error> {
@@ -300,7 +298,6 @@ impl<'a> Client<'a> {
             }
         });
         let server = ServerAddress::new(self.name.clone(), *port);
-        let known = self.known.as_ref().map(|servers| servers.known(&self.config, &server));
         let connected = connector.connect_with_early_data(tcp, server, &self.early_data).await;
         let (stream, taken) = connected.map_err(|e| self.failed(self.explainer().handshake(&e)))?;
         if taken < self.early_data.len() {
@@ -311,7 +308,7 @@ impl<'a> Client<'a> {
         {
             tickets.declined();
         }
-        let report = Report::new(&stream).with_known(known);
+        let report = Report::new(&stream);
         let out = &mut io::stdout().lock();
         match (self.args.quiet, self.args.json, self.args.brief) {
             (true, ..) => {}

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, Known, ServerCache};
+use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
 use dunlin::crypto::{CryptoProvider, MAX_KEY_LEN};
-use dunlin::{ClientConfig, ServerAddress, ServerConfig};
+use dunlin::{ClientConfig, ServerConfig};
 use dunlin_store::cache::{
     CacheFault, DEFAULT_REDIS_TIMEOUT, FileRecords, Records, RedisRecords, SealedClientCache,
     SealedServerCache, Sealer, SqliteRecords,
@@ -67,29 +67,14 @@ pub(crate) struct CacheOptions {
     cache_max_age: Option<Duration>,
 }
 
-/// What a client keeps of servers.
-pub(crate) struct KnownServers {
-    store: Arc<dyn ClientCache>,
-    max_age: Duration,
-}
-
-impl KnownServers {
-    /// What a client with this configuration can do with what it keeps of `server`.
-    pub(crate) fn known(&self, config: &ClientConfig, server: &ServerAddress) -> Known {
-        let key = config.cache_key(server);
-        let entry = self.store.get(&key);
-        entry.map_or(Known::Nothing, |entry| entry.known(&key, dunlin_tokio::now(), self.max_age))
-    }
-}
-
 impl CacheOptions {
-    /// `config` with the cache, if there shall be one, and what that has.
+    /// `config` with the cache, if there shall be one.
     pub(crate) fn client(
         &self,
         config: ClientConfig,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<(ClientConfig, Option<KnownServers>), Error> {
-        let Some(mode) = self.cache else { return Ok((config, None)) };
+    ) -> Result<ClientConfig, Error> {
+        let Some(mode) = self.cache else { return Ok(config) };
         let store: Arc<dyn ClientCache> = match &self.cache_store {
             None => Arc::new(MemoryClientCache::default()),
             Some(place) => {
@@ -97,8 +82,7 @@ impl CacheOptions {
                 Arc::new(SealedClientCache::new(records, self.sealer(place, provider)?))
             }
         };
-        let known = KnownServers { store: store.clone(), max_age: self.max_age() };
-        Ok((config.with_handshake_cache(mode.into(), store, self.max_age()), Some(known)))
+        Ok(config.with_handshake_cache(mode.into(), store, self.max_age()))
     }
 
     /// The same for a server.

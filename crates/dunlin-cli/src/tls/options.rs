@@ -19,7 +19,7 @@ use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::Error;
 use crate::files;
-use crate::tls::cache::{CacheOptions, KnownServers};
+use crate::tls::cache::CacheOptions;
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List};
 use crate::tls::psks::ServerPsks;
@@ -192,14 +192,13 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl TlsOptions {
-    /// The configuration of a client, with what it has beside these options, and what its handshake cache keeps. With
-    /// `insecure` it believes every server.
+    /// The configuration of a client, with what it has beside these options. With `insecure` it believes every server.
     pub(crate) fn client_config(
         &self,
         insecure: bool,
         max_fragment_length: Option<u16>,
         sessions: Option<Arc<dyn ClientSessions>>,
-    ) -> Result<(ClientConfig, Option<KnownServers>), Error> {
+    ) -> Result<ClientConfig, Error> {
         let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
             (true, _) => vec![PskKeyExchangeMode::PSK_KE],
             (false, true) => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
@@ -211,10 +210,10 @@ impl TlsOptions {
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
         let provider = profile.provider().clone();
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
-        let (config, known) = self.cache.client(ClientConfig::new(profile).with_psks(psks), &provider)?;
+        let config = self.cache.client(ClientConfig::new(profile).with_psks(psks), &provider)?;
         Ok(match sessions {
-            Some(sessions) => (config.with_sessions(sessions), known),
-            None => (config, known),
+            Some(sessions) => config.with_sessions(sessions),
+            None => config,
         })
     }
 

@@ -21,25 +21,17 @@ pub(crate) struct Report<'a> {
     negotiated: &'a Negotiated,
     messages: &'a [MessageSize],
     bytes: HandshakeBytes,
-    known: Option<Known>,
 }
 
 impl<'a> Report<'a> {
     /// Of a stream, right after its handshake.
     pub(crate) fn new<IO>(stream: &'a TlsStream<IO>) -> Self {
         Self {
-            known: None,
             side: stream.connection().side(),
             negotiated: stream.negotiated(),
             messages: stream.messages(),
             bytes: stream.handshake_bytes(),
         }
-    }
-
-    /// With what a client's cache had for this server before the handshake, if it has one.
-    pub(crate) const fn with_known(mut self, known: Option<Known>) -> Self {
-        self.known = known;
-        self
     }
 
     /// Everything, with a table of the messages. `peer_note` says how the peer was verified.
@@ -172,11 +164,11 @@ impl<'a> Report<'a> {
             (_, Side::Server) => {
                 "the client has named nothing that is known here; its first connection or what was kept is out of date"
             }
-            (_, Side::Client) => match self.known {
-                Some(Known::Suspended) => "the last handshake with this server failed",
-                Some(Known::OutOfDate) => "what was kept is out of date",
-                Some(Known::Usable) => "the server has no cache any more or another certificate or mode",
-                Some(Known::Nothing) | None => "first connection with this server under these settings",
+            (_, Side::Client) => match n.known_server {
+                Known::Suspended => "the last handshake with this server failed",
+                Known::OutOfDate => "what was kept is out of date",
+                Known::Usable => "the server has no cache any more or another certificate or mode",
+                _ => "first connection with this server under these settings",
             },
         }
     }
