@@ -514,7 +514,7 @@ fn exporters_agree_and_know_no_context_from_an_empty_one() {
     assert!(pair.client.export(b"EXPORTER-test", None, &mut vec![0; 255 * 32 + 1]).is_err());
 }
 
-/// RFC 5705 §6: what TLS itself derives is nothing for others.
+/// RFC 5705 §6: what TLS itself derives is nothing for others, nor are the tickets of the handshake cache.
 #[test]
 fn exporters_refuse_the_labels_of_tls() {
     let provider = awslc();
@@ -523,7 +523,7 @@ fn exporters_refuse_the_labels_of_tls() {
         let mut pair = mutual(client, server);
         pair.connect().unwrap();
         let labels = ["client finished", "server finished", "master secret", "extended master secret"];
-        for label in labels.into_iter().chain(["key expansion"]) {
+        for label in labels.into_iter().chain(["key expansion", "EXPORTER-dunlin-handshake-cache"]) {
             for end in [&pair.client, &pair.server] {
                 let result = end.export(label.as_bytes(), None, &mut [0; 32]);
                 assert_eq!(result, Err(Misuse::ExporterLabel.into()), "{label}");

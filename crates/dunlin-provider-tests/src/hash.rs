@@ -62,6 +62,9 @@ pub fn answers_of_fips_180_4(provider: &CryptoProvider) {
             assert_eq!(context.current().as_ref(), expected, "current() disturbed the computation at {cut}");
         }
     }
+    for algorithm in BOTH {
+        assert_eq!(find(provider, algorithm).hash(&[]).as_ref(), algorithm.of_nothing());
+    }
 }
 
 /// The long example of NIST, in pieces that do not fit the block.

@@ -48,8 +48,8 @@ impl<G: Clone + Ord + Hash, K: Clone + Eq + Hash, V> Grouped<G, K, V> {
     }
 
     /// The same for one who uses it by that.
-    pub(super) fn touch(&mut self, group: &G, key: &K) -> Option<&V> {
-        self.groups.get_mut(group)?.entries.to_back(key).map(|value| &*value)
+    pub(super) fn touch(&mut self, group: &G, key: &K) -> Option<&mut V> {
+        self.groups.get_mut(group)?.entries.to_back(key)
     }
 
     /// As the newest of its group; what stood there.

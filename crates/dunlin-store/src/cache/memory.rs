@@ -22,10 +22,27 @@ const MIN_BYTES: usize = 64 << 10;
 /// A server by its port and the settings.
 type ServerKey = (u16, [u8; 32]);
 
+/// What is kept of a server.
+struct Kept {
+    bytes: Box<[u8]>,
+    /// Whether a connection has its tickets.
+    is_taken: bool,
+}
+
+impl Kept {
+    fn entry(&self, key: &CacheKey) -> Option<CachedServer> {
+        let mut entry = CachedServer::from_bytes(&self.bytes, &key.settings).ok()?;
+        if self.is_taken {
+            entry.clear_tickets();
+        }
+        Some(entry)
+    }
+}
+
 #[derive(Default)]
 struct Servers {
     /// A name is a group: with many ports it is one peer.
-    entries: Grouped<String, ServerKey, Box<[u8]>>,
+    entries: Grouped<String, ServerKey, Kept>,
     bytes: usize,
 }
 
@@ -60,27 +77,35 @@ impl ClientCache for MemoryClientCache {
     fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
         let mut servers = self.lock();
         let server = (key.port, key.settings);
-        let known = servers.entries.touch(&key.name, &server);
-        let before = known.and_then(|bytes| CachedServer::from_bytes(bytes, &key.settings).ok());
-        let before = before.unwrap_or_default();
-        let mut entry = before.clone();
-        change(&mut entry);
-        if entry == before {
+        let mut entry = servers.entries.get(&key.name, &server).and_then(|kept| kept.entry(key));
+        let is_new = entry.is_none();
+        let entry = entry.get_or_insert_default();
+        change(entry);
+        if is_new && *entry == CachedServer::default() {
             return;
         }
-        let replaced = match entry.to_bytes(&key.settings) {
+        let before = match entry.to_bytes(&key.settings) {
             Ok(bytes) => {
                 servers.bytes += bytes.len();
-                servers.entries.insert(key.name.clone(), server, bytes.into())
+                let kept = Kept { bytes: bytes.into(), is_taken: false };
+                servers.entries.insert(key.name.clone(), server, kept)
             }
             // What cannot be kept is not what stood there before, either.
             Err(_) => servers.entries.remove(&key.name, &server),
         };
-        servers.bytes -= replaced.map_or(0, |replaced| replaced.len());
+        servers.bytes -= before.map_or(0, |before| before.bytes.len());
         while servers.entries.len() > self.capacity || servers.bytes > self.max_bytes {
             let Some((_, evicted)) = servers.entries.evict() else { break };
-            servers.bytes -= evicted.len();
+            servers.bytes -= evicted.bytes.len();
         }
+    }
+
+    fn take(&self, key: &CacheKey) -> Option<CachedServer> {
+        let mut servers = self.lock();
+        let kept = servers.entries.touch(&key.name, &(key.port, key.settings))?;
+        let entry = kept.entry(key);
+        kept.is_taken = true;
+        entry
     }
 }
 

@@ -159,8 +159,31 @@ impl CachedPeer {
     /// # Errors
     /// It has too many names to be kept.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
-        let (form, key) = abridged(&self.public_key);
         let mut w = Writer::new();
+        w.reserve(self.max_len());
+        self.write(&mut w)?;
+        w.finish()
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let x509 = match &self.identity {
+            PeerIdentity::X509(id) => Some(id),
+            _ => None,
+        };
+        x509.into_iter().flat_map(|id| id.common_name.iter().chain(&id.names))
+    }
+
+    /// How long it is at most, in bytes; it may be a few less.
+    fn max_len(&self) -> usize {
+        let texts: usize = self.texts().map(|text| 2 + text.len()).sum();
+        Self::SHARED_LEN + 32 + 1 + 3 * 5 + 2 + self.public_key.len() + 32 + 2 + texts
+    }
+
+    fn write(&self, w: &mut Writer) -> Result<(), Error> {
+        if self.max_len() > MAX_PEER_LEN {
+            return Err(Misuse::FieldTooLong.into());
+        }
+        let (form, key) = abridged(&self.public_key);
         w.u8(VERSION);
         w.put(&self.issuer);
         w.put(self.fingerprint.as_bytes());
@@ -174,11 +197,11 @@ impl CachedPeer {
         let few = u8::try_from(count).unwrap_or(MANY_NAMES).min(MANY_NAMES);
         let flags = flag(x509.is_none(), RAW_KEY) | flag(common_name.is_some(), COMMON_NAME);
         w.u8(form | flags | few << NAMES_SHIFT);
-        write_time(&mut w, self.validated_ms / 1000);
-        write_time(&mut w, self.not_before_s);
-        write_time(&mut w, self.not_after_s);
+        write_time(w, self.validated_ms / 1000);
+        write_time(w, self.not_before_s);
+        write_time(w, self.not_after_s);
         match form {
-            0 => write_vec(&mut w, key)?,
+            0 => write_vec(w, key)?,
             _ => w.put(key),
         }
         if let Some(id) = x509 {
@@ -186,16 +209,8 @@ impl CachedPeer {
             if few == MANY_NAMES {
                 w.u16(count);
             }
-            common_name
-                .into_iter()
-                .chain(&id.names)
-                .try_for_each(|text| write_vec(&mut w, text.as_bytes()))?;
         }
-        let bytes = w.finish()?;
-        if bytes.len() > MAX_PEER_LEN {
-            return Err(Misuse::FieldTooLong.into());
-        }
-        Ok(bytes)
+        self.texts().try_for_each(|text| write_vec(w, text.as_bytes()))
     }
 
     /// From what [`CachedPeer::to_bytes`] made of a peer that was verified under these settings.
@@ -261,8 +276,10 @@ impl CachedServer {
         let count = u8::try_from(self.tickets.len()).ok().filter(|_| self.tickets.len() <= MAX_TICKETS);
         let flag = |on, flag| if on { flag } else { 0 };
         let mut w = Writer::new();
-        w.u8(VERSION);
         let request = self.certificate_request.as_ref();
+        let server = self.server.as_ref().map_or(0, CachedPeer::max_len);
+        w.reserve(3 + 40 * self.tickets.len() + 2 + request.map_or(0, Vec::len) + server);
+        w.u8(VERSION);
         if request.is_some_and(|request| request.len() > MAX_CERTIFICATE_REQUEST) {
             return Err(Misuse::FieldTooLong.into());
         }
@@ -277,7 +294,7 @@ impl CachedServer {
             w.vec16(|w| w.put(request));
         }
         if let Some(server) = &self.server {
-            w.put(&server.to_bytes()?);
+            server.write(&mut w)?;
         }
         w.finish()
     }

@@ -141,6 +141,21 @@ pub enum HashAlgorithm {
 }
 
 impl HashAlgorithm {
+    /// The hash of nothing (FIPS 180-4), which the key schedule of TLS 1.3 needs several times in each handshake.
+    pub const fn of_nothing(self) -> &'static [u8] {
+        match self {
+            Self::Sha256 => {
+                b"\xe3\xb0\xc4\x42\x98\xfc\x1c\x14\x9a\xfb\xf4\xc8\x99\x6f\xb9\x24\
+                  \x27\xae\x41\xe4\x64\x9b\x93\x4c\xa4\x95\x99\x1b\x78\x52\xb8\x55"
+            }
+            Self::Sha384 => {
+                b"\x38\xb0\x60\xa7\x51\xac\x96\x38\x4c\xd9\x32\x7e\xb1\xb1\xe3\x6a\
+                  \x21\xfd\xb7\x11\x14\xbe\x07\x43\x4c\x0c\xc7\xbf\x63\xf6\xe1\xda\
+                  \x27\x4e\xde\xbf\xe7\x6f\x65\xfb\xd5\x1a\xd2\xf1\x48\x98\xb9\x5b"
+            }
+        }
+    }
+
     /// The length of its output, in bytes.
     pub const fn output_len(self) -> usize {
         match self {

@@ -1,5 +1,6 @@
 //! From shared secrets to keys: the key schedules of TLS 1.2 and 1.3, transcript, binders and exporters.
 
+use crate::cache::TICKET_LABEL;
 use crate::error::{Error, Misuse};
 
 pub(crate) mod binder;
@@ -15,9 +16,15 @@ pub(crate) trait Export: Send + Sync {
 }
 
 /// What TLS 1.2 derives from its master secret is nothing for other protocols (RFC 5705 §6, RFC 7627 §4). TLS 1.3 could tell it
-/// apart, but has the same registry of labels (RFC 8446 §11).
-const RESERVED_LABELS: [&[u8]; 5] =
-    [b"client finished", b"server finished", b"master secret", b"extended master secret", b"key expansion"];
+/// apart, but has the same registry of labels (RFC 8446 §11). And tickets of the handshake cache are nobody else's.
+const RESERVED_LABELS: [&[u8]; 6] = [
+    b"client finished",
+    b"server finished",
+    b"master secret",
+    b"extended master secret",
+    b"key expansion",
+    TICKET_LABEL,
+];
 
 /// Fills `out` for another protocol.
 pub(crate) fn export(

@@ -54,8 +54,8 @@ impl EarlySecret {
 
     /// The binder over a ClientHello whose truncated transcript has this hash (RFC 8446 §4.2.11.2).
     pub(crate) fn binder(&self, kind: PskKind, transcript_hash: &[u8]) -> HashOutput {
-        let empty = self.suite.hash.hash(&[]);
-        finished(&self.prk.derive(kind.label(), empty.as_ref()).prk(), transcript_hash)
+        let empty = self.suite.hash.algorithm().of_nothing();
+        finished(&self.prk.derive(kind.label(), empty).prk(), transcript_hash)
     }
 
     /// The secret of the client's early data, given the hash of its ClientHello.
@@ -72,7 +72,7 @@ impl EarlySecret {
     pub(crate) fn into_handshake(self, shared: Option<&SharedSecret>) -> HandshakeSecret {
         let ikm = shared.map_or(zeros(self.suite), SharedSecret::as_bytes);
         let Self { suite, transport, prk } = self;
-        let salt = prk.derive(b"derived", suite.hash.hash(&[]).as_ref());
+        let salt = prk.derive(b"derived", suite.hash.algorithm().of_nothing());
         HandshakeSecret { suite, transport, prk: Prk::extract(suite.hash, transport, salt.bytes(), ikm) }
     }
 }
@@ -96,7 +96,7 @@ impl HandshakeSecret {
 
     pub(crate) fn into_master(self) -> MasterSecret {
         let Self { suite, transport, prk } = self;
-        let salt = prk.derive(b"derived", suite.hash.hash(&[]).as_ref());
+        let salt = prk.derive(b"derived", suite.hash.algorithm().of_nothing());
         MasterSecret { suite, prk: Prk::extract(suite.hash, transport, salt.bytes(), zeros(suite)) }
     }
 }
@@ -214,7 +214,7 @@ impl Export for Exporter {
         if out.len() > 255 * hash.algorithm().output_len() || label.len() > 249 {
             return Err(Misuse::ExporterLength.into());
         }
-        let secret = self.secret.prk().derive(label, hash.hash(&[]).as_ref());
+        let secret = self.secret.prk().derive(label, hash.algorithm().of_nothing());
         secret.prk().expand_label(b"exporter", hash.hash(&[context]).as_ref(), out);
         Ok(())
     }
