@@ -65,9 +65,19 @@ fn seen(typ: KeyType) -> (CachedPeer, CachedServer) {
 /// Another client of some issuer: the issuer stands after the version, and the fingerprint follows it.
 fn another(peer: &CachedPeer, issuer: u8, number: u32) -> CachedPeer {
     let mut bytes = peer.to_bytes().unwrap();
+    let holder = holder_at(&bytes);
     bytes[1] = issuer;
-    bytes[CachedPeer::SHARED_LEN..][..4].copy_from_slice(&number.to_be_bytes());
+    for at in [CachedPeer::SHARED_LEN, holder] {
+        bytes[at..][..4].copy_from_slice(&(number << 8 | u32::from(issuer)).to_be_bytes());
+    }
     CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap()
+}
+
+/// Where the middle of the key is.
+fn holder_at(bytes: &[u8]) -> usize {
+    let (_, key) = CachedPeer::holder(&bytes[CachedPeer::SHARED_LEN..]).unwrap();
+    let at = bytes.windows(key.len()).position(|window| window == key);
+    at.unwrap() + key.len() / 2
 }
 
 /// The `nth` ticket of a client: as random as real ones, of which any bytes may be alike.
@@ -89,7 +99,7 @@ fn a_hundred_thousand_clients_take_little() {
         for number in 0..MANY {
             let client = another(&peer, 0, number);
             store.put(ticket(0, number, 0), client.clone(), None);
-            store.put(ticket(0, number, 1), client, Some(ticket(0, number, 0)));
+            store.put(ticket(0, number, 1), client, None);
         }
         let each = (HEAP.allocated() - before) as f64 / f64::from(MANY);
         println!("{typ:?}: {each:.1} bytes of heap for each of {MANY} clients");
@@ -142,18 +152,104 @@ fn who_comes_stays() {
     put(0, 1, Some(ticket(1, 0, 0)));
     put(3, 0, None);
     let there = |number, nth| store.find(&ticket(1, number, nth)).is_some();
-    assert!(there(0, 0) && there(0, 1) && !there(1, 0) && there(2, 0) && there(3, 0));
-    // The newest two tickets, and that by which it was known; without one the newest that there was.
-    put(0, 2, Some(ticket(1, 0, 0)));
-    assert!(there(0, 0) && !there(0, 1) && there(0, 2));
-    put(0, 3, None);
-    assert!(!there(0, 0) && there(0, 2) && there(0, 3));
+    assert!(there(0, 1) && !there(1, 0) && there(2, 0) && there(3, 0));
     // Issuers that come and go leave nothing behind.
     for issuer in 0..=255 {
         store.put(ticket(issuer, 9, 0), another(&peer, issuer, 9), None);
         assert!(store.find(&ticket(issuer, 9, 0)).is_some());
     }
     assert_eq!(store.len(), 3);
+}
+
+/// A new ticket takes the place of the one that was proven, and the other one stays; without one the newest that there was.
+#[test]
+fn a_ticket_takes_the_place_of_the_proven_one() {
+    let _alone = ALONE.lock();
+    let (peer, _) = seen(KeyType::P256);
+    let store = MemoryServerCache::new(3);
+    let put = |nth, proven: Option<u8>| {
+        store.put(ticket(1, 0, nth), another(&peer, 1, 0), proven.map(|nth| ticket(1, 0, nth)));
+        (0..10).filter(|nth| store.find(&ticket(1, 0, *nth)).is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(put(0, None), [0]);
+    assert_eq!(put(1, Some(0)), [1]);
+    assert_eq!(put(2, None), [1, 2]);
+    // Of two endpoints in front of one store, each has its own.
+    assert_eq!(put(3, Some(1)), [2, 3]);
+    assert_eq!(put(4, Some(2)), [3, 4]);
+    assert_eq!(put(5, Some(4)), [3, 5]);
+    // One that is not there any more, as another connection of the client was faster.
+    assert_eq!(put(6, Some(1)), [5, 6]);
+    assert_eq!(put(7, None), [6, 7]);
+    assert_eq!(store.len(), 1);
+}
+
+/// Whatever a client sends beside its key, and whoever has issued its certificate, it has one entry; and a ticket stands for one
+/// Certificate.
+#[test]
+fn a_client_has_one_entry() {
+    let _alone = ALONE.lock();
+    let (peer, _) = seen(KeyType::P256);
+    let store = MemoryServerCache::new(1000);
+    for number in 0..100u8 {
+        let mut bytes = peer.to_bytes().unwrap();
+        bytes[CachedPeer::SHARED_LEN] = number;
+        bytes[1] = number % 3;
+        let client = CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap();
+        store.put(ticket(0, 0, number), client.clone(), None);
+        assert_eq!(store.len(), 1);
+        assert_eq!(store.find(&ticket(0, 0, number)), Some(client));
+        assert_eq!(store.find(&ticket(0, 0, number.wrapping_sub(1))), None);
+    }
+}
+
+/// Clients under settings that are no more go before those of the same issuer that come under the new ones.
+#[test]
+fn old_settings_make_room() {
+    let _alone = ALONE.lock();
+    let (peer, _) = seen(KeyType::P256);
+    let store = MemoryServerCache::new(100);
+    let under = |settings, issuer, number| {
+        let bytes = another(&peer, issuer, number).to_bytes().unwrap();
+        CachedPeer::from_bytes(&bytes, &[settings; 32]).unwrap()
+    };
+    for settings in 1..=3 {
+        for number in 0..100 {
+            store.put(ticket(settings, number, 0), under(settings, 1, number), None);
+        }
+        for number in 0..100 {
+            let found = store.find(&ticket(settings, number, 0));
+            assert_eq!(found, Some(under(settings, 1, number)));
+        }
+        assert_eq!(store.len(), 100);
+    }
+    // Two servers with settings of their own share the room of an issuer.
+    let two = MemoryServerCache::new(100);
+    for number in 0..100 {
+        for settings in 1..=2 {
+            two.put(ticket(settings, number, 0), under(settings, 1, number), None);
+        }
+    }
+    assert!((50..100).all(|n| (1..=2).all(|settings| two.find(&ticket(settings, n, 0)).is_some())));
+}
+
+/// More issuers than there are numbers for: those of whom there are fewest make room, and who comes is kept.
+#[test]
+fn no_number_of_issuers_keeps_a_client_out() {
+    let _alone = ALONE.lock();
+    let (peer, _) = seen(KeyType::P256);
+    let store = MemoryServerCache::new(2 * MANY as usize);
+    (0..2).for_each(|n| store.put(ticket(200, n, 0), another(&peer, 200, n), None));
+    for number in 0..70_000 {
+        let mut bytes = another(&peer, 0, number).to_bytes().unwrap();
+        bytes[2..6].copy_from_slice(&number.to_be_bytes());
+        let client = CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap();
+        store.put(ticket(0, number, 0), client, None);
+        assert!(store.find(&ticket(0, number, 0)).is_some());
+    }
+    assert_eq!(store.len(), (1 << 16) + 1);
+    assert!((0..2).all(|n| store.find(&ticket(200, n, 0)).is_some()));
+    assert!(store.find(&ticket(0, 0, 0)).is_none());
 }
 
 /// Entries of other lengths, coming and going, are found and forgotten as those of one.

@@ -180,7 +180,9 @@ impl fmt::Debug for FileRecords {
 
 impl Owners {
     fn put(&mut self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
-        let mut kept = self.entries.remove(&owner.group, &owner.name).unwrap_or_default();
+        // It may have another issuer now.
+        let group = self.by_name.get(&owner.name).map_or(owner.group, |before| before.group);
+        let mut kept = self.entries.remove(&group, &owner.name).unwrap_or_default();
         self.forget(&kept);
         kept.retain(|old| !stale.contains(&old.name) && records.iter().all(|new| new.name != old.name));
         kept.extend_from_slice(records);

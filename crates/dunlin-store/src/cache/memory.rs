@@ -11,6 +11,7 @@ use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, ServerCache
 use hashbrown::HashTable;
 
 use super::grouped::Grouped;
+use super::older_ticket;
 use super::slab::{Handle, Head, Slab};
 
 /// What an entry may take on average, in bytes, if nothing else is said: twice what one with a key of RSA takes.
@@ -117,13 +118,90 @@ impl fmt::Debug for MemoryClientCache {
     }
 }
 
-/// What all clients of one issuer under the same settings have in common: the digest of the settings, and the beginning of their
-/// bytes.
-type Common = ([u8; 32], [u8; CachedPeer::SHARED_LEN]);
+/// What an entry begins with, which is the same for all clients of one issuer.
+type Shared = [u8; CachedPeer::SHARED_LEN];
 
-/// The clients of one issuer under the same settings, as a list through their heads.
+/// What all clients of one issuer under the same settings have in common: the digest of the settings, and how their bytes begin.
+type Common = ([u8; 32], Shared);
+
+/// The fingerprint follows what is shared.
+const FINGERPRINT_LEN: usize = 32;
+
+/// How many of them there can be: a head has room for a number below.
+const MAX_COMMONS: usize = 1 << 16;
+
+/// What is kept of each client.
+#[derive(Default)]
+struct Entries {
+    slab: Slab,
+    /// By the number in a head, each with how many clients it is for. Those for none are free.
+    commons: Vec<(Common, usize)>,
+    free: Vec<u16>,
+    numbers: HashMap<Common, u16>,
+}
+
+impl Entries {
+    /// The ticket of which `index` is a handle and, in the last bit, which of two it is.
+    fn ticket(&self, index: u32) -> Ticket {
+        self.slab.head(Handle::from_u32(index >> 1)).tickets[index as usize & 1]
+    }
+
+    fn common(&self, at: Handle) -> &Common {
+        &self.commons[usize::from(self.slab.head(at).common())].0
+    }
+
+    /// By what a client is known again: whatever else is in its certificates, it has one entry.
+    fn client(&self, at: Handle) -> Client<'_> {
+        (CachedPeer::holder(self.slab.bytes(at)), &self.common(at).0)
+    }
+
+    /// Whether there is a number for this, or room for one.
+    fn has_room(&self, common: &Common) -> bool {
+        self.numbers.contains_key(common) || self.numbers.len() < MAX_COMMONS
+    }
+
+    /// Keeps a client with its number. `None` if there can be no more.
+    fn insert(&mut self, common: Common, own: &[u8], mut head: Head, max_slots: usize) -> Option<Handle> {
+        let number = match self.numbers.get(&common).copied().or_else(|| self.free.pop()) {
+            Some(number) => number,
+            None => {
+                let number = u16::try_from(self.commons.len()).ok()?;
+                self.commons.push((common, 0));
+                number
+            }
+        };
+        self.numbers.insert(common, number);
+        let of = &mut self.commons[usize::from(number)];
+        *of = (common, of.1 + 1);
+        head.common = number.to_be_bytes();
+        let at = self.slab.insert(head, own, max_slots);
+        if at.is_none() {
+            self.leave(number);
+        }
+        at
+    }
+
+    fn remove(&mut self, at: Handle) {
+        self.leave(self.slab.head(at).common());
+        self.slab.remove(at);
+    }
+
+    fn leave(&mut self, number: u16) {
+        let (common, clients) = &mut self.commons[usize::from(number)];
+        *clients -= 1;
+        if *clients == 0 {
+            self.numbers.remove(common);
+            self.free.push(number);
+        }
+    }
+}
+
+/// Holder and settings.
+type Client<'a> = (Option<(u8, &'a [u8])>, &'a [u8; 32]);
+
+/// The clients of one issuer, as a list through their heads, under whatever settings: under settings that are no more nobody proves
+/// a key again, so those are soon the oldest.
 struct Group {
-    common: Common,
     /// The oldest and the newest.
     ends: [Handle; 2],
     len: usize,
@@ -132,11 +210,15 @@ struct Group {
 }
 
 impl Group {
+    const EMPTY: Self = Self { ends: [Handle::NONE; 2], len: 0, changed: 0 };
+
     /// Its place in the order in which groups make room.
-    const fn rank(&self, number: u16) -> (usize, Reverse<u64>, u16) {
-        (self.len, Reverse(self.changed), number)
+    const fn rank(&self, issuer: Shared) -> Rank {
+        (self.len, Reverse(self.changed), issuer)
     }
 }
+
+type Rank = (usize, Reverse<u64>, Shared);
 
 const OLDER: usize = 0;
 const NEWER: usize = 1;
@@ -144,159 +226,128 @@ const NEWER: usize = 1;
 /// Clients, their groups, and two indexes of four bytes for each name.
 #[derive(Default)]
 struct Clients {
-    slab: Slab,
-    /// A handle, and in the last bit which of the two tickets it is.
+    entries: Entries,
+    /// See [`Entries::ticket`].
     by_ticket: HashTable<u32>,
-    /// By fingerprint and group.
     by_client: HashTable<Handle>,
-    /// Empty ones are free.
-    groups: Vec<Group>,
-    free: Vec<u16>,
-    by_common: HashMap<Common, u16>,
-    /// The largest last; of equals the one that nobody came to for longest. None is empty.
-    sizes: BTreeSet<(usize, Reverse<u64>, u16)>,
+    /// None is empty.
+    groups: HashMap<Shared, Group>,
+    /// The largest last; of equals the one that nobody came to for longest.
+    ranks: BTreeSet<Rank>,
     hasher: RandomState,
     changes: u64,
 }
 
-/// The fingerprint follows what is shared.
-fn fingerprint(bytes: &[u8]) -> Option<&[u8; 32]> {
-    bytes.first_chunk()
-}
-
 impl Clients {
-    fn ticket(slab: &Slab, index: u32) -> Ticket {
-        slab.head(Handle::from_u32(index >> 1)).tickets[index as usize & 1]
-    }
-
     fn find(&self, ticket: &Ticket) -> Option<Handle> {
-        let index =
-            self.by_ticket.find(self.hasher.hash_one(ticket), |i| Self::ticket(&self.slab, *i) == *ticket);
+        let is_it = |index: &u32| self.entries.ticket(*index) == *ticket;
+        let index = self.by_ticket.find(self.hasher.hash_one(ticket), is_it);
         index.map(|index| Handle::from_u32(*index >> 1))
     }
 
     /// The whole entry.
     fn peer(&self, at: Handle) -> Option<CachedPeer> {
-        let (settings, shared) = &self.groups.get(usize::from(self.group(at)))?.common;
-        CachedPeer::from_bytes(&[&shared[..], self.slab.bytes(at)].concat(), settings).ok()
+        let (settings, shared) = self.entries.common(at);
+        CachedPeer::from_bytes(&[&shared[..], self.entries.slab.bytes(at)].concat(), settings).ok()
     }
 
-    fn group(&self, at: Handle) -> u16 {
-        u16::from_be_bytes(self.slab.head(at).group)
-    }
-
-    fn client_hash(hasher: &RandomState, slab: &Slab, at: Handle) -> u64 {
-        hasher.hash_one((fingerprint(slab.bytes(at)), slab.head(at).group))
-    }
-
-    fn find_client(&self, common: &Common, own: &[u8]) -> Option<Handle> {
-        let key = (fingerprint(own), self.by_common.get(common)?.to_be_bytes());
-        let is_it = |at: &Handle| (fingerprint(self.slab.bytes(*at)), self.slab.head(*at).group) == key;
-        self.by_client.find(self.hasher.hash_one(key), is_it).copied()
+    fn find_client(&self, client: Client<'_>) -> Option<Handle> {
+        let is_it = |at: &Handle| self.entries.client(*at) == client;
+        self.by_client.find(self.hasher.hash_one(client), is_it).copied()
     }
 
     /// A client that is not there, under these tickets.
     fn insert(&mut self, common: Common, own: &[u8], tickets: [Ticket; 2], max_slots: usize) {
-        let Some(number) = self.group_of(common) else { return };
-        let group = &mut self.groups[usize::from(number)];
-        let head =
-            Head { tickets, neighbours: [group.ends[NEWER], Handle::NONE], group: number.to_be_bytes() };
-        let at = self.slab.insert(head, own, max_slots);
+        while !self.entries.has_room(&common) {
+            self.evict_smallest();
+        }
+        let (_, issuer) = common;
+        let group = self.groups.entry(issuer).or_insert(Group::EMPTY);
+        let head = Head { tickets, neighbours: [group.ends[NEWER], Handle::NONE], common: [0; 2] };
+        let at = self.entries.insert(common, own, head, max_slots);
         self.changes += 1;
-        self.sizes.remove(&group.rank(number));
+        self.ranks.remove(&group.rank(issuer));
         if let Some(at) = at {
             let newest = std::mem::replace(&mut group.ends[NEWER], at);
             match newest {
                 Handle::NONE => group.ends[OLDER] = at,
-                newest => self.slab.head_mut(newest).neighbours[NEWER] = at,
+                newest => self.entries.slab.head_mut(newest).neighbours[NEWER] = at,
             }
             group.len += 1;
             group.changed = self.changes;
         }
-        self.rank(number);
+        self.rank(issuer);
         if let Some(at) = at {
             self.index(at, tickets);
         }
     }
 
     fn index(&mut self, at: Handle, tickets: [Ticket; 2]) {
-        let (slab, hasher) = (&self.slab, &self.hasher);
-        let rehash = |at: &Handle| Self::client_hash(hasher, slab, *at);
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let rehash = |at: &Handle| hasher.hash_one(entries.client(*at));
         self.by_client.insert_unique(rehash(&at), at, rehash);
         let count = if tickets[0] == tickets[1] { 1 } else { 2 };
         for (ticket, which) in tickets.iter().zip(0..).take(count) {
             let hash = hasher.hash_one(ticket);
             // Of two clients with one ticket, which is chance, the later one has it.
-            if let Ok(other) = self.by_ticket.find_entry(hash, |i| Self::ticket(slab, *i) == *ticket) {
+            if let Ok(other) = self.by_ticket.find_entry(hash, |index| entries.ticket(*index) == *ticket) {
                 other.remove();
             }
-            let rehash = |index: &u32| hasher.hash_one(Self::ticket(slab, *index));
+            let rehash = |index: &u32| hasher.hash_one(entries.ticket(*index));
             self.by_ticket.insert_unique(hash, at.to_u32() << 1 | which, rehash);
         }
     }
 
     fn remove(&mut self, at: Handle) {
-        let head = *self.slab.head(at);
+        let head = *self.entries.slab.head(at);
         for (ticket, which) in head.tickets.iter().zip(0..) {
             let index = at.to_u32() << 1 | which;
             if let Ok(entry) = self.by_ticket.find_entry(self.hasher.hash_one(ticket), |i| *i == index) {
                 entry.remove();
             }
         }
-        let hash = Self::client_hash(&self.hasher, &self.slab, at);
+        let hash = self.hasher.hash_one(self.entries.client(at));
         if let Ok(entry) = self.by_client.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
-        let number = u16::from_be_bytes(head.group);
-        let group = &mut self.groups[usize::from(number)];
-        self.sizes.remove(&group.rank(number));
+        let (_, issuer) = *self.entries.common(at);
+        let group = self.groups.entry(issuer).or_insert(Group::EMPTY);
+        self.ranks.remove(&group.rank(issuer));
         for (to, from) in [(OLDER, NEWER), (NEWER, OLDER)] {
             match head.neighbours[to] {
                 Handle::NONE => group.ends[to] = head.neighbours[from],
-                neighbour => self.slab.head_mut(neighbour).neighbours[from] = head.neighbours[from],
+                neighbour => self.entries.slab.head_mut(neighbour).neighbours[from] = head.neighbours[from],
             }
         }
         group.len -= 1;
-        self.rank(number);
-        self.slab.remove(at);
+        self.rank(issuer);
+        self.entries.remove(at);
     }
 
-    /// Takes a group into the order again, or frees its number if nobody is in it.
-    fn rank(&mut self, number: u16) {
-        let group = &self.groups[usize::from(number)];
-        if group.len > 0 {
-            self.sizes.insert(group.rank(number));
-        } else {
-            self.by_common.remove(&group.common);
-            self.free.push(number);
+    /// Takes a group into the order again, or forgets it if nobody is in it.
+    fn rank(&mut self, issuer: Shared) {
+        match self.groups.get(&issuer) {
+            Some(group) if group.len > 0 => drop(self.ranks.insert(group.rank(issuer))),
+            _ => drop(self.groups.remove(&issuer)),
         }
-    }
-
-    /// The number of the group, which may be a new one; `None` if there are no more numbers.
-    fn group_of(&mut self, common: Common) -> Option<u16> {
-        if let Some(number) = self.by_common.get(&common) {
-            return Some(*number);
-        }
-        let group = Group { common, ends: [Handle::NONE; 2], len: 0, changed: 0 };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.groups[usize::from(number)] = group;
-                number
-            }
-            None => {
-                let number = u16::try_from(self.groups.len()).ok()?;
-                self.groups.push(group);
-                number
-            }
-        };
-        self.by_common.insert(common, number);
-        Some(number)
     }
 
     /// Forgets the oldest of the largest group.
     fn evict(&mut self) {
-        if let Some((_, _, number)) = self.sizes.last() {
-            self.remove(self.groups[usize::from(*number)].ends[OLDER]);
+        self.evict_of(self.ranks.last().copied());
+    }
+
+    /// Forgets the oldest of the smallest group: of equals, of the one that nobody came to for longest. So the fewest make room
+    /// where there are too many groups.
+    fn evict_smallest(&mut self) {
+        let len = self.ranks.first().map_or(0, |(len, ..)| *len);
+        self.evict_of(self.ranks.range(..(len + 1, Reverse(u64::MAX), [0; _])).next_back().copied());
+    }
+
+    fn evict_of(&mut self, rank: Option<Rank>) {
+        let oldest = rank.and_then(|(.., issuer)| Some(self.groups.get(&issuer)?.ends[OLDER]));
+        if let Some(oldest) = oldest {
+            self.remove(oldest);
         }
     }
 }
@@ -348,16 +399,20 @@ impl ServerCache for MemoryServerCache {
     fn put(&self, ticket: Ticket, peer: CachedPeer, proven: Option<Ticket>) {
         let Ok(bytes) = peer.to_bytes() else { return };
         let Some((shared, own)) = bytes.split_first_chunk() else { return };
-        let common = (*peer.settings().as_bytes(), *shared);
+        let settings = *peer.settings().as_bytes();
         let mut clients = self.lock();
-        let before = clients.find_client(&common, own).map(|at| {
-            let [newest, _] = clients.slab.head(at).tickets;
+        let before = clients.find_client((CachedPeer::holder(own), &settings));
+        let older = before.and_then(|at| {
+            let slab = &clients.entries.slab;
+            // A ticket stands for one Certificate.
+            let is_same = slab.bytes(at).first_chunk::<FINGERPRINT_LEN>() == own.first_chunk();
+            let older = older_ticket(&ticket, &slab.head(at).tickets, proven).filter(|_| is_same);
             clients.remove(at);
-            newest
+            older
         });
-        clients.insert(common, own, [ticket, proven.or(before).unwrap_or(ticket)], self.capacity);
+        clients.insert((settings, *shared), own, [ticket, older.unwrap_or(ticket)], self.capacity);
         while clients.by_client.len() > self.capacity
-            || clients.slab.heap() > self.max_bytes && clients.by_client.len() > 1
+            || clients.entries.slab.heap() > self.max_bytes && clients.by_client.len() > 1
         {
             clients.evict();
         }

@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::{fs, io};
 
+use dunlin::cache::Ticket;
+
 pub use file::FileRecords;
 pub use memory::{MemoryClientCache, MemoryServerCache};
 #[cfg(feature = "redis")]
@@ -96,6 +98,12 @@ impl Reporter {
     fn works(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+/// Which of a client's tickets stays beside a `new` one, which takes the place of the one that was `proven`: the newest of the others,
+/// as the client may use it with a server that shares the store under another name.
+fn older_ticket(new: &Ticket, before: &[Ticket], proven: Option<Ticket>) -> Option<Ticket> {
+    before.iter().find(|ticket| *ticket != new && Some(**ticket) != proven).copied()
 }
 
 /// Renames a damaged store, and the files beside it that have these `endings`, out of the way.

@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, Fingerprint, ServerCache, Ticket};
+use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, ServerCache, Ticket};
 use dunlin::crypto::{
     Aead, CryptoError, CryptoProvider, HashOutput, HmacKey, MAX_KEY_LEN, MAX_TAG_LEN, NONCE_LEN,
 };
 use dunlin::error::{Error, Misuse};
 use zeroize::Zeroizing;
+
+use super::older_ticket;
 
 /// Under what a store keeps a record. It is a keyed digest: who reads the store learns no ticket that has not been shown yet, and
 /// no name of a server.
@@ -249,28 +251,17 @@ impl<R: Records> SealedServerCache<R> {
         Self { records, sealer }
     }
 
-    /// The newest ticket, and the one before if there is one.
-    fn tickets(&self, client: &[u8]) -> Option<Vec<Ticket>> {
+    /// The fingerprint of the Certificate that the client had, and its tickets, newest first: one or two.
+    fn tickets(&self, client: &[u8]) -> Option<([u8; FINGERPRINT_LEN], Vec<Ticket>)> {
         let sealed = self.records.get(&self.sealer.name(Kind::Tickets, client))?;
         let (_, bytes) = self.sealer.open(Kind::Tickets, client, &sealed)?;
-        let (tickets, rest) = bytes.as_chunks();
-        (rest.is_empty() && matches!(tickets.len(), 1 | 2)).then(|| tickets.to_vec())
-    }
-
-    /// All that is kept of this client.
-    fn records(&self, client: &[u8], tickets: &[Ticket], peer: &CachedPeer) -> Result<Vec<Record>, Error> {
-        let settings = peer.settings().as_bytes();
-        let bytes = peer.to_bytes()?;
-        let list = self.sealer.seal(Kind::Tickets, client, settings, &tickets.concat());
-        let entries = tickets.iter().map(|ticket| self.sealer.seal(Kind::Client, ticket, settings, &bytes));
-        Ok([list].into_iter().chain(entries).collect::<Result<_, _>>()?)
+        let (fingerprint, tickets) = bytes.split_first_chunk()?;
+        let (tickets, rest) = tickets.as_chunks();
+        (rest.is_empty() && matches!(tickets.len(), 1 | 2)).then(|| (*fingerprint, tickets.to_vec()))
     }
 }
 
-/// A client under the settings that verified it.
-fn client_index(fingerprint: &Fingerprint, settings: &[u8; SETTINGS_LEN]) -> Vec<u8> {
-    [&fingerprint.as_bytes()[..], settings].concat()
-}
+const FINGERPRINT_LEN: usize = 32;
 
 impl<R: Records> ServerCache for SealedServerCache<R> {
     fn find(&self, ticket: &Ticket) -> Option<CachedPeer> {
@@ -280,11 +271,21 @@ impl<R: Records> ServerCache for SealedServerCache<R> {
     }
 
     fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>) {
-        let index = client_index(client.fingerprint(), client.settings().as_bytes());
-        let before = self.tickets(&index).unwrap_or_default();
-        let older = proven.or_else(|| before.first().copied()).filter(|older| *older != ticket);
+        let settings = client.settings().as_bytes();
+        let Ok(bytes) = client.to_bytes() else { return };
+        let Some((kind, key)) = bytes.get(CachedPeer::SHARED_LEN..).and_then(CachedPeer::holder) else {
+            return;
+        };
+        let index = [&[kind], key, settings].concat();
+        let fingerprint = client.fingerprint().as_bytes();
+        let (known, before) = self.tickets(&index).unwrap_or_default();
+        // A ticket stands for one Certificate.
+        let older = older_ticket(&ticket, &before, proven).filter(|_| known == *fingerprint);
         let tickets: Vec<_> = [ticket].into_iter().chain(older).collect();
-        let Ok(records) = self.records(&index, &tickets, &client) else { return };
+        let list = [&fingerprint[..], tickets.as_flattened()].concat();
+        let list = self.sealer.seal(Kind::Tickets, &index, settings, &list);
+        let entries = tickets.iter().map(|ticket| self.sealer.seal(Kind::Client, ticket, settings, &bytes));
+        let Ok(records) = [list].into_iter().chain(entries).collect::<Result<Vec<_>, _>>() else { return };
         let stale = before.iter().filter(|old| !tickets.contains(old));
         let stale: Vec<_> = stale.map(|old| self.sealer.name(Kind::Client, old)).collect();
         let group = self.sealer.group(Kind::Client, client.issuer());

@@ -48,11 +48,17 @@ pub(super) struct Head {
     pub(super) tickets: [Ticket; 2],
     /// The neighbours in the list of the group: the older one first.
     pub(super) neighbours: [Handle; 2],
-    /// The number of the group.
-    pub(super) group: [u8; 2],
+    /// The number of what it has in common with others.
+    pub(super) common: [u8; 2],
 }
 
-const VACANT: Head = Head { tickets: [[0; 8]; 2], neighbours: [Handle::NONE; 2], group: [0; 2] };
+impl Head {
+    pub(super) const fn common(&self) -> u16 {
+        u16::from_be_bytes(self.common)
+    }
+}
+
+const VACANT: Head = Head { tickets: [[0; 8]; 2], neighbours: [Handle::NONE; 2], common: [0; 2] };
 
 #[derive(Default)]
 struct Page {

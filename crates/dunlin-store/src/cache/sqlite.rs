@@ -219,6 +219,8 @@ impl Records for SqliteRecords {
             for name in stale {
                 execute("DELETE FROM record WHERE name = ?1", &[name])?;
             }
+            // It may have another issuer now, and then all its records are new.
+            execute("DELETE FROM owner WHERE name = ?1 AND grp <> ?2", &[&owner.name, &owner.group])?;
             let used = "UPDATE owner SET used = (SELECT max(used) + 1 FROM owner) WHERE name = ?1";
             if execute(used, &[&owner.name])? == 0 {
                 execute("INSERT INTO owner (name, grp) VALUES (?1, ?2)", &[&owner.name, &owner.group])?;

@@ -155,10 +155,11 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
     let one = client(pki, Arc::new(SealedClientCache::new(Arc::clone(&store), sealer(1))));
     let two = client(other, Arc::new(MemoryClientCache::default()));
     let (server_one, server_two) = (server(pki, cache.clone()), server(other, cache.clone()));
-    // Two clients with two tickets each.
-    for _ in 0..2 {
-        connect(&one, &server_one);
-        connect(&two, &server_two);
+    // Two clients with two tickets each: one that they know, and one for another endpoint.
+    let elsewhere = |pki| client(pki, Arc::new(MemoryClientCache::default()));
+    for (one, two) in [(&one, &two), (&elsewhere(pki), &elsewhere(other))] {
+        connect(one, &server_one);
+        connect(two, &server_two);
     }
     let tickets = cache.1.lock().unwrap().clone();
     let believed = || tickets.iter().map(|(t, _)| cache.find(t)).collect::<Vec<_>>();
@@ -211,6 +212,42 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
     assert!(believed().iter().all(Option::is_none));
     assert_eq!(connect(&one, &server_one), [false; 2]);
     assert_eq!(connect(&one, &server_one), [true; 2]);
+}
+
+/// Two endpoints in front of one store: a client that goes to one and the other is known to both.
+pub(crate) fn two_endpoints_know_a_client<R: Records + 'static>(store: R) {
+    let pki = Pki::shared(KeyType::P256);
+    let server = server(pki, Arc::new(SealedServerCache::new(store, sealer(1))));
+    // What it keeps of each is under the name of that one.
+    let endpoints = [(); 2].map(|()| client(pki, Arc::new(MemoryClientCache::default())));
+    for round in 0..4 {
+        for client in &endpoints {
+            assert_eq!(connect(client, &server), [round > 0; 2]);
+        }
+    }
+    for turn in [0, 0, 1, 1, 1, 0] {
+        assert_eq!(connect(&endpoints[turn], &server), [true; 2]);
+    }
+}
+
+/// Whatever a client sends beside its key, and whoever has issued its certificate, it has one entry; and a ticket stands for one
+/// Certificate.
+pub(crate) fn a_client_has_one_entry<R: Records + 'static>(store: R) {
+    let pki = Pki::shared(KeyType::P256);
+    let store = Arc::new(Open::new(store));
+    let cache = Noted(SealedServerCache::new(Arc::clone(&store), sealer(1)), Mutex::default());
+    let cache = Arc::new(cache);
+    connect(&client(pki, Arc::new(MemoryClientCache::default())), &server(pki, cache.clone()));
+    let (_, peer) = cache.1.lock().unwrap()[0].clone();
+    for number in 0..100u8 {
+        let mut bytes = peer.to_bytes().unwrap();
+        (bytes[1], bytes[CachedPeer::SHARED_LEN]) = (number % 3, number);
+        let client = CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap();
+        cache.put([number; 8], client.clone(), None);
+        assert_eq!(store.names().len(), 2);
+        assert_eq!(cache.find(&[number; 8]), Some(client));
+        assert_eq!(cache.find(&[number.wrapping_sub(1); 8]), None);
+    }
 }
 
 /// Rules 5 and 8: an observer that shows a ticket again changes nothing in the store.

@@ -31,6 +31,18 @@ fn a_writer_invents_nobody() {
 }
 
 #[test]
+fn two_endpoints_know_a_client() {
+    let (_directory, path) = place();
+    common::two_endpoints_know_a_client(open(&path));
+}
+
+#[test]
+fn a_client_has_one_entry() {
+    let (_directory, path) = place();
+    common::a_client_has_one_entry(open(&path));
+}
+
+#[test]
 fn replays_flush_nothing() {
     let (_directory, path) = place();
     common::replays_flush_nothing(open(&path));

@@ -134,6 +134,8 @@ fn read_text(r: &mut Reader<'_>) -> Result<String, Error> {
     Ok(core::str::from_utf8(read_vec(r)?).map_err(|_| Malformed::Value(WHAT))?.to_string())
 }
 
+const TIME_LEN: usize = 5;
+
 /// The largest time, which stands for all that are later: it is 34,000 years away.
 const NEVER: u64 = (1 << 40) - 1;
 
@@ -211,6 +213,20 @@ impl CachedPeer {
             }
         }
         self.texts().try_for_each(|text| write_vec(w, text.as_bytes()))
+    }
+
+    /// Who holds the key, in what [`CachedPeer::to_bytes`] made without its first [`CachedPeer::SHARED_LEN`] bytes: the kind of
+    /// certificate and key, and the key. It is the same for all certificates of one kind with one key, and `None` for other bytes.
+    pub fn holder(own: &[u8]) -> Option<(u8, &[u8])> {
+        let mut r = Reader::new(own, WHAT);
+        r.take(32).ok()?;
+        let form = r.u8().ok()?;
+        r.take(3 * TIME_LEN).ok()?;
+        let key = match KEY_FORMS.get(usize::from(form & KEY_FORM).wrapping_sub(1)) {
+            Some(form) => r.take(form.len),
+            None => read_vec(&mut r),
+        };
+        Some((form & (RAW_KEY | KEY_FORM), key.ok()?))
     }
 
     /// From what [`CachedPeer::to_bytes`] made of a peer that was verified under these settings.
@@ -395,6 +411,33 @@ mod tests {
         let peer = CachedPeer { validated_ms: 1_795_000_000_999, ..raw(key(0)) };
         let back = CachedPeer::from_bytes(&peer.to_bytes().unwrap(), &SETTINGS).unwrap();
         assert_eq!(back.validated_ms, 1_795_000_000_000);
+    }
+
+    #[test]
+    fn the_holder_is_the_kind_and_the_key() {
+        for peer in peers() {
+            let bytes = peer.to_bytes().unwrap();
+            let of = |bytes: &[u8]| {
+                CachedPeer::holder(&bytes[CachedPeer::SHARED_LEN..]).map(|(k, key)| (k, key.to_vec()))
+            };
+            let holder = of(&bytes).unwrap();
+            assert_eq!(holder.1, abridged(&peer.public_key).1);
+            assert_eq!(holder.0 & RAW_KEY != 0, matches!(peer.identity, PeerIdentity::RawKey(_)));
+            let mut other = peer.clone();
+            (other.fingerprint, other.issuer, other.validated_ms) =
+                (Fingerprint([1; 32]), [1; ISSUER_LEN], 1);
+            if let PeerIdentity::X509(id) = &mut other.identity {
+                (id.names, id.common_name, id.fingerprint) = (vec![], Some("other".to_string()), [1; 32]);
+            }
+            assert_eq!(of(&other.to_bytes().unwrap()), Some(holder));
+            assert_eq!(of(&bytes[..CachedPeer::SHARED_LEN + 60]), None);
+        }
+        // The same key, of another kind of certificate.
+        assert_ne!(
+            CachedPeer::holder(&raw(key(0)).to_bytes().unwrap()[CachedPeer::SHARED_LEN..]).unwrap(),
+            CachedPeer::holder(&x509(key(0), &[], None).to_bytes().unwrap()[CachedPeer::SHARED_LEN..])
+                .unwrap()
+        );
     }
 
     /// The forms of keys are those of real keys, and what they have in common is not repeated.

@@ -197,10 +197,14 @@ const fn ticket(number: u64) -> Ticket {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// The same client with another fingerprint.
+/// The same client with another key and fingerprint.
 fn another(client: &CachedPeer, number: u32) -> Result<CachedPeer, Error> {
     let mut bytes = client.to_bytes().map_err(failed)?;
-    let fingerprint = bytes.iter_mut().skip(CachedPeer::SHARED_LEN);
-    fingerprint.zip(number.to_be_bytes()).for_each(|(to, from)| *to = from);
+    let own = bytes.get(CachedPeer::SHARED_LEN..).unwrap_or_default();
+    let (_, key) = CachedPeer::holder(own).unwrap_or_default();
+    let key = bytes.windows(key.len().max(1)).position(|window| window == key);
+    for at in [CachedPeer::SHARED_LEN].into_iter().chain(key) {
+        bytes.iter_mut().skip(at).zip(number.to_be_bytes()).for_each(|(to, from)| *to = from);
+    }
     CachedPeer::from_bytes(&bytes, client.settings().as_bytes()).map_err(failed)
 }
