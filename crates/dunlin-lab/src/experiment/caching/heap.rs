@@ -180,11 +180,11 @@ fn fill(case: &Case<'_>, count: u32, side: Side) -> Result<(), Error> {
             let (client, store) = (kept.ok_or_else(nobody)?, MemoryServerCache::new(room));
             let store = Box::leak(Box::new(store));
             for number in 0..count {
-                // As after its second connection: the ticket before is good, too.
+                // Of a client that uses two endpoints, and has a ticket for each.
                 let [older, newer] = [0, 1].map(|nth| ticket(2 * u64::from(number) + nth));
                 let client = another(&client, number)?;
                 store.put(older, client.clone(), None);
-                store.put(newer, client, Some(older));
+                store.put(newer, client, None);
             }
         }
     }
