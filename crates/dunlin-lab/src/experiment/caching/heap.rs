@@ -1,17 +1,23 @@
 //! What the handshake cache takes of the heap: an entry, and at its peak a handshake. Valgrind's dhat counts it, in processes of
-//! their own: all that was asked for, by Rust and by C, without what the allocator adds.
+//! their own: all that was asked for, by Rust and by C, without what the allocator adds. Each side of a handshake is a process.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::hint::black_box;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin::Side;
-use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket};
+use dunlin::cache::{
+    CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket,
+};
+use dunlin::{ClientConfig, Now, ServerAddress, ServerConfig, Side, TlsConnection};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 
-use super::case::{CONNECTIONS, Case, Mode};
+use super::SERVER_NAME;
+use super::case::{CONNECTIONS, Case, Handshake, Keys, Mode, Protocol};
 use super::cost::Ends;
-use super::dunlin::{client, failed, server};
+use super::dunlin::{client, expect, failed, server};
 use super::valgrind;
 use crate::Error;
 use crate::report::Row;
@@ -20,17 +26,25 @@ use crate::report::Row;
 const BALLAST: usize = 16 << 20;
 /// How many peers a store is filled with.
 const ENTRIES: u32 = 100_000;
+/// The largest flight, and more.
+const FLIGHT: usize = 1 << 16;
 
-/// What is done under dhat.
+const BITHAC: Mode = Mode::Cache(CacheMode::Bithac);
+/// Without a cache, and the two modes that leave out the certificates of both sides.
+const MODES: [Mode; 3] = [Mode::Vanilla, BITHAC, Mode::COMPACT];
+
+/// What is done under dhat by a side.
 #[derive(Clone, Copy)]
 pub(super) enum Task {
-    /// The given connection of the two, with the ballast in the hands of this side.
+    /// The given connection of the two, with the ballast in the hands of this side while it works.
     Connection(usize, Side),
     /// The ballast alone, when the first so many connections are over.
-    Ballast(usize),
+    Ballast(usize, Side),
     /// So many entries in the store of this side.
     Entries(u32, Side),
 }
+
+const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 const fn side_name(side: Side) -> &'static str {
     match side {
@@ -41,22 +55,22 @@ const fn side_name(side: Side) -> &'static str {
 
 impl Task {
     fn all() -> impl Iterator<Item = Self> {
-        let sides = [Side::Client, Side::Server];
-        let of_side = sides.into_iter().flat_map(|side| {
+        SIDES.into_iter().flat_map(|side| {
             [
                 Self::Connection(0, side),
                 Self::Connection(1, side),
+                Self::Ballast(0, side),
+                Self::Ballast(1, side),
                 Self::Entries(0, side),
                 Self::Entries(ENTRIES, side),
             ]
-        });
-        of_side.chain([Self::Ballast(0), Self::Ballast(1)])
+        })
     }
 
     fn name(self) -> String {
         match self {
             Self::Connection(number, side) => format!("connection-{number}-{}", side_name(side)),
-            Self::Ballast(number) => format!("ballast-{number}"),
+            Self::Ballast(number, side) => format!("ballast-{number}-{}", side_name(side)),
             Self::Entries(count, side) => format!("entries-{count}-{}", side_name(side)),
         }
     }
@@ -70,66 +84,163 @@ impl Task {
         match self {
             Self::Entries(count, side) => fill(case, count, side),
             Self::Connection(number, side) => {
-                let ends = before(case, number)?;
-                ends.handshake(|working, work| {
-                    let ballast = (working == side).then(|| vec![0_u8; BALLAST]);
+                let mut half = Half::after(case, side, number)?;
+                half.handshake(case.mode.handshakes()[number], |work| {
+                    let ballast = vec![0_u8; BALLAST];
                     work();
                     black_box(ballast);
                 })
             }
-            Self::Ballast(number) => {
-                let ends = before(case, number)?;
+            Self::Ballast(number, side) => {
+                let half = Half::after(case, side, number)?;
                 black_box(vec![0_u8; BALLAST]);
-                black_box(ends);
+                black_box(half);
                 Ok(())
             }
         }
     }
-
-    /// The bytes of the heap when it was largest, or at the end.
-    fn bytes(self, case: &Case<'_>) -> Result<f64, Error> {
-        let options = ["--tool=dhat", "--dhat-out-file=/dev/null"].map(OsString::from);
-        let told = valgrind::told(options, &self.name(), case)?;
-        let line = if matches!(self, Self::Entries(..)) { "At t-end:" } else { "At t-gmax:" };
-        let bytes = told.lines().find_map(|told| Some(told.split_once(line)?.1.split_once("bytes")?.0));
-        let digits = bytes.map(|bytes| bytes.replace(|c: char| !c.is_ascii_digit(), ""));
-        digits
-            .and_then(|digits| digits.parse().ok())
-            .ok_or_else(|| valgrind::failed("dhat does not say how large the heap was"))
-    }
 }
 
-/// Both sides when the first so many connections are over.
-fn before(case: &Case<'_>, number: usize) -> Result<Ends, Error> {
-    let mut ends = Ends::fresh(case)?;
-    for handshake in case.mode.handshakes().into_iter().take(number) {
-        ends.expected = handshake;
-        ends.handshake(|_, work| work())?;
-    }
-    if let Some(handshake) = case.mode.handshakes().get(number) {
-        ends.expected = *handshake;
-    }
-    Ok(ends)
-}
-
-/// Rows of what an entry of each side's store takes, and of what a connection takes of the heap at its peak.
-pub(super) fn rows(case: &Case<'_>) -> Result<Vec<Row>, Error> {
+/// Rows of what an entry of each side's store takes, and of what a connection takes of each side's heap at its peak.
+pub(super) fn rows(keys: &Keys, protocol: Protocol, quick: bool) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
-    for (number, connection) in CONNECTIONS.into_iter().enumerate() {
-        let idle = Task::Ballast(number).bytes(case)?;
-        let peak = |side| Ok::<_, Error>(Task::Connection(number, side).bytes(case)? - idle);
-        let row = case.row("dunlin").with("connection", connection);
-        let row = row.figure("client_heap_bytes", &[peak(Side::Client)?]);
-        rows.push(row.figure("server_heap_bytes", &[peak(Side::Server)?]));
-    }
-    if case.mode == Mode::COMPACT {
-        for side in [Side::Client, Side::Server] {
-            let bytes = Task::Entries(ENTRIES, side).bytes(case)? - Task::Entries(0, side).bytes(case)?;
-            let row = case.row("dunlin").with("store", side_name(side)).with("entries", ENTRIES);
-            rows.push(row.figure("entry_bytes", &[bytes / f64::from(ENTRIES)]));
+    for mode in MODES.into_iter().filter(|mode| !quick || *mode != BITHAC) {
+        let case = Case { keys, protocol, mode };
+        for (number, connection) in CONNECTIONS.into_iter().enumerate() {
+            let peaks = of_both(&case, |side| Task::Connection(number, side))?;
+            let idle = of_both(&case, |side| Task::Ballast(number, side))?;
+            let row = case.row("dunlin").with("connection", connection);
+            let row = row.figure("client_heap_bytes", &[peaks[0] - idle[0]]);
+            rows.push(row.figure("server_heap_bytes", &[peaks[1] - idle[1]]));
         }
     }
+    let case = Case { keys, protocol, mode: Mode::COMPACT };
+    // Tested where the stores are.
+    for side in SIDES.into_iter().filter(|_| !quick) {
+        let told = |count| {
+            bytes("At t-end:", &valgrind::told(options(), &Task::Entries(count, side).name(), &case)?)
+        };
+        let bytes = told(ENTRIES)? - told(0)?;
+        let row = case.row("dunlin").with("store", side_name(side)).with("entries", ENTRIES);
+        rows.push(row.figure("entry_bytes", &[bytes / f64::from(ENTRIES)]));
+    }
     Ok(rows)
+}
+
+/// What client and server have on the heap at its peak, each with its task.
+fn of_both(case: &Case<'_>, task: impl Fn(Side) -> Task) -> Result<[f64; 2], Error> {
+    let [client, server] = valgrind::told_by_both(options, &SIDES.map(|side| task(side).name()), case)?;
+    Ok([bytes("At t-gmax:", &client)?, bytes("At t-gmax:", &server)?])
+}
+
+/// Who called is not asked, and to find that out takes longest.
+fn options() -> [OsString; 3] {
+    ["--tool=dhat", "--dhat-out-file=/dev/null", "--read-inline-info=no"].map(OsString::from)
+}
+
+/// The bytes in this line of what dhat says.
+fn bytes(line: &str, told: &str) -> Result<f64, Error> {
+    let bytes = told.lines().find_map(|told| Some(told.split_once(line)?.1.split_once("bytes")?.0));
+    let digits = bytes.map(|bytes| bytes.replace(|c: char| !c.is_ascii_digit(), ""));
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| valgrind::failed("dhat does not say how large the heap was"))
+}
+
+/// One side with all that it remembers; the other one, a process like this, is at its standard input and output.
+struct Half<'a> {
+    case: &'a Case<'a>,
+    config: Config,
+    input: File,
+    output: File,
+    /// What came, in memory that is taken before anything is counted.
+    flight: Vec<u8>,
+}
+
+enum Config {
+    Client(Arc<ClientConfig>),
+    Server(Arc<ServerConfig>),
+}
+
+impl Config {
+    const fn side(&self) -> Side {
+        match self {
+            Self::Client(_) => Side::Client,
+            Self::Server(_) => Side::Server,
+        }
+    }
+
+    fn connection(&self, now: Now) -> Result<TlsConnection, Error> {
+        match self {
+            Self::Client(config) => {
+                let address = ServerAddress::parse(SERVER_NAME, 0).map_err(failed)?;
+                TlsConnection::client(config, address, now).map_err(failed)
+            }
+            Self::Server(config) => Ok(TlsConnection::server(config, now)),
+        }
+    }
+}
+
+impl<'a> Half<'a> {
+    /// When the first so many connections are over.
+    fn after(case: &'a Case<'a>, side: Side, number: usize) -> Result<Self, Error> {
+        let config = match side {
+            Side::Client => Config::Client(Arc::new(client(case)?)),
+            Side::Server => Config::Server(Arc::new(server(case)?)),
+        };
+        let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?.into();
+        let output = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?.into();
+        let mut half = Self { case, config, input, output, flight: vec![0; FLIGHT] };
+        for handshake in half.case.mode.handshakes().into_iter().take(number) {
+            half.handshake(handshake, |work| work())?;
+        }
+        Ok(half)
+    }
+
+    /// A handshake of this kind. Each step of this side is `done`, from the making of its connection on.
+    fn handshake(&mut self, wanted: Handshake, done: impl Fn(&mut dyn FnMut())) -> Result<(), Error> {
+        let (now, side) = (dunlin_tokio::now(), self.config.side());
+        let mut made = None;
+        done(&mut || made = Some(self.config.connection(now)));
+        let mut connection = made.ok_or_else(|| failed("a connection was not made"))??;
+        if side == Side::Client {
+            self.say(&mut connection)?;
+        }
+        // Who has nothing to say any more says so.
+        while let Some(len) = self.hear()? {
+            let (came, mut taken) = (self.flight.get(..len).unwrap_or_default(), Ok(0));
+            done(&mut || taken = connection.receive(now, came));
+            taken.map_err(failed)?;
+            if self.say(&mut connection)? == 0 {
+                break;
+            }
+        }
+        expect(side, connection.negotiated(), wanted)
+    }
+
+    /// Sends what there is, with its length before it.
+    fn say(&mut self, connection: &mut TlsConnection) -> Result<usize, Error> {
+        let flight = connection.transmit();
+        let len = u32::try_from(flight.len()).map_err(failed)?;
+        self.output
+            .write_all(&len.to_be_bytes())
+            .and_then(|()| self.output.write_all(flight))
+            .map_err(failed)?;
+        let len = flight.len();
+        connection.transmitted(len);
+        Ok(len)
+    }
+
+    /// The length of what came; `None` if that is nothing.
+    fn hear(&mut self) -> Result<Option<usize>, Error> {
+        let mut len = [0; 4];
+        self.input.read_exact(&mut len).map_err(failed)?;
+        let len = usize::try_from(u32::from_be_bytes(len)).map_err(failed)?;
+        let room =
+            self.flight.get_mut(..len).ok_or_else(|| failed("a flight is longer than any should be"))?;
+        self.input.read_exact(room).map_err(failed)?;
+        Ok((len > 0).then_some(len))
+    }
 }
 
 /// Keeps the one peer that it is told of.

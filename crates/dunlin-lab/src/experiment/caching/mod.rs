@@ -170,22 +170,25 @@ impl Experiment for Caching {
     }
 }
 
-/// The keys that the paper has, of which the heap is counted.
-const WITH_HEAP: [Credential; 2] = [Credential::RSA2048, Credential::P256];
+/// The keys of which the heap is counted: those that the paper has.
+const fn with_heap(quick: bool) -> &'static [Credential] {
+    match quick {
+        true => &[Credential::RSA2048],
+        false => &[Credential::RSA2048, Credential::P256],
+    }
+}
 
 /// What a repeated handshake with these keys costs in memory.
 fn in_memory(keys: &Keys, quick: bool, counts: bool) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for protocol in Protocol::STREAMS.into_iter().filter(|protocol| keys.credential.suits(*protocol)) {
-        // Quick is what has a bar here: the cache, beside a handshake without. What an entry takes is tested where the store is.
+        // Quick is what has a bar here: the cache, beside a handshake without.
         let modes = [Mode::Vanilla, Mode::COMPACT, Mode::Resumption];
         let modes = if quick { &modes[..2] } else { &modes };
         let cases: Vec<_> = modes.iter().map(|mode| Case { keys, protocol, mode: *mode }).collect();
         rows.extend(cost::rows(&cases, quick, counts)?);
-        if counts && !quick && WITH_HEAP.contains(&keys.credential) && keys.chain_length == 3 {
-            for case in cases.iter().filter(|case| case.mode != Mode::Resumption) {
-                rows.extend(heap::rows(case)?);
-            }
+        if counts && keys.chain_length == 3 && with_heap(quick).contains(&keys.credential) {
+            rows.extend(heap::rows(keys, protocol, quick)?);
         }
     }
     Ok(rows)

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::process::{Command, Stdio};
+use std::io;
+use std::process::{Child, Command, Stdio};
 
 use super::case::{Case, Credential};
 use super::foreign::Files;
@@ -25,18 +26,59 @@ pub(super) fn failed(why: impl Display) -> Error {
     Error::new(PROGRAM, why, "install it to have instructions and heap counted: apt-get install valgrind")
 }
 
+/// A task with these options of valgrind, to be started.
+struct Task {
+    command: Command,
+    /// They vanish with this value.
+    _files: [Files; 2],
+}
+
+impl Task {
+    fn new(options: impl IntoIterator<Item = OsString>, name: &str, case: &Case<'_>) -> Result<Self, Error> {
+        let (client, server) = (&case.keys.client, &case.keys.server);
+        let files = [Files::new(client, server)?, Files::new(server, client)?];
+        let mut command = Command::new(PROGRAM);
+        command.args(options).arg(std::env::current_exe().map_err(failed)?);
+        command.args(["lab", "measured", name]).args(case.words()).args(files.iter().flat_map(Files::paths));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Ok(Self { command, _files: files })
+    }
+}
+
 /// Does a task with these options of valgrind; what valgrind says of it.
 pub(super) fn told(
     options: impl IntoIterator<Item = OsString>,
     task: &str,
     case: &Case<'_>,
 ) -> Result<String, Error> {
-    let (client, server) = (&case.keys.client, &case.keys.server);
-    let files = [Files::new(client, server)?, Files::new(server, client)?];
-    let mut command = Command::new(PROGRAM);
-    command.args(options).arg(std::env::current_exe().map_err(failed)?);
-    command.args(["lab", "measured", task]).args(case.words()).args(files.iter().flat_map(Files::paths));
-    let output = command.stdin(Stdio::null()).output().map_err(failed)?;
+    let mut task = Task::new(options, task, case)?;
+    ended(task.command.spawn().map_err(failed)?)
+}
+
+/// Does a task of the client and one of the server, each of which has the other at its standard input and output; what valgrind
+/// says of each.
+pub(super) fn told_by_both<I: IntoIterator<Item = OsString>>(
+    options: impl Fn() -> I,
+    [client, server]: &[String; 2],
+    case: &Case<'_>,
+) -> Result<[String; 2], Error> {
+    let (from_client, to_server) = io::pipe().map_err(failed)?;
+    let (from_server, to_client) = io::pipe().map_err(failed)?;
+    let mut client = Task::new(options(), client, case)?;
+    let mut server = Task::new(options(), server, case)?;
+    let ours = client.command.stdin(from_server).stdout(to_server).spawn().map_err(failed)?;
+    let theirs = server.command.stdin(from_client).stdout(to_client).spawn().map_err(failed)?;
+    // The ends that this process still has: a side that fails must be the end of the other one, too.
+    for task in [&mut client, &mut server] {
+        task.command.stdin(Stdio::null()).stdout(Stdio::null());
+    }
+    let (ours, theirs) = (ended(ours), ended(theirs));
+    Ok([ours?, theirs?])
+}
+
+/// What valgrind said, when it is done.
+fn ended(child: Child) -> Result<String, Error> {
+    let output = child.wait_with_output().map_err(failed)?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.success() {
         true => Ok(told),
