@@ -381,6 +381,8 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
         (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, _) => {
             one(|n| CertificateType(n as u8).to_string())
         }
+        (E::CACHED_INFO, Place::ClientHello) => cached_objects(w.prefixed(2)?),
+        (E::CACHED_INFO, _) => Some(list(w.prefixed(2)?, 1, cached_type)),
         (E::HANDSHAKE_CACHE, Place::ClientHello) => cache_offer(&mut w),
         (E::HANDSHAKE_CACHE, _) => cache_answer(body),
         _ => None,
@@ -393,16 +395,38 @@ fn cached_messages(flags: u8) -> Vec<&'static str> {
     messages.filter(|(flag, _)| flags & flag != 0).map(|(_, message)| message).collect()
 }
 
+/// What a type of cached_info means (RFC 7924 §3): a message of the server.
+fn cached_type(typ: u16) -> String {
+    match typ {
+        1 => "server's Certificate".to_owned(),
+        2 => "CertificateRequest".to_owned(),
+        typ => format!("type {typ}"),
+    }
+}
+
+/// The objects that a client has in its cache, each with the beginning of its hash (RFC 7924 §3).
+fn cached_objects(objects: &[u8]) -> Option<String> {
+    let mut objects = Walk::new(objects);
+    let mut all = Vec::new();
+    while !objects.rest.is_empty() && all.len() < MAX_FIELDS {
+        let (typ, hash) = (objects.number(1)?, objects.prefixed(1)?);
+        let more = if hash.len() > 8 { "…" } else { "" };
+        all.push(format!("{} {}{more}", cached_type(typ as u16), hex(hash.get(..8).unwrap_or(hash))));
+    }
+    Some(all.join(", "))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// What a client has in its cache.
 fn cache_offer(w: &mut Walk<'_>) -> Option<String> {
     let Some(flags) = w.number(1) else { return Some("supported".into()) };
     let mut all: Vec<_> = cached_messages(flags as u8).into_iter().map(str::to_owned).collect();
     w.take(8 * all.len())?;
     let tickets = w.rest.chunks_exact(8);
-    all.extend(tickets.map(|ticket| {
-        let hex: String = ticket.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("ticket {hex}")
-    }));
+    all.extend(tickets.map(|ticket| format!("ticket {}", hex(ticket))));
     Some(all.join(", "))
 }
 
@@ -507,5 +531,13 @@ mod tests {
         assert_eq!(value(Place::ClientHello, &[]), "supported");
         assert_eq!(value(Place::Other, &[3, 0]), "server's Certificate, CertificateRequest, ticket 0");
         assert_eq!(value(Place::ServerHello, &[1, 0xff]), "server's Certificate");
+        let value = |place, body: &[u8]| extension(ExtensionType::CACHED_INFO, place, body);
+        let offer = [&[0, 71, 1, 32][..], &[0xab; 32], &[2, 32], &[0xcd; 32], &[9, 1, 0xef]].concat();
+        let words = "server's Certificate abababababababab…, CertificateRequest cdcdcdcdcdcdcdcd…, type 9 ef";
+        assert_eq!(value(Place::ClientHello, &offer).as_deref(), Some(words));
+        assert_eq!(value(Place::ClientHello, &offer[..offer.len() - 1]), None);
+        let confirmed = value(Place::ServerHello, &[0, 2, 1, 2]);
+        assert_eq!(confirmed.as_deref(), Some("server's Certificate, CertificateRequest"));
+        assert_eq!(value(Place::Other, &[0, 1, 1]).as_deref(), Some("server's Certificate"));
     }
 }
