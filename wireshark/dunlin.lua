@@ -1,7 +1,8 @@
 -- Shows in Wireshark and tshark what Dunlin adds to TLS: `tshark -X lua_script:wireshark/dunlin.lua …`, or a copy of this file in
 -- the folder of personal Lua plugins (Help, About Wireshark, Folders). From TLS 1.3 on it needs the key log of a side.
 --
--- handshake_cache and abbreviated messages: docs/handshake-cache.md. cached_info: RFC 7924.
+-- handshake_cache and abbreviated messages: docs/handshake-cache.md. cached_info: RFC 7924. It reads what Wireshark has read: that
+-- still says "Malformed Packet" of an abbreviated message, and what is added here stands beside it.
 
 local dunlin = Proto("dunlin", "Dunlin's extensions of TLS")
 
@@ -132,9 +133,12 @@ end
 
 -- A Certificate or CertificateRequest that says no more than that the receiver has it: nothing, or a hash (before TLS 1.3), or
 -- one entry of no bytes (TLS 1.3).
-local function certificates(tree, typ, message, r)
+local function certificates(tree, typ, message, r, pinfo)
     local function add(range, hash)
         local item = tree:add(abbreviated, range, typ)
+        local words = messages[typ] .. ", abbreviated"
+        item:set_text(words .. ": the receiver has it in its cache, so that this is all of it")
+        pinfo.cols.info:append(" [" .. words .. "]")
         if hash then item:add(abbreviated_hash, hash) end
     end
     if r:left() == 0 then
@@ -149,7 +153,7 @@ local function certificates(tree, typ, message, r)
     end
 end
 
-local function message(tree, range, header)
+local function message(tree, range, header, pinfo)
     local typ = range(0, 1):uint()
     local body = range:len() > header and range(header) or nil
     local r = Reader.new(body)
@@ -168,14 +172,14 @@ local function message(tree, range, header)
     elseif typ == ENCRYPTED_EXTENSIONS then
         extensions(tree, r, false)
     elseif messages[typ] then
-        certificates(tree, typ, range, r)
+        certificates(tree, typ, range, r, pinfo)
     end
 end
 
 -- Where Wireshark has found handshake messages, and how long their header is there.
 local sources = { { Field.new("tls.handshake"), 4 }, { Field.new("dtls.handshake"), 12 } }
 
-function dunlin.dissector(_, _, root)
+function dunlin.dissector(_, pinfo, root)
     local tree
     -- Nothing is shown of a packet that has nothing of ours.
     local lazy = {}
@@ -188,7 +192,7 @@ function dunlin.dissector(_, _, root)
         for _, found in ipairs({ field() }) do
             local range = found.range
             if range:len() >= header then
-                local ok, what = pcall(message, lazy, range, header)
+                local ok, what = pcall(message, lazy, range, header, pinfo)
                 if not ok then
                     if what ~= short then error(what) end
                     lazy:add(dunlin, range):add_proto_expert_info(malformed)

@@ -66,6 +66,10 @@ fn the_handshake_cache_of_tls_1_3() {
     assert_eq!((flags, certificate.len(), ticket.len()), ("0x01", 16, 16));
     assert_eq!(server, "0x01\t\t\t0\t11\t");
     assert_eq!(client, "\t\t\t\t11\t");
+    let words = "Certificate, abbreviated";
+    let lines = tshark(&repeat, []);
+    assert_eq!(lines.lines().filter(|line| line.contains(&format!("[{words}]"))).count(), 2, "{lines}");
+    assert!(tshark(&repeat, ["-V"]).contains(&format!("{words}: the receiver has it in its cache")));
 }
 
 #[test]
