@@ -43,7 +43,7 @@ fn long_option(arg: &str, command: &Command) -> Option<String> {
 }
 
 /// The version that an option of OpenSSL's stands for, where it is one that nobody should speak any more.
-pub(crate) fn retired_version(option: &str) -> Option<&'static str> {
+fn retired_version(option: &str) -> Option<&'static str> {
     match option.trim_start_matches('-').replace('_', "-").as_str() {
         "ssl3" => Some("SSL 3.0"),
         "tls1" => Some("TLS 1.0"),
@@ -51,6 +51,25 @@ pub(crate) fn retired_version(option: &str) -> Option<&'static str> {
         "dtls1" => Some("DTLS 1.0"),
         _ => None,
     }
+}
+
+/// Why an argument that follows `before` is not taken, and what to do instead, where s_client or s_server would take it.
+pub(crate) fn not_taken(argument: &str, before: Option<&str>) -> Option<(String, &'static str)> {
+    let is_verify = |option: &str| matches!(option.trim_start_matches('-'), "verify" | "Verify");
+    if let Some(version) = retired_version(argument) {
+        let why = format!("{version} is not here, for it protects too little (RFC 8996, RFC 7568)");
+        return Some((why, "take --tls1-2 or --tls1-3, and let the peer do so, too"));
+    }
+    if is_verify(argument) {
+        // Only a client does not have it.
+        let why = format!(
+            "{argument} is not needed: a server is always verified, and its chain may have any depth"
+        );
+        return Some((why, "leave it out, and say whom to trust with --CAfile"));
+    }
+    let option = before.filter(|option| is_verify(option) && argument.parse::<u32>().is_ok())?;
+    let why = format!("{option} takes no depth: a chain to an authority of --CAfile may have any");
+    Some((why, "leave the number out"))
 }
 
 /// `text`, which names options as this program has them, with those of `args` as they were typed.
@@ -80,6 +99,17 @@ mod tests {
             |text: &str| as_typed(text.into(), ["dunlin", "client", "-psk_ke", "-x=1"].map(OsString::from));
         assert_eq!(told("'--psk-ke' and '--psk-ke <X>'"), "'-psk_ke' and '-psk_ke <X>'");
         assert_eq!(told("'--psk-kex' '-x'"), "'--psk-kex' '-x'");
+    }
+
+    #[test]
+    fn what_openssl_takes_is_explained() {
+        let why = |argument, before| not_taken(argument, before).map(|(why, _)| why).unwrap_or_default();
+        assert!(why("3", Some("-Verify")).starts_with("-Verify takes no depth"));
+        assert!(why("-verify", Some("client")).starts_with("-verify is not needed"));
+        assert!(why("--ssl3", Some("3")).starts_with("SSL 3.0 is not here"));
+        for (argument, before) in [("3", Some("--port")), ("x", Some("-verify")), ("3", None), ("-x", None)] {
+            assert!(not_taken(argument, before).is_none(), "{argument}");
+        }
     }
 
     #[test]

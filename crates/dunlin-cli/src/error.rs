@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::{Value, json};
 
 use crate::argv;
@@ -96,11 +96,15 @@ impl From<io::Error> for Error {
 /// Arguments that clap refuses; its several lines become one.
 impl From<clap::Error> for Error {
     fn from(error: clap::Error) -> Self {
-        if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
-            && let Some(version) = argv::retired_version(option)
+        if error.kind() == ErrorKind::UnknownArgument
+            && let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
         {
-            let why = format!("{version} is not here, for it protects too little (RFC 8996, RFC 7568)");
-            return Self::usage("arguments", why, "take --tls1-2 or --tls1-3, and let the peer do so, too");
+            let args: Vec<_> = std::env::args_os().collect();
+            let before = args.windows(2).find(|pair| pair.last().is_some_and(|last| *last == **argument));
+            let before = before.and_then(|pair| pair.first()?.to_str());
+            if let Some((why, advice)) = argv::not_taken(argument, before) {
+                return Self::usage("arguments", why, advice);
+            }
         }
         let text = argv::as_typed(error.render().to_string(), std::env::args_os());
         let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));

@@ -341,8 +341,11 @@ fn what_a_key_is_today_is_listed() {
         let list = json(&place, &format!("psk list {file} --json"));
         assert_eq!(list[2]["revoked"], serde_json::json!({ "at": at, "reason": "in the sea" }));
         assert_eq!(json(&place, &format!("psk remove {file} early --json"))["removed"], "early");
+        place.dunlin(&format!("psk new --identity gone --out {file}"));
+        place.dunlin(&format!("psk revoke {file} gone"));
         for (arguments, told) in [
             ("rotate FILE late", "late has no valid key; make a new key"),
+            ("rotate FILE gone", "gone was revoked; choose another identity"),
             ("rotate FILE nobody", "no key of nobody; "),
             ("import FILE stays --key-file k", "stays has a key already; "),
         ] {

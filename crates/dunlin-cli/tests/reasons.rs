@@ -58,7 +58,8 @@ fn each_side_says_which_check_failed() {
         ),
     ] {
         let (client_said, log) = server.refused(&place, &format!("{client} --quiet"));
-        assert!(client_said.starts_with("dunlin: server localhost:"), "{client_said}");
+        let last = client_said.lines().last().unwrap_or_default();
+        assert!(last.starts_with("dunlin: server localhost:"), "{client_said}");
         assert!(client_said.contains(says), "{client}\n{client_said}");
         assert!(log.contains(logs), "{client}\n{log}");
     }
@@ -145,6 +146,34 @@ fn certificates_that_do_not_serve_are_explained() {
     assert!(said.contains("the certificate of Between in its chain has expired, at 2025-01-02"), "{said}");
 }
 
+/// What an option does that goes on, but not as somebody may expect.
+#[test]
+fn what_is_of_little_use_is_warned_of() {
+    let place = place();
+    let server = Server::new(&place, "--cert pki/client.pem --key pki/client.key --echo --psk-ke");
+    let warnings = &server.warnings;
+    let says = "pki/client.pem: the certificate is not for a server: its purposes lack serverAuth: peers will refuse it";
+    assert!(warnings.contains(says), "{warnings}");
+    let says = "--psk-ke: there is no pre-shared key, so it is for resumed sessions alone; add --psk-file";
+    assert!(warnings.contains(says), "{warnings}");
+    let good = Server::new(&place, &format!("{SERVER} --psk {KEY} --psk-ke"));
+    assert_eq!(good.warnings, "");
+}
+
+/// A client that has nothing but a pre-shared key, and a server that has nothing but a certificate.
+#[test]
+fn a_pre_shared_key_for_who_has_none_is_explained() {
+    let place = place();
+    for version in ["-tls1_2", "-tls1_2 -tls1_3"] {
+        let server = Server::new(&place, &format!("{SERVER} {version}"));
+        let (client, log) = server.refused(&place, &format!("--psk {KEY} -tls1_2"));
+        let says =
+            "the client offers only cipher suites for pre-shared keys, and this server has no such key";
+        assert!(log.contains(says), "{log}");
+        assert!(client.contains("; it may have no pre-shared keys, or not this identity; "), "{client}");
+    }
+}
+
 #[test]
 fn what_cannot_work_is_said_before_connecting() {
     let place = place();
@@ -226,13 +255,24 @@ fn what_cannot_work_is_said_before_connecting() {
         ("client --enable-server-rpk", "--enable-server-rpk: nothing says which keys to trust; "),
         (
             "client --record-size-limit 63 --CAfile pki/root.pem",
-            "record_size_limit is 64 to 16385 bytes, not 63",
+            "invalid value '63' for '--record-size-limit <BYTES>': 63 is not in 64..=16385",
         ),
+        (
+            "client --maxfraglen 3",
+            "invalid value '3' for '--maxfraglen <BYTES>': not 512, 1024, 2048 or 4096",
+        ),
+        ("client --key-update 0", "invalid value '0' for '--key-update <RECORDS>'"),
+        ("server --naccept 0", "invalid value '0' for '--naccept <N>': not a number from 1 on"),
+        (
+            "server -Verify 3",
+            "-Verify takes no depth: a chain to an authority of --CAfile may have any; leave",
+        ),
+        ("client -verify 3", "-verify is not needed: a server is always verified, "),
         ("client --timeout 0", "not a number of seconds from 1 on"),
         ("server", "server: nothing to prove itself with; "),
         (
             "server --cert pki/server.pem --key pki/server.key --Verify",
-            "--verify: nothing says which clients to trust; ",
+            "--Verify: nothing says which clients to trust; ",
         ),
         ("server --psk-file two --ticket-lifetime 604801", "tickets live for at most seven days"),
         ("server --accept localhost:1", "neither a port nor an IP address with a port"),

@@ -87,7 +87,7 @@ pub(crate) struct Args {
     reconnect: bool,
     /// The largest record in both directions, in bytes: 512, 1024, 2048 or 4096 (RFC 6066 §4). For servers that do not know
     /// --record-size-limit, which goes first where both are given.
-    #[arg(long, value_name = "BYTES", help_heading = "Parameters")]
+    #[arg(long, value_name = "BYTES", value_parser = fragment_length, help_heading = "Parameters")]
     maxfraglen: Option<u16>,
     /// Every line is data, none a command.
     #[arg(long)]
@@ -153,6 +153,11 @@ fn target(text: &str) -> Result<Target, String> {
         return Err(format!("{host} is no IPv4 address; write HOST:PORT"));
     }
     Ok(at(host, port))
+}
+
+fn fragment_length(text: &str) -> Result<u16, String> {
+    let length = text.parse().ok().filter(|length| [512, 1024, 2048, 4096].contains(length));
+    length.ok_or_else(|| "not 512, 1024, 2048 or 4096".to_owned())
 }
 
 fn server_name(text: &str) -> Result<ServerName<'static>, String> {

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "echo")]
     rev: bool,
     /// End after so many connections.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     naccept: Option<usize>,
     /// Connections at the same time; others wait.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]

@@ -64,7 +64,7 @@ impl TlsOptions {
             if let Some(cert) = cert {
                 let chain = files::certificates(cert)?;
                 check_match(&chain, cert, &pair, key_file)?;
-                warn_of_refusal(&chain, cert);
+                warn_of_refusal(&chain, cert, side);
                 chains.push(Credential::x509(chain, key.clone()));
             }
             if raw {
@@ -101,7 +101,8 @@ impl TlsOptions {
         };
         if client_auth != ClientAuth::None && raw_key.is_none() && x509.is_none() {
             let advice = "give --CAfile, or --enable-client-rpk with --rpk-file";
-            return Err(Error::usage("--verify", "nothing says which clients to trust", advice));
+            let option = if client_auth == ClientAuth::Required { "--Verify" } else { "--verify" };
+            return Err(Error::usage(option, "nothing says which clients to trust", advice));
         }
         if self.rpk_file.is_some() && !self.enable_client_rpk {
             let why = "clients are not asked for raw keys";
@@ -168,6 +169,14 @@ impl TlsOptions {
             Some(signing_key(&pair, path, &lists::provider()).ok()?.schemes().to_vec())
         };
         files.iter().filter_map(schemes).collect()
+    }
+
+    /// Says what --psk-ke is good for where there is no key.
+    pub(super) fn warn_of_psk_ke(&self) {
+        if self.psk_ke && !self.has_psk() {
+            let why = "there is no pre-shared key, so it is for resumed sessions alone";
+            warn(&format!("--psk-ke: {why}; add --psk-file, or leave it out"));
+        }
     }
 
     /// Whether pre-shared keys are used.
@@ -413,8 +422,17 @@ fn check_match(chain: &[CertificateDer<'_>], cert: &Path, pair: &KeyPair, key: &
 const MAX_COMMON_HINT: usize = 128;
 
 /// Says if every peer with a right clock will refuse the own certificate.
-fn warn_of_refusal(chain: &[CertificateDer<'_>], path: &Path) {
+fn warn_of_refusal(chain: &[CertificateDer<'_>], path: &Path, side: Side) {
     let now = SystemTime::now();
+    // RFC 5280 §4.2.1.12: without a list, or with any of them in it, it serves both.
+    let (purpose, role) = match side {
+        Side::Client => ("clientAuth", "client"),
+        Side::Server => ("serverAuth", "server"),
+    };
+    let is_for_others = |certificate: &CertificateInfo| {
+        let purposes = &certificate.purposes;
+        !purposes.is_empty() && !purposes.iter().any(|p| p == purpose || p == "anyExtendedKeyUsage")
+    };
     let fault = chain.iter().enumerate().find_map(|(i, der)| {
         let certificate = CertificateInfo::from_der(der).ok()?;
         let of = if i == 0 { String::new() } else { format!(", that of {},", certificate.subject) };
@@ -424,6 +442,8 @@ fn warn_of_refusal(chain: &[CertificateDer<'_>], path: &Path) {
             Some(format!("a certificate{of} is not valid before {}", format_time(certificate.not_before)))
         } else if i == 0 && certificate.ca {
             Some("the certificate is an authority's and serves as no leaf".to_owned())
+        } else if i == 0 && is_for_others(&certificate) {
+            Some(format!("the certificate is not for a {role}: its purposes lack {purpose}"))
         } else {
             None
         }

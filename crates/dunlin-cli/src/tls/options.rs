@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 use dunlin::crypto::{
     CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange, Tls13CipherSuite,
 };
+use dunlin::early::MAX_EARLY_DATA;
 use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
@@ -118,7 +119,8 @@ pub(crate) struct TlsOptions {
     #[arg(long, help_heading = "Parameters")]
     pub(crate) cert_comp: bool,
     /// The largest record to receive, in bytes: 64 to 16385 (RFC 8449).
-    #[arg(long, value_name = "BYTES", help_heading = "Parameters")]
+    #[arg(long, value_name = "BYTES", value_parser = value_parser!(u16).range(64..=16385),
+          help_heading = "Parameters")]
     pub(crate) record_size_limit: Option<u16>,
     /// The smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and the one signature scheme of
     /// the keys in --CAfile or --rpk-file, else ecdsa_secp256r1_sha256. Lists that are given replace its own.
@@ -128,7 +130,8 @@ pub(crate) struct TlsOptions {
     #[arg(long, help_heading = "Parameters")]
     pub(crate) no_middlebox: bool,
     /// Replace the sending keys after so many records, in TLS 1.3.
-    #[arg(long, value_name = "RECORDS", help_heading = "Parameters")]
+    #[arg(long, value_name = "RECORDS", value_parser = value_parser!(u64).range(1..),
+          help_heading = "Parameters")]
     pub(crate) key_update: Option<u64>,
     #[command(flatten)]
     pub(crate) cache: CacheOptions,
@@ -164,7 +167,8 @@ pub(crate) struct ServerOptions {
     pub(crate) stateful_tickets: bool,
     /// Take early data (0-RTT) of at most so many bytes, with any protocol of --alpn. A ticket brings it once and within a
     /// minute of its time, as long as this server runs; what was taken may still be a request that its client repeats.
-    #[arg(long, value_name = "BYTES", conflicts_with = "rev", help_heading = "Resumption")]
+    #[arg(long, value_name = "BYTES", value_parser = value_parser!(u32).range(1..=i64::from(MAX_EARLY_DATA)),
+          conflicts_with = "rev", help_heading = "Resumption")]
     pub(crate) early_data: Option<u32>,
     /// Let every client return a cookie first (RFC 8446 §4.2.2).
     #[arg(long, visible_alias = "stateless", help_heading = "Parameters")]
@@ -199,6 +203,7 @@ impl TlsOptions {
         max_fragment_length: Option<u16>,
         sessions: Option<Arc<dyn ClientSessions>>,
     ) -> Result<ClientConfig, Error> {
+        self.warn_of_psk_ke();
         let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
             (true, _) => vec![PskKeyExchangeMode::PSK_KE],
             (false, true) => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
@@ -231,6 +236,7 @@ impl TlsOptions {
             (false, false) => ClientAuth::None,
         };
         let trust = self.server_trust(client_auth)?;
+        self.warn_of_psk_ke();
         let modes = match self.psk_ke || self.allow_no_dhe_kex {
             true => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
             false => vec![PskKeyExchangeMode::PSK_DHE_KE],

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
+use dunlin::crypto::Tls12CipherSuite;
 use dunlin::error::{AuthenticationFailure, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{AlertDescription, CipherSuite, ProtocolVersion};
 use dunlin::{Error, Side};
@@ -12,6 +13,7 @@ use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_pki::format_time;
 use dunlin_tokio::HandshakeError;
 
+use crate::tls::lists;
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
 
@@ -187,6 +189,14 @@ impl<'a> Explainer<'a> {
         Some(Explanation::new(why, format!("add --cipher {} to this server, or name it there", suite.id)))
     }
 
+    /// Whether every cipher suite of TLS 1.2 that the client has offered has a pre-shared key in it.
+    fn offers_psks_alone(&self) -> bool {
+        let offered = self.offered.and_then(OnceLock::get).map_or(&[][..], |offered| offered);
+        let mut known =
+            lists::tls12_of_use().into_iter().filter(|suite| offered.contains(&suite.id)).peekable();
+        known.peek().is_some() && known.all(Tls12CipherSuite::has_psk)
+    }
+
     /// The two sides have nothing in common.
     fn incompatible(&self, why: &PeerIncompatible) -> Explanation {
         use PeerIncompatible as P;
@@ -210,6 +220,14 @@ impl<'a> Explainer<'a> {
                 format!("the {peer} speaks {version}, and this {own} {}", self.options.versions()),
                 "use one that speaks the same",
             ),
+            P::SuiteAuthentication if !self.options.has_psk() && self.offers_psks_alone() => {
+                Explanation::new(
+                    format!(
+                        "the {peer} offers only cipher suites for pre-shared keys, and this {own} has no such key"
+                    ),
+                    format!("give this {own} its key with --psk-file, or let the {peer} trust certificates"),
+                )
+            }
             P::SuiteAuthentication if without_certificate && self.options.has_psk() => Explanation::new(
                 format!(
                     "this {own} has only pre-shared keys, and the {peer} offers no cipher suite for them"
@@ -350,7 +368,13 @@ impl<'a> Explainer<'a> {
                     Some(source) => format!("refused what this {own} proves itself with, {source}"),
                     None => format!("refused this {own}, which proves itself with nothing"),
                 }),
-                format!("give this {own} one that the {peer} trusts, or let it trust this one"),
+                match alert {
+                    A::CERTIFICATE_REVOKED => {
+                        format!("give this {own} a new key and certificate: what is revoked stays so")
+                    }
+                    A::CERTIFICATE_EXPIRED => "have it renewed, or check the clocks of both sides".into(),
+                    _ => format!("give this {own} one that the {peer} trusts, or let it trust this one"),
+                },
             ),
             A::CERTIFICATE_REQUIRED => self.no_certificate(alert),
             A::DECRYPT_ERROR | A::UNKNOWN_PSK_IDENTITY if self.options.has_psk() => Explanation::new(
@@ -363,9 +387,11 @@ impl<'a> Explainer<'a> {
                 says("finds nothing in common".into()),
                 match (self.options.has_psk(), self.options.psk_ke) {
                     (true, true) => {
-                        "let it allow --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out; else it is often a wrong PSK or identity"
+                        "let it allow --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out; else it may have no such PSK or identity"
                     }
-                    (true, false) => "it is often a wrong PSK or identity; else compare suites and groups",
+                    (true, false) => {
+                        "it may have no pre-shared keys, or not this identity; else compare suites and groups"
+                    }
                     (false, _) => "compare suites, groups, signature schemes and keys of both sides",
                 },
             ),

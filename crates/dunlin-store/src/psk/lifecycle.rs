@@ -44,11 +44,15 @@ pub fn keys_of(records: &dyn PskRecords, who: &str) -> Result<Vec<PskRecord>, Ps
 /// The valid key of `who` that is valid for longest; of several, the newest.
 ///
 /// # Errors
-/// [`PskFault::Unknown`], [`PskFault::NoneValid`].
+/// [`PskFault::Unknown`]; [`PskFault::Revoked`] if that is so for all; [`PskFault::NoneValid`].
 pub fn current(records: &dyn PskRecords, who: &str, now_s: u64) -> Result<PskRecord, PskError> {
-    let valid = keys_of(records, who)?.into_iter().filter(|r| r.state(now_s) == State::Valid);
+    let keys = keys_of(records, who)?;
+    let all_revoked = keys.iter().all(|r| r.revoked.is_some());
+    let valid = keys.into_iter().filter(|r| r.state(now_s) == State::Valid);
     let longest = valid.max_by_key(|r| r.not_after_s.unwrap_or(u64::MAX));
-    longest.ok_or_else(|| PskFault::NoneValid(who.to_owned()).into())
+    let who = || who.to_owned();
+    longest
+        .ok_or_else(|| if all_revoked { PskFault::Revoked(who()) } else { PskFault::NoneValid(who()) }.into())
 }
 
 /// What a rotation made.
@@ -228,7 +232,7 @@ mod tests {
         assert_eq!(revoke("s.2", true), Ok(vec!["s.2".to_owned()]));
         assert_eq!(revoke("s", false), Ok(vec!["s".to_owned()]));
         assert_eq!(revoke("s", false), Err(PskFault::AlreadyRevoked("s".into())));
-        assert_eq!(rotated(&mut set, "s", 100, 1), Err(PskFault::NoneValid("s".into())));
+        assert_eq!(rotated(&mut set, "s", 100, 1), Err(PskFault::Revoked("s".into())));
         assert_eq!(valid(&set, 100), ["t"]);
     }
 
