@@ -261,31 +261,38 @@ impl Clients {
         while !self.entries.has_room(&common) {
             self.evict_smallest();
         }
-        let (_, issuer) = common;
-        let group = self.groups.entry(issuer).or_insert(Group::EMPTY);
-        let head = Head { tickets, neighbours: [group.ends[NEWER], Handle::NONE], common: [0; 2] };
-        let at = self.entries.insert(common, own, head, max_slots);
-        self.changes += 1;
-        self.ranks.remove(&group.rank(issuer));
-        if let Some(at) = at {
-            let newest = std::mem::replace(&mut group.ends[NEWER], at);
-            match newest {
-                Handle::NONE => group.ends[OLDER] = at,
-                newest => self.entries.slab.head_mut(newest).neighbours[NEWER] = at,
-            }
-            group.len += 1;
-            group.changed = self.changes;
-        }
-        self.rank(issuer);
-        if let Some(at) = at {
-            self.index(at, tickets);
-        }
-    }
-
-    fn index(&mut self, at: Handle, tickets: [Ticket; 2]) {
+        let head = Head { tickets, neighbours: [Handle::NONE; 2], common: [0; 2] };
+        let Some(at) = self.entries.insert(common, own, head, max_slots) else { return };
         let (entries, hasher) = (&self.entries, &self.hasher);
         let rehash = |at: &Handle| hasher.hash_one(entries.client(*at));
         self.by_client.insert_unique(rehash(&at), at, rehash);
+        self.index(at);
+        self.link(at);
+    }
+
+    /// The same client under other tickets, and as the one that came last.
+    fn renew(&mut self, at: Handle, tickets: [Ticket; 2]) {
+        self.forget_tickets(at);
+        self.unlink(at);
+        self.entries.slab.head_mut(at).tickets = tickets;
+        self.index(at);
+        self.link(at);
+    }
+
+    fn remove(&mut self, at: Handle) {
+        self.forget_tickets(at);
+        self.unlink(at);
+        let hash = self.hasher.hash_one(self.entries.client(at));
+        if let Ok(entry) = self.by_client.find_entry(hash, |other| *other == at) {
+            entry.remove();
+        }
+        self.entries.remove(at);
+    }
+
+    /// Makes a client known by its tickets.
+    fn index(&mut self, at: Handle) {
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let tickets = entries.slab.head(at).tickets;
         let count = if tickets[0] == tickets[1] { 1 } else { 2 };
         for (ticket, which) in tickets.iter().zip(0..).take(count) {
             let hash = hasher.hash_one(ticket);
@@ -298,37 +305,48 @@ impl Clients {
         }
     }
 
-    fn remove(&mut self, at: Handle) {
-        let head = *self.entries.slab.head(at);
-        for (ticket, which) in head.tickets.iter().zip(0..) {
+    fn forget_tickets(&mut self, at: Handle) {
+        let tickets = self.entries.slab.head(at).tickets;
+        for (ticket, which) in tickets.iter().zip(0..) {
             let index = at.to_u32() << 1 | which;
             if let Ok(entry) = self.by_ticket.find_entry(self.hasher.hash_one(ticket), |i| *i == index) {
                 entry.remove();
             }
         }
-        let hash = self.hasher.hash_one(self.entries.client(at));
-        if let Ok(entry) = self.by_client.find_entry(hash, |other| *other == at) {
-            entry.remove();
-        }
+    }
+
+    /// Makes a client the newest one of its group.
+    fn link(&mut self, at: Handle) {
         let (_, issuer) = *self.entries.common(at);
         let group = self.groups.entry(issuer).or_insert(Group::EMPTY);
+        self.changes += 1;
+        self.ranks.remove(&group.rank(issuer));
+        let newest = std::mem::replace(&mut group.ends[NEWER], at);
+        self.entries.slab.head_mut(at).neighbours = [newest, Handle::NONE];
+        match newest {
+            Handle::NONE => group.ends[OLDER] = at,
+            newest => self.entries.slab.head_mut(newest).neighbours[NEWER] = at,
+        }
+        group.len += 1;
+        group.changed = self.changes;
+        self.ranks.insert(group.rank(issuer));
+    }
+
+    fn unlink(&mut self, at: Handle) {
+        let neighbours = self.entries.slab.head(at).neighbours;
+        let (_, issuer) = *self.entries.common(at);
+        let Some(group) = self.groups.get_mut(&issuer) else { return };
         self.ranks.remove(&group.rank(issuer));
         for (to, from) in [(OLDER, NEWER), (NEWER, OLDER)] {
-            match head.neighbours[to] {
-                Handle::NONE => group.ends[to] = head.neighbours[from],
-                neighbour => self.entries.slab.head_mut(neighbour).neighbours[from] = head.neighbours[from],
+            match neighbours[to] {
+                Handle::NONE => group.ends[to] = neighbours[from],
+                neighbour => self.entries.slab.head_mut(neighbour).neighbours[from] = neighbours[from],
             }
         }
         group.len -= 1;
-        self.rank(issuer);
-        self.entries.remove(at);
-    }
-
-    /// Takes a group into the order again, or forgets it if nobody is in it.
-    fn rank(&mut self, issuer: Shared) {
-        match self.groups.get(&issuer) {
-            Some(group) if group.len > 0 => drop(self.ranks.insert(group.rank(issuer))),
-            _ => drop(self.groups.remove(&issuer)),
+        match group.len {
+            0 => drop(self.groups.remove(&issuer)),
+            _ => drop(self.ranks.insert(group.rank(issuer))),
         }
     }
 
@@ -401,16 +419,23 @@ impl ServerCache for MemoryServerCache {
         let Some((shared, own)) = bytes.split_first_chunk() else { return };
         let settings = *peer.settings().as_bytes();
         let mut clients = self.lock();
-        let before = clients.find_client((CachedPeer::holder(own), &settings));
-        let older = before.and_then(|at| {
-            let slab = &clients.entries.slab;
-            // A ticket stands for one Certificate.
-            let is_same = slab.bytes(at).first_chunk::<FINGERPRINT_LEN>() == own.first_chunk();
-            let older = older_ticket(&ticket, &slab.head(at).tickets, proven).filter(|_| is_same);
-            clients.remove(at);
-            older
-        });
-        clients.insert((settings, *shared), own, [ticket, older.unwrap_or(ticket)], self.capacity);
+        let common = (settings, *shared);
+        match clients.find_client((CachedPeer::holder(own), &settings)) {
+            Some(at) => {
+                let (head, kept) = (clients.entries.slab.head(at), clients.entries.slab.bytes(at));
+                // A ticket stands for one Certificate.
+                let is_same = kept.first_chunk::<FINGERPRINT_LEN>() == own.first_chunk();
+                let older = older_ticket(&ticket, &head.tickets, proven).filter(|_| is_same);
+                let tickets = [ticket, older.unwrap_or(ticket)];
+                if kept == own && *clients.entries.common(at) == common {
+                    clients.renew(at, tickets);
+                } else {
+                    clients.remove(at);
+                    clients.insert(common, own, tickets, self.capacity);
+                }
+            }
+            None => clients.insert(common, own, [ticket; 2], self.capacity),
+        }
         while clients.by_client.len() > self.capacity
             || clients.entries.slab.heap() > self.max_bytes && clients.by_client.len() > 1
         {

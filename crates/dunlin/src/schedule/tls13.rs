@@ -22,7 +22,7 @@ use super::Export;
 use super::binder::PskKind;
 use super::hkdf::{Prk, Secret};
 use super::keys::{RecordForm, TrafficKeys};
-use crate::crypto::{HashOutput, MAX_HASH_LEN, SharedSecret, Tls13CipherSuite};
+use crate::crypto::{HashAlgorithm, HashOutput, MAX_HASH_LEN, SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::role::{Side, TransportKind};
@@ -34,22 +34,40 @@ fn zeros(suite: &Tls13CipherSuite) -> &'static [u8] {
     ZEROS.get(..suite.hash.algorithm().output_len()).unwrap_or(&ZEROS)
 }
 
-/// After HKDF-Extract of the PSK.
+/// Where there is no PSK: Derive-Secret(HKDF-Extract(0, 0), "derived", ""), which is the same in all handshakes (RFC 8448 §3
+/// has the first one).
+const fn derived_without_psk(hash: HashAlgorithm, transport: TransportKind) -> &'static [u8] {
+    match (hash, transport) {
+        (HashAlgorithm::Sha256, TransportKind::Stream) => {
+            b"\x6f\x26\x15\xa1\x08\xc7\x02\xc5\x67\x8f\x54\xfc\x9d\xba\xb6\x97\
+              \x16\xc0\x76\x18\x9c\x48\x25\x0c\xeb\xea\xc3\x57\x6c\x36\x11\xba"
+        }
+        (HashAlgorithm::Sha256, TransportKind::Datagram) => {
+            b"\xb1\x7b\xce\x94\x51\xee\x8b\xc6\xe8\xae\xbc\x0a\xa9\xe9\x82\x95\
+              \x67\x7a\x4a\x6a\x91\xf7\x84\x40\x83\x31\x46\xe4\x65\xf2\xff\x95"
+        }
+        (HashAlgorithm::Sha384, TransportKind::Stream) => {
+            b"\x15\x91\xda\xc5\xcb\xbf\x03\x30\xa4\xa8\x4d\xe9\xc7\x53\x33\x0e\
+              \x92\xd0\x1f\x0a\x88\x21\x4b\x44\x64\x97\x2f\xd6\x68\x04\x9e\x93\
+              \xe5\x2f\x2b\x16\xfa\xd9\x22\xfd\xc0\x58\x44\x78\x42\x8f\x28\x2b"
+        }
+        (HashAlgorithm::Sha384, TransportKind::Datagram) => {
+            b"\x27\x00\x86\x05\xd3\x39\x6f\x88\x44\x19\x75\x65\xca\xec\xc5\x92\
+              \xb3\xe5\x8f\x2e\xae\x55\xf8\x41\xb5\x77\xcf\xbc\xab\xb4\x7e\x22\
+              \x1f\x67\x4e\xd3\xa6\x8a\xa8\x93\x43\x9c\xf5\x57\xf1\x11\xc0\xfc"
+        }
+    }
+}
+
+/// After HKDF-Extract of the PSK, where there is one.
 pub(crate) struct EarlySecret {
     suite: &'static Tls13CipherSuite,
-    transport: TransportKind,
     prk: Prk,
 }
 
 impl EarlySecret {
-    /// With the PSK, or without one.
-    pub(crate) fn new(
-        suite: &'static Tls13CipherSuite,
-        transport: TransportKind,
-        psk: Option<&[u8]>,
-    ) -> Self {
-        let ikm = psk.unwrap_or(zeros(suite));
-        Self { suite, transport, prk: Prk::extract(suite.hash, transport, zeros(suite), ikm) }
+    pub(crate) fn new(suite: &'static Tls13CipherSuite, transport: TransportKind, psk: &[u8]) -> Self {
+        Self { suite, prk: Prk::extract(suite.hash, transport, zeros(suite), psk) }
     }
 
     /// The binder over a ClientHello whose truncated transcript has this hash (RFC 8446 §4.2.11.2).
@@ -67,14 +85,6 @@ impl EarlySecret {
     pub(crate) fn exporter(&self, hello_hash: &[u8]) -> Exporter {
         Exporter { secret: self.prk.derive(b"e exp master", hello_hash) }
     }
-
-    /// With the (EC)DHE secret, or without one (psk_ke).
-    pub(crate) fn into_handshake(self, shared: Option<&SharedSecret>) -> HandshakeSecret {
-        let ikm = shared.map_or(zeros(self.suite), SharedSecret::as_bytes);
-        let Self { suite, transport, prk } = self;
-        let salt = prk.derive(b"derived", suite.hash.algorithm().of_nothing());
-        HandshakeSecret { suite, transport, prk: Prk::extract(suite.hash, transport, salt.bytes(), ikm) }
-    }
 }
 
 /// After HKDF-Extract of the (EC)DHE secret.
@@ -85,6 +95,20 @@ pub(crate) struct HandshakeSecret {
 }
 
 impl HandshakeSecret {
+    /// With a PSK or without, and with the (EC)DHE secret or, by psk_ke, without.
+    pub(crate) fn new(
+        suite: &'static Tls13CipherSuite,
+        transport: TransportKind,
+        early: Option<EarlySecret>,
+        shared: Option<&SharedSecret>,
+    ) -> Self {
+        let hash = suite.hash.algorithm();
+        let derived = early.map(|early| early.prk.derive(b"derived", hash.of_nothing()));
+        let salt = derived.as_ref().map_or(derived_without_psk(hash, transport), Secret::bytes);
+        let ikm = shared.map_or(zeros(suite), SharedSecret::as_bytes);
+        Self { suite, transport, prk: Prk::extract(suite.hash, transport, salt, ikm) }
+    }
+
     /// The handshake traffic secret of a side, given the hash of ClientHello..ServerHello.
     pub(crate) fn traffic(&self, side: Side, hello_hash: &[u8]) -> TrafficSecret {
         let label: &[u8] = match side {

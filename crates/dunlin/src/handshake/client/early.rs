@@ -73,7 +73,7 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
     let Some(OfferedPsk::Session(first)) = offer.psks.first() else {
         return Err(Internal::Bug("early data without a session").into());
     };
-    let secret = EarlySecret::new(suite, cx.transport(), Some(first.session.psk.as_ref()));
+    let secret = EarlySecret::new(suite, cx.transport(), first.session.psk.as_ref());
     let hash = hello.start(suite.hash).current();
     let traffic = secret.client_traffic(hash.as_ref());
     let exporter = secret.exporter(hash.as_ref());

@@ -454,8 +454,7 @@ impl Offer {
                 Some(transcript) => transcript.with(truncated),
                 None => suite.hash.hash(&[truncated]),
             };
-            let binder =
-                EarlySecret::new(suite, transport, Some(psk.key())).binder(psk.kind(), hash.as_ref());
+            let binder = EarlySecret::new(suite, transport, psk.key()).binder(psk.kind(), hash.as_ref());
             let Some((this, others)) = rest.split_at_mut_checked(1 + binder.as_ref().len()) else { return };
             for (to, from) in this.iter_mut().skip(1).zip(binder.as_ref()) {
                 *to = *from;

@@ -123,8 +123,8 @@ pub(super) fn server_hello(
     negotiated.resumed = matches!(selected, Some(OfferedPsk::Session(_)));
     negotiated.profile = profile.name.clone();
 
-    let secret = EarlySecret::new(suite, cx.transport(), selected.map(OfferedPsk::key))
-        .into_handshake(shared.as_ref());
+    let early = selected.map(|psk| EarlySecret::new(suite, cx.transport(), psk.key()));
+    let secret = HandshakeSecret::new(suite, cx.transport(), early, shared.as_ref());
     let hash = transcript.current();
     let client_secret = secret.traffic(Side::Client, hash.as_ref());
     let server_secret = secret.traffic(Side::Server, hash.as_ref());

@@ -154,11 +154,11 @@ impl State for AwaitFirstUse {
 /// Early data is taken from now on. `transcript` is that of the ClientHello.
 pub(super) fn open(
     cx: &mut Cx<'_>,
-    secret: &EarlySecret,
+    secret: Option<&EarlySecret>,
     transcript: &Transcript,
     psk: Option<&FoundPsk>,
 ) -> Result<(), Error> {
-    let Some(FoundPsk { secret: PskSecret::Session(session), .. }) = psk else {
+    let (Some(secret), Some(FoundPsk { secret: PskSecret::Session(session), .. })) = (secret, psk) else {
         return Err(Internal::Bug("early data without a session").into());
     };
     let hash = transcript.current();

@@ -53,7 +53,8 @@ pub(super) struct Choice {
 /// A ClientHello whose binder was verified, if it has one.
 pub(super) struct Verified {
     pub(super) choice: Choice,
-    secret: EarlySecret,
+    /// With a PSK.
+    early_secret: Option<EarlySecret>,
 }
 
 /// Verifies the binder, and decides on early data.
@@ -64,9 +65,9 @@ pub(super) fn client_hello(
     hello: &ClientHello<'_>,
 ) -> Result<Box<dyn State>, Error> {
     let Choice { config, suite, psk, transcript, .. } = &mut choice;
-    let secret = EarlySecret::new(suite, cx.transport(), psk.as_ref().map(|p| p.secret.key()));
-    if let Some(psk) = psk {
-        verify_binder(&secret, psk, transcript, message, hello)?;
+    let early_secret = psk.as_ref().map(|psk| EarlySecret::new(suite, cx.transport(), psk.secret.key()));
+    if let (Some(psk), Some(secret)) = (&mut *psk, &early_secret) {
+        verify_binder(secret, psk, transcript, message, hello)?;
         use_up(cx, config, psk)?;
     }
     transcript.add(message.bytes());
@@ -74,14 +75,14 @@ pub(super) fn client_hello(
     let skew = early::ticket_age_skew(cx, psk.as_ref(), hello)?;
     cx.output.negotiated.ticket_age_skew_ms = skew;
     if early::is_offered(hello) {
-        return early::offered(cx, Verified { choice, secret }, message, hello);
+        return early::offered(cx, Verified { choice, early_secret }, message, hello);
     }
     // What a retry has refused stays refused.
     if !cx.output.negotiated.retried {
         let why = early::judge(cx, &choice, skew).err().unwrap_or(NoEarlyData::Declined);
         cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(why);
     }
-    answer(cx, Verified { choice, secret }, hello, None)
+    answer(cx, Verified { choice, early_secret }, hello, None)
 }
 
 /// Sends everything up to Finished. `early_data` is what becomes of it where it was offered.
@@ -91,12 +92,12 @@ pub(super) fn answer(
     hello: &ClientHello<'_>,
     early_data: Option<EarlyDataOutcome>,
 ) -> Result<Box<dyn State>, Error> {
-    let Verified { choice, secret } = verified;
+    let Verified { choice, early_secret } = verified;
     let Choice { config, suite, share, psk, mut transcript } = choice;
     let transport = cx.transport();
     let takes_early_data = early_data == Some(EarlyDataOutcome::Accepted);
     if takes_early_data {
-        early::open(cx, &secret, &transcript, psk.as_ref())?;
+        early::open(cx, early_secret.as_ref(), &transcript, psk.as_ref())?;
     }
     // With a PSK, which proves both sides, no certificate is sent. The type is answered all the same.
     let (own, own_type) = match psk {
@@ -153,7 +154,7 @@ pub(super) fn answer(
         cx.emitter.change_cipher_spec()?;
     }
 
-    let secret = secret.into_handshake(shared.as_ref());
+    let secret = HandshakeSecret::new(suite, transport, early_secret, shared.as_ref());
     let hash = transcript.current();
     let client_secret = secret.traffic(Side::Client, hash.as_ref());
     let server_secret = secret.traffic(Side::Server, hash.as_ref());
