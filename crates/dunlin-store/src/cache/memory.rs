@@ -420,7 +420,10 @@ impl ServerCache for MemoryServerCache {
         let settings = *peer.settings().as_bytes();
         let mut clients = self.lock();
         let common = (settings, *shared);
-        match clients.find_client((CachedPeer::holder(own), &settings)) {
+        let client = (CachedPeer::holder(own), &settings);
+        let known = proven.and_then(|ticket| clients.find(&ticket));
+        let known = known.filter(|at| clients.entries.client(*at) == client);
+        match known.or_else(|| clients.find_client(client)) {
             Some(at) => {
                 let (head, kept) = (clients.entries.slab.head(at), clients.entries.slab.bytes(at));
                 // A ticket stands for one Certificate.

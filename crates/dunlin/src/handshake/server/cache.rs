@@ -56,8 +56,8 @@ pub(crate) trait Agreed: Send + Sync {
     /// Our CertificateRequest of TLS 1.2, if the client has it, and how it is abbreviated.
     fn request(&self) -> Option<(Fingerprint, Form)>;
 
-    /// The client, whose Certificate may be abbreviated.
-    fn client(&self) -> Option<Box<CachedPeer>>;
+    /// Gives the client, whose Certificate may be abbreviated.
+    fn take_client(&mut self) -> Option<Box<CachedPeer>>;
 
     /// The client has proven itself: as the one in the cache, or by certificates in full.
     fn client_proven(&mut self, cached: Option<Box<CachedPeer>>);
@@ -79,8 +79,10 @@ struct InUse {
     own: Option<Fingerprint>,
     /// Of our CertificateRequest, which the client has.
     request: Option<Fingerprint>,
-    /// The ticket, its index, and the client that it stands for.
-    client: Option<(Ticket, u8, Box<CachedPeer>)>,
+    /// The ticket by which the client is known, and its index.
+    ticket: Option<(Ticket, u8)>,
+    /// The client that it stands for.
+    client: Option<Box<CachedPeer>>,
     /// By what the client was believed once it has proven itself, if its Certificate was abbreviated.
     believed: Option<Box<CachedPeer>>,
 }
@@ -117,6 +119,7 @@ impl Caching for ServerHandshakeCache {
             form,
             own: None,
             request: None,
+            ticket: None,
             client: None,
             believed: None,
         };
@@ -144,8 +147,8 @@ impl Caching for ServerHandshakeCache {
         };
         let find = |ticket: &Ticket| self.store.find(ticket).filter(usable);
         let mut tickets = offer.tickets.iter().zip(0..).filter(|_| sends.client_type.is_some());
-        let found = tickets.find_map(|(ticket, index)| Some((*ticket, index, find(ticket)?)));
-        agreed.client = found.map(|(ticket, index, peer)| (ticket, index, Box::new(peer)));
+        let found = tickets.find_map(|(ticket, index)| Some(((*ticket, index), Box::new(find(ticket)?))));
+        (agreed.ticket, agreed.client) = found.unzip();
         Ok(Some(Box::new(agreed)))
     }
 }
@@ -159,8 +162,8 @@ impl Agreed for InUse {
         self.request.map(|request| (request, self.form))
     }
 
-    fn client(&self) -> Option<Box<CachedPeer>> {
-        self.client.as_ref().map(|(_, _, peer)| peer.clone())
+    fn take_client(&mut self) -> Option<Box<CachedPeer>> {
+        self.client.take()
     }
 
     fn client_proven(&mut self, cached: Option<Box<CachedPeer>>) {
@@ -170,7 +173,7 @@ impl Agreed for InUse {
     fn extensions(&self, w: &mut ExtensionsWriter) {
         let named = |fingerprint: &Option<Fingerprint>| fingerprint.is_some() && self.form == Form::Empty;
         if self.answers {
-            let ticket = self.client.as_ref().map(|(_, index, _)| *index);
+            let ticket = self.ticket.map(|(_, index)| index);
             let (certificate, certificate_request) = (named(&self.own), named(&self.request));
             w.put(&Answer { certificate, certificate_request, ticket });
         }
@@ -185,7 +188,7 @@ impl Agreed for InUse {
     fn keep(self: Box<Self>, cx: &Cx<'_>, config: &ServerConfig) -> Result<(), Error> {
         let Some(exporter) = cx.output.exporter.as_ref().filter(|_| self.has_tickets) else { return Ok(()) };
         // A handshake that used it makes it no younger.
-        let proven = self.believed.as_ref().and(self.client).map(|(ticket, _, _)| ticket);
+        let proven = self.believed.as_ref().and(self.ticket).map(|(ticket, _)| ticket);
         let peer = match (self.believed, &cx.output.negotiated.peer) {
             (Some(cached), _) => Some(*cached),
             (None, Some(client)) => CachedPeer::new(&config.profile, client, config.settings, cx.now)?,

@@ -525,7 +525,7 @@ impl State for ExpectCertificate {
         handshake.transcript.add(message.bytes());
         let profile = Arc::clone(&handshake.config.profile);
         // A client's Certificate is abbreviated in one form only (docs/handshake-cache.md §3).
-        let cached = handshake.cache.as_ref().and_then(|cache| cache.client());
+        let cached = handshake.cache.as_mut().and_then(|cache| cache.take_client());
         if let Some(cached) = cached.filter(|cached| Form::Empty.is(body, cached.fingerprint())) {
             Form::Empty.bind(&mut handshake.transcript, cached.fingerprint());
             cx.output.negotiated.peer_certificate_cached = true;

@@ -429,7 +429,7 @@ impl Handshake {
 
         let (profile, client_type) = (Arc::clone(&self.config.profile), self.client_type);
         let optional = self.config.client_auth == ClientAuth::Optional;
-        let finish = Finish {
+        let mut finish = Finish {
             config: self.config,
             suite: self.suite,
             client_secret: self.client_secret,
@@ -443,7 +443,7 @@ impl Handshake {
             server_name: self.server_name,
             cache: self.cache,
         };
-        let cached = finish.cache.as_ref().and_then(|cache| cache.client());
+        let cached = finish.cache.as_mut().and_then(|cache| cache.take_client());
         let Some(certificate_type) = client_type else {
             return Ok(match self.takes_early_data {
                 true => early::expect_end(cx, finish, transcript),
