@@ -1,7 +1,7 @@
 //! Bytes by layer: what a connection cost on the link, from its first packet to its last.
 //!
-//! The layers end where TLS begins. What is inside `tls_bytes`, records and handshake messages, is the business of a
-//! dissector, which reads the same frames.
+//! The layers end where TLS begins: of what is inside `tls_bytes`, only the headers of records are looked at. Messages are the
+//! business of a dissector, which reads the same frames.
 
 use std::net::SocketAddrV4;
 use std::ops::AddAssign;
@@ -9,6 +9,10 @@ use std::ops::AddAssign;
 use etherparse::{EtherType, Ethernet2Slice, IpNumber, Ipv4Slice, TcpHeaderSlice, UdpHeader, UdpHeaderSlice};
 
 use crate::capture::Frame;
+
+/// RFC 5246 §6.2.1: types of records.
+const CHANGE_CIPHER_SPEC: u8 = 20;
+const HANDSHAKE: u8 = 22;
 
 /// Bytes by layer. Together they are all that passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +68,9 @@ pub struct Connection {
     pub to_server: Layers,
     /// What the server sent.
     pub to_client: Layers,
+    /// What TCP carried in records of handshake messages and ChangeCipherSpec, with their headers: in TLS 1.2 all to the last
+    /// Finished, in TLS 1.3 only what is in the clear.
+    pub handshake_bytes: u64,
     /// How many packets brought bytes that TCP had sent before. They are counted, so a figure with some is not exact.
     pub resent_packets: u64,
     reset: bool,
@@ -81,6 +88,42 @@ struct Side {
     end: Option<u32>,
     /// The last acknowledgement.
     acknowledged: Option<u32>,
+    records: Records,
+}
+
+/// Where in a stream of records one side is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Records {
+    header: [u8; 5],
+    /// How much of the header has come.
+    has: usize,
+    /// How much of the record behind it has not.
+    left: u16,
+}
+
+impl Records {
+    /// Takes in what follows; the bytes of the records of handshake messages and ChangeCipherSpec that begin with a header
+    /// that ends in it.
+    fn handshake_bytes(&mut self, part: &[u8]) -> u64 {
+        let mut bytes = 0;
+        for byte in part {
+            if self.left > 0 {
+                self.left -= 1;
+                continue;
+            }
+            self.header[self.has] = *byte;
+            self.has += 1;
+            // RFC 5246 §6.2.1: type, version and length.
+            if let ([typ, _, _, high, low], true) = (self.header, self.has == 5) {
+                self.left = u16::from_be_bytes([high, low]);
+                self.has = 0;
+                if [CHANGE_CIPHER_SPEC, HANDSHAKE].contains(&typ) {
+                    bytes += 5 + u64::from(self.left);
+                }
+            }
+        }
+        bytes
+    }
 }
 
 impl Connection {
@@ -100,8 +143,8 @@ impl Connection {
         self.reset || finished(client, server) && finished(server, client)
     }
 
-    /// Takes in the header of a segment of `len` bytes.
-    fn segment(&mut self, from_server: bool, header: &TcpHeaderSlice<'_>, len: usize) {
+    /// Takes in a segment.
+    fn segment(&mut self, from_server: bool, header: &TcpHeaderSlice<'_>, data: &[u8]) {
         self.reset |= header.rst();
         let side = &mut self.sides[usize::from(from_server)];
         if header.ack() {
@@ -109,12 +152,14 @@ impl Connection {
         }
         let first = header.sequence_number();
         // RFC 9293 §3.4: SYN and FIN take a number of the sequence each.
-        let end = first.wrapping_add(len as u32 + u32::from(header.syn()) + u32::from(header.fin()));
+        let end = first.wrapping_add(data.len() as u32 + u32::from(header.syn()) + u32::from(header.fin()));
         if header.fin() {
             side.end = Some(end);
         }
         if end != first && side.next.is_some_and(|next| is_before(first, next)) {
             self.resent_packets += 1;
+        } else {
+            self.handshake_bytes += side.records.handshake_bytes(data);
         }
         if side.next.is_none_or(|next| is_before(next, end)) {
             side.next = Some(end);
@@ -189,7 +234,7 @@ fn count(connections: &mut Vec<Connection>, frame: &[u8]) -> Option<()> {
         connection.fragmented[usize::from(from_server)] = Some(header.identification());
     }
     if let Some(tcp) = tcp {
-        connection.segment(from_server, &tcp, payload.len() - len);
+        connection.segment(from_server, &tcp, payload.get(len..).unwrap_or_default());
     }
     Some(())
 }
@@ -216,6 +261,7 @@ fn find(
             server: to,
             to_server: Layers::default(),
             to_client: Layers::default(),
+            handshake_bytes: 0,
             resent_packets: 0,
             reset: false,
             sides: Default::default(),
@@ -312,6 +358,20 @@ mod tests {
         let again = tcp(true, "A", 2, 1, b"hello");
         let frames = [tcp(true, "S", 1, 0, b""), again.clone(), tcp(true, "A", 7, 1, b""), again];
         assert_eq!(connections(&frames)[0].resent_packets, 1);
+    }
+
+    #[test]
+    fn records_of_the_handshake_are_told_apart_wherever_segments_end() {
+        let record = |typ, len: u8| [&[typ, 3, 3, 0, len][..], &vec![HANDSHAKE; len.into()]].concat();
+        let stream = [record(22, 40), record(20, 1), record(22, 0), record(23, 22), record(21, 26)].concat();
+        for size in [1, 4, 5, 7, stream.len()] {
+            let frames = stream
+                .chunks(size)
+                .enumerate()
+                .map(|(number, part)| tcp(true, "A", (size * number) as u32, 1, part));
+            let all = connections(&frames.chain([tcp(false, "A", 1, 9, &record(22, 9))]).collect::<Vec<_>>());
+            assert_eq!(all[0].handshake_bytes, 3 * 5 + 41 + 5 + 9, "in segments of {size}");
+        }
     }
 
     #[test]

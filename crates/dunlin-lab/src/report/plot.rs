@@ -124,7 +124,10 @@ fn caching(plain: View) -> Vec<View> {
     vec![
         View {
             caption: Some("Bytes of a connection on the link, by layer, beside the paper's totals"),
-            rows: |row| is_on_link(row) && row.get("credential").is_none_or(|of| of == "rsa2048"),
+            rows: |row| {
+                let other = row.get("credential").is_some_and(|of| of != "rsa2048");
+                is_on_link(row) && !other && row.get("server_credential").is_none()
+            },
             ..bytes
         },
         View {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dunlin::Side;
 use dunlin::cache::CacheMode;
 use dunlin_pki::{Authority, CaSpec, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity};
 use pki_types::{CertificateDer, PrivateKeyDer};
@@ -37,11 +38,13 @@ pub(super) enum Protocol {
     Dtls13,
 }
 
-/// The type of all keys, and what brings them.
+/// The types of keys, and what brings them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Credential {
     /// Certificates.
     X509(KeyType),
+    /// Certificates with keys of different types.
+    Mixed { client: KeyType, server: KeyType },
     /// No certificates, but the keys themselves (RFC 7250), which each side knows of the other.
     RawKey(KeyType),
 }
@@ -82,7 +85,7 @@ impl Handshake {
     }
 }
 
-/// The keys of both sides, of one type.
+/// The keys of both sides.
 pub(super) struct Keys {
     pub(super) credential: Credential,
     /// Root, intermediates and leaf, the root included.
@@ -116,6 +119,8 @@ impl Credential {
     pub(super) const RSA2048: Self = Self::X509(KeyType::Rsa2048);
     pub(super) const P256: Self = Self::X509(KeyType::P256);
     pub(super) const RAW_P256: Self = Self::RawKey(KeyType::P256);
+    /// That of a server which is to last longer than its clients; the paper has it.
+    pub(super) const MIXED: Self = Self::Mixed { client: KeyType::Rsa2048, server: KeyType::Rsa4096 };
 
     pub(super) fn named(name: &str) -> Option<Self> {
         let x509 = name.parse().ok().map(Self::X509);
@@ -125,21 +130,24 @@ impl Credential {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::X509(key_type) => key_type.name(),
+            Self::Mixed { .. } => "mixed",
             Self::RawKey(KeyType::P256) => "raw_p256",
             Self::RawKey(_) => "raw_key",
         }
     }
 
-    pub(super) const fn key_type(self) -> KeyType {
-        match self {
-            Self::X509(key_type) | Self::RawKey(key_type) => key_type,
+    pub(super) const fn key_type(self, side: Side) -> KeyType {
+        match (self, side) {
+            (Self::X509(key_type) | Self::RawKey(key_type), _) => key_type,
+            (Self::Mixed { client, .. }, Side::Client) => client,
+            (Self::Mixed { server, .. }, Side::Server) => server,
         }
     }
 
     /// How many certificates are in its chains, the root included.
     pub(super) const fn chain_length(self) -> usize {
         match self {
-            Self::X509(_) => CHAIN_LENGTH,
+            Self::X509(_) | Self::Mixed { .. } => CHAIN_LENGTH,
             Self::RawKey(_) => 1,
         }
     }
@@ -190,8 +198,9 @@ impl Keys {
             let validity = Validity::from_now_days(DAYS)?;
             let server = LeafSpec::server([SERVER_NAME.parse()?, "127.0.0.1".parse()?], validity);
             let client = LeafSpec::client(Subject::common_name("device-1")?, validity);
-            let end = |leaf| End::new(credential.key_type(), chain_length, leaf);
-            Ok(Self { credential, chain_length, client: end(client)?, server: end(server)? })
+            let end = |side, leaf| End::new(credential.key_type(side), chain_length, leaf);
+            let (client, server) = (end(Side::Client, client)?, end(Side::Server, server)?);
+            Ok(Self { credential, chain_length, client, server })
         };
         made().map_err(|error: dunlin_pki::Error| Error::new("certificates", &error, error.advice()))
     }
@@ -236,12 +245,14 @@ impl<'a> Case<'a> {
 
     /// A row about it.
     pub(super) fn row(&self, stack: &str) -> Row {
-        Row::new()
-            .with("stack", stack)
-            .with("protocol", self.protocol.name())
-            .with("credential", self.keys.credential.name())
-            .with("chain_length", self.keys.chain_length)
-            .with("mode", self.mode.name())
+        let row = Row::new().with("stack", stack).with("protocol", self.protocol.name());
+        let row = match self.keys.credential {
+            Credential::Mixed { client, server } => {
+                row.with("client_credential", client.name()).with("server_credential", server.name())
+            }
+            credential => row.with("credential", credential.name()),
+        };
+        row.with("chain_length", self.keys.chain_length).with("mode", self.mode.name())
     }
 
     /// In a few words.
@@ -267,6 +278,19 @@ impl<'a> Case<'a> {
             (Protocol::Tls13, 1500, Mode::Vanilla) => Some(6043.0),
             (Protocol::Tls13, 1500, Mode::Resumption) if repeat => Some(2274.0),
             (Protocol::Tls13, 1500, Mode::Cache(CacheMode::Bithac)) if repeat => Some(2726.0),
+            _ => None,
+        }
+    }
+
+    /// The bytes of TLS to the last Finished that the paper has.
+    pub(super) fn paper_handshake(&self, connection: &str) -> Option<f64> {
+        match (self.keys.credential, self.protocol, self.mode) {
+            (Credential::MIXED, Protocol::Tls12, Mode::Vanilla) => Some(5667.0),
+            (Credential::MIXED, Protocol::Tls12, Mode::Cache(CacheMode::Bithac))
+                if connection == CONNECTIONS[1] =>
+            {
+                Some(1494.0)
+            }
             _ => None,
         }
     }

@@ -96,7 +96,7 @@ fn profile(case: &Case<'_>, own: &End, peer: &End) -> Result<Profile, Error> {
     let der = own.identity.key.to_pkcs8().map_err(failed)?;
     let key = provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)?;
     let (credential, trust) = match case.keys.credential {
-        Credential::X509(_) => {
+        Credential::X509(_) | Credential::Mixed { .. } => {
             let x509 = X509Trust::anchors([peer.root.clone()]).map_err(failed)?;
             let credential = dunlin::Credential::x509(own.identity.chain.clone(), key);
             (credential, Trust { x509: Some(x509), raw_key: None })
@@ -121,16 +121,16 @@ fn profile(case: &Case<'_>, own: &End, peer: &End) -> Result<Profile, Error> {
 
 /// The suite of TLS 1.2 for these keys.
 const fn suite(credential: Credential) -> &'static Tls12CipherSuite {
-    match credential.key_type() {
+    match credential.key_type(Side::Server) {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => &TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
         // RFC 8422 §5.10: Ed25519 has no suites of its own.
         _ => &TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
     }
 }
 
-/// By what handshakes and certificates are signed, and nothing else.
+/// By what handshakes and certificates are signed, and nothing else. Where the keys of the sides differ, both are of RSA.
 fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
-    match (case.keys.credential.key_type(), case.protocol) {
+    match (case.keys.credential.key_type(Side::Server), case.protocol) {
         (KeyType::P256, _) => vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
         (KeyType::P384, _) => vec![SignatureScheme::ECDSA_SECP384R1_SHA384],
         (KeyType::Ed25519, _) => vec![SignatureScheme::ED25519],

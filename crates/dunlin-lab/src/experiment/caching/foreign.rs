@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
 
+use dunlin::Side;
 use dunlin_pki::{Identity, Item, KeyType, certificates_to_pem};
 use pki_types::CertificateDer;
 
@@ -91,7 +92,7 @@ impl Files {
 
 /// What both libraries call the suite; in TLS 1.3 it is one for all keys, and the programs know it.
 fn suite(case: &Case<'_>) -> &'static str {
-    match case.keys.credential.key_type() {
+    match case.keys.credential.key_type(Side::Server) {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => "ECDHE-RSA-AES256-GCM-SHA384",
         _ => "ECDHE-ECDSA-AES256-GCM-SHA384",
     }
@@ -104,8 +105,9 @@ impl Stack for Foreign {
 
     /// The cache is ours alone, and Debian's libraries have neither raw public keys nor ML-DSA.
     fn has(&self, case: &Case<'_>) -> bool {
-        let Credential::X509(key_type) = case.keys.credential else { return false };
-        !matches!(case.mode, Mode::Cache(_)) && key_type != KeyType::MlDsa44
+        let has_keys =
+            !matches!(case.keys.credential, Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44));
+        !matches!(case.mode, Mode::Cache(_)) && has_keys
     }
 
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {

@@ -85,9 +85,14 @@ impl Cells {
         use KeyType::{Ed25519, MlDsa44, P256, Rsa4096};
         let others = [Rsa4096, P256, Ed25519, MlDsa44].map(Credential::X509);
         match quick {
-            true => Self { credentials: vec![Credential::RSA2048], mtus: vec![127, 1500] },
+            true => Self { credentials: vec![Credential::RSA2048, Credential::MIXED], mtus: vec![127, 1500] },
             false => Self {
-                credentials: [&[Credential::RSA2048], &others[..], &[Credential::RAW_P256]].concat(),
+                credentials: [
+                    &[Credential::RSA2048, Credential::MIXED],
+                    &others[..],
+                    &[Credential::RAW_P256],
+                ]
+                .concat(),
                 mtus: vec![127, 576, 1500],
             },
         }
@@ -99,6 +104,10 @@ impl Cells {
 
     /// What there is of each credential: the version, the MTU and the mode.
     fn of(&self, credential: Credential) -> Vec<(Protocol, u16, Mode)> {
+        // What the paper has with different keys: it counts no layer below TLS.
+        if credential == Credential::MIXED {
+            return Mode::ALL.map(|mode| (Protocol::Tls12, 1500, mode)).to_vec();
+        }
         let protocols = Protocol::STREAMS.into_iter().filter(move |protocol| credential.suits(*protocol));
         let with_mtu = protocols.flat_map(|protocol| self.mtus.iter().map(move |mtu| (protocol, *mtu)));
         with_mtu.flat_map(|(protocol, mtu)| Mode::ALL.map(|mode| (protocol, mtu, mode))).collect()
@@ -216,12 +225,12 @@ fn measure(
     plan: &Plan,
     progress: &Progress,
 ) -> Result<Vec<Row>, Error> {
-    let mut measured: BTreeMap<(usize, usize), Vec<Layers>> = BTreeMap::new();
+    let mut measured: BTreeMap<(usize, usize), Vec<(Layers, u64)>> = BTreeMap::new();
     for run in 0..plan.runs {
         for (number, stack) in stacks.iter().enumerate().filter(|(_, stack)| stack.has(case)) {
             let frames = stack.frames(case, mtu)?;
             for (connection, all) in connections(&frames).iter().enumerate() {
-                measured.entry((number, connection)).or_default().push(all.layers());
+                measured.entry((number, connection)).or_default().push((all.layers(), all.handshake_bytes));
             }
             if let Some(directory) = plan.captures.as_ref().filter(|_| run == 0) {
                 let name = format!("{}-{}-mtu{mtu}.pcap", stack.name(), case.name().replace(' ', "-"));
@@ -230,9 +239,9 @@ fn measure(
         }
         progress.step();
     }
-    let row = |((stack, connection), layers): ((usize, usize), Vec<Layers>)| {
+    let row = |((stack, connection), all): ((usize, usize), Vec<(Layers, u64)>)| {
         let figure =
-            |of: fn(&Layers) -> u64| layers.iter().map(|layers| of(layers) as f64).collect::<Vec<_>>();
+            |of: fn(&Layers) -> u64| all.iter().map(|(layers, _)| of(layers) as f64).collect::<Vec<_>>();
         let row = case
             .row(stacks[stack].name())
             .with("connection", CONNECTIONS[connection])
@@ -241,6 +250,14 @@ fn measure(
             .figure("total_bytes", &figure(Layers::total_bytes));
         let row = match case.paper(mtu, CONNECTIONS[connection]) {
             Some(total) => row.paper("total_bytes", total),
+            None => row,
+        };
+        // In TLS 1.3 what is in the clear is not all of it.
+        let handshake =
+            all.iter().filter(|_| case.protocol == Protocol::Tls12).map(|(_, bytes)| *bytes as f64);
+        let row = row.figure("handshake_bytes", &handshake.collect::<Vec<_>>());
+        let row = match case.paper_handshake(CONNECTIONS[connection]) {
+            Some(bytes) => row.paper("handshake_bytes", bytes),
             None => row,
         };
         row.figure("link_bytes", &figure(|layers| layers.link_bytes))
