@@ -183,6 +183,38 @@ fn a_handshake_that_failed_is_remembered() {
     assert_eq!(told(&again, &place, cache), "certificates of both sides");
 }
 
+/// A new revocation list counts for the next connection, also of who is in the cache, and a damaged one for none.
+#[test]
+fn who_is_revoked_is_refused_though_it_is_cached() {
+    let place = place();
+    let crl = |more: &str| {
+        let sub = "--issuer pki/intermediate.pem --issuer-key pki/intermediate.key";
+        place.dunlin(&format!("pki crl {sub} --crl new.pem {more}"));
+        std::fs::rename(place.path("new.pem"), place.path("list.pem")).unwrap();
+    };
+    let cache = "--cache compact --cache-store c";
+    for version in ["-tls1_2", "-tls1_3"] {
+        crl("");
+        let server = server(&place, &format!("{version} --cache compact -crl_check -CRL list.pem"));
+        let client = format!("{version} {cache}");
+        told(&server, &place, &client);
+        assert_eq!(told(&server, &place, &client), "certificates of both sides");
+        place.write("list.pem", "damaged");
+        assert_eq!(told(&server, &place, &client), "certificates of both sides");
+        server.process.log_with("list.pem: neither PEM nor DER");
+        crl("--revoke pki/server.pem");
+        assert_eq!(
+            told(&server, &place, &client),
+            "certificate of the server; the client's was sent",
+            "each is verified once under the new list"
+        );
+        assert_eq!(told(&server, &place, &client), "certificates of both sides");
+        crl("--revoke pki/client.pem");
+        let (_, log) = server.refused(&place, &format!("{CLIENT} {OWN} {client}"));
+        assert!(log.contains("this server refused the client: its certificate is revoked"), "{log}");
+    }
+}
+
 #[test]
 fn a_cache_that_cannot_do_anything_is_warned_of() {
     let place = place();

@@ -3,7 +3,9 @@
 
 mod common;
 
-use std::net::TcpStream;
+use std::io::copy;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
 
 use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
 use common::{Place, send_signal};
@@ -323,6 +325,43 @@ fn revoked_certificates_are_refused_by_either_side() {
     let advice = "(alert certificate_revoked); give this client a new key and certificate: what is revoked";
     assert!(told.contains(advice), "{told}");
     assert!(log.contains("this server refused the client: its certificate is revoked"), "{log}");
+}
+
+/// A client that connects again looks at its revocation lists again.
+#[test]
+fn a_list_that_comes_between_two_connections_counts() {
+    let place = place();
+    let crl = |more: &str| {
+        let sub = "--issuer pki/intermediate.pem --issuer-key pki/intermediate.key";
+        place.dunlin(&format!("pki crl {sub} --crl new.pem {more}"));
+        std::fs::rename(place.path("new.pem"), place.path("list.pem")).unwrap();
+    };
+    crl("");
+    let server = Server::new(&place, SERVER);
+    let way = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = way.local_addr().unwrap().port();
+    let client = format!("client localhost:{port} {CLIENT} -crl_check -CRL list.pem --reconnect --brief");
+    let client = Running::new(&place, &client);
+    for connection in 0..2 {
+        let (mut from, _) = way.accept().unwrap();
+        // It has the list by which it will judge once it has begun.
+        from.peek(&mut [0]).unwrap();
+        if connection == 0 {
+            crl("--revoke pki/server.pem");
+        }
+        let mut to = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        let (mut back, mut answers) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        let answering = thread::spawn(move || {
+            let _ = copy(&mut answers, &mut back);
+            let _ = back.shutdown(Shutdown::Write);
+        });
+        let _ = copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+        answering.join().unwrap();
+    }
+    let (status, stdout, stderr) = client.end();
+    assert_eq!((status, stdout.lines().count()), (1, 1), "{stdout}\n{stderr}");
+    assert!(stderr.contains("this client refused the server: its certificate is revoked"), "{stderr}");
 }
 
 #[test]

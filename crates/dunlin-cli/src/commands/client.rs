@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use crate::error::Error;
 use crate::files;
 use crate::stop::{STOP_PATIENCE, Stop};
+use crate::tls::crl::Followed;
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::reasons::{Explainer, Explanation};
@@ -207,7 +208,7 @@ struct Client<'a> {
     args: &'a Args,
     target: Target,
     name: ServerName<'static>,
-    config: Arc<ClientConfig>,
+    config: Followed<ClientConfig>,
     tickets: Option<Arc<ClientTickets>>,
     early_data: Vec<u8>,
     proof: Arc<Proof>,
@@ -229,7 +230,7 @@ impl<'a> Client<'a> {
             .transpose()?;
         let tickets = tickets.map(Arc::new);
         let sessions = tickets.clone().map(|t| t as Arc<dyn ClientSessions>);
-        let mut config = args.tls.client_config(args.insecure, args.maxfraglen, sessions)?;
+        let (mut config, lists) = args.tls.client_config(args.insecure, args.maxfraglen, sessions)?;
         if !args.reconnect {
             args.tls.cache.warn_of_no_store();
         }
@@ -239,7 +240,7 @@ impl<'a> Client<'a> {
             config = config.with_early_data(args.tls.early_data_protocols());
             early_data = files::read(path)?.to_vec();
         }
-        let config = Arc::new(config.with_server_name_sent(!args.noservername));
+        let config = Followed::new(config.with_server_name_sent(!args.noservername), lists);
         Ok(Self { args, target, name, config, tickets, early_data, proof: Arc::default() })
     }
 
@@ -294,7 +295,8 @@ impl<'a> Client<'a> {
         tcp.set_nodelay(true)?;
         let peer_address = tcp.peer_addr()?;
         let (proof, shows) = (self.proof.clone(), self.args.tls.msg);
-        let connector = TlsConnector::new(self.config.clone()).with_timeout(self.args.tls.timeout);
+        let config = Arc::new(self.config.current(ClientConfig::with_trust));
+        let connector = TlsConnector::new(config.clone()).with_timeout(self.args.tls.timeout);
         let connector = connector.with_on_message(move |message| {
             proof.note(message);
             if shows {

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{Error, printable};
 use crate::stop::{STOP_PATIENCE, Stop};
+use crate::tls::crl::Followed;
 use crate::tls::log::Log;
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
@@ -123,7 +124,7 @@ const fn on_stdout(args: &Args) -> bool {
 
 struct Server {
     args: Args,
-    config: ServerConfig,
+    config: Followed<ServerConfig>,
     psks: Option<Arc<ServerPsks>>,
     /// For one client at a time.
     input: Option<Arc<Mutex<Input>>>,
@@ -239,7 +240,7 @@ impl Server {
     ) -> Result<TlsStream<TcpStream>, HandshakeError> {
         // A transport without it works as well.
         let _ = tcp.set_nodelay(true);
-        let mut config = self.config.clone();
+        let mut config = self.config.current(ServerConfig::with_trust);
         if let Some(psks) = psks {
             config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
         }

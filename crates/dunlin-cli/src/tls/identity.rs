@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dunlin::auth::{Psk, RawKeyTrust, Revocation, X509Trust};
+use dunlin::auth::{Psk, RawKeyTrust, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
 use dunlin::wire::SignatureScheme;
 use dunlin::{ClientAuth, Credential, Side, TransportKind, Trust};
@@ -75,7 +75,7 @@ impl TlsOptions {
         Ok(raw_keys)
     }
 
-    /// Whom a client believes: what it was given, else the authorities of this machine.
+    /// Whom a client believes, but for revocation: what it was given, else the authorities of this machine.
     pub(super) fn client_trust(&self, insecure: bool) -> Result<Trust, Error> {
         let raw = self.enable_server_rpk || self.rpk_file.is_some();
         if insecure {
@@ -85,18 +85,18 @@ impl TlsOptions {
         }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
         let x509 = match &self.ca_file {
-            Some(path) => Some(self.unrevoked(anchors(path)?)?),
+            Some(path) => Some(anchors(path)?),
             None if raw || self.has_psk() => None,
-            None => Some(self.unrevoked(system_anchors()?)?),
+            None => Some(system_anchors()?),
         };
         Ok(Trust { x509, raw_key })
     }
 
-    /// Which clients a server believes.
+    /// Which clients a server believes, but for revocation.
     pub(super) fn server_trust(&self, client_auth: ClientAuth) -> Result<Trust, Error> {
         let raw_key = self.enable_client_rpk.then(|| self.trusted_keys("--enable-client-rpk")).transpose()?;
         let x509 = match &self.ca_file {
-            Some(path) => Some(self.unrevoked(anchors(path)?)?),
+            Some(path) => Some(anchors(path)?),
             None => None,
         };
         if client_auth != ClientAuth::None && raw_key.is_none() && x509.is_none() {
@@ -119,36 +119,6 @@ impl TlsOptions {
             return Err(Error::usage("server", "nothing to prove itself with", advice));
         }
         Ok(Trust { x509, raw_key })
-    }
-
-    /// The same trust with the revocation lists, where they are to be checked.
-    fn unrevoked(&self, trust: X509Trust) -> Result<X509Trust, Error> {
-        let check = self.crl_check || self.crl_check_all;
-        match (check, self.crl.is_empty()) {
-            (false, true) => return Ok(trust),
-            (true, true) => {
-                return Err(Error::usage("--crl-check", "there is no revocation list", "give it with --CRL"));
-            }
-            (false, false) => {
-                let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
-                return Err(Error::usage("--CRL", "nothing says what to check with it", advice));
-            }
-            (true, false) => {}
-        }
-        let mut lists = vec![];
-        for path in &self.crl {
-            let of_file = files::revocation_lists(path)?;
-            // Each file by itself first, so that an error names it.
-            let advice = "make it with `dunlin pki crl`";
-            Revocation::new(of_file.clone())
-                .map_err(|_| Error::failed(path.display(), "damaged, or not a list of version 2", advice))?;
-            lists.extend(of_file);
-        }
-        let revocation = Revocation::new(lists).map(Revocation::refuse_overdue);
-        let revocation = revocation.map(|r| if self.crl_check_all { r } else { r.leaf_only() });
-        revocation
-            .and_then(|r| trust.with_revocation(r))
-            .map_err(|e| Error::usage("--CRL", reason(&e), "report it"))
     }
 
     /// The files of the own keys, with their types as far as they can still be read.

@@ -1,6 +1,7 @@
 //! What the commands that speak TLS share: options, and what becomes of them; reports; reasons; pipes.
 
 pub(crate) mod cache;
+pub(crate) mod crl;
 pub(crate) mod identity;
 pub(crate) mod keylog;
 pub(crate) mod lists;

@@ -21,6 +21,7 @@ use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 use crate::error::Error;
 use crate::files;
 use crate::tls::cache::CacheOptions;
+use crate::tls::crl::{Followed, RevocationLists};
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List};
 use crate::tls::psks::ServerPsks;
@@ -39,8 +40,8 @@ pub(crate) struct TlsOptions {
     /// Certificates of the authorities to trust.
     #[arg(long = "CAfile", value_name = "FILE", help_heading = "Identity")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// Revocation lists of the authorities, as `dunlin pki crl` makes them; for --crl-check. May be repeated. They are read
-    /// once, at the start: for a new list start again.
+    /// Revocation lists of the authorities, as `dunlin pki crl` makes them; for --crl-check. May be repeated. A file that
+    /// changes is read again for the next connection; one that cannot be used leaves the lists of before.
     #[arg(long = "CRL", value_name = "FILE", help_heading = "Identity")]
     pub(crate) crl: Vec<PathBuf>,
     /// Refuse a certificate that its issuer has revoked, or of whose issuer there is no list in force.
@@ -196,37 +197,47 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl TlsOptions {
-    /// The configuration of a client, with what it has beside these options. With `insecure` it believes every server.
+    /// The configuration of a client, with what it has beside these options, and the revocation lists to follow. With `insecure`
+    /// it believes every server.
     pub(crate) fn client_config(
         &self,
         insecure: bool,
         max_fragment_length: Option<u16>,
         sessions: Option<Arc<dyn ClientSessions>>,
-    ) -> Result<ClientConfig, Error> {
+    ) -> Result<(ClientConfig, Option<RevocationLists>), Error> {
         self.warn_of_psk_ke();
         let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
             (true, _) => vec![PskKeyExchangeMode::PSK_KE],
             (false, true) => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
-        let trust = self.client_trust(insecure)?;
+        let (trust, lists) = self.with_lists(self.client_trust(insecure)?)?;
         self.cache.warn_of_no_use(trust.x509.is_some() || trust.raw_key.is_some());
         let profile = self.profile(Side::Client, trust, modes)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
         let provider = profile.provider().clone();
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
         let config = self.cache.client(ClientConfig::new(profile).with_psks(psks), &provider)?;
-        Ok(match sessions {
+        let config = match sessions {
             Some(sessions) => config.with_sessions(sessions),
             None => config,
-        })
+        };
+        Ok((config, lists))
+    }
+
+    /// The same trust without what is revoked, and the lists that say so.
+    fn with_lists(&self, trust: Trust) -> Result<(Trust, Option<RevocationLists>), Error> {
+        match RevocationLists::of(self, &trust)? {
+            Some(mut lists) => Ok((lists.read()?, Some(lists))),
+            None => Ok((trust, None)),
+        }
     }
 
     /// The configuration of a server, and where its pre-shared keys are, which it has not been given.
     pub(crate) fn server_config(
         &self,
         server: &ServerOptions,
-    ) -> Result<(ServerConfig, Option<ServerPsks>), Error> {
+    ) -> Result<(Followed<ServerConfig>, Option<ServerPsks>), Error> {
         if server.early_data.is_some() {
             self.check_early_data()?;
         }
@@ -235,7 +246,7 @@ impl TlsOptions {
             (false, true) => ClientAuth::Optional,
             (false, false) => ClientAuth::None,
         };
-        let trust = self.server_trust(client_auth)?;
+        let (trust, lists) = self.with_lists(self.server_trust(client_auth)?)?;
         self.warn_of_psk_ke();
         let modes = match self.psk_ke || self.allow_no_dhe_kex {
             true => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
@@ -249,7 +260,9 @@ impl TlsOptions {
         self.cache.warn_of_no_use(!self.cert.is_empty() || !self.key.is_empty());
         let config = self.cache.server(config, &provider)?;
         let config = config.with_tickets(server.tickets(provider)?);
-        let Some(size) = server.early_data else { return Ok((config, psks)) };
+        let Some(size) = server.early_data else {
+            return Ok((Followed::new(config, lists), psks));
+        };
         if server.num_tickets == 0 {
             let why = "without tickets nobody resumes, and early data comes with a resumption";
             return Err(Error::usage("--early-data", why, "leave --num-tickets 0 out"));
@@ -260,7 +273,7 @@ impl TlsOptions {
             false => SingleUse::Register(Arc::new(dunlin_store::MemoryUseOnce::with_new_keys(MAX_SESSIONS))),
         };
         let config = config.with_early_data(self.early_data_protocols(), size, single_use);
-        Ok((config.map_err(|e| misuse(&e))?, psks))
+        Ok((Followed::new(config.map_err(|e| misuse(&e))?, lists), psks))
     }
 
     /// Whether the versions that are spoken have early data.

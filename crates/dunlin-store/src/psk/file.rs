@@ -105,7 +105,7 @@ struct Loaded {
 
 /// What changes when a file is written or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+pub struct Stamp {
     file: (u64, u64),
     len: u64,
     modified: (i64, i64),
@@ -113,7 +113,8 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
+    /// Of the file `path`, or of what it links to; `None` where it cannot be looked at.
+    pub fn of(path: &Path) -> Option<Self> {
         let m = fs::metadata(path).ok()?;
         Some(Self {
             file: (m.dev(), m.ino()),
@@ -124,7 +125,7 @@ impl Stamp {
     }
 
     /// Whether any later change shows.
-    fn is_settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let changed = Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(0));
         // A file system with a clock of its own may be far ahead.

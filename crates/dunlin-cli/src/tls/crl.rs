@@ -1,0 +1,122 @@
+//! Revocation lists in files: read at the start, and again whenever they have changed.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use dunlin::Trust;
+use dunlin::auth::Revocation;
+use dunlin_store::psk::file::Stamp;
+
+use super::options::{TlsOptions, reason};
+use crate::error::{Error, warn};
+use crate::files;
+
+/// A trust in authorities whose lists of revoked certificates are followed.
+pub(crate) struct RevocationLists {
+    paths: Vec<PathBuf>,
+    /// Not only of the peer's own certificate.
+    of_whole_chain: bool,
+    /// Whom to believe but for the lists.
+    trust: Trust,
+    stamps: Vec<Option<Stamp>>,
+    /// What was said last of files that cannot be used.
+    fault: Option<String>,
+}
+
+impl RevocationLists {
+    /// What `options` say of the certificates that `trust` believes; `None` where no list is checked.
+    pub(super) fn of(options: &TlsOptions, trust: &Trust) -> Result<Option<Self>, Error> {
+        if trust.x509.is_none() {
+            return Ok(None);
+        }
+        let check = options.crl_check || options.crl_check_all;
+        match (check, options.crl.is_empty()) {
+            (false, true) => Ok(None),
+            (true, true) => {
+                Err(Error::usage("--crl-check", "there is no revocation list", "give it with --CRL"))
+            }
+            (false, false) => {
+                let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
+                Err(Error::usage("--CRL", "nothing says what to check with it", advice))
+            }
+            (true, false) => Ok(Some(Self {
+                paths: options.crl.clone(),
+                of_whole_chain: options.crl_check_all,
+                trust: trust.clone(),
+                stamps: vec![],
+                fault: None,
+            })),
+        }
+    }
+
+    /// The trust with the lists as they are now.
+    pub(super) fn read(&mut self) -> Result<Trust, Error> {
+        // Before they are read: what changes meanwhile shows the next time.
+        self.stamps = self.stamps_now();
+        let mut lists = vec![];
+        for path in &self.paths {
+            let of_file = files::revocation_lists(path)?;
+            // Each file by itself first, so that an error names it.
+            let advice = "make it with `dunlin pki crl`";
+            Revocation::new(of_file.clone())
+                .map_err(|_| Error::failed(path.display(), "damaged, or not a list of version 2", advice))?;
+            lists.extend(of_file);
+        }
+        let revocation = Revocation::new(lists).map(Revocation::refuse_overdue);
+        let revocation = revocation.map(|r| if self.of_whole_chain { r } else { r.leaf_only() });
+        let x509 = self.trust.x509.clone().map(|x509| x509.with_revocation(revocation?)).transpose();
+        let x509 = x509.map_err(|e| Error::usage("--CRL", reason(&e), "report it"))?;
+        Ok(Trust { x509, raw_key: self.trust.raw_key.clone() })
+    }
+
+    /// The same, where a file has changed and all can be used. Otherwise the lists of before stay, and why is said once.
+    fn changed(&mut self) -> Option<Trust> {
+        let is_settled = |stamp: &Option<Stamp>| stamp.is_none_or(|stamp| stamp.is_settled());
+        if self.stamps == self.stamps_now() && self.stamps.iter().all(is_settled) {
+            return None;
+        }
+        match self.read() {
+            Ok(trust) => {
+                self.fault = None;
+                Some(trust)
+            }
+            Err(fault) => {
+                let fault = fault.to_string();
+                if self.fault.as_ref() != Some(&fault) {
+                    warn(&format!("{fault}; the revocation lists of before stay"));
+                    self.fault = Some(fault);
+                }
+                None
+            }
+        }
+    }
+
+    /// A pipe can be read once, and has none.
+    fn stamps_now(&self) -> Vec<Option<Stamp>> {
+        let of = |path: &PathBuf| Some(path).filter(|path| path.is_file()).and_then(|path| Stamp::of(path));
+        self.paths.iter().map(of).collect()
+    }
+}
+
+/// A configuration that has the lists as they are when it is asked for.
+pub(crate) struct Followed<C>(Mutex<(C, Option<RevocationLists>)>);
+
+impl<C: Clone> Followed<C> {
+    /// A configuration that has the trust of `lists`, as they were read.
+    pub(crate) const fn new(config: C, lists: Option<RevocationLists>) -> Self {
+        Self(Mutex::new((config, lists)))
+    }
+
+    /// The configuration for the next connection; `with_trust` gives it another trust.
+    pub(crate) fn current(&self, with_trust: fn(C, Trust) -> Result<C, dunlin::Error>) -> C {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (config, lists) = &mut *followed;
+        if let Some(trust) = lists.as_mut().and_then(RevocationLists::changed) {
+            match with_trust(config.clone(), trust) {
+                Ok(changed) => *config = changed,
+                Err(e) => warn(&format!("--CRL: {}; the revocation lists of before stay", reason(&e))),
+            }
+        }
+        config.clone()
+    }
+}
