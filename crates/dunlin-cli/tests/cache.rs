@@ -233,6 +233,20 @@ fn a_cache_that_cannot_do_anything_is_warned_of() {
     assert!(warning.contains("add --cache-store"), "{warning}");
 }
 
+/// Who looks for it in the help finds an example and the page about stores.
+#[test]
+fn the_help_shows_how() {
+    let place = place();
+    for side in ["client", "server"] {
+        let help = place.dunlin(&format!("{side} --help"));
+        let (_, examples) = help.split_once("Examples:\n").unwrap();
+        assert!(examples.contains(" --cache compact"), "{help}");
+        let page = examples.split_whitespace().find(|word| word.starts_with("docs/")).unwrap();
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../").to_owned() + page;
+        assert!(std::fs::read_to_string(page).unwrap().contains("`--cache-store`"));
+    }
+}
+
 #[test]
 fn wrong_options_are_refused() {
     let place = place();

@@ -34,9 +34,11 @@ Examples:
   dunlin client localhost:4433 --rpk-file server.pub --enable-client-rpk --key device.key
   dunlin client localhost:4433 --CAfile ca.pem --sess-out session     and then with --sess-in session
   dunlin client localhost:4433 --CAfile ca.pem --sess-in session --early-data request
+  dunlin client localhost:4433 --CAfile ca.pem --cache compact --cache-store servers
   dunlin client localhost:4433 --CAfile ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
 The options are spelled as those of s_client where they mean the same, and may be written its way: -CAfile.
+docs/stores.md says what --cache-store takes, and what lies beside it.
 The server is verified, unlike there: without --CAfile, --rpk-file or a PSK, by the authorities of this machine.
 
 Lines with a single letter are commands, unless --quiet or --nocommands is given:

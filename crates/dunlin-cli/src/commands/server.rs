@@ -34,9 +34,11 @@ Examples:
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo
   dunlin server --psk-file keys.psk --echo
   dunlin server --cert server.pem --key server.key --echo --early-data 4096
+  dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo --cache compact
   dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
 
 The options are spelled as those of s_server where they mean the same, and may be written its way: -CAfile.
+docs/stores.md says what --cache-store takes, and what lies beside it.
 It listens on 127.0.0.1 unless --accept names another address: 0.0.0.0 and [::] are all of them.
 
 Without --echo or --rev, what clients send goes to stdout, and stdin goes to the client that came first.
