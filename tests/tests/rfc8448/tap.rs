@@ -144,6 +144,7 @@ impl Hash for &'static Tap {
     }
 
     fn hmac(&self, key: &[u8]) -> Box<dyn HmacKey> {
+        self.note(HashOutput::new(key));
         Box::new(Key { tap: self, inner: self.suite.hash.hmac(key) })
     }
 }
