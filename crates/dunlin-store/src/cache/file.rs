@@ -1,17 +1,20 @@
 //! Records in one file, for devices: it is replaced as a whole, so that a loss of power at any moment leaves the old or the new.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fmt, mem};
+use std::time::{Duration, Instant};
+use std::{fmt, mem, thread};
 
 use dunlin::crypto::{CryptoProvider, Hash};
+use nix::fcntl::OFlag;
 
 use super::grouped::Grouped;
-use super::{CacheFault, Owner, Record, RecordName, Records, Report, Reporter, set_aside};
+use super::trouble::{BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, beside, set_aside};
+use super::{CacheFault, Owner, Record, RecordName, Records, Report};
 
 /// What a file begins with: the format and its version.
 const MAGIC: &[u8; 8] = b"dunlnhc1";
@@ -32,15 +35,35 @@ const MAX_FILE_LEN: u64 = 16 << 20;
 /// meant for the few servers of a device, or the few hundred clients of a small server.
 ///
 /// Several processes may use one file: a change is made under a lock (a file beside it, ending in `.lock`) and to what the file says
-/// then. It is written beside (`.new`), synchronised, renamed, and the directory is synchronised, so what was kept survives a loss of
+/// then; a lock that another process holds for longer than a quarter of a second is not waited for, and nothing is kept for a while.
+/// It is written beside (`.new`), synchronised, renamed, and the directory is synchronised, so what was kept survives a loss of
 /// power. A damaged file is set aside (`.damaged`, in place of an older one).
 pub struct FileRecords {
     path: PathBuf,
     sha256: &'static dyn Hash,
     capacity: usize,
-    owners: Mutex<Owners>,
+    seen: Mutex<Seen>,
+    pause: Pause,
     reporter: Reporter,
 }
+
+/// What the file said last, and which one it was.
+#[derive(Default)]
+struct Seen {
+    owners: Owners,
+    stamp: Option<Stamp>,
+}
+
+/// Device, number, length and time of the last change, in seconds and nanoseconds. Two of our files that were written in the same
+/// moment may have the same: who writes reads it again in any case.
+type Stamp = (u64, u64, u64, i64, i64);
+
+fn stamp(of: &Metadata) -> Stamp {
+    (of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec())
+}
+
+/// How often it is tried to get a lock.
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// All records of all owners.
 #[derive(Default)]
@@ -60,32 +83,39 @@ impl FileRecords {
         capacity: usize,
         report: Report,
     ) -> Result<Self, CacheFault> {
-        let (sha256, owners) = (provider.sha256, Mutex::default());
+        let (sha256, seen, pause) = (provider.sha256, Mutex::default(), Pause::default());
         let (capacity, reporter) = (capacity.max(1), Reporter::new(report));
         // A link stays, and what it points to is replaced.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let store = Self { path, sha256, capacity, owners, reporter };
+        let store = Self { path, sha256, capacity, seen, pause, reporter };
         store.read().map_err(|error| store.unusable(&error))?;
         // Who could not write it later hears of it now, and who finds damage keeps others out while it is set aside.
-        let locked = store.lock_file().map_err(|error| store.unusable(&error))?;
-        *store.owners() = store.load().map_err(|error| store.unusable(&error))?;
-        drop(locked);
+        match store.lock_file().and_then(|_locked| store.load(&mut store.seen())) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(store.unusable(&error)),
+            loaded => store.tell(loaded),
+        }
         Ok(store)
     }
 
-    fn owners(&self) -> MutexGuard<'_, Owners> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn unusable(&self, error: &io::Error) -> CacheFault {
         CacheFault::Unusable { store: self.path.display().to_string(), why: error.to_string() }
     }
 
-    /// The path with something more at its end.
-    fn beside(&self, ending: &str) -> PathBuf {
-        let mut name = self.path.as_os_str().to_owned();
-        name.push(ending);
-        name.into()
+    fn tell(&self, written: io::Result<()>) {
+        match written {
+            Ok(()) => {
+                self.pause.end();
+                self.reporter.works(|| self.path.display().to_string());
+            }
+            Err(error) => {
+                self.pause.begin();
+                self.reporter.fault(&self.unusable(&error));
+            }
+        }
     }
 
     /// Keeps other writers out until the result is dropped. The lock is on another file, as a file that is replaced takes its lock
@@ -96,79 +126,111 @@ impl FileRecords {
             .truncate(false)
             .write(true)
             .mode(0o600)
-            .open(self.beside(".lock"))?;
-        file.lock()?;
-        Ok(file)
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            .open(beside(&self.path, ".lock"))?;
+        let until = Instant::now() + BUSY_TIMEOUT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(LOCK_INTERVAL),
+                Err(TryLockError::WouldBlock) => return Err(io::Error::new(ErrorKind::WouldBlock, LOCKED)),
+            }
+        }
     }
 
-    /// What the file says, under the lock. A damaged one is set aside.
-    fn load(&self) -> io::Result<Owners> {
-        let Some(bytes) = self.read()? else { return Ok(Owners::default()) };
-        if let Some(owners) = parse(&bytes, self.sha256) {
-            return Ok(owners);
+    /// Sees what the file says, under the lock. A damaged one is set aside.
+    fn load(&self, seen: &mut Seen) -> io::Result<()> {
+        seen.stamp = None;
+        if self.look(seen)? {
+            return Ok(());
         }
-        self.reporter.fault(set_aside(&self.path, &[""], "damaged")?);
-        Ok(Owners::default())
+        self.reporter.fault(&set_aside(&self.path, &[""], INCONSISTENT)?);
+        *seen = Seen::default();
+        Ok(())
+    }
+
+    /// Reads the file again if it is another than that which was seen; whether it is in order. If it is not, nothing is seen.
+    fn look(&self, seen: &mut Seen) -> io::Result<bool> {
+        let now = fs::metadata(&self.path).ok().map(|found| stamp(&found));
+        if seen.stamp.is_some() && seen.stamp == now {
+            return Ok(true);
+        }
+        *seen = Seen::default();
+        let Some((bytes, stamp)) = self.read()? else { return Ok(true) };
+        let Some(owners) = parse(&bytes, self.sha256) else { return Ok(false) };
+        *seen = Seen { owners, stamp: Some(stamp) };
+        Ok(true)
     }
 
     /// What is in the file, if there is one. Whatever is not a store, be it somebody's key, is left alone.
-    fn read(&self) -> io::Result<Option<Vec<u8>>> {
+    fn read(&self) -> io::Result<Option<(Vec<u8>, Stamp)>> {
         match fs::metadata(&self.path) {
             Ok(found) if !found.is_file() => return Err(io::Error::other("it is no file")),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         }
-        let mut bytes = Vec::new();
-        File::open(&self.path)?.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
+        let (mut bytes, file) = (Vec::new(), File::open(&self.path)?);
+        let stamp = stamp(&file.metadata()?);
+        file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
         // One byte of the beginning may be damaged, too.
         let others = bytes.iter().zip(MAGIC).filter(|(byte, ours)| byte != ours).count();
         match others > 1 {
-            true => Err(io::Error::new(ErrorKind::InvalidData, "it is no handshake cache")),
-            false => Ok(Some(bytes)),
+            true => Err(io::Error::new(ErrorKind::InvalidData, NO_STORE)),
+            false => Ok(Some((bytes, stamp))),
         }
     }
 
-    fn save(&self, owners: &Owners) -> io::Result<()> {
-        let bytes = owners.to_bytes(self.sha256);
-        let new = self.beside(".new");
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+    fn save(&self, seen: &mut Seen) -> io::Result<()> {
+        let bytes = seen.owners.to_bytes(self.sha256);
+        let new = beside(&self.path, ".new");
+        // What another one has left when it was killed, or a link that somebody has put there.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
+        seen.stamp = Some(stamp(&file.metadata()?));
         // The name is part of the directory, which has to reach the disk as well.
         let directory = self.path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(directory)?.sync_all()
     }
 
     fn change(&self, change: impl FnOnce(&mut Owners)) -> io::Result<()> {
-        let mut owners = self.owners();
+        let mut seen = self.seen();
         let _locked = self.lock_file()?;
-        *owners = self.load()?;
-        change(&mut owners);
-        self.save(&owners)
+        self.load(&mut seen)?;
+        change(&mut seen.owners);
+        // Until it is written, the file says something else.
+        seen.stamp = None;
+        self.save(&mut seen)
     }
 }
 
 impl Records for FileRecords {
     fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
-        let owners = self.owners();
-        let owner = owners.by_name.get(name)?;
-        let mut records = owners.entries.get(&owner.group, &owner.name)?.iter();
+        let mut seen = self.seen();
+        // What is wrong is found again, and told, by the next who writes.
+        self.look(&mut seen).ok()?;
+        let owner = seen.owners.by_name.get(name)?;
+        let mut records = seen.owners.entries.get(&owner.group, &owner.name)?.iter();
         records.find(|record| record.name == *name).map(|record| record.bytes.clone())
     }
 
     fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
-        let changed = self.change(|owners| {
+        if self.pause.is_on() {
+            return;
+        }
+        self.tell(self.change(|owners| {
             owners.put(owner, records, stale);
             while owners.entries.len() > self.capacity || owners.len() > MAX_FILE_LEN {
                 owners.evict();
             }
-        });
-        match changed {
-            Ok(()) => self.reporter.works(),
-            Err(error) => self.reporter.fault(self.unusable(&error)),
-        }
+        }));
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, RedisResult};
 
-use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report, Reporter};
+use super::trouble::{Pause, Reporter};
+use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
 /// How long a handshake waits for Redis at each question, if nothing else is said: in a network where it is worth asking, an answer
 /// takes a millisecond.

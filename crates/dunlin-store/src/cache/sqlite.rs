@@ -1,27 +1,32 @@
 //! Records in SQLite, for many of them on one machine: a change is a transaction, and several processes may make them.
 
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
-use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report, Reporter, set_aside};
+use super::trouble::{self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter};
+use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
 /// "DUNC": tells our databases from those of others (`PRAGMA application_id`).
-const APPLICATION_ID: i64 = 0x4455_4e43;
+const APPLICATION_ID: [u8; 4] = *b"DUNC";
+
+/// Where it stands in the file, and with what every database begins (SQLite, "Database File Format" §1.3).
+const APPLICATION_ID_AT: usize = 68;
+const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// The version of the tables (`PRAGMA user_version`).
 const VERSION: i64 = 1;
 
-/// How long a handshake waits for another writer.
-const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
-
 /// What a database has beside its file.
-const FILES: [&str; 3] = ["", "-wal", "-shm"];
+const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+/// How many steps of SQLite's machine a statement may take: a thousand times what ours take.
+const MAX_STEPS: i32 = 1_000_000;
 
 /// Owners in the order of use, and how many of them each group has, so that nothing has to be counted.
 const SCHEMA: &str = "
@@ -49,12 +54,24 @@ CREATE TRIGGER owner_goes AFTER DELETE ON owner BEGIN
 END;
 ";
 
+/// Finds what no statement of ours has made: pages, rows and indexes that do not fit, counts that are none.
+const CHECKS: [&str; 4] = [
+    "SELECT min(integrity_check = 'ok') FROM pragma_integrity_check",
+    "SELECT (SELECT max(owners) FROM total) = count(*) AND ifnull(max(used), 0) < 1 << 62 FROM owner",
+    "SELECT count(*) = 0 FROM (SELECT grp, count(*) FROM owner GROUP BY grp EXCEPT SELECT name, owners FROM grp)",
+    "SELECT (SELECT count(*) FROM total) = 1
+         AND (SELECT count(*) FROM grp) = (SELECT count(DISTINCT grp) FROM owner)
+         AND NOT EXISTS (SELECT 1 FROM record WHERE owner NOT IN (SELECT name FROM owner))",
+];
+
 /// Records in a database. A damaged one is set aside (`.damaged`, in place of an older one), and a new one stands in its place.
+/// One that another process has locked is not waited for longer than a quarter of a second, and then not asked for a while.
 pub struct SqliteRecords {
     path: PathBuf,
     capacity: i64,
     /// None while it cannot be opened.
     connection: Mutex<Option<Connection>>,
+    pause: Pause,
     reporter: Reporter,
 }
 
@@ -63,16 +80,21 @@ impl SqliteRecords {
     /// servers or clients.
     ///
     /// # Errors
-    /// There can be no database at `path`, or it is another program's, or of another version. Damage is no error, but reported.
+    /// There can be no database at `path`, or it is none of ours. Damage is no error, but reported, and so is a lock.
     pub fn open(path: &Path, capacity: usize, report: Report) -> Result<Self, CacheFault> {
         let store = Self {
-            path: path.to_owned(),
+            // A link stays, and what it points to is set aside.
+            path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
             capacity: i64::try_from(capacity.max(1)).unwrap_or(i64::MAX),
             connection: Mutex::default(),
+            pause: Pause::default(),
             reporter: Reporter::new(report),
         };
-        let connection = store.connect()?;
-        *store.lock() = Some(connection);
+        match store.connect() {
+            Ok(connection) => *store.lock() = Some(connection),
+            Err(Failure::Locked) => store.fails(&Failure::Locked),
+            Err(failure) => return Err(store.unusable(&failure)),
+        }
         Ok(store)
     }
 
@@ -80,123 +102,159 @@ impl SqliteRecords {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unusable(&self, why: &dyn fmt::Display) -> CacheFault {
-        // The first line: what follows quotes the statement.
-        let why = why.to_string().lines().next().unwrap_or_default().to_owned();
-        CacheFault::Unusable { store: self.path.display().to_string(), why }
+    fn unusable(&self, why: &Failure) -> CacheFault {
+        CacheFault::Unusable { store: self.path.display().to_string(), why: why.to_string() }
+    }
+
+    fn fails(&self, why: &Failure) {
+        self.pause.begin();
+        self.reporter.fault(&self.unusable(why));
     }
 
     /// Opens the database, or a new one if that is damaged.
-    fn connect(&self) -> Result<Connection, CacheFault> {
+    fn connect(&self) -> Result<Connection, Failure> {
         match connect(&self.path) {
-            Err(OpenError::Sqlite(error)) if is_damage(&error) => {
-                self.set_aside(&error)?;
-                connect(&self.path).map_err(|error| self.unusable(&error))
+            Err(Failure::Damage(why)) => {
+                self.reporter.fault(&trouble::set_aside(&self.path, &FILES, &why)?);
+                connect(&self.path)
             }
-            opened => opened.map_err(|error| self.unusable(&error)),
+            opened => opened,
         }
     }
 
-    fn set_aside(&self, error: &rusqlite::Error) -> Result<(), CacheFault> {
-        let why = format!("damaged, or no database ({error})");
-        let fault = set_aside(&self.path, &FILES, &why).map_err(|error| self.unusable(&error))?;
-        self.reporter.fault(fault);
-        Ok(())
-    }
-
-    /// What `run` gives; `None` if the database fails, which is reported. After damage there is a new one for the next.
-    fn with<T>(&self, run: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Option<T> {
+    /// What `run` gives; `None` if the database fails, which is reported. A damaged one is opened again, and checked by that.
+    fn with<T>(&self, run: impl Fn(&mut Connection) -> rusqlite::Result<T>) -> Option<T> {
         let mut held = self.lock();
-        let failed = match &mut *held {
-            Some(connection) => match run(connection) {
-                Ok(value) => {
-                    self.reporter.works();
-                    return Some(value);
-                }
-                Err(error) => error,
-            },
-            None => match self.connect() {
-                Ok(connection) => return run(held.insert(connection)).ok(),
-                Err(fault) => {
-                    self.reporter.fault(fault);
-                    return None;
-                }
-            },
-        };
-        if is_damage(&failed) {
-            *held = None;
-            let opened = self.set_aside(&failed).and_then(|()| self.connect());
-            match opened {
-                Ok(connection) => *held = Some(connection),
-                Err(fault) => self.reporter.fault(fault),
-            }
-        } else {
-            self.reporter.fault(self.unusable(&failed));
+        if self.pause.is_on() {
+            return None;
         }
-        None
+        let mut ask = || {
+            if held.is_none() {
+                *held = Some(self.connect()?);
+            }
+            let answer = held.as_mut().map(|connection| run(connection).map_err(Failure::from));
+            if let Some(Err(Failure::Damage(_))) = answer {
+                *held = None;
+            }
+            answer.unwrap_or(Err(Failure::Locked))
+        };
+        match ask() {
+            Err(Failure::Damage(_)) => ask(),
+            answer => answer,
+        }
+        .inspect(|_| self.pause.end())
+        .inspect_err(|failure| self.fails(failure))
+        .ok()
     }
 }
 
-/// Why a database cannot be opened.
-enum OpenError {
-    Sqlite(rusqlite::Error),
+/// Why a database does not do what it should.
+enum Failure {
+    /// Its file is not what we have written.
+    Damage(String),
+    Locked,
     Other(String),
 }
 
-impl From<rusqlite::Error> for OpenError {
+impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
+        // The first line: what follows quotes the statement.
+        let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked,
+            Some(
+                ErrorCode::CannotOpen
+                | ErrorCode::DiskFull
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::OutOfMemory
+                | ErrorCode::PermissionDenied
+                | ErrorCode::SystemIoFailure,
+            ) => Self::Other(why),
+            // Our statements are right, so it is the database that is not.
+            _ => Self::Damage(why),
+        }
     }
 }
 
-impl fmt::Display for OpenError {
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sqlite(error) => error.fmt(f),
-            Self::Other(why) => f.write_str(why),
+            Self::Locked => f.write_str(LOCKED),
+            Self::Damage(why) | Self::Other(why) => f.write_str(why),
         }
     }
 }
 
-fn is_damage(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+/// Whether there is a database yet. Whatever is none of ours is left alone: one byte of what tells may be damaged.
+fn is_there(path: &Path) -> Result<bool, Failure> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let mut head = Vec::new();
+    File::open(path)?.take((APPLICATION_ID_AT + APPLICATION_ID.len()) as u64).read_to_end(&mut head)?;
+    let magic = head.iter().zip(MAGIC);
+    let id = head.iter().skip(APPLICATION_ID_AT).zip(&APPLICATION_ID);
+    match magic.chain(id).filter(|(byte, ours)| byte != ours).count() {
+        0 | 1 => Ok(!head.is_empty()),
+        _ => Err(Failure::Other(NO_STORE.to_owned())),
+    }
 }
 
-fn connect(path: &Path) -> Result<Connection, OpenError> {
-    let made = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
-    made.map_err(|error| OpenError::Other(error.to_string()))?;
+fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags)?;
+    let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // Who can write the file must not have us run anything by a trigger.
+    // Who can write the file must not have us run anything by it.
     connection.pragma_update(None, "trusted_schema", false)?;
-    // Of two that make one at once, the second one finds it made.
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let pragma = |name| transaction.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let is_new = transaction.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
-    match (pragma("application_id")?, pragma("user_version")?) {
-        (APPLICATION_ID, VERSION) => {}
-        (APPLICATION_ID, version) => {
-            return Err(OpenError::Other(format!(
-                "a handshake cache of version {version}: use another file"
-            )));
-        }
-        (0, 0) if is_new => {
+    connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(connection)
+}
+
+/// What there is in a database, word for word.
+fn schema(connection: &Connection) -> rusqlite::Result<Vec<(String, String, Option<String>)>> {
+    let sql = "SELECT name, tbl_name, substr(sql, 1, 4000) FROM sqlite_schema ORDER BY name LIMIT 100";
+    let mut statement = connection.prepare(sql)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    rows.collect()
+}
+
+fn connect(path: &Path) -> Result<Connection, Failure> {
+    let is_there = is_there(path)?;
+    let mut connection = open(path)?;
+    if !is_there {
+        // Of two that make one at once, the second one finds it made.
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if schema(&transaction)?.is_empty() {
             transaction.execute_batch(SCHEMA)?;
-            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            transaction.pragma_update(None, "application_id", i32::from_be_bytes(APPLICATION_ID))?;
             transaction.pragma_update(None, "user_version", VERSION)?;
         }
-        _ => return Err(OpenError::Other("the database of another program: use another file".into())),
+        transaction.commit()?;
     }
-    transaction.commit()?;
+    let ours = Connection::open_in_memory()?;
+    ours.execute_batch(SCHEMA)?;
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    if pragma("user_version")? != VERSION
+        || pragma("application_id")? != i32::from_be_bytes(APPLICATION_ID).into()
+        || schema(&connection)? != schema(&ours)?
+        || connection.is_readonly("main")?
+    {
+        return Err(Failure::Damage("its tables are others".to_owned()));
+    }
     // Readers go on while somebody writes. What the last moments before a loss of power had kept may be lost with it.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    let checked: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if checked != "ok" {
-        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-        return Err(rusqlite::Error::SqliteFailure(code, Some(checked)).into());
+    for check in CHECKS {
+        if !connection.query_row(check, [], |row| row.get(0))? {
+            return Err(Failure::Damage(INCONSISTENT.to_owned()));
+        }
     }
+    // It may become another database while it is open.
+    connection.progress_handler(MAX_STEPS, Some(|| true))?;
     Ok(connection)
 }
 
@@ -211,13 +269,19 @@ impl Records for SqliteRecords {
 
     fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
         let capacity = self.capacity;
-        self.with(|connection| {
+        let written = self.with(|connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let execute = |sql: &str, values: &[&dyn rusqlite::ToSql]| {
                 transaction.prepare_cached(sql).and_then(|mut statement| statement.execute(values))
             };
             for name in stale {
                 execute("DELETE FROM record WHERE name = ?1", &[name])?;
+            }
+            if records.is_empty() {
+                let sql = "DELETE FROM owner WHERE name = ?1 AND NOT EXISTS
+                               (SELECT 1 FROM record WHERE owner = ?1)";
+                execute(sql, &[&owner.name])?;
+                return transaction.commit();
             }
             // It may have another issuer now, and then all its records are new.
             execute("DELETE FROM owner WHERE name = ?1 AND grp <> ?2", &[&owner.name, &owner.group])?;
@@ -236,6 +300,9 @@ impl Records for SqliteRecords {
             while execute(evict, &[&capacity])? > 0 {}
             transaction.commit()
         });
+        if written.is_some() {
+            self.reporter.works(|| self.path.display().to_string());
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! What every store must do, with entries of real handshakes.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use dunlin::cache::{CacheMode, CachedPeer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket};
 use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, ServerConfig, TlsConnection, Trust};
@@ -72,7 +75,17 @@ pub(crate) fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) ->
 #[derive(Debug)]
 pub(crate) struct Noted<C>(C, Mutex<Vec<(Ticket, CachedPeer)>>);
 
-impl<C: ServerCache> ServerCache for Noted<C> {
+impl<C> Noted<C> {
+    pub(crate) fn new(cache: C) -> Self {
+        Self(cache, Mutex::default())
+    }
+
+    pub(crate) fn given(&self) -> Vec<(Ticket, CachedPeer)> {
+        self.1.lock().unwrap().clone()
+    }
+}
+
+impl<C: Deref<Target: ServerCache> + fmt::Debug + Send + Sync> ServerCache for Noted<C> {
     fn find(&self, ticket: &Ticket) -> Option<CachedPeer> {
         self.0.find(ticket)
     }
@@ -150,8 +163,7 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
     let pki = Pki::shared(KeyType::P256);
     let other = Pki::shared(KeyType::Ed25519);
     let store = Arc::new(Open::new(store));
-    let cache = Noted(SealedServerCache::new(Arc::clone(&store), sealer(1)), Mutex::default());
-    let cache = Arc::new(cache);
+    let cache = Arc::new(Noted::new(Arc::new(SealedServerCache::new(Arc::clone(&store), sealer(1)))));
     let one = client(pki, Arc::new(SealedClientCache::new(Arc::clone(&store), sealer(1))));
     let two = client(other, Arc::new(MemoryClientCache::default()));
     let (server_one, server_two) = (server(pki, cache.clone()), server(other, cache.clone()));
@@ -161,7 +173,7 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
         connect(one, &server_one);
         connect(two, &server_two);
     }
-    let tickets = cache.1.lock().unwrap().clone();
+    let tickets = cache.given();
     let believed = || tickets.iter().map(|(t, _)| cache.find(t)).collect::<Vec<_>>();
     let right: Vec<_> = tickets.iter().map(|(_, peer)| Some(peer.fingerprint()).copied()).collect();
     let found: Vec<_> = believed().iter().map(|p| p.as_ref().map(|p| *p.fingerprint())).collect();
@@ -235,10 +247,9 @@ pub(crate) fn two_endpoints_know_a_client<R: Records + 'static>(store: R) {
 pub(crate) fn a_client_has_one_entry<R: Records + 'static>(store: R) {
     let pki = Pki::shared(KeyType::P256);
     let store = Arc::new(Open::new(store));
-    let cache = Noted(SealedServerCache::new(Arc::clone(&store), sealer(1)), Mutex::default());
-    let cache = Arc::new(cache);
+    let cache = Arc::new(Noted::new(Arc::new(SealedServerCache::new(Arc::clone(&store), sealer(1)))));
     connect(&client(pki, Arc::new(MemoryClientCache::default())), &server(pki, cache.clone()));
-    let (_, peer) = cache.1.lock().unwrap()[0].clone();
+    let (_, peer) = cache.given()[0].clone();
     for number in 0..100u8 {
         let mut bytes = peer.to_bytes().unwrap();
         (bytes[1], bytes[CachedPeer::SHARED_LEN]) = (number % 3, number);
@@ -298,4 +309,32 @@ pub(crate) fn the_largest_group_makes_room(store: &impl Records) {
     assert!(!there(2, 95));
     put(2, 101);
     assert!(there(2, 96) && !there(2, 97) && (0..3).all(|n| there(1, n)));
+}
+
+/// Longer than any pause of a store.
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// Writes until the store does it, as it may rest after a failure.
+pub(crate) fn until_it_is_kept(store: &impl Records, owner: &Owner, record: &Record) {
+    let mut changed = record.clone();
+    changed.bytes.push(0);
+    let until = Instant::now() + PATIENT;
+    while store.get(&owner.name).as_ref() != Some(&changed.bytes) {
+        assert!(Instant::now() < until);
+        store.put(owner, std::slice::from_ref(&changed), &[]);
+    }
+}
+
+/// What is taken out leaves room for another. `store` has room for eight.
+pub(crate) fn nothing_takes_no_room(store: &impl Records) {
+    let [(gone, record), (stays, other)] = [owner(1, 0), owner(1, 1)];
+    store.put(&gone, std::slice::from_ref(&record), &[]);
+    store.put(&stays, &[other], &[]);
+    store.put(&gone, &[], &[record.name]);
+    assert_eq!(store.get(&record.name), None);
+    for number in 2..9 {
+        let (owner, record) = owner(1, number);
+        store.put(&owner, &[record], &[]);
+    }
+    assert!(store.get(&stays.name).is_some());
 }

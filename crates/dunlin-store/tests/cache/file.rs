@@ -78,8 +78,11 @@ fn damage_anywhere_is_set_aside() {
         fs::write(&path, &damaged).unwrap();
         let faults = Faults::default();
         let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
-        let expected =
-            CacheFault::Damaged { store: path.clone(), aside: aside.clone(), why: "damaged".to_owned() };
+        let expected = CacheFault::Damaged {
+            store: path.clone(),
+            aside: aside.clone(),
+            why: "what is in it does not fit together".to_owned(),
+        };
         assert_eq!(faults.take(), [expected.to_string()]);
         assert_eq!(fs::read(&aside).unwrap(), damaged);
         assert!(records.iter().all(|(owner, _)| store.get(&owner.name).is_none()));
@@ -129,6 +132,70 @@ fn writers_see_each_other() {
     }
     let store = open(&path);
     assert!((0..6).all(|n| store.get(&common::owner(1, n).0.name).is_some()));
+}
+
+/// What one process writes another one reads, also where each has the file open.
+#[test]
+fn readers_see_writers() {
+    let (_directory, path) = place();
+    let (reader, writer) = (open(&path), open(&path));
+    for number in 0..6 {
+        let (owner, record) = common::owner(1, number);
+        assert_eq!(reader.get(&owner.name), None);
+        writer.put(&owner, std::slice::from_ref(&record), &[]);
+        assert_eq!(reader.get(&owner.name), Some(record.bytes));
+    }
+    fs::remove_file(&path).unwrap();
+    assert_eq!(reader.get(&common::owner(1, 0).0.name), None);
+}
+
+/// Somebody has the lock, also when the file is opened: it is said once, and not waited for each time.
+#[test]
+fn a_locked_file_is_not_waited_for() {
+    let (_directory, path) = place();
+    let (owner, record) = common::owner(1, 0);
+    open(&path).put(&owner, std::slice::from_ref(&record), &[]);
+    let lock = fs::File::open(path.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    let faults = Faults::default();
+    let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
+    let (another, newer) = common::owner(1, 1);
+    for _ in 0..50 {
+        store.put(&another, std::slice::from_ref(&newer), &[]);
+        assert_eq!(store.get(&another.name), None);
+    }
+    // Who only reads needs no lock.
+    assert_eq!(store.get(&owner.name), Some(record.bytes));
+    let place = path.display();
+    assert_eq!(faults.take(), [format!("{place}: another process has it locked")]);
+    drop(lock);
+    common::until_it_is_kept(&store, &another, &newer);
+    assert_eq!(faults.take(), [format!("{place}: it is used again")]);
+}
+
+/// Who can write the directory has us write nowhere else.
+#[test]
+fn links_beside_it_are_not_followed() {
+    let (directory, path) = place();
+    let victim = directory.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let (owner, record) = common::owner(1, 0);
+    let store = open(&path);
+    std::os::unix::fs::symlink(&victim, path.with_extension("new")).unwrap();
+    store.put(&owner, std::slice::from_ref(&record), &[]);
+    assert_eq!(store.get(&owner.name).as_ref(), Some(&record.bytes));
+    fs::remove_file(path.with_extension("lock")).unwrap();
+    let nowhere = directory.path().join("nowhere");
+    std::os::unix::fs::symlink(&nowhere, path.with_extension("lock")).unwrap();
+    assert!(FileRecords::open(&path, &awslc(), 8, no_fault()).is_err());
+    assert!(!nowhere.exists());
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn nothing_takes_no_room() {
+    let (_directory, path) = place();
+    common::nothing_takes_no_room(&open(&path));
 }
 
 #[test]

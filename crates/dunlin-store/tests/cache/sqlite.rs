@@ -2,11 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use dunlin_store::cache::{Records, SqliteRecords};
+use dunlin::cache::ServerCache;
+use dunlin_store::MemoryClientCache;
+use dunlin_store::cache::{Records, SealedServerCache, SqliteRecords};
+use dunlin_tests::{KeyType, Pki};
+use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::common::{self, Faults, no_fault};
+use crate::common::{self, Faults, Noted, client, connect, no_fault, sealer, server};
 
 fn place() -> (TempDir, PathBuf) {
     let directory = TempDir::new().unwrap();
@@ -110,8 +115,7 @@ fn damage_is_set_aside() {
     let aside = path.with_extension("db.damaged");
     let page = 4096;
     assert!(whole.len() > 6 * page);
-    let mut damaged = vec![b"no database at all, and longer than the head of one would be: a hundred bytes and a few more of them".to_vec()];
-    damaged.extend([100, page, 3 * page + 17].map(|len| whole[..len].to_vec()));
+    let mut damaged: Vec<_> = [10, 100, page, 3 * page + 17].map(|len| whole[..len].to_vec()).into();
     damaged.extend((1..5).map(|n| {
         let mut bytes = whole.clone();
         bytes[n * page..(n + 1) * page].fill(0x5a);
@@ -138,7 +142,7 @@ fn damage_is_set_aside() {
     let store = SqliteRecords::open(&path, 1000, faults.report()).unwrap();
     let (owner, record) = common::owner(1, 7);
     let other = SqliteRecords::open(&path, 1000, no_fault()).unwrap();
-    fs::write(&path, vec![0x5a; whole.len()]).unwrap();
+    fs::write(&path, [&whole[..100], &vec![0x5a; whole.len() - 100]].concat()).unwrap();
     other.put(&owner, std::slice::from_ref(&record), &[]);
     let there = |n| store.get(&common::owner(1, n).0.name).is_some();
     assert!((0..200).filter(|n| there(*n)).count() < 200);
@@ -148,17 +152,159 @@ fn damage_is_set_aside() {
     assert!(there(7));
 }
 
+/// A bit that is another, in any byte of a database: nothing fails, nobody is invented, and the cache goes on.
+#[test]
+fn a_bit_anywhere_is_no_matter() {
+    // In memory, if there is such a place: thousands of databases are written.
+    let directory = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
+    let path = directory.path().join("cache.db");
+    let pki = Pki::shared(KeyType::P256);
+    let servers = |report| {
+        let records = SqliteRecords::open(&path, 8, report).unwrap();
+        Arc::new(SealedServerCache::new(records, sealer(1)))
+    };
+    let noted = Arc::new(Noted::new(servers(no_fault())));
+    connect(&client(pki, Arc::new(MemoryClientCache::default())), &server(pki, noted.clone()));
+    let (ticket, peer) = noted.given()[0].clone();
+    drop(noted);
+    // Small pages, so that there are fewer bytes.
+    let database = Connection::open(&path).unwrap();
+    database.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA page_size = 512; VACUUM;").unwrap();
+    drop(database);
+    assert_eq!(servers(no_fault()).find(&ticket), Some(peer.clone()));
+    let whole = fs::read(&path).unwrap();
+    let mut found = 0;
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&path, &bytes).unwrap();
+        let faults = Faults::default();
+        let cache = servers(faults.report());
+        let believed = cache.find(&ticket);
+        assert!(believed.is_none() || believed.as_ref() == Some(&peer), "{at}");
+        found += usize::from(believed.is_some());
+        cache.put([7; 8], peer.clone(), None);
+        assert_eq!(cache.find(&[7; 8]).as_ref(), Some(&peer), "{at}: {:?}", faults.take());
+        let told = faults.take();
+        assert!(told.len() <= 1 && told.iter().all(|fault| fault.contains("set aside as")), "{at}: {told:?}");
+        let in_the_head = [18, 19, 47, 60, 70].contains(&at);
+        assert!(!in_the_head || told.len() == 1, "{at}");
+        drop(cache);
+        fs::remove_file(&path).unwrap();
+    }
+    // Most of it is room that is not used.
+    assert!((1..whole.len()).contains(&found), "{found} of {}", whole.len());
+}
+
+/// Who can write the database makes it neither run nor hang, be it before it is opened or after.
+#[test]
+fn a_hostile_schema_runs_nothing() {
+    let forever = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT";
+    let hostile = [
+        "DROP TABLE record;".to_owned(),
+        format!(
+            "DROP TABLE record; CREATE VIEW record AS {forever} zeroblob(16) AS name, x AS owner, '' AS bytes FROM n WHERE x < 0;"
+        ),
+        format!(
+            "CREATE TRIGGER hostile BEFORE INSERT ON record BEGIN DELETE FROM total WHERE owners = ({forever} max(x) FROM n); END;"
+        ),
+        "CREATE TABLE more (x);".to_owned(),
+        "UPDATE total SET owners = 1000000;".to_owned(),
+        "UPDATE owner SET used = 9223372036854775807;".to_owned(),
+        "DELETE FROM total;".to_owned(),
+        "UPDATE record SET owner = x'00';".to_owned(),
+        "PRAGMA user_version = 2;".to_owned(),
+    ];
+    let (owner, record) = common::owner(1, 7);
+    for (sql, before) in hostile.iter().flat_map(|sql| [(sql, true), (sql, false)]) {
+        let (_directory, path) = place();
+        let faults = Faults::default();
+        let opened = || SqliteRecords::open(&path, 8, faults.report()).unwrap();
+        let mut store = opened();
+        store.put(&owner, std::slice::from_ref(&record), &[]);
+        let hostile = Connection::open(&path).unwrap();
+        hostile.execute_batch(sql).unwrap();
+        drop(hostile);
+        if before {
+            store = opened();
+            assert_eq!(store.get(&owner.name), None, "{sql}");
+            assert!(path.with_extension("db.damaged").exists(), "{sql}");
+        }
+        store.get(&owner.name);
+        store.put(&owner, std::slice::from_ref(&record), &[]);
+        let told = faults.take();
+        assert!(
+            told.len() <= 1 && told.iter().all(|fault| fault.contains("set aside as")),
+            "{sql}: {told:?}"
+        );
+        // Whoever opens it next finds it, at the latest.
+        drop(store);
+        let store = opened();
+        store.put(&owner, std::slice::from_ref(&record), &[]);
+        assert_eq!(store.get(&owner.name).as_ref(), Some(&record.bytes), "{sql}");
+        let times = faults.take().len() + told.len();
+        assert!(times == 1 || !before && times == 0, "{sql}");
+    }
+}
+
+/// Somebody has the database locked, also when it is opened: it is said once, and not waited for each time.
+#[test]
+fn a_locked_database_is_not_waited_for() {
+    let (_directory, path) = place();
+    let (owner, record) = common::owner(1, 7);
+    open(&path).put(&owner, std::slice::from_ref(&record), &[]);
+    let other = Connection::open(&path).unwrap();
+    let lock = "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;";
+    other.execute_batch(lock).unwrap();
+    let faults = Faults::default();
+    let store = SqliteRecords::open(&path, 8, faults.report()).unwrap();
+    for _ in 0..50 {
+        assert_eq!(store.get(&owner.name), None);
+        store.put(&owner, std::slice::from_ref(&record), &[]);
+    }
+    let place = path.display();
+    assert_eq!(faults.take(), [format!("{place}: another process has it locked")]);
+    drop(other);
+    common::until_it_is_kept(&store, &owner, &record);
+    assert_eq!(faults.take(), [format!("{place}: it is used again")]);
+}
+
+/// What is taken out leaves no owner without anything.
+#[test]
+fn nothing_takes_no_room() {
+    let (_directory, path) = place();
+    common::nothing_takes_no_room(&open(&path));
+}
+
 #[test]
 fn a_database_of_somebody_else_is_left_alone() {
     let (directory, path) = place();
-    let other = rusqlite::Connection::open(&path).unwrap();
+    let other = Connection::open(&path).unwrap();
     other.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1);").unwrap();
     let fault = |path: &Path| SqliteRecords::open(path, 8, no_fault()).unwrap_err().to_string();
-    assert!(fault(&path).contains("another program"));
+    assert!(fault(&path).contains("it is no handshake cache"));
     assert_eq!(other.query_row("SELECT x FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
-    let ours = directory.path().join("ours.db");
-    open(&ours);
-    rusqlite::Connection::open(&ours).unwrap().pragma_update(None, "user_version", 2).unwrap();
-    assert!(fault(&ours).contains("version 2"));
+    for content in [&b"-----BEGIN PRIVATE KEY-----"[..], b"short"] {
+        let key = directory.path().join("key");
+        fs::write(&key, content).unwrap();
+        assert!(fault(&key).contains("it is no handshake cache"));
+        assert_eq!(fs::read(&key).unwrap(), content);
+    }
     assert!(fault(directory.path()).contains("Is a directory"));
+}
+
+/// A link stays, and what it points to is set aside.
+#[test]
+fn a_link_stays() {
+    let (directory, path) = place();
+    drop(open(&path));
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[47] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let faults = Faults::default();
+    drop(SqliteRecords::open(&link, 8, faults.report()).unwrap());
+    assert!(faults.take().len() == 1 && fs::symlink_metadata(&link).unwrap().is_symlink());
+    drop(open(&link));
 }

@@ -1,0 +1,154 @@
+//! What all stores do where something goes wrong, and the words for it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fmt, fs, io};
+
+/// What there is to tell of a store. The cache goes on without what is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheFault {
+    /// The store was damaged, and a new one stands in its place.
+    Damaged {
+        /// Where the store is.
+        store: PathBuf,
+        /// Where the damaged one is now.
+        aside: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The store cannot be used, for now or for good.
+    Unusable {
+        /// Where the store is.
+        store: String,
+        /// Why not.
+        why: String,
+    },
+    /// A store that could not be used is used again.
+    Usable {
+        /// Where the store is.
+        store: String,
+    },
+    /// There is something in the store, and all of it was sealed with another key.
+    OtherKey {
+        /// Where the store is.
+        store: String,
+    },
+}
+
+impl fmt::Display for CacheFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged { store, aside, why } => {
+                let (store, aside) = (store.display(), aside.display());
+                write!(f, "{store}: damaged ({why}); set aside as {aside}, the cache starts empty")
+            }
+            Self::Unusable { store, why } => write!(f, "{store}: {why}"),
+            Self::Usable { store } => write!(f, "{store}: it is used again"),
+            Self::OtherKey { store } => {
+                write!(f, "{store}: nothing in this store opens with this key: it begins anew")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CacheFault {}
+
+/// Why a file is left alone that is no store, be it somebody's key.
+pub(super) const NO_STORE: &str = "it is no handshake cache";
+
+/// Why a store is set aside that was written by us and then by chance.
+pub(super) const INCONSISTENT: &str = "what is in it does not fit together";
+
+/// Why nothing is kept while somebody else writes.
+pub(super) const LOCKED: &str = "another process has it locked";
+
+/// Told of what goes wrong in a store, once until it is used again. It must not hold up a handshake.
+pub type Report = Box<dyn Fn(&CacheFault) + Send + Sync>;
+
+/// Tells that a store fails once, until it works again.
+pub(super) struct Reporter {
+    report: Report,
+    fails: AtomicBool,
+}
+
+impl Reporter {
+    pub(super) const fn new(report: Report) -> Self {
+        Self { report, fails: AtomicBool::new(false) }
+    }
+
+    pub(super) fn fault(&self, fault: &CacheFault) {
+        let is_failure = matches!(fault, CacheFault::Unusable { .. });
+        if !is_failure || !self.fails.swap(true, Ordering::Relaxed) {
+            (self.report)(fault);
+        }
+    }
+
+    /// Something was written: that it can be read again is not enough.
+    pub(super) fn works(&self, store: impl FnOnce() -> String) {
+        if self.fails.swap(false, Ordering::Relaxed) {
+            (self.report)(&CacheFault::Usable { store: store() });
+        }
+    }
+}
+
+/// How long a handshake waits for another process that writes.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// After a failure nobody asks for so long; twice as long after each further one.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+/// Keeps handshakes from a store that fails, so that no more than one at a time waits for it.
+#[derive(Default)]
+pub(super) struct Pause(Mutex<(Option<Instant>, Duration)>);
+
+impl Pause {
+    fn lock(&self) -> MutexGuard<'_, (Option<Instant>, Duration)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is no use to ask. After a pause one may, and the others wait as long again for what he finds.
+    pub(super) fn is_on(&self) -> bool {
+        let mut pause = self.lock();
+        let (Some(until), length) = *pause else { return false };
+        let now = Instant::now();
+        if now >= until {
+            pause.0 = Some(now + length);
+        }
+        now < until
+    }
+
+    /// The store has failed.
+    pub(super) fn begin(&self) {
+        let mut pause = self.lock();
+        pause.1 = (pause.1 * 2).clamp(MIN_PAUSE, MAX_PAUSE);
+        pause.0 = Some(Instant::now() + pause.1);
+    }
+
+    /// The store has answered.
+    pub(super) fn end(&self) {
+        *self.lock() = (None, Duration::ZERO);
+    }
+}
+
+/// The path with something more at its end.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// Renames a damaged store, and the files beside it that have these `endings`, out of the way.
+pub(super) fn set_aside(store: &Path, endings: &[&str], why: &str) -> io::Result<CacheFault> {
+    let aside = beside(store, ".damaged");
+    for ending in endings {
+        match fs::rename(beside(store, ending), beside(&aside, ending)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(CacheFault::Damaged { store: store.to_owned(), aside, why: why.to_owned() })
+}
