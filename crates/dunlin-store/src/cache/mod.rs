@@ -12,6 +12,8 @@ mod grouped;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod resp;
 mod sealed;
 mod slab;
 #[cfg(feature = "sqlite")]

@@ -1,6 +1,6 @@
 //! Records in Redis: a real one, on a free port of loopback.
 
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -164,8 +164,7 @@ fn records_expire() {
 #[test]
 fn what_is_no_record_is_no_entry() {
     let redis = Redis::new();
-    let faults = Faults::default();
-    let records = RedisRecords::new(&redis.url(), DEFAULT_MAX_AGE, PATIENT, faults.report()).unwrap();
+    let records = redis.records();
     let (owner, record) = common::owner(1, 1);
     records.put(&owner, std::slice::from_ref(&record), &[]);
     assert_eq!(records.get(&owner.name).as_ref(), Some(&record.bytes));
@@ -176,9 +175,6 @@ fn what_is_no_record_is_no_entry() {
     for _ in 0..3 {
         assert_eq!(records.get(&owner.name), None);
     }
-    let told = faults.take();
-    assert!(told.len() == 1 && told[0].contains("WRONGTYPE"), "{told:?}");
-    // That was an answer: nobody rests, and what is put there counts at once.
     records.put(&owner, std::slice::from_ref(&record), &[]);
     assert_eq!(records.get(&owner.name), Some(record.bytes));
     redis::cmd("SET").arg(&keys[0]).arg(vec![0u8; 1 << 20]).exec(&mut connection).unwrap();
@@ -201,8 +197,7 @@ fn a_server_goes_on_without_redis() {
         assert_eq!(connect(&client, &server), [true, false]);
     }
     let told = faults.take();
-    assert!((1..=3).contains(&told.len()), "{told:?}");
-    assert!(told.iter().all(|fault| fault.starts_with("redis") || fault.starts_with("Redis")));
+    assert!(told.len() == 1 && told[0].starts_with("Redis at 127.0.0.1"), "{told:?}");
     redis.start();
     // It is empty, and nobody asks it before the pause is over.
     let until = Instant::now() + PATIENT;
@@ -210,6 +205,125 @@ fn a_server_goes_on_without_redis() {
         assert!(Instant::now() < until, "nobody asks again: {:?}", faults.take());
     }
     assert_eq!(connect(&client, &server), [true; 2]);
+    let told = faults.take();
+    assert!(told.len() == 1 && told[0].ends_with("it is used again"), "{told:?}");
+}
+
+/// A server that starts before Redis does is told so, and finds it later.
+#[test]
+fn a_redis_that_is_not_there_yet() {
+    let mut redis = Redis::new();
+    redis.stop();
+    let faults = Faults::default();
+    let records = RedisRecords::new(&redis.url(), DEFAULT_MAX_AGE, PATIENT, faults.report()).unwrap();
+    let told = faults.take();
+    assert!(told.len() == 1 && told[0].contains("Connection refused"), "{told:?}");
+    redis.start();
+    let (owner, record) = common::owner(1, 1);
+    common::until_it_is_kept(&records, &owner, &record);
+    let told = faults.take();
+    assert!(told.len() == 1 && told[0].ends_with("it is used again"), "{told:?}");
+}
+
+/// Answers each connection with `answer`, byte by byte as long as anybody reads, and then hangs up.
+fn impostor(answer: Vec<u8>, pause: Duration) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1000]);
+            for bytes in answer.chunks(if pause.is_zero() { 1 << 20 } else { 1 }) {
+                if stream.write_all(bytes).is_err() {
+                    break;
+                }
+                std::thread::sleep(pause);
+            }
+        }
+    });
+    port
+}
+
+/// Whoever answers in its place: no answer holds anybody up or fills the memory, and what is wrong is said in one line.
+#[test]
+fn whoever_answers_for_redis() {
+    let tls = "127.0.0.1:PORT: what it says is not Redis's protocol, at least not in the clear: name a port without TLS";
+    let hangs_up = "127.0.0.1:PORT: it hangs up without an answer, as a port for TLS does: name one without";
+    let more = "127.0.0.1:PORT: it says more than it was asked for";
+    let late = "127.0.0.1:PORT: it does not answer in time";
+    let (at_once, slowly) = (Duration::ZERO, Duration::from_millis(10));
+    let mut much = b"$2000000000\r\n".to_vec();
+    much.resize(1 << 22, b'x');
+    for (answer, pause, expected) in [
+        (vec![21, 3, 3, 0, 2, 2, 70], at_once, tls),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), at_once, tls),
+        (vec![b'+'; 1 << 20], at_once, tls),
+        (vec![], at_once, hangs_up),
+        (much, at_once, more),
+        (vec![b'+'; 1 << 20], slowly, late),
+        (
+            b"-WRONGPASS invalid username-password pair\r\n".to_vec(),
+            at_once,
+            "127.0.0.1:PORT: it refuses the user or the password of the URL",
+        ),
+        (b"-NOPERM \x1b[31m\r\n".to_vec(), at_once, "127.0.0.1:PORT: it says: NOPERM \\u{1b}[31m"),
+    ] {
+        let port = impostor(answer, pause);
+        let faults = Faults::default();
+        let timeout = if pause.is_zero() { PATIENT } else { Duration::from_millis(50) };
+        let url = format!("redis://127.0.0.1:{port}/");
+        let records = RedisRecords::new(&url, DEFAULT_MAX_AGE, timeout, faults.report()).unwrap();
+        assert_eq!(faults.take(), [format!("Redis at {}", expected.replace("PORT", &port.to_string()))]);
+        assert_eq!(records.get(&[0; 16]), None);
+    }
+}
+
+/// A password and a database, those of the URL.
+#[test]
+fn a_redis_with_a_password() {
+    let redis = Redis::new();
+    let mut connection = redis.connection();
+    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("secret").exec(&mut connection).unwrap();
+    let open = |user: &str, report| {
+        let url = format!("redis://{user}127.0.0.1:{}/3", redis.port);
+        RedisRecords::new(&url, DEFAULT_MAX_AGE, PATIENT, report).unwrap()
+    };
+    for (user, why) in [("", "it wants a password"), (":wrong@", "it refuses the user or the password")] {
+        let faults = Faults::default();
+        let records = open(user, faults.report());
+        assert_eq!(records.get(&[0; 16]), None);
+        let told = faults.take();
+        assert!(told.len() == 1 && told[0].contains(why) && !told[0].contains("wrong"), "{told:?}");
+    }
+    let records = open(":secret@", no_fault());
+    let (owner, record) = common::owner(1, 1);
+    records.put(&owner, std::slice::from_ref(&record), &[]);
+    assert_eq!(records.get(&owner.name), Some(record.bytes));
+    redis::cmd("SELECT").arg(3).exec(&mut connection).unwrap();
+    assert_eq!(redis::cmd("DBSIZE").query::<u32>(&mut connection).unwrap(), 1);
+    // A full one keeps nothing new, says so once, and still answers.
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").exec(&mut connection).unwrap();
+    let faults = Faults::default();
+    let records = open(":secret@", faults.report());
+    let (another, newer) = common::owner(1, 2);
+    for _ in 0..3 {
+        records.put(&another, std::slice::from_ref(&newer), &[]);
+        assert!(records.get(&owner.name).is_some() && records.get(&another.name).is_none());
+    }
+    let told = faults.take();
+    assert!(told.len() == 1 && told[0].contains("OOM"), "{told:?}");
+}
+
+/// A connection that Redis has closed meanwhile is no trouble.
+#[test]
+fn a_connection_that_was_closed() {
+    let redis = Redis::new();
+    let records = redis.records();
+    let (owner, record) = common::owner(1, 1);
+    records.put(&owner, std::slice::from_ref(&record), &[]);
+    let mut connection = redis.connection();
+    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").exec(&mut connection).unwrap();
+    assert_eq!(records.get(&owner.name), Some(record.bytes));
 }
 
 /// A Redis that takes connections and says nothing holds a handshake up for the timeout, and the next ones not at all.
