@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 
 use super::grouped::Grouped;
 use super::trouble::{BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, beside, set_aside};
-use super::{CacheFault, Owner, Record, RecordName, Records, Report};
+use super::{CacheFault, KeyId, Owner, Record, RecordName, Records, Report};
 
 /// What a file begins with: the format and its version.
 const MAGIC: &[u8; 8] = b"dunlnhc1";
@@ -231,6 +231,13 @@ impl Records for FileRecords {
                 owners.evict();
             }
         }));
+    }
+
+    fn used_with(&self, key: &KeyId) {
+        let names = &self.seen().owners.by_name;
+        if !names.is_empty() && !names.keys().any(|name| name.starts_with(key)) {
+            self.reporter.fault(&CacheFault::OtherKey { store: self.path.display().to_string() });
+        }
     }
 }
 

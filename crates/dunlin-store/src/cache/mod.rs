@@ -26,7 +26,7 @@ pub use file::FileRecords;
 pub use memory::{MemoryClientCache, MemoryServerCache};
 #[cfg(feature = "redis")]
 pub use redis::{DEFAULT_REDIS_TIMEOUT, RedisRecords};
-pub use sealed::{Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};
+pub use sealed::{KeyId, Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteRecords;
 pub use trouble::{CacheFault, Report};

@@ -14,8 +14,11 @@ use zeroize::Zeroizing;
 use super::older_ticket;
 
 /// Under what a store keeps a record. It is a keyed digest: who reads the store learns no ticket that has not been shown yet, and
-/// no name of a server.
+/// no name of a server. It begins with the [`KeyId`].
 pub type RecordName = [u8; 16];
+
+/// With what the names of all records under one key begin, and by chance few others.
+pub type KeyId = [u8; 4];
 
 /// Something sealed, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,9 @@ pub trait Records: Send + Sync + fmt::Debug {
     /// Keeps these records of one owner and drops the `stale` ones, all at once where the store can. A store is bounded and may
     /// forget.
     fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]);
+    /// A cache with this key begins to use the store. One that can tell that it has records, and none under this key, reports
+    /// [`CacheFault::OtherKey`](super::CacheFault).
+    fn used_with(&self, _: &KeyId) {}
 }
 
 impl<R: Records + ?Sized> Records for Arc<R> {
@@ -53,6 +59,10 @@ impl<R: Records + ?Sized> Records for Arc<R> {
 
     fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
         (**self).put(owner, records, stale);
+    }
+
+    fn used_with(&self, key: &KeyId) {
+        (**self).used_with(key);
     }
 }
 
@@ -81,6 +91,7 @@ pub struct Sealer {
     aead: &'static dyn Aead,
     seal: Box<dyn HmacKey>,
     name: Box<dyn HmacKey>,
+    id: KeyId,
 }
 
 impl Sealer {
@@ -98,11 +109,15 @@ impl Sealer {
         let root = provider.sha256.hmac(&key[..]);
         let subkey = |label: &[u8]| provider.sha256.hmac(root.sign(&[label]).as_ref());
         let (seal, name) = (subkey(SEAL_LABEL), subkey(NAME_LABEL));
-        Ok(Self { provider, aead, seal, name })
+        let mut id = KeyId::default();
+        id.iter_mut().zip(name.sign(&[b"id"]).as_ref()).for_each(|(to, from)| *to = *from);
+        Ok(Self { provider, aead, seal, name, id })
     }
 
     fn name(&self, kind: Kind, index: &[u8]) -> RecordName {
-        self.digest(kind, b"name", index)
+        let mut name = self.digest::<16>(kind, b"name", index);
+        name.iter_mut().zip(self.id).for_each(|(to, from)| *to = from);
+        name
     }
 
     fn group(&self, kind: Kind, of: &[u8]) -> [u8; 8] {
@@ -177,6 +192,7 @@ pub struct SealedClientCache<R> {
 impl<R: Records> SealedClientCache<R> {
     /// In this store, which other caches may use as well.
     pub fn new(records: R, sealer: Sealer) -> Self {
+        records.used_with(&sealer.id);
         Self { records, sealer, taken: Mutex::default() }
     }
 
@@ -247,7 +263,8 @@ pub struct SealedServerCache<R> {
 
 impl<R: Records> SealedServerCache<R> {
     /// In this store, which other caches may use as well.
-    pub const fn new(records: R, sealer: Sealer) -> Self {
+    pub fn new(records: R, sealer: Sealer) -> Self {
+        records.used_with(&sealer.id);
         Self { records, sealer }
     }
 

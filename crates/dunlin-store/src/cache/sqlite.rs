@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
 use super::trouble::{self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter};
-use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
+use super::{CacheFault, KeyId, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
 /// "DUNC": tells our databases from those of others (`PRAGMA application_id`).
 const APPLICATION_ID: [u8; 4] = *b"DUNC";
@@ -302,6 +302,17 @@ impl Records for SqliteRecords {
         });
         if written.is_some() {
             self.reporter.works(|| self.path.display().to_string());
+        }
+    }
+
+    fn used_with(&self, key: &KeyId) {
+        let of_others = self.with(|connection| {
+            let sql = "SELECT EXISTS (SELECT 1 FROM record)
+                           AND (SELECT substr(min(name), 1, 4) FROM record WHERE name >= ?1) IS NOT ?1";
+            connection.query_row(sql, [key], |row| row.get(0))
+        });
+        if of_others == Some(true) {
+            self.reporter.fault(&CacheFault::OtherKey { store: self.path.display().to_string() });
         }
     }
 }

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dunlin::cache::{CacheMode, CachedPeer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket};
+use dunlin::cache::{
+    CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket,
+};
 use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, ServerConfig, TlsConnection, Trust};
 use dunlin_store::cache::{
-    MemoryClientCache, Owner, Record, RecordName, Records, Report, SealedClientCache, SealedServerCache,
-    Sealer,
+    MemoryClientCache, MemoryServerCache, Owner, Record, RecordName, Records, Report, SealedClientCache,
+    SealedServerCache, Sealer,
 };
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 use zeroize::Zeroizing;
@@ -136,12 +139,14 @@ impl<R: Records> Records for Open<R> {
     }
 }
 
-/// Both caches in one store, which `open` opens again each time, as after a restart.
-pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn() -> R) {
+/// Both caches in one store, which `open` opens again each time, as after a restart. Returns what was told by the first with
+/// another key.
+pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn(Report) -> R) -> Vec<String> {
     let pki = Pki::shared(KeyType::P256);
+    let faults = Faults::default();
     let ends = |key| {
-        let clients = Arc::new(SealedClientCache::new(open(), sealer(key)));
-        let servers = Arc::new(SealedServerCache::new(open(), sealer(key)));
+        let clients = Arc::new(SealedClientCache::new(open(faults.report()), sealer(key)));
+        let servers = Arc::new(SealedServerCache::new(open(faults.report()), sealer(key)));
         (client(pki, clients), server(pki, servers))
     };
     let (c, s) = ends(1);
@@ -151,11 +156,50 @@ pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn() -> R) 
         assert_eq!(connect(&c, &s), [true; 2]);
         assert_eq!(connect(&c, &s), [true; 2]);
     }
+    assert_eq!(faults.take(), [""; 0]);
     // Under another key there is nothing, and what is there stays as it was.
     let (c, s) = ends(2);
+    let told = faults.take();
     assert_eq!(connect(&c, &s), [false; 2]);
-    let (c, s) = ends(1);
-    assert_eq!(connect(&c, &s), [true; 2]);
+    for key in [1, 2] {
+        let (c, s) = ends(key);
+        assert_eq!(connect(&c, &s), [true; 2]);
+    }
+    assert_eq!(faults.take(), [""; 0]);
+    told
+}
+
+/// What [`what_is_kept_survives`] returns of a store that can tell: a word from each of the two caches.
+pub(crate) fn other_key(path: &Path) -> [String; 2] {
+    let told = format!("{}: nothing in this store opens with this key: it begins anew", path.display());
+    [told.clone(), told]
+}
+
+/// Keeps the one server of a handshake.
+#[derive(Debug, Default)]
+struct Seen(Mutex<CachedServer>);
+
+impl ClientCache for Seen {
+    fn update(&self, _: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
+        change(&mut self.0.lock().unwrap());
+    }
+}
+
+/// What cannot be kept is not there, and neither is what was there before.
+pub(crate) fn what_cannot_be_kept_is_not_there<R: Records>(store: R) {
+    let pki = Pki::shared(KeyType::P256);
+    let seen = Arc::new(Seen::default());
+    connect(&client(pki, seen.clone()), &server(pki, Arc::new(MemoryServerCache::new(1))));
+    let entry = seen.0.lock().unwrap().clone();
+    let settings = *entry.server().unwrap().settings().as_bytes();
+    let key = CacheKey { name: "name".to_owned(), port: 1, settings };
+    let cache = SealedClientCache::new(store, sealer(1));
+    cache.update(&key, &mut |kept| kept.clone_from(&entry));
+    assert!(cache.take(&key).is_some());
+    let bytes = entry.to_bytes(&settings).unwrap();
+    let other = CachedServer::from_bytes(&bytes, &[1; 32]).unwrap();
+    cache.update(&key, &mut |kept| kept.clone_from(&other));
+    assert!(cache.take(&key).is_none());
 }
 
 /// Rule 9: who can write the store, without its key, makes the server believe nobody, and a client no server.

@@ -24,7 +24,8 @@ fn open(path: &Path) -> FileRecords {
 #[test]
 fn what_is_kept_survives() {
     let (_directory, path) = place();
-    common::what_is_kept_survives(|| open(&path));
+    let told = common::what_is_kept_survives(|report| FileRecords::open(&path, &awslc(), 8, report).unwrap());
+    assert_eq!(told, common::other_key(&path));
 }
 
 #[test]
@@ -190,6 +191,12 @@ fn links_beside_it_are_not_followed() {
     assert!(FileRecords::open(&path, &awslc(), 8, no_fault()).is_err());
     assert!(!nowhere.exists());
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn what_cannot_be_kept_is_not_there() {
+    let (_directory, path) = place();
+    common::what_cannot_be_kept_is_not_there(open(&path));
 }
 
 #[test]

@@ -96,7 +96,15 @@ fn start(port: u16, directory: &TempDir) -> Result<Child, String> {
 #[test]
 fn what_is_kept_survives() {
     let redis = Redis::new();
-    common::what_is_kept_survives(|| redis.records());
+    let open = |report| RedisRecords::new(&redis.url(), DEFAULT_MAX_AGE, PATIENT, report).unwrap();
+    // It cannot tell what is in it.
+    assert_eq!(common::what_is_kept_survives(open), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_kept_is_not_there() {
+    let redis = Redis::new();
+    common::what_cannot_be_kept_is_not_there(redis.records());
 }
 
 #[test]

@@ -26,7 +26,8 @@ fn open(path: &Path) -> SqliteRecords {
 #[test]
 fn what_is_kept_survives() {
     let (_directory, path) = place();
-    common::what_is_kept_survives(|| open(&path));
+    let told = common::what_is_kept_survives(|report| SqliteRecords::open(&path, 8, report).unwrap());
+    assert_eq!(told, common::other_key(&path));
 }
 
 #[test]
@@ -270,6 +271,12 @@ fn a_locked_database_is_not_waited_for() {
 }
 
 /// What is taken out leaves no owner without anything.
+#[test]
+fn what_cannot_be_kept_is_not_there() {
+    let (_directory, path) = place();
+    common::what_cannot_be_kept_is_not_there(open(&path));
+}
+
 #[test]
 fn nothing_takes_no_room() {
     let (_directory, path) = place();
