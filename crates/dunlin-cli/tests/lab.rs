@@ -330,6 +330,18 @@ fn a_cached_handshake_computes_and_sends_less() {
             );
         }
     }
+    for (connection, bar) in [("initial", 512.0), ("repeat", 256.0)] {
+        for (protocol, side) in
+            [("tls1.2", "client"), ("tls1.2", "server"), ("tls1.3", "client"), ("tls1.3", "server")]
+        {
+            let of = |mode| {
+                let row = [("protocol", protocol), ("connection", connection), ("mode", mode)];
+                figure(&format!("{side}_heap_bytes"), &row)
+            };
+            let (cached, full) = (of("compact"), of("vanilla"));
+            assert!(cached <= full + bar, "{side}, {protocol}, {connection}: {cached} and {full} bytes of heap");
+        }
+    }
     for medium in ["ieee802154", "lorawan_sf7", "lorawan_sf12", "nb_iot"] {
         for name in ["airtime_ms", "client_airtime_ms", "client_energy_mj", "total_bytes", "dtls_bytes"] {
             let of = |mode, connection| {

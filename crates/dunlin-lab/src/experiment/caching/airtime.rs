@@ -35,12 +35,15 @@ struct Radio {
     receiving_mw: f64,
 }
 
-/// Texas Instruments CC2538 (SWRS096), at 3.0 V: 24 mA sending at 0 dBm, 20 mA receiving.
+/// Texas Instruments CC2538, at 3.0 V: 24 mA sending at 0 dBm, 20 mA receiving, its processor idle (data sheet SWRS096D, §1.1
+/// and §5.4).
 const CC2538: Radio = Radio { sending_mw: 24.0 * 3.0, receiving_mw: 20.0 * 3.0 };
-/// Semtech SX1272 (data sheet, and the energy model of the LoRaWAN module of ns-3), at 3.3 V: 28 mA sending at +13 dBm, 11.2 mA receiving with LnaBoost.
-const SX1272: Radio = Radio { sending_mw: 28.0 * 3.3, receiving_mw: 11.2 * 3.3 };
-/// China Mobile M5311 (as M5Stack documents its module M028), at 3.6 V: 167 mA sending at 23 dBm on one tone of 15 kHz, 54 mA receiving.
-const M5311: Radio = Radio { sending_mw: 167.0 * 3.6, receiving_mw: 54.0 * 3.6 };
+/// Semtech SX1272, at 3.3 V: 28 mA sending at +13 dBm on RFO (data sheet, revision 2, table 6), 10.8 mA receiving LoRa at 125 kHz
+/// without LnaBoost (table 16).
+const SX1272: Radio = Radio { sending_mw: 28.0 * 3.3, receiving_mw: 10.8 * 3.3 };
+/// China Mobile M5311, at its typical 3.3 V: 167 mA sending at 23 dBm on one tone of 15 kHz, 54 mA receiving (as M5Stack
+/// documents its module M028).
+const M5311: Radio = Radio { sending_mw: 167.0 * 3.3, receiving_mw: 54.0 * 3.3 };
 
 /// RP002-1.0.4 §2.4.1 and ETSI EN 300 220-2 (band M): the channels that every device in Europe has are open to each for 1 %
 /// of the time.

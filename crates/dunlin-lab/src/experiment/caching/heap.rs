@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dunlin::cache::{
     CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket,
 };
-use dunlin::{ClientConfig, Now, ServerAddress, ServerConfig, Side, TlsConnection};
+use dunlin::{ClientAuth, ClientConfig, Now, ServerAddress, ServerConfig, Side, TlsConnection};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 
 use super::SERVER_NAME;
@@ -170,6 +170,20 @@ impl Config {
         }
     }
 
+    /// One with the same keys that remembers nobody.
+    fn plain(&self) -> Result<Self, Error> {
+        Ok(match self {
+            Self::Client(config) => {
+                let plain = ClientConfig::new(config.profile().clone()).with_server_name_sent(false);
+                Self::Client(Arc::new(plain))
+            }
+            Self::Server(config) => {
+                let plain = ServerConfig::new(config.profile().clone()).map_err(failed)?;
+                Self::Server(Arc::new(plain.with_client_auth(ClientAuth::Required).map_err(failed)?))
+            }
+        })
+    }
+
     fn connection(&self, now: Now) -> Result<TlsConnection, Error> {
         match self {
             Self::Client(config) => {
@@ -190,7 +204,11 @@ impl<'a> Half<'a> {
         };
         let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?.into();
         let output = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?.into();
-        let mut half = Self { case, config, input, output, flight: vec![0; FLIGHT] };
+        let plain = config.plain()?;
+        let mut half = Self { case, config: plain, input, output, flight: vec![0; FLIGHT] };
+        // What a key takes for good with its first signature depends on numbers that are drawn then.
+        half.handshake(Handshake::Full, |work| work())?;
+        half.config = config;
         for handshake in half.case.mode.handshakes().into_iter().take(number) {
             half.handshake(handshake, |work| work())?;
         }
