@@ -226,6 +226,16 @@ fn a_cache_that_cannot_do_anything_is_warned_of() {
     assert!(warning.contains("--cache: without certificates"), "{warning}");
     let report = String::from_utf8(output.stdout).unwrap();
     assert!(report.contains("Cached             nothing: this connection is by PSK"), "{report}");
+    for (options, says) in [
+        (format!("{SERVER} --cache compact"), "--cache-store: no client is asked for a certificate"),
+        (
+            format!("{SERVER} --CAfile pki/root.pem --Verify --cache rfc7924"),
+            "--cache-store: a server keeps nothing in mode rfc7924",
+        ),
+    ] {
+        let warnings = Server::new(&place, &format!("{options} --cache-store s")).warnings;
+        assert!(warnings.contains(says), "{warnings}");
+    }
     // One connection, and nothing that outlives it.
     let server = server_at(&place, 0, "--cache compact");
     let output = server.client(&place, &format!("{CLIENT} {OWN} --cache compact"), "");

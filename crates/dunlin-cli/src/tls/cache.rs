@@ -118,6 +118,20 @@ impl CacheOptions {
         }
     }
 
+    /// Says if a server keeps nothing in its store: `asks` is whether clients are asked for certificates.
+    pub(crate) fn warn_of_empty_store(&self, asks: bool) {
+        let why = match self.cache.filter(|_| self.cache_store.is_some()) {
+            Some(Mode::Rfc7924) => {
+                "a server keeps nothing in mode rfc7924; leave it out, or take another mode"
+            }
+            Some(_) if !asks => {
+                "no client is asked for a certificate that could be kept; add --verify or --Verify"
+            }
+            _ => return,
+        };
+        warn(&format!("--cache-store: {why}"));
+    }
+
     fn max_age(&self) -> Duration {
         self.cache_max_age.unwrap_or(DEFAULT_MAX_AGE)
     }

@@ -259,6 +259,7 @@ impl TlsOptions {
         let config = config.map_err(|e| misuse(&e))?.with_cookies(server.stateless_cookie);
         self.cache.warn_of_no_use(!self.cert.is_empty() || !self.key.is_empty());
         let config = self.cache.server(config, &provider)?;
+        self.cache.warn_of_empty_store(client_auth != ClientAuth::None);
         let config = config.with_tickets(server.tickets(provider)?);
         let Some(size) = server.early_data else {
             return Ok((Followed::new(config, lists), psks));
