@@ -340,7 +340,10 @@ fn a_cached_handshake_computes_and_sends_less() {
                 figure(&format!("{side}_heap_bytes"), &row)
             };
             let (cached, full) = (of("compact"), of("vanilla"));
-            assert!(cached <= full + bar, "{side}, {protocol}, {connection}: {cached} and {full} bytes of heap");
+            assert!(
+                cached <= full + bar,
+                "{side}, {protocol}, {connection}: {cached} and {full} bytes of heap"
+            );
         }
     }
     for medium in ["ieee802154", "lorawan_sf7", "lorawan_sf12", "nb_iot"] {
