@@ -62,9 +62,12 @@ fn a_store_outlives_the_process_on_either_side() {
         assert_eq!(place.mode(name) & 0o777, 0o600, "{name}");
     }
     assert_eq!(cached(&connect(&server(options), &place, client)), [true, true]);
-    // With another key the store says nothing, and the handshake is a full one.
-    let other = "--cache compact --cache-store server.cache --cache-key other.key";
-    assert_eq!(cached(&connect(&server(other), &place, client)), [true, false]);
+    // With another key the store has nothing, and the handshake is a full one.
+    let other = server("--cache compact --cache-store server.cache --cache-key other.key");
+    assert_eq!(cached(&connect(&other, &place, client)), [true, false]);
+    let told = "server.cache: nothing in this store opens with this key: it begins anew";
+    assert!(other.warnings.contains(told), "{}", other.warnings);
+    drop(other);
     // What was damaged is set aside, and told once.
     let whole = std::fs::read(place.path("client.cache")).unwrap();
     place.write("client.cache", &whole[..whole.len() / 2]);
@@ -94,12 +97,15 @@ fn places_for_stores() {
     assert!(told.contains("--cache-key"), "{told}");
     let told = place.dunlin_fails(&format!("server --accept 0 {SERVER} {options} --cache-key none"), 1);
     assert!(told.contains("none: no such key"), "{told}");
-    let alone = server(&place, &format!("{options} --cache-key k"));
+    // A password is in a file, and not told.
+    place.write("url", format!("redis://:secret@{nowhere}/1\n"));
+    let alone = server(&place, "--cache compact --cache-store redis+file:url --cache-key k");
     for _ in 0..2 {
         assert!(!cached(&connect(&alone, &place, "--cache compact --cache-store c"))[1]);
     }
-    let told = alone.process.log_with("not used meanwhile");
-    assert!(told.contains(&nowhere.port().to_string()), "{told}");
+    let told = &alone.warnings;
+    assert!(told.contains("not used meanwhile"), "{told}");
+    assert!(told.contains(&nowhere.port().to_string()) && !told.contains("secret"), "{told}");
 }
 
 #[test]
@@ -272,6 +278,10 @@ fn wrong_options_are_refused() {
         assert!(told.contains(words), "{options}: {told}");
     }
     place.write("short.key", "short");
+    place.write("k.key", [7; 32]);
+    let no_url = "--cache compact --cache-store redis+file:short.key --cache-key k.key";
+    let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {no_url}"), 1);
+    assert!(told.contains("short.key: not the place of a Redis"), "{told}");
     // What is no store is left alone.
     let key = place.read("pki/client.key");
     let told = place.dunlin_fails(

@@ -54,8 +54,8 @@ pub(crate) struct CacheOptions {
     #[arg(long, value_name = "MODE", help_heading = HEADING)]
     cache: Option<Mode>,
     /// Keep them for later runs, sealed, in a file, for one process; in a database, sqlite:FILE; or where servers share them
-    /// that clients know by one name and port, redis://[USER:PASSWORD@]HOST[:PORT][/DB], in the clear. Without it they are gone
-    /// at the end of this run.
+    /// that clients know by one name and port, redis://[USER:PASSWORD@]HOST[:PORT][/DB], in the clear; redis+file:FILE has that
+    /// in a file, as a password in a command can be seen by others. Without it they are gone at the end of this run.
     #[arg(long, value_name = "PLACE", requires = "cache", value_parser = Place::parse, help_heading = HEADING)]
     cache_store: Option<Place>,
     /// The key that seals the store, 32 random bytes. That of a file or database is made if it is not there, and by default
@@ -78,8 +78,8 @@ impl CacheOptions {
         let store: Arc<dyn ClientCache> = match &self.cache_store {
             None => Arc::new(MemoryClientCache::default()),
             Some(place) => {
-                let records = place.open(provider, self.max_age())?;
-                Arc::new(SealedClientCache::new(records, self.sealer(place, provider)?))
+                let (records, sealer) = self.open(place, provider)?;
+                Arc::new(SealedClientCache::new(records, sealer))
             }
         };
         Ok(config.with_handshake_cache(mode.into(), store, self.max_age()))
@@ -95,8 +95,8 @@ impl CacheOptions {
         let cache: Arc<dyn ServerCache> = match &self.cache_store {
             None => Arc::new(MemoryServerCache::new(MAX_CLIENTS)),
             Some(place) => {
-                let records = place.open(provider, self.max_age())?;
-                Arc::new(SealedServerCache::new(records, self.sealer(place, provider)?))
+                let (records, sealer) = self.open(place, provider)?;
+                Arc::new(SealedServerCache::new(records, sealer))
             }
         };
         config.with_handshake_cache(mode.into(), cache, self.max_age()).map_err(|e| misuse(&e))
@@ -136,6 +136,22 @@ impl CacheOptions {
         self.cache_max_age.unwrap_or(DEFAULT_MAX_AGE)
     }
 
+    /// The store at `place`, and what seals it. No key is made for a store that cannot be, and no Redis is asked without one.
+    fn open(
+        &self,
+        place: &Place,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<(Arc<dyn Records>, Sealer), Error> {
+        let open = || place.open(provider, self.max_age());
+        match place {
+            Place::File(_) | Place::Sqlite(_) => Ok((open()?, self.sealer(place, provider)?)),
+            Place::Redis(_) | Place::RedisIn(_) => {
+                let sealer = self.sealer(place, provider)?;
+                Ok((open()?, sealer))
+            }
+        }
+    }
+
     /// What seals the store at `place`.
     fn sealer(&self, place: &Place, provider: &Arc<CryptoProvider>) -> Result<Sealer, Error> {
         let path = match (&self.cache_key, place) {
@@ -145,13 +161,13 @@ impl CacheOptions {
                 name.push(".key");
                 name.into()
             }
-            (None, Place::Redis(_)) => {
+            (None, Place::Redis(_) | Place::RedisIn(_)) => {
                 let why = "what is in Redis is sealed by a key that all its servers have";
                 return Err(Error::usage("--cache-store", why, "name its file with --cache-key"));
             }
         };
         let key = match path.try_exists() {
-            Ok(false) if matches!(place, Place::Redis(_)) => {
+            Ok(false) if matches!(place, Place::Redis(_) | Place::RedisIn(_)) => {
                 let advice = "copy it from a server that has it; for the first one: head -c 32 /dev/urandom";
                 return Err(Error::failed(
                     path.display(),
@@ -169,12 +185,14 @@ impl CacheOptions {
 }
 
 /// Where entries outlive the process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Place {
     File(PathBuf),
     Sqlite(PathBuf),
     /// By its URL.
     Redis(String),
+    /// By a file with its URL.
+    RedisIn(PathBuf),
 }
 
 impl Place {
@@ -182,7 +200,8 @@ impl Place {
         match text.split_once(':') {
             _ if text.is_empty() => Err("name a place".to_owned()),
             Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
-            Some(("redis", _)) => Ok(Self::Redis(text.to_owned())),
+            Some(("redis+file", path)) => Ok(Self::RedisIn(path.into())),
+            Some(("redis" | "redis+unix", _)) => Ok(Self::Redis(text.to_owned())),
             Some(("rediss", _)) => {
                 Err("there is no TLS to Redis; records are sealed, so write redis://".to_owned())
             }
@@ -204,6 +223,16 @@ impl Place {
                 Ok(records) => Ok(Arc::new(records)),
                 Err(fault) => Err((fault, "name a database that can be written, or is to be made")),
             },
+            Self::RedisIn(path) => {
+                files::warn_of_access(path);
+                let url = files::read(path)?;
+                let place = str::from_utf8(&url).ok().and_then(|url| Self::parse(url.trim()).ok());
+                let Some(place @ Self::Redis(_)) = place else {
+                    let advice = "write redis://USER:PASSWORD@HOST:PORT/DB into it";
+                    return Err(Error::failed(path.display(), "not the place of a Redis", advice));
+                };
+                return place.open(provider, max_age);
+            }
             Self::Redis(url) => match RedisRecords::new(url, max_age, DEFAULT_REDIS_TIMEOUT, report) {
                 Ok(records) => Ok(Arc::new(records)),
                 Err(fault) => Err((fault, "write it as redis://HOST:PORT/DB")),
