@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use crate::auth::PeerIdentity;
+use crate::auth::{PeerIdentity, X509Identity};
 use crate::crypto::Hash;
 use crate::error::{AuthenticationFailure, Error, OutOfDate};
 use crate::extension::handshake_cache::{NAME_LEN, Name};
@@ -156,10 +156,12 @@ impl CachedPeer {
         settings: SettingsDigest,
         now: Now,
     ) -> Result<Option<Self>, Error> {
+        let raw_key;
         let (certificate_type, chain, not_after_s) = match identity {
-            PeerIdentity::X509(id) => (CertificateType::X509, id.chain.clone(), id.not_after_s),
+            PeerIdentity::X509(id) => (CertificateType::X509, &id.chain[..], id.not_after_s),
             PeerIdentity::RawKey(key) => {
-                (CertificateType::RAW_PUBLIC_KEY, [CertificateDer::from(key.to_vec())].to_vec(), u64::MAX)
+                raw_key = [CertificateDer::from(&**key)];
+                (CertificateType::RAW_PUBLIC_KEY, &raw_key[..], u64::MAX)
             }
             PeerIdentity::Psk(_) => return Ok(None),
         };
@@ -181,7 +183,7 @@ impl CachedPeer {
             public_key: verifier.public_key(leaf)?,
             issuer,
             identity: without_chain(identity),
-            not_before_s: verifier.not_before_s(&chain),
+            not_before_s: verifier.not_before_s(chain),
             not_after_s,
             validated_ms: now.unix_ms,
             settings,
@@ -234,11 +236,19 @@ impl CachedPeer {
 }
 
 fn without_chain(identity: &PeerIdentity) -> PeerIdentity {
-    let mut identity = identity.clone();
-    if let PeerIdentity::X509(id) = &mut identity {
-        id.chain = Vec::new();
+    match identity {
+        PeerIdentity::X509(id) => {
+            let X509Identity { chain: _, names, common_name, fingerprint, not_after_s } = id;
+            PeerIdentity::X509(X509Identity {
+                chain: Vec::new(),
+                names: names.clone(),
+                common_name: common_name.clone(),
+                fingerprint: *fingerprint,
+                not_after_s: *not_after_s,
+            })
+        }
+        PeerIdentity::RawKey(_) | PeerIdentity::Psk(_) => identity.clone(),
     }
-    identity
 }
 
 /// By what a server knows a client's certificate, and nobody else.
