@@ -150,6 +150,12 @@ fn a_cache_that_does_nothing_says_why() {
             "nothing: the server has no cache or one of another mode"
         );
     }
+    for says in
+        ["first connection with this server under these settings", "the server has no cache or one of"]
+    {
+        let told = told(&without, &place, "--cache bithac --cache-store e");
+        assert!(told.starts_with(&format!("nothing: {says}")), "{told}");
+    }
     // Sessions and keys have no use for it.
     let tickets = format!("{SERVER} --CAfile pki/root.pem --Verify --cache compact");
     let tickets = Server::new(&place, &tickets);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::auth::{RawKeyTrust, X509Trust};
-use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::cache::{CacheMode, CacheOutcome, DEFAULT_MAX_AGE, Known};
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use dunlin::wire::HandshakeType;
 use dunlin::{
@@ -275,5 +275,61 @@ fn whoever_is_asked_is_asked_again() {
         assert_eq!(run(Ok(())), Ok(()));
         let revoked = AuthenticationFailure::Revoked;
         assert_eq!(run(Err(revoked.clone())), Err(revoked.into()));
+    }
+}
+
+/// Rule 2: whom a side believes may change while it runs. What it has verified before is verified anew, and refused if it must be.
+#[test]
+fn another_trust_counts_at_once() {
+    for setup in setups() {
+        let (client, server, _) = setup.ends(KeyType::P256);
+        connect(&client, &server);
+        let anchors = |types: &[KeyType]| {
+            let roots = types.iter().flat_map(|typ| match Pki::shared(*typ).trust() {
+                X509Trust::Anchors(anchors) => anchors,
+                other => panic!("no anchors: {other:?}"),
+            });
+            Trust { x509: Some(X509Trust::Anchors(roots.collect())), raw_key: None }
+        };
+        let with_client = |trust| Arc::new((*client).clone().with_trust(trust).unwrap());
+        let with_server = |trust| Arc::new((*server).clone().with_trust(trust).unwrap());
+        let more = [KeyType::P256, KeyType::P384];
+        assert_eq!(connect(&client, &with_server(anchors(&more))).1, [true, false]);
+        assert_eq!(connect(&with_client(anchors(&more)), &server).1[0], false);
+        assert_eq!(connect(&client, &server).1[0], true, "what was kept under the old trust is still there");
+        let unknown = Error::Authentication(AuthenticationFailure::UnknownIssuer);
+        let others = [KeyType::P384];
+        let refused = Pair::new(&client, &with_server(anchors(&others))).run().unwrap_err();
+        assert_eq!(refused, unknown);
+        let refused = Pair::new(&with_client(anchors(&others)), &server).run().unwrap_err();
+        assert_eq!(refused, unknown);
+        // A server cannot ask for what nobody can show.
+        assert!((*server).clone().with_trust(Trust::default()).is_err());
+    }
+}
+
+/// What each side says of its cache.
+#[test]
+fn both_sides_say_what_became_of_it() {
+    for setup in setups() {
+        let profile = |is_client| setup.profile(KeyType::P256, is_client);
+        let told = |client: &Arc<ClientConfig>, server: &Arc<ServerConfig>| {
+            let (pair, _) = connect(client, server);
+            let [c, s] = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
+            ([c.cache, s.cache], c.known_server)
+        };
+        let (client, server, _) = setup.ends(KeyType::P256);
+        assert_eq!(told(&client, &server), ([CacheOutcome::Agreed; 2], Known::Nothing));
+        assert_eq!(told(&client, &server), ([CacheOutcome::Agreed; 2], Known::Usable));
+        let without_client = Arc::new(ClientConfig::new(profile(true).build().unwrap()));
+        let without_server = ServerConfig::new(profile(false).build().unwrap()).unwrap();
+        let without_server = Arc::new(without_server.with_client_auth(ClientAuth::Required).unwrap());
+        let [no, unanswered] = [CacheOutcome::Disabled, CacheOutcome::NotAnswered];
+        assert_eq!(told(&without_client, &server).0, [no, unanswered]);
+        let client = setup.client(profile(true));
+        // A server of RFC 7924 alone would not say more to what it is not offered.
+        let of_client = if setup.mode == CacheMode::Compact { unanswered } else { CacheOutcome::Agreed };
+        assert_eq!(told(&client, &without_server).0, [of_client, no]);
+        assert_eq!(told(&without_client, &without_server).0, [no; 2]);
     }
 }

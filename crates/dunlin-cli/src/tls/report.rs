@@ -167,7 +167,7 @@ impl<'a> Report<'a> {
             (_, Side::Client) => match n.known_server {
                 Known::Suspended => "the last handshake with this server failed",
                 Known::OutOfDate => "what was kept is out of date",
-                Known::Usable => "the server has no cache any more or another certificate or mode",
+                Known::Usable => "the server has no cache or one of another mode or another certificate",
                 _ => "first connection with this server under these settings",
             },
         }

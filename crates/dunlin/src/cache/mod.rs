@@ -68,7 +68,8 @@ pub enum CacheOutcome {
     /// The peer says nothing of a cache: it has none, or one of another mode. A client of [`CacheMode::Rfc7924`] says nothing
     /// either of a server that it does not know.
     NotAnswered,
-    /// Both sides have one, or may have in [`CacheMode::Rfc7924`]. Which certificates were left out is in
+    /// Both sides have one, as far as a client of [`CacheMode::Rfc7924`] or [`CacheMode::Bithac`] can tell: a server of RFC 7924 does
+    /// not say that it has nothing to confirm. Which certificates were left out is in
     /// [`crate::Negotiated::peer_certificate_cached`] and [`crate::Negotiated::own_certificate_cached`].
     Agreed,
 }
