@@ -295,8 +295,8 @@ fn another_trust_counts_at_once() {
         let with_server = |trust| Arc::new((*server).clone().with_trust(trust).unwrap());
         let more = [KeyType::P256, KeyType::P384];
         assert_eq!(connect(&client, &with_server(anchors(&more))).1, [true, false]);
-        assert_eq!(connect(&with_client(anchors(&more)), &server).1[0], false);
-        assert_eq!(connect(&client, &server).1[0], true, "what was kept under the old trust is still there");
+        assert!(!connect(&with_client(anchors(&more)), &server).1[0]);
+        assert!(connect(&client, &server).1[0], "what was kept under the old trust is still there");
         let unknown = Error::Authentication(AuthenticationFailure::UnknownIssuer);
         let others = [KeyType::P384];
         let refused = Pair::new(&client, &with_server(anchors(&others))).run().unwrap_err();
