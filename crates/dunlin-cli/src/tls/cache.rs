@@ -53,9 +53,9 @@ pub(crate) struct CacheOptions {
     /// their keys in every handshake, and both need this, in the same mode.
     #[arg(long, value_name = "MODE", help_heading = HEADING)]
     cache: Option<Mode>,
-    /// Keep them for later runs, sealed, in a file, for one process; in a database, sqlite:FILE; or where servers share them
-    /// that clients know by one name and port, redis://[USER:PASSWORD@]HOST[:PORT][/DB], in the clear; redis+file:FILE has that
-    /// in a file, as a password in a command can be seen by others. Without it they are gone at the end of this run.
+    /// Keep them for later runs, sealed, in a file, for few peers; in a database, sqlite:FILE; or where several servers share
+    /// them, redis://[USER:PASSWORD@]HOST[:PORT][/DB], in the clear; redis+file:FILE has that in a file, as a password in a
+    /// command can be seen by others. Without it they are gone at the end of this run.
     #[arg(long, value_name = "PLACE", requires = "cache", value_parser = Place::parse, help_heading = HEADING)]
     cache_store: Option<Place>,
     /// The key that seals the store, 32 random bytes. That of a file or database is made if it is not there, and by default
