@@ -221,12 +221,12 @@ impl Records for FileRecords {
         records.find(|record| record.name == *name).map(|record| record.bytes.clone())
     }
 
-    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
+    fn put(&self, owner: &Owner, records: &[Record], _: &[RecordName]) {
         if self.pause.is_on() {
             return;
         }
         self.tell(self.change(|owners| {
-            owners.put(owner, records, stale);
+            owners.put(owner, records);
             while owners.entries.len() > self.capacity || owners.len() > MAX_FILE_LEN {
                 owners.evict();
             }
@@ -248,15 +248,14 @@ impl fmt::Debug for FileRecords {
 }
 
 impl Owners {
-    fn put(&mut self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
+    fn put(&mut self, owner: &Owner, records: &[Record]) {
         // It may have another issuer now.
         let group = self.by_name.get(&owner.name).map_or(owner.group, |before| before.group);
-        let mut kept = self.entries.remove(&group, &owner.name).unwrap_or_default();
-        self.forget(&kept);
-        kept.retain(|old| !stale.contains(&old.name) && records.iter().all(|new| new.name != old.name));
-        kept.extend_from_slice(records);
-        if !kept.is_empty() {
-            self.insert(*owner, kept);
+        if let Some(before) = self.entries.remove(&group, &owner.name) {
+            self.forget(&before);
+        }
+        if !records.is_empty() {
+            self.insert(*owner, records.to_vec());
         }
     }
 

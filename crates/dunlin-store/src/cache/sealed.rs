@@ -44,8 +44,8 @@ pub trait Records: Send + Sync + fmt::Debug {
     /// The record of this name, which may come from an unauthenticated peer: nothing changes by the question, not even what is
     /// forgotten first.
     fn get(&self, name: &RecordName) -> Option<Vec<u8>>;
-    /// Keeps these records of one owner and drops the `stale` ones, all at once where the store can. A store is bounded and may
-    /// forget.
+    /// Keeps these records of one owner in place of all that it had, all at once where the store can. `stale` are those that go, as
+    /// far as the cache knows: a store that knows whose a record is need not look at them. A store is bounded and may forget.
     fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]);
     /// A cache with this key begins to use the store. One that can tell that it has records, and none under this key, reports
     /// [`CacheFault::OtherKey`](super::CacheFault).

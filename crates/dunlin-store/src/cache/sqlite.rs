@@ -267,24 +267,20 @@ impl Records for SqliteRecords {
         })?
     }
 
-    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
+    fn put(&self, owner: &Owner, records: &[Record], _: &[RecordName]) {
         let capacity = self.capacity;
         let written = self.with(|connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let execute = |sql: &str, values: &[&dyn rusqlite::ToSql]| {
                 transaction.prepare_cached(sql).and_then(|mut statement| statement.execute(values))
             };
-            for name in stale {
-                execute("DELETE FROM record WHERE name = ?1", &[name])?;
-            }
+            // It may have another issuer now.
+            let sql = "DELETE FROM owner WHERE name = ?1 AND (?2 OR grp <> ?3)";
+            execute(sql, &[&owner.name, &records.is_empty(), &owner.group])?;
             if records.is_empty() {
-                let sql = "DELETE FROM owner WHERE name = ?1 AND NOT EXISTS
-                               (SELECT 1 FROM record WHERE owner = ?1)";
-                execute(sql, &[&owner.name])?;
                 return transaction.commit();
             }
-            // It may have another issuer now, and then all its records are new.
-            execute("DELETE FROM owner WHERE name = ?1 AND grp <> ?2", &[&owner.name, &owner.group])?;
+            execute("DELETE FROM record WHERE owner = ?1", &[&owner.name])?;
             let used = "UPDATE owner SET used = (SELECT max(used) + 1 FROM owner) WHERE name = ?1";
             if execute(used, &[&owner.name])? == 0 {
                 execute("INSERT INTO owner (name, grp) VALUES (?1, ?2)", &[&owner.name, &owner.group])?;

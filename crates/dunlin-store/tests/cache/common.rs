@@ -119,10 +119,15 @@ impl<R: Records> Open<R> {
         self.inner.get(name).unwrap()
     }
 
-    /// Overwrites a record.
+    /// Overwrites a record, and leaves the others of its owner as they are.
     pub(crate) fn write(&self, name: RecordName, bytes: Vec<u8>) {
-        let (owner, _) = self.all.lock().unwrap()[&name];
-        self.inner.put(&owner, &[Record { name, bytes }], &[]);
+        let all = self.all.lock().unwrap();
+        let (owner, _) = all[&name];
+        let others = all.iter().filter(|(other, (of, _))| **other != name && of.name == owner.name);
+        let others =
+            others.filter_map(|(name, _)| Some(Record { name: *name, bytes: self.inner.get(name)? }));
+        let records: Vec<_> = [Record { name, bytes }].into_iter().chain(others).collect();
+        self.inner.put(&owner, &records, &[]);
     }
 }
 
@@ -366,6 +371,18 @@ pub(crate) fn until_it_is_kept(store: &impl Records, owner: &Owner, record: &Rec
     while store.get(&owner.name).as_ref() != Some(&changed.bytes) {
         assert!(Instant::now() < until);
         store.put(owner, std::slice::from_ref(&changed), &[]);
+    }
+}
+
+/// What is written of an owner is all that it has: also where two writers knew nothing of each other.
+pub(crate) fn an_owner_has_what_was_written_last(store: &impl Records) {
+    let (one, first) = owner(1, 0);
+    let more = |number: u8| Record { name: [number; 16], bytes: vec![number; 9] };
+    for number in 10..30 {
+        store.put(&one, &[first.clone(), more(number)], &[]);
+        assert_eq!(store.get(&first.name).as_ref(), Some(&first.bytes));
+        assert_eq!(store.get(&[number; 16]), Some(more(number).bytes));
+        assert_eq!(store.get(&[number - 1; 16]), None);
     }
 }
 

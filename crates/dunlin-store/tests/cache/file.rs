@@ -194,6 +194,12 @@ fn links_beside_it_are_not_followed() {
 }
 
 #[test]
+fn an_owner_has_what_was_written_last() {
+    let (_directory, path) = place();
+    common::an_owner_has_what_was_written_last(&open(&path));
+}
+
+#[test]
 fn what_cannot_be_kept_is_not_there() {
     let (_directory, path) = place();
     common::what_cannot_be_kept_is_not_there(open(&path));
