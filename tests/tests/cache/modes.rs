@@ -58,6 +58,32 @@ fn the_sizes_of_abbreviated_messages() {
     }
 }
 
+/// What the Hellos say of the cache: at most 8 bytes in a first handshake and 36 in a repeated one, where the paper has 8 and 111.
+#[test]
+fn what_the_hellos_say_is_short() {
+    for version in VERSIONS {
+        let hellos = |pair: &Pair| -> usize {
+            let types = [T::CLIENT_HELLO, T::SERVER_HELLO, T::ENCRYPTED_EXTENSIONS];
+            types.into_iter().flat_map(|typ| lengths(pair, typ)).sum()
+        };
+        let plain = ServerConfig::new(asking(version).build().unwrap()).unwrap();
+        let plain = Arc::new(plain.with_client_auth(ClientAuth::Required).unwrap());
+        let profile = of_version(version, profile_of(P256, true)).build().unwrap();
+        let (pair, _) = connect(&Arc::new(ClientConfig::new(profile)), &plain);
+        let without = hellos(&pair);
+
+        let setup = Setup { version, mode: CacheMode::Compact };
+        let client = setup.client(setup.profile(P256, true));
+        let (server, _) = setup.server(asking(version), ClientAuth::Required);
+        for (bar, what) in [(8, [false; 2]), (36, [true; 2])] {
+            let (pair, cached) = connect(&client, &server);
+            assert_eq!(cached, what);
+            let with = hellos(&pair);
+            assert!(without < with && with <= without + bar, "{version}: {with} and {without} bytes");
+        }
+    }
+}
+
 /// What a client remembers of a short CertificateRequest would cost more than it saves.
 #[test]
 fn a_short_request_is_sent_again() {
