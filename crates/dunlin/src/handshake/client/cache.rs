@@ -82,7 +82,6 @@ pub(crate) trait Agreed: Send + Sync {
 }
 
 /// The entry of a server.
-#[derive(Clone)]
 struct Entry {
     store: Arc<dyn ClientCache>,
     key: CacheKey,
@@ -108,7 +107,7 @@ impl Entry {
 /// them, they go back: nobody was told by them that it was of the same client as another one that was completed.
 struct Tickets {
     tickets: Vec<(Ticket, Fingerprint)>,
-    back_to: Option<Entry>,
+    back_to: Option<Arc<Entry>>,
 }
 
 impl Tickets {
@@ -134,7 +133,7 @@ struct CacheOffer {
     mode: CacheMode,
     /// Of the Certificate of each credential of this client.
     own: Arc<[Option<Fingerprint>]>,
-    entry: Entry,
+    entry: Arc<Entry>,
     /// What of it can be used.
     server: Option<Box<CachedPeer>>,
     request: Option<CachedRequest>,
@@ -183,8 +182,8 @@ impl Caching for ClientHandshakeCache {
         let known = entry.known(cx.now, &config.settings, self.max_age);
         cx.output.negotiated.known_server = known;
         let CachedServer { server, certificate_request, tickets, suspended: _ } = entry;
-        let entry = Entry { store: Arc::clone(&self.store), key };
-        let mut tickets = Tickets { tickets, back_to: Some(entry.clone()) };
+        let entry = Arc::new(Entry { store: Arc::clone(&self.store), key });
+        let mut tickets = Tickets { tickets, back_to: Some(Arc::clone(&entry)) };
         let server = server.filter(|_| known == Known::Usable).map(Box::new);
         // TLS 1.3 has none to leave out.
         let request =
@@ -197,7 +196,7 @@ impl Caching for ClientHandshakeCache {
         tickets.tickets.sort_by_key(|ticket| !is_ours(ticket));
         let shown = tickets.tickets.iter().filter(|ticket| shows && is_ours(ticket)).count();
         if server.is_some() {
-            let entry = entry.clone();
+            let entry = Arc::clone(&entry);
             cx.output.on_failure = Some(Box::new(move || entry.suspend()));
         }
         let (mode, own) = (self.mode, Arc::clone(&self.fingerprints));
