@@ -515,6 +515,8 @@ struct Complete {
 impl Complete {
     fn finish(self, cx: &mut Cx<'_>, mut transcript: Transcript) -> Result<Box<dyn State>, Error> {
         let value = self.client_secret.finished(transcript.current().as_ref());
+        // It was for that alone, and in some libraries an HMAC key has more than a kilobyte.
+        drop(self.client_secret);
         let finished = message::finished(value.as_ref())?;
         cx.send_in(&mut transcript, finished)?;
         cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
