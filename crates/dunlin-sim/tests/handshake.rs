@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use common::{App, Configs, close, connect, events, exchange, longest, profile, sent};
 use dunlin::auth::{Psk, PskTable};
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::CryptoProvider;
 use dunlin::early::NoEarlyData;
 use dunlin::error::{AuthenticationFailure, Error};
@@ -17,7 +18,9 @@ use dunlin::{
     ServerConfig, Side, SingleUse, TransportKind, Trust,
 };
 use dunlin_sim::SeededRandom;
-use dunlin_store::{MemoryClientSessions, MemoryUseOnce, RotatingTickets};
+use dunlin_store::{
+    MemoryClientCache, MemoryClientSessions, MemoryServerCache, MemoryUseOnce, RotatingTickets,
+};
 use dunlin_tests::{KEY_TYPES, KeyType, NOW, awslc, localhost, providers};
 
 /// So many one-way delays have passed.
@@ -43,6 +46,27 @@ fn mutual_ecdsa() {
             assert!(matches!(events(side)[..], [Event::Connected, Event::PeerClosed]));
             assert_eq!(side.discarded(), Default::default());
         }
+    }
+}
+
+/// docs/handshake-cache.md §3.4: that the server has this client's Finished it hears of an acknowledgement, too, if nothing
+/// else comes, and forgets the ticket of before.
+#[test]
+fn an_acknowledgement_of_finished_is_heard() {
+    let mut configs = Configs::ecdsa(&awslc());
+    let (clients, servers) = (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+    configs.client = configs.client.with_handshake_cache(CacheMode::Compact, clients, DEFAULT_MAX_AGE);
+    configs.server =
+        configs.server.with_handshake_cache(CacheMode::Compact, servers, DEFAULT_MAX_AGE).unwrap();
+    connect(&mut configs.pair());
+    let hello = || configs.client().poll_transmit().unwrap().len();
+    let before = hello();
+    for _ in 0..3 {
+        let mut pair = configs.pair();
+        connect(&mut pair);
+        assert!(pair.server.negotiated().unwrap().peer_certificate_cached);
+        drop(pair);
+        assert_eq!(hello(), before);
     }
 }
 

@@ -96,4 +96,6 @@ pub(crate) trait Transport: Emitter {
 pub(crate) enum Incoming {
     Message(Message),
     Alert(AlertLevel, AlertDescription),
+    /// Of something, under application keys (RFC 9147 §7).
+    Acknowledgement,
 }

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::auth::{RawKeyTrust, X509Trust};
-use dunlin::cache::{CacheMode, CacheOutcome, DEFAULT_MAX_AGE, Known};
+use dunlin::auth::{PeerIdentity, Psk, PskTable, RawKeyTrust, X509Trust};
+use dunlin::cache::{CacheMode, CacheOutcome, DEFAULT_MAX_AGE, Known, ServerCache};
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
+use dunlin::pki_types::ServerName;
 use dunlin::wire::HandshakeType;
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Credential, Error, Now, Profile, Question, ServerConfig, TlsConnection,
-    Trust,
+    Answer, ClientAuth, ClientConfig, Credential, Error, Now, Profile, PskSource, Question, ServerAddress,
+    ServerConfig, TlsConnection, Trust,
 };
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
+use dunlin_tests::tamper::{Secrets, rewrite};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry};
 
-use crate::{Ends, connect, lengths, of_version, setups};
+use crate::tickets::shown;
+use crate::{Ends, connect, extension, lengths, of_version, setups};
 
 #[test]
 fn the_second_handshake_leaves_the_certificates_out() {
@@ -197,10 +200,60 @@ fn a_failed_proof_makes_the_next_handshake_full() {
         };
         let thief = setup.profile(KeyType::P256, false).credentials(vec![Credential::X509 { chain, key }]);
         let thief = Arc::new(setup.server_config(thief, ClientAuth::Required, &store));
+        let shows = || shown(Pair::new(&client, &server).client.transmit());
+        let before = shows();
         let error = Pair::new(&client, &thief).run().unwrap_err();
         assert_eq!(error, PeerMisbehaved::BadSignature.into());
+        // The server keeps whom it has known, under the ticket of before.
+        assert!(shows().is_empty() && store.len() == 1 && store.find(&before[0]).is_some());
         assert_eq!(connect(&client, &server).1, [false; 2]);
         assert_eq!(connect(&client, &server).1, [true; 2]);
+    }
+}
+
+/// Rule 1: of a client whose Finished is wrong nothing is kept, though its chain and its signature are right.
+#[test]
+fn a_wrong_finished_makes_no_entry() {
+    for setup in setups().filter(|setup| !setup.is_tls12()) {
+        let (server, store) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
+        for is_wrong in [true, false] {
+            let secrets = Arc::new(Secrets::default());
+            let client = setup.client(setup.profile(KeyType::P256, true).key_log(Some(secrets.clone())));
+            let mut pair = Pair::new(&client, &server);
+            carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
+            carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
+            let flight = pair.client.transmit().to_vec();
+            let suite = pair.client.negotiated().unwrap().cipher_suite.unwrap();
+            let secret = secrets.get("CLIENT_HANDSHAKE_TRAFFIC_SECRET");
+            let flight = rewrite(&awslc(), suite, &secret, &flight, |mut messages| {
+                let finished = messages.last_mut().unwrap();
+                assert_eq!(finished[0], HandshakeType::FINISHED.0);
+                *finished.last_mut().unwrap() ^= u8::from(is_wrong);
+                messages
+            });
+            assert_eq!(pair.server.receive(NOW, &flight).is_err(), is_wrong);
+            assert_eq!(store.is_empty(), is_wrong, "{setup:?}");
+        }
+    }
+}
+
+/// Rule 6: another name or another port is another server, which is told nothing.
+#[test]
+fn a_server_is_its_name_and_its_port() {
+    for setup in setups() {
+        let (client, server, _) = setup.ends(KeyType::P256);
+        connect(&client, &server);
+        let says = |name: &str, port| {
+            let address = ServerAddress::new(ServerName::try_from(name.to_owned()).unwrap(), port);
+            let mut connection = TlsConnection::client(&client, address, NOW).unwrap();
+            let hello = connection.transmit();
+            [0xff20, 25].map(|typ| extension(hello, typ).is_some_and(|body| !body.is_empty()))
+        };
+        let in_info = setup.mode == CacheMode::Bithac;
+        assert_eq!(says("localhost", 4433), [true, in_info], "{setup:?}");
+        for (name, port) in [("localhost", 4434), ("localhost.example", 4433), ("127.0.0.1", 4433)] {
+            assert_eq!(says(name, port), [false; 2], "{setup:?}: {name}");
+        }
     }
 }
 
@@ -252,6 +305,34 @@ fn a_resumption_leaves_the_cache_alone() {
             }
             assert_eq!(connect(&without, &server).1, [true; 2]);
         }
+    }
+}
+
+/// Rule 7: an external key proves both sides, and the cache is not shown beside it.
+#[test]
+fn a_pre_shared_key_leaves_the_cache_alone() {
+    for setup in setups().filter(|setup| !setup.is_tls12()) {
+        let psk = || Psk::new("device-1", &[7; 32]).unwrap();
+        let store = Arc::new(MemoryServerCache::new(4));
+        let server = setup.server_config(setup.profile(KeyType::P256, false), ClientAuth::Required, &store);
+        let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+        let server = Arc::new(server.with_psks(keys));
+        let known = Arc::new(MemoryClientCache::default());
+        let client = setup.client_config(setup.profile(KeyType::P256, true), &known);
+        let by_key = Arc::new(client.clone().with_psks(vec![Arc::new(psk())]));
+        let client = Arc::new(client);
+        let tickets = |client| shown(Pair::new(client, &server).client.transmit());
+        connect(&client, &server);
+        let before = tickets(&client);
+        assert_eq!(before.len(), 1);
+        assert_eq!(tickets(&by_key), [[0; 8]; 0]);
+        let mut pair = Pair::new(&by_key, &server);
+        pair.connect().unwrap();
+        let [c, s] = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
+        assert!(matches!(c.peer, Some(PeerIdentity::Psk(_))) && !c.peer_certificate_cached);
+        assert!(matches!(s.peer, Some(PeerIdentity::Psk(_))) && !s.peer_certificate_cached);
+        assert_eq!((tickets(&client), store.len()), (before, 1));
+        assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
     }
 }
 

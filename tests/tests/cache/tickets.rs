@@ -13,7 +13,7 @@ use dunlin_tests::{KeyType, NOW, Pair, carry};
 use crate::{Ends, Setup, cached, connect, extension, profile_of, setups};
 
 /// The tickets in a ClientHello; none without the extension, or where that is empty.
-fn shown(hello: &[u8]) -> Vec<[u8; 8]> {
+pub(crate) fn shown(hello: &[u8]) -> Vec<[u8; 8]> {
     let Some(body) = extension(hello, 0xff20) else { return Vec::new() };
     let Some((flags, names)) = body.split_first() else { return Vec::new() };
     assert_eq!(names.len() % 8, 0);

@@ -365,6 +365,7 @@ impl<T: Transport> Connection<T> {
                     self.step(now, |cx| state.message(cx, message))?;
                 }
                 Ok(Some(Incoming::Alert(level, description))) => self.alert(level, description)?,
+                Ok(Some(Incoming::Acknowledgement)) => self.output.heard(true),
                 Err(e) => return self.fail(e),
             }
         }

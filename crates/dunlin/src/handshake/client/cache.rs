@@ -381,7 +381,7 @@ impl Agreed for InUse {
         if finished == HasFinished::Unknown {
             cx.output.on_word = Some(Box::new(move |well| match well {
                 // An older ticket would only show that two connections are of one client.
-                true => entry.update(|entry| entry.tickets.truncate(1)),
+                true => entry.update(|entry| entry.tickets.retain(|ticket| Some(*ticket) != used)),
                 false => entry.suspend(),
             }));
         }

@@ -185,7 +185,12 @@ impl Transport for Datagram {
                 Some(Received::Alert(level, description)) => {
                     return Ok(Some(Incoming::Alert(level, description)));
                 }
-                Some(Received::Ack(numbers)) => self.sender.acknowledged(&numbers)?,
+                Some(Received::Ack(epoch, numbers)) => {
+                    self.sender.acknowledged(&numbers)?;
+                    if epoch > HANDSHAKE_EPOCH {
+                        return Ok(Some(Incoming::Acknowledgement));
+                    }
+                }
                 Some(Received::Nothing) => {}
                 None => {
                     if self.complete {

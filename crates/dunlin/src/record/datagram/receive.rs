@@ -37,8 +37,8 @@ struct ReadEpoch {
 /// What a record brought, apart from messages and data, which are kept here.
 pub(super) enum Received {
     Alert(AlertLevel, AlertDescription),
-    /// These records of ours have come.
-    Ack(Vec<RecordNumber>),
+    /// In this epoch: these records of ours have come.
+    Ack(u64, Vec<RecordNumber>),
     Nothing,
 }
 
@@ -252,7 +252,7 @@ impl Receiver {
                 if numbers.iter().any(|acknowledged| stage(acknowledged) > stage(&number)) {
                     return Err(PeerMisbehaved::IllegalParameter("record_numbers").into());
                 }
-                Ok(Received::Ack(numbers))
+                Ok(Received::Ack(number.epoch, numbers))
             }
             ContentType::APPLICATION_DATA if number.epoch > HANDSHAKE_EPOCH => {
                 if self.unread + content.len() > MAX_UNREAD || self.data.len() >= MAX_UNREAD_RECORDS {
