@@ -38,8 +38,8 @@ struct Radio {
 /// Texas Instruments CC2538, at 3.0 V: 24 mA sending at 0 dBm, 20 mA receiving, its processor idle (data sheet SWRS096D, §1.1
 /// and §5.4).
 const CC2538: Radio = Radio { sending_mw: 24.0 * 3.0, receiving_mw: 20.0 * 3.0 };
-/// Semtech SX1272, at 3.3 V: 28 mA sending at +13 dBm on RFO (data sheet, revision 2, table 6), 10.8 mA receiving LoRa at 125 kHz
-/// without LnaBoost (table 16).
+/// Semtech SX1272, at 3.3 V: 28 mA sending at +13 dBm on RFO (data sheet), 10.8 mA receiving LoRa at 125 kHz without LnaBoost
+/// (data sheet, revision 2, table 16).
 const SX1272: Radio = Radio { sending_mw: 28.0 * 3.3, receiving_mw: 10.8 * 3.3 };
 /// China Mobile M5311, at its typical 3.3 V: 167 mA sending at 23 dBm on one tone of 15 kHz, 54 mA receiving (as M5Stack
 /// documents its module M028).
