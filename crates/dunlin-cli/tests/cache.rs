@@ -167,8 +167,10 @@ fn a_cache_that_does_nothing_says_why() {
     told(&rfc, &place, "--cache rfc7924 --cache-store r");
     assert_eq!(
         told(&rfc, &place, "--cache rfc7924 --cache-store r"),
-        "certificate of the server; the client's was sent"
+        "certificate of the server; the client's was sent: no ticket for it is kept here or another connection has it or the mode \
+         has none"
     );
+    rfc.process.log_with("the client has shown no ticket for it");
 }
 
 fn server_gives_a_session(server: &Server, place: &Place, more: &str) {
@@ -217,9 +219,10 @@ fn who_is_revoked_is_refused_though_it_is_cached() {
         crl("--revoke pki/server.pem");
         assert_eq!(
             told(&server, &place, &client),
-            "certificate of the server; the client's was sent",
+            "certificate of the server; the client's was sent: the server does not know its ticket or what it keeps is out of date",
             "each is verified once under the new list"
         );
+        server.process.log_with("its ticket is not known here or what is kept is out of date");
         assert_eq!(told(&server, &place, &client), "certificates of both sides");
         crl("--revoke pki/client.pem");
         let (_, log) = server.refused(&place, &format!("{CLIENT} {OWN} {client}"));

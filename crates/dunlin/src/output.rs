@@ -99,6 +99,9 @@ pub struct Negotiated {
     pub cache: CacheOutcome,
     /// What a client's cache had of the server before the handshake.
     pub known_server: Known,
+    /// Whether the client has shown a ticket for its own certificate. If the server has not left that out all the same, it does
+    /// not know the ticket, or may not use any more what it has kept.
+    pub ticket_shown: bool,
     /// How ours was compressed, if it was.
     pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The name of the profile.

@@ -150,6 +150,8 @@ fn connections_side_by_side_show_no_ticket_twice() {
                 pair.connect().unwrap();
                 pair.echo(b"hello").unwrap();
                 assert_eq!(cached(pair), [true, is_known], "{setup:?}");
+                let said = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().ticket_shown);
+                assert_eq!(said, [is_known; 2]);
             }
             // Two that come to nothing, at once: whichever ends first, the ticket is there again.
             let [first, second] = [(); 2].map(|()| Pair::new(&client, &server));

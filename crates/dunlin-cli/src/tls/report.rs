@@ -139,12 +139,26 @@ impl<'a> Report<'a> {
         Some(match self.certificates_cached() {
             [true, true] => "certificates of both sides".to_owned(),
             [true, false] if by_client.is_some() => {
-                "certificate of the server; the client's was sent".to_owned()
+                format!(
+                    "certificate of the server; the client's was sent: {}",
+                    self.why_client_is_not_cached()
+                )
             }
             [true, false] => "certificate of the server".to_owned(),
             [false, true] => "certificate of the client; the server's was sent".to_owned(),
             [false, false] => format!("nothing: {}", self.why_nothing_is_cached()),
         })
+    }
+
+    const fn why_client_is_not_cached(&self) -> &'static str {
+        match (self.side, self.negotiated.ticket_shown) {
+            (Side::Client, false) => {
+                "no ticket for it is kept here or another connection has it or the mode has none"
+            }
+            (Side::Client, true) => "the server does not know its ticket or what it keeps is out of date",
+            (Side::Server, false) => "the client has shown no ticket for it",
+            (Side::Server, true) => "its ticket is not known here or what is kept is out of date",
+        }
     }
 
     const fn why_nothing_is_cached(&self) -> &'static str {
@@ -155,7 +169,7 @@ impl<'a> Report<'a> {
                 "this connection is by PSK"
             }
             (CacheOutcome::NotUsable, _) => {
-                "in TLS 1.2 it takes extended master secret and a suite that a certificate signs and the first handshake"
+                "this is another handshake in the connection or TLS 1.2 without extended master secret or a suite that no certificate signs"
             }
             (CacheOutcome::NotAnswered, Side::Client) => "the server has no cache or one of another mode",
             (CacheOutcome::NotAnswered, Side::Server) => {

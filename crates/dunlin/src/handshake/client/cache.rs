@@ -195,6 +195,7 @@ impl Caching for ClientHandshakeCache {
         let is_ours = |(_, own): &(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
         tickets.tickets.sort_by_key(|ticket| !is_ours(ticket));
         let shown = tickets.tickets.iter().filter(|ticket| shows && is_ours(ticket)).count();
+        cx.output.negotiated.ticket_shown = shown > 0;
         if server.is_some() {
             let entry = Arc::clone(&entry);
             cx.output.on_failure = Some(Box::new(move || entry.suspend()));

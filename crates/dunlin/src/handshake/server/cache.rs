@@ -23,7 +23,7 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
     /// proven anything.
     fn agree(
         &self,
-        cx: &Cx<'_>,
+        cx: &mut Cx<'_>,
         config: &ServerConfig,
         hello: &ClientHello<'_>,
         sends: &Sends<'_>,
@@ -33,7 +33,7 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
 
 /// What is used of the cache with the client of this ClientHello; `None` if either side has none.
 pub(super) fn agree(
-    cx: &Cx<'_>,
+    cx: &mut Cx<'_>,
     config: &ServerConfig,
     hello: &ClientHello<'_>,
     sends: &Sends<'_>,
@@ -100,7 +100,7 @@ pub(crate) struct Sends<'a> {
 impl Caching for ServerHandshakeCache {
     fn agree(
         &self,
-        cx: &Cx<'_>,
+        cx: &mut Cx<'_>,
         config: &ServerConfig,
         hello: &ClientHello<'_>,
         sends: &Sends<'_>,
@@ -136,6 +136,7 @@ impl Caching for ServerHandshakeCache {
             Form::Fingerprint => has_in_info(typ, fingerprint),
         };
         let offer = offer.unwrap_or_default();
+        cx.output.negotiated.ticket_shown = !offer.tickets.is_empty();
         let own = sends.credential.and_then(|index| self.fingerprints.get(index)).copied();
         agreed.own = own.filter(|own| has(cached_info::CERT, offer.certificate, own));
         let sha256 = config.profile.provider.sha256;
