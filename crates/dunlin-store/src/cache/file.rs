@@ -92,7 +92,7 @@ impl FileRecords {
         // Who could not write it later hears of it now, and who finds damage keeps others out while it is set aside.
         match store.lock_file().and_then(|_locked| store.load(&mut store.seen())) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(store.unusable(&error)),
-            loaded => store.tell(loaded),
+            loaded => drop(store.tell(loaded)),
         }
         Ok(store)
     }
@@ -105,17 +105,19 @@ impl FileRecords {
         CacheFault::Unusable { store: self.path.display().to_string(), why: error.to_string() }
     }
 
-    fn tell(&self, written: io::Result<()>) {
-        match written {
+    /// Whether it is written.
+    fn tell(&self, written: io::Result<()>) -> bool {
+        match &written {
             Ok(()) => {
                 self.pause.end();
                 self.reporter.works(|| self.path.display().to_string());
             }
             Err(error) => {
                 self.pause.begin();
-                self.reporter.fault(&self.unusable(&error));
+                self.reporter.fault(&self.unusable(error));
             }
         }
+        written.is_ok()
     }
 
     /// Keeps other writers out until the result is dropped. The lock is on another file, as a file that is replaced takes its lock
@@ -221,16 +223,14 @@ impl Records for FileRecords {
         records.find(|record| record.name == *name).map(|record| record.bytes.clone())
     }
 
-    fn put(&self, owner: &Owner, records: &[Record], _: &[RecordName]) {
-        if self.pause.is_on() {
-            return;
-        }
-        self.tell(self.change(|owners| {
+    fn put(&self, owner: &Owner, records: &[Record], _: &[RecordName]) -> bool {
+        let change = |owners: &mut Owners| {
             owners.put(owner, records);
             while owners.entries.len() > self.capacity || owners.len() > MAX_FILE_LEN {
                 owners.evict();
             }
-        }));
+        };
+        !self.pause.is_on() && self.tell(self.change(change))
     }
 
     fn used_with(&self, key: &KeyId) {

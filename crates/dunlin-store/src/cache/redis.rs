@@ -149,7 +149,7 @@ impl Records for RedisRecords {
         }
     }
 
-    fn put(&self, _: &Owner, records: &[Record], stale: &[RecordName]) {
+    fn put(&self, _: &Owner, records: &[Record], stale: &[RecordName]) -> bool {
         let mut pipe = redis::pipe();
         pipe.atomic();
         for Record { name, bytes } in records {
@@ -177,6 +177,7 @@ impl Records for RedisRecords {
         if written.is_some() {
             self.reporter.works(|| self.store());
         }
+        written.is_some()
     }
 }
 

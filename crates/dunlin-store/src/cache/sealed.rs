@@ -46,7 +46,9 @@ pub trait Records: Send + Sync + fmt::Debug {
     fn get(&self, name: &RecordName) -> Option<Vec<u8>>;
     /// Keeps these records of one owner in place of all that it had, all at once where the store can. `stale` are those that go, as
     /// far as the cache knows: a store that knows whose a record is need not look at them. A store is bounded and may forget.
-    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]);
+    ///
+    /// Whether it is done. If not, what the owner had before may be there still, or what it has now may be.
+    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) -> bool;
     /// A cache with this key begins to use the store. One that can tell that it has records, and none under this key, reports
     /// [`CacheFault::OtherKey`](super::CacheFault).
     fn used_with(&self, _: &KeyId) {}
@@ -57,8 +59,8 @@ impl<R: Records + ?Sized> Records for Arc<R> {
         (**self).get(name)
     }
 
-    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
-        (**self).put(owner, records, stale);
+    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) -> bool {
+        (**self).put(owner, records, stale)
     }
 
     fn used_with(&self, key: &KeyId) {
@@ -178,14 +180,15 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// What a client knows of servers, sealed, in a store. Changes are made one after the other in this process; of several processes
-/// that use one store at the same time, each may show a ticket that the other shows.
+/// What a client knows of servers, sealed, in a store. Changes are made one after the other in this process, so a store that is
+/// slow holds up the connections to all servers, each for as long as the store may take; of several processes that use one store at
+/// the same time, each may show a ticket that the other shows, and so may one after another that could not write it.
 #[derive(Debug)]
 pub struct SealedClientCache<R> {
     records: R,
     sealer: Sealer,
     /// Of which entries a connection has taken the tickets: in the store they are still there, so that one that breaks off
-    /// writes nothing.
+    /// writes nothing. Where a change could not be written, they stay taken.
     taken: Mutex<HashSet<RecordName>>,
 }
 
@@ -211,7 +214,8 @@ impl<R: Records> SealedClientCache<R> {
         CachedServer::from_bytes(&bytes, &settings).ok()
     }
 
-    fn write(&self, key: &CacheKey, name: RecordName, index: &[u8], entry: &CachedServer) {
+    /// Whether the store has this now.
+    fn write(&self, key: &CacheKey, name: RecordName, index: &[u8], entry: &CachedServer) -> bool {
         let sealed = entry
             .to_bytes(&key.settings)
             .and_then(|bytes| Ok(self.sealer.seal(Kind::Server, index, &key.settings, &bytes)?));
@@ -230,14 +234,19 @@ impl<R: Records> ClientCache for SealedClientCache<R> {
         let index = Self::index(key);
         let name = self.sealer.name(Kind::Server, &index);
         let mut taken = self.taken();
-        let stored = self.read(&name, &index).unwrap_or_default();
-        let mut entry = stored.clone();
-        if taken.remove(&name) {
+        let stored = self.read(&name, &index);
+        let before = stored.clone().unwrap_or_default();
+        let mut entry = before.clone();
+        if taken.contains(&name) {
             entry.clear_tickets();
         }
         change(&mut entry);
-        if entry != stored {
-            self.write(key, name, &index, &entry);
+        // What is not to be shown again may be in a store that cannot be written, or not be read at the moment.
+        let is_stored = if entry == before { stored.is_some() } else { self.write(key, name, &index, &entry) };
+        if is_stored {
+            taken.remove(&name);
+        } else if stored.is_some() {
+            taken.insert(name);
         }
     }
 

@@ -267,7 +267,7 @@ impl Records for SqliteRecords {
         })?
     }
 
-    fn put(&self, owner: &Owner, records: &[Record], _: &[RecordName]) {
+    fn put(&self, owner: &Owner, records: &[Record], _: &[RecordName]) -> bool {
         let capacity = self.capacity;
         let written = self.with(|connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -299,6 +299,7 @@ impl Records for SqliteRecords {
         if written.is_some() {
             self.reporter.works(|| self.path.display().to_string());
         }
+        written.is_some()
     }
 
     fn used_with(&self, key: &KeyId) {

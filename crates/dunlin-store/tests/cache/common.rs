@@ -136,11 +136,11 @@ impl<R: Records> Records for Open<R> {
         self.inner.get(name)
     }
 
-    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) {
+    fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) -> bool {
         let mut all = self.all.lock().unwrap();
         stale.iter().for_each(|name| drop(all.remove(name)));
         all.extend(records.iter().map(|r| (r.name, (*owner, r.bytes.clone()))));
-        self.inner.put(owner, records, stale);
+        self.inner.put(owner, records, stale)
     }
 }
 
@@ -205,6 +205,32 @@ pub(crate) fn what_cannot_be_kept_is_not_there<R: Records>(store: R) {
     let other = CachedServer::from_bytes(&bytes, &[1; 32]).unwrap();
     cache.update(&key, &mut |kept| kept.clone_from(&other));
     assert!(cache.take(&key).is_none());
+}
+
+/// A client that could not write shows no ticket twice: `fails` makes the store, which reports nothing, fail or work again.
+pub(crate) fn what_could_not_be_written_is_not_shown_again<R: Records + 'static>(
+    store: R,
+    fails: impl Fn(bool),
+) {
+    let pki = Pki::shared(KeyType::P256);
+    let store = Arc::new(store);
+    let cache = Arc::new(SealedClientCache::new(Arc::clone(&store), sealer(1)));
+    let servers = Arc::new(Noted::new(Arc::new(MemoryServerCache::new(8))));
+    let (client, server) = (client(pki, cache), server(pki, servers.clone()));
+    assert_eq!(connect(&client, &server), [false; 2]);
+    fails(true);
+    assert_eq!(connect(&client, &server), [true; 2]);
+    // The server knows the ticket before still, should it be shown.
+    let (first, peer) = servers.given()[0].clone();
+    for _ in 0..4 {
+        servers.put(first, peer.clone(), None);
+        assert_eq!(connect(&client, &server), [true, false]);
+    }
+    fails(false);
+    let (owner, record) = owner(1, 0);
+    until_it_is_kept(&*store, &owner, &record);
+    connect(&client, &server);
+    assert_eq!(connect(&client, &server), [true; 2]);
 }
 
 /// Rule 9: who can write the store, without its key, makes the server believe nobody, and a client no server.

@@ -206,6 +206,17 @@ fn what_cannot_be_kept_is_not_there() {
 }
 
 #[test]
+fn what_could_not_be_written_is_not_shown_again() {
+    let (_directory, path) = place();
+    let store = FileRecords::open(&path, &awslc(), 8, Faults::default().report()).unwrap();
+    let new = path.with_extension("new");
+    common::what_could_not_be_written_is_not_shown_again(store, |fails| match fails {
+        true => fs::create_dir(&new).unwrap(),
+        false => fs::remove_dir(&new).unwrap(),
+    });
+}
+
+#[test]
 fn nothing_takes_no_room() {
     let (_directory, path) = place();
     common::nothing_takes_no_room(&open(&path));
