@@ -242,7 +242,8 @@ impl<R: Records> ClientCache for SealedClientCache<R> {
         }
         change(&mut entry);
         // What is not to be shown again may be in a store that cannot be written, or not be read at the moment.
-        let is_stored = if entry == before { stored.is_some() } else { self.write(key, name, &index, &entry) };
+        let is_stored =
+            if entry == before { stored.is_some() } else { self.write(key, name, &index, &entry) };
         if is_stored {
             taken.remove(&name);
         } else if stored.is_some() {
@@ -268,13 +269,21 @@ impl<R: Records> ClientCache for SealedClientCache<R> {
 pub struct SealedServerCache<R> {
     records: R,
     sealer: Sealer,
+    /// By a byte of the client's name. Of two connections of one client that are completed at once, each is to see what the other
+    /// has written, and other clients need not wait for them.
+    changes: [Mutex<()>; 64],
 }
 
 impl<R: Records> SealedServerCache<R> {
     /// In this store, which other caches may use as well.
     pub fn new(records: R, sealer: Sealer) -> Self {
         records.used_with(&sealer.id);
-        Self { records, sealer }
+        Self { records, sealer, changes: [const { Mutex::new(()) }; 64] }
+    }
+
+    /// Keeps others from what there is of this client, until the result is dropped.
+    fn lock(&self, [.., byte]: &RecordName) -> MutexGuard<'_, ()> {
+        self.changes[usize::from(*byte) % self.changes.len()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The fingerprint of the Certificate that the client had, and its tickets, newest first: one or two.
@@ -304,6 +313,9 @@ impl<R: Records> ServerCache for SealedServerCache<R> {
         };
         let index = [&[kind], key, settings].concat();
         let fingerprint = client.fingerprint().as_bytes();
+        let group = self.sealer.group(Kind::Client, client.issuer());
+        let owner = Owner { name: self.sealer.name(Kind::Tickets, &index), group };
+        let _changes = self.lock(&owner.name);
         let (known, before) = self.tickets(&index).unwrap_or_default();
         // A ticket stands for one Certificate.
         let older = older_ticket(&ticket, &before, proven).filter(|_| known == *fingerprint);
@@ -314,8 +326,6 @@ impl<R: Records> ServerCache for SealedServerCache<R> {
         let Ok(records) = [list].into_iter().chain(entries).collect::<Result<Vec<_>, _>>() else { return };
         let stale = before.iter().filter(|old| !tickets.contains(old));
         let stale: Vec<_> = stale.map(|old| self.sealer.name(Kind::Client, old)).collect();
-        let group = self.sealer.group(Kind::Client, client.issuer());
-        let owner = Owner { name: self.sealer.name(Kind::Tickets, &index), group };
         self.records.put(&owner, &records, &stale);
     }
 }

@@ -5,5 +5,6 @@ mod common;
 mod file;
 #[cfg(feature = "redis")]
 mod redis;
+mod sealed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
