@@ -5,7 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
@@ -25,8 +26,12 @@ const VERSION: i64 = 1;
 /// What a database has beside its file.
 const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-/// How many steps of SQLite's machine a statement may take: a thousand times what ours take.
-const MAX_STEPS: i32 = 1_000_000;
+/// How many steps of SQLite's machine a question may take: a thousand times what ours take. They are counted in ticks.
+const MAX_TICKS: u32 = 100;
+const STEPS_IN_A_TICK: i32 = 10_000;
+
+/// How many owners a change makes room by, at most: there may have been room for more once, and no handshake waits for all of it.
+const MAX_EVICTED: usize = 100;
 
 /// Owners in the order of use, and how many of them each group has, so that nothing has to be counted.
 const SCHEMA: &str = "
@@ -71,7 +76,11 @@ pub struct SqliteRecords {
     capacity: i64,
     /// None while it cannot be opened.
     connection: Mutex<Option<Connection>>,
-    pause: Pause,
+    /// What the question that is asked has taken until now.
+    ticks: Arc<AtomicU32>,
+    /// Readers go on while somebody else writes, so each has its own.
+    reads: Pause,
+    writes: Pause,
     reporter: Reporter,
 }
 
@@ -87,12 +96,14 @@ impl SqliteRecords {
             path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
             capacity: i64::try_from(capacity.max(1)).unwrap_or(i64::MAX),
             connection: Mutex::default(),
-            pause: Pause::default(),
+            ticks: Arc::default(),
+            reads: Pause::default(),
+            writes: Pause::default(),
             reporter: Reporter::new(report),
         };
         match store.connect() {
             Ok(connection) => *store.lock() = Some(connection),
-            Err(Failure::Locked) => store.fails(&Failure::Locked),
+            Err(Failure::Locked) => store.fails(&store.reads, &Failure::Locked),
             Err(failure) => return Err(store.unusable(&failure)),
         }
         Ok(store)
@@ -106,32 +117,38 @@ impl SqliteRecords {
         CacheFault::Unusable { store: self.path.display().to_string(), why: why.to_string() }
     }
 
-    fn fails(&self, why: &Failure) {
-        self.pause.begin();
+    fn fails(&self, pause: &Pause, why: &Failure) {
+        pause.begin();
         self.reporter.fault(&self.unusable(why));
     }
 
     /// Opens the database, or a new one if that is damaged.
     fn connect(&self) -> Result<Connection, Failure> {
-        match connect(&self.path) {
+        let mut connection = match connect(&self.path) {
             Err(Failure::Damage(why)) => {
                 self.reporter.fault(&trouble::set_aside(&self.path, &FILES, &why)?);
                 connect(&self.path)
             }
             opened => opened,
-        }
+        }?;
+        // It may become another database while it is open. SQLite's own count is that of all runs of a statement.
+        let ticks = Arc::clone(&self.ticks);
+        let is_too_long = move || ticks.fetch_add(1, Ordering::Relaxed) >= MAX_TICKS;
+        connection.progress_handler(STEPS_IN_A_TICK, Some(is_too_long))?;
+        Ok(connection)
     }
 
     /// What `run` gives; `None` if the database fails, which is reported. A damaged one is opened again, and checked by that.
-    fn with<T>(&self, run: impl Fn(&mut Connection) -> rusqlite::Result<T>) -> Option<T> {
+    fn with<T>(&self, pause: &Pause, run: impl Fn(&mut Connection) -> rusqlite::Result<T>) -> Option<T> {
         let mut held = self.lock();
-        if self.pause.is_on() {
+        if pause.is_on() {
             return None;
         }
         let mut ask = || {
             if held.is_none() {
                 *held = Some(self.connect()?);
             }
+            self.ticks.store(0, Ordering::Relaxed);
             let answer = held.as_mut().map(|connection| run(connection).map_err(Failure::from));
             if let Some(Err(Failure::Damage(_))) = answer {
                 *held = None;
@@ -142,8 +159,8 @@ impl SqliteRecords {
             Err(Failure::Damage(_)) => ask(),
             answer => answer,
         }
-        .inspect(|_| self.pause.end())
-        .inspect_err(|failure| self.fails(failure))
+        .inspect(|_| pause.end())
+        .inspect_err(|failure| self.fails(pause, failure))
         .ok()
     }
 }
@@ -253,14 +270,12 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
             return Err(Failure::Damage(INCONSISTENT.to_owned()));
         }
     }
-    // It may become another database while it is open.
-    connection.progress_handler(MAX_STEPS, Some(|| true))?;
     Ok(connection)
 }
 
 impl Records for SqliteRecords {
     fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
-        self.with(|connection| {
+        self.with(&self.reads, |connection| {
             let sql = "SELECT bytes FROM record WHERE name = ?1 AND length(bytes) <= ?2";
             let mut statement = connection.prepare_cached(sql)?;
             statement.query_row(params![name, MAX_RECORD_LEN], |row| row.get(0)).optional()
@@ -269,7 +284,7 @@ impl Records for SqliteRecords {
 
     fn put(&self, owner: &Owner, records: &[Record], _: &[RecordName]) -> bool {
         let capacity = self.capacity;
-        let written = self.with(|connection| {
+        let written = self.with(&self.writes, |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let execute = |sql: &str, values: &[&dyn rusqlite::ToSql]| {
                 transaction.prepare_cached(sql).and_then(|mut statement| statement.execute(values))
@@ -293,7 +308,11 @@ impl Records for SqliteRecords {
             let evict = "DELETE FROM owner WHERE used = (SELECT min(used) FROM owner WHERE grp =
                              (SELECT name FROM grp ORDER BY owners DESC, used LIMIT 1))
                          AND (SELECT owners FROM total) > ?1";
-            while execute(evict, &[&capacity])? > 0 {}
+            for _ in 0..MAX_EVICTED {
+                if execute(evict, &[&capacity])? == 0 {
+                    break;
+                }
+            }
             transaction.commit()
         });
         if written.is_some() {
@@ -303,7 +322,7 @@ impl Records for SqliteRecords {
     }
 
     fn used_with(&self, key: &KeyId) {
-        let of_others = self.with(|connection| {
+        let of_others = self.with(&self.reads, |connection| {
             let sql = "SELECT EXISTS (SELECT 1 FROM record)
                            AND (SELECT substr(min(name), 1, 4) FROM record WHERE name >= ?1) IS NOT ?1";
             connection.query_row(sql, [key], |row| row.get(0))

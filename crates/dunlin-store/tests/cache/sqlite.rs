@@ -266,6 +266,65 @@ fn a_locked_database_is_not_waited_for() {
     assert_eq!(faults.take(), [format!("{place}: it is used again")]);
 }
 
+/// A database is read as often as anybody likes: it is not opened again, which checks all of it.
+#[test]
+fn no_number_of_questions_is_damage() {
+    let (directory, path) = place();
+    let (owner, record) = common::owner(1, 7);
+    let store = open(&path);
+    store.put(&owner, std::slice::from_ref(&record), &[]);
+    // Who opened it again would find nothing.
+    for file in fs::read_dir(directory.path()).unwrap() {
+        let file = file.unwrap().path();
+        fs::rename(&file, file.with_extension("away")).unwrap();
+    }
+    for number in 0..200_000 {
+        assert_eq!(store.get(&record.name).as_ref(), Some(&record.bytes), "{number}");
+    }
+}
+
+/// Where there was room for more once, no change has to make all of the room.
+#[test]
+fn a_store_may_become_much_smaller() {
+    let (_directory, path) = place();
+    drop(open(&path));
+    let many = Connection::open(&path).unwrap();
+    let fill = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 50000)
+                INSERT INTO owner SELECT x, CAST(x AS BLOB), x'01' FROM n";
+    many.execute(fill, []).unwrap();
+    let owners = || many.query_row("SELECT owners FROM total", [], |row| row.get::<_, i64>(0)).unwrap();
+    let store = open(&path);
+    let (mut number, mut before) = (0, owners());
+    while before > 8 {
+        let (owner, record) = common::owner(1, number);
+        assert!(store.put(&owner, std::slice::from_ref(&record), &[]));
+        assert!((before - 100..before).contains(&owners()));
+        (number, before) = (number + 1, owners());
+    }
+}
+
+/// Who writes somewhere else holds up one change now and then, however much is read meanwhile.
+#[test]
+fn what_is_read_does_not_end_the_pause_of_writers() {
+    let (_directory, path) = place();
+    let (owner, record) = common::owner(1, 7);
+    let faults = Faults::default();
+    let store = SqliteRecords::open(&path, 8, faults.report()).unwrap();
+    let put = || store.put(&owner, std::slice::from_ref(&record), &[]);
+    assert!(put());
+    let other = Connection::open(&path).unwrap();
+    // The pause is short at first: on a busy machine it may be over before this asks again.
+    let is_refused = (0..20).any(|_| {
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(!put());
+        assert_eq!(store.get(&owner.name).as_ref(), Some(&record.bytes));
+        other.execute_batch("COMMIT").unwrap();
+        !put()
+    });
+    assert!(is_refused);
+    common::until_it_is_kept(&store, &owner, &record);
+}
+
 /// What is taken out leaves no owner without anything.
 #[test]
 fn an_owner_has_what_was_written_last() {
