@@ -172,7 +172,13 @@ fn socket(to: &ConnectionAddr, until: Instant) -> io::Result<Box<dyn Socket>> {
             }
             timely(Err(last))
         }
-        ConnectionAddr::Unix(path) => Ok(Box::new(UnixStream::connect(path)?)),
+        ConnectionAddr::Unix(path) => {
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+            // This holds for connecting, too, where as many wait already as may.
+            socket.set_write_timeout(Some(left(until)?))?;
+            timely(socket.connect(&socket2::SockAddr::unix(path)?))?;
+            Ok(Box::new(UnixStream::from(socket)))
+        }
         _ => Err(io::Error::new(ErrorKind::Unsupported, "there is no TLS to Redis")),
     }
 }

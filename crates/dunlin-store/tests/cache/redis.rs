@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dunlin::cache::DEFAULT_MAX_AGE;
 use dunlin_store::MemoryClientCache;
-use dunlin_store::cache::{Records, RedisRecords, SealedServerCache};
+use dunlin_store::cache::{CacheFault, Records, RedisRecords, SealedServerCache};
 use dunlin_tests::{KeyType, Pki};
+use socket2::{Domain, SockAddr, Socket, Type};
 use tempfile::TempDir;
 
 use crate::common::{self, Faults, client, connect, no_fault, sealer, server};
@@ -350,6 +351,32 @@ fn a_server_does_not_wait_for_redis() {
         assert_eq!(connect(&client, &server), [true, false]);
     }
     assert!(!faults.take().is_empty());
+}
+
+/// A Redis that takes no connection any more, where as many wait already as may, is not waited for either.
+#[test]
+fn a_redis_with_a_full_backlog() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("redis");
+    let address = SockAddr::unix(&path).unwrap();
+    let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    listener.bind(&address).unwrap();
+    listener.listen(0).unwrap();
+    let connect = |_| {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket.connect(&address).is_ok().then_some(socket)
+    };
+    let waiting: Vec<_> = (0..100).map_while(connect).collect();
+    assert!((1..100).contains(&waiting.len()));
+    let url = format!("redis+unix://{}", path.display());
+    let (told, faults) = mpsc::channel();
+    std::thread::spawn(move || {
+        let report = Box::new(move |fault: &CacheFault| told.send(fault.to_string()).unwrap());
+        RedisRecords::new(&url, DEFAULT_MAX_AGE, Duration::from_millis(50), report)
+    });
+    let fault = faults.recv_timeout(PATIENT).unwrap();
+    assert!(fault.ends_with("it does not answer in time"), "{fault}");
 }
 
 #[test]
