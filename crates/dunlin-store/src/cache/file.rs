@@ -13,7 +13,9 @@ use dunlin::crypto::{CryptoProvider, Hash};
 use nix::fcntl::OFlag;
 
 use super::grouped::Grouped;
-use super::trouble::{BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, beside, set_aside};
+use super::trouble::{
+    BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, behind_links, beside, set_aside,
+};
 use super::{CacheFault, KeyId, Owner, Record, RecordName, Records, Report};
 
 /// What a file begins with: the format and its version.
@@ -85,8 +87,7 @@ impl FileRecords {
     ) -> Result<Self, CacheFault> {
         let (sha256, seen, pause) = (provider.sha256, Mutex::default(), Pause::default());
         let (capacity, reporter) = (capacity.max(1), Reporter::new(report));
-        // A link stays, and what it points to is replaced.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let path = behind_links(path);
         let store = Self { path, sha256, capacity, seen, pause, reporter };
         store.read().map_err(|error| store.unusable(&error))?;
         // Who could not write it later hears of it now, and who finds damage keeps others out while it is set aside.

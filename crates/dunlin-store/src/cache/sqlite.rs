@@ -1,7 +1,7 @@
 //! Records in SQLite, for many of them on one machine: a change is a transaction, and several processes may make them.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -92,8 +92,7 @@ impl SqliteRecords {
     /// There can be no database at `path`, or it is none of ours. Damage is no error, but reported, and so is a lock.
     pub fn open(path: &Path, capacity: usize, report: Report) -> Result<Self, CacheFault> {
         let store = Self {
-            // A link stays, and what it points to is set aside.
-            path: fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+            path: trouble::behind_links(path),
             capacity: i64::try_from(capacity.max(1)).unwrap_or(i64::MAX),
             connection: Mutex::default(),
             ticks: Arc::default(),

@@ -134,6 +134,19 @@ impl Pause {
     }
 }
 
+/// The most links that a path may have one after the other: those of Linux (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+/// Where a store is whose path may be a link, be it to nothing yet: so the link stays, and what it points to is replaced or set aside.
+pub(super) fn behind_links(path: &Path) -> PathBuf {
+    let mut at = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let Ok(to) = fs::read_link(&at) else { break };
+        at = at.parent().unwrap_or(Path::new("")).join(to);
+    }
+    fs::canonicalize(&at).unwrap_or(at)
+}
+
 /// The path with something more at its end.
 pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

@@ -122,6 +122,23 @@ fn what_is_no_store_is_left_alone() {
     assert_eq!(open(&link).get(&owner.name).as_ref(), Some(&record.bytes));
 }
 
+/// A link stays also where there is nothing behind it yet, and it is one to a link.
+#[test]
+fn a_link_to_nothing_stays() {
+    let (directory, path) = place();
+    let [link, other] = ["link", "other"].map(|name| directory.path().join(name));
+    std::os::unix::fs::symlink("other", &link).unwrap();
+    std::os::unix::fs::symlink(&path, &other).unwrap();
+    let (owner, record) = common::owner(1, 0);
+    assert!(open(&link).put(&owner, std::slice::from_ref(&record), &[]));
+    assert!([&link, &other].iter().all(|link| fs::symlink_metadata(link).unwrap().is_symlink()));
+    assert_eq!(open(&path).get(&owner.name), Some(record.bytes));
+    // One that leads nowhere is an error.
+    let circle = directory.path().join("circle");
+    std::os::unix::fs::symlink("circle", &circle).unwrap();
+    assert!(FileRecords::open(&circle, &awslc(), 8, no_fault()).is_err());
+}
+
 /// Several processes may write: nobody loses what another one kept.
 #[test]
 fn writers_see_each_other() {

@@ -361,13 +361,13 @@ fn a_database_of_somebody_else_is_left_alone() {
     assert!(fault(directory.path()).contains("Is a directory"));
 }
 
-/// A link stays, and what it points to is set aside.
+/// A link stays, also where nothing was behind it, and what it points to is set aside.
 #[test]
 fn a_link_stays() {
     let (directory, path) = place();
-    drop(open(&path));
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
+    drop(open(&link));
     let mut bytes = fs::read(&path).unwrap();
     bytes[47] ^= 1;
     fs::write(&path, bytes).unwrap();
