@@ -11,7 +11,7 @@ use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, ServerCache
 use hashbrown::HashTable;
 
 use super::grouped::Grouped;
-use super::older_ticket;
+use super::older_tickets;
 use super::slab::{Handle, Head, Slab};
 
 /// What an entry may take on average, in bytes, if nothing else is said: twice what one with a key of RSA takes.
@@ -428,7 +428,7 @@ impl ServerCache for MemoryServerCache {
                 let (head, kept) = (clients.entries.slab.head(at), clients.entries.slab.bytes(at));
                 // A ticket stands for one Certificate.
                 let is_same = kept.first_chunk::<FINGERPRINT_LEN>() == own.first_chunk();
-                let older = older_ticket(&ticket, &head.tickets, proven).filter(|_| is_same);
+                let older = older_tickets(ticket, &head.tickets, proven).find(|_| is_same);
                 let tickets = [ticket, older.unwrap_or(ticket)];
                 if kept == own && *clients.entries.common(at) == common {
                     clients.renew(at, tickets);

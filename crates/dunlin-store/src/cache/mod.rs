@@ -36,8 +36,12 @@ pub use trouble::{CacheFault, Report};
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 const MAX_RECORD_LEN: u32 = 32 << 10;
 
-/// Which of a client's tickets stays beside a `new` one, which takes the place of the one that was `proven`: the newest of the others,
-/// as the client may use it with a server that shares the store under another name.
-fn older_ticket(new: &Ticket, before: &[Ticket], proven: Option<Ticket>) -> Option<Ticket> {
-    before.iter().find(|ticket| *ticket != new && Some(**ticket) != proven).copied()
+/// Which of a client's tickets can stay beside a `new` one, which takes the place of the one that was `proven`: the others, newest
+/// first, as the client may use them with servers that share the store under other names.
+fn older_tickets(
+    new: Ticket,
+    before: &[Ticket],
+    proven: Option<Ticket>,
+) -> impl Iterator<Item = Ticket> + use<'_> {
+    before.iter().copied().filter(move |ticket| *ticket != new && Some(*ticket) != proven)
 }

@@ -11,7 +11,7 @@ use dunlin::crypto::{
 use dunlin::error::{Error, Misuse};
 use zeroize::Zeroizing;
 
-use super::older_ticket;
+use super::older_tickets;
 
 /// Under what a store keeps a record. It is a keyed digest: who reads the store learns no ticket that has not been shown yet, and
 /// no name of a server. It begins with the [`KeyId`].
@@ -263,8 +263,8 @@ impl<R: Records> ClientCache for SealedClientCache<R> {
     }
 }
 
-/// What a server knows of clients, sealed, in a store that several servers may share. A client has one record for each of its two
-/// tickets, and one that says which they are.
+/// What a server knows of clients, sealed, in a store that several servers may share. A client has one record for each of its tickets,
+/// four at most, and one that says which they are.
 #[derive(Debug)]
 pub struct SealedServerCache<R> {
     records: R,
@@ -286,17 +286,21 @@ impl<R: Records> SealedServerCache<R> {
         self.changes[usize::from(*byte) % self.changes.len()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fingerprint of the Certificate that the client had, and its tickets, newest first: one or two.
+    /// The fingerprint of the Certificate that the client had, and its tickets, newest first.
     fn tickets(&self, client: &[u8]) -> Option<([u8; FINGERPRINT_LEN], Vec<Ticket>)> {
         let sealed = self.records.get(&self.sealer.name(Kind::Tickets, client))?;
         let (_, bytes) = self.sealer.open(Kind::Tickets, client, &sealed)?;
         let (fingerprint, tickets) = bytes.split_first_chunk()?;
         let (tickets, rest) = tickets.as_chunks();
-        (rest.is_empty() && matches!(tickets.len(), 1 | 2)).then(|| (*fingerprint, tickets.to_vec()))
+        (rest.is_empty() && (1..=MAX_TICKETS).contains(&tickets.len()))
+            .then(|| (*fingerprint, tickets.to_vec()))
     }
 }
 
 const FINGERPRINT_LEN: usize = 32;
+
+/// How many tickets a client has: so many names or ports of servers that share the store can it go to in turn.
+const MAX_TICKETS: usize = 4;
 
 impl<R: Records> ServerCache for SealedServerCache<R> {
     fn find(&self, ticket: &Ticket) -> Option<CachedPeer> {
@@ -318,7 +322,8 @@ impl<R: Records> ServerCache for SealedServerCache<R> {
         let _changes = self.lock(&owner.name);
         let (known, before) = self.tickets(&index).unwrap_or_default();
         // A ticket stands for one Certificate.
-        let older = older_ticket(&ticket, &before, proven).filter(|_| known == *fingerprint);
+        let older =
+            older_tickets(ticket, &before, proven).filter(|_| known == *fingerprint).take(MAX_TICKETS - 1);
         let tickets: Vec<_> = [ticket].into_iter().chain(older).collect();
         let list = [&fingerprint[..], tickets.as_flattened()].concat();
         let list = self.sealer.seal(Kind::Tickets, &index, settings, &list);

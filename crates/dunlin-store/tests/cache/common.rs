@@ -301,18 +301,18 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
     assert_eq!(connect(&one, &server_one), [true; 2]);
 }
 
-/// Two endpoints in front of one store: a client that goes to one and the other is known to both.
-pub(crate) fn two_endpoints_know_a_client<R: Records + 'static>(store: R) {
+/// Four endpoints in front of one store: a client that goes from one to the other is known to all.
+pub(crate) fn endpoints_know_a_client<R: Records + 'static>(store: R) {
     let pki = Pki::shared(KeyType::P256);
     let server = server(pki, Arc::new(SealedServerCache::new(store, sealer(1))));
     // What it keeps of each is under the name of that one.
-    let endpoints = [(); 2].map(|()| client(pki, Arc::new(MemoryClientCache::default())));
+    let endpoints = [(); 4].map(|()| client(pki, Arc::new(MemoryClientCache::default())));
     for round in 0..4 {
         for client in &endpoints {
             assert_eq!(connect(client, &server), [round > 0; 2]);
         }
     }
-    for turn in [0, 0, 1, 1, 1, 0] {
+    for turn in [0, 0, 3, 1, 1, 1, 2, 0, 3] {
         assert_eq!(connect(&endpoints[turn], &server), [true; 2]);
     }
 }

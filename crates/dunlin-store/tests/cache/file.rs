@@ -35,9 +35,9 @@ fn a_writer_invents_nobody() {
 }
 
 #[test]
-fn two_endpoints_know_a_client() {
+fn endpoints_know_a_client() {
     let (_directory, path) = place();
-    common::two_endpoints_know_a_client(open(&path));
+    common::endpoints_know_a_client(open(&path));
 }
 
 #[test]

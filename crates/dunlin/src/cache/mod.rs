@@ -350,9 +350,9 @@ pub trait ServerCache: Send + Sync + fmt::Debug {
     /// The client with this ticket, which came from an unauthenticated peer: nothing changes by the question.
     fn find(&self, ticket: &Ticket) -> Option<CachedPeer>;
     /// Keeps `client`, which has just proven its key, under a new ticket, which takes the place of the one in `proven`, by which
-    /// it was known; and under one older ticket, the newest of the others, as servers with several names may share a store. A
-    /// client that has the same key and another Certificate is the same one, and takes none of its older tickets along. A store is
-    /// bounded and may forget.
+    /// it was known; and under some of the others, the newest, as servers with several names may share a store. A client that has
+    /// the same key and another Certificate is the same one, and takes none of its older tickets along. A store is bounded and may
+    /// forget.
     fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>);
 }
 
