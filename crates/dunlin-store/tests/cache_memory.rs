@@ -140,6 +140,45 @@ fn a_flood_pushes_out_itself() {
     assert!(small.find(&ticket(1, 999, 0)).is_some());
 }
 
+/// Where bytes are the bound, who comes takes the room of the oldest and of no more, in whatever order they came; and the heap stays
+/// near the bound, also where entries of one length take the place of those of another.
+#[test]
+fn who_comes_takes_the_room_of_a_few() {
+    let _alone = ALONE.lock();
+    let max_bytes = 300_000;
+    let kinds = [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519].map(|typ| seen(typ).0);
+    let (mut random, mut tickets) = (88_172_645_463_325_252u64, vec![0u8; 30_000]);
+    let before = HEAP.allocated();
+    let store = MemoryServerCache::new(MANY as usize).with_max_bytes(max_bytes);
+    let mut put = |number: u32| {
+        let nth = tickets[number as usize].wrapping_add(1);
+        tickets[number as usize] = nth;
+        let peer = another(&kinds[(number / 5000) as usize % 3], 1, number);
+        let count = store.len();
+        store.put(ticket(1, number, nth), peer.clone(), None);
+        assert_eq!(store.find(&ticket(1, number, nth)), Some(peer));
+        // One of RSA takes the room of a few others.
+        assert!(store.len() + 5 > count, "{count} clients, and then {}", store.len());
+    };
+    for number in 0..30_000 {
+        put(number);
+        for _ in 0..2 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            put(number - (random % u64::from(number.min(2000) + 1)) as u32);
+        }
+        let heap = HEAP.allocated() - before;
+        assert!(heap < max_bytes + kinds.len() * (64 << 10), "{heap} bytes for {} clients", store.len());
+    }
+    let found = |number: &u32| {
+        let peer = another(&kinds[(number / 5000) as usize % 3], 1, *number);
+        store.find(&ticket(1, *number, tickets[*number as usize])) == Some(peer)
+    };
+    assert!((29_900..30_000).all(|number| found(&number)));
+    assert_eq!((0..30_000).filter(found).count(), store.len());
+}
+
 /// Of the clients of an issuer, the one that has proven itself longest ago is forgotten; asking for it changes nothing.
 #[test]
 fn who_comes_stays() {

@@ -286,7 +286,37 @@ impl Clients {
         if let Ok(entry) = self.by_client.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
+        let len = self.entries.slab.bytes(at).len();
         self.entries.remove(at);
+        for at in self.entries.slab.scattered(len) {
+            self.relocate(at);
+        }
+    }
+
+    /// Keeps the same in another page, where there is room for it.
+    fn relocate(&mut self, from: Handle) {
+        let slab = &mut self.entries.slab;
+        let (head, own) = (*slab.head(from), slab.bytes(from).to_vec());
+        let Some(to) = slab.insert(head, &own, 1) else { return };
+        let hash = self.hasher.hash_one(self.entries.client(from));
+        if let Some(at) = self.by_client.find_mut(hash, |at| *at == from) {
+            *at = to;
+        }
+        for (ticket, which) in head.tickets.iter().zip(0..) {
+            let [from, to] = [from, to].map(|at| at.to_u32() << 1 | which);
+            if let Some(index) = self.by_ticket.find_mut(self.hasher.hash_one(ticket), |i| *i == from) {
+                *index = to;
+            }
+        }
+        let (_, issuer) = *self.entries.common(from);
+        for (there, back) in [(OLDER, NEWER), (NEWER, OLDER)] {
+            match (head.neighbours[there], self.groups.get_mut(&issuer)) {
+                (Handle::NONE, Some(group)) => group.ends[there] = to,
+                (Handle::NONE, None) => {}
+                (neighbour, _) => self.entries.slab.head_mut(neighbour).neighbours[back] = to,
+            }
+        }
+        self.entries.slab.remove(from);
     }
 
     /// Makes a client known by its tickets.
@@ -385,7 +415,8 @@ impl MemoryServerCache {
         Self { clients: Mutex::default(), capacity: capacity.max(1), max_bytes }
     }
 
-    /// So many bytes for their entries, without the indexes, which take some twenty for each; at least one client is kept.
+    /// So many bytes for their entries, without the indexes, which take some twenty for each, and without the room for the next
+    /// ones, of less than 64 KiB for each length that entries have; at least one client is kept.
     #[must_use]
     pub const fn with_max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
@@ -440,7 +471,7 @@ impl ServerCache for MemoryServerCache {
             None => clients.insert(common, own, [ticket; 2], self.capacity),
         }
         while clients.by_client.len() > self.capacity
-            || clients.entries.slab.heap() > self.max_bytes && clients.by_client.len() > 1
+            || clients.entries.slab.in_use() > self.max_bytes && clients.by_client.len() > 1
         {
             clients.evict();
         }

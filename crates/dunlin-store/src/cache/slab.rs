@@ -81,11 +81,12 @@ impl Page {
     }
 
     const fn is_full(&self) -> bool {
-        self.used.count_ones() as usize == self.heads.len()
+        self.room() == 0
     }
 
-    const fn heap(&self) -> usize {
-        size_of_val::<[Head]>(&self.heads) + self.bytes.len()
+    /// How many slots are free.
+    const fn room(&self) -> usize {
+        self.heads.len() - self.used.count_ones() as usize
     }
 }
 
@@ -97,13 +98,14 @@ pub(super) struct Slab {
     vacant: Vec<usize>,
     /// The pages with room, by the length of their entries.
     roomy: HashMap<usize, Vec<usize>>,
-    heap: usize,
+    in_use: usize,
 }
 
 impl Slab {
-    /// What all pages take, in bytes.
-    pub(super) const fn heap(&self) -> usize {
-        self.heap
+    /// What the entries take, in bytes. Pages take more, by less than two of them for each length if what is
+    /// [scattered](Self::scattered) is always moved.
+    pub(super) const fn in_use(&self) -> usize {
+        self.in_use
     }
 
     pub(super) fn head(&self, at: Handle) -> &Head {
@@ -120,6 +122,23 @@ impl Slab {
         &page.bytes[at.slot() * len..][..len]
     }
 
+    /// Once entries of this length leave room for two pages: those of the emptiest page, which the others have room for. No other
+    /// comes there any more, and when they have been inserted again, and removed, it is given back.
+    pub(super) fn scattered(&mut self, len: usize) -> Vec<Handle> {
+        let pages = self.roomy.get(&len).into_iter().flatten();
+        let Some(number) = pages.clone().copied().max_by_key(|number| self.pages[*number].room()) else {
+            return Vec::new();
+        };
+        let page = &self.pages[number];
+        if pages.map(|number| self.pages[*number].room()).sum::<usize>() < 2 * page.heads.len() {
+            return Vec::new();
+        }
+        let used = (0..page.heads.len()).filter(|slot| page.used & 1 << slot != 0);
+        let entries = used.filter_map(|slot| Handle::new(number, slot)).collect();
+        self.leave_roomy(len, number);
+        entries
+    }
+
     /// Keeps an entry. A new page has so many slots at most. `None` if there can be no more pages.
     pub(super) fn insert(&mut self, head: Head, bytes: &[u8], max_slots: usize) -> Option<Handle> {
         let len = bytes.len();
@@ -130,6 +149,7 @@ impl Slab {
         let page = &mut self.pages[number];
         let slot = page.used.trailing_ones() as usize;
         page.used |= 1 << slot;
+        self.in_use += size_of::<Head>() + len;
         page.heads[slot] = head;
         page.bytes[slot * len..][..len].copy_from_slice(bytes);
         if page.is_full() {
@@ -146,8 +166,8 @@ impl Slab {
             self.roomy.entry(len).or_default().push(number);
         }
         page.used &= !(1 << at.slot());
+        self.in_use -= size_of::<Head>() + len;
         if page.used == 0 {
-            self.heap -= page.heap();
             *page = Page::default();
             self.vacant.push(number);
             self.leave_roomy(len, number);
@@ -159,7 +179,6 @@ impl Slab {
         // Its last slot must have a handle.
         Handle::new(number, MAX_SLOTS - 1)?;
         let page = Page::new((PAGE_LEN / len.max(1)).min(max_slots).clamp(1, MAX_SLOTS), len);
-        self.heap += page.heap();
         match self.vacant.pop() {
             Some(number) => self.pages[number] = page,
             None => self.pages.push(page),
