@@ -1,16 +1,18 @@
 //! Keys in files and in SQLite: what is read and refused, what stays in a file that is changed, what a server sees.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use dunlin::auth::{FindPsk, Psk};
 use dunlin::crypto::HashAlgorithm;
 use dunlin::{Now, TransportKind};
-use dunlin_store::psk::file::PskFile;
+use dunlin_store::psk::file::{PskFile, Stamp};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{
     Identity, PskError, PskFault, PskRecord, PskRecords, PskSet, Revoked, ShortKeys, lifecycle, toml,
@@ -317,6 +319,41 @@ fn a_server_follows_the_files_that_its_file_names() {
     fs::write(served.path.with_file_name("k"), &other).unwrap();
     let found = served.file.keys().iter().map(|r| r.key_hex().to_string()).collect::<Vec<_>>();
     assert_eq!(found, [other]);
+}
+
+const STARVED: &str = "DUNLIN_TEST_STARVED";
+
+/// Not a test by itself: the child of the next one, which may open few files and changes its own.
+#[test]
+fn starved() {
+    if std::env::var_os(STARVED).is_none() {
+        return;
+    }
+    let served = served("keys.psk", &format!("a:{KEY}\n"));
+    fs::write(&served.path, format!("b:{KEY}\n")).unwrap();
+    // A later look sees no other change.
+    while !Stamp::of(&served.path).unwrap().is_settled() {
+        thread::sleep(Duration::from_millis(100));
+    }
+    let opened: Vec<_> = std::iter::repeat_with(|| File::open("/dev/null")).map_while(Result::ok).collect();
+    assert!(knows(&served.file, "a", at(0)), "the old key stays");
+    drop(opened);
+    assert!(knows(&served.file, "b", at(0)));
+    assert_eq!(served.told.lock().unwrap().len(), 1);
+    println!("it is read");
+}
+
+/// A process that has too many files open when its keys change reads them once it has fewer.
+#[test]
+fn a_file_that_cannot_be_read_for_a_moment_is_read_later() {
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 50; exec \"$0\" --exact starved --nocapture"])
+        .arg(std::env::current_exe().unwrap())
+        .env(STARVED, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("it is read"), "{told}{output:?}");
 }
 
 #[test]

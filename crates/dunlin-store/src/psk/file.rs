@@ -182,8 +182,10 @@ impl PskFile {
         match load(&self.path, self.format, self.short) {
             Ok((set, stamps)) => *loaded = Loaded { set, stamps, fault: None },
             Err(fault) => {
+                // What cannot be read now may be readable later, without a change that shows.
+                let is_read = !matches!(fault.fault, PskFault::Unreadable(_) | PskFault::KeyFile(..));
                 for (path, stamp) in &mut loaded.stamps {
-                    *stamp = Stamp::of(path);
+                    *stamp = Stamp::of(path).filter(|_| is_read);
                 }
                 if loaded.fault.as_ref() != Some(&fault) {
                     (self.report)(&fault);
