@@ -1,11 +1,13 @@
 //! Revocation lists in files: read at the start, and again whenever they have changed.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use dunlin::Trust;
 use dunlin::auth::Revocation;
 use dunlin_store::psk::file::Stamp;
+use pki_types::CertificateRevocationListDer;
 
 use super::options::{TlsOptions, reason};
 use crate::error::{Error, warn};
@@ -18,7 +20,10 @@ pub(crate) struct RevocationLists {
     of_whole_chain: bool,
     /// Whom to believe but for the lists.
     trust: Trust,
+    /// Of the files as they were read; none, if one could not be.
     stamps: Vec<Option<Stamp>>,
+    /// What came from pipes, which can be read once.
+    from_pipes: HashMap<PathBuf, Vec<CertificateRevocationListDer<'static>>>,
     /// What was said last of files that cannot be used.
     fault: Option<String>,
 }
@@ -44,6 +49,7 @@ impl RevocationLists {
                 of_whole_chain: options.crl_check_all,
                 trust: trust.clone(),
                 stamps: vec![],
+                from_pipes: HashMap::new(),
                 fault: None,
             })),
         }
@@ -52,20 +58,31 @@ impl RevocationLists {
     /// The trust with the lists as they are now.
     pub(super) fn read(&mut self) -> Result<Trust, Error> {
         // Before they are read: what changes meanwhile shows the next time.
-        self.stamps = self.stamps_now();
+        let stamps = self.stamps_now();
+        // What cannot be read now may be readable later, without a change that shows.
+        self.stamps.clear();
         let mut lists = vec![];
         for path in &self.paths {
+            let is_pipe = path.metadata().is_ok_and(|found| !found.is_file());
+            if let Some(kept) = self.from_pipes.get(path).filter(|_| is_pipe) {
+                lists.extend_from_slice(kept);
+                continue;
+            }
             let of_file = files::revocation_lists(path)?;
             // Each file by itself first, so that an error names it.
             let advice = "make it with `dunlin pki crl`";
             Revocation::new(of_file.clone())
                 .map_err(|_| Error::failed(path.display(), "damaged, or not a list of version 2", advice))?;
+            if is_pipe {
+                self.from_pipes.insert(path.clone(), of_file.clone());
+            }
             lists.extend(of_file);
         }
         let revocation = Revocation::new(lists).map(Revocation::refuse_overdue);
         let revocation = revocation.map(|r| if self.of_whole_chain { r } else { r.leaf_only() });
         let x509 = self.trust.x509.clone().map(|x509| x509.with_revocation(revocation?)).transpose();
         let x509 = x509.map_err(|e| Error::usage("--CRL", reason(&e), "report it"))?;
+        self.stamps = stamps;
         Ok(Trust { x509, raw_key: self.trust.raw_key.clone() })
     }
 
@@ -91,7 +108,7 @@ impl RevocationLists {
         }
     }
 
-    /// A pipe can be read once, and has none.
+    /// A pipe has none.
     fn stamps_now(&self) -> Vec<Option<Stamp>> {
         let of = |path: &PathBuf| Some(path).filter(|path| path.is_file()).and_then(|path| Stamp::of(path));
         self.paths.iter().map(of).collect()
