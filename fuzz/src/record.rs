@@ -273,7 +273,7 @@ impl Path<'_> {
                     assert!(!is_honest || sent == Some(&message), "a message changed or was never sent");
                     self.arrived += 1;
                 }
-                Ok(Some(Carried::Alert(_))) => {}
+                Ok(Some(Carried::Alert(_) | Carried::Acknowledgement)) => {}
                 Ok(None) => match self.receiver.read() {
                     Some(data) => self.data(&data, is_honest),
                     None => return,

@@ -209,6 +209,8 @@ pub enum Carried {
     Message(Vec<u8>),
     /// An alert.
     Alert(u8),
+    /// An acknowledgement under application keys.
+    Acknowledgement,
 }
 
 impl RecordLayer {
@@ -332,6 +334,7 @@ impl RecordLayer {
         Ok(self.transport().next()?.map(|incoming| match incoming {
             Incoming::Message(message) => Carried::Message(message.bytes().to_vec()),
             Incoming::Alert(_, description) => Carried::Alert(description.0),
+            Incoming::Acknowledgement => Carried::Acknowledgement,
         }))
     }
 
