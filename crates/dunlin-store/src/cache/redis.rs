@@ -24,7 +24,7 @@ const PREFIX: &[u8] = b"dunlin:cache:";
 /// else, or on a database of its own. What bounds it is its own `maxmemory`, of some two kilobytes for each client, with
 /// `maxmemory-policy allkeys-lru`; without them, clients that come once fill its memory until their records expire, and with the
 /// policy `noeviction` a full one takes nobody new. Where two servers write of one client at once, one of its tickets may stay until
-/// it expires, beside the two that are to be there: Redis does not know whose a record is.
+/// it expires, beside those that are to be there: Redis does not know whose a record is.
 ///
 /// A handshake never fails by it: where Redis does not answer in time there is no entry, and nobody asks again for a while, from a
 /// tenth of a second to ten seconds. A question blocks the thread for the timeout at most, whatever Redis does, and one handshake
