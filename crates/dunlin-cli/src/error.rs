@@ -106,7 +106,7 @@ impl From<clap::Error> for Error {
                 return Self::usage("arguments", why, advice);
             }
         }
-        let text = argv::as_typed(error.render().to_string(), std::env::args_os());
+        let text = argv::as_typed(without_password(&error.render().to_string()), std::env::args_os());
         let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
         let (mut told, mut tips) = (vec![], vec![]);
         for line in lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")) {
@@ -128,6 +128,12 @@ impl From<clap::Error> for Error {
 /// Says on stderr what goes on, but not as somebody may expect it.
 pub(crate) fn warn(text: &str) {
     anstream::eprintln!("dunlin: warning: {}", printable(text));
+}
+
+/// `text`, which may repeat an argument, without the password of a URL in it.
+fn without_password(text: &str) -> String {
+    let url = text.split_once("://").and_then(|(kind, rest)| Some((kind, rest.rsplit_once('@')?.1)));
+    url.map_or_else(|| text.to_owned(), |(kind, host)| format!("{kind}://…@{host}"))
 }
 
 /// `text` with control characters shown as escapes, so that a name from a file can neither break the line nor
@@ -157,6 +163,15 @@ mod tests {
     fn an_error_is_one_line() {
         let error = Error::failed("a\nb", "\x1b[31mred", "go\r\non");
         assert_eq!(error.to_string(), "a\\nb: \\u{1b}[31mred; go\\r\\non");
+    }
+
+    #[test]
+    fn a_password_is_not_repeated() {
+        let told = without_password("invalid value 'redis://:a@b:c@host:1/0' for '[SERVER]'");
+        assert_eq!(told, "invalid value 'redis://…@host:1/0' for '[SERVER]'");
+        for plain in ["invalid value 'a@b'", "invalid value 'coap://host'"] {
+            assert_eq!(without_password(plain), plain);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use dunlin_pki::{Item, KeyPair};
@@ -60,13 +60,13 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     content.map_err(failed)
 }
 
-/// Says if others than its owner can read a file with secret keys. A pipe is nobody else's.
-pub(crate) fn warn_of_access(path: &Path) {
+/// Says if others than its owner can read a file with `secrets` in it, such as "the keys". A pipe is nobody else's.
+pub(crate) fn warn_of_access(path: &Path, secrets: &str) {
     let mode = fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|m| m.permissions().mode());
     if let Some(mode) = mode.filter(|mode| mode & 0o077 != 0) {
         let (file, mode) = (path.display(), mode & 0o777);
         warn(&format!(
-            "{file}: others than its owner have access to the keys in it (mode {mode:04o}); chmod 600 {file}"
+            "{file}: others than its owner have access to {secrets} in it (mode {mode:04o}); chmod 600 {file}"
         ));
     }
 }
@@ -229,6 +229,16 @@ pub(crate) fn lock_directory_of(path: &Path) -> Result<File, Error> {
     File::open(&directory)
         .and_then(|file| file.lock().map(|()| file))
         .map_err(|error| unwritable(path, &error))
+}
+
+/// Whether two names are of one file, which need not be there.
+pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
+    let found = |path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let name = |path: &Path| Some((fs::canonicalize(directory_of(path)).ok()?, path.file_name()?.to_owned()));
+    match (found(one), found(other)) {
+        (None, None) => one == other || name(one).is_some_and(|one| name(other) == Some(one)),
+        (one, other) => one == other,
+    }
 }
 
 fn directory_of(path: &Path) -> PathBuf {

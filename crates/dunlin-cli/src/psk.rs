@@ -41,7 +41,7 @@ pub(crate) fn read(path: &Path, short: ShortKeys) -> Result<PskSet, Error> {
             file::parse(&content, format, directory_of(path), short).map(|(set, _)| set)
         }
     };
-    files::warn_of_access(path);
+    files::warn_of_access(path, "the keys");
     set.map_err(|e| unusable(path, &e))
 }
 

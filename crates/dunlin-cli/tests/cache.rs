@@ -95,7 +95,9 @@ fn places_for_stores() {
     let options = format!("--cache compact --cache-store redis://{nowhere}");
     let told = place.dunlin_fails(&format!("server --accept 0 {SERVER} {options}"), 2);
     assert!(told.contains("--cache-key"), "{told}");
-    let told = place.dunlin_fails(&format!("server --accept 0 {SERVER} {options} --cache-key none"), 1);
+    let asks = "--CAfile pki/root.pem --Verify";
+    let told =
+        place.dunlin_fails(&format!("server --accept 0 {SERVER} {asks} {options} --cache-key none"), 1);
     assert!(told.contains("none: no such key"), "{told}");
     // A password is in a file, and not told.
     place.write("url", format!("redis://:secret@{nowhere}/1\n"));
@@ -220,13 +222,18 @@ fn who_is_revoked_is_refused_though_it_is_cached() {
         assert_eq!(told(&server, &place, &client), "certificates of both sides");
         server.process.log_with("list.pem: neither PEM nor DER");
         crl("--revoke pki/server.pem");
+        // Told once for each change, though a new file is read more than once.
+        let news = || server.process.log_with("--CRL");
         assert_eq!(
             told(&server, &place, &client),
             "certificate of the server; the client's was sent: the server does not know its ticket or what it keeps is out of date",
             "each is verified once under the new list"
         );
+        assert_eq!(news(), "dunlin: --CRL: read again");
         server.process.log_with("its ticket is not known here or what is kept is out of date");
         assert_eq!(told(&server, &place, &client), "certificates of both sides");
+        let next = server.process.log();
+        assert!(next.contains("cached certificates of both sides"), "{next}");
         crl("--revoke pki/client.pem");
         let (_, log) = server.refused(&place, &format!("{CLIENT} {OWN} {client}"));
         assert!(log.contains("this server refused the client: its certificate is revoked"), "{log}");
@@ -260,12 +267,18 @@ fn a_cache_that_cannot_do_anything_is_warned_of() {
     let psk = format!("--psk {KEY}");
     let server = Server::new(&place, &format!("{psk} --echo --cache compact"));
     assert!(server.warnings.contains("--cache: without certificates"), "{}", server.warnings);
-    let output = server.client(&place, &format!("{psk} --cache compact --cache-store c"), "");
-    let warning = String::from_utf8(output.stderr).unwrap();
-    assert!(warning.contains("--cache: without certificates"), "{warning}");
-    let report = String::from_utf8(output.stdout).unwrap();
-    assert!(report.contains("Cached             nothing: this connection is by PSK"), "{report}");
+    for store in ["", "--cache-store c"] {
+        let output = server.client(&place, &format!("{psk} --cache compact {store}"), "");
+        let warning = String::from_utf8(output.stderr).unwrap();
+        assert!(warning.contains("--cache: without certificates"), "{warning}");
+        assert_eq!(warning.lines().count(), 1, "{warning}");
+        let report = String::from_utf8(output.stdout).unwrap();
+        assert!(report.contains("Cached             nothing: this connection is by PSK"), "{report}");
+    }
+    // One warning, and nothing is made of what stays empty.
+    let files = place.files();
     for (options, says) in [
+        (format!("{psk} --echo --cache compact"), "--cache: without certificates"),
         (format!("{SERVER} --cache compact"), "--cache-store: no client is asked for a certificate"),
         (
             format!("{SERVER} --CAfile pki/root.pem --Verify --cache rfc7924"),
@@ -274,7 +287,9 @@ fn a_cache_that_cannot_do_anything_is_warned_of() {
     ] {
         let warnings = Server::new(&place, &format!("{options} --cache-store s")).warnings;
         assert!(warnings.contains(says), "{warnings}");
+        assert_eq!(warnings.lines().count(), 1, "{warnings}");
     }
+    assert_eq!(place.files(), files);
     // One connection, and nothing that outlives it.
     let server = server_at(&place, 0, "--cache compact");
     let output = server.client(&place, &format!("{CLIENT} {OWN} --cache compact"), "");
@@ -296,6 +311,62 @@ fn the_help_shows_how() {
     }
 }
 
+/// A pipe that nobody writes into: who opens it waits.
+fn pipe(place: &Place, name: &str) {
+    place.tool("mkfifo", place.path(name).to_str().unwrap());
+}
+
+/// A device whose disk is full, damaged or read-only connects all the same.
+#[test]
+fn a_store_that_cannot_be_used_is_done_without() {
+    let place = place();
+    let server = server(&place, "--cache compact");
+    pipe(&place, "pipe");
+    place.write("zeroed", [0; 100]);
+    place.write("seal", [7; 32]);
+    let key = place.read("pki/client.key");
+    for (store, says) in [
+        ("none/c", "none/c: No such file"),
+        // Nobody can make a file there, root neither.
+        ("/proc/self/c", "/proc/self/c"),
+        ("sqlite:/proc/self/c", "/proc/self/c"),
+        ("zeroed", "zeroed: it is no handshake cache"),
+        ("sqlite:zeroed", "zeroed: it is no handshake cache"),
+        ("pki/client.key", "pki/client.key: it is no handshake cache"),
+        ("pipe", "pipe: it is no file"),
+        ("sqlite:pipe", "pipe: it is no file"),
+        ("sqlite:pki", "pki: it is no file"),
+        ("c --cache-key none/k", "none/k: there is no directory none"),
+    ] {
+        let own = if store.contains("--cache-key") { "" } else { "--cache-key seal" };
+        let client = format!("{CLIENT} {OWN} --cache compact --cache-store {store} {own}");
+        let output = server.client(&place, &client, "");
+        let warning = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{store}: {warning}");
+        assert!(warning.starts_with("dunlin: warning: ") && warning.contains(says), "{store}: {warning}");
+        let then = "going on without it: what is kept is gone at the end of this run\n";
+        assert!(warning.ends_with(then) && warning.lines().count() == 1, "{store}: {warning}");
+    }
+    // What is no store is left alone.
+    assert_eq!(place.read("pki/client.key"), key);
+    // A server has the cache in memory.
+    let in_memory = self::server(&place, "--cache compact --cache-store none/c");
+    assert!(in_memory.warnings.contains("none/c: No such file"), "{}", in_memory.warnings);
+    assert_eq!(cached(&connect(&in_memory, &place, "--cache compact --cache-store d")), [false, false]);
+    assert_eq!(cached(&connect(&in_memory, &place, "--cache compact --cache-store d")), [true, true]);
+}
+
+#[test]
+fn a_password_that_others_can_read_is_told_of() {
+    let place = place();
+    place.write("k", [7; 32]);
+    place.write("url", "redis://:secret@localhost:1");
+    place.set_mode("url", 0o644);
+    let server = server(&place, "--cache compact --cache-store redis+file:url --cache-key k");
+    let told = "url: others than its owner have access to the password in it";
+    assert!(server.warnings.contains(told), "{}", server.warnings);
+}
+
 #[test]
 fn wrong_options_are_refused() {
     let place = place();
@@ -304,28 +375,59 @@ fn wrong_options_are_refused() {
         ("--cache compact --cache-key k", "--cache-store"),
         ("--cache large", "compact"),
         ("--cache compact --cache-max-age 0", "seconds"),
-        ("--cache compact --cache-store=", "name a place"),
-        ("--cache compact --cache-store rediss://localhost", "no TLS to Redis"),
+        ("--cache compact --cache-max-age 315360001", "more than ten years"),
+        ("--cache compact --cache-store=", "no place"),
+        ("--cache compact --cache-store sqlite:", "no file is named"),
+        ("--cache compact --cache-store redis+file:", "no file is named"),
+        ("--cache compact --cache-store redis:127.0.0.1:7391", "no URL of a Redis; write it as redis://"),
+        ("--cache compact --cache-store redis://localhost/x --cache-key k", "no URL of a Redis"),
+        ("--cache compact --cache-store c --cache-key ./c", "--cache-key: it is the file of --cache-store"),
+        (
+            "--cache compact --cache-store sqlite:pki/root.pem --cache-key pki/../pki/root.pem",
+            "--cache-key: it is",
+        ),
     ] {
+        place.write("k", [7; 32]);
         let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {options}"), 2);
         assert!(told.contains(words), "{options}: {told}");
     }
+    // A mistyped kind is no name of a file, and no password is repeated.
+    for (store, words) in [
+        ("sqllite:x", "unknown kind of store; use FILE (./FILE if its name has a colon), sqlite:FILE"),
+        ("SQLITE:x", "unknown kind"),
+        ("redis+flie:x", "unknown kind"),
+        ("redis-file:x", "unknown kind"),
+        ("rediss+file:x", "unknown kind"),
+        ("sqlite::memory:", "no name of a file"),
+        ("redi://:geheim@localhost", "unknown kind"),
+        ("redis+file:redis://:geheim@localhost", "no name of a file"),
+        ("rediss://:geheim@localhost", "no TLS to Redis"),
+        ("redis:/:geheim@localhost", "no URL of a Redis"),
+        ("redis://:geheim@localhost:99999", "no URL of a Redis"),
+        ("redis://geheim/geheim@localhost", "%2F"),
+    ] {
+        let options = format!("--cache compact --cache-store {store} --cache-key k");
+        let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {options}"), 2);
+        assert!(told.contains(words) && !told.contains("geheim"), "{store}: {told}");
+    }
+    let told = place.dunlin_fails("client redis://:geheim@localhost --cache compact", 2);
+    assert!(!told.contains("geheim"), "{told}");
+    std::fs::remove_file(place.path("k")).unwrap();
     place.write("short.key", "short");
     place.write("k.key", [7; 32]);
     let no_url = "--cache compact --cache-store redis+file:short.key --cache-key k.key";
     let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {no_url}"), 1);
-    assert!(told.contains("short.key: not the place of a Redis"), "{told}");
-    // What is no store is left alone.
-    let key = place.read("pki/client.key");
-    let told = place.dunlin_fails(
-        &format!("client localhost:1 {CLIENT} --cache compact --cache-store pki/client.key --cache-key k"),
-        1,
-    );
-    assert!(told.contains("pki/client.key: it is no handshake cache"), "{told}");
-    assert_eq!(place.read("pki/client.key"), key);
+    assert!(told.contains("short.key: no URL of a Redis"), "{told}");
+    place.write("bad.url", "redis://:geheim@local host");
+    let no_url = "--cache compact --cache-store redis+file:bad.url --cache-key k.key";
+    let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {no_url}"), 1);
+    assert!(told.contains("bad.url: no URL of a Redis") && !told.contains("geheim"), "{told}");
+    pipe(&place, "pipe");
     for (options, words) in [
         ("--cache compact --cache-store c --cache-key short.key", "short.key: it has 5 bytes"),
-        ("--cache compact --cache-store none/c", "none/c"),
+        ("--cache compact --cache-store c --cache-key pipe", "pipe: it is no file"),
+        ("--cache compact --cache-store redis://localhost:1 --cache-key pipe", "pipe: it is no file"),
+        ("--cache compact --cache-store redis://localhost:1 --cache-key none", "/dev/urandom > none;"),
     ] {
         let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {options}"), 1);
         assert!(told.contains(words), "{options}: {told}");

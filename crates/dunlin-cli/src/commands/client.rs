@@ -232,10 +232,8 @@ impl<'a> Client<'a> {
             .transpose()?;
         let tickets = tickets.map(Arc::new);
         let sessions = tickets.clone().map(|t| t as Arc<dyn ClientSessions>);
-        let (mut config, lists) = args.tls.client_config(args.insecure, args.maxfraglen, sessions)?;
-        if !args.reconnect {
-            args.tls.cache.warn_of_no_store();
-        }
+        let (mut config, lists) =
+            args.tls.client_config(args.insecure, args.maxfraglen, sessions, args.reconnect)?;
         let mut early_data = Vec::new();
         if let Some(path) = &args.early_data {
             args.tls.check_early_data()?;
@@ -297,7 +295,7 @@ impl<'a> Client<'a> {
         tcp.set_nodelay(true)?;
         let peer_address = tcp.peer_addr()?;
         let (proof, shows) = (self.proof.clone(), self.args.tls.msg);
-        let config = Arc::new(self.config.current(ClientConfig::with_trust));
+        let config = Arc::new(self.config.current(ClientConfig::with_trust, || {}));
         let connector = TlsConnector::new(config.clone()).with_timeout(self.args.tls.timeout);
         let connector = connector.with_on_message(move |message| {
             proof.note(message);

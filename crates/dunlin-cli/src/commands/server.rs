@@ -242,7 +242,11 @@ impl Server {
     ) -> Result<TlsStream<TcpStream>, HandshakeError> {
         // A transport without it works as well.
         let _ = tcp.set_nodelay(true);
-        let mut config = self.config.current(ServerConfig::with_trust);
+        let mut config = self.config.current(ServerConfig::with_trust, || {
+            if !self.args.quiet {
+                anstream::eprintln!("dunlin: --CRL: read again");
+            }
+        });
         if let Some(psks) = psks {
             config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
         }

@@ -86,16 +86,18 @@ impl RevocationLists {
         Ok(Trust { x509, raw_key: self.trust.raw_key.clone() })
     }
 
-    /// The same, where a file has changed and all can be used. Otherwise the lists of before stay, and why is said once.
-    fn changed(&mut self) -> Option<Trust> {
+    /// The same, where a file has changed and all can be used, and whether that is news: a file that has changed a moment ago is
+    /// read again to be sure. Otherwise the lists of before stay, and why is said once.
+    fn changed(&mut self) -> Option<(Trust, bool)> {
         let is_settled = |stamp: &Option<Stamp>| stamp.is_none_or(|stamp| stamp.is_settled());
-        if self.stamps == self.stamps_now() && self.stamps.iter().all(is_settled) {
+        let have_changed = self.stamps != self.stamps_now();
+        if !have_changed && self.stamps.iter().all(is_settled) {
             return None;
         }
         match self.read() {
             Ok(trust) => {
-                self.fault = None;
-                Some(trust)
+                let was_fault = self.fault.take().is_some();
+                Some((trust, have_changed || was_fault))
             }
             Err(fault) => {
                 let fault = fault.to_string();
@@ -124,13 +126,22 @@ impl<C: Clone> Followed<C> {
         Self(Mutex::new((config, lists)))
     }
 
-    /// The configuration for the next connection; `with_trust` gives it another trust.
-    pub(crate) fn current(&self, with_trust: fn(C, Trust) -> Result<C, dunlin::Error>) -> C {
+    /// The configuration for the next connection; `with_trust` gives it another trust, and `tell` says that lists have changed.
+    pub(crate) fn current(
+        &self,
+        with_trust: fn(C, Trust) -> Result<C, dunlin::Error>,
+        tell: impl FnOnce(),
+    ) -> C {
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (config, lists) = &mut *followed;
-        if let Some(trust) = lists.as_mut().and_then(RevocationLists::changed) {
+        if let Some((trust, is_news)) = lists.as_mut().and_then(RevocationLists::changed) {
             match with_trust(config.clone(), trust) {
-                Ok(changed) => *config = changed,
+                Ok(changed) => {
+                    *config = changed;
+                    if is_news {
+                        tell();
+                    }
+                }
                 Err(e) => warn(&format!("--CRL: {}; the revocation lists of before stay", reason(&e))),
             }
         }

@@ -235,7 +235,7 @@ impl TlsOptions {
         if Format::of(path) == Format::Sqlite && path.exists() {
             let psks = SqlitePsks::open(path).map_err(|e| failed(&e))?;
             let keys = psks.keys().map_err(|e| failed(&e))?;
-            files::warn_of_access(path);
+            files::warn_of_access(path, "the keys");
             self.warn_of_keys(path, &keys);
             let report = warn_of(path, "no key is known until it can");
             return Ok(Some(ServerPsks::Database(LiveSqlitePsks::new(psks, provider.clone(), report))));

@@ -198,12 +198,13 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 
 impl TlsOptions {
     /// The configuration of a client, with what it has beside these options, and the revocation lists to follow. With `insecure`
-    /// it believes every server.
+    /// it believes every server; `connects_again` is whether it makes more than one connection.
     pub(crate) fn client_config(
         &self,
         insecure: bool,
         max_fragment_length: Option<u16>,
         sessions: Option<Arc<dyn ClientSessions>>,
+        connects_again: bool,
     ) -> Result<(ClientConfig, Option<RevocationLists>), Error> {
         self.warn_of_psk_ke();
         let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
@@ -212,12 +213,13 @@ impl TlsOptions {
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
         let (trust, lists) = self.with_lists(self.client_trust(insecure)?)?;
-        self.cache.warn_of_no_use(trust.x509.is_some() || trust.raw_key.is_some());
+        let has_trust = trust.x509.is_some() || trust.raw_key.is_some();
         let profile = self.profile(Side::Client, trust, modes)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
         let provider = profile.provider().clone();
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
-        let config = self.cache.client(ClientConfig::new(profile).with_psks(psks), &provider)?;
+        let config = ClientConfig::new(profile).with_psks(psks);
+        let config = self.cache.client(config, &provider, has_trust, connects_again)?;
         let config = match sessions {
             Some(sessions) => config.with_sessions(sessions),
             None => config,
@@ -257,9 +259,9 @@ impl TlsOptions {
         let psks = self.server_psks(&provider)?;
         let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
         let config = config.map_err(|e| misuse(&e))?.with_cookies(server.stateless_cookie);
-        self.cache.warn_of_no_use(!self.cert.is_empty() || !self.key.is_empty());
-        let config = self.cache.server(config, &provider)?;
-        self.cache.warn_of_empty_store(client_auth != ClientAuth::None);
+        let has_certificates = !self.cert.is_empty() || !self.key.is_empty();
+        let config =
+            self.cache.server(config, &provider, has_certificates, client_auth != ClientAuth::None)?;
         let config = config.with_tickets(server.tickets(provider)?);
         let Some(size) = server.early_data else {
             return Ok((Followed::new(config, lists), psks));

@@ -42,7 +42,7 @@ pub(crate) struct Run {
     /// Put a capture of each case into a directory, which is made if it is missing, for `dunlin explain` or Wireshark.
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Run once, on the smallest set that holds every case with a bar: about a minute.
+    /// Run once, on the smallest set that holds every case with a bar: one to two minutes.
     #[arg(long)]
     quick: bool,
     /// How often to measure each case.
