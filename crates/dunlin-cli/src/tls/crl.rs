@@ -96,8 +96,8 @@ impl RevocationLists {
         }
         match self.read() {
             Ok(trust) => {
-                let was_fault = self.fault.take().is_some();
-                Some((trust, have_changed || was_fault))
+                self.fault = None;
+                Some((trust, have_changed))
             }
             Err(fault) => {
                 let fault = fault.to_string();
