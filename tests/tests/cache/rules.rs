@@ -245,7 +245,7 @@ fn a_server_is_its_name_and_its_port() {
         connect(&client, &server);
         let says = |name: &str, port| {
             let address = ServerAddress::new(ServerName::try_from(name.to_owned()).unwrap(), port);
-            let mut connection = TlsConnection::client(&client, address, NOW).unwrap();
+            let connection = TlsConnection::client(&client, address, NOW).unwrap();
             let hello = connection.transmit();
             [0xff20, 25].map(|typ| extension(hello, typ).is_some_and(|body| !body.is_empty()))
         };
