@@ -106,7 +106,7 @@ fn places_for_stores() {
         assert!(!cached(&connect(&alone, &place, "--cache compact --cache-store c"))[1]);
     }
     let told = &alone.warnings;
-    assert!(told.contains("not used meanwhile"), "{told}");
+    assert!(told.contains("until it works again, certificates are sent"), "{told}");
     assert!(told.contains(&nowhere.port().to_string()) && !told.contains("secret"), "{told}");
 }
 

@@ -253,7 +253,9 @@ impl Place {
         max_age: Duration,
     ) -> Result<Option<Arc<dyn Records>>, Error> {
         let report = Box::new(|fault: &CacheFault| match fault {
-            CacheFault::Unusable { .. } => warn(&format!("{fault}; what is in it is not used meanwhile")),
+            CacheFault::Unusable { .. } => {
+                warn(&format!("{fault}; until it works again, certificates are sent"))
+            }
             _ => warn(&fault.to_string()),
         });
         let redis = |url: &str| {
