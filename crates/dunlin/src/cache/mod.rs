@@ -77,9 +77,6 @@ pub enum CacheOutcome {
 /// What is kept of the issuer of a peer's certificate, in bytes. It counts peers, and proves nothing.
 pub const ISSUER_LEN: usize = 8;
 
-/// The label of the exporter that gives tickets.
-pub(crate) const TICKET_LABEL: &[u8] = b"EXPORTER-dunlin-handshake-cache";
-
 /// The fingerprint of a message: SHA-256 over it with its header, of a Certificate in its form of TLS 1.2, so that it is the same
 /// in every version and over every transport (RFC 7924 §5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,6 +1,5 @@
 //! From shared secrets to keys: the key schedules of TLS 1.2 and 1.3, transcript, binders and exporters.
 
-use crate::cache::TICKET_LABEL;
 use crate::error::{Error, Misuse};
 
 pub(crate) mod binder;
@@ -14,6 +13,9 @@ pub(crate) mod transcript;
 pub(crate) trait Export: Send + Sync {
     fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error>;
 }
+
+/// The label of the exporter that gives tickets of the handshake cache (docs/handshake-cache.md §3.4).
+pub(crate) const TICKET_LABEL: &[u8] = b"EXPORTER-dunlin-handshake-cache";
 
 /// What TLS 1.2 derives from its master secret is nothing for other protocols (RFC 5705 §6, RFC 7627 §4). TLS 1.3 could tell it
 /// apart, but has the same registry of labels (RFC 8446 §11). And tickets of the handshake cache are nobody else's.

@@ -11,7 +11,7 @@ use core::fmt;
 use crate::address::ServerAddress;
 use crate::cache::{
     CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, ClientHandshakeCache, Fingerprint, Known,
-    MAX_CERTIFICATE_REQUEST, TICKET_LABEL, Ticket,
+    MAX_CERTIFICATE_REQUEST, Ticket,
 };
 use crate::config::ClientConfig;
 use crate::error::{Error, PeerMisbehaved};
@@ -21,6 +21,7 @@ use crate::handshake::Cx;
 use crate::handshake::cached::{Form, Use};
 use crate::message::{HEADER_LEN, Message};
 use crate::profile::Profile;
+use crate::schedule::TICKET_LABEL;
 use crate::wire::{CertificateType, HandshakeType};
 
 /// What a client that has a cache does before a handshake.

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cache::{CachedPeer, Fingerprint, ServerCache, ServerHandshakeCache, TICKET_LABEL, Ticket};
+use crate::cache::{CachedPeer, Fingerprint, ServerCache, ServerHandshakeCache, Ticket};
 use crate::config::ServerConfig;
 use crate::error::Error;
 use crate::extension::handshake_cache::{Answer, Name, Offer};
@@ -15,6 +15,7 @@ use crate::extension::{ExtensionsWriter, cached_info};
 use crate::handshake::Cx;
 use crate::handshake::cached::{Form, Use};
 use crate::message::ClientHello;
+use crate::schedule::TICKET_LABEL;
 use crate::wire::CertificateType;
 
 /// What a server that has a cache does with a ClientHello.
