@@ -400,6 +400,7 @@ fn wrong_options_are_refused() {
         ("rediss+file:x", "unknown kind"),
         ("sqlite::memory:", "no name of a file"),
         ("redi://:geheim@localhost", "unknown kind"),
+        ("redis//:geheim@localhost", "unknown kind"),
         ("redis+file:redis://:geheim@localhost", "no name of a file"),
         ("rediss://:geheim@localhost", "no TLS to Redis"),
         ("redis:/:geheim@localhost", "no URL of a Redis"),

@@ -211,7 +211,8 @@ fn a_failed_proof_makes_the_next_handshake_full() {
     }
 }
 
-/// Rule 1: of a client whose Finished is wrong nothing is kept, though its chain and its signature are right.
+/// Rule 1: of a client whose Finished is wrong nothing is kept, though its chain and its signature are right. In TLS 1.3, whose key
+/// log has the keys to write another one with.
 #[test]
 fn a_wrong_finished_makes_no_entry() {
     for setup in setups().filter(|setup| !setup.is_tls12()) {
@@ -308,7 +309,8 @@ fn a_resumption_leaves_the_cache_alone() {
     }
 }
 
-/// Rule 7: an external key proves both sides, and the cache is not shown beside it.
+/// Rule 7: an external key proves both sides, and the cache is not shown beside it. TLS 1.2 is in
+/// `modes::handshakes_that_use_none`.
 #[test]
 fn a_pre_shared_key_leaves_the_cache_alone() {
     for setup in setups().filter(|setup| !setup.is_tls12()) {

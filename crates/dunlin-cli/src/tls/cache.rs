@@ -221,6 +221,10 @@ impl Place {
         };
         match text.split_once(':') {
             _ if text.is_empty() => Err(("no place", KINDS)),
+            // A mistyped URL, which is in no message.
+            Some((kind, rest)) if kind.contains('/') && rest.contains('@') => {
+                Err(("unknown kind of store", KINDS))
+            }
             Some(("sqlite", path)) => behind(path).map(Self::Sqlite),
             Some(("redis+file", path)) => behind(path).map(Self::RedisIn),
             Some(("redis" | "redis+unix", _)) => check_url(text).map(|()| Self::Redis(text.to_owned())),

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use dunlin::Trust;
 use dunlin::auth::Revocation;
-use dunlin_store::psk::file::Stamp;
+use dunlin_store::psk::file::{RETRY, Stamp};
 use pki_types::CertificateRevocationListDer;
 
 use super::options::{TlsOptions, reason};
@@ -20,8 +21,10 @@ pub(crate) struct RevocationLists {
     of_whole_chain: bool,
     /// Whom to believe but for the lists.
     trust: Trust,
-    /// Of the files as they were read; none, if one could not be.
+    /// Of the files when they were read last.
     stamps: Vec<Option<Stamp>>,
+    /// When they are to be read again though none has changed: one could not be read.
+    again: Option<Instant>,
     /// What came from pipes, which can be read once.
     from_pipes: HashMap<PathBuf, Vec<CertificateRevocationListDer<'static>>>,
     /// What was said last of files that cannot be used.
@@ -49,6 +52,7 @@ impl RevocationLists {
                 of_whole_chain: options.crl_check_all,
                 trust: trust.clone(),
                 stamps: vec![],
+                again: None,
                 from_pipes: HashMap::new(),
                 fault: None,
             })),
@@ -58,9 +62,8 @@ impl RevocationLists {
     /// The trust with the lists as they are now.
     pub(super) fn read(&mut self) -> Result<Trust, Error> {
         // Before they are read: what changes meanwhile shows the next time.
-        let stamps = self.stamps_now();
-        // What cannot be read now may be readable later, without a change that shows.
-        self.stamps.clear();
+        self.stamps = self.stamps_now();
+        self.again = Some(Instant::now() + RETRY);
         let mut lists = vec![];
         for path in &self.paths {
             let is_pipe = path.metadata().is_ok_and(|found| !found.is_file());
@@ -82,7 +85,7 @@ impl RevocationLists {
         let revocation = revocation.map(|r| if self.of_whole_chain { r } else { r.leaf_only() });
         let x509 = self.trust.x509.clone().map(|x509| x509.with_revocation(revocation?)).transpose();
         let x509 = x509.map_err(|e| Error::usage("--CRL", reason(&e), "report it"))?;
-        self.stamps = stamps;
+        self.again = None;
         Ok(Trust { x509, raw_key: self.trust.raw_key.clone() })
     }
 
@@ -91,13 +94,14 @@ impl RevocationLists {
     fn changed(&mut self) -> Option<(Trust, bool)> {
         let is_settled = |stamp: &Option<Stamp>| stamp.is_none_or(|stamp| stamp.is_settled());
         let have_changed = self.stamps != self.stamps_now();
-        if !have_changed && self.stamps.iter().all(is_settled) {
+        let is_due = self.again.is_some_and(|again| again <= Instant::now());
+        if !have_changed && !is_due && self.stamps.iter().all(is_settled) {
             return None;
         }
         match self.read() {
             Ok(trust) => {
-                self.fault = None;
-                Some((trust, have_changed))
+                let had_fault = self.fault.take().is_some();
+                Some((trust, have_changed || had_fault))
             }
             Err(fault) => {
                 let fault = fault.to_string();

@@ -175,7 +175,7 @@ fn socket(to: &ConnectionAddr, until: Instant) -> io::Result<Box<dyn Socket>> {
         ConnectionAddr::Unix(path) => {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
             // This holds for connecting, too, where as many wait already as may.
-            socket.set_write_timeout(Some(left(until)?))?;
+            socket.set_write_timeout(Some(left(until)?.max(Duration::from_micros(1))))?;
             timely(socket.connect(&socket2::SockAddr::unix(path)?))?;
             Ok(Box::new(UnixStream::from(socket)))
         }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use dunlin::Now;
 use dunlin::auth::{FindPsk, Psk};
@@ -101,7 +101,12 @@ struct Loaded {
     stamps: Vec<(PathBuf, Option<Stamp>)>,
     /// What was reported last.
     fault: Option<PskError>,
+    /// When it is to be read again though nothing has changed.
+    again: Option<Instant>,
 }
+
+/// How often what could not be read is read again: there may be room for an open file, without a change that shows.
+pub const RETRY: Duration = Duration::from_secs(1);
 
 /// What changes when a file is written or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,7 +152,7 @@ impl PskFile {
         let path = path.into();
         let format = Format::of(&path);
         let (set, stamps) = load(&path, format, short)?;
-        let loaded = Mutex::new(Loaded { set, stamps, fault: None });
+        let loaded = Mutex::new(Loaded { set, stamps, fault: None, again: None });
         Ok(Self { path, format, short, provider, report, loaded })
     }
 
@@ -176,16 +181,16 @@ impl PskFile {
         let same = |(path, stamp): &(PathBuf, Option<Stamp>)| {
             *stamp == Stamp::of(path) && stamp.is_none_or(|stamp| stamp.is_settled())
         };
-        if loaded.stamps.iter().all(same) {
+        if loaded.stamps.iter().all(same) && loaded.again.is_none_or(|again| Instant::now() < again) {
             return;
         }
         match load(&self.path, self.format, self.short) {
-            Ok((set, stamps)) => *loaded = Loaded { set, stamps, fault: None },
+            Ok((set, stamps)) => *loaded = Loaded { set, stamps, fault: None, again: None },
             Err(fault) => {
-                // What cannot be read now may be readable later, without a change that shows.
                 let is_read = !matches!(fault.fault, PskFault::Unreadable(_) | PskFault::KeyFile(..));
+                loaded.again = (!is_read).then(|| Instant::now() + RETRY);
                 for (path, stamp) in &mut loaded.stamps {
-                    *stamp = Stamp::of(path).filter(|_| is_read);
+                    *stamp = Stamp::of(path);
                 }
                 if loaded.fault.as_ref() != Some(&fault) {
                     (self.report)(&fault);
