@@ -258,7 +258,7 @@ impl Place {
     ) -> Result<Option<Arc<dyn Records>>, Error> {
         let report = Box::new(|fault: &CacheFault| match fault {
             CacheFault::Unusable { .. } => {
-                warn(&format!("{fault}; until it works again, certificates are sent"))
+                warn(&format!("{fault}; until it works again, certificates are sent"));
             }
             _ => warn(&fault.to_string()),
         });
