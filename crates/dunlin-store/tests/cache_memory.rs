@@ -313,6 +313,35 @@ fn entries_of_many_lengths() {
     assert!(HEAP.allocated().saturating_sub(before) < 1000);
 }
 
+/// The same client by a name of `len` bytes.
+fn named(peer: &CachedPeer, len: u16) -> CachedPeer {
+    let bytes = peer.to_bytes().unwrap();
+    let old = b"\x08device-1";
+    let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
+    let head = if len < 128 { vec![len as u8] } else { (len | 1 << 15).to_be_bytes().to_vec() };
+    let name = vec![b'x'; len.into()];
+    let bytes = [&bytes[..at], &head, &name, &bytes[at + old.len()..]].concat();
+    CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap()
+}
+
+/// An issuer that gives each client a name of another length takes little more than its entries.
+#[test]
+fn lengths_that_are_rare_take_little() {
+    let _alone = ALONE.lock();
+    let (peer, _) = seen(KeyType::P256);
+    let max_bytes = 300_000;
+    let before = HEAP.allocated();
+    let store = MemoryServerCache::new(100_000).with_max_bytes(max_bytes);
+    for number in 0..5000u32 {
+        let peer = another(&named(&peer, 1 + (number % 1500) as u16), 1, number);
+        store.put(ticket(1, number, 0), peer.clone(), None);
+        assert_eq!(store.find(&ticket(1, number, 0)), Some(peer));
+        let heap = HEAP.allocated() - before;
+        assert!(heap < 2 * max_bytes, "{heap} bytes for {} clients", store.len());
+    }
+    assert!(store.len() > 250, "{}", store.len());
+}
+
 /// A client keeps the servers that it used last, and many ports of one name do not push out another name.
 #[test]
 fn a_client_keeps_what_it_uses() {

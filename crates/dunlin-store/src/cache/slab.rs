@@ -98,6 +98,8 @@ pub(super) struct Slab {
     vacant: Vec<usize>,
     /// The pages with room, by the length of their entries.
     roomy: HashMap<usize, Vec<usize>>,
+    /// How many pages there are for each length.
+    counts: HashMap<usize, u32>,
     in_use: usize,
 }
 
@@ -170,6 +172,11 @@ impl Slab {
         if page.used == 0 {
             *page = Page::default();
             self.vacant.push(number);
+            if let Some(count) = self.counts.get_mut(&len).filter(|count| **count > 1) {
+                *count -= 1;
+            } else {
+                self.counts.remove(&len);
+            }
             self.leave_roomy(len, number);
         }
     }
@@ -178,7 +185,11 @@ impl Slab {
         let number = self.vacant.last().copied().unwrap_or(self.pages.len());
         // Its last slot must have a handle.
         Handle::new(number, MAX_SLOTS - 1)?;
-        let page = Page::new((PAGE_LEN / len.max(1)).min(max_slots).clamp(1, MAX_SLOTS), len);
+        // The first page of a length has one slot, and the next ones four times as many each: lengths that are rare take little.
+        let count = self.counts.entry(len).or_default();
+        let slots = 1usize << (2 * *count).min(MAX_SLOTS.ilog2());
+        *count += 1;
+        let page = Page::new((PAGE_LEN / len.max(1)).min(max_slots).clamp(1, slots), len);
         match self.vacant.pop() {
             Some(number) => self.pages[number] = page,
             None => self.pages.push(page),
