@@ -1,5 +1,6 @@
 //! An evil peer: it knows the keys of an honest handshake and rewrites its messages.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use dunlin::KeyLog;
@@ -91,6 +92,45 @@ pub fn messages(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         bytes = rest;
     }
     messages
+}
+
+/// Two bytes as a number.
+fn u16_at(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
+}
+
+/// Where the suites are in a ClientHello, or the one of a ServerHello, at the beginning of `flight`, which has a record around
+/// it.
+pub fn suites_at(flight: &[u8]) -> Range<usize> {
+    // Header of the record, type, length, version, random; then the session ID.
+    let at = 5 + 4 + 2 + 32;
+    let at = at + 1 + usize::from(flight[at]);
+    match flight[5] {
+        1 => at + 2..at + 2 + u16_at(flight, at),
+        _ => at..at + 2,
+    }
+}
+
+/// Where the body of this extension is in the same.
+pub fn extension_at(flight: &[u8], typ: u16) -> Option<Range<usize>> {
+    let mut at = suites_at(flight).end;
+    // A ClientHello has a list of compression methods, a ServerHello has one.
+    at += if flight[5] == 1 { 1 + usize::from(flight[at]) } else { 1 };
+    let end = at + 2 + u16_at(flight, at);
+    at += 2;
+    while at < end {
+        let body = at + 4..at + 4 + u16_at(flight, at + 2);
+        if u16_at(flight, at) == usize::from(typ) {
+            return Some(body);
+        }
+        at = body.end;
+    }
+    None
+}
+
+/// The body of this extension.
+pub fn extension(flight: &[u8], typ: u16) -> Option<&[u8]> {
+    extension_at(flight, typ).map(|body| &flight[body])
 }
 
 /// A message with another body.

@@ -7,10 +7,10 @@ use dunlin::error::{Malformed, PeerMisbehaved};
 use dunlin::wire::{CipherSuite, ExtensionType, HandshakeType as T, ProtocolVersion};
 use dunlin::{ClientAuth, Error, TlsConnection};
 use dunlin_store::MemoryServerCache;
-use dunlin_tests::tamper::{Secrets, message, messages, records, rewrite};
+use dunlin_tests::tamper::{Secrets, extension, message, messages, records, rewrite};
 use dunlin_tests::{KeyType, NOW, Pair, awslc, carry};
 
-use crate::{Setup, cached, connect, extension, setups};
+use crate::{Setup, cached, connect, setups};
 
 const P256: KeyType = KeyType::P256;
 const HANDSHAKE_CACHE: u16 = 0xff20;

@@ -10,7 +10,6 @@ mod table;
 mod tickets;
 mod world;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
@@ -122,32 +121,4 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> (Pair, [bo
 /// The lengths of the messages of this type, with their headers of 4 bytes.
 fn lengths(pair: &Pair, typ: HandshakeType) -> Vec<usize> {
     pair.client.messages().iter().filter(|m| m.typ == typ).map(|m| m.len).collect()
-}
-
-/// Where the body of this extension is in a ClientHello or a ServerHello at the beginning of `flight`, which has a record around
-/// it.
-fn extension_at(flight: &[u8], typ: u16) -> Option<Range<usize>> {
-    let u16_at = |at: usize| u16::from_be_bytes([flight[at], flight[at + 1]]);
-    let len_at = |at: usize| usize::from(u16_at(at));
-    // Header of the record, type, length, version, random.
-    let mut at = 5 + 4 + 2 + 32;
-    at += 1 + usize::from(flight[at]);
-    // A ClientHello has lists of suites and of compression methods, a ServerHello one of each.
-    at += if flight[5] == 1 { 2 + len_at(at) } else { 2 };
-    at += if flight[5] == 1 { 1 + usize::from(flight[at]) } else { 1 };
-    let end = at + 2 + len_at(at);
-    at += 2;
-    while at < end {
-        let body = at + 4..at + 4 + len_at(at + 2);
-        if u16_at(at) == typ {
-            return Some(body);
-        }
-        at = body.end;
-    }
-    None
-}
-
-/// The body of this extension.
-fn extension(flight: &[u8], typ: u16) -> Option<&[u8]> {
-    extension_at(flight, typ).map(|body| &flight[body])
 }

@@ -12,7 +12,7 @@ use dunlin::{
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
-use dunlin_tests::tamper::{message, messages, records};
+use dunlin_tests::tamper::{extension, message, messages, records};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry, localhost};
 use sha2::{Digest, Sha256};
 
@@ -239,7 +239,7 @@ fn tls12_with_rfc7924_is_that_of_the_rfc() {
     let (client, server, store) = setup.ends(P256);
     let mut first = Pair::new(&client, &server);
     let hello = first.client.transmit().to_vec();
-    assert!(!hello.windows(3).any(|w| w == [0, 25, 0]), "nothing to say yet");
+    assert_eq!(extension(&hello, 25), None, "nothing to say yet");
     first.connect().unwrap();
 
     let fingerprint = fingerprint(&Pki::shared(P256).server);
@@ -388,7 +388,7 @@ fn nothing_is_said_without_a_cache() {
         let profile = |is_client| of_version(version, profile_of(P256, is_client)).build().unwrap();
         let plain = Arc::new(ClientConfig::new(profile(true)));
         let hello = Pair::new(&plain, &Arc::new(ServerConfig::new(profile(false)).unwrap()));
-        assert!(!hello.client.transmit().windows(2).any(|w| w == [0xff, 0x20]));
+        assert_eq!(extension(hello.client.transmit(), 0xff20), None);
         for mode in MODES {
             let setup = Setup { version, mode };
             let (server, store) = setup.server(setup.profile(P256, false), ClientAuth::Required);

@@ -13,11 +13,11 @@ use dunlin::{
     ServerConfig, TlsConnection, Trust,
 };
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
-use dunlin_tests::tamper::{Secrets, rewrite};
+use dunlin_tests::tamper::{Secrets, extension, rewrite};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry};
 
 use crate::tickets::shown;
-use crate::{Ends, connect, extension, lengths, of_version, setups};
+use crate::{Ends, connect, lengths, of_version, setups};
 
 #[test]
 fn the_second_handshake_leaves_the_certificates_out() {

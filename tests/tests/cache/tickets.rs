@@ -8,9 +8,10 @@ use dunlin::wire::ProtocolVersion;
 use dunlin::{ClientAuth, Now, ServerConfig};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::MemoryServerCache;
+use dunlin_tests::tamper::extension;
 use dunlin_tests::{KeyType, NOW, Pair, carry};
 
-use crate::{Ends, Setup, cached, connect, extension, profile_of, setups};
+use crate::{Ends, Setup, cached, connect, profile_of, setups};
 
 /// The tickets in a ClientHello; none without the extension, or where that is empty.
 pub(crate) fn shown(hello: &[u8]) -> Vec<[u8; 8]> {
