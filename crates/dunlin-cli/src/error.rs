@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use dunlin::error::Misuse;
 use serde_json::{Value, json};
 
 use crate::argv;
@@ -122,6 +123,33 @@ impl From<clap::Error> for Error {
         let advice =
             if tips.is_empty() { "add --help to see how it is used".into() } else { tips.join(", ") };
         Self::usage("arguments", why.trim_end_matches('.'), advice)
+    }
+}
+
+/// A failure in words.
+pub(crate) struct Explanation {
+    /// What happened.
+    pub(crate) why: String,
+    /// What the user of this side can do.
+    pub(crate) advice: String,
+}
+
+impl Explanation {
+    pub(crate) fn new(why: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { why: why.into(), advice: advice.into() }
+    }
+}
+
+/// Options that contradict each other, in the library's words.
+pub(crate) fn misuse(error: &dunlin::Error) -> Error {
+    Error::usage("options", reason(error), "add --help to see what they mean")
+}
+
+/// The library's words for what is wrong with a value.
+pub(crate) fn reason(error: &dunlin::Error) -> String {
+    match error {
+        dunlin::Error::Misuse(Misuse::Config(why)) => why.clone(),
+        error => error.to_string(),
     }
 }
 

@@ -16,13 +16,13 @@ use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::error::Error;
+use crate::error::{Error, Explanation};
 use crate::files;
 use crate::stop::{STOP_PATIENCE, Stop};
 use crate::tls::crl::Followed;
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
-use crate::tls::reasons::{Explainer, Explanation};
+use crate::tls::reasons::Explainer;
 use crate::tls::report::{Report, message_line};
 use crate::tls::sessions::ClientTickets;
 

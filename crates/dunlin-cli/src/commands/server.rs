@@ -17,14 +17,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::error::{Error, printable};
+use crate::error::{Error, Explanation, printable};
 use crate::stop::{STOP_PATIENCE, Stop};
 use crate::tls::crl::Followed;
 use crate::tls::log::Log;
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::psks::{NamedPsks, ServerPsks};
-use crate::tls::reasons::{Explainer, Explanation};
+use crate::tls::reasons::Explainer;
 use crate::tls::report::{Report, message_line};
 
 const EXAMPLES: &str = "\

@@ -16,8 +16,8 @@ use dunlin_store::cache::{
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use zeroize::Zeroizing;
 
-use super::options::{misuse, seconds};
-use crate::error::{Error, printable, warn};
+use super::lists::seconds;
+use crate::error::{Error, misuse, printable, warn};
 use crate::files::{self, Access, Existing};
 
 const HEADING: &str = "Handshake cache";

@@ -10,8 +10,7 @@ use dunlin::auth::Revocation;
 use dunlin_store::psk::file::{RETRY, Stamp};
 use pki_types::CertificateRevocationListDer;
 
-use super::options::{TlsOptions, reason};
-use crate::error::{Error, warn};
+use crate::error::{Error, reason, warn};
 use crate::files;
 
 /// A trust in authorities whose lists of revoked certificates are followed.
@@ -32,30 +31,16 @@ pub(crate) struct RevocationLists {
 }
 
 impl RevocationLists {
-    /// What `options` say of the certificates that `trust` believes; `None` where no list is checked.
-    pub(super) fn of(options: &TlsOptions, trust: &Trust) -> Result<Option<Self>, Error> {
-        if trust.x509.is_none() {
-            return Ok(None);
-        }
-        let check = options.crl_check || options.crl_check_all;
-        match (check, options.crl.is_empty()) {
-            (false, true) => Ok(None),
-            (true, true) => {
-                Err(Error::usage("--crl-check", "there is no revocation list", "give it with --CRL"))
-            }
-            (false, false) => {
-                let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
-                Err(Error::usage("--CRL", "nothing says what to check with it", advice))
-            }
-            (true, false) => Ok(Some(Self {
-                paths: options.crl.clone(),
-                of_whole_chain: options.crl_check_all,
-                trust: trust.clone(),
-                stamps: vec![],
-                again: None,
-                from_pipes: HashMap::new(),
-                fault: None,
-            })),
+    /// Those in these files, which are checked for the peer's certificate or for its whole chain; not read yet.
+    pub(super) fn new(paths: Vec<PathBuf>, of_whole_chain: bool, trust: Trust) -> Self {
+        Self {
+            paths,
+            of_whole_chain,
+            trust,
+            stamps: vec![],
+            again: None,
+            from_pipes: HashMap::new(),
+            fault: None,
         }
     }
 

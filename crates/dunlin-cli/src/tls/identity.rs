@@ -17,11 +17,11 @@ use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublic
 use webpki::EndEntityCert;
 use zeroize::Zeroizing;
 
-use crate::error::{Error, warn};
+use crate::error::{Error, reason, warn};
 use crate::files;
 use crate::psk;
 use crate::tls::lists::{self, List};
-use crate::tls::options::{TlsOptions, reason};
+use crate::tls::options::TlsOptions;
 use crate::tls::psks::ServerPsks;
 
 /// What OpenSSL calls a client that has not been given a name.

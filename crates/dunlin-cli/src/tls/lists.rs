@@ -1,6 +1,7 @@
-//! Lists of names on the command line: suites, groups, signature schemes, protocols.
+//! Values on the command line: lists of suites, groups, signature schemes and protocols by their names, and times.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
@@ -9,6 +10,14 @@ use dunlin_awslc::tls12;
 /// All that this program can do, of which it does by default what the library does by default. Its RSA keys decrypt, too.
 pub(crate) fn provider() -> CryptoProvider {
     CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() }
+}
+
+/// Reads a positive number of seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("not a number of seconds from 1 on".to_owned()),
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+    }
 }
 
 /// A list of things that have names, in order of preference.

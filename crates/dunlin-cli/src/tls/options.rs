@@ -9,7 +9,6 @@ use dunlin::crypto::{
     CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange, Tls13CipherSuite,
 };
 use dunlin::early::MAX_EARLY_DATA;
-use dunlin::error::Misuse;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
@@ -18,12 +17,12 @@ use dunlin::{
 };
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
-use crate::error::Error;
+use crate::error::{Error, misuse};
 use crate::files;
 use crate::tls::cache::CacheOptions;
 use crate::tls::crl::{Followed, RevocationLists};
 use crate::tls::keylog::KeyLogFile;
-use crate::tls::lists::{self, List};
+use crate::tls::lists::{self, List, seconds};
 use crate::tls::psks::ServerPsks;
 
 /// How a client or server proves who it is, whom it believes, and what it offers or accepts.
@@ -188,14 +187,6 @@ fn cipher_help() -> String {
 /// Sessions that a server keeps with `--stateful-tickets`.
 const MAX_SESSIONS: usize = 10_000;
 
-/// Reads a positive number of seconds.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("not a number of seconds from 1 on".to_owned()),
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
-    }
-}
-
 impl TlsOptions {
     /// The configuration of a client, with what it has beside these options, and the revocation lists to follow. With `insecure`
     /// it believes every server; `connects_again` is whether it makes more than one connection.
@@ -229,9 +220,23 @@ impl TlsOptions {
 
     /// The same trust without what is revoked, and the lists that say so.
     fn with_lists(&self, trust: Trust) -> Result<(Trust, Option<RevocationLists>), Error> {
-        match RevocationLists::of(self, &trust)? {
-            Some(mut lists) => Ok((lists.read()?, Some(lists))),
-            None => Ok((trust, None)),
+        if trust.x509.is_none() {
+            return Ok((trust, None));
+        }
+        let check = self.crl_check || self.crl_check_all;
+        match (check, self.crl.is_empty()) {
+            (false, true) => Ok((trust, None)),
+            (true, true) => {
+                Err(Error::usage("--crl-check", "there is no revocation list", "give it with --CRL"))
+            }
+            (false, false) => {
+                let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
+                Err(Error::usage("--CRL", "nothing says what to check with it", advice))
+            }
+            (true, false) => {
+                let mut lists = RevocationLists::new(self.crl.clone(), self.crl_check_all, trust);
+                Ok((lists.read()?, Some(lists)))
+            }
         }
     }
 
@@ -499,18 +504,5 @@ impl ServerOptions {
             }
         };
         Ok(tickets.count(self.num_tickets).lifetime(lifetime))
-    }
-}
-
-/// Options that contradict each other, in the library's words.
-pub(super) fn misuse(error: &dunlin::Error) -> Error {
-    Error::usage("options", reason(error), "add --help to see what they mean")
-}
-
-/// The library's words for what is wrong with a value.
-pub(super) fn reason(error: &dunlin::Error) -> String {
-    match error {
-        dunlin::Error::Misuse(Misuse::Config(why)) => why.clone(),
-        error => error.to_string(),
     }
 }

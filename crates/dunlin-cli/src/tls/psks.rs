@@ -10,8 +10,8 @@ use dunlin_store::psk::sqlite::LiveSqlitePsks;
 use dunlin_store::psk::time::format_time;
 use dunlin_store::psk::{self, ImportedIdentity, PskError, PskRecord, PskSet, Revoked, State, text_of};
 
+use crate::error::Explanation;
 use crate::psk::now_s;
-use crate::tls::reasons::Explanation;
 
 /// Where a server finds its keys.
 pub(crate) enum ServerPsks {

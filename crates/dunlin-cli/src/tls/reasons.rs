@@ -13,26 +13,13 @@ use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_pki::format_time;
 use dunlin_tokio::HandshakeError;
 
+use crate::error::Explanation;
 use crate::tls::lists;
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
 
-/// A failure in words.
-pub(crate) struct Explanation {
-    /// What happened.
-    pub(crate) why: String,
-    /// What the user of this side can do.
-    pub(crate) advice: String,
-}
-
 /// How many names of a certificate are told.
 const MAX_NAMES: usize = 8;
-
-impl Explanation {
-    pub(super) fn new(why: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { why: why.into(), advice: advice.into() }
-    }
-}
 
 /// What one side knows of its connection beside the error.
 #[derive(Clone, Copy)]

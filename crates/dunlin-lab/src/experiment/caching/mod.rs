@@ -15,12 +15,12 @@ mod valgrind;
 mod virtual_time;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::rc::Rc;
-
-pub use valgrind::measured;
 
 use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
 use dunlin_pki::KeyType;
+use foreign::Files;
 
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
@@ -300,5 +300,22 @@ impl Measured for OnSockets {
             }
         }
         Err(failed("TCP sends packets again and again"))
+    }
+}
+
+/// Does what the experiment `caching` measures from outside: this program starts itself under valgrind for it. `words` are the
+/// task, and protocol, credential and mode as they are in rows; `files`, of the client and then of the server, hold what it
+/// trusts, its chain and its key.
+///
+/// # Errors
+/// An unknown word, files that hold something else, or a handshake failed.
+pub fn measured(words: &[String; 4], files: &[OsString; 6]) -> Result<(), Error> {
+    let [task, protocol, credential, mode] = words;
+    let unknown = || Error::new("lab measured", "unknown words", "this is for the lab itself");
+    let keys = Files::read(Credential::named(credential).ok_or_else(unknown)?, files)?;
+    let case = Case::named(protocol, mode, &keys).ok_or_else(unknown)?;
+    match &**task {
+        cost::TASK => cost::handshakes(&case),
+        task => heap::Task::named(task).ok_or_else(unknown)?.perform(&case),
     }
 }

@@ -5,9 +5,8 @@ use std::fmt::Display;
 use std::io;
 use std::process::{Child, Command, Stdio};
 
-use super::case::{Case, Credential};
+use super::case::Case;
 use super::foreign::Files;
-use super::{cost, heap};
 use crate::Error;
 
 const PROGRAM: &str = "valgrind";
@@ -83,22 +82,5 @@ fn ended(child: Child) -> Result<String, Error> {
     match output.status.success() {
         true => Ok(told),
         false => Err(failed(told.lines().last().unwrap_or("it failed and does not say why"))),
-    }
-}
-
-/// Does what the experiment `caching` measures from outside: this program starts itself under valgrind for it. `words` are the
-/// task, and protocol, credential and mode as they are in rows; `files`, of the client and then of the server, hold what it
-/// trusts, its chain and its key.
-///
-/// # Errors
-/// An unknown word, files that hold something else, or a handshake failed.
-pub fn measured(words: &[String; 4], files: &[OsString; 6]) -> Result<(), Error> {
-    let [task, protocol, credential, mode] = words;
-    let unknown = || Error::new("lab measured", "unknown words", "this is for the lab itself");
-    let keys = Files::read(Credential::named(credential).ok_or_else(unknown)?, files)?;
-    let case = Case::named(protocol, mode, &keys).ok_or_else(unknown)?;
-    match &**task {
-        cost::TASK => cost::handshakes(&case),
-        task => heap::Task::named(task).ok_or_else(unknown)?.perform(&case),
     }
 }
