@@ -355,8 +355,11 @@ fn rsa_pkcs1_is_for_clients_who_are_asked_for_it() {
         let client = client(profile(client_key)).with_credential_required(true);
         let mut pair = pair(client, server);
         let hello = pair.client.transmit().to_vec();
-        let asked = &extension(&hello, ExtensionType::SIGNATURE_ALGORITHMS.0).unwrap()[2..];
-        assert!(asked.chunks(2).all(|s| s != OLD.0.to_be_bytes()), "servers are not asked for it");
+        assert!(extension(&hello, ExtensionType::SIGNATURE_ALGORITHMS.0).is_some());
+        for list in [ExtensionType::SIGNATURE_ALGORITHMS, ExtensionType::SIGNATURE_ALGORITHMS_CERT] {
+            let asked = extension(&hello, list.0).unwrap_or_default().chunks(2);
+            assert!(asked.skip(1).all(|s| s != OLD.0.to_be_bytes()), "servers are not asked for it");
+        }
         pair.run().map(|()| pair.server.negotiated().unwrap().peer_signature)
     };
     let (new_client, new_server) = (|| pki.client.x509(&provider), || pki.server.x509(&provider));

@@ -19,10 +19,6 @@ static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 /// The heap is counted for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What may come and go on the heap meanwhile: the test runner starts and ends the threads of other tests. What is kept here takes
-/// ten times as much.
-const OF_THE_RUNNER: usize = 12_000;
-
 /// What is on the heap now and was not `before`, in bytes.
 fn more_than(before: usize) -> usize {
     HEAP.allocated().saturating_sub(before)
@@ -306,21 +302,25 @@ fn no_number_of_issuers_keeps_a_client_out() {
 fn entries_of_many_lengths() {
     let _alone = ALONE.lock();
     let kinds = [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519, KeyType::MlDsa44].map(|typ| seen(typ).0);
-    let before = HEAP.allocated();
-    let store = MemoryServerCache::new(500);
-    for round in 0..40 {
-        for number in 0..100 {
-            let peer =
-                another(&kinds[(round + number) as usize % 4], (number % 3) as u8, round * 100 + number);
-            store.put(ticket(0, round * 100 + number, 0), peer.clone(), None);
-            assert_eq!(store.find(&ticket(0, round * 100 + number, 0)), Some(peer));
+    let is_freed = || {
+        let before = HEAP.allocated();
+        let store = MemoryServerCache::new(500);
+        for round in 0..40 {
+            for number in 0..100 {
+                let peer =
+                    another(&kinds[(round + number) as usize % 4], (number % 3) as u8, round * 100 + number);
+                store.put(ticket(0, round * 100 + number, 0), peer.clone(), None);
+                assert_eq!(store.find(&ticket(0, round * 100 + number, 0)), Some(peer));
+            }
         }
-    }
-    assert_eq!(store.len(), 500);
-    assert!(more_than(before) < 600_000, "{}", more_than(before));
-    assert_eq!((0..4000).filter(|n| store.find(&ticket(0, *n, 0)).is_some()).count(), 500);
-    drop(store);
-    assert!(more_than(before) < OF_THE_RUNNER);
+        assert_eq!(store.len(), 500);
+        assert!(more_than(before) < 600_000, "{}", more_than(before));
+        assert_eq!((0..4000).filter(|n| store.find(&ticket(0, *n, 0)).is_some()).count(), 500);
+        drop(store);
+        more_than(before) < 1000
+    };
+    // Meanwhile the test runner may have started the thread of another test, which then waits for this one; but not each time.
+    assert!((0..3).any(|_| is_freed()));
 }
 
 /// The same client by a name of `len` bytes.
