@@ -192,7 +192,7 @@ fn imported_identity(
     w.vec16(|w| w.put(psk.context));
     w.u16(transport.version13().0);
     w.u16(target_kdf);
-    w.finish()
+    Ok(w.finish()?)
 }
 
 impl fmt::Debug for Psk {

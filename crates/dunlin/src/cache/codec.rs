@@ -127,7 +127,7 @@ fn read_vec<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Error> {
         short @ ..LONG => usize::from(short),
         high => usize::from(u16::from_be_bytes([high & !LONG, r.u8()?])),
     };
-    r.take(len)
+    Ok(r.take(len)?)
 }
 
 fn read_text(r: &mut Reader<'_>) -> Result<String, Error> {
@@ -164,7 +164,7 @@ impl CachedPeer {
         let mut w = Writer::new();
         w.reserve(self.max_len());
         self.write(&mut w)?;
-        w.finish()
+        Ok(w.finish()?)
     }
 
     fn texts(&self) -> impl Iterator<Item = &String> {
@@ -223,10 +223,10 @@ impl CachedPeer {
         let form = r.u8().ok()?;
         r.take(3 * TIME_LEN).ok()?;
         let key = match KEY_FORMS.get(usize::from(form & KEY_FORM).wrapping_sub(1)) {
-            Some(form) => r.take(form.len),
-            None => read_vec(&mut r),
+            Some(form) => r.take(form.len).ok()?,
+            None => read_vec(&mut r).ok()?,
         };
-        Some((form & (RAW_KEY | KEY_FORM), key.ok()?))
+        Some((form & (RAW_KEY | KEY_FORM), key))
     }
 
     /// From what [`CachedPeer::to_bytes`] made of a peer that was verified under these settings.
@@ -312,7 +312,7 @@ impl CachedServer {
         if let Some(server) = &self.server {
             server.write(&mut w)?;
         }
-        w.finish()
+        Ok(w.finish()?)
     }
 
     /// From what [`CachedServer::to_bytes`] made for these settings.

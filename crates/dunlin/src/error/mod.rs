@@ -10,10 +10,13 @@ use core::fmt;
 
 use crate::crypto::{CryptoError, ProviderFault};
 use crate::wire::{
-    AlertDescription, CertificateType, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion,
+    AlertDescription, CertificateType, ExtensionType, FieldTooLong, HandshakeType, NamedGroup,
+    ProtocolVersion,
 };
 
 pub(crate) mod alert;
+
+pub use crate::wire::Malformed;
 
 /// Why a connection failed, or a call was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,22 +38,6 @@ pub enum Error {
     Misuse(Misuse),
     /// A fault below us that is not the peer's.
     Internal(Internal),
-}
-
-/// Bytes that do not parse. Each names the structure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Malformed {
-    /// The structure ends too early.
-    Truncated(&'static str),
-    /// Something follows the end of the structure.
-    TrailingBytes(&'static str),
-    /// A length outside what the definition allows.
-    Length(&'static str),
-    /// A value that makes the rest unreadable.
-    Value(&'static str),
-    /// A message above the size limit for its type.
-    TooLarge(HandshakeType),
 }
 
 /// A breach of the protocol by the peer.
@@ -310,6 +297,12 @@ macro_rules! from {
 from!(Malformed => Malformed, PeerMisbehaved => PeerMisbehaved, PeerIncompatible => PeerIncompatible,
       AuthenticationFailure => Authentication, Misuse => Misuse, Internal => Internal);
 
+impl From<FieldTooLong> for Error {
+    fn from(_: FieldTooLong) -> Self {
+        Self::Misuse(Misuse::FieldTooLong)
+    }
+}
+
 impl From<CryptoError> for Error {
     fn from(_: CryptoError) -> Self {
         Self::Internal(Internal::Crypto)
@@ -335,18 +328,6 @@ impl fmt::Display for Error {
             Self::Truncated => f.write_str("the connection ended without close_notify: data may be cut off"),
             Self::Misuse(e) => write!(f, "{e}"),
             Self::Internal(e) => write!(f, "{e}"),
-        }
-    }
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated(what) => write!(f, "{what} ends too early"),
-            Self::TrailingBytes(what) => write!(f, "bytes after the end of {what}"),
-            Self::Length(what) => write!(f, "a length in {what} is not allowed"),
-            Self::Value(what) => write!(f, "a value in {what} is not allowed"),
-            Self::TooLarge(t) => write!(f, "{t} is larger than the limit"),
         }
     }
 }

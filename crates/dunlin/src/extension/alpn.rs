@@ -13,7 +13,7 @@ pub(crate) struct Protocols(pub(crate) Vec<Vec<u8>>);
 pub(crate) struct Selected(pub(crate) Vec<u8>);
 
 fn read(r: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, Error> {
-    Reader::items(r.vec16(2)?, "ALPN", |r| r.vec8(1).map(<[u8]>::to_vec))
+    Reader::items(r.vec16(2)?, "ALPN", |r| Ok(r.vec8(1)?.to_vec()))
 }
 
 impl Extension for Protocols {

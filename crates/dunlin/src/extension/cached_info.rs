@@ -32,9 +32,9 @@ impl Extension for Offer {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let list = r.vec16(1)?;
-        let objects = Reader::items(list, "cached_info", |r| Ok((r.u8()?, r.vec8(1)?.to_vec())))?;
+        let objects = Reader::items(list, "cached_info", |r| Ok::<_, Error>((r.u8()?, r.vec8(1)?.to_vec())))?;
         match objects.len() > MAX_OBJECTS {
-            true => Err(r.bad_length()),
+            true => Err(r.bad_length().into()),
             false => Ok(Self(objects)),
         }
     }

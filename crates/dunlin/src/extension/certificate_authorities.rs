@@ -13,7 +13,7 @@ impl Extension for CertificateAuthorities {
     const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        Reader::items(r.vec16(3)?, "certificate_authorities", |r| r.vec16(1).map(<[u8]>::to_vec)).map(Self)
+        Reader::items(r.vec16(3)?, "certificate_authorities", |r| Ok(r.vec16(1)?.to_vec())).map(Self)
     }
 
     fn write(&self, w: &mut Writer) {

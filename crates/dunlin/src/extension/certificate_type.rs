@@ -37,7 +37,7 @@ macro_rules! certificate_type {
             const IN: &'static [Context] = &[Context::EncryptedExtensions, Context::Tls12ServerHello];
 
             fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-                r.u8().map(|t| Self(CertificateType(t)))
+                Ok(Self(CertificateType(r.u8()?)))
             }
 
             fn write(&self, w: &mut Writer) {

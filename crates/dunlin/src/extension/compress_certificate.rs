@@ -17,7 +17,7 @@ impl Extension for CompressCertificate {
         if algorithms.len() % 2 != 0 {
             return Err(Malformed::Length("compress_certificate").into());
         }
-        Reader::items(algorithms, "compress_certificate", |r| r.u16().map(CertificateCompressionAlgorithm))
+        Reader::items(algorithms, "compress_certificate", |r| Ok(CertificateCompressionAlgorithm(r.u16()?)))
             .map(Self)
     }
 

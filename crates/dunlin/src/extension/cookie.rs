@@ -13,7 +13,7 @@ impl Extension for Cookie {
     const IN: &'static [Context] = &[Context::ClientHello, Context::HelloRetryRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        r.vec16(1).map(|c| Self(c.to_vec()))
+        Ok(Self(r.vec16(1)?.to_vec()))
     }
 
     fn write(&self, w: &mut Writer) {

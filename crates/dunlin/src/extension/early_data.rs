@@ -26,7 +26,7 @@ impl Extension for MaxEarlyDataSize {
     const IN: &'static [Context] = &[Context::NewSessionTicket];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        r.u32().map(Self)
+        Ok(Self(r.u32()?))
     }
 
     fn write(&self, w: &mut Writer) {

@@ -74,7 +74,7 @@ impl Extension for Offer {
         }
         while !r.is_empty() {
             if offer.tickets.len() == MAX_TICKETS {
-                return Err(r.bad_length());
+                return Err(r.bad_length().into());
             }
             let ticket = r.array()?;
             if offer.tickets.contains(&ticket) {

@@ -83,7 +83,7 @@ impl Extension for Retry {
     const IN: &'static [Context] = &[Context::HelloRetryRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        r.u16().map(|g| Self(NamedGroup(g)))
+        Ok(Self(NamedGroup(r.u16()?)))
     }
 
     fn write(&self, w: &mut Writer) {

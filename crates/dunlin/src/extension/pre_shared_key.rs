@@ -36,7 +36,7 @@ impl Extension for Offer {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let identities = Reader::items(r.vec16(7)?, "pre_shared_key", |r| {
-            Ok(Identity { identity: r.vec16(1)?.to_vec(), obfuscated_ticket_age: r.u32()? })
+            Ok::<_, Error>(Identity { identity: r.vec16(1)?.to_vec(), obfuscated_ticket_age: r.u32()? })
         })?;
         let binders = Reader::items(r.vec16(33)?, "pre_shared_key", |r| r.vec8(32).map(<[u8]>::to_vec))?;
         // RFC 8446 §4.2.11: one binder for each identity, in the same order.
@@ -70,7 +70,7 @@ impl Extension for Selected {
     const IN: &'static [Context] = &[Context::ServerHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        r.u16().map(Self)
+        Ok(Self(r.u16()?))
     }
 
     fn write(&self, w: &mut Writer) {

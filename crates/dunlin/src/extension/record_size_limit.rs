@@ -14,7 +14,7 @@ impl RecordSizeLimit {
     /// RFC 8449 §4: no larger than the version's records, which have one byte less before TLS 1.3.
     pub(crate) fn of(limit: u16, version: ProtocolVersion) -> Self {
         Self(if version == ProtocolVersion::TLS1_2 {
-            limit.min(crate::record::MAX_PLAINTEXT as u16)
+            limit.min(crate::wire::MAX_PLAINTEXT as u16)
         } else {
             limit
         })
@@ -24,7 +24,7 @@ impl RecordSizeLimit {
     /// too (RFC 8449 §4), and no value raises the protocol's own limit.
     pub(crate) fn content(&self, version: ProtocolVersion) -> usize {
         let has_inner_type = version != ProtocolVersion::TLS1_2;
-        usize::from(self.0).saturating_sub(has_inner_type.into()).min(crate::record::MAX_PLAINTEXT)
+        usize::from(self.0).saturating_sub(has_inner_type.into()).min(crate::wire::MAX_PLAINTEXT)
     }
 }
 

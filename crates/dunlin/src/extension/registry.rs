@@ -54,7 +54,7 @@ const fn form<T: Extension>() -> Form {
         rewrite: |body| {
             let mut w = crate::wire::Writer::new();
             Reader::all(body, name(T::TYPE), |r| T::read(r))?.write(&mut w);
-            w.finish()
+            Ok(w.finish()?)
         },
     }
 }

@@ -13,7 +13,7 @@ impl Extension for RenegotiationInfo {
     const IN: &'static [Context] = &[Context::ClientHello, Context::Tls12ServerHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        r.vec8(0).map(|bytes| Self(bytes.to_vec()))
+        Ok(Self(r.vec8(0)?.to_vec()))
     }
 
     fn write(&self, w: &mut Writer) {

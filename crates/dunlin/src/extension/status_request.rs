@@ -60,7 +60,7 @@ impl Extension for CertificateStatus {
     /// Also the body of the message of TLS 1.2 (RFC 6066 §8).
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         match r.u8()? {
-            OCSP => r.vec24(1).map(|response| Self(response.to_vec())),
+            OCSP => Ok(Self(r.vec24(1)?.to_vec())),
             _ => Err(Malformed::Value("status_request").into()),
         }
     }

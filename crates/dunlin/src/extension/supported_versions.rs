@@ -21,7 +21,7 @@ impl Extension for Offer {
         if versions.len() % 2 != 0 {
             return Err(Malformed::Length("supported_versions").into());
         }
-        Reader::items(versions, "supported_versions", |r| r.u16().map(ProtocolVersion)).map(Self)
+        Reader::items(versions, "supported_versions", |r| Ok(ProtocolVersion(r.u16()?))).map(Self)
     }
 
     fn write(&self, w: &mut Writer) {
@@ -34,7 +34,7 @@ impl Extension for Selected {
     const IN: &'static [Context] = &[Context::ServerHello, Context::HelloRetryRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        r.u16().map(|v| Self(ProtocolVersion(v)))
+        Ok(Self(ProtocolVersion(r.u16()?)))
     }
 
     fn write(&self, w: &mut Writer) {

@@ -34,7 +34,7 @@ pub(crate) fn write(numbers: &[RecordNumber]) -> Result<Vec<u8>, Error> {
             w.u64(number.sequence);
         }
     });
-    w.finish()
+    Ok(w.finish()?)
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ impl Reassembler {
             }
             // Only an empty message has an empty fragment.
             if offset + piece.len() > len || (piece.is_empty() && len > 0) {
-                return Err(r.bad_length());
+                return Err(r.bad_length().into());
             }
             // RFC 9147 §5.2: what was handed on already "MUST be discarded".
             if let Some(at) = number.checked_sub(self.next) {

@@ -7,7 +7,7 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{HandshakeType, KeyUpdateRequest};
 
 pub(crate) fn read(body: &[u8]) -> Result<KeyUpdateRequest, Error> {
-    let request = decode(body, "KeyUpdate", |r| r.u8().map(KeyUpdateRequest))?;
+    let request = decode(body, "KeyUpdate", |r| Ok(KeyUpdateRequest(r.u8()?)))?;
     // RFC 8446 §4.6.3: any other value: illegal_parameter.
     match request.name() {
         Some(_) => Ok(request),

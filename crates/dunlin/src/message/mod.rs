@@ -101,7 +101,7 @@ pub(crate) fn encode(typ: HandshakeType, body: impl FnOnce(&mut Writer)) -> Resu
     let mut w = Writer::new();
     w.u8(typ.0);
     w.vec24(body);
-    w.finish()
+    Ok(w.finish()?)
 }
 
 /// `Finished` (RFC 8446 §4.4.4): nothing but its value.

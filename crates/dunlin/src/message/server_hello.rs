@@ -29,7 +29,7 @@ impl<'a> ServerHello<'a> {
             let random: [u8; 32] = r.array()?;
             let session_id = r.vec8(0)?;
             if session_id.len() > 32 {
-                return Err(r.bad_length());
+                return Err(r.bad_length().into());
             }
             let cipher_suite = CipherSuite(r.u16()?);
             // RFC 8446 §4.1.3: legacy_compression_method "MUST have the value 0".

@@ -61,7 +61,7 @@ impl ServerParams {
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         let mut w = Writer::new();
         self.write(&mut w);
-        w.finish()
+        Ok(w.finish()?)
     }
 }
 

@@ -18,8 +18,8 @@ use crate::error::Error;
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::handshake::tls12::{HANDSHAKES, Handshakes};
 use crate::keylog::KeyLog;
-use crate::record::MAX_PLAINTEXT;
 use crate::role::TransportKind;
+use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{
     CertificateCompressionAlgorithm, CertificateType, CipherSuite, NamedGroup, ProtocolVersion,
     PskKeyExchangeMode, SignatureScheme,

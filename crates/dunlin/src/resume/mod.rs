@@ -136,7 +136,7 @@ impl Session {
         };
         w.vec24(|w| chain.iter().for_each(|c| w.vec24(|w| w.put(c))));
         self.write(&mut w);
-        w.finish().map(Zeroizing::new)
+        Ok(w.finish().map(Zeroizing::new)?)
     }
 
     /// From what [`Session::to_bytes`] made.
@@ -167,7 +167,7 @@ impl Session {
         }
         let mut w = Writer::new();
         self.write(&mut w);
-        w.finish().map(|bytes| Some(Zeroizing::new(bytes)))
+        Ok(Some(Zeroizing::new(w.finish()?)))
     }
 
     pub(crate) fn from_ticket(bytes: &[u8], settings: SettingsDigest) -> Result<Self, Error> {
@@ -324,7 +324,7 @@ impl ClientSession {
         let session = self.session.to_bytes()?;
         w.reserve(session.len());
         w.put(&session);
-        w.finish().map(Zeroizing::new)
+        Ok(w.finish().map(Zeroizing::new)?)
     }
 
     /// From what [`ClientSession::to_bytes`] made.

@@ -1,6 +1,7 @@
 //! The codec: readers, writers and the numbers of the protocol. It knows no state.
 
 pub(crate) mod enums;
+mod malformed;
 pub(crate) mod reader;
 pub(crate) mod writer;
 
@@ -9,5 +10,12 @@ pub use enums::{
     ExtensionType, HandshakeType, KeyUpdateRequest, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
     SignatureScheme,
 };
+pub(crate) use malformed::FieldTooLong;
+pub use malformed::Malformed;
 pub(crate) use reader::Reader;
 pub(crate) use writer::Writer;
+
+/// The largest content of a record, in bytes (RFC 8446 §5.1).
+pub(crate) const MAX_PLAINTEXT: usize = 1 << 14;
+/// The largest protected record: content, its type and the tag, with room for padding (RFC 8446 §5.2).
+pub(crate) const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;

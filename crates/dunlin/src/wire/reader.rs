@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::error::{Error, Malformed};
+use super::Malformed;
 
 /// A cursor over one structure. `what` names the structure in errors.
 #[derive(Debug)]
@@ -17,11 +17,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a whole structure: what is left over afterwards is an error (RFC 8446 §4.2 and §6.2, `decode_error`).
-    pub(crate) fn all<T>(
+    pub(crate) fn all<T, E: From<Malformed>>(
         bytes: &'a [u8],
         what: &'static str,
-        read: impl FnOnce(&mut Self) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        read: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut reader = Self::new(bytes, what);
         let value = read(&mut reader)?;
         reader.end()?;
@@ -38,71 +38,71 @@ impl<'a> Reader<'a> {
     }
 
     /// An error unless everything was read.
-    pub(crate) fn end(&self) -> Result<(), Error> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::TrailingBytes(self.what).into()) }
+    pub(crate) fn end(&self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::TrailingBytes(self.what)) }
     }
 
     /// The error for a value in this structure that its definition does not allow.
-    pub(crate) fn bad_length(&self) -> Error {
-        Malformed::Length(self.what).into()
+    pub(crate) const fn bad_length(&self) -> Malformed {
+        Malformed::Length(self.what)
     }
 
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.rest)
     }
 
-    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], Error> {
+    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (head, tail) = self.rest.split_at_checked(n).ok_or(Malformed::Truncated(self.what))?;
         self.rest = tail;
         Ok(head)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(Malformed::Truncated(self.what))?;
         self.rest = tail;
         Ok(*head)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, Error> {
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(u8::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, Error> {
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn u24(&mut self) -> Result<usize, Error> {
+    pub(crate) fn u24(&mut self) -> Result<usize, Malformed> {
         let [a, b, c] = self.array()?;
         Ok(u32::from_be_bytes([0, a, b, c]) as usize)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Error> {
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Error> {
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
     /// `opaque x<min..max>` with a length of one byte.
-    pub(crate) fn vec8(&mut self, min: usize) -> Result<&'a [u8], Error> {
+    pub(crate) fn vec8(&mut self, min: usize) -> Result<&'a [u8], Malformed> {
         let len = usize::from(self.u8()?);
         self.bounded(len, min)
     }
 
     /// `opaque x<min..2^16-1>` with a length of two bytes.
-    pub(crate) fn vec16(&mut self, min: usize) -> Result<&'a [u8], Error> {
+    pub(crate) fn vec16(&mut self, min: usize) -> Result<&'a [u8], Malformed> {
         let len = usize::from(self.u16()?);
         self.bounded(len, min)
     }
 
     /// `opaque x<min..2^24-1>` with a length of three bytes.
-    pub(crate) fn vec24(&mut self, min: usize) -> Result<&'a [u8], Error> {
+    pub(crate) fn vec24(&mut self, min: usize) -> Result<&'a [u8], Malformed> {
         let len = self.u24()?;
         self.bounded(len, min)
     }
 
-    fn bounded(&mut self, len: usize, min: usize) -> Result<&'a [u8], Error> {
+    fn bounded(&mut self, len: usize, min: usize) -> Result<&'a [u8], Malformed> {
         if len < min {
             return Err(self.bad_length());
         }
@@ -110,11 +110,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The items of a list that fills `bytes`; at least one where `non_empty`.
-    pub(crate) fn items<T>(
+    pub(crate) fn items<T, E>(
         bytes: &'a [u8],
         what: &'static str,
-        mut item: impl FnMut(&mut Self) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
+        mut item: impl FnMut(&mut Self) -> Result<T, E>,
+    ) -> Result<Vec<T>, E> {
         let mut reader = Self::new(bytes, what);
         let mut items = Vec::new();
         while !reader.is_empty() {

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use super::FieldTooLong;
+
 /// A growing message. Lengths that do not fit are remembered and reported by [`Writer::finish`], so that
 /// no half-true length can leave the engine.
 #[derive(Debug, Default)]
@@ -16,8 +18,8 @@ impl Writer {
     }
 
     /// The bytes written; `Err` if a field was too long for its length prefix.
-    pub(crate) fn finish(self) -> Result<Vec<u8>, crate::Error> {
-        if self.overflow { Err(crate::error::Misuse::FieldTooLong.into()) } else { Ok(self.bytes) }
+    pub(crate) fn finish(self) -> Result<Vec<u8>, FieldTooLong> {
+        if self.overflow { Err(FieldTooLong) } else { Ok(self.bytes) }
     }
 
     /// Makes room for so many bytes, so that they are not moved while they are written.

@@ -27,11 +27,11 @@ use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
 use crate::output::Event;
 use crate::profile::Profile;
-use crate::record::MAX_PLAINTEXT;
 use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
 use crate::transport::Epoch;
+use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{
     CertificateType, ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
 };

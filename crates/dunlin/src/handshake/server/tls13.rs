@@ -30,13 +30,13 @@ use crate::message::{
     self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
 };
 use crate::output::{EarlyOutput, Event};
-use crate::record::MAX_PLAINTEXT;
 use crate::resume::{Session, TicketKind};
 use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
+use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme};
 
 /// What was chosen for this client.

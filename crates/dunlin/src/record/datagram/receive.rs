@@ -11,10 +11,10 @@ use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::flight::reassemble::{Reassembler, Taken};
 use crate::flight::{RecordNumber, ack};
 use crate::message::Message;
-use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
 use crate::wire::{AlertDescription, AlertLevel, ContentType};
+use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
 /// Records that wait while a question is open, in bytes: a large flight. The peer sends the rest again.
 const MAX_WAITING: usize = 64 * 1024;

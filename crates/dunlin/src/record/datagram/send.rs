@@ -8,10 +8,10 @@ use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, plaintext};
 use crate::error::{Error, Internal, Misuse};
 use crate::flight::fragment::{Packer, Records};
 use crate::flight::{RecordNumber, ack};
-use crate::record::MAX_PLAINTEXT;
 use crate::record::protect::Sequence;
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
+use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{ContentType, HandshakeType};
 
 /// One epoch of our records.

@@ -8,10 +8,10 @@ use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::{self, Message};
 use crate::record::protect::{RecordKey, Sequence};
-use crate::record::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::transport::{Epoch, Incoming};
 use crate::wire::{AlertDescription, AlertLevel, ContentType};
+use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
 /// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
 const MAX_IDLE_RECORDS: u32 = 32;

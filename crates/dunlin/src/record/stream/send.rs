@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use super::HEADER_LEN;
 use crate::crypto::MAX_TAG_LEN;
 use crate::error::Error;
-use crate::record::MAX_PLAINTEXT;
 use crate::record::protect::{self, RecordKey, Sequence};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::transport::Epoch;
+use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, ProtocolVersion};
 
 /// Application data is taken only while less than this waits to be transmitted, in bytes: a few records, so that
