@@ -12,12 +12,12 @@ use core::time::Duration;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
+use crate::auth::verifier::Verifiers;
 use crate::auth::{PeerIdentity, X509Identity};
 use crate::crypto::Hash;
 use crate::error::{AuthenticationFailure, Error, OutOfDate};
 use crate::extension::handshake_cache::{NAME_LEN, Name};
 use crate::message;
-use crate::profile::Profile;
 use crate::resume::SettingsDigest;
 use crate::time::Now;
 use crate::wire::{CertificateType, HandshakeType};
@@ -149,7 +149,8 @@ pub struct CachedPeer {
 impl CachedPeer {
     /// What is kept of a peer that has just been verified in full; `None` where there is nothing to keep.
     pub(crate) fn new(
-        profile: &Profile,
+        trust: &Verifiers,
+        sha256: &dyn Hash,
         identity: &PeerIdentity,
         settings: SettingsDigest,
         now: Now,
@@ -164,13 +165,12 @@ impl CachedPeer {
             PeerIdentity::Psk(_) => return Ok(None),
         };
         let Some(leaf) = chain.first() else { return Ok(None) };
-        let verifier = profile.trust.of(certificate_type)?;
+        let verifier = trust.of(certificate_type)?;
         // What a full handshake would say must be known without one.
         if verifier.asks() {
             return Ok(None);
         }
         let entries = chain.iter().map(|c| &**c);
-        let sha256 = profile.provider.sha256;
         let mut issuer = [0; ISSUER_LEN];
         if let Some(name) = verifier.issuer(leaf) {
             issuer.iter_mut().zip(sha256.hash(&[name]).as_ref()).for_each(|(to, from)| *to = *from);

@@ -3,7 +3,7 @@
 use super::Connection;
 use crate::auth::PeerIdentity;
 use crate::error::{Error, Misuse};
-use crate::output::Sending;
+use crate::handshake::output::Sending;
 use crate::record::stream::Stream;
 use crate::role::Side;
 use crate::schedule;

@@ -10,9 +10,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::error::{Error, Internal, Misuse};
+use crate::handshake::output::Output;
+use crate::handshake::question::{Answer, Question};
 use crate::message::Message;
-use crate::output::Output;
-use crate::question::{Answer, Question};
 use crate::role::TransportKind;
 use crate::time::Now;
 use crate::transport::Emitter;
@@ -20,8 +20,11 @@ use crate::wire::KeyUpdateRequest;
 
 pub(crate) mod cached;
 pub(crate) mod client;
+pub(crate) mod key_exchange;
+pub(crate) mod output;
 pub(crate) mod post;
 pub(crate) mod prove;
+pub(crate) mod question;
 pub(crate) mod retry;
 pub(crate) mod server;
 pub(crate) mod signature;

@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 
 use super::{Cx, State};
 use crate::error::{Error, PeerMisbehaved};
+use crate::handshake::output::Event;
 use crate::message::{self, Message, NewSessionTicket};
-use crate::output::Event;
 use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
 };
@@ -144,6 +144,6 @@ impl TicketIntake {
             }),
         };
         let session = ClientSession { ticket: ticket.ticket.into(), is_id: false, session };
-        session.keep(cx.output, &self.store, self.key.clone());
+        cx.output.keep_session(&self.store, self.key.clone(), session);
     }
 }

@@ -14,7 +14,6 @@ use zeroize::Zeroizing;
 use crate::auth::{PeerIdentity, Psk, PskIdentity, X509Identity};
 use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
-use crate::output::Output;
 use crate::role::TransportKind;
 use crate::time::Now;
 use crate::wire::{CipherSuite, Reader, Writer};
@@ -300,12 +299,6 @@ impl ClientSession {
     /// How much early data it allows, in bytes; zero says none.
     pub fn max_early_data(&self) -> u32 {
         self.session.max_early_data()
-    }
-
-    /// Gives it to the store, which forgets it if its connection fails.
-    pub(crate) fn keep(self, output: &mut Output, store: &Arc<dyn ClientSessions>, key: SessionKey) {
-        output.kept.push(Kept::Client(Arc::clone(store), key.clone(), Arc::clone(&self.ticket)));
-        store.put(key, self);
     }
 
     /// The ticket, as the server sent it, or in TLS 1.2 the session ID.

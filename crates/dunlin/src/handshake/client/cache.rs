@@ -351,7 +351,13 @@ impl Agreed for InUse {
         let is_proven_anew = cached.is_none();
         let server = match (cached, &cx.output.negotiated.peer) {
             (Some(cached), _) => Some(*cached),
-            (None, Some(server)) => CachedPeer::new(&config.profile, server, config.settings, cx.now)?,
+            (None, Some(server)) => CachedPeer::new(
+                &config.profile.trust,
+                config.profile.provider.sha256,
+                server,
+                config.settings,
+                cx.now,
+            )?,
             (None, None) => None,
         };
         let mut new = Vec::new();

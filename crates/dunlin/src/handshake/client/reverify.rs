@@ -8,11 +8,11 @@ use pki_types::CertificateDer;
 use crate::address::ServerAddress;
 use crate::auth::PeerIdentity;
 use crate::error::{Error, Internal, Misuse};
+use crate::handshake::question::Answer;
 use crate::handshake::verify::Subject;
 use crate::handshake::{Cx, State};
 use crate::message::Message;
 use crate::profile::Profile;
-use crate::question::Answer;
 use crate::role::Side;
 use crate::wire::CertificateType;
 

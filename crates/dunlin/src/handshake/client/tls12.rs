@@ -23,19 +23,19 @@ use crate::extension::{
     session_ticket, supported_groups,
 };
 use crate::handshake::cached::{Form, Use};
+use crate::handshake::key_exchange::ClientSide;
+use crate::handshake::output::{Event, Renegotiation};
 use crate::handshake::post::MAX_TICKET_LEN;
+use crate::handshake::question::{Answer, Question};
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
 use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
 use crate::handshake::{Cx, State, prove};
-use crate::key_exchange::ClientSide;
 use crate::message::{
     self, Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
     ServerParams, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
-use crate::output::{Event, Renegotiation};
-use crate::question::{Answer, Question};
 use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
 use crate::role::Side;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
@@ -707,7 +707,7 @@ impl State for ExpectFinished {
         }
         if let (Some((session, is_new)), Some(store)) = (session.flatten(), &config.sessions) {
             let key = session_key(&config, &address, cx.transport());
-            session.keep(cx.output, store, key);
+            cx.output.keep_session(store, key, session);
             if is_new {
                 cx.output.event(Event::TicketReceived);
             }

@@ -21,11 +21,11 @@ use crate::extension::{
     max_fragment_length, pre_shared_key, record_size_limit, signature_algorithms,
 };
 use crate::handshake::cached::Use;
+use crate::handshake::output::Event;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
-use crate::output::Event;
 use crate::profile::Profile;
 use crate::role::Side;
 use crate::schedule::Transcript;

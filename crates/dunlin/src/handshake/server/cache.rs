@@ -193,7 +193,13 @@ impl Agreed for InUse {
         let proven = self.believed.as_ref().and(self.ticket).map(|(ticket, _)| ticket);
         let peer = match (self.believed, &cx.output.negotiated.peer) {
             (Some(cached), _) => Some(*cached),
-            (None, Some(client)) => CachedPeer::new(&config.profile, client, config.settings, cx.now)?,
+            (None, Some(client)) => CachedPeer::new(
+                &config.profile.trust,
+                config.profile.provider.sha256,
+                client,
+                config.settings,
+                cx.now,
+            )?,
             (None, None) => None,
         };
         if let Some(peer) = peer {

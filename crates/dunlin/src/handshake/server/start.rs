@@ -14,11 +14,11 @@ use crate::extension::{
     ExtensionsWriter, alpn, certificate_type, cookie, key_share, pre_shared_key, psk_key_exchange_modes,
     server_name, signature_algorithms, supported_groups, supported_versions,
 };
+use crate::handshake::question::{Answer, ClientHelloInfo, Question};
 use crate::handshake::retry::{self, Retry};
 use crate::handshake::{Cx, State};
 use crate::message::server_hello::RETRY_RANDOM;
 use crate::message::{ClientHello, Message, ServerHello};
-use crate::question::{Answer, ClientHelloInfo, Question};
 use crate::resume::{Session, TicketKind};
 use crate::role::TransportKind;
 use crate::schedule::Transcript;

@@ -21,18 +21,18 @@ use crate::extension::{
     session_ticket, status_request,
 };
 use crate::handshake::cached::{Form, Use};
+use crate::handshake::key_exchange::ServerSide;
+use crate::handshake::output::Event;
+use crate::handshake::question::{Answer, Question};
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
 use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
 use crate::handshake::{Cx, State, prove};
-use crate::key_exchange::ServerSide;
 use crate::message::{
     self, Certificate, CertificateVerify, ClientHello, ClientKeyExchange, Message, ServerHello,
     ServerKeyExchange, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
-use crate::output::Event;
-use crate::question::{Answer, Question};
 use crate::resume::{Session, TicketKind};
 use crate::role::Side;
 use crate::schedule::HelloTranscript;

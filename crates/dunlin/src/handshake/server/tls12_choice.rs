@@ -9,7 +9,7 @@ use crate::config::{ClientAuth, PskSource, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, PeerIncompatible};
 use crate::extension::{certificate_authorities, certificate_type, signature_algorithms, supported_groups};
-use crate::key_exchange;
+use crate::handshake::key_exchange;
 use crate::message::ClientHello;
 use crate::wire::{CertificateType, NamedGroup, SignatureScheme};
 

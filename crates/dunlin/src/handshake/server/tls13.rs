@@ -23,13 +23,13 @@ use crate::extension::{
     signature_algorithms, supported_versions,
 };
 use crate::handshake::cached::Use;
+use crate::handshake::output::{EarlyOutput, Event};
 use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
 use crate::message::{
     self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
 };
-use crate::output::{EarlyOutput, Event};
 use crate::resume::{Session, TicketKind};
 use crate::role::Side;
 use crate::schedule::Transcript;

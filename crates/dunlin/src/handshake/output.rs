@@ -10,10 +10,10 @@ use crate::auth::PeerIdentity;
 use crate::cache::{CacheOutcome, Known};
 use crate::early::EarlyDataOutcome;
 use crate::error::{Error, Misuse, PeerMisbehaved};
+use crate::handshake::question::{Question, QuestionId};
 use crate::keylog::KeyLog;
 use crate::message;
-use crate::question::{Question, QuestionId};
-use crate::resume::{Kept, Session};
+use crate::resume::{ClientSession, ClientSessions, Kept, Session, SessionKey};
 use crate::schedule::Export;
 use crate::schedule::tls12::VerifyData;
 use crate::schedule::tls13::Exporter;
@@ -280,6 +280,17 @@ impl Output {
         if let Some(on_word) = self.on_word.take() {
             on_word(well);
         }
+    }
+
+    /// Gives `session` to the store, which removes it again if a fatal alert ends this connection.
+    pub(crate) fn keep_session(
+        &mut self,
+        store: &Arc<dyn ClientSessions>,
+        key: SessionKey,
+        session: ClientSession,
+    ) {
+        self.kept.push(Kept::Client(Arc::clone(store), key.clone(), Arc::clone(&session.ticket)));
+        store.put(key, session);
     }
 
     /// A fatal alert ends the connection. RFC 5246 §7.2.2: "any connection terminated with a fatal alert MUST NOT be resumed";
