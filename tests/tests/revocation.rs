@@ -168,6 +168,24 @@ fn sessions_are_bound_to_the_lists_and_their_rules() {
     }
 }
 
+/// The end of an ML-DSA signature is often the same: padding and counters (FIPS 204, algorithm 20).
+#[test]
+fn lists_with_the_same_last_bytes_are_different_settings() {
+    let tree = tree(KeyType::MlDsa44);
+    let settings = |list: &[u8]| {
+        let revocation = Revocation::new([List::from(list.to_vec())]).unwrap();
+        let profile = Profile::builder(awslc()).trust(trust(&tree, Some(revocation))).build().unwrap();
+        *ClientConfig::new(profile).session_settings().as_bytes()
+    };
+    let first = list(&tree.intermediate, &[]);
+    let second = list(&tree.intermediate, &[&tree.server.chain]);
+    for tail in [32, 100, 2420] {
+        let end = &first[first.len() - tail..];
+        let second = [&second[..second.len() - tail], end].concat();
+        assert_ne!(settings(&first), settings(&second), "{tail} bytes are the same");
+    }
+}
+
 /// Whom a full handshake would refuse because the list is overdue, no ticket brings in.
 #[test]
 fn sessions_end_with_the_lists_that_must_not_be_overdue() {

@@ -19,16 +19,14 @@ use crate::error::{AuthenticationFailure, Error, Misuse};
 #[derive(Clone, Debug)]
 pub struct Revocation {
     lists: Arc<Vec<CertRevocationList<'static>>>,
-    tails: Vec<[u8; TAIL]>,
+    /// The same as received, for the digest of settings.
+    encoded: Arc<Vec<CertificateRevocationListDer<'static>>>,
     /// nextUpdate of each list, in seconds since 1970.
     next_s: Vec<u64>,
     depth: RevocationCheckDepth,
     unknown: UnknownStatusPolicy,
     overdue: ExpirationPolicy,
 }
-
-/// A list ends with its signature, of which so many bytes tell it from every other list of its issuer.
-const TAIL: usize = 32;
 
 impl Revocation {
     /// With these lists. Their signatures are verified with each chain, by the key of its issuer.
@@ -37,7 +35,7 @@ impl Revocation {
     /// There is none, or one does not parse, is not of version 2 or has no date of the next; or two are of one issuer for
     /// the same certificates, of which only the first would count. Which, counted from 1.
     pub fn new<'l>(lists: impl IntoIterator<Item = CertificateRevocationListDer<'l>>) -> Result<Self, Error> {
-        let (mut parsed, mut tails, mut next_s) =
+        let (mut parsed, mut encoded, mut next_s) =
             (Vec::<CertRevocationList<'_>>::new(), Vec::new(), Vec::new());
         for (i, der) in lists.into_iter().enumerate() {
             let refused = |why: String| Misuse::Config(alloc::format!("revocation list {}: {why}", i + 1));
@@ -53,15 +51,15 @@ impl Revocation {
                 return Err(refused(why).into());
             }
             parsed.push(list);
-            tails.extend(der.last_chunk().copied());
             next_s.push(next_update(&der).ok_or_else(|| refused("it has no date of the next".into()))?);
+            encoded.push(CertificateRevocationListDer::from(der.to_vec()));
         }
         if parsed.is_empty() {
             return Err(Misuse::Config("there is no revocation list".into()).into());
         }
         Ok(Self {
             lists: Arc::new(parsed),
-            tails,
+            encoded: Arc::new(encoded),
             next_s,
             depth: RevocationCheckDepth::Chain,
             unknown: UnknownStatusPolicy::Deny,
@@ -90,7 +88,8 @@ impl Revocation {
         self
     }
 
-    /// What tells this from other lists and rules, for the digest of settings.
+    /// The rules and every byte of the lists, for the digest of settings. No part of a list stands for the whole: an ML-DSA
+    /// signature, for one, ends in padding and counters (FIPS 204, algorithm 20).
     pub(crate) fn settings(&self) -> impl Iterator<Item = &[u8]> {
         let rules: [&[u8]; 3] = [
             match self.depth {
@@ -106,7 +105,7 @@ impl Revocation {
                 ExpirationPolicy::Ignore => b"overdue allowed",
             },
         ];
-        rules.into_iter().chain(self.tails.iter().map(<[u8; TAIL]>::as_slice))
+        rules.into_iter().chain(self.encoded.iter().map(|list| &**list))
     }
 
     /// The last second, since 1970, in which the lists count that are in charge of `chain`: that before their nextUpdate.
