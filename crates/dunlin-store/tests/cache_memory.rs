@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::alloc::System;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use cap::Cap;
@@ -373,6 +375,114 @@ fn a_client_keeps_what_it_uses() {
     let other = CacheKey { settings: [1; 32], ..key("a", 1) };
     put(&other);
     assert!(store.take(&other).is_none());
+}
+
+/// lab.md's bar: what a server takes in a client's store of 100,000, all indexes included.
+#[test]
+fn a_hundred_thousand_servers_take_little() {
+    let _alone = ALONE.lock();
+    for (typ, bar) in [(KeyType::P256, 241), (KeyType::Rsa2048, 420)] {
+        let (_, server) = seen(typ);
+        let settings = *server_settings(&server);
+        let key = |number: u32| CacheKey { name: format!("{number:06}.example"), port: 443, settings };
+        let before = HEAP.allocated();
+        let store = MemoryClientCache::new(MANY as usize);
+        (0..MANY).for_each(|number| store.update(&key(number), &mut |kept| kept.clone_from(&server)));
+        let each = more_than(before) as f64 / f64::from(MANY);
+        println!("{typ:?}: {each:.1} bytes of heap for each of {MANY} servers");
+        assert!(each <= f64::from(bar), "{typ:?}: {each}");
+        for number in (0..MANY).step_by(997) {
+            assert_eq!(store.take(&key(number)), Some(server.clone()));
+        }
+        assert!(store.take(&key(MANY)).is_none());
+    }
+}
+
+/// The server by the fingerprint of its Certificate.
+fn numbered(server: &CachedServer, number: u32) -> CachedServer {
+    let settings = server_settings(server);
+    let peer = server.server().unwrap();
+    let mut bytes = server.to_bytes(settings).unwrap();
+    let fingerprint = peer.fingerprint().as_bytes();
+    let at = bytes.windows(fingerprint.len()).position(|window| window == fingerprint).unwrap();
+    bytes[at..][..4].copy_from_slice(&number.to_be_bytes());
+    CachedServer::from_bytes(&bytes, settings).unwrap()
+}
+
+/// The name with most entries makes room first, of equals the one that changed longest ago; of its entries, and where each name
+/// has one, the entry that was used longest ago.
+#[test]
+fn a_client_forgets_in_the_order_of_use() {
+    let _alone = ALONE.lock();
+    const CAPACITY: usize = 40;
+    let kinds = [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519].map(|typ| seen(typ).1);
+    let before = HEAP.allocated();
+    let store = MemoryClientCache::new(CAPACITY);
+    let mut model: Vec<(CacheKey, CachedServer)> = Vec::new();
+    let mut changed = HashMap::new();
+    let mut random = 88_172_645_463_325_252u64;
+    let mut draw = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    for number in 0..20_000 {
+        let kind = &kinds[draw(3) as usize];
+        let (name, port) =
+            (format!("{}.example", draw(60)), if draw(4) == 0 { 1 + draw(3) as u16 } else { 0 });
+        let key = CacheKey { name, port, settings: *server_settings(kind) };
+        let known = model.iter().position(|(other, _)| *other == key);
+        if draw(2) == 0 {
+            let mut taken = None;
+            if let Some(at) = known {
+                let used = model.remove(at);
+                taken = Some(used.1.clone());
+                model.push(used);
+            }
+            let found = store.take(&key);
+            assert_eq!(
+                found.as_ref().and_then(CachedServer::server),
+                taken.as_ref().and_then(CachedServer::server)
+            );
+            continue;
+        }
+        let server = numbered(kind, number);
+        store.update(&key, &mut |kept| kept.clone_from(&server));
+        known.map(|at| model.remove(at));
+        changed.insert(key.name.clone(), number);
+        model.push((key, server));
+        if model.len() > CAPACITY {
+            let count = |name: &str| model.iter().filter(|(key, _)| key.name == name).count();
+            let rank = |(key, _): &&(CacheKey, CachedServer)| {
+                let entries = count(&key.name);
+                (entries, Reverse(if entries == 1 { 0 } else { changed[&key.name] }))
+            };
+            let first = model.iter().map(|entry| rank(&entry)).max().unwrap();
+            let oldest = model.iter().position(|entry| rank(&entry) == first).unwrap();
+            model.remove(oldest);
+        }
+    }
+    for (key, server) in &model {
+        assert_eq!(store.take(key).unwrap().server(), server.server());
+    }
+    assert!(more_than(before) < 200_000, "{}", more_than(before));
+}
+
+/// Tickets go out once, and come back with the next update.
+#[test]
+fn a_client_has_its_tickets_once() {
+    let _alone = ALONE.lock();
+    let (_, server) = seen(KeyType::P256);
+    let key = CacheKey { name: "a".to_owned(), port: 1, settings: *server_settings(&server) };
+    let store = MemoryClientCache::new(4);
+    store.update(&key, &mut |kept| kept.clone_from(&server));
+    assert_eq!(store.take(&key), Some(server.clone()));
+    let mut without = server.clone();
+    without.clear_tickets();
+    assert_eq!(store.take(&key), Some(without));
+    store.update(&key, &mut |kept| kept.clone_from(&server));
+    assert_eq!(store.take(&key), Some(server));
 }
 
 /// The settings under which it was verified: those that it can be written for.

@@ -80,11 +80,31 @@ impl<G: Clone + Ord + Hash, K: Clone + Eq + Hash, V> Grouped<G, K, V> {
         Some(value)
     }
 
+    pub(super) fn get_mut(&mut self, group: &G, key: &K) -> Option<&mut V> {
+        self.groups.get_mut(group)?.entries.get_mut(key)
+    }
+
+    /// How many entries a group has.
+    pub(super) fn len_of(&self, group: &G) -> usize {
+        self.groups.get(group).map_or(0, |of| of.entries.len())
+    }
+
+    /// The oldest entry of a group.
+    pub(super) fn oldest_of(&self, group: &G) -> Option<(&K, &V)> {
+        self.groups.get(group)?.entries.front()
+    }
+
+    /// The oldest of the largest group, which makes room first.
+    pub(super) fn oldest(&self) -> Option<(&G, &K, &V)> {
+        let (_, _, group) = self.sizes.last()?;
+        let (key, value) = self.oldest_of(group)?;
+        Some((group, key, value))
+    }
+
     /// Takes out the oldest of the largest group.
     pub(super) fn evict(&mut self) -> Option<(K, V)> {
-        let (_, _, group) = self.sizes.last()?.clone();
-        let (key, _) = self.groups.get(&group)?.entries.front()?;
-        let key = key.clone();
+        let (group, key, _) = self.oldest()?;
+        let (group, key) = (group.clone(), key.clone());
         let value = self.remove(&group, &key)?;
         Some((key, value))
     }

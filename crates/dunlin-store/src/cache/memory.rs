@@ -1,4 +1,4 @@
-//! The handshake cache in memory.
+//! A server's handshake cache in memory.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
@@ -7,116 +7,17 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dunlin::cache::{CacheKey, CachedPeer, CachedServer, ClientCache, ServerCache, Ticket};
+use dunlin::cache::{CachedPeer, ServerCache, Ticket};
 use hashbrown::HashTable;
 
-use super::grouped::Grouped;
 use super::older_tickets;
-use super::slab::{Handle, Head, Slab};
+use super::slab::{Handle, Slab};
 
 /// What an entry may take on average, in bytes, if nothing else is said: twice what one with a key of RSA takes.
-const MEAN_ENTRY: usize = 1024;
+pub(super) const MEAN_ENTRY: usize = 1024;
 
 /// Room for a few entries with many names, however few there may be, in bytes.
-const MIN_BYTES: usize = 64 << 10;
-
-/// A server by its port and the settings.
-type ServerKey = (u16, [u8; 32]);
-
-/// What is kept of a server.
-struct Kept {
-    bytes: Box<[u8]>,
-    /// Whether a connection has its tickets.
-    is_taken: bool,
-}
-
-impl Kept {
-    fn entry(&self, key: &CacheKey) -> Option<CachedServer> {
-        let mut entry = CachedServer::from_bytes(&self.bytes, &key.settings).ok()?;
-        if self.is_taken {
-            entry.clear_tickets();
-        }
-        Some(entry)
-    }
-}
-
-#[derive(Default)]
-struct Servers {
-    /// A name is a group: with many ports it is one peer.
-    entries: Grouped<String, ServerKey, Kept>,
-    bytes: usize,
-}
-
-/// What a client knows of servers, in memory: those that were used last. The name with most ports makes room first.
-pub struct MemoryClientCache {
-    servers: Mutex<Servers>,
-    capacity: usize,
-    max_bytes: usize,
-}
-
-impl MemoryClientCache {
-    /// Room for so many servers, at least one, and a kilobyte for each.
-    pub fn new(servers: usize) -> Self {
-        let max_bytes = servers.saturating_mul(MEAN_ENTRY).max(MIN_BYTES);
-        Self { servers: Mutex::default(), capacity: servers.max(1), max_bytes }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Servers> {
-        // Nothing that runs under the lock leaves an entry half changed.
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Default for MemoryClientCache {
-    /// Room for 256 servers.
-    fn default() -> Self {
-        Self::new(256)
-    }
-}
-
-impl ClientCache for MemoryClientCache {
-    fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
-        let mut servers = self.lock();
-        let server = (key.port, key.settings);
-        let mut entry = servers.entries.get(&key.name, &server).and_then(|kept| kept.entry(key));
-        let is_new = entry.is_none();
-        let entry = entry.get_or_insert_default();
-        change(entry);
-        if is_new && *entry == CachedServer::default() {
-            return;
-        }
-        let before = match entry.to_bytes(&key.settings) {
-            Ok(bytes) => {
-                servers.bytes += bytes.len();
-                let kept = Kept { bytes: bytes.into(), is_taken: false };
-                servers.entries.insert(key.name.clone(), server, kept)
-            }
-            // What cannot be kept is not what stood there before, either.
-            Err(_) => servers.entries.remove(&key.name, &server),
-        };
-        servers.bytes -= before.map_or(0, |before| before.bytes.len());
-        while servers.entries.len() > self.capacity || servers.bytes > self.max_bytes {
-            let Some((_, evicted)) = servers.entries.evict() else { break };
-            servers.bytes -= evicted.bytes.len();
-        }
-    }
-
-    fn take(&self, key: &CacheKey) -> Option<CachedServer> {
-        let mut servers = self.lock();
-        let kept = servers.entries.touch(&key.name, &(key.port, key.settings))?;
-        let entry = kept.entry(key);
-        kept.is_taken = true;
-        entry
-    }
-}
-
-impl fmt::Debug for MemoryClientCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryClientCache")
-            .field("servers", &self.lock().entries.len())
-            .finish_non_exhaustive()
-    }
-}
+pub(super) const MIN_BYTES: usize = 64 << 10;
 
 /// What an entry begins with, which is the same for all clients of one issuer.
 type Shared = [u8; CachedPeer::SHARED_LEN];
@@ -130,10 +31,27 @@ const FINGERPRINT_LEN: usize = 32;
 /// How many of them there can be: a head has room for a number below.
 const MAX_COMMONS: usize = 1 << 16;
 
+/// What stands beside the bytes of an entry.
+#[derive(Clone, Copy, Default)]
+struct Head {
+    /// The newest, and the one before; twice the same where there is one.
+    tickets: [Ticket; 2],
+    /// The neighbours in the list of the group: the older one first.
+    neighbours: [Handle; 2],
+    /// The number of what it has in common with others.
+    common: [u8; 2],
+}
+
+impl Head {
+    const fn common(&self) -> u16 {
+        u16::from_be_bytes(self.common)
+    }
+}
+
 /// What is kept of each client.
 #[derive(Default)]
 struct Entries {
-    slab: Slab,
+    slab: Slab<Head>,
     /// By the number in a head, each with how many clients it is for. Those for none are free.
     commons: Vec<(Common, usize)>,
     free: Vec<u16>,

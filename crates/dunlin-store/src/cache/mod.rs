@@ -10,6 +10,7 @@
 mod file;
 mod grouped;
 mod memory;
+mod memory_client;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -23,7 +24,8 @@ mod trouble;
 use dunlin::cache::Ticket;
 
 pub use file::FileRecords;
-pub use memory::{MemoryClientCache, MemoryServerCache};
+pub use memory::MemoryServerCache;
+pub use memory_client::MemoryClientCache;
 #[cfg(feature = "redis")]
 pub use redis::{DEFAULT_REDIS_TIMEOUT, RedisRecords};
 pub use sealed::{KeyId, Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};

@@ -2,11 +2,15 @@
 
 use std::collections::HashMap;
 
-use dunlin::cache::Ticket;
-
 /// Where an entry is: its page and its slot. Bytes, so that nothing that holds one has to be aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle([u8; 4]);
+
+impl Default for Handle {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
 
 impl Handle {
     /// No entry: the end of a list.
@@ -41,35 +45,16 @@ const MAX_SLOTS: usize = 64;
 /// A page of long entries has fewer slots, and this many bytes at most, if more than one fits.
 const PAGE_LEN: usize = 32 << 10;
 
-/// What stands beside the bytes of an entry.
-#[derive(Clone, Copy)]
-pub(super) struct Head {
-    /// The newest, and the one before; twice the same where there is one.
-    pub(super) tickets: [Ticket; 2],
-    /// The neighbours in the list of the group: the older one first.
-    pub(super) neighbours: [Handle; 2],
-    /// The number of what it has in common with others.
-    pub(super) common: [u8; 2],
-}
-
-impl Head {
-    pub(super) const fn common(&self) -> u16 {
-        u16::from_be_bytes(self.common)
-    }
-}
-
-const VACANT: Head = Head { tickets: [[0; 8]; 2], neighbours: [Handle::NONE; 2], common: [0; 2] };
-
 #[derive(Default)]
-struct Page {
+struct Page<H> {
     used: u64,
-    heads: Box<[Head]>,
+    heads: Box<[H]>,
     bytes: Box<[u8]>,
 }
 
-impl Page {
+impl<H: Copy + Default> Page<H> {
     fn new(slots: usize, len: usize) -> Self {
-        Self { used: 0, heads: vec![VACANT; slots].into(), bytes: vec![0; slots * len].into() }
+        Self { used: 0, heads: vec![H::default(); slots].into(), bytes: vec![0; slots * len].into() }
     }
 
     /// The length of its entries.
@@ -90,10 +75,10 @@ impl Page {
     }
 }
 
-/// The entries.
+/// The entries, each with a head of fixed size beside its bytes.
 #[derive(Default)]
-pub(super) struct Slab {
-    pages: Vec<Page>,
+pub(super) struct Slab<H> {
+    pages: Vec<Page<H>>,
     /// Numbers of pages that are given back.
     vacant: Vec<usize>,
     /// The pages with room, by the length of their entries.
@@ -103,18 +88,18 @@ pub(super) struct Slab {
     in_use: usize,
 }
 
-impl Slab {
+impl<H: Copy + Default> Slab<H> {
     /// What the entries take, in bytes. Pages take more, by less than two of them for each length if what is
     /// [scattered](Self::scattered) is always moved.
     pub(super) const fn in_use(&self) -> usize {
         self.in_use
     }
 
-    pub(super) fn head(&self, at: Handle) -> &Head {
+    pub(super) fn head(&self, at: Handle) -> &H {
         &self.pages[at.page()].heads[at.slot()]
     }
 
-    pub(super) fn head_mut(&mut self, at: Handle) -> &mut Head {
+    pub(super) fn head_mut(&mut self, at: Handle) -> &mut H {
         &mut self.pages[at.page()].heads[at.slot()]
     }
 
@@ -142,7 +127,7 @@ impl Slab {
     }
 
     /// Keeps an entry. A new page has so many slots at most. `None` if there can be no more pages.
-    pub(super) fn insert(&mut self, head: Head, bytes: &[u8], max_slots: usize) -> Option<Handle> {
+    pub(super) fn insert(&mut self, head: H, bytes: &[u8], max_slots: usize) -> Option<Handle> {
         let len = bytes.len();
         let number = match self.roomy.get(&len).and_then(|pages| pages.last()) {
             Some(number) => *number,
@@ -151,7 +136,7 @@ impl Slab {
         let page = &mut self.pages[number];
         let slot = page.used.trailing_ones() as usize;
         page.used |= 1 << slot;
-        self.in_use += size_of::<Head>() + len;
+        self.in_use += size_of::<H>() + len;
         page.heads[slot] = head;
         page.bytes[slot * len..][..len].copy_from_slice(bytes);
         if page.is_full() {
@@ -168,7 +153,7 @@ impl Slab {
             self.roomy.entry(len).or_default().push(number);
         }
         page.used &= !(1 << at.slot());
-        self.in_use -= size_of::<Head>() + len;
+        self.in_use -= size_of::<H>() + len;
         if page.used == 0 {
             *page = Page::default();
             self.vacant.push(number);

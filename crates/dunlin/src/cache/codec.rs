@@ -33,7 +33,7 @@ use pki_types::SubjectPublicKeyInfoDer;
 use super::{CachedPeer, CachedServer, Fingerprint, ISSUER_LEN, MAX_CERTIFICATE_REQUEST};
 use crate::auth::{PeerIdentity, X509Identity};
 use crate::error::{Error, Malformed, Misuse};
-use crate::extension::handshake_cache::MAX_TICKETS;
+use crate::extension::handshake_cache::{MAX_TICKETS, NAME_LEN};
 use crate::resume::SettingsDigest;
 use crate::wire::{CertificateType, Reader, Writer};
 
@@ -134,6 +134,7 @@ fn read_text(r: &mut Reader<'_>) -> Result<String, Error> {
     Ok(core::str::from_utf8(read_vec(r)?).map_err(|_| Malformed::Value(WHAT))?.to_string())
 }
 
+const FINGERPRINT_LEN: usize = 32;
 const TIME_LEN: usize = 5;
 
 /// The largest time, which stands for all that are later: it is 34,000 years away.
@@ -346,6 +347,73 @@ impl CachedServer {
     }
 }
 
+/// An entry of a client's store in two parts, of which a store may keep the second once for many servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitServer {
+    /// The tickets and the server itself.
+    pub own: Vec<u8>,
+    /// What servers of one operator have in common: the fingerprints of this client's Certificate, the CertificateRequest, and
+    /// the first [`CachedPeer::SHARED_LEN`] bytes of the server.
+    pub shared: Vec<u8>,
+}
+
+impl SplitServer {
+    /// Takes apart what [`CachedServer::to_bytes`] made.
+    ///
+    /// # Errors
+    /// The bytes are something else.
+    pub fn new(bytes: &[u8]) -> Result<Self, Error> {
+        let (mut own, mut shared) = (Writer::new(), Writer::new());
+        Reader::all(bytes, WHAT, |r| {
+            let head @ [_, flags, count] = r.array()?;
+            own.put(&head);
+            for _ in 0..count {
+                own.put(r.take(NAME_LEN)?);
+                shared.put(r.take(FINGERPRINT_LEN)?);
+            }
+            if flags & CERTIFICATE_REQUEST != 0 {
+                let request = r.vec16(0)?;
+                shared.vec16(|w| w.put(request));
+            }
+            if flags & SERVER != 0 {
+                shared.put(r.take(CachedPeer::SHARED_LEN)?);
+            }
+            own.put(r.rest());
+            Ok::<_, Error>(())
+        })?;
+        Ok(Self { own: own.finish()?, shared: shared.finish()? })
+    }
+
+    /// Joins both parts again, for [`CachedServer::from_bytes`].
+    ///
+    /// # Errors
+    /// The parts do not belong together.
+    pub fn join(own: &[u8], shared: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut w = Writer::new();
+        w.reserve(own.len() + shared.len());
+        Reader::all(own, WHAT, |own| {
+            Reader::all(shared, WHAT, |shared| {
+                let head @ [_, flags, count] = own.array()?;
+                w.put(&head);
+                for _ in 0..count {
+                    w.put(own.take(NAME_LEN)?);
+                    w.put(shared.take(FINGERPRINT_LEN)?);
+                }
+                if flags & CERTIFICATE_REQUEST != 0 {
+                    let request = shared.vec16(0)?;
+                    w.vec16(|w| w.put(request));
+                }
+                if flags & SERVER != 0 {
+                    w.put(shared.take(CachedPeer::SHARED_LEN)?);
+                }
+                w.put(own.rest());
+                Ok::<_, Error>(())
+            })
+        })?;
+        Ok(w.finish()?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -464,6 +532,10 @@ mod tests {
                 let entry = CachedServer { server, certificate_request, tickets, suspended: count == 1 };
                 let bytes = entry.to_bytes(&SETTINGS).unwrap();
                 let back = CachedServer::from_bytes(&bytes, &SETTINGS).unwrap();
+                let SplitServer { own, shared } = SplitServer::new(&bytes).unwrap();
+                assert_eq!(own.len() + shared.len(), bytes.len());
+                assert_eq!(SplitServer::join(&own, &shared).unwrap(), bytes);
+                SplitServer::join(&own, &[&shared[..], &[0]].concat()).unwrap_err();
                 assert_eq!(
                     (back.server, back.certificate_request, back.tickets, back.suspended),
                     (entry.server, entry.certificate_request, entry.tickets, entry.suspended)

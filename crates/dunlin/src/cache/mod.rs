@@ -24,6 +24,8 @@ use crate::wire::{CertificateType, HandshakeType};
 
 mod codec;
 
+pub use codec::SplitServer;
+
 /// How long an entry is used after the peer's certificates were verified, if nothing else is said.
 pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 

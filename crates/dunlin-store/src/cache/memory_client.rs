@@ -1,0 +1,391 @@
+//! A client's handshake cache in memory.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dunlin::cache::{CacheKey, CachedServer, ClientCache, SplitServer};
+use hashbrown::HashTable;
+
+use super::grouped::Grouped;
+use super::memory::{MEAN_ENTRY, MIN_BYTES};
+use super::slab::{Handle, Slab};
+
+/// The longest name of a server that is kept, in bytes: one byte holds the length. No DNS name is longer (RFC 1035 §2.3.4).
+const MAX_NAME: usize = 255;
+
+/// How many different [`Common`]s there can be: a head has room for a number below.
+const MAX_COMMONS: usize = 1 << 16;
+
+/// A server by its port and the settings.
+type ServerKey = (u16, [u8; 32]);
+
+/// The part of an entry that many servers share.
+struct Common {
+    settings: [u8; 32],
+    /// See [`SplitServer::shared`].
+    shared: Box<[u8]>,
+    /// How many entries have it. The number of one that no entry has is free.
+    users: u32,
+}
+
+impl Common {
+    const fn size(&self) -> usize {
+        size_of::<Self>() + self.shared.len()
+    }
+}
+
+/// Each [`Common`] once, by its number.
+#[derive(Default)]
+struct Commons {
+    all: Vec<Common>,
+    free: Vec<u16>,
+    numbers: HashTable<u16>,
+    in_use: usize,
+    hasher: RandomState,
+}
+
+impl Commons {
+    fn get(&self, number: u16) -> &Common {
+        &self.all[usize::from(number)]
+    }
+
+    fn find(&self, settings: &[u8; 32], shared: &[u8]) -> Option<u16> {
+        let is_it = |number: &u16| {
+            let common = self.get(*number);
+            (&common.settings, &*common.shared) == (settings, shared)
+        };
+        self.numbers.find(self.hasher.hash_one((settings, shared)), is_it).copied()
+    }
+
+    /// Whether there is a number for this, or room for one.
+    fn has_room(&self, settings: &[u8; 32], shared: &[u8]) -> bool {
+        self.numbers.len() < MAX_COMMONS || self.find(settings, shared).is_some()
+    }
+
+    /// The number of this for one more entry; `None` if there can be no more numbers.
+    fn enter(&mut self, settings: [u8; 32], shared: Vec<u8>) -> Option<u16> {
+        if let Some(number) = self.find(&settings, &shared) {
+            self.all[usize::from(number)].users += 1;
+            return Some(number);
+        }
+        let hash = self.hasher.hash_one((&settings, &shared[..]));
+        let common = Common { settings, shared: shared.into(), users: 1 };
+        self.in_use += common.size();
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.all[usize::from(number)] = common;
+                number
+            }
+            None => {
+                let number = u16::try_from(self.all.len()).ok()?;
+                self.all.push(common);
+                number
+            }
+        };
+        let (all, hasher) = (&self.all, &self.hasher);
+        let rehash = |number: &u16| {
+            let common = &all[usize::from(*number)];
+            hasher.hash_one((&common.settings, &*common.shared))
+        };
+        self.numbers.insert_unique(hash, number, rehash);
+        Some(number)
+    }
+
+    /// One entry less has this number.
+    fn leave(&mut self, number: u16) {
+        let common = &mut self.all[usize::from(number)];
+        common.users -= 1;
+        if common.users > 0 {
+            return;
+        }
+        let hash = self.hasher.hash_one((&common.settings, &*common.shared));
+        self.in_use -= common.size();
+        common.shared = Box::default();
+        if let Ok(entry) = self.numbers.find_entry(hash, |other| *other == number) {
+            entry.remove();
+        }
+        self.free.push(number);
+    }
+}
+
+/// What stands beside the bytes of an entry.
+#[derive(Clone, Copy, Default)]
+struct Head {
+    /// The neighbours in the order of use: the older one first.
+    neighbours: [Handle; 2],
+    /// The number of its [`Common`].
+    common: [u8; 2],
+    /// Whether a connection has its tickets.
+    is_taken: bool,
+}
+
+const OLDER: usize = 0;
+const NEWER: usize = 1;
+
+/// The servers. Each entry is in the slab: the length of the name, the name, the port, and [`SplitServer::own`].
+struct Servers {
+    slab: Slab<Head>,
+    commons: Commons,
+    /// The names that have one entry, by name.
+    single: HashTable<Handle>,
+    /// The names that have several: with many ports a name is one peer, and makes room first.
+    crowded: Grouped<String, ServerKey, Handle>,
+    /// The entries that were used longest ago and last.
+    ends: [Handle; 2],
+    len: usize,
+    hasher: RandomState,
+}
+
+impl Default for Servers {
+    fn default() -> Self {
+        Self {
+            slab: Slab::default(),
+            commons: Commons::default(),
+            single: HashTable::new(),
+            crowded: Grouped::default(),
+            ends: [Handle::NONE; 2],
+            len: 0,
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Servers {
+    /// The name, the port and the rest of an entry.
+    fn parts(&self, at: Handle) -> (&[u8], u16, &[u8]) {
+        let bytes = self.slab.bytes(at);
+        let (name, rest) = bytes[1..].split_at(usize::from(bytes[0]));
+        (name, u16::from_be_bytes([rest[0], rest[1]]), &rest[2..])
+    }
+
+    fn common_of(&self, at: Handle) -> u16 {
+        u16::from_be_bytes(self.slab.head(at).common)
+    }
+
+    /// The port and the settings of an entry.
+    fn key(&self, at: Handle) -> ServerKey {
+        (self.parts(at).1, self.commons.get(self.common_of(at)).settings)
+    }
+
+    fn name(&self, at: Handle) -> String {
+        String::from_utf8_lossy(self.parts(at).0).into_owned()
+    }
+
+    /// The only entry of a name.
+    fn single(&self, name: &str) -> Option<Handle> {
+        let is_it = |at: &Handle| self.parts(*at).0 == name.as_bytes();
+        self.single.find(self.hasher.hash_one(name.as_bytes()), is_it).copied()
+    }
+
+    fn find(&self, key: &CacheKey) -> Option<Handle> {
+        let server = (key.port, key.settings);
+        let crowded = self.crowded.get(&key.name, &server).copied();
+        crowded.or_else(|| self.single(&key.name).filter(|at| self.key(*at) == server))
+    }
+
+    fn entry(&self, at: Handle) -> Option<CachedServer> {
+        let (.., own) = self.parts(at);
+        let Common { settings, shared, .. } = self.commons.get(self.common_of(at));
+        let bytes = SplitServer::join(own, shared).ok()?;
+        let mut entry = CachedServer::from_bytes(&bytes, settings).ok()?;
+        if self.slab.head(at).is_taken {
+            entry.clear_tickets();
+        }
+        Some(entry)
+    }
+
+    /// What all entries take, in bytes, without the indexes.
+    const fn in_use(&self) -> usize {
+        self.slab.in_use() + self.commons.in_use
+    }
+
+    /// Keeps an entry for a server that has none, as the one that was used last.
+    fn insert(&mut self, key: &CacheKey, bytes: &[u8], max_slots: usize) {
+        let Ok(SplitServer { own, shared }) = SplitServer::new(bytes) else { return };
+        let Some(len) = u8::try_from(key.name.len()).ok().filter(|_| key.name.len() <= MAX_NAME) else {
+            return;
+        };
+        while !self.commons.has_room(&key.settings, &shared) {
+            self.evict();
+        }
+        let Some(common) = self.commons.enter(key.settings, shared) else { return };
+        let bytes = [&[len], key.name.as_bytes(), &key.port.to_be_bytes(), &own[..]].concat();
+        let head = Head { common: common.to_be_bytes(), ..Head::default() };
+        let Some(at) = self.slab.insert(head, &bytes, max_slots) else {
+            self.commons.leave(common);
+            return;
+        };
+        self.len += 1;
+        self.link(at);
+        if let Some(other) = self.single(&key.name) {
+            self.leave_single(other);
+            self.crowded.insert(key.name.clone(), self.key(other), other);
+        } else if self.crowded.len_of(&key.name) == 0 {
+            self.enter_single(at);
+            return;
+        }
+        self.crowded.insert(key.name.clone(), (key.port, key.settings), at);
+    }
+
+    fn enter_single(&mut self, at: Handle) {
+        let (slab, hasher) = (&self.slab, &self.hasher);
+        let hash = |at: &Handle| {
+            let bytes = slab.bytes(*at);
+            hasher.hash_one(&bytes[1..][..usize::from(bytes[0])])
+        };
+        self.single.insert_unique(hash(&at), at, hash);
+    }
+
+    fn leave_single(&mut self, at: Handle) {
+        let hash = self.hasher.hash_one(self.parts(at).0);
+        if let Ok(entry) = self.single.find_entry(hash, |other| *other == at) {
+            entry.remove();
+        }
+    }
+
+    fn remove(&mut self, at: Handle) {
+        self.unlink(at);
+        let (name, key) = (self.name(at), self.key(at));
+        if self.crowded.remove(&name, &key).is_none() {
+            self.leave_single(at);
+        } else if self.crowded.len_of(&name) == 1
+            && let Some((key, last)) = self.crowded.oldest_of(&name).map(|(key, at)| (*key, *at))
+        {
+            self.crowded.remove(&name, &key);
+            self.enter_single(last);
+        }
+        self.commons.leave(self.common_of(at));
+        let len = self.slab.bytes(at).len();
+        self.slab.remove(at);
+        self.len -= 1;
+        for at in self.slab.scattered(len) {
+            self.relocate(at);
+        }
+    }
+
+    /// Keeps the same in another page, where there is room for it.
+    fn relocate(&mut self, from: Handle) {
+        let (head, bytes) = (*self.slab.head(from), self.slab.bytes(from).to_vec());
+        let Some(to) = self.slab.insert(head, &bytes, 1) else { return };
+        let (name, key) = (self.name(from), self.key(from));
+        if let Some(at) = self.crowded.get_mut(&name, &key) {
+            *at = to;
+        } else if let Some(at) = self.single.find_mut(self.hasher.hash_one(name.as_bytes()), |at| *at == from)
+        {
+            *at = to;
+        }
+        for (there, back) in [(OLDER, NEWER), (NEWER, OLDER)] {
+            match head.neighbours[there] {
+                Handle::NONE => self.ends[there] = to,
+                neighbour => self.slab.head_mut(neighbour).neighbours[back] = to,
+            }
+        }
+        self.slab.remove(from);
+    }
+
+    /// Makes an entry the one that was used last.
+    fn touch(&mut self, at: Handle) {
+        self.unlink(at);
+        self.link(at);
+        let (name, key) = (self.name(at), self.key(at));
+        self.crowded.touch(&name, &key);
+    }
+
+    fn link(&mut self, at: Handle) {
+        let newest = std::mem::replace(&mut self.ends[NEWER], at);
+        self.slab.head_mut(at).neighbours = [newest, Handle::NONE];
+        match newest {
+            Handle::NONE => self.ends[OLDER] = at,
+            newest => self.slab.head_mut(newest).neighbours[NEWER] = at,
+        }
+    }
+
+    fn unlink(&mut self, at: Handle) {
+        let neighbours = self.slab.head(at).neighbours;
+        for (there, back) in [(OLDER, NEWER), (NEWER, OLDER)] {
+            match neighbours[there] {
+                Handle::NONE => self.ends[there] = neighbours[back],
+                neighbour => self.slab.head_mut(neighbour).neighbours[back] = neighbours[back],
+            }
+        }
+    }
+
+    /// Forgets the entry of the most crowded name that was used longest ago; where each name has one entry, that of all.
+    fn evict(&mut self) {
+        let crowded = self.crowded.oldest().map(|(.., at)| *at);
+        match crowded.unwrap_or(self.ends[OLDER]) {
+            Handle::NONE => {}
+            at => self.remove(at),
+        }
+    }
+}
+
+/// What a client knows of servers, in memory: those that were used last. The name with most ports makes room first.
+///
+/// What servers of one operator have in common, such as the client's own fingerprint and the CertificateRequest, is kept once.
+pub struct MemoryClientCache {
+    servers: Mutex<Servers>,
+    capacity: usize,
+    max_bytes: usize,
+}
+
+impl MemoryClientCache {
+    /// Room for `servers` servers, at least one, and a kilobyte for each.
+    pub fn new(servers: usize) -> Self {
+        let max_bytes = servers.saturating_mul(MEAN_ENTRY).max(MIN_BYTES);
+        Self { servers: Mutex::default(), capacity: servers.max(1), max_bytes }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Servers> {
+        // Nothing that runs under the lock leaves an entry half changed.
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryClientCache {
+    /// Room for 256 servers.
+    fn default() -> Self {
+        Self::new(256)
+    }
+}
+
+impl ClientCache for MemoryClientCache {
+    fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer)) {
+        let mut servers = self.lock();
+        let found = servers.find(key);
+        let mut entry = found.and_then(|at| servers.entry(at));
+        let is_new = entry.is_none();
+        let entry = entry.get_or_insert_default();
+        change(entry);
+        if is_new && *entry == CachedServer::default() {
+            return;
+        }
+        if let Some(at) = found {
+            servers.remove(at);
+        }
+        // An entry that cannot be written leaves none behind.
+        if let Ok(bytes) = entry.to_bytes(&key.settings) {
+            servers.insert(key, &bytes, self.capacity);
+        }
+        while servers.len > self.capacity || servers.in_use() > self.max_bytes && servers.len > 0 {
+            servers.evict();
+        }
+    }
+
+    fn take(&self, key: &CacheKey) -> Option<CachedServer> {
+        let mut servers = self.lock();
+        let at = servers.find(key)?;
+        let entry = servers.entry(at);
+        servers.touch(at);
+        servers.slab.head_mut(at).is_taken = true;
+        entry
+    }
+}
+
+impl fmt::Debug for MemoryClientCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryClientCache").field("servers", &self.lock().len).finish_non_exhaustive()
+    }
+}
