@@ -5,6 +5,7 @@ mod common;
 
 use std::io::copy;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::thread;
 
 use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
@@ -439,7 +440,7 @@ fn the_key_log_is_for_its_owner() {
     let place = place();
     let server = Server::new(&place, SERVER);
     let output = server.client(&place, &format!("{CLIENT} --keylogfile log"), "");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("dunlin: warning: whoever reads log can read"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("dunlin: warning: anyone who reads log can"));
     assert_eq!(place.mode("log"), 0o600);
     let log = place.read("log");
     for label in ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_TRAFFIC_SECRET_0"] {
@@ -448,6 +449,40 @@ fn the_key_log_is_for_its_owner() {
         let lengths: Vec<_> = line.split(' ').skip(1).map(str::len).collect();
         assert_eq!(lengths, [64, 64], "{line}");
     }
+    // A second run appends.
+    server.client(&place, &format!("{CLIENT} --keylogfile log"), "");
+    assert!(place.read("log").len() > log.len() && place.read("log").starts_with(&log));
+}
+
+#[test]
+fn secrets_are_not_written_where_others_could_read_them() {
+    let place = place();
+    let server = Server::new(&place, SERVER);
+    for name in ["wide", "executable", "target"] {
+        place.write(name, "kept");
+    }
+    place.set_mode("wide", 0o644);
+    place.set_mode("executable", 0o700);
+    symlink(place.path("target"), place.path("link")).unwrap();
+    symlink(place.path("nothing"), place.path("dangling")).unwrap();
+    place.tool("mkfifo", "pipe");
+    for (name, says) in [
+        ("wide", "wide: its mode 0644 is wider than 0600; remove it, or run chmod 600 wide"),
+        ("executable", "executable: its mode 0700 is wider than 0600; "),
+        ("link", "link: a symbolic link; "),
+        ("dangling", "dangling: a symbolic link; "),
+        ("pipe", "pipe: not a regular file; "),
+        ("/dev/null", "/dev/null: not a regular file; "),
+        ("pki", "pki: a directory; "),
+    ] {
+        let client = format!("client localhost:{} {CLIENT} --keylogfile {name}", server.port);
+        let said = place.dunlin_fails(&client, 1);
+        assert!(said.contains(says), "{said}");
+    }
+    for name in ["wide", "executable", "target"] {
+        assert_eq!(place.read(name), "kept");
+    }
+    assert!(!place.path("nothing").exists());
 }
 
 #[test]

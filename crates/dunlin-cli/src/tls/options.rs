@@ -135,7 +135,8 @@ pub(crate) struct TlsOptions {
     pub(crate) key_update: Option<u64>,
     #[command(flatten)]
     pub(crate) cache: CacheOptions,
-    /// Append the secrets of the connection to this file, for a protocol analyser. Whoever reads it reads the traffic.
+    /// Append the secrets of the connections to this file, for a protocol analyser. Anyone who reads it can decrypt the
+    /// traffic, so it must be new, or a regular file of this user with mode 0600.
     #[arg(long, value_name = "FILE", help_heading = "Debugging")]
     pub(crate) keylogfile: Option<PathBuf>,
     /// How long a handshake may take, in seconds.
