@@ -62,7 +62,8 @@ impl TlsAcceptor {
     /// Does the handshake over `io`. Early data that comes with it is in [`TlsStream::take_early_data`].
     ///
     /// # Errors
-    /// The transport or the handshake failed, or it took too long. `io` is closed then.
+    /// The transport or the handshake failed, or it took too long. `io` is closed then, after a
+    /// fatal alert only when the peer has closed or a bound is reached ([`TlsStream`]).
     pub async fn accept<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: IO,

@@ -58,7 +58,8 @@ impl TlsConnector {
     /// Does the handshake over `io`, with the server called `server`.
     ///
     /// # Errors
-    /// The transport or the handshake failed, or it took too long. `io` is closed then.
+    /// The transport or the handshake failed, or it took too long. `io` is closed then, after a
+    /// fatal alert only when the peer has closed or a bound is reached ([`TlsStream`]).
     pub async fn connect<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: IO,

@@ -194,7 +194,7 @@ async fn fail<IO: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut TlsStream<IO>,
     error: dunlin::Error,
 ) -> HandshakeError {
-    let _ = poll_fn(|cx| stream.poll_drain(cx, Task::Writer)).await;
+    poll_fn(|cx| stream.poll_end(cx, Task::Writer)).await;
     match error {
         // No data can be cut off yet.
         dunlin::Error::Truncated => HandshakeError::Io(io::Error::new(

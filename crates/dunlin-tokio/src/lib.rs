@@ -29,6 +29,7 @@ mod clock;
 mod connector;
 mod error;
 mod handshake;
+mod linger;
 mod stream;
 
 pub use acceptor::TlsAcceptor;

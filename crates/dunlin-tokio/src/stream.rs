@@ -14,12 +14,13 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use crate::clock::now;
 use crate::error::from_tls;
 use crate::handshake::OnMessage;
+use crate::linger::Linger;
 
 /// Type, version and length of a record (RFC 8446 §5.1).
 const HEADER_LEN: usize = 5;
 
 /// What is asked of the transport at once, in bytes: the largest record (RFC 8446 §5.2) with its header.
-const READ_LEN: usize = HEADER_LEN + (1 << 14) + 256;
+pub(crate) const READ_LEN: usize = HEADER_LEN + (1 << 14) + 256;
 
 /// A TLS connection over `IO`, after its handshake.
 ///
@@ -28,12 +29,15 @@ const READ_LEN: usize = HEADER_LEN + (1 << 14) + 256;
 /// * Writing takes data as long as the transport keeps up. What was taken goes out by itself as far as the transport
 ///   allows, and for certain with a flush.
 /// * Shutting down sends close_notify and ends the sending direction; reading goes on.
+/// * An error that sends a fatal alert also ends the sending direction of the transport, and is returned when the peer has closed,
+///   or after 2 seconds or 8 MiB of input that is dropped. A socket that is closed earlier is reset, and the reset can take the
+///   alert from the peer.
 /// * Futures may be dropped at any point: nothing that was taken or received is lost.
 ///
 /// Errors of the protocol are [`dunlin::Error`] inside of [`io::Error`]. With `tokio::io::split`, two tasks may read
 /// and write at the same time.
 pub struct TlsStream<IO> {
-    io: IO,
+    pub(crate) io: IO,
     pub(crate) connection: TlsConnection,
     /// Bytes that were read and that the connection had no room for.
     waiting: Vec<u8>,
@@ -41,7 +45,7 @@ pub struct TlsStream<IO> {
     early: Vec<u8>,
     /// Whether the transport took bytes that it was not told to flush.
     unflushed: bool,
-    bytes_read: u64,
+    pub(crate) bytes_read: u64,
     bytes_written: u64,
     records: RecordScanner,
     handshake_bytes: HandshakeBytes,
@@ -51,7 +55,9 @@ pub struct TlsStream<IO> {
     reported: usize,
     /// Who waits for the transport to take more, and who for it to have more.
     sending: Waiters,
-    receiving: Waiters,
+    pub(crate) receiving: Waiters,
+    /// Of the transport after a fatal alert.
+    pub(crate) linger: Linger,
 }
 
 /// The direction in which a task uses the stream. One that reads also sends: alerts and KeyUpdates. One that writes also
@@ -79,6 +85,7 @@ impl<IO> TlsStream<IO> {
             reported: 0,
             sending: Waiters::new(),
             receiving: Waiters::new(),
+            linger: Linger::Idle,
         }
     }
 
@@ -328,9 +335,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 return Poll::Ready(Ok(()));
             }
             if let Some(error) = self.connection.error().cloned() {
+                // The peer shall know why; if it cannot be told, the error is the same.
                 if error.alert().is_some() {
-                    // The peer shall know why; if it cannot be told, the error is the same.
-                    let _ = ready!(self.poll_drain(cx, Task::Reader));
+                    ready!(self.poll_end(cx, Task::Reader));
                 }
                 return Poll::Ready(Err(from_tls(error)));
             }
@@ -398,7 +405,7 @@ impl RecordScanner {
 }
 
 /// The tasks that wait for the transport, which itself keeps only one of them in mind.
-struct Waiters {
+pub(crate) struct Waiters {
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -416,17 +423,17 @@ impl Waiters {
     }
 
     /// If the other one waits too, what both shall hear of the transport by.
-    fn both(&mut self, cx: &Context<'_>, task: Task) -> Option<Waker> {
+    pub(crate) fn both(&mut self, cx: &Context<'_>, task: Task) -> Option<Waker> {
         let other = self.of(task).1.as_ref().filter(|w| !w.will_wake(cx.waker()))?;
         Some(Waker::from(Arc::new(Both(other.clone(), cx.waker().clone()))))
     }
 
-    fn wait(&mut self, cx: &Context<'_>, task: Task) {
+    pub(crate) fn wait(&mut self, cx: &Context<'_>, task: Task) {
         *self.of(task).0 = Some(cx.waker().clone());
     }
 
     /// This one waits no more, and the other one need not.
-    fn go_on(&mut self, task: Task) {
+    pub(crate) fn go_on(&mut self, task: Task) {
         let (own, other) = self.of(task);
         *own = None;
         if let Some(other) = other.take() {
@@ -493,8 +500,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
             let taken = match this.connection.send(data) {
                 Ok(taken) => taken,
                 Err(error) => {
-                    // The peer shall know why, as far as the transport allows.
-                    let _ = this.poll_drain(cx, Task::Writer);
+                    // The peer shall know why.
+                    if this.connection.error().is_some_and(|failed| failed.alert().is_some()) {
+                        ready!(this.poll_end(cx, Task::Writer));
+                    } else {
+                        let _ = this.poll_drain(cx, Task::Writer);
+                    }
                     return Poll::Ready(Err(from_tls(error)));
                 }
             };
@@ -525,6 +536,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if matches!(this.linger, Linger::Done) {
+            return Poll::Ready(Ok(()));
+        }
         this.connection.close();
         ready!(this.poll_drain(cx, Task::Writer))?;
         Pin::new(&mut this.io).poll_shutdown(cx)

@@ -1,0 +1,103 @@
+//! The end of a transport after a fatal alert.
+//!
+//! A TCP socket that is closed while input is unread resets the connection (RFC 9293 §3.6.1, RFC 1122 §4.2.2.13). The reset
+//! makes the peer's TCP discard what it has received, the alert included. So this side ends its sending direction after the
+//! alert, then reads and drops what the peer still sends, within limits.
+
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use crate::stream::{READ_LEN, Task, TlsStream};
+
+/// How long a peer may take to receive a fatal alert and to close: a few round trips of a slow line.
+pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
+
+/// Bytes that are read and dropped after a fatal alert: what large windows hold.
+pub(crate) const MAX_DROPPED: usize = 8 << 20;
+
+/// How far the transport of a failed connection has come to its end.
+pub(crate) enum Linger {
+    /// The connection has not failed, or has not been polled since.
+    Idle,
+    /// The alert is on its way, or the peer's input is dropped.
+    Going(Box<Going>),
+    /// The transport may be closed.
+    Done,
+}
+
+pub(crate) struct Going {
+    deadline: Pin<Box<Sleep>>,
+    /// Bytes that may still be dropped.
+    left: usize,
+    /// Whether the sending direction has ended.
+    is_shut: bool,
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
+    /// Sends what waits, and after a fatal alert of this side also ends the transport. Ready when the transport may be closed:
+    /// the peer has closed, the transport has failed, or [`MAX_LINGER`] or [`MAX_DROPPED`] is reached.
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<()> {
+        if self.connection.error().is_none_or(|error| error.alert().is_none()) {
+            return self.poll_drain(cx, task).map(drop);
+        }
+        let mut going = match std::mem::replace(&mut self.linger, Linger::Done) {
+            Linger::Idle => {
+                let deadline = Box::pin(sleep(MAX_LINGER));
+                Box::new(Going { deadline, left: MAX_DROPPED, is_shut: false })
+            }
+            Linger::Going(going) => going,
+            Linger::Done => return Poll::Ready(()),
+        };
+        // The timer and the transport each remember one waker, and two tasks may wait here.
+        let both = self.receiving.both(cx, task);
+        let mut joint = Context::from_waker(both.as_ref().unwrap_or(cx.waker()));
+        let ended = self.poll_going(&mut going, &mut joint, task).is_ready()
+            || going.deadline.as_mut().poll(&mut joint).is_ready();
+        if !ended {
+            self.linger = Linger::Going(going);
+            self.receiving.wait(cx, task);
+            return Poll::Pending;
+        }
+        self.receiving.go_on(task);
+        Poll::Ready(())
+    }
+
+    fn poll_going(&mut self, going: &mut Going, cx: &mut Context<'_>, task: Task) -> Poll<()> {
+        if !going.is_shut {
+            let shut = match self.poll_drain(cx, task) {
+                Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_shutdown(cx),
+                drained => drained,
+            };
+            match shut {
+                Poll::Ready(Ok(())) => going.is_shut = true,
+                // The peer has gone, and its transport with it.
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                // A peer may write everything before it reads: its input is dropped meanwhile.
+                Poll::Pending => {}
+            }
+        }
+        let mut bytes = [MaybeUninit::uninit(); READ_LEN];
+        loop {
+            let mut bytes = ReadBuf::uninit(&mut bytes);
+            match Pin::new(&mut self.io).poll_read(cx, &mut bytes) {
+                Poll::Ready(Ok(())) if !bytes.filled().is_empty() => {
+                    let n = bytes.filled().len();
+                    self.bytes_read += n as u64;
+                    going.left = going.left.saturating_sub(n);
+                    if going.left == 0 {
+                        return Poll::Ready(());
+                    }
+                }
+                // The peer has closed. It may still read what waits to be sent.
+                Poll::Ready(Ok(())) if !going.is_shut => return Poll::Pending,
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
