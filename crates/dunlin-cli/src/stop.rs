@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: how a command that runs until it is stopped ends well.
+//! Signals: Ctrl-C and SIGTERM end a command that runs until it is stopped, SIGHUP makes a server read its files again.
 
 use std::time::Duration;
 
@@ -18,8 +18,6 @@ pub(crate) struct Stop {
 impl Stop {
     /// From now on the signals do not end the process by themselves.
     pub(crate) fn new() -> Result<Self, Error> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Error::failed("signals", error, "free some resources"));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
@@ -30,4 +28,13 @@ impl Stop {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// The SIGHUPs from now on, which no longer end the process.
+pub(crate) fn hangups() -> Result<Signal, Error> {
+    listen(SignalKind::hangup())
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Error> {
+    signal(kind).map_err(|error| Error::failed("signals", error, "free some resources"))
 }

@@ -16,10 +16,10 @@ use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::error::{Error, Explanation};
+use crate::error::{Error, Explanation, warn};
 use crate::files;
 use crate::stop::{STOP_PATIENCE, Stop};
-use crate::tls::crl::Followed;
+use crate::tls::follow::{Followed, Outcome};
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::reasons::Explainer;
@@ -240,7 +240,7 @@ impl<'a> Client<'a> {
             config = config.with_early_data(args.tls.early_data_protocols());
             early_data = files::read(path)?.to_vec();
         }
-        let config = Followed::new(config.with_server_name_sent(!args.noservername), lists);
+        let config = Followed::client(config.with_server_name_sent(!args.noservername), lists);
         Ok(Self { args, target, name, config, tickets, early_data, proof: Arc::default() })
     }
 
@@ -295,7 +295,11 @@ impl<'a> Client<'a> {
         tcp.set_nodelay(true)?;
         let peer_address = tcp.peer_addr()?;
         let (proof, shows) = (self.proof.clone(), self.args.tls.msg);
-        let config = Arc::new(self.config.current(ClientConfig::with_trust, || {}));
+        let config = Arc::new(self.config.current(|outcome| {
+            if let Outcome::Refused(why) = outcome {
+                warn(&why);
+            }
+        }));
         let connector = TlsConnector::new(config.clone()).with_timeout(self.args.tls.timeout);
         let connector = connector.with_on_message(move |message| {
             proof.note(message);

@@ -17,9 +17,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::error::{Error, Explanation, printable};
-use crate::stop::{STOP_PATIENCE, Stop};
-use crate::tls::crl::Followed;
+use crate::error::{Error, Explanation, printable, warn};
+use crate::stop::{self, STOP_PATIENCE, Stop};
+use crate::tls::follow::{Followed, Outcome};
 use crate::tls::log::Log;
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
@@ -44,6 +44,9 @@ It listens on 127.0.0.1 unless --accept names another address: 0.0.0.0 and [::] 
 Without --echo or --rev, what clients send goes to stdout, and stdin goes to the client that came first.
 What is said of connections goes to stderr: stdout is for data. With --json, and --echo or --rev, no data goes to stdout,
 and the objects go there.
+
+The server follows the files of --cert, --key, --CAfile, --rpk-file and --CRL: new connections use new content. SIGHUP reads
+all of them at once. Certificates and keys, and trust anchors and CRLs, replace the previous ones only if they are valid.
 
 Ctrl-C and SIGTERM close the connections and end it.
 
@@ -140,6 +143,7 @@ impl Server {
     async fn run(self: Arc<Self>) -> Result<(), Error> {
         // Before anybody is told of the server: who is told may stop it.
         let mut stop = Stop::new()?;
+        let mut hangups = stop::hangups()?;
         let address = self.args.accept;
         let listener = TcpListener::bind(address).await;
         let listener =
@@ -155,6 +159,12 @@ impl Server {
         tokio::spawn(async move {
             stop.wait().await;
             server.stopped.send_replace(true);
+        });
+        let server = self.clone();
+        tokio::spawn(async move {
+            while hangups.recv().await.is_some() {
+                server.config.reload(|outcome| server.tell_reload(&outcome));
+            }
         });
         let mut connections = Connections::default();
         tokio::select! {
@@ -242,11 +252,7 @@ impl Server {
     ) -> Result<TlsStream<TcpStream>, HandshakeError> {
         // A transport without it works as well.
         let _ = tcp.set_nodelay(true);
-        let mut config = self.config.current(ServerConfig::with_trust, || {
-            if !self.args.quiet {
-                anstream::eprintln!("dunlin: --CRL: read again");
-            }
-        });
+        let mut config = self.config.current(|outcome| self.tell_reload(&outcome));
         if let Some(psks) = psks {
             config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
         }
@@ -309,6 +315,18 @@ impl Server {
         let _ = self.lost.set((what, error.to_string()));
         self.stopped.send_replace(true);
         error
+    }
+
+    /// Tells of files that were read again.
+    fn tell_reload(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Reloaded(_) if self.args.quiet => {}
+            Outcome::Reloaded(paths) => {
+                let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                anstream::eprintln!("dunlin: read again: {}", printable(&names.join(", ")));
+            }
+            Outcome::Refused(why) => warn(why),
+        }
     }
 
     /// Tells of a connection, or of another handshake within one.

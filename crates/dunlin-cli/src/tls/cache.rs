@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use dunlin::ClientConfig;
 use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
 use dunlin::crypto::{CryptoProvider, MAX_KEY_LEN};
-use dunlin::{ClientConfig, ServerConfig};
 use dunlin_store::cache::{
     CacheFault, DEFAULT_REDIS_TIMEOUT, FileRecords, Records, RedisRecords, SealedClientCache,
     SealedServerCache, Sealer, SqliteRecords,
@@ -17,7 +17,7 @@ use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use zeroize::Zeroizing;
 
 use super::lists::seconds;
-use crate::error::{Error, misuse, printable, warn};
+use crate::error::{Error, printable, warn};
 use crate::files::{self, Access, Existing};
 
 const HEADING: &str = "Handshake cache";
@@ -110,15 +110,14 @@ impl CacheOptions {
         Ok(config.with_handshake_cache(mode.into(), cache, self.max_age()))
     }
 
-    /// The same for a server. `has_certificates` is whether one can prove it, and `asks` whether clients are asked for theirs.
+    /// The cache of a server, how it is used, and for how long. `has_certificates` is whether one can prove it, and `asks` whether clients are asked for theirs.
     pub(crate) fn server(
         &self,
-        config: ServerConfig,
         provider: &Arc<CryptoProvider>,
         has_certificates: bool,
         asks: bool,
-    ) -> Result<ServerConfig, Error> {
-        let Some(mode) = self.cache else { return Ok(config) };
+    ) -> Result<Option<(CacheMode, Arc<dyn ServerCache>, Duration)>, Error> {
+        let Some(mode) = self.cache else { return Ok(None) };
         let store = self.place()?;
         let of_no_use = match mode {
             _ if !has_certificates => Some(NO_CERTIFICATES),
@@ -139,7 +138,7 @@ impl CacheOptions {
             None => Arc::new(MemoryServerCache::new(MAX_CLIENTS)),
             Some((records, sealer)) => Arc::new(SealedServerCache::new(records, sealer)),
         };
-        config.with_handshake_cache(mode.into(), cache, self.max_age()).map_err(|e| misuse(&e))
+        Ok(Some((mode.into(), cache, self.max_age())))
     }
 
     fn max_age(&self) -> Duration {

@@ -108,17 +108,21 @@ impl TlsOptions {
             let why = "clients are not asked for raw keys";
             return Err(Error::usage("--rpk-file", why, "add --enable-client-rpk and --verify or --Verify"));
         }
+        if self.cert.is_empty() && self.key.is_empty() && !self.has_psk() {
+            let advice = "give --cert and --key, --enable-server-rpk and --key, or --psk-file";
+            return Err(Error::usage("server", "nothing to prove itself with", advice));
+        }
+        Ok(Trust { x509, raw_key })
+    }
+
+    /// Says which options about clients have no effect, because no client is asked who it is.
+    pub(super) fn warn_of_unused_trust(&self, client_auth: ClientAuth) {
         let unused = [("--CAfile", self.ca_file.is_some()), ("--enable-client-rpk", self.enable_client_rpk)];
         for (option, _) in unused.iter().filter(|(_, given)| *given && client_auth == ClientAuth::None) {
             anstream::eprintln!(
                 "dunlin: warning: {option}: no client is asked to prove who it is; add --verify or --Verify"
             );
         }
-        if self.cert.is_empty() && self.key.is_empty() && !self.has_psk() {
-            let advice = "give --cert and --key, --enable-server-rpk and --key, or --psk-file";
-            return Err(Error::usage("server", "nothing to prove itself with", advice));
-        }
-        Ok(Trust { x509, raw_key })
     }
 
     /// The files of the own keys, with their types as far as they can still be read.

@@ -12,15 +12,16 @@ use dunlin::early::MAX_EARLY_DATA;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, EarlyDataProtocols, Profile, ProfileBuilder, ServerConfig, Side, SingleUse,
-    Trust,
+    ClientAuth, ClientConfig, EarlyDataProtocols, KeyLog, Profile, ProfileBuilder, ServerConfig, Side,
+    SingleUse, Trust,
 };
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::{Error, misuse};
 use crate::files;
 use crate::tls::cache::CacheOptions;
-use crate::tls::crl::{Followed, RevocationLists};
+use crate::tls::crl::RevocationLists;
+use crate::tls::follow::{Followed, Group, Parts};
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List, seconds};
 use crate::tls::psks::ServerPsks;
@@ -30,7 +31,8 @@ use crate::tls::psks::ServerPsks;
 /// The default offers everything, trusts nobody and proves nothing.
 #[derive(Args, Clone, Default)]
 pub(crate) struct TlsOptions {
-    /// Own certificate chain in PEM, leaf first. May be repeated: the first that suits the peer is used.
+    /// Own certificate chain in PEM, leaf first. May be repeated: the first that suits the peer is used. A server follows
+    /// changes of its files, here and below: the next connection uses the new content, if it is valid.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) cert: Vec<PathBuf>,
     /// Its private key; by default in the file of the certificate. One for each --cert, in the same order.
@@ -40,7 +42,7 @@ pub(crate) struct TlsOptions {
     #[arg(long = "CAfile", value_name = "FILE", help_heading = "Identity")]
     pub(crate) ca_file: Option<PathBuf>,
     /// Revocation lists of the authorities, as `dunlin pki crl` makes them; for --crl-check. May be repeated. A file that
-    /// changes is read again for the next connection; one that cannot be used leaves the lists of before.
+    /// changes is read again for the next connection; an invalid file leaves the previous CRLs in force.
     #[arg(long = "CRL", value_name = "FILE", help_heading = "Identity")]
     pub(crate) crl: Vec<PathBuf>,
     /// Refuse a certificate that its issuer has revoked, or of whose issuer there is no list in force.
@@ -197,18 +199,19 @@ impl TlsOptions {
         max_fragment_length: Option<u16>,
         sessions: Option<Arc<dyn ClientSessions>>,
         connects_again: bool,
-    ) -> Result<(ClientConfig, Option<RevocationLists>), Error> {
+    ) -> Result<(ClientConfig, Option<Group>), Error> {
         self.warn_of_psk_ke();
         let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
             (true, _) => vec![PskKeyExchangeMode::PSK_KE],
             (false, true) => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
-        let (trust, lists) = self.with_lists(self.client_trust(insecure)?)?;
+        let (trust, lists) = self.client_lists(self.client_trust(insecure)?)?;
         let has_trust = trust.x509.is_some() || trust.raw_key.is_some();
-        let profile = self.profile(Side::Client, trust, modes)?;
+        let provider = self.own_provider();
+        let parts = Parts { credentials: self.credentials(Side::Client, &provider)?, trust };
+        let profile = self.profile(Side::Client, &provider, &parts, modes, self.key_log()?)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
-        let provider = profile.provider().clone();
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
         let config = ClientConfig::new(profile).with_psks(psks);
         let config = self.cache.client(config, &provider, has_trust, connects_again)?;
@@ -219,14 +222,14 @@ impl TlsOptions {
         Ok((config, lists))
     }
 
-    /// The same trust without what is revoked, and the lists that say so.
-    fn with_lists(&self, trust: Trust) -> Result<(Trust, Option<RevocationLists>), Error> {
+    /// The CRLs to check, if any.
+    fn lists(&self, trust: &Trust) -> Result<Option<RevocationLists>, Error> {
         if trust.x509.is_none() {
-            return Ok((trust, None));
+            return Ok(None);
         }
         let check = self.crl_check || self.crl_check_all;
         match (check, self.crl.is_empty()) {
-            (false, true) => Ok((trust, None)),
+            (false, true) => Ok(None),
             (true, true) => {
                 Err(Error::usage("--crl-check", "there is no revocation list", "give it with --CRL"))
             }
@@ -234,11 +237,61 @@ impl TlsOptions {
                 let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
                 Err(Error::usage("--CRL", "nothing says what to check with it", advice))
             }
-            (true, false) => {
-                let mut lists = RevocationLists::new(self.crl.clone(), self.crl_check_all, trust);
-                Ok((lists.read()?, Some(lists)))
-            }
+            (true, false) => Ok(Some(RevocationLists::new(self.crl.clone(), self.crl_check_all))),
         }
+    }
+
+    /// A client's trust with its CRLs, and their files.
+    fn client_lists(&self, trust: Trust) -> Result<(Trust, Option<Group>), Error> {
+        let Some(mut lists) = self.lists(&trust)? else { return Ok((trust, None)) };
+        let mut group = Group::new("CRLs", self.crl.clone(), move |parts| {
+            parts.trust = lists.read(trust.clone())?;
+            Ok(())
+        });
+        let mut parts = Parts::default();
+        group.read(&mut parts)?;
+        Ok((parts.trust, Some(group)))
+    }
+
+    /// The files that say which clients a server believes.
+    fn server_trust_files(&self, client_auth: ClientAuth) -> Result<Group, Error> {
+        let first = self.server_trust(client_auth)?;
+        self.warn_of_unused_trust(client_auth);
+        let mut lists = self.lists(&first)?;
+        let mut paths: Vec<_> = self.ca_file.iter().chain(&self.rpk_file).cloned().collect();
+        // A pipe can be read once.
+        let fixed = paths.iter().any(|path| !path.is_file()).then_some(first);
+        if fixed.is_some() {
+            paths.clear();
+        }
+        paths.extend(self.crl.iter().cloned());
+        let options = self.clone();
+        Ok(Group::new("trust anchors and CRLs", paths, move |parts| {
+            let trust = fixed.clone().map_or_else(|| options.server_trust(client_auth), Ok)?;
+            parts.trust = match &mut lists {
+                Some(lists) => lists.read(trust)?,
+                None => trust,
+            };
+            Ok(())
+        }))
+    }
+
+    /// The files by which a server proves who it is.
+    fn server_credential_files(&self, provider: &Arc<CryptoProvider>) -> Result<Group, Error> {
+        let paths: Vec<_> = self.cert.iter().chain(&self.key).cloned().collect();
+        let (options, provider) = (self.clone(), provider.clone());
+        if paths.iter().any(|path| !path.is_file()) {
+            // A pipe can be read once, and a missing file is told by this.
+            let first = self.credentials(Side::Server, &provider)?;
+            return Ok(Group::new("certificates and keys", vec![], move |parts| {
+                parts.credentials.clone_from(&first);
+                Ok(())
+            }));
+        }
+        Ok(Group::new("certificates and keys", paths, move |parts| {
+            parts.credentials = options.credentials(Side::Server, &provider)?;
+            Ok(())
+        }))
     }
 
     /// The configuration of a server, and where its pre-shared keys are, which it has not been given.
@@ -254,35 +307,48 @@ impl TlsOptions {
             (false, true) => ClientAuth::Optional,
             (false, false) => ClientAuth::None,
         };
-        let (trust, lists) = self.with_lists(self.server_trust(client_auth)?)?;
+        let mut parts = Parts::default();
+        let mut trust = self.server_trust_files(client_auth)?;
+        trust.read(&mut parts)?;
         self.warn_of_psk_ke();
         let modes = match self.psk_ke || self.allow_no_dhe_kex {
             true => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
             false => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
-        let profile = self.profile(Side::Server, trust, modes)?.build().map_err(|e| misuse(&e))?;
-        let provider = profile.provider().clone();
+        let provider = self.own_provider();
+        let mut credentials = self.server_credential_files(&provider)?;
+        credentials.read(&mut parts)?;
+        let profile = |parts: &Parts, key_log| {
+            let builder = self.profile(Side::Server, &provider, parts, modes.clone(), key_log)?;
+            builder.build().map_err(|e| misuse(&e))
+        };
+        // What the options say is judged before stores and logs are opened.
+        profile(&parts, None)?;
         let psks = self.server_psks(&provider)?;
-        let config = ServerConfig::new(profile).and_then(|c| c.with_client_auth(client_auth));
-        let config = config.map_err(|e| misuse(&e))?.with_cookies(server.stateless_cookie);
         let has_certificates = !self.cert.is_empty() || !self.key.is_empty();
-        let config =
-            self.cache.server(config, &provider, has_certificates, client_auth != ClientAuth::None)?;
-        let config = config.with_tickets(server.tickets(provider)?);
-        let Some(size) = server.early_data else {
-            return Ok((Followed::new(config, lists), psks));
+        let cache = self.cache.server(&provider, has_certificates, client_auth != ClientAuth::None)?;
+        let tickets = server.tickets(provider.clone())?;
+        let early_data =
+            server.early_data()?.map(|(size, single_use)| (self.early_data_protocols(), size, single_use));
+        let (options, cookies, key_log) = (self.clone(), server.stateless_cookie, self.key_log()?);
+        let make = move |parts: &Parts| {
+            let builder = options.profile(Side::Server, &provider, parts, modes.clone(), key_log.clone())?;
+            let config = builder.build().and_then(ServerConfig::new);
+            let config = config.and_then(|config| config.with_client_auth(client_auth));
+            let mut config =
+                config.map_err(|e| misuse(&e))?.with_cookies(cookies).with_tickets(tickets.clone());
+            if let Some((mode, cache, max_age)) = &cache {
+                let cached = config.with_handshake_cache(*mode, cache.clone(), *max_age);
+                config = cached.map_err(|e| misuse(&e))?;
+            }
+            match early_data.clone() {
+                Some((protocols, size, single_use)) => {
+                    config.with_early_data(protocols, size, single_use).map_err(|e| misuse(&e))
+                }
+                None => Ok(config),
+            }
         };
-        if server.num_tickets == 0 {
-            let why = "without tickets nobody resumes, and early data comes with a resumption";
-            return Err(Error::usage("--early-data", why, "leave --num-tickets 0 out"));
-        }
-        let single_use = match server.stateful_tickets {
-            true => SingleUse::Sessions,
-            // The keys of the tickets are as young as this.
-            false => SingleUse::Register(Arc::new(dunlin_store::MemoryUseOnce::with_new_keys(MAX_SESSIONS))),
-        };
-        let config = config.with_early_data(self.early_data_protocols(), size, single_use);
-        Ok((Followed::new(config.map_err(|e| misuse(&e))?, lists), psks))
+        Ok((Followed::new(parts, vec![credentials, trust], make)?, psks))
     }
 
     /// Whether the versions that are spoken have early data.
@@ -302,21 +368,32 @@ impl TlsOptions {
         EarlyDataProtocols::named(named).and_unnamed()
     }
 
+    /// The provider, with the suites that were asked for by name, even if the library's defaults leave them out.
+    fn own_provider(&self) -> Arc<CryptoProvider> {
+        let mut provider = self.provider();
+        if let Some(List(suites)) = &self.ciphersuites {
+            provider.cipher_suites.extend(suites.iter().filter(|s| lists::provider().suite(s.id).is_none()));
+        }
+        Arc::new(provider)
+    }
+
+    /// The key log, opened.
+    fn key_log(&self) -> Result<Option<Arc<dyn KeyLog>>, Error> {
+        let open = |path: &PathBuf| KeyLogFile::open(path).map(|file| Arc::new(file) as _);
+        self.keylogfile.as_ref().map(open).transpose()
+    }
+
     fn profile(
         &self,
         side: Side,
-        trust: Trust,
+        provider: &Arc<CryptoProvider>,
+        parts: &Parts,
         modes: Vec<PskKeyExchangeMode>,
+        key_log: Option<Arc<dyn KeyLog>>,
     ) -> Result<ProfileBuilder, Error> {
-        let mut provider = self.provider();
-        if let Some(List(suites)) = &self.ciphersuites {
-            // What was asked for by name counts, even if the library's defaults leave it out.
-            provider.cipher_suites.extend(suites.iter().filter(|s| lists::provider().suite(s.id).is_none()));
-        }
-        let provider = Arc::new(provider);
-        let credentials = self.credentials(side, &provider)?;
+        let Parts { credentials, trust } = parts;
         let mut builder = match self.lean {
-            true => self.lean_profile(&provider)?,
+            true => self.lean_profile(provider)?,
             false => Profile::builder(provider.clone()).compatibility_mode(!self.no_middlebox),
         };
         if let Some(List(suites)) = &self.ciphersuites {
@@ -326,7 +403,7 @@ impl TlsOptions {
             match side {
                 Side::Client if trust.x509.is_some() || trust.raw_key.is_some() => {}
                 Side::Client => self.check_tls12_trust()?,
-                Side::Server => self.check_tls12_keys(&credentials)?,
+                Side::Server => self.check_tls12_keys(credentials)?,
             }
             builder = builder.tls12_cipher_suites(self.tls12_suites(side)).renegotiation(self.renegotiation);
             builder = builder.rsa_encryption(dunlin_rsa::ENCRYPTION);
@@ -346,7 +423,7 @@ impl TlsOptions {
             }
             builder = builder.cipher_suites(Vec::new());
         }
-        builder = builder.groups(self.own_groups(side, &provider)?);
+        builder = builder.groups(self.own_groups(side, provider)?);
         if let Some(List(schemes)) = &self.sigalgs {
             builder = builder.signature_schemes(schemes.clone());
         }
@@ -361,10 +438,8 @@ impl TlsOptions {
                 .certificate_compressors(vec![dunlin_compress::ZLIB_COMPRESSOR])
                 .certificate_decompressors(vec![dunlin_compress::ZLIB_DECOMPRESSOR]);
         }
-        if let Some(path) = &self.keylogfile {
-            builder = builder.key_log(Some(Arc::new(KeyLogFile::open(path)?)));
-        }
-        let builder = builder.credentials(credentials).trust(trust).psk_modes(modes);
+        let builder = builder.key_log(key_log).credentials(credentials.clone()).trust(trust.clone());
+        let builder = builder.psk_modes(modes);
         Ok(builder.record_size_limit(self.record_size_limit).key_update_after(self.key_update))
     }
 
@@ -487,6 +562,21 @@ impl TlsOptions {
 }
 
 impl ServerOptions {
+    /// How much early data is taken, and what says that a ticket brings it for the first time.
+    fn early_data(&self) -> Result<Option<(u32, SingleUse)>, Error> {
+        let Some(size) = self.early_data else { return Ok(None) };
+        if self.num_tickets == 0 {
+            let why = "without tickets nobody resumes, and early data comes with a resumption";
+            return Err(Error::usage("--early-data", why, "leave --num-tickets 0 out"));
+        }
+        let single_use = match self.stateful_tickets {
+            true => SingleUse::Sessions,
+            // The keys of the tickets are as young as this.
+            false => SingleUse::Register(Arc::new(dunlin_store::MemoryUseOnce::with_new_keys(MAX_SESSIONS))),
+        };
+        Ok(Some((size, single_use)))
+    }
+
     fn tickets(&self, provider: Arc<CryptoProvider>) -> Result<Tickets, Error> {
         let lifetime = self.ticket_lifetime.unwrap_or(dunlin::resume::DEFAULT_LIFETIME);
         if lifetime > dunlin::resume::MAX_LIFETIME {

@@ -1,0 +1,197 @@
+//! The files that a configuration is made of: read at the start, and again when they have changed.
+//!
+//! Certificates, keys, trust anchors and CRLs all take this way. New content is validated first, by making a whole
+//! configuration of it, and replaces the previous content only then.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use dunlin::{ClientConfig, Credential, Trust};
+use dunlin_store::psk::file::{RETRY, Stamp};
+
+use crate::error::{Error, misuse};
+use crate::files;
+
+/// What the files give to a configuration.
+#[derive(Clone, Default)]
+pub(crate) struct Parts {
+    pub(crate) credentials: Vec<Credential>,
+    pub(crate) trust: Trust,
+}
+
+/// Reads files into the parts.
+type Read = Box<dyn FnMut(&mut Parts) -> Result<(), Error> + Send>;
+
+/// Makes a configuration of the parts.
+type Make<C> = Box<dyn Fn(&Parts) -> Result<C, Error> + Send>;
+
+/// A file as it was when it was read last.
+struct Watched {
+    path: PathBuf,
+    /// `None` if it was missing, or is a pipe, which nobody can read twice.
+    stamp: Option<Stamp>,
+    /// SHA-256 of its content; `None` if it could not be read.
+    digest: Option<Vec<u8>>,
+}
+
+impl Watched {
+    fn stamp_now(&self) -> Option<Stamp> {
+        Some(&self.path).filter(|path| path.is_file()).and_then(|path| Stamp::of(path))
+    }
+
+    /// Notes the state of the file; whether its content has changed.
+    fn note(&mut self) -> bool {
+        // Before the content: a change in between shows the next time.
+        self.stamp = self.stamp_now();
+        let content = self.stamp.and_then(|_| files::read(&self.path).ok());
+        let digest = content.map(|content| dunlin_awslc::SHA256.hash(&[&content]).as_ref().to_vec());
+        std::mem::replace(&mut self.digest, digest) != self.digest
+    }
+}
+
+/// Files whose content is valid or invalid as a whole.
+pub(crate) struct Group {
+    /// What they hold, in words.
+    name: &'static str,
+    files: Vec<Watched>,
+    read: Read,
+    /// When to read them again although none has changed: the last attempt failed.
+    again: Option<Instant>,
+    /// The error that was reported last, until the files are valid again.
+    fault: Option<String>,
+}
+
+impl Group {
+    /// The files at `paths`, which hold what `name` says. `read` fills its part with their content.
+    pub(super) fn new(
+        name: &'static str,
+        paths: Vec<PathBuf>,
+        read: impl FnMut(&mut Parts) -> Result<(), Error> + Send + 'static,
+    ) -> Self {
+        let files = paths.into_iter().map(|path| Watched { path, stamp: None, digest: None }).collect();
+        Self { name, files, read: Box::new(read), again: None, fault: None }
+    }
+
+    /// Reads the files for the first time.
+    pub(super) fn read(&mut self, parts: &mut Parts) -> Result<(), Error> {
+        self.note();
+        (self.read)(parts)
+    }
+
+    /// Notes the state of the files; those whose content has changed.
+    fn note(&mut self) -> Vec<PathBuf> {
+        let changed = self.files.iter_mut().filter_map(|file| file.note().then(|| file.path.clone()));
+        changed.collect()
+    }
+
+    /// Whether a file may have another content than the one that was read. A file that has changed a moment ago is read again:
+    /// the clock of a file system has steps.
+    fn is_due(&self) -> bool {
+        let may_differ = |file: &Watched| {
+            file.stamp != file.stamp_now() || file.stamp.is_some_and(|stamp| !stamp.is_settled())
+        };
+        self.again.is_some_and(|again| again <= Instant::now()) || self.files.iter().any(may_differ)
+    }
+
+    /// What the files make of `parts`, if they have changed or `force` says so, and what to tell about that.
+    fn refresh<C>(
+        &mut self,
+        parts: &Parts,
+        make: &Make<C>,
+        force: bool,
+    ) -> (Option<(Parts, C)>, Option<Outcome>) {
+        if !force && !self.is_due() {
+            return (None, None);
+        }
+        let changed = self.note();
+        if !force && changed.is_empty() && self.fault.is_none() {
+            return (None, None);
+        }
+        let mut candidate = parts.clone();
+        match (self.read)(&mut candidate).and_then(|()| make(&candidate)) {
+            Ok(config) => {
+                let had_fault = self.fault.take().is_some();
+                self.again = None;
+                let is_news = had_fault || !changed.is_empty();
+                let files =
+                    self.files.iter().map(|file| &file.path).filter(|p| had_fault || changed.contains(p));
+                let outcome = is_news.then(|| Outcome::Reloaded(files.cloned().collect()));
+                (Some((candidate, config)), outcome)
+            }
+            Err(error) => {
+                self.again = Some(Instant::now() + RETRY);
+                let fault = format!("{error}; the previous {} stay in force", self.name);
+                let is_news = force || self.fault.as_ref() != Some(&fault);
+                self.fault = Some(fault.clone());
+                (None, is_news.then_some(Outcome::Refused(fault)))
+            }
+        }
+    }
+}
+
+/// What became of files that were read again.
+pub(crate) enum Outcome {
+    /// The content of these files is in force.
+    Reloaded(Vec<PathBuf>),
+    /// The previous content stays in force; why.
+    Refused(String),
+}
+
+/// A configuration that follows its files.
+pub(crate) struct Followed<C>(Mutex<State<C>>);
+
+struct State<C> {
+    config: C,
+    parts: Parts,
+    make: Make<C>,
+    groups: Vec<Group>,
+}
+
+impl<C: Clone> Followed<C> {
+    /// The configuration that `make` makes of `parts`, into which `groups` have been read.
+    pub(super) fn new(
+        parts: Parts,
+        groups: Vec<Group>,
+        make: impl Fn(&Parts) -> Result<C, Error> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let config = make(&parts)?;
+        Ok(Self(Mutex::new(State { config, parts, make: Box::new(make), groups })))
+    }
+
+    /// The configuration for the next connection, from the files as they are now. `tell` hears of each group of files that was
+    /// read again with another result than before.
+    pub(crate) fn current(&self, tell: impl FnMut(Outcome)) -> C {
+        self.refresh(false, tell)
+    }
+
+    /// Reads all files again, changed or not; `tell` also hears of faults that it was told before.
+    pub(crate) fn reload(&self, tell: impl FnMut(Outcome)) {
+        self.refresh(true, tell);
+    }
+
+    fn refresh(&self, force: bool, mut tell: impl FnMut(Outcome)) -> C {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { config, parts, make, groups } = &mut *state;
+        // One group after the other: an invalid certificate must not keep a new CRL out.
+        for group in groups {
+            let (made, outcome) = group.refresh(parts, make, force);
+            if let Some(made) = made {
+                (*parts, *config) = made;
+            }
+            outcome.into_iter().for_each(&mut tell);
+        }
+        config.clone()
+    }
+}
+
+impl Followed<ClientConfig> {
+    /// A client that follows its CRLs, which have been read, and nothing else.
+    pub(crate) fn client(config: ClientConfig, lists: Option<Group>) -> Self {
+        let parts = Parts::default();
+        let (first, groups) = (config.clone(), lists.into_iter().collect());
+        let make =
+            move |parts: &Parts| config.clone().with_trust(parts.trust.clone()).map_err(|e| misuse(&e));
+        Self(Mutex::new(State { config: first, parts, make: Box::new(make), groups }))
+    }
+}
