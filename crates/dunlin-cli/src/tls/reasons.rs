@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use dunlin::crypto::Tls12CipherSuite;
-use dunlin::error::{AuthenticationFailure, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved};
+use dunlin::error::{AuthenticationFailure, Malformed, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{AlertDescription, CipherSuite, ProtocolVersion};
 use dunlin::{Error, Side};
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
@@ -71,10 +71,7 @@ impl<'a> Explainer<'a> {
                 Explanation::new(why, advice)
             }
             HandshakeError::Tls(e) => self.tls(e),
-            e => Explanation::new(
-                e.to_string(),
-                format!("check that the {} speaks {}", peer(self.side), self.options.versions()),
-            ),
+            e => Explanation::new(e.to_string(), self.unfinished(e)),
         }
     }
 
@@ -94,7 +91,79 @@ impl<'a> Explainer<'a> {
                 Explanation::new(why, format!("allow it with --renegotiation, or let the {peer} do without"))
             }
             Some(e) => self.tls(e),
-            None => Explanation::new(error.to_string(), format!("look at the {}", peer(self.side))),
+            None => Explanation::new(error.to_string(), self.look_there()),
+        }
+    }
+
+    /// What to do where the handshake ended without a word of TLS.
+    fn unfinished(&self, error: &HandshakeError) -> String {
+        use io::ErrorKind as K;
+        let no_hello = self.is_before_hello();
+        match error {
+            HandshakeError::Timeout(_) if no_hello => {
+                "no ClientHello came: the client is silent, or needs a longer --timeout".into()
+            }
+            HandshakeError::Timeout(_) => {
+                format!("raise --timeout for a slow line, or {}", self.look_there())
+            }
+            HandshakeError::Io(e) if no_hello && e.kind() == K::UnexpectedEof => {
+                "no ClientHello came, as with port scans and health checks; else look at the log of the client".into()
+            }
+            HandshakeError::Io(e) if self.side == Side::Client && e.kind() == K::UnexpectedEof => {
+                "look at the log of the server, and check that this is a port for TLS".into()
+            }
+            _ => self.look_there(),
+        }
+    }
+
+    fn look_there(&self) -> String {
+        format!("look at the log of the {}", peer(self.side))
+    }
+
+    /// Whether this is a server that has not seen its client's ClientHello.
+    fn is_before_hello(&self) -> bool {
+        self.offered.is_some_and(|offered| offered.get().is_none())
+    }
+
+    /// What to do about a peer that breaks the protocol.
+    fn broken(&self, error: &Error) -> String {
+        use PeerMisbehaved as P;
+        let peer = peer(self.side);
+        match error {
+            Error::Malformed(Malformed::TooLarge(_)) => {
+                format!("let the {peer} send less: docs/security.md lists the limits")
+            }
+            Error::PeerMisbehaved(P::UnexpectedRecord(_) | P::RecordOverflow) | Error::Malformed(_)
+                if self.is_before_hello() =>
+            {
+                "the client speaks another protocol than TLS: check its URL or its settings".into()
+            }
+            Error::PeerMisbehaved(P::UnexpectedRecord(_) | P::RecordOverflow)
+                if self.side == Side::Client =>
+            {
+                "another protocol than TLS may answer there: check the port".into()
+            }
+            Error::PeerMisbehaved(P::BadRecordMac | P::BadFinished | P::BadBinder) => {
+                format!(
+                    "something changed the data on the way, or the {peer} has other keys: {}",
+                    self.look_there()
+                )
+            }
+            Error::PeerMisbehaved(P::BadSignature) => {
+                format!("check that the {peer} has the key of its certificate")
+            }
+            Error::PeerMisbehaved(P::Downgrade) => {
+                "look for a middlebox that cannot pass TLS 1.3, or for an attack".into()
+            }
+            Error::PeerMisbehaved(P::SessionUsedTwice) => "connect again".into(),
+            Error::PeerMisbehaved(P::BadCompression) => {
+                format!("let the {peer} send its certificate without compression")
+            }
+            Error::PeerMisbehaved(P::TooMuchEarlyData | P::TooMuchSkippedEarlyData) => {
+                "let the client send less early data".into()
+            }
+            Error::PeerMisbehaved(P::Flood(_)) => format!("find out why the {peer} sends so many of them"),
+            _ => format!("update the {peer}, or report this with a capture to its maker (dunlin explain)"),
         }
     }
 
@@ -148,7 +217,7 @@ impl<'a> Explainer<'a> {
                 ),
                 "give both sides the same key",
             ),
-            Error::Truncated => Explanation::new(error.to_string(), format!("look at the {peer}")),
+            Error::Truncated => Explanation::new(error.to_string(), self.look_there()),
             Error::PeerMisbehaved(PeerMisbehaved::Flood("renegotiations")) => Explanation::new(
                 format!("the {peer} began too many handshakes in a row"),
                 format!("let the {peer} send data between them; --help says how many are allowed without"),
@@ -157,10 +226,7 @@ impl<'a> Explainer<'a> {
                 Explanation::new(error.to_string(), "leave it out, or speak another version")
             }
             Error::Misuse(_) | Error::Internal(_) => Explanation::new(error.to_string(), "report it"),
-            error => Explanation::new(
-                error.to_string(),
-                format!("check that the {peer} speaks {}", self.options.versions()),
-            ),
+            error => Explanation::new(error.to_string(), self.broken(error)),
         }
     }
 
@@ -261,7 +327,18 @@ impl<'a> Explainer<'a> {
                 format!("this {own} finds {why}"),
                 "compare --enable-server-rpk, --enable-client-rpk and --rpk-file of both sides",
             ),
-            why => Explanation::new(format!("this {own} finds {why}"), "compare the options of both sides"),
+            why => {
+                let advice = match why {
+                    P::Version(None) => "compare --tls1-2 and --tls1-3 of both sides",
+                    P::CipherSuite => "compare --ciphersuites, and --cipher for TLS 1.2, of both sides",
+                    P::Group | P::Field => "compare --groups of both sides",
+                    P::ApplicationProtocol => "give both sides a common one with --alpn",
+                    P::SecureRenegotiation => "update the other side: RFC 5746 is of 2010",
+                    P::Fallback => "let the client try TLS 1.3 first",
+                    _ => "compare the options of both sides",
+                };
+                Explanation::new(format!("this {own} finds {why}"), advice)
+            }
         }
     }
 
@@ -472,6 +549,35 @@ const fn peer(side: Side) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The advice names what the user can look at, for each failure another.
+    #[test]
+    fn advice_fits_the_failure() {
+        use PeerMisbehaved as P;
+        let options = TlsOptions::default();
+        let (silent, seen) = (OnceLock::new(), OnceLock::from(vec![]));
+        let explain = |offered: &OnceLock<_>, error: HandshakeError| {
+            let told = Explainer::server(&options, None, offered).handshake(&error);
+            assert!(!told.advice.contains("speaks TLS 1.3"), "{}", told.advice);
+            told.advice
+        };
+        let timeout = || HandshakeError::Timeout(Duration::from_secs(1));
+        let end = || HandshakeError::Io(io::ErrorKind::UnexpectedEof.into());
+        let broken = |why| HandshakeError::Tls(why);
+        assert!(explain(&silent, timeout()).starts_with("no ClientHello came"));
+        assert!(explain(&seen, timeout()).starts_with("raise --timeout"));
+        assert!(explain(&silent, end()).contains("port scans and health checks"));
+        assert_eq!(explain(&seen, end()), "look at the log of the client");
+        let plain = || broken(P::UnexpectedRecord("x").into());
+        assert!(explain(&silent, plain()).contains("another protocol than TLS"));
+        assert!(explain(&seen, plain()).starts_with("update the client"));
+        let told = explain(&seen, broken(P::BadSignature.into()));
+        assert_eq!(told, "check that the client has the key of its certificate");
+        let told = explain(&seen, broken(PeerIncompatible::ApplicationProtocol.into()));
+        assert!(told.contains("--alpn"), "{told}");
+        let told = Explainer::client(&options, false).handshake(&plain()).advice;
+        assert_eq!(told, "another protocol than TLS may answer there: check the port");
+    }
 
     /// Others than OpenSSL and we refuse a wrong key with alerts of other meanings.
     #[test]
