@@ -285,6 +285,7 @@ pub struct ServerConfig {
     pub(crate) cookies: bool,
     pub(crate) choose_profile: bool,
     pub(crate) early_data: Option<EarlyDataServer>,
+    pub(crate) single_use: Option<SingleUse>,
     pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,
     pub(crate) mtu: usize,
     pub(crate) cookie_key: Arc<zeroize::Zeroizing<[u8; 32]>>,
@@ -309,6 +310,7 @@ impl ServerConfig {
             cookies: false,
             choose_profile: false,
             early_data: None,
+            single_use: None,
             handshake_cache: None,
             mtu: DEFAULT_MTU,
             cookie_key: Arc::new(cookie_key),
@@ -374,8 +376,18 @@ impl ServerConfig {
             let why = alloc::format!("early data is 1 to {MAX_EARLY_DATA} bytes, not {max_size}");
             return Err(Misuse::Config(why).into());
         }
-        self.early_data = Some(EarlyDataServer { protocols, max_size, single_use });
-        Ok(self)
+        self.early_data = Some(EarlyDataServer { protocols, max_size });
+        Ok(self.with_single_use(single_use))
+    }
+
+    /// What says that a ticket comes for the first time, on a server that takes no early data itself. It is needed where
+    /// another server takes early data with the same tickets: this server refuses the early data of a first flight, and the
+    /// register keeps the other one from accepting a copy of that flight (RFC 8446 §8.2).
+    /// [`ServerConfig::with_early_data`] sets it, too. A shared store ([`Tickets::stateful`]) needs none.
+    #[must_use]
+    pub fn with_single_use(mut self, single_use: SingleUse) -> Self {
+        self.single_use = Some(single_use);
+        self
     }
 
     /// Where this server keeps the certificates of clients, so that they need not be sent again; clients that have this server's

@@ -52,13 +52,14 @@ impl EarlyDataProtocols {
     }
 }
 
-/// Who tells a server that a ticket comes for the first time. Where nobody can, early data is refused, and the
-/// handshake goes on without.
+/// What tells a server that a ticket comes for the first time. Without it, early data is refused, and the handshake goes on
+/// without. All servers that open each other's tickets need the same, those without early data, too
+/// ([`crate::ServerConfig::with_single_use`]).
 #[derive(Clone, Debug)]
 pub enum SingleUse {
     /// The store of the sessions, which resumes each once ([`crate::resume::Tickets::stateful`]).
     Sessions,
-    /// A register that all servers share which take each other's tickets.
+    /// A register that all servers share that open each other's tickets.
     Register(Arc<dyn UseOnce>),
     /// Elsewhere: the connection asks [`crate::Question::FirstUse`].
     Ask,
@@ -76,7 +77,6 @@ pub(crate) struct EarlyDataClient {
 pub(crate) struct EarlyDataServer {
     pub(crate) protocols: EarlyDataProtocols,
     pub(crate) max_size: u32,
-    pub(crate) single_use: SingleUse,
 }
 
 /// What became of early data.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dunlin::PskSource;
 use dunlin::auth::{Psk, PskTable, X509Trust};
 use dunlin::error::PeerIncompatible;
-use dunlin::wire::ProtocolVersion;
+use dunlin::wire::{ProtocolVersion, PskKeyExchangeMode};
 
 use super::*;
 
@@ -66,6 +66,94 @@ fn a_flight_that_one_server_refused_is_not_for_another() {
         assert_eq!(given(site.server_with(edit), &flight, NOW), EarlyDataOutcome::Rejected(why));
         let again = given(site.server_with(|p| p), &flight, NOW);
         assert_eq!(again, EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse));
+    }
+}
+
+/// RFC 8446 §8.2: whatever made a server refuse early data, a copy of the same flight is refused everywhere after it.
+#[test]
+fn no_server_accepts_a_flight_whose_early_data_another_server_refused() {
+    type Make = fn(&Site) -> ServerConfig;
+    let refusing: [(&str, Make); 6] = [
+        ("a cookie is asked for", |site| site.server_with(|p| p).with_cookies(true)),
+        ("another group is asked for", |site| site.server_with(|p| p.groups(vec![dunlin_awslc::SECP384R1]))),
+        ("early data is off", |site| site.plain_server(|p| p).with_single_use(site.single_use.clone())),
+        ("early data is off, and a cookie is asked for", |site| {
+            site.plain_server(|p| p).with_single_use(site.single_use.clone()).with_cookies(true)
+        }),
+        ("no application protocol is common", |site| site.server_with(|p| p.alpn(vec![b"heater".to_vec()]))),
+        ("no PSK mode is common", |site| site.server_with(|p| p.psk_modes(vec![PskKeyExchangeMode::PSK_KE]))),
+    ];
+    for (what, make) in refusing {
+        for (site, why) in Site::all().into_iter().zip([NoEarlyData::NotResumed, NoEarlyData::NotSingleUse]) {
+            let flight = flight(&site, NOW);
+            let mut server = TlsConnection::server(&Arc::new(make(&site)), NOW);
+            let _ = server.receive(NOW, &flight);
+            assert!(server.early_data().is_none() && server.received().is_empty(), "{what}");
+            let copy = given(site.server_with(|p| p), &flight, NOW);
+            assert_eq!(copy, EarlyDataOutcome::Rejected(why), "{what}");
+        }
+    }
+}
+
+/// The server that sent the cookie has forgotten the connection, and has no register.
+#[test]
+fn a_second_client_hello_uses_up_the_ticket_of_the_first() {
+    let site = Site::stateless(MemoryUseOnce::with_new_keys(16));
+    let flight = {
+        site.first(&site.client(), &site.server());
+        let mut client = TlsConnection::client(&site.client(), localhost(), NOW).unwrap();
+        send_early(&mut client);
+        let flight = take(&mut client);
+        let asks_for_cookie = site.plain_server(|p| p).with_cookies(true);
+        let mut server = TlsConnection::server(&Arc::new(asks_for_cookie.clone()), NOW);
+        server.receive(NOW, &flight).unwrap();
+        client.receive(NOW, &take(&mut server)).unwrap();
+        let registers = asks_for_cookie.with_single_use(site.single_use.clone());
+        let mut server = TlsConnection::server(&Arc::new(registers), NOW);
+        server.receive(NOW, &take(&mut client)).unwrap();
+        flight
+    };
+    let copy = given(site.server_with(|p| p), &flight, NOW);
+    assert_eq!(copy, EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse));
+}
+
+#[test]
+fn a_session_that_is_used_up_before_a_retry_resumes_after_it() {
+    for site in Site::all() {
+        site.first(&site.client(), &site.server());
+        let mut pair = early(&site.client(), &Arc::new(site.server_with(|p| p).with_cookies(true)));
+        assert_refused(&mut pair, NoEarlyData::Retry, NoEarlyData::Retry);
+        let negotiated = pair.server.negotiated().unwrap();
+        assert!(negotiated.resumed && negotiated.retried);
+    }
+}
+
+#[test]
+fn a_server_without_early_data_asks_once_for_the_first_use() {
+    let site = Site::asked();
+    site.first(&site.client(), &site.server());
+    let server = site.plain_server(|p| p).with_single_use(SingleUse::Ask).with_cookies(true);
+    let mut pair = early(&site.client(), &Arc::new(server));
+    pair.run().unwrap();
+    let Some((id, Question::FirstUse { .. })) = pair.server_question() else { panic!("nothing is asked") };
+    pair.server.answer(NOW, id, Answer::FirstUse(true)).unwrap();
+    assert_refused(&mut pair, NoEarlyData::Disabled, NoEarlyData::Retry);
+    assert!(pair.server.negotiated().unwrap().resumed);
+}
+
+/// A wrong binder proves nothing: it must not use up the ticket of another client.
+#[test]
+fn a_flight_with_a_wrong_binder_uses_up_no_ticket() {
+    for site in Site::all() {
+        let flight = flight(&site, NOW);
+        let hello = dunlin_tests::tamper::records(&flight)[0].len();
+        let mut wrong = flight.clone();
+        // The binder is the end of the ClientHello.
+        wrong[hello - 1] ^= 1;
+        for server in [site.server_with(|p| p), site.server_with(|p| p).with_cookies(true)] {
+            let _ = TlsConnection::server(&Arc::new(server), NOW).receive(NOW, &wrong);
+        }
+        assert_eq!(given(site.server_with(|p| p), &flight, NOW), EarlyDataOutcome::Accepted);
     }
 }
 

@@ -423,7 +423,8 @@ impl Tickets {
         Self { kind: TicketKind::None, ids: None, count: 0, lifetime: DEFAULT_LIFETIME }
     }
 
-    /// Tickets that carry the session, sealed; the server keeps nothing.
+    /// Tickets that carry the session, sealed; the server keeps nothing. If several servers share the keys and one of them takes
+    /// early data, all of them need its register ([`crate::ServerConfig::with_single_use`]).
     pub const fn stateless(seal: Arc<dyn SealTickets>) -> Self {
         Self::new(TicketKind::Stateless(seal))
     }

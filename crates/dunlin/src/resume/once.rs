@@ -12,8 +12,8 @@ pub trait UseOnce: Send + Sync + fmt::Debug {
     /// Whether early data comes with the ticket called `id` for the first time; from then on it is known until the last
     /// moment of `until_ms`, in milliseconds since 1970, or until a later one that is said with it later.
     ///
-    /// It is asked whenever the client has proven that it has the ticket's secret, also where the early data is refused in
-    /// any case: what is too young to be taken now would be taken later.
+    /// A server asks whenever a client that offers early data has proven that it has the ticket's secret, also where the server
+    /// refuses the early data in any case: another server could accept a copy of it later.
     ///
     /// Of all calls with one `id`, by all servers that take each other's tickets and at the same time too, at most one
     /// may give `true`, and none after one that gave `false`: who hears of a refusal sends again by other means. A register

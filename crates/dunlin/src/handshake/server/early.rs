@@ -1,18 +1,20 @@
-//! The server's early data: whether it is taken, and its end (RFC 8446 §4.2.10, §8).
+//! The server's early data: the ticket is used up first, then judged; and the end of the data (RFC 8446 §4.2.10, §8).
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use super::start::{FoundPsk, PskSecret};
-use super::tls13::{self, Choice, Finish, Verified};
+use super::start::{self, Candidate, FoundPsk, PskSecret, Search};
+use super::tls13::{Choice, Finish};
 use crate::config::ServerConfig;
 use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData, SingleUse};
-use crate::error::{Error, Internal, Malformed, Misuse};
+use crate::error::{Error, Internal, Malformed, Misuse, PeerMisbehaved};
 use crate::extension::pre_shared_key;
 use crate::handshake::output::{EarlyOutput, Sending};
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message};
-use crate::resume::{EarlyTerms, Session, TicketKind};
+use crate::resume::{EarlyTerms, ServerSessions, Session, TicketKind};
 use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::EarlySecret;
@@ -59,14 +61,22 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
     }
 }
 
-/// The settings for early data, where there is somebody to say that a ticket comes for the first time.
+/// The settings for early data, where something says that a ticket comes for the first time.
 fn usable(config: &ServerConfig, transport: TransportKind) -> Option<&EarlyDataServer> {
-    let possible = |server: &&EarlyDataServer| match (&server.single_use, &config.tickets.kind) {
+    let possible = match (&config.single_use, &config.tickets.kind) {
         (_, TicketKind::None) => false,
-        (SingleUse::Sessions, kind) => matches!(kind, TicketKind::Stateful(_)),
-        (SingleUse::Register(_) | SingleUse::Ask, _) => true,
+        (Some(SingleUse::Register(_) | SingleUse::Ask), _) => true,
+        (Some(SingleUse::Sessions) | None, kind) => matches!(kind, TicketKind::Stateful(_)),
     };
-    config.early_data.as_ref().filter(|_| transport == TransportKind::Stream).filter(possible)
+    config.early_data.as_ref().filter(|_| transport == TransportKind::Stream && possible)
+}
+
+/// The store whose sessions each resume once, where no register says that a ticket comes for the first time.
+fn store(config: &ServerConfig) -> Option<&Arc<dyn ServerSessions>> {
+    match (&config.single_use, &config.tickets.kind) {
+        (Some(SingleUse::Sessions) | None, TicketKind::Stateful(store)) => Some(store),
+        _ => None,
+    }
 }
 
 /// What new tickets of this connection allow.
@@ -76,55 +86,92 @@ pub(super) fn terms(cx: &Cx<'_>, config: &ServerConfig) -> Option<EarlyTerms> {
     Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone() })
 }
 
-/// By how much the client's view of its ticket's age is off (RFC 8446 §4.2.11.1), in milliseconds.
+/// By how much the client's view of its ticket's age is off (RFC 8446 §4.2.11.1), in milliseconds. `index` is that of the
+/// ticket in the offer.
 pub(super) fn ticket_age_skew(
     cx: &Cx<'_>,
-    psk: Option<&FoundPsk>,
+    index: usize,
+    session: &Session,
     hello: &ClientHello<'_>,
-) -> Result<Option<i64>, Error> {
-    let Some(FoundPsk { index, secret: PskSecret::Session(session), .. }) = psk else { return Ok(None) };
+) -> Result<i64, Error> {
     let offer = hello.extensions.require::<pre_shared_key::Offer>()?;
-    let identity = offer.identities.get(*index).ok_or(Internal::Bug("PSK index"))?;
+    let identity = offer.identities.get(index).ok_or(Internal::Bug("PSK index"))?;
     let theirs = i64::from(identity.obfuscated_ticket_age.wrapping_sub(session.age_add));
     let ours = i64::try_from(cx.now.unix_ms.saturating_sub(session.issued_ms)).unwrap_or(i64::MAX);
-    Ok(Some(theirs.saturating_sub(ours)))
+    Ok(theirs.saturating_sub(ours))
 }
 
-/// Early data is offered: goes on with what becomes of it. The binder was verified: nobody without the ticket's secret fills
-/// a register.
-pub(super) fn offered(
-    cx: &mut Cx<'_>,
-    verified: Verified,
-    message: &Message,
-    hello: &ClientHello<'_>,
-) -> Result<Box<dyn State>, Error> {
-    let choice = &verified.choice;
-    let (server, session) = match bearer(cx, choice) {
-        Ok((server, session, _)) => (server, session),
-        Err(why) => return tls13::answer(cx, verified, hello, Some(EarlyDataOutcome::Rejected(why))),
-    };
-    let identity = choice.psk.as_ref().map(|psk| &*psk.identity).unwrap_or_default();
-    let hash = choice.config.profile.provider.sha256.hash(&[b"dunlin early data", identity]);
+/// A ticket that is used up for early data, whatever becomes of this handshake.
+pub(super) struct Spent {
+    identity: Vec<u8>,
+    /// Whether it came for the first time.
+    is_first_use: bool,
+    /// The session, if it was taken from the store: a second ClientHello can still resume it.
+    session: Option<Box<Session>>,
+}
+
+impl Spent {
+    /// Whether early data comes for the first time with the ticket that was chosen.
+    fn is_first_use(&self, psk: Option<&FoundPsk>) -> bool {
+        self.is_first_use && psk.is_some_and(|psk| psk.identity == self.identity)
+    }
+
+    /// The session under `identity`, if it was taken from the store.
+    pub(super) fn session(&self, identity: &[u8]) -> Option<&Session> {
+        self.session.as_deref().filter(|_| self.identity == identity)
+    }
+}
+
+/// Uses the ticket up with which the client offers early data; `None` if there is nothing to use up.
+///
+/// It comes before anything that could refuse the early data: another server would accept later what this one has refused
+/// (RFC 8446 §8.2). So a HelloRetryRequest, early data that is off here, a ticket that cannot be resumed here or another
+/// application protocol change nothing. A second ClientHello counts, too: a server that has forgotten the first one may have
+/// sent the request. A session without terms for early data brings none to any server. The binder is verified first: only
+/// clients that have the ticket's secret fill a register.
+pub(super) fn spend(
+    cx: &Cx<'_>,
+    search: &Search,
+    candidate: &Candidate,
+    session: &Session,
+) -> Result<Option<Result<Answer, Question>>, Error> {
+    let config = &search.config;
+    let hello = ClientHello::read(search.message.body(), cx.transport())?;
+    let is_spent = search.spent.as_ref().is_some_and(|spent| spent.identity == candidate.identity);
+    let counts = is_offered(&hello) || search.retry.is_some();
+    // RFC 8446 §4.2.10: early data comes with the first PSK.
+    if is_spent || !counts || candidate.index != 0 || session.early.is_none() {
+        return Ok(None);
+    }
+    if cx.transport() != TransportKind::Stream || !start::has_valid_binder(cx, search, &hello, session)? {
+        return Ok(None);
+    }
+    if let Some(store) = store(config) {
+        return match store.remove(&candidate.identity) {
+            true => Ok(Some(Ok(Answer::FirstUse(true)))),
+            false => Err(PeerMisbehaved::SessionUsedTwice.into()),
+        };
+    }
+    let hash = config.profile.provider.sha256.hash(&[b"dunlin early data", &candidate.identity]);
     let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug("SHA-256"))?;
-    // RFC 8446 §8.2: who is refused may send the same in another way, so what is refused must not be taken later. The
-    // register hears of it, and of all of the time in which this ClientHello is fresh, which may be yet to come.
-    let ahead_ms = cx.output.negotiated.ticket_age_skew_ms.and_then(|skew| u64::try_from(skew).ok());
-    let fresh_until = cx.now.unix_ms.saturating_add(ahead_ms.unwrap_or(0)).saturating_add(WINDOW_MS);
+    // The register hears of all of the time in which this ClientHello is fresh, which may be yet to come.
+    let ahead_ms = u64::try_from(ticket_age_skew(cx, candidate.index, session, &hello)?).unwrap_or(0);
+    let fresh_until = cx.now.unix_ms.saturating_add(ahead_ms).saturating_add(WINDOW_MS);
     let until_ms = fresh_until.min(session.expires_ms());
-    let known = match &server.single_use {
-        // The store has just given the session out for good.
-        SingleUse::Sessions => Ok(Answer::FirstUse(true)),
-        SingleUse::Register(register) => Ok(Answer::FirstUse(register.first_use(cx.now, &id, until_ms))),
-        SingleUse::Ask => Err(Question::FirstUse { id, until_ms }),
-    };
-    let message = message.clone();
-    cx.ask(known, Box::new(AwaitFirstUse { verified, message }))
+    Ok(match &config.single_use {
+        Some(SingleUse::Register(register)) => {
+            Some(Ok(Answer::FirstUse(register.first_use(cx.now, &id, until_ms))))
+        }
+        Some(SingleUse::Ask) => Some(Err(Question::FirstUse { id, until_ms })),
+        Some(SingleUse::Sessions) | None => None,
+    })
 }
 
 /// Waits for word on whether the ticket comes for the first time.
-struct AwaitFirstUse {
-    verified: Verified,
-    message: Message,
+pub(super) struct AwaitFirstUse {
+    pub(super) search: Search,
+    pub(super) candidate: Candidate,
+    pub(super) session: Box<Session>,
 }
 
 impl State for AwaitFirstUse {
@@ -133,21 +180,30 @@ impl State for AwaitFirstUse {
     }
 
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
-        let is_first = match answer {
+        let Self { mut search, candidate, session } = *self;
+        let is_first_use = match answer {
             Answer::FirstUse(is_first) => is_first,
             // Without an answer nobody knows.
             Answer::Failed => false,
             _ => return Err(Misuse::WrongAnswer.into()),
         };
-        let hello = ClientHello::read(self.message.body(), cx.transport())?;
-        // The answer may have taken its time.
-        let skew = ticket_age_skew(cx, self.verified.choice.psk.as_ref(), &hello)?;
-        let outcome = match judge(cx, &self.verified.choice, skew) {
-            Ok(()) if is_first => EarlyDataOutcome::Accepted,
-            Ok(()) => EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse),
-            Err(why) => EarlyDataOutcome::Rejected(why),
-        };
-        tls13::answer(cx, self.verified, &hello, Some(outcome))
+        search.spent = Some(Spent {
+            identity: candidate.identity.clone(),
+            is_first_use,
+            session: store(&search.config).map(|_| session.clone()),
+        });
+        start::weigh(cx, search, candidate, Some(PskSecret::Session(session)))
+    }
+}
+
+/// What becomes of early data that is offered; `skew` is that of the ticket's age.
+pub(super) fn outcome(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> EarlyDataOutcome {
+    match judge(cx, choice, skew) {
+        Ok(()) if choice.spent.as_ref().is_some_and(|spent| spent.is_first_use(choice.psk.as_ref())) => {
+            EarlyDataOutcome::Accepted
+        }
+        Ok(()) => EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse),
+        Err(why) => EarlyDataOutcome::Rejected(why),
     }
 }
 

@@ -3,11 +3,10 @@
 //! ```text
 //! start
 //!   ExpectClientHello       ClientHello              ──────────►
-//!     AwaitProfile, AwaitPsk (questions)
+//!     AwaitProfile, AwaitPsk, early::AwaitFirstUse (questions)
 //!                                                    ◄──────────  HelloRetryRequest
 //!   ExpectClientHello       ClientHello              ──────────►
 //! early                     (early data*)            ──────────►
-//!     AwaitFirstUse (question)
 //! tls13
 //!                                                    ◄──────────  ServerHello
 //!                                                    ◄──────────  {EncryptedExtensions}

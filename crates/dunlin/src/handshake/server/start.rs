@@ -4,7 +4,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{early, tls13};
+use super::early::{self, AwaitFirstUse, Spent};
+use super::tls13;
 use crate::auth::Psk;
 use crate::config::{PskSource, ServerConfig};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
@@ -23,6 +24,7 @@ use crate::resume::{Session, TicketKind};
 use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
+use crate::schedule::tls13::EarlySecret;
 use crate::time::Now;
 use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode};
 
@@ -44,6 +46,8 @@ struct ExpectClientHello {
 struct SentRetry {
     retry: Retry,
     cookie: Option<Vec<u8>>,
+    /// The ticket that the first ClientHello has used up for early data.
+    spent: Option<Spent>,
 }
 
 impl State for ExpectClientHello {
@@ -191,6 +195,7 @@ fn negotiate(
         return (tls12.handshakes.server)(cx, Arc::clone(&config), message, None);
     }
     let returned = hello.extensions.get::<cookie::Cookie>()?;
+    let mut spent = None;
     let retry = match (sent, returned) {
         (None, None) => None,
         // A cookie that an earlier, forgotten connection gave out.
@@ -201,6 +206,7 @@ fn negotiate(
             if sent.cookie != returned.map(|c| c.0) {
                 return Err(PeerMisbehaved::IllegalParameter("cookie").into());
             }
+            spent = sent.spent;
             Some(sent.retry)
         }
     };
@@ -214,17 +220,23 @@ fn negotiate(
     }
     let identities = hello.extensions.get::<pre_shared_key::Offer>()?.map_or_else(Vec::new, |o| o.identities);
     let mode = psk_mode(&config, &hello)?;
-    let identities = if config.allows_psk() && mode.is_some() { identities } else { Vec::new() };
+    let psk_possible = config.allows_psk() && mode.is_some();
     let missing = match (mode, &config.psks) {
         (None, PskSource::Here(_) | PskSource::Ask) => no_psk_mode(&config, &hello)?,
         _ => PeerIncompatible::NoPsk,
     };
     let mut candidates: Vec<Candidate> = Vec::new();
-    for (index, identity) in identities.into_iter().enumerate().take(MAX_IDENTITIES) {
+    // The ticket of early data is looked up even where no PSK is possible: it is used up.
+    let looked_up = match psk_possible {
+        true => MAX_IDENTITIES,
+        false => early::is_offered(&hello).into(),
+    };
+    for (index, identity) in identities.into_iter().enumerate().take(looked_up) {
         candidates.extend(Candidate::of(&config, index, identity.identity));
     }
+    candidates.retain(|candidate| psk_possible || candidate.kind == PskKind::Resumption);
     candidates.reverse();
-    find_psk(cx, Search { config, message, retry, candidates, missing })
+    find_psk(cx, Search { config, message, retry, candidates, missing, psk_possible, spent })
 }
 
 /// The mode in which a PSK could be used with this client.
@@ -257,9 +269,9 @@ fn common_groups(
 }
 
 /// One look-up: an identity can name a session or an external key.
-struct Candidate {
-    index: usize,
-    identity: Vec<u8>,
+pub(super) struct Candidate {
+    pub(super) index: usize,
+    pub(super) identity: Vec<u8>,
     kind: PskKind,
 }
 
@@ -273,23 +285,31 @@ impl Candidate {
 }
 
 /// The look-ups that are left, the next one last.
-struct Search {
-    config: Arc<ServerConfig>,
-    message: Message,
-    retry: Option<Retry>,
+pub(super) struct Search {
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) message: Message,
+    pub(super) retry: Option<Retry>,
     candidates: Vec<Candidate>,
     /// What is wrong if none of them can be used.
     missing: PeerIncompatible,
+    /// Whether both sides allow a PSK at all.
+    psk_possible: bool,
+    /// The ticket that is used up for early data.
+    pub(super) spent: Option<Spent>,
 }
 
 /// Works through the look-ups until one gives a usable PSK; without one, certificates are left.
 fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error> {
     let Some(candidate) = search.candidates.pop() else {
-        let Search { config, message, retry, missing, .. } = search;
-        return choose(cx, config, message, retry, Err(missing));
+        let missing = search.missing.clone();
+        return choose(cx, search, Err(missing));
     };
     let config = &search.config;
+    let taken = search.spent.as_ref().and_then(|spent| spent.session(&candidate.identity));
     let known = match (candidate.kind, &config.tickets.kind, &config.psks) {
+        (PskKind::Resumption, ..) if let Some(session) = taken => {
+            Ok(Answer::Session(Some(Box::new(session.clone()))))
+        }
         (PskKind::Resumption, TicketKind::Stateless(seal), _) => {
             let ticket = seal.open(cx.now, config.settings.as_bytes(), &candidate.identity);
             Ok(Answer::Session(
@@ -329,7 +349,7 @@ impl State for AwaitPsk {
     }
 
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
-        let Self { mut search, candidate } = *self;
+        let Self { search, candidate } = *self;
         let secret = match (candidate.kind, answer) {
             (PskKind::Resumption, Answer::Session(session)) => session.map(PskSecret::Session),
             (PskKind::External | PskKind::Imported, Answer::Psk(psk)) => {
@@ -337,24 +357,63 @@ impl State for AwaitPsk {
             }
             _ => return Err(Misuse::WrongAnswer.into()),
         };
-        let hello = ClientHello::read(search.message.body(), cx.transport())?;
-        if let Some(PskSecret::External(psk)) = &secret
-            && common_suite(&search.config, &hello, Some(psk.hash())).is_none()
-        {
-            search.missing = PeerIncompatible::PskHash;
+        match secret {
+            Some(PskSecret::Session(session)) => match early::spend(cx, &search, &candidate, &session)? {
+                Some(known) => cx.ask(known, Box::new(AwaitFirstUse { search, candidate, session })),
+                None => weigh(cx, search, candidate, Some(PskSecret::Session(session))),
+            },
+            secret => weigh(cx, search, candidate, secret),
         }
-        match secret.filter(|s| s.is_usable(cx, &search, &hello)) {
-            Some(PskSecret::Session(session)) => {
-                let config = Arc::clone(&search.config);
-                let then: AfterOrigin = Box::new(move |cx, session| match session {
-                    Some(session) => use_psk(cx, search, candidate, PskSecret::Session(session)),
-                    None => find_psk(cx, search),
-                });
-                check_origin(cx, config, session, then)
-            }
-            Some(secret) => use_psk(cx, search, candidate, secret),
-            None => find_psk(cx, search),
+    }
+}
+
+/// Goes on with what an identity names if it can be used, and otherwise with the next look-up.
+pub(super) fn weigh(
+    cx: &mut Cx<'_>,
+    mut search: Search,
+    candidate: Candidate,
+    secret: Option<PskSecret>,
+) -> Result<Box<dyn State>, Error> {
+    let hello = ClientHello::read(search.message.body(), cx.transport())?;
+    if let Some(PskSecret::External(psk)) = &secret
+        && common_suite(&search.config, &hello, Some(psk.hash())).is_none()
+    {
+        search.missing = PeerIncompatible::PskHash;
+    }
+    match secret.filter(|s| s.is_usable(cx, &search, &hello)) {
+        Some(PskSecret::Session(session)) => {
+            let config = Arc::clone(&search.config);
+            let then: AfterOrigin = Box::new(move |cx, session| match session {
+                Some(session) => use_psk(cx, search, candidate, PskSecret::Session(session)),
+                None => find_psk(cx, search),
+            });
+            check_origin(cx, config, session, then)
         }
+        Some(secret) => use_psk(cx, search, candidate, secret),
+        None => find_psk(cx, search),
+    }
+}
+
+/// Whether the client has the secret of the session that its first identity names.
+pub(super) fn has_valid_binder(
+    cx: &Cx<'_>,
+    search: &Search,
+    hello: &ClientHello<'_>,
+    session: &Session,
+) -> Result<bool, Error> {
+    let Search { config, message, retry, .. } = search;
+    // A server without the suite's hash cannot tell; nor would it have opened the connection that made the session.
+    let Some(suite) = config.profile.provider.suite(session.cipher_suite) else { return Ok(false) };
+    let transcript = match retry {
+        None => Transcript::new(suite.hash),
+        Some(retry) => rebuild(cx, config, hello, suite, retry)?,
+    };
+    let secret = EarlySecret::new(suite, cx.transport(), session.psk.as_ref());
+    let verified = tls13::verify_binder(&secret, PskKind::Resumption, 0, &transcript, message, hello);
+    match verified {
+        Ok(()) => Ok(true),
+        Err(Error::PeerMisbehaved(PeerMisbehaved::BadBinder)) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -402,9 +461,8 @@ fn use_psk(
     candidate: Candidate,
     secret: PskSecret,
 ) -> Result<Box<dyn State>, Error> {
-    let Search { config, message, retry, .. } = search;
     let Candidate { index, identity, .. } = candidate;
-    choose(cx, config, message, retry, Ok(FoundPsk { index, identity, secret }))
+    choose(cx, search, Ok(FoundPsk { index, identity, secret }))
 }
 
 /// A PSK that the client offered and this server knows.
@@ -451,7 +509,11 @@ impl PskSecret {
         let hash = self.hash(config);
         let suite = common_suite(config, hello, hash);
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
-        bound && hash.is_some() && suite.is_some() && search.retry.as_ref().is_none_or(same)
+        search.psk_possible
+            && bound
+            && hash.is_some()
+            && suite.is_some()
+            && search.retry.as_ref().is_none_or(same)
     }
 }
 
@@ -482,11 +544,10 @@ fn common_suite(
 /// Everything is known: choose suite, group and credential, or ask for another ClientHello. Without a PSK, `psk` says why.
 fn choose(
     cx: &mut Cx<'_>,
-    config: Arc<ServerConfig>,
-    message: Message,
-    retry: Option<Retry>,
+    search: Search,
     psk: Result<FoundPsk, PeerIncompatible>,
 ) -> Result<Box<dyn State>, Error> {
+    let Search { config, message, retry, spent, .. } = search;
     let (missing, psk) = (psk.as_ref().err().cloned(), psk.ok());
     let hello = ClientHello::read(message.body(), cx.transport())?;
     let hash = psk.as_ref().and_then(|p| p.secret.hash(&config));
@@ -527,7 +588,7 @@ fn choose(
                 (_, Some(share)) if retry.is_some() || !config.cookies => Some(share),
                 (None, share) => {
                     let group = if share.is_none() { Some(first) } else { None };
-                    return send_retry(cx, config, &message, &hello, suite, group);
+                    return send_retry(cx, config, &message, &hello, Request { suite, group, spent });
                 }
                 // Only a cookie was asked for, and the share is gone.
                 (Some(_), _) => {
@@ -537,13 +598,20 @@ fn choose(
         }
     };
     if retry.is_none() && config.cookies {
-        return send_retry(cx, config, &message, &hello, suite, None);
+        return send_retry(cx, config, &message, &hello, Request { suite, group: None, spent });
     }
     let transcript = match retry {
         None => Transcript::new(suite.hash),
         Some(retry) => rebuild(cx, &config, &hello, suite, &retry)?,
     };
-    tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, transcript }, &message, &hello)
+    tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, spent, transcript }, &message, &hello)
+}
+
+/// What a HelloRetryRequest says, and the ticket that is used up.
+struct Request {
+    suite: &'static Tls13CipherSuite,
+    group: Option<&'static dyn KeyExchangeGroup>,
+    spent: Option<Spent>,
 }
 
 /// Sends a HelloRetryRequest: for another group, or for nothing but the cookie.
@@ -552,8 +620,7 @@ fn send_retry(
     config: Arc<ServerConfig>,
     message: &Message,
     hello: &ClientHello<'_>,
-    suite: &'static Tls13CipherSuite,
-    group: Option<&'static dyn KeyExchangeGroup>,
+    Request { suite, group, spent }: Request,
 ) -> Result<Box<dyn State>, Error> {
     // RFC 8446 §2.1: the second ClientHello answers the request; none of it can be there yet.
     cx.emitter.peer_waits()?;
@@ -578,7 +645,7 @@ fn send_retry(
         let why = if config.early_data.is_some() { NoEarlyData::Retry } else { NoEarlyData::Disabled };
         cx.output.early_data(EarlyDataOutcome::Rejected(why));
     }
-    Ok(Box::new(ExpectClientHello { config, retry: Some(SentRetry { retry, cookie }) }))
+    Ok(Box::new(ExpectClientHello { config, retry: Some(SentRetry { retry, cookie, spent }) }))
 }
 
 fn retry_request(

@@ -46,13 +46,15 @@ pub(super) struct Choice {
     /// The group with the client's share; `None` with psk_ke.
     pub(super) share: Option<(&'static dyn KeyExchangeGroup, Vec<u8>)>,
     pub(super) psk: Option<FoundPsk>,
+    /// The ticket that is used up for early data.
+    pub(super) spent: Option<early::Spent>,
     /// What came before this ClientHello.
     pub(super) transcript: Transcript,
 }
 
 /// A ClientHello whose binder was verified, if it has one.
-pub(super) struct Verified {
-    pub(super) choice: Choice,
+struct Verified {
+    choice: Choice,
     /// With a PSK.
     early_secret: Option<EarlySecret>,
 }
@@ -64,36 +66,39 @@ pub(super) fn client_hello(
     message: &Message,
     hello: &ClientHello<'_>,
 ) -> Result<Box<dyn State>, Error> {
-    let Choice { config, suite, psk, transcript, .. } = &mut choice;
+    let Choice { config, suite, psk, spent, transcript, .. } = &mut choice;
     let early_secret = psk.as_ref().map(|psk| EarlySecret::new(suite, cx.transport(), psk.secret.key()));
-    if let (Some(psk), Some(secret)) = (&mut *psk, &early_secret) {
-        verify_binder(secret, psk, transcript, message, hello)?;
-        use_up(cx, config, psk)?;
+    if let (Some(psk), Some(secret)) = (&*psk, &early_secret) {
+        verify_binder(secret, psk.secret.kind(), psk.index, transcript, message, hello)?;
+        use_up(cx, config, psk, spent.as_ref())?;
     }
     transcript.add(message.bytes());
     cx.output.negotiated.alpn = application_protocol(config, hello)?;
-    let skew = early::ticket_age_skew(cx, psk.as_ref(), hello)?;
+    let skew = match psk {
+        Some(FoundPsk { index, secret: PskSecret::Session(session), .. }) => {
+            Some(early::ticket_age_skew(cx, *index, session, hello)?)
+        }
+        _ => None,
+    };
     cx.output.negotiated.ticket_age_skew_ms = skew;
-    if early::is_offered(hello) {
-        return early::offered(cx, Verified { choice, early_secret }, message, hello);
-    }
+    let early_data = early::is_offered(hello).then(|| early::outcome(cx, &choice, skew));
     // What a retry has refused stays refused.
-    if !cx.output.negotiated.retried {
+    if early_data.is_none() && !cx.output.negotiated.retried {
         let why = early::judge(cx, &choice, skew).err().unwrap_or(NoEarlyData::Declined);
         cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(why);
     }
-    answer(cx, Verified { choice, early_secret }, hello, None)
+    answer(cx, Verified { choice, early_secret }, hello, early_data)
 }
 
 /// Sends everything up to Finished. `early_data` is what becomes of it where it was offered.
-pub(super) fn answer(
+fn answer(
     cx: &mut Cx<'_>,
     verified: Verified,
     hello: &ClientHello<'_>,
     early_data: Option<EarlyDataOutcome>,
 ) -> Result<Box<dyn State>, Error> {
     let Verified { choice, early_secret } = verified;
-    let Choice { config, suite, share, psk, mut transcript } = choice;
+    let Choice { config, suite, share, psk, mut transcript, .. } = choice;
     let transport = cx.transport();
     let takes_early_data = early_data == Some(EarlyDataOutcome::Accepted);
     if takes_early_data {
@@ -216,20 +221,21 @@ pub(super) fn answer(
     }
 }
 
-/// The binder of the chosen PSK: the client has the key, and nobody changed its ClientHello
+/// The binder of the PSK at this place of the offer: the client has the key, and nobody changed its ClientHello
 /// (RFC 8446 §4.2.11.2).
-fn verify_binder(
+pub(super) fn verify_binder(
     early: &EarlySecret,
-    psk: &FoundPsk,
+    kind: PskKind,
+    index: usize,
     transcript: &Transcript,
     message: &Message,
     hello: &ClientHello<'_>,
 ) -> Result<(), Error> {
     let offer = hello.extensions.require::<pre_shared_key::Offer>()?;
-    let received = offer.binders.get(psk.index).ok_or(Internal::Bug("binder"))?;
+    let received = offer.binders.get(index).ok_or(Internal::Bug("binder"))?;
     let end = message.bytes().len().saturating_sub(offer.binders_len());
     let truncated = message.bytes().get(..end).ok_or(Internal::Bug("binders"))?;
-    let expected = early.binder(psk.secret.kind(), transcript.with(truncated).as_ref());
+    let expected = early.binder(kind, transcript.with(truncated).as_ref());
     match bool::from(expected.as_ref().ct_eq(received)) {
         true => Ok(()),
         false => Err(PeerMisbehaved::BadBinder.into()),
@@ -237,8 +243,14 @@ fn verify_binder(
 }
 
 /// A session by name resumes once, counted from the proof that the client has its secret.
-fn use_up(cx: &mut Cx<'_>, config: &ServerConfig, psk: &FoundPsk) -> Result<(), Error> {
-    if matches!(psk.secret, PskSecret::Session(_)) {
+fn use_up(
+    cx: &mut Cx<'_>,
+    config: &ServerConfig,
+    psk: &FoundPsk,
+    spent: Option<&early::Spent>,
+) -> Result<(), Error> {
+    let is_taken = spent.is_some_and(|spent| spent.session(&psk.identity).is_some());
+    if matches!(psk.secret, PskSecret::Session(_)) && !is_taken {
         match &config.tickets.kind {
             TicketKind::Stateful(store) if !store.remove(&psk.identity) => {
                 return Err(PeerMisbehaved::SessionUsedTwice.into());
