@@ -31,6 +31,7 @@ lint: ## Formatting, clippy, and the rules of the house; a warning is an error
 	cd firmware && ../tools/cargo clippy --release --locked --target thumbv7em-none-eabihf -- -D warnings
 	cd race && ../tools/cargo clippy --locked --no-default-features -- -D warnings
 	tools/house-rules
+	tools/layers
 
 format: ## Format every Rust file
 	$(CARGO) fmt --all

@@ -8,7 +8,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::handshake::client::EarlyDataSteps;
 use crate::resume::UseOnce;
 
 /// The most early data that a server can allow, in bytes. What is refused must be passed over unread, and a server
@@ -63,13 +62,6 @@ pub enum SingleUse {
     Register(Arc<dyn UseOnce>),
     /// Elsewhere: the connection asks [`crate::Question::FirstUse`].
     Ask,
-}
-
-/// What a client does with early data.
-#[derive(Clone, Debug)]
-pub(crate) struct EarlyDataClient {
-    pub(crate) protocols: EarlyDataProtocols,
-    pub(crate) steps: &'static EarlyDataSteps,
 }
 
 /// What a server does with early data.

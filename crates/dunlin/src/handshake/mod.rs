@@ -27,6 +27,7 @@ pub(crate) mod prove;
 pub(crate) mod question;
 pub(crate) mod retry;
 pub(crate) mod server;
+pub(crate) mod setup;
 pub(crate) mod signature;
 pub(crate) mod tls12;
 pub(crate) mod verify;

@@ -11,9 +11,9 @@ use crate::compression;
 use crate::error::{Error, Internal, Misuse};
 use crate::handshake::question::{Answer, Question};
 use crate::message::{self, Message};
-use crate::profile::Profile;
 use crate::role::Side;
 use crate::schedule::Transcript;
+use crate::settings::ProfileSettings;
 use crate::wire::CertificateCompressionAlgorithm;
 
 /// What goes on after the proof was sent.
@@ -35,7 +35,7 @@ pub(crate) struct Reads {
 pub(crate) fn prove(
     cx: &mut Cx<'_>,
     mut transcript: Transcript,
-    profile: &Profile,
+    profile: &ProfileSettings,
     side: Side,
     Choice { index, scheme }: Choice,
     reads: &Reads,
@@ -68,7 +68,7 @@ pub(crate) fn prove(
 fn prove_key(
     cx: &mut Cx<'_>,
     mut transcript: Transcript,
-    profile: &Profile,
+    profile: &ProfileSettings,
     side: Side,
     Choice { index, scheme }: Choice,
     then: Then,
@@ -88,7 +88,7 @@ pub(super) type Signed = Box<dyn FnOnce(&mut Cx<'_>, Vec<u8>) -> Result<Box<dyn 
 /// Signs `content` with the chosen credential, or asks for the signature, then goes on with `then`.
 pub(super) fn sign(
     cx: &mut Cx<'_>,
-    profile: &Profile,
+    profile: &ProfileSettings,
     Choice { index, scheme }: Choice,
     content: Vec<u8>,
     then: Signed,

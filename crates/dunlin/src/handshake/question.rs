@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, ServerName};
 
 use crate::auth::Psk;
-use crate::config::ServerConfig;
 use crate::error::AuthenticationFailure;
+use crate::handshake::setup::ServerConfig;
 use crate::resume::Session;
 use crate::role::Side;
 use crate::wire::{CertificateType, CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};

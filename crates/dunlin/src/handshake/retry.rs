@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use subtle::ConstantTimeEq;
 
-use crate::config::ServerConfig;
 use crate::crypto::{CryptoProvider, HashOutput};
 use crate::error::{Error, PeerMisbehaved};
+use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::time::Now;
 use crate::wire::{CipherSuite, ExtensionType, NamedGroup, Reader, Writer};

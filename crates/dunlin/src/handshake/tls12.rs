@@ -1,7 +1,6 @@
 //! What client and server of TLS 1.2 share, and the one way to either.
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,23 +9,21 @@ use super::client::start::Offer;
 use super::{Cx, State, client, server};
 use crate::address::ServerAddress;
 use crate::auth::PeerIdentity;
-use crate::config::{ClientConfig, ServerConfig};
 use crate::crypto::{SignatureAlgorithms, Tls12CipherSuite};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::ExtensionsWriter;
 use crate::handshake::output::{Event, Renegotiation};
+use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::{Message, ServerHello, hello_request};
-use crate::profile::Profile;
 use crate::schedule::HelloTranscript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
+use crate::settings::ProfileSettings;
 use crate::wire::{AlertDescription, CipherSuite, HandshakeType, SignatureScheme};
 
 use pki_types::SignatureVerificationAlgorithm;
 
 /// The handshakes of TLS 1.2. A profile with suites for it refers to them; what has no such profile does not link them.
 pub(crate) struct Handshakes {
-    /// What is wrong with the suites of a profile.
-    pub(crate) fault: fn(&Profile) -> Option<String>,
     /// The suites that this client can use.
     pub(crate) client_suites: fn(&ClientConfig) -> Vec<&'static Tls12CipherSuite>,
     /// Adds to a ClientHello what TLS 1.2 needs in it.
@@ -55,7 +52,6 @@ type StartServer =
     fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Previous>) -> Result<Box<dyn State>, Error>;
 
 pub(crate) static HANDSHAKES: Handshakes = Handshakes {
-    fault: crate::profile::tls12_fault,
     client_suites: client::tls12::usable_suites,
     offer: client::tls12::offer,
     client: client::tls12::server_hello,
@@ -71,7 +67,7 @@ pub(super) fn signed_params(randoms: &Randoms, params: &[u8]) -> Vec<u8> {
 /// The algorithms that verify `scheme`, which a peer chose; `suites` says which it may choose. TLS 1.2 binds no curve to a
 /// hash (RFC 5246 §7.4.1.4.1), and allows RSA PKCS#1.
 pub(super) fn algorithms(
-    profile: &Profile,
+    profile: &ProfileSettings,
     scheme: SignatureScheme,
     suits: impl Fn(SignatureScheme) -> bool,
 ) -> Result<Vec<&'static dyn SignatureVerificationAlgorithm>, Error> {

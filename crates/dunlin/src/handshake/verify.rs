@@ -16,10 +16,10 @@ use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
 use crate::handshake::question::{Answer, Question};
 use crate::message::{self, Message};
-use crate::profile::Profile;
 use crate::proof::{PeerVerified, SignatureValid};
 use crate::role::Side;
 use crate::schedule::Transcript;
+use crate::settings::ProfileSettings;
 use crate::time::Now;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme};
 
@@ -39,7 +39,7 @@ pub(crate) type Then = Box<
 
 /// Waits for the peer's Certificate.
 pub(crate) struct ExpectCertificate {
-    pub(crate) profile: Arc<Profile>,
+    pub(crate) profile: Arc<ProfileSettings>,
     pub(crate) transcript: Transcript,
     pub(crate) peer: Side,
     pub(crate) certificate_type: CertificateType,
@@ -116,7 +116,7 @@ impl State for ExpectCertificate {
 
 /// What is to be believed or not.
 pub(super) struct Subject<'a> {
-    pub(super) profile: &'a Profile,
+    pub(super) profile: &'a ProfileSettings,
     pub(super) certificate_type: CertificateType,
     pub(super) chain: &'a [CertificateDer<'static>],
     pub(super) peer: Side,
@@ -146,7 +146,7 @@ pub(super) type Believed =
 
 /// Waits for the verdict on the peer's chain or key.
 pub(super) struct AwaitVerification {
-    pub(super) profile: Arc<Profile>,
+    pub(super) profile: Arc<ProfileSettings>,
     pub(super) certificate_type: CertificateType,
     pub(super) chain: Vec<CertificateDer<'static>>,
     /// What the leaf's key is for in this handshake.
@@ -177,7 +177,7 @@ impl State for AwaitVerification {
 
 /// A chain or key that is believed; its owner has to prove that it has the private key.
 pub(super) struct BelievedPeer {
-    profile: Arc<Profile>,
+    profile: Arc<ProfileSettings>,
     presented: Presented,
     verified: PeerVerified,
 }
@@ -193,7 +193,7 @@ enum Presented {
 impl BelievedPeer {
     /// Whom the cache says a full handshake would believe now; it was asked when the handshake began, which may be a while ago.
     pub(super) fn cached(
-        profile: Arc<Profile>,
+        profile: Arc<ProfileSettings>,
         peer: Box<CachedPeer>,
         now: Now,
     ) -> Result<Self, AuthenticationFailure> {
@@ -201,7 +201,7 @@ impl BelievedPeer {
         Ok(Self { profile, presented: Presented::Cached(peer), verified: PeerVerified::assert() })
     }
 
-    pub(super) fn profile(&self) -> &Profile {
+    pub(super) fn profile(&self) -> &ProfileSettings {
         &self.profile
     }
 

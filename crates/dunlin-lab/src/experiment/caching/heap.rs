@@ -174,11 +174,11 @@ impl Config {
     fn plain(&self) -> Result<Self, Error> {
         Ok(match self {
             Self::Client(config) => {
-                let plain = ClientConfig::new(config.profile().clone()).with_server_name_sent(false);
+                let plain = ClientConfig::new(config.profile()).with_server_name_sent(false);
                 Self::Client(Arc::new(plain))
             }
             Self::Server(config) => {
-                let plain = ServerConfig::new(config.profile().clone()).map_err(failed)?;
+                let plain = ServerConfig::new(config.profile()).map_err(failed)?;
                 Self::Server(Arc::new(plain.with_client_auth(ClientAuth::Required).map_err(failed)?))
             }
         })

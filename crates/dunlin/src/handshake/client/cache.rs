@@ -13,15 +13,15 @@ use crate::cache::{
     CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, ClientHandshakeCache, Fingerprint, Known,
     MAX_CERTIFICATE_REQUEST, Ticket,
 };
-use crate::config::ClientConfig;
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::handshake_cache::{Answer, MAX_TICKETS, NAME_LEN, Name, Offer};
 use crate::extension::{Extensions, ExtensionsWriter, cached_info};
 use crate::handshake::Cx;
 use crate::handshake::cached::{Form, Use};
+use crate::handshake::setup::ClientConfig;
 use crate::message::{HEADER_LEN, Message};
-use crate::profile::Profile;
 use crate::schedule::TICKET_LABEL;
+use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, HandshakeType};
 
 /// What a client that has a cache does before a handshake.
@@ -158,7 +158,7 @@ struct CachedRequest {
 
 impl CachedRequest {
     /// Of a message that is longer than what it costs to say that it is known.
-    fn new(mode: CacheMode, profile: &Profile, message: Vec<u8>) -> Option<Self> {
+    fn new(mode: CacheMode, profile: &ProfileSettings, message: Vec<u8>) -> Option<Self> {
         // A name; or a fingerprint with type and length, a type in the answer, and the fingerprint as the body.
         let cost = if mode.has_cached_info() { (2 + 32) + 1 + (1 + 32) } else { NAME_LEN };
         let fingerprint = Fingerprint::of_message(profile.provider.sha256, &message);

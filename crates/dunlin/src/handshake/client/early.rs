@@ -3,12 +3,12 @@
 use core::fmt;
 
 use super::start::{Offer, OfferedPsk};
-use crate::config::ClientConfig;
 use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, EarlyDataProtocols, NoEarlyData};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::Cx;
 use crate::handshake::output::{EarlyOutput, Sending};
+use crate::handshake::setup::ClientConfig;
 use crate::message;
 use crate::resume::EarlyTerms;
 use crate::role::TransportKind;

@@ -12,8 +12,8 @@ use crate::handshake::question::Answer;
 use crate::handshake::verify::Subject;
 use crate::handshake::{Cx, State};
 use crate::message::Message;
-use crate::profile::Profile;
 use crate::role::Side;
+use crate::settings::ProfileSettings;
 use crate::wire::CertificateType;
 
 /// How the handshake goes on.
@@ -22,7 +22,7 @@ pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>) -> Result<Box<dyn State>, Err
 /// Asks the trust settings about `peer`, which is in the session.
 pub(super) fn reverify(
     cx: &mut Cx<'_>,
-    profile: &Arc<Profile>,
+    profile: &Arc<ProfileSettings>,
     server: &ServerAddress,
     peer: Option<&PeerIdentity>,
     then: Then,

@@ -10,9 +10,8 @@ use super::tls13;
 use crate::address::ServerAddress;
 use crate::auth::{PeerIdentity, Psk};
 use crate::cache::CacheOutcome;
-use crate::config::ClientConfig;
 use crate::crypto::{ActiveKeyExchange, HashAlgorithm, SharedSecret, Tls12CipherSuite, Tls13CipherSuite};
-use crate::early::{EarlyDataClient, EarlyDataOutcome, NoEarlyData};
+use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::early_data::EarlyData;
 use crate::extension::{
@@ -20,6 +19,7 @@ use crate::extension::{
     key_share, max_fragment_length, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name,
     signature_algorithms, status_request, supported_groups, supported_versions,
 };
+use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::handshake::tls12::Previous;
 use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message, ServerHello};
@@ -136,8 +136,8 @@ pub(crate) fn start(
     let mut random = [0; 32];
     random_source.fill(&mut random)?;
     let mut session_id = Vec::new();
-    let tls12_suites = match profile.tls12(cx.transport()) {
-        Some(tls12) => (tls12.handshakes.client_suites)(&config),
+    let tls12_suites = match config.tls12(cx.transport()) {
+        Some(tls12) => (tls12.client_suites)(&config),
         None => Vec::new(),
     };
     if !profile.has_tls13() && profile.tls12(cx.transport()).is_none() {
@@ -257,8 +257,8 @@ pub(in crate::handshake) fn renegotiate(
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     cx.output.client_random = random;
-    let tls12 = config.profile.tls12(cx.transport()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
-    let tls12_suites = (tls12.handshakes.client_suites)(&config);
+    let tls12 = config.tls12(cx.transport()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+    let tls12_suites = (tls12.client_suites)(&config);
     let offer = Offer {
         config,
         server,
@@ -348,8 +348,8 @@ impl Offer {
             w.put(&supported_versions::Offer(versions));
         }
         w.put_some(self.cookie.as_ref());
-        if let Some(tls12) = profile.tls12(transport) {
-            (tls12.handshakes.offer)(self, &mut suites, &mut w);
+        if let Some(tls12) = config.tls12(transport) {
+            (tls12.offer)(self, &mut suites, &mut w);
         }
         if self.offers_tls13() && uses_groups(config) {
             w.put(&supported_groups::SupportedGroups(profile.groups.iter().map(|g| g.name()).collect()));
@@ -497,12 +497,12 @@ impl State for ExpectServerHello {
     }
 
     fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
-        let tls12 = self.offer.config.profile.tls12(cx.transport());
+        let tls12 = self.offer.config.tls12(cx.transport());
         let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
         if let Some(established) = cx.output.established.take() {
             cx.output.negotiated = *established;
         }
-        (tls12.handshakes.client_refused)(cx, self.offer)
+        (tls12.client_refused)(cx, self.offer)
     }
 }
 
@@ -523,7 +523,6 @@ impl ExpectServerHello {
         message: &Message,
         hello: &ServerHello<'_>,
     ) -> Result<Box<dyn State>, Error> {
-        let profile = &self.offer.config.profile;
         // RFC 8446 §4.1.3: the server would have spoken TLS 1.3: somebody in between did not let it.
         if self.offer.offers_tls13() && is_downgrade(&hello.random) {
             return Err(PeerMisbehaved::Downgrade.into());
@@ -536,8 +535,9 @@ impl ExpectServerHello {
         let TranscriptSoFar::First(transcript) = self.transcript else {
             return Err(Internal::Bug("TLS 1.2 after a retry").into());
         };
-        let tls12 = profile.tls12(cx.transport()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
-        (tls12.handshakes.client)(cx, self.offer, transcript, message, hello)
+        let tls12 = self.offer.config.tls12(cx.transport());
+        let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+        (tls12.client)(cx, self.offer, transcript, message, hello)
     }
 
     /// What holds for a ServerHello and a HelloRetryRequest.

@@ -15,7 +15,6 @@ use crate::auth::select::{self, Wanted};
 use crate::auth::verifier::KeyUse;
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::cache::CachedPeer;
-use crate::config::{ClientConfig, PskChoice};
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
@@ -27,6 +26,7 @@ use crate::handshake::key_exchange::ClientSide;
 use crate::handshake::output::{Event, Renegotiation};
 use crate::handshake::post::MAX_TICKET_LEN;
 use crate::handshake::question::{Answer, Question};
+use crate::handshake::setup::ClientConfig;
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
@@ -40,6 +40,7 @@ use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
 use crate::role::Side;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::schedule::{HelloTranscript, Transcript};
+use crate::settings::PskChoice;
 use crate::transport::Epoch;
 use crate::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion};
 

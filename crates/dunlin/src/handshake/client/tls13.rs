@@ -12,7 +12,6 @@ use super::start::{Offer, OfferedPsk, session_key};
 use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
 use crate::auth::{PeerIdentity, PskIdentity};
-use crate::config::ClientConfig;
 use crate::crypto::Tls13CipherSuite;
 use crate::early::NoEarlyData;
 use crate::error::{Error, Internal, PeerMisbehaved};
@@ -23,13 +22,14 @@ use crate::extension::{
 use crate::handshake::cached::Use;
 use crate::handshake::output::Event;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
+use crate::handshake::setup::ClientConfig;
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
-use crate::profile::Profile;
 use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
+use crate::settings::ProfileSettings;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{
@@ -228,7 +228,7 @@ impl fmt::Debug for Certificates {
 
 type Reverify = fn(
     &mut Cx<'_>,
-    &Arc<Profile>,
+    &Arc<ProfileSettings>,
     &ServerAddress,
     Option<&PeerIdentity>,
     reverify::Then,
@@ -251,7 +251,7 @@ pub(crate) struct CertificateTypes {
 /// The server's answers that every version has: the application protocol and the limits of records.
 pub(super) fn read_answers(
     cx: &mut Cx<'_>,
-    profile: &Profile,
+    profile: &ProfileSettings,
     extensions: &Extensions<'_>,
     version: ProtocolVersion,
 ) -> Result<(), Error> {
@@ -285,7 +285,7 @@ pub(super) fn read_answers(
 }
 
 pub(super) fn certificate_types(
-    profile: &Profile,
+    profile: &ProfileSettings,
     extensions: &Extensions<'_>,
 ) -> Result<CertificateTypes, Error> {
     let server = extensions.get::<certificate_type::ServerType>()?.map_or(CertificateType::X509, |t| t.0);

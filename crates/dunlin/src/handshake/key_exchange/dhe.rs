@@ -8,13 +8,13 @@ use zeroize::Zeroizing;
 use super::Premaster;
 use crate::crypto::{ActiveKeyExchange, KeyExchangeGroup, SharedSecret};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
-use crate::profile::Profile;
+use crate::settings::ProfileSettings;
 use crate::wire::NamedGroup;
 
 /// Our first field that the client has, too. RFC 7919 §4: one that names none takes any, and one that names some takes no
 /// other.
 pub(super) fn common_group(
-    profile: &Profile,
+    profile: &ProfileSettings,
     theirs: Option<&[NamedGroup]>,
 ) -> Option<&'static dyn KeyExchangeGroup> {
     let theirs = theirs.unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn common_group(
 
 /// The group with this prime and generator. RFC 7919 §3: with another one the client ends the handshake.
 pub(super) fn group(
-    profile: &Profile,
+    profile: &ProfileSettings,
     prime: &[u8],
     generator: &[u8],
 ) -> Result<&'static dyn KeyExchangeGroup, Error> {
@@ -48,7 +48,7 @@ fn padded(share: &[u8], len: usize) -> Result<Vec<u8>, Error> {
 }
 
 pub(super) fn respond(
-    profile: &Profile,
+    profile: &ProfileSettings,
     group: &dyn KeyExchangeGroup,
     share: &[u8],
 ) -> Result<(Vec<u8>, Premaster), Error> {

@@ -8,12 +8,12 @@ use zeroize::Zeroizing;
 use super::Premaster;
 use crate::crypto::{ActiveKeyExchange, KeyExchangeGroup, SharedSecret};
 use crate::error::{Error, PeerMisbehaved};
-use crate::profile::Profile;
+use crate::settings::ProfileSettings;
 use crate::wire::NamedGroup;
 
 /// Our first curve that the client has, too. A client that says nothing has P-256, if any (RFC 8422 §4 leaves it open).
 pub(super) fn common_group(
-    profile: &Profile,
+    profile: &ProfileSettings,
     theirs: Option<&[NamedGroup]>,
 ) -> Option<&'static dyn KeyExchangeGroup> {
     let theirs = theirs.unwrap_or(&[NamedGroup::SECP256R1]);
@@ -21,13 +21,16 @@ pub(super) fn common_group(
 }
 
 /// RFC 8422 §5.4: a curve that was offered.
-pub(super) fn group(profile: &Profile, name: NamedGroup) -> Result<&'static dyn KeyExchangeGroup, Error> {
+pub(super) fn group(
+    profile: &ProfileSettings,
+    name: NamedGroup,
+) -> Result<&'static dyn KeyExchangeGroup, Error> {
     let group = profile.group(name).filter(|g| g.name().is_curve());
     group.ok_or(PeerMisbehaved::NotOffered("group").into())
 }
 
 pub(super) fn respond(
-    profile: &Profile,
+    profile: &ProfileSettings,
     group: &dyn KeyExchangeGroup,
     share: &[u8],
 ) -> Result<(Vec<u8>, Premaster), Error> {

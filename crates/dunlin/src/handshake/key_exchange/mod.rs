@@ -13,7 +13,7 @@ use crate::crypto::{
 };
 use crate::error::{Error, Internal, PeerIncompatible};
 use crate::message::ServerParams;
-use crate::profile::Profile;
+use crate::settings::ProfileSettings;
 use crate::wire::{NamedGroup, ProtocolVersion};
 
 mod dhe;
@@ -28,7 +28,7 @@ pub(crate) type Premaster = Zeroizing<Vec<u8>>;
 /// has. `Err` if there is none, and `Ok(None)` if none is needed.
 pub(crate) fn common_group(
     suite: &Tls12CipherSuite,
-    profile: &Profile,
+    profile: &ProfileSettings,
     theirs: Option<&[NamedGroup]>,
 ) -> Result<Option<&'static dyn KeyExchangeGroup>, PeerIncompatible> {
     match suite.key_exchange {
@@ -61,7 +61,7 @@ impl ServerSide {
         suite: &'static Tls12CipherSuite,
         group: Option<&dyn KeyExchangeGroup>,
         key: Option<&PrivateKey>,
-        profile: &Profile,
+        profile: &ProfileSettings,
     ) -> Result<(Self, Option<ServerParams>), CryptoError> {
         let Some(group) = group else {
             let waits = key.map_or(Waits::Nothing, |key| Waits::Decryption(key.clone()));
@@ -82,7 +82,7 @@ impl ServerSide {
     /// the ClientHello began with.
     pub(crate) fn complete(
         self,
-        profile: &Profile,
+        profile: &ProfileSettings,
         share: &[u8],
         version: ProtocolVersion,
         key: Option<&[u8]>,
@@ -112,7 +112,7 @@ impl ClientSide {
     /// With the server's share or, to encrypt a secret, its key (`recipient`), and with the pre-shared key in suites with one.
     pub(crate) fn respond(
         suite: &'static Tls12CipherSuite,
-        profile: &Profile,
+        profile: &ProfileSettings,
         params: Option<&ServerParams>,
         recipient: Option<&SubjectPublicKeyInfoDer<'_>>,
         key: Option<&[u8]>,

@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::cache::{CachedPeer, Fingerprint, ServerCache, ServerHandshakeCache, Ticket};
-use crate::config::ServerConfig;
 use crate::error::Error;
 use crate::extension::handshake_cache::{Answer, Name, Offer};
 use crate::extension::{ExtensionsWriter, cached_info};
 use crate::handshake::Cx;
 use crate::handshake::cached::{Form, Use};
+use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::schedule::TICKET_LABEL;
 use crate::wire::CertificateType;

@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 
 use super::start::{self, Candidate, FoundPsk, PskSecret, Search};
 use super::tls13::{Choice, Finish};
-use crate::config::ServerConfig;
 use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData, SingleUse};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerMisbehaved};
 use crate::extension::pre_shared_key;
 use crate::handshake::output::{EarlyOutput, Sending};
 use crate::handshake::question::{Answer, Question};
+use crate::handshake::setup::ServerConfig;
 use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message};
 use crate::resume::{EarlyTerms, ServerSessions, Session, TicketKind};

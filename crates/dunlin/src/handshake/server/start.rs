@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use super::early::{self, AwaitFirstUse, Spent};
 use super::tls13;
 use crate::auth::Psk;
-use crate::config::{PskSource, ServerConfig};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
@@ -17,6 +16,7 @@ use crate::extension::{
 };
 use crate::handshake::question::{Answer, ClientHelloInfo, Question};
 use crate::handshake::retry::{self, Retry};
+use crate::handshake::setup::ServerConfig;
 use crate::handshake::{Cx, State};
 use crate::message::server_hello::RETRY_RANDOM;
 use crate::message::{ClientHello, Message, ServerHello};
@@ -25,6 +25,7 @@ use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
+use crate::settings::PskSource;
 use crate::time::Now;
 use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode};
 
@@ -187,12 +188,12 @@ fn negotiate(
         cx.emitter.cap_sent_records(content.into());
     }
     let hello = ClientHello::read(message.body(), cx.transport())?;
-    let tls12 = config.profile.tls12(cx.transport()).filter(|_| sent.is_none());
+    let tls12 = config.tls12(cx.transport()).filter(|_| sent.is_none());
     if !(config.profile.has_tls13() && offers_tls13(&hello, cx.transport())?) {
         let Some(tls12) = tls12.filter(|_| offers_tls12(&hello).unwrap_or(false)) else {
             return Err(no_common_version(&hello, cx.transport()));
         };
-        return (tls12.handshakes.server)(cx, Arc::clone(&config), message, None);
+        return (tls12.server)(cx, Arc::clone(&config), message, None);
     }
     let returned = hello.extensions.get::<cookie::Cookie>()?;
     let mut spent = None;

@@ -13,7 +13,6 @@ use super::tls13::{SESSION_NAME_LEN, answers, application_protocol, client_certi
 use crate::auth::verifier::KeyUse;
 use crate::auth::{Credential, PeerIdentity, Psk, PskIdentity};
 use crate::cache::CacheOutcome;
-use crate::config::{ClientAuth, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
@@ -24,6 +23,7 @@ use crate::handshake::cached::{Form, Use};
 use crate::handshake::key_exchange::ServerSide;
 use crate::handshake::output::Event;
 use crate::handshake::question::{Answer, Question};
+use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
@@ -38,6 +38,7 @@ use crate::role::Side;
 use crate::schedule::HelloTranscript;
 use crate::schedule::Transcript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
+use crate::settings::ClientAuth;
 use crate::transport::Epoch;
 use crate::wire::{CertificateType, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
 

@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 
 use crate::auth::Credential;
 use crate::auth::select::{self, Wanted};
-use crate::config::{ClientAuth, PskSource, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, PeerIncompatible};
 use crate::extension::{certificate_authorities, certificate_type, signature_algorithms, supported_groups};
 use crate::handshake::key_exchange;
+use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
+use crate::settings::{ClientAuth, PskSource};
 use crate::wire::{CertificateType, NamedGroup, SignatureScheme};
 
 /// What was chosen for this client.

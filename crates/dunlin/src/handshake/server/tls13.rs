@@ -12,7 +12,6 @@ use super::start::{FoundPsk, PskSecret, echo};
 use super::{cache, early};
 use crate::auth::select::{self, Wanted};
 use crate::auth::{PeerIdentity, PskIdentity};
-use crate::config::{ClientAuth, ServerConfig};
 use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
@@ -25,6 +24,7 @@ use crate::extension::{
 use crate::handshake::cached::Use;
 use crate::handshake::output::{EarlyOutput, Event};
 use crate::handshake::post::{OnTicket, Traffic};
+use crate::handshake::setup::ServerConfig;
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
 use crate::message::{
@@ -35,6 +35,7 @@ use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
+use crate::settings::ClientAuth;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme};

@@ -3,18 +3,23 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use super::Profile;
 use crate::auth::Credential;
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Misuse};
 use crate::extension::{max_fragment_length, record_size_limit};
+use crate::settings::ProfileSettings;
 use crate::wire::{PskKeyExchangeMode, SignatureScheme};
 
 /// 2^14 bytes of content and their type (RFC 8449 §4).
 const MAX_RECORD_SIZE_LIMIT: u16 = 16385;
 
-pub(super) fn check(profile: &Profile) -> Result<(), Error> {
-    let fail = |why: String| Err(Misuse::Config(format!("profile {}: {why}", profile.name)).into());
+/// The error that tells which rule a profile breaks.
+pub(super) fn broken(profile: &ProfileSettings, why: String) -> Error {
+    Misuse::Config(format!("profile {}: {why}", profile.name)).into()
+}
+
+pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
+    let fail = |why: String| Err(broken(profile, why));
     let tls12 = profile.tls12.as_ref().map_or(&[][..], |tls12| &tls12.suites);
     if profile.cipher_suites.is_empty() && tls12.is_empty() {
         return fail("it has no cipher suite".into());
@@ -29,9 +34,6 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
         return fail(format!(
             "{what} protects nothing and is for the laboratory only: allow it there with danger_legacy_lab"
         ));
-    }
-    if let Some(why) = profile.tls12.as_ref().and_then(|tls12| (tls12.handshakes.fault)(profile)) {
-        return fail(why);
     }
     if repeats(profile.cipher_suites.iter().map(|s| s.id)) || repeats(tls12.iter().map(|s| s.id)) {
         return fail("a cipher suite stands twice".into());
@@ -134,8 +136,9 @@ pub(super) fn check(profile: &Profile) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is wrong with the suites of TLS 1.2. Only who has some comes here, by [`crate::handshake::tls12::HANDSHAKES`].
-pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
+/// What is wrong with the TLS 1.2 suites of a profile. Only [`crate::ProfileBuilder::tls12_cipher_suites`] reaches it, so that
+/// no other program links it.
+pub(super) fn tls12_fault(profile: &ProfileSettings) -> Option<String> {
     let curve = profile.groups.iter().any(|g| g.name().is_curve());
     let field = profile.groups.iter().any(|g| g.finite_field().is_some());
     let rsa = profile.tls12.as_ref().is_some_and(|tls12| tls12.rsa.is_some());
@@ -155,7 +158,7 @@ pub(crate) fn tls12_fault(profile: &Profile) -> Option<String> {
 }
 
 /// What of a profile is only for the laboratory: it would protect nothing.
-fn legacy(profile: &Profile) -> Option<String> {
+fn legacy(profile: &ProfileSettings) -> Option<String> {
     let suites = profile.tls12.iter().flat_map(|tls12| &tls12.suites);
     let suite = suites.filter(|suite| suite.is_legacy()).map(|suite| suite.id.to_string()).next();
     let group = profile.groups.iter().find(|group| group.name().is_private_field());

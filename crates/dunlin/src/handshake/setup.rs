@@ -1,0 +1,94 @@
+//! What a handshake begins with: the settings, and the parts of the handshake that the configuration has named.
+//! A program links the parts that its configurations name. [`crate::config`] builds both.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use zeroize::Zeroizing;
+
+use super::client::{self, Certificates, EarlyDataSteps};
+use super::server;
+use super::tls12::Handshakes;
+use crate::auth::Psk;
+use crate::early::{EarlyDataProtocols, EarlyDataServer, SingleUse};
+use crate::resume::{ClientSessions, SettingsDigest, Tickets};
+use crate::role::TransportKind;
+use crate::settings::{ClientAuth, ProfileSettings, PskChoice, PskSource};
+use crate::wire::{NamedGroup, PskKeyExchangeMode};
+
+/// What a client does. Make it once, share it in an `Arc` by many connections.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    pub(crate) profile: Arc<ProfileSettings>,
+    /// `None` without TLS 1.2.
+    pub(crate) tls12: Option<&'static Handshakes>,
+    pub(crate) psks: Vec<Arc<Psk>>,
+    pub(crate) psk_choice: PskChoice,
+    pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
+    pub(crate) key_shares: Vec<NamedGroup>,
+    pub(crate) send_server_name: bool,
+    pub(crate) credential_required: bool,
+    pub(crate) reverify: bool,
+    pub(crate) fallback: bool,
+    pub(crate) early_data: Option<EarlyDataClient>,
+    pub(crate) handshake_cache: Option<Arc<dyn client::Caching>>,
+    pub(crate) mtu: usize,
+    /// Of what verifies servers.
+    pub(crate) settings: SettingsDigest,
+    /// The same with this client's own credentials: what its sessions depend on.
+    pub(crate) session_settings: SettingsDigest,
+    /// `None` with pre-shared keys alone.
+    pub(crate) certificates: Option<&'static Certificates>,
+}
+
+impl ClientConfig {
+    /// The handshakes of version 1.2, if the configuration speaks it over this transport.
+    pub(super) fn tls12(&self, transport: TransportKind) -> Option<&'static Handshakes> {
+        self.tls12.filter(|_| self.profile.tls12(transport).is_some())
+    }
+}
+
+/// What a client does with early data.
+#[derive(Clone, Debug)]
+pub(crate) struct EarlyDataClient {
+    pub(crate) protocols: EarlyDataProtocols,
+    pub(crate) steps: &'static EarlyDataSteps,
+}
+
+/// What a server does. Make it once, share it in an `Arc` by many connections.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    pub(crate) profile: Arc<ProfileSettings>,
+    /// `None` without TLS 1.2.
+    pub(crate) tls12: Option<&'static Handshakes>,
+    pub(crate) client_auth: ClientAuth,
+    pub(crate) psks: PskSource,
+    pub(crate) psk_identity_hint: Vec<u8>,
+    pub(crate) tickets: Tickets,
+    pub(crate) cookies: bool,
+    pub(crate) choose_profile: bool,
+    pub(crate) early_data: Option<EarlyDataServer>,
+    pub(crate) single_use: Option<SingleUse>,
+    pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,
+    pub(crate) mtu: usize,
+    pub(crate) cookie_key: Arc<Zeroizing<[u8; 32]>>,
+    pub(crate) settings: SettingsDigest,
+}
+
+impl ServerConfig {
+    /// The handshakes of version 1.2, if the configuration speaks it over this transport.
+    pub(super) fn tls12(&self, transport: TransportKind) -> Option<&'static Handshakes> {
+        self.tls12.filter(|_| self.profile.tls12(transport).is_some())
+    }
+
+    /// Whether a PSK of any kind can be found.
+    pub(crate) const fn finds_psks(&self) -> bool {
+        !matches!(self.psks, PskSource::None) || !self.tickets.is_none()
+    }
+
+    pub(crate) fn allows_psk(&self) -> bool {
+        self.finds_psks()
+            && (self.profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE)
+                || self.profile.allows_mode(PskKeyExchangeMode::PSK_KE))
+    }
+}

@@ -1,0 +1,144 @@
+//! What a profile says: suites, groups, schemes, credentials and trust, as plain data.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use pki_types::SignatureVerificationAlgorithm;
+
+use crate::auth::Credential;
+use crate::auth::verifier::Verifiers;
+use crate::compression::{CertificateDecompressor, Prepared};
+use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
+use crate::extension::record_size_limit::RecordSizeLimit;
+use crate::keylog::KeyLog;
+use crate::role::TransportKind;
+use crate::wire::{
+    CertificateCompressionAlgorithm, CertificateType, CipherSuite, MAX_PLAINTEXT, NamedGroup,
+    ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
+};
+
+/// What a profile says, as plain data; [`crate::Profile`] is its public face.
+#[derive(Clone)]
+pub(crate) struct ProfileSettings {
+    pub(crate) name: String,
+    pub(crate) rank: i32,
+    pub(crate) provider: Arc<CryptoProvider>,
+    /// Those of TLS 1.3; with none it is not spoken.
+    pub(crate) cipher_suites: Vec<&'static Tls13CipherSuite>,
+    pub(crate) tls12: Option<Tls12>,
+    pub(crate) groups: Vec<&'static dyn KeyExchangeGroup>,
+    pub(crate) signature_schemes: Vec<SignatureScheme>,
+    /// The list for chains, where it is another one.
+    pub(crate) certificate_signature_schemes: Option<Vec<SignatureScheme>>,
+    /// What the signatures in a chain may be.
+    pub(crate) chain_algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
+    pub(crate) credentials: Vec<Credential>,
+    pub(crate) trust: Verifiers,
+    /// The types of the peer's certificate, where the order of the trust does not do.
+    pub(crate) peer_types: Option<Vec<CertificateType>>,
+    /// The types of our certificate, where those of the credentials do not do.
+    pub(crate) own_types: Option<Vec<CertificateType>>,
+    pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
+    /// The Certificate messages that compression makes smaller.
+    pub(crate) compressed: Vec<Prepared>,
+    /// The places of credentials that only go to peers who name an authority of theirs.
+    pub(crate) reserved: Vec<usize>,
+    pub(crate) request_ocsp: bool,
+    /// OCSP responses with the place of their credential.
+    pub(crate) stapled: Vec<(usize, Vec<u8>)>,
+    pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
+    pub(crate) alpn: Vec<Vec<u8>>,
+    pub(crate) record_size_limit: Option<u16>,
+    pub(crate) max_fragment_length: Option<u16>,
+    pub(crate) max_sent_record: Option<u16>,
+    pub(crate) compatibility_mode: bool,
+    pub(crate) send_authorities: bool,
+    pub(crate) named_authorities: Vec<Vec<u8>>,
+    pub(crate) key_update_after: Option<u64>,
+    pub(crate) key_log: Option<Arc<dyn KeyLog>>,
+}
+
+/// What a profile has that speaks TLS 1.2.
+#[derive(Clone)]
+pub(crate) struct Tls12 {
+    pub(crate) suites: Vec<&'static Tls12CipherSuite>,
+    pub(crate) extended_master_secret_required: bool,
+    /// Whether the peer may begin another handshake within a connection.
+    pub(crate) renegotiation: bool,
+    /// With what a client encrypts its secret, in suites with RSA as key exchange.
+    pub(crate) rsa: Option<&'static dyn RsaEncryption>,
+    /// Whether it is for the laboratory, where what is obsolete is measured.
+    pub(crate) legacy_lab: bool,
+}
+
+impl ProfileSettings {
+    pub(crate) fn suite(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
+        self.cipher_suites.iter().copied().find(|s| s.id == id)
+    }
+
+    /// Whether TLS 1.3 (DTLS 1.3) is spoken.
+    pub(crate) const fn has_tls13(&self) -> bool {
+        !self.cipher_suites.is_empty()
+    }
+
+    /// What TLS 1.2 needs, if it is spoken over this transport.
+    pub(crate) fn tls12(&self, transport: TransportKind) -> Option<&Tls12> {
+        self.tls12.as_ref().filter(|_| transport == TransportKind::Stream)
+    }
+
+    pub(crate) fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {
+        self.groups.iter().copied().find(|g| g.name() == name)
+    }
+
+    pub(crate) fn allows_mode(&self, mode: PskKeyExchangeMode) -> bool {
+        self.psk_modes.contains(&mode)
+    }
+
+    /// The names of authorities that the peer is told.
+    pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
+        let mut names = if self.send_authorities { self.trust.authorities() } else { Vec::new() };
+        names.extend_from_slice(&self.named_authorities);
+        names
+    }
+
+    /// The signature schemes for chains.
+    pub(crate) fn chain_schemes(&self) -> &[SignatureScheme] {
+        self.certificate_signature_schemes.as_ref().unwrap_or(&self.signature_schemes)
+    }
+
+    /// The types of certificate that the peer may send, in order of preference.
+    pub(crate) fn peer_types(&self) -> Vec<CertificateType> {
+        self.peer_types.clone().unwrap_or_else(|| self.trust.types())
+    }
+
+    /// The types of certificate that a client says it can send, in order of preference.
+    pub(crate) fn own_types(&self) -> Vec<CertificateType> {
+        self.own_types.clone().unwrap_or_else(|| {
+            let mut types = Vec::new();
+            for typ in self.credentials.iter().map(Credential::certificate_type) {
+                if !types.contains(&typ) {
+                    types.push(typ);
+                }
+            }
+            types
+        })
+    }
+
+    /// With what compressed Certificate messages are read.
+    pub(crate) fn decompression_algorithms(&self) -> Vec<CertificateCompressionAlgorithm> {
+        self.decompressors.iter().map(|d| d.algorithm()).collect()
+    }
+
+    /// The largest content of a record that we receive, where record_size_limit is agreed.
+    pub(crate) fn received_content_limit(&self, version: ProtocolVersion) -> usize {
+        self.record_size_limit.map_or(MAX_PLAINTEXT, |limit| RecordSizeLimit(limit).content(version))
+    }
+}
+
+impl fmt::Debug for ProfileSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile").field("name", &self.name).field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
