@@ -234,8 +234,8 @@ fn dunlin_itself() {
         $dunlin server --accept 4433 --cert pki/server.pem --key pki/server.key --CAfile pki/root.pem --Verify \
             --echo >server.log 2>&1 &
         wait_for listening server.log
-        printf 'hello\nK\nagain\nQ\n' | $dunlin client localhost:4433 --cert pki/client.pem --key pki/client.key \
-            --CAfile pki/root.pem --keylogfile keys
+        printf 'hello\nK\nagain\nQ\n' | script --quiet --return --command "$dunlin client localhost:4433 \
+            --cert pki/client.pem --key pki/client.key --CAfile pki/root.pem --keylogfile keys" /dev/null
         $dunlin server --accept 4434 --psk-file psk --echo >psk.log 2>&1 &
         wait_for listening psk.log
         echo hello | $dunlin client localhost:4434 --psk-file psk --psk-identity sensor-7 --lean --keylogfile keys"#;

@@ -367,7 +367,7 @@ fn a_server_without_stdout_ends() {
     let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let stderr = lines(child.stderr.take().unwrap());
-    let process = Running { child, stdin: None, lines: channel().1, stderr };
+    let process = Running { child, stdin: None, keyboard: None, lines: channel().1, stderr };
     let server = Server { port: port_in(&process.log()), process, warnings: String::new() };
     server.client(&place, CLIENT, "hello\n");
     let (status, _, stderr) = server.process.end();

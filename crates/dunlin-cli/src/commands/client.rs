@@ -41,7 +41,7 @@ The options are spelled as those of s_client where they mean the same, and may b
 docs/stores.md says what --cache-store takes, and what lies beside it.
 The server is verified, unlike there: without --CAfile, --rpk-file or a PSK, by the authorities of this machine.
 
-Lines with a single letter are commands, unless --quiet or --nocommands is given:
+On a terminal, lines with a single letter are commands, unless --quiet or --nocommands is given:
   Q  end the connection      K  new keys for both directions      k  new keys for this direction
   R  another handshake, in TLS 1.2 with a server that allows it (--renegotiation)
 
@@ -92,7 +92,7 @@ pub(crate) struct Args {
     /// --record-size-limit, which goes first where both are given.
     #[arg(long, value_name = "BYTES", value_parser = fragment_length, help_heading = "Parameters")]
     maxfraglen: Option<u16>,
-    /// Every line is data, none a command.
+    /// Every line is data, none a command, also on a terminal.
     #[arg(long)]
     nocommands: bool,
     /// Nothing but data on stdout, and no commands.

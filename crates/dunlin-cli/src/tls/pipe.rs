@@ -89,12 +89,12 @@ pub(crate) struct Input {
 const MORE_PATIENCE: Duration = Duration::from_millis(200);
 
 impl Input {
-    /// Stdin; with `commands`, lines with a single letter may be commands.
+    /// Stdin; with `commands`, lines with a single letter are commands if a terminal is there to type them.
     pub(crate) fn new(commands: bool) -> Self {
         Self {
             stdin: tokio::io::stdin(),
             buf: vec![0; BUF_LEN].into(),
-            lines: commands.then(Lines::default),
+            lines: (commands && io::stdin().is_terminal()).then(Lines::default),
             ended: false,
             taken: 0,
         }

@@ -1,10 +1,13 @@
 //! `dunlin client` and `dunlin server` as processes that are read line by line.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::Value;
 
 use super::Place;
@@ -29,6 +32,8 @@ pub(crate) fn place() -> Place {
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) stdin: Option<ChildStdin>,
+    /// What types at the terminal that is stdin instead.
+    pub(crate) keyboard: Option<File>,
     pub(crate) lines: Receiver<String>,
     pub(crate) stderr: Receiver<String>,
 }
@@ -51,7 +56,24 @@ impl Running {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
-        Self { stdin: child.stdin.take(), child, lines: stdout, stderr }
+        Self { stdin: child.stdin.take(), keyboard: None, child, lines: stdout, stderr }
+    }
+
+    /// The same with a terminal as stdin.
+    pub(crate) fn at_terminal(place: &Place, arguments: &str) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let keyboard = openpt(flags).unwrap();
+        unlockpt(&keyboard).unwrap();
+        let terminal = ioctl_tiocgptpeer(&keyboard, flags).unwrap();
+        // Nobody reads what it echoes.
+        let mut modes = tcgetattr(&terminal).unwrap();
+        modes.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(&terminal, OptionalActions::Now, &modes).unwrap();
+        let mut command = place.command(arguments);
+        command.stdin(terminal).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (stdout, stderr) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
+        Self { stdin: None, keyboard: Some(keyboard.into()), child, lines: stdout, stderr }
     }
 
     pub(crate) fn line(&self) -> String {
@@ -69,12 +91,19 @@ impl Running {
     }
 
     pub(crate) fn write(&mut self, text: &str) {
-        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        match (&mut self.keyboard, &mut self.stdin) {
+            (Some(keyboard), _) => keyboard.write_all(text.as_bytes()).unwrap(),
+            (None, stdin) => stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap(),
+        }
     }
 
     /// Closes stdin and waits for the end: the status, the rest of stdout, and stderr.
     pub(crate) fn end(mut self) -> (i32, String, String) {
         drop(self.stdin.take());
+        if self.keyboard.is_some() {
+            // Ctrl-D, at the beginning of a line.
+            self.write("\x04");
+        }
         let rest: Vec<_> = self.lines.iter().collect();
         let stderr: Vec<_> = self.stderr.iter().collect();
         (self.child.wait().unwrap().code().unwrap(), rest.join("\n"), stderr.join("\n"))
@@ -135,6 +164,16 @@ impl Server {
         child.wait_with_output().unwrap()
     }
 
+    /// What a client says that has `input` typed at its terminal, and then its end; it has to succeed.
+    pub(crate) fn typed(&self, place: &Place, arguments: &str, input: &str) -> (String, String) {
+        let arguments = format!("client localhost:{} {arguments}", self.port);
+        let mut client = Running::at_terminal(place, &arguments);
+        client.write(input);
+        let (status, stdout, stderr) = client.end();
+        assert_eq!(status, 0, "{arguments}: {stderr}");
+        (stdout + "\n", stderr)
+    }
+
     /// The same, which has to succeed.
     pub(crate) fn echo(&self, place: &Place, arguments: &str, input: &str) -> String {
         let output = self.client(place, arguments, input);
@@ -154,4 +193,17 @@ impl Server {
 
 pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
+}
+
+/// The objects in `lines`: each line is one.
+pub(crate) fn events(lines: &str) -> Vec<Value> {
+    lines.lines().map(json).collect()
+}
+
+/// The kinds of these objects.
+pub(crate) fn kinds(events: &[Value]) -> Vec<&str> {
+    events
+        .iter()
+        .map(|event| event["event"].as_str().unwrap_or_else(|| panic!("no event: {event}")))
+        .collect()
 }
