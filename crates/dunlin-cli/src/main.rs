@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{client, explain, lab, pki, psk as psk_command, server, up};
+use crate::commands::{client, explain, generate, lab, pki, psk as psk_command, server, up};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -36,6 +36,8 @@ enum Command {
     Psk(psk_command::Args),
     Up(up::Args),
     Lab(lab::Args),
+    Completions(generate::Completions),
+    Man(generate::Man),
 }
 
 impl Command {
@@ -51,6 +53,8 @@ impl Command {
             Self::Psk(args) => psk_command::run(args, &mut locked()),
             Self::Up(args) => up::run(&args, &mut locked()),
             Self::Lab(args) => lab::run(args, &mut locked()),
+            Self::Completions(args) => args.run(Cli::command(), &mut locked()),
+            Self::Man(args) => args.run(Cli::command()),
         }
     }
 }

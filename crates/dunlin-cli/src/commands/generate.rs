@@ -1,0 +1,53 @@
+//! `dunlin completions` and `dunlin man`: files that are generated from the definitions of the command line.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Command};
+use clap_complete::Shell;
+
+use crate::error::Error;
+use crate::files;
+
+/// Print a completion script for a shell.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin completions bash > ~/.local/share/bash-completion/completions/dunlin
+  dunlin completions zsh > ~/.zfunc/_dunlin            with fpath+=~/.zfunc before compinit
+  dunlin completions fish > ~/.config/fish/completions/dunlin.fish")]
+pub(crate) struct Completions {
+    /// The shell.
+    shell: Shell,
+}
+
+impl Completions {
+    /// Runs `dunlin completions`.
+    pub(crate) fn run(&self, mut cli: Command, out: &mut dyn Write) -> Result<(), Error> {
+        // The generator panics where it cannot write, so it writes to memory.
+        let mut script = vec![];
+        clap_complete::generate(self.shell, &mut cli, "dunlin", &mut script);
+        Ok(out.write_all(&script)?)
+    }
+}
+
+/// Write the man pages, one for each command.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin man ~/.local/share/man/man1                   then: man dunlin-client
+  dunlin man man && man -l man/dunlin-server.1")]
+pub(crate) struct Man {
+    /// The directory, which is made if it is not there. Pages of an earlier version are replaced.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+impl Man {
+    /// Runs `dunlin man`.
+    pub(crate) fn run(&self, cli: Command) -> Result<(), Error> {
+        files::create_directory(&self.dir)?;
+        let written = clap_mangen::generate_to(cli, &self.dir);
+        written.map_err(|e| Error::failed(self.dir.display(), e, "give a directory that can be written to"))
+    }
+}
