@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use dunlin::error::Misuse;
-use serde_json::{Value, json};
+use dunlin::wire::AlertDescription;
+use serde::{Serialize, Serializer};
 
 use crate::argv;
 
@@ -19,6 +20,7 @@ pub(crate) struct Error {
     what: String,
     why: String,
     advice: String,
+    code: Code,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +50,13 @@ impl Error {
     }
 
     fn new(kind: Kind, what: impl Display, why: impl Display, advice: impl Display) -> Self {
-        Self { kind, what: what.to_string(), why: why.to_string(), advice: advice.to_string() }
+        let code = if kind == Kind::Usage { Code::USAGE } else { Code::FAILED };
+        Self { kind, what: what.to_string(), why: why.to_string(), advice: advice.to_string(), code }
+    }
+
+    /// The same error with another code.
+    pub(crate) fn with_code(self, code: Code) -> Self {
+        Self { code, ..self }
     }
 
     /// Writes the line to stderr, its first word in colour on a terminal.
@@ -60,9 +68,14 @@ impl Error {
         anstream::eprintln!("{style}dunlin:{style:#} {self}");
     }
 
-    /// The same for scripts.
-    pub(crate) fn json(&self) -> Value {
-        json!({ "event": "failure", "what": self.what, "why": self.why, "advice": self.advice })
+    /// What failed, why, and what to do.
+    pub(crate) fn parts(&self) -> [&str; 3] {
+        [&self.what, &self.why, &self.advice]
+    }
+
+    /// The code for scripts.
+    pub(crate) const fn code(&self) -> Code {
+        self.code
     }
 
     /// 1 or 2.
@@ -126,17 +139,73 @@ impl From<clap::Error> for Error {
     }
 }
 
+/// The class of a failure, for scripts (docs/json.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Code {
+    code: &'static str,
+    /// The fatal alert that the peer sent, if it sent one.
+    #[serde(serialize_with = "alert_name")]
+    alert: Option<AlertDescription>,
+}
+
+impl Code {
+    /// The arguments contradict each other, or mean nothing.
+    pub(crate) const USAGE: Self = Self::new("usage");
+    /// Something other than TLS failed: TCP, a file, stdin, stdout.
+    pub(crate) const FAILED: Self = Self::new("failed");
+    /// The peer took too long.
+    pub(crate) const TIMEOUT: Self = Self::new("timeout");
+    /// The server did not take all of the early data.
+    pub(crate) const EARLY_DATA: Self = Self::new("early_data");
+    /// The peer closed before it had read all input.
+    pub(crate) const UNSENT: Self = Self::new("unsent");
+    /// The peer speaks TLS, but is not whom it should be.
+    pub(crate) const AUTHENTICATION: Self = Self::new("authentication");
+
+    const fn new(code: &'static str) -> Self {
+        Self { code, alert: None }
+    }
+
+    /// The class of an error of the protocol.
+    pub(crate) const fn of_tls(error: &dunlin::Error) -> Self {
+        use dunlin::Error as E;
+        match error {
+            E::AlertReceived(alert) => Self { code: "alert", alert: Some(*alert) },
+            E::Authentication(_) => Self::AUTHENTICATION,
+            E::PeerIncompatible(_) => Self::new("incompatible"),
+            E::PeerMisbehaved(_) | E::Malformed(_) => Self::new("protocol"),
+            E::Truncated => Self::new("truncated"),
+            _ => Self::new("internal"),
+        }
+    }
+
+    /// The class of an error of reading or writing.
+    pub(crate) fn of_stream(error: &io::Error) -> Self {
+        match error.get_ref().and_then(|e| e.downcast_ref()) {
+            Some(e) => Self::of_tls(e),
+            None if error.kind() == io::ErrorKind::TimedOut => Self::TIMEOUT,
+            None => Self::FAILED,
+        }
+    }
+}
+
+fn alert_name<S: Serializer>(alert: &Option<AlertDescription>, serializer: S) -> Result<S::Ok, S::Error> {
+    alert.map(|alert| alert.to_string()).serialize(serializer)
+}
+
 /// A failure in words.
 pub(crate) struct Explanation {
     /// What happened.
     pub(crate) why: String,
     /// What the user of this side can do.
     pub(crate) advice: String,
+    /// Its class.
+    pub(crate) code: Code,
 }
 
 impl Explanation {
     pub(crate) fn new(why: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { why: why.into(), advice: advice.into() }
+        Self { why: why.into(), advice: advice.into(), code: Code::FAILED }
     }
 }
 

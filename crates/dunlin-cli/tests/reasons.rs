@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 
-use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, lines, place, port_in};
+use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, json, kinds, lines, place, port_in};
 use common::send_signal;
 
 #[test]
@@ -69,23 +69,56 @@ fn each_side_says_which_check_failed() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("warning: --insecure"));
 }
 
+/// In TLS 1.3 a server may refuse the client after the client's last flight (RFC 8446 §4.4.2.4).
+#[test]
+fn reports_a_refusal_after_the_connection_event_as_json() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --json"));
+    let output = server.client(&place, &format!("{CLIENT} --json"), "hello\n");
+    assert_eq!(output.status.code(), Some(1));
+    let told = events(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(kinds(&told), ["connection", "failure"]);
+    let [connection, failure] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((&connection["accepted"], &connection["side"]), (&false.into(), &"client".into()));
+    assert_eq!((&failure["code"], &failure["alert"]), (&"alert".into(), &"certificate_required".into()));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(failure["why"].as_str().unwrap()), "{stderr}");
+    let log = json(&server.process.line());
+    assert_eq!(
+        (&log["event"], &log["side"], &log["code"]),
+        (&"failure".into(), &"server".into(), &"authentication".into())
+    );
+
+    // Without JSON, the report says so.
+    let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify"));
+    for (options, says) in
+        [("", "\nAccepted           not known yet\n"), ("--brief", " (acceptance not known yet): ")]
+    {
+        let output = server.client(&place, &format!("{CLIENT} {options}"), "");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.code() == Some(1) && stdout.contains(says), "{stdout}");
+    }
+}
+
 /// A script reads why there is no connection where it reads what was negotiated.
 #[test]
 fn failures_are_told_in_json() {
     let place = place();
     place.dunlin("pki ca --name Stranger --out stranger");
     let server = Server::new(&place, SERVER);
-    for (arguments, status, what, why) in [
+    for (arguments, status, code, what, why) in [
         (
             format!("localhost:{} --CAfile stranger/ca.pem", server.port),
             1,
+            "authentication",
             "server localhost:",
             "its chain leads to no trusted CA",
         ),
-        ("localhost:0 --CAfile pki/root.pem".to_owned(), 1, "server localhost:0", "os error"),
+        ("localhost:0 --CAfile pki/root.pem".to_owned(), 1, "failed", "server localhost:0", "os error"),
         (
             "localhost --CAfile pki/root.pem --lean --crl-check".to_owned(),
             2,
+            "usage",
             "--crl-check",
             "there is no revocation list",
         ),
@@ -96,7 +129,8 @@ fn failures_are_told_in_json() {
             (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         let told = json(stdout.strip_suffix('\n').unwrap());
         let field = |name: &str| told[name].as_str().unwrap().to_owned();
-        assert_eq!(told["event"], "failure");
+        assert_eq!((field("event"), field("side")), ("failure".to_owned(), "client".to_owned()));
+        assert_eq!(field("code"), code);
         assert!(field("what").starts_with(what) && field("why").contains(why), "{told}");
         assert_eq!(stderr, format!("dunlin: {}: {}; {}\n", field("what"), field("why"), field("advice")));
     }

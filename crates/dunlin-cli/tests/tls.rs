@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::thread;
 
-use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
+use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, json, kinds, place};
 use common::{Place, send_signal};
 use serde_json::Value;
 
@@ -81,6 +81,39 @@ fn bytes_are_exact() {
         log.ends_with(&format!("handshake read {} bytes, wrote {}", numbers[1], numbers[0])),
         "{line}\n{log}"
     );
+}
+
+/// Each line of a client is an object, received data are objects, too, and the last flight of TLS 1.3 is acknowledged by what
+/// follows it: a ticket or data.
+#[test]
+fn prints_every_event_as_a_json_object() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --tls1-2 --tls1-3 --json"));
+    let client = |options: &str, input: &str| {
+        events(&server.echo(&place, &format!("{CLIENT} --json {options}"), input))
+    };
+    let told = client("", "\u{0}hello");
+    assert_eq!(kinds(&told), ["connection", "accepted", "data", "closed"]);
+    let [connection, accepted, data, closed] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(
+        (&connection["accepted"], &data["bytes"], &data["base64"]),
+        (&false.into(), &6.into(), &"AGhlbGxv".into())
+    );
+    for event in [connection, accepted, closed] {
+        assert_eq!(
+            (&event["side"], &event["address"]),
+            (&"client".into(), &format!("127.0.0.1:{}", server.port).into())
+        );
+    }
+    // A ticket says so before the data.
+    let told = client("--sess-out session", "");
+    assert_eq!(kinds(&told), ["connection", "accepted", "closed"]);
+    // In TLS 1.2 a full handshake ends with the server's Finished, and an abbreviated one with the client's.
+    let options = "--tls1-2 --sess-out old";
+    let told = client(options, "");
+    assert!(kinds(&told) == ["connection", "closed"] && told[0]["accepted"] == true, "{told:?}");
+    let told = client(&format!("{options} --sess-in old"), "");
+    assert!(told[0]["accepted"] == false && told[0]["resumed"] == true, "{told:?}");
 }
 
 #[test]
@@ -175,21 +208,24 @@ fn early_data() {
         let client = format!("{CLIENT} --alpn x");
         let told = server.echo(&place, &format!("{client} --sess-out session"), "hello\n");
         assert!(!told.contains("Early data"), "{told}");
-        // The second time, the session was used.
-        for (outcome, warning) in [("accepted", ""), ("refused: the ", "; the rest is not sent\n")] {
+        // The second time, the session was used: the early data were not delivered.
+        let advice = "; the rest is not sent; send it again, without --early-data\n";
+        for (outcome, status, error) in [("accepted", 0, ""), ("refused: the ", 1, advice)] {
             let arguments = format!("{client} --sess-in session --early-data request");
             let output = server.client(&place, &arguments, "hello\n");
-            let [told, warned] = [&output.stdout, &output.stderr].map(|o| String::from_utf8_lossy(o));
+            let [told, stderr] = [&output.stdout, &output.stderr].map(|o| String::from_utf8_lossy(o));
+            assert_eq!(output.status.code(), Some(status), "{stderr}");
             assert!(told.contains(&format!("\nEarly data         {outcome}")), "{told}");
             let echoed = if outcome == "accepted" { "early request\nhello\n" } else { "---\nhello\n" };
             assert!(told.ends_with(echoed), "{told}");
-            assert!(warned.contains(warning) && warned.is_empty() == warning.is_empty(), "{warned}");
+            assert!(stderr.ends_with(error) && stderr.is_empty() == error.is_empty(), "{stderr}");
             server.process.log_with(&format!("early data {outcome}"));
         }
         let server = Server::new(&place, &format!("{SERVER} --alpn x {kind}"));
         server.echo(&place, &format!("{client} --sess-out session"), "");
         let output = server.client(&place, &format!("{client} --sess-in session --early-data request"), "");
         let told = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1));
         assert!(told.contains("\nEarly data         not sent: the session does not allow it\n"), "{told}");
     }
     let place = place();

@@ -42,10 +42,10 @@ fn every_way_authenticates_both_sides() {
     for ((name, connections), way) in devices.iter().zip(WAYS) {
         let [first, second] = &connections[..] else { panic!("not two connections: {connections:?}") };
         for report in [first, second] {
-            assert_eq!(text(report, "result"), "ok");
+            assert_eq!((text(report, "event"), text(report, "side")), ("connection", "client"));
             assert_eq!(text(report, "way"), way);
             assert!(report["echoed_bytes"].as_u64().unwrap() > 0);
-            let (client, server) = (text(report, "client_identity"), text(report, "server_identity"));
+            let (client, server) = (text(report, "client_identity"), text(report, "peer"));
             if way.starts_with("X.509") {
                 assert_eq!((client, server), (&*format!("X.509 {name}"), "X.509 localhost"));
             } else if way.starts_with("PSK") {
@@ -55,12 +55,15 @@ fn every_way_authenticates_both_sides() {
                 assert_ne!(client, server);
             }
             assert_eq!(client, text(first, "client_identity"));
-            assert_eq!(server, text(first, "server_identity"));
+            assert_eq!(server, text(first, "peer"));
         }
         assert_eq!(first["resumed"], false);
         assert_eq!(second["resumed"], way == "X.509, resumed", "{second}");
-        assert_eq!(first["cached"], false);
-        assert_eq!(second["cached"], way == "X.509, cached", "{second}");
+        for side in ["server_certificate_cached", "client_certificate_cached"] {
+            assert_eq!(first[side], false);
+            assert_eq!(second[side], way == "X.509, cached", "{second}");
+        }
+        assert_eq!([&first["number"], &second["number"]], [1, 2]);
     }
 }
 

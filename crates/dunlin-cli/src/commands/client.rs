@@ -1,5 +1,6 @@
 //! `dunlin client`: a TLS client like `openssl s_client`.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,12 +17,13 @@ use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::error::{Error, Explanation, warn};
+use crate::error::{Code, Error, Explanation, warn};
 use crate::files;
 use crate::stop::{STOP_PATIENCE, Stop};
+use crate::tls::events::{At, Connection, Data, Event, Failure, Side};
 use crate::tls::follow::{Followed, Outcome};
 use crate::tls::options::TlsOptions;
-use crate::tls::pipe::{self, AtEnd, Broken, Input};
+use crate::tls::pipe::{self, AtEnd, Broken, Input, Watch};
 use crate::tls::reasons::Explainer;
 use crate::tls::report::{Report, message_line};
 use crate::tls::sessions::ClientTickets;
@@ -47,7 +49,7 @@ On a terminal, lines with a single letter are commands, unless --quiet or --noco
 
 Ctrl-C and SIGTERM close the connection and end it.
 
-Exit status: 0 orderly end, 1 failed, 2 wrong use.";
+Exit status: 0 orderly end, 1 failed or early data not delivered, 2 wrong use.";
 
 /// Connect to a TLS server, show what was negotiated, and pipe stdin and stdout.
 #[derive(ClapArgs)]
@@ -75,8 +77,9 @@ pub(crate) struct Args {
     /// Resume the session in this file.
     #[arg(long, value_name = "FILE", help_heading = "Resumption")]
     sess_in: Option<PathBuf>,
-    /// Send the content of this file as early data (0-RTT), as much of it as the session and the server take; the rest is
-    /// not sent. Who records it can make a careless server take it again: only for what may happen twice.
+    /// Send the content of this file as early data (0-RTT), as much of it as the session and the server take. The client does
+    /// not send the rest, and ends with status 1. An attacker who records early data can replay it to a careless server: send
+    /// only what may happen twice.
     #[arg(
         long,
         value_name = "FILE",
@@ -101,7 +104,7 @@ pub(crate) struct Args {
     /// What was negotiated, in one line.
     #[arg(long)]
     brief: bool,
-    /// What was negotiated, as a line of JSON.
+    /// A line of JSON for each event on stdout, received data among them (docs/json.md).
     #[arg(long, conflicts_with_all = ["brief", "quiet"])]
     json: bool,
     #[command(flatten)]
@@ -169,7 +172,16 @@ fn server_name(text: &str) -> Result<ServerName<'static>, String> {
 
 /// Runs `dunlin client`.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    let client = Client::new(args).inspect_err(|e| tell(args, e))?;
+    let result = connect_and_pipe(args);
+    if let (true, Err(error)) = (args.json, &result) {
+        // Scripts read failures where they read what was negotiated. If stdout is gone, the exit status is left.
+        let _ = emit(&Event::Failure(Failure::of_command(Side::Client, error)));
+    }
+    result
+}
+
+fn connect_and_pipe(args: &Args) -> Result<(), Error> {
+    let client = Client::new(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(client.run());
     // A read of stdin may be waiting, which nothing can end.
@@ -177,32 +189,86 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     result
 }
 
-/// Says why there is no connection where scripts look for what was negotiated.
-fn tell(args: &Args, error: &Error) {
-    if args.json {
-        // The exit status says so, too.
-        let _ = writeln!(io::stdout(), "{}", error.json());
+/// Writes an event to stdout.
+fn emit(event: &Event) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", event.line())?;
+    out.flush()
+}
+
+/// What a connection has come to, by its messages and data.
+struct Progress {
+    at: At,
+    json: bool,
+    /// The server has asked who this client is.
+    is_asked: AtomicBool,
+    /// The client has proven who it is.
+    has_proven: AtomicBool,
+    /// The events say that the server has not accepted the client yet.
+    is_open: AtomicBool,
+}
+
+impl Progress {
+    fn new(at: At, json: bool) -> Self {
+        let [is_asked, has_proven, is_open] = [(); 3].map(|()| AtomicBool::new(false));
+        Self { at, json, is_asked, has_proven, is_open }
     }
-}
 
-/// Whether the server has asked who this client is, and was told.
-#[derive(Default)]
-struct Proof {
-    wanted: AtomicBool,
-    given: AtomicBool,
-}
-
-impl Proof {
     fn note(&self, message: &MessageSize) {
         match message.typ {
-            HandshakeType::CERTIFICATE_REQUEST => self.wanted.store(true, Ordering::Relaxed),
-            HandshakeType::CERTIFICATE_VERIFY if message.sent => self.given.store(true, Ordering::Relaxed),
+            HandshakeType::CERTIFICATE_REQUEST => self.is_asked.store(true, Ordering::Relaxed),
+            HandshakeType::CERTIFICATE_VERIFY if message.sent => {
+                self.has_proven.store(true, Ordering::Relaxed);
+            }
             _ => {}
+        }
+        if !message.sent {
+            self.heard();
         }
     }
 
-    fn is_missing(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) && !self.given.load(Ordering::Relaxed)
+    /// Whether the client was asked for a certificate or key, and has proven none.
+    fn is_anonymous(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed) && !self.has_proven.load(Ordering::Relaxed)
+    }
+
+    /// The server has sent a record under application keys: it has accepted the client.
+    fn heard(&self) {
+        if self.is_open.swap(false, Ordering::Relaxed) && self.json {
+            // The connection is worth more than its events.
+            let _ = emit(&Event::Accepted(self.at));
+        }
+    }
+}
+
+/// Tells of a connection while data flows.
+struct Watcher<'a> {
+    args: &'a Args,
+    progress: &'a Progress,
+}
+
+impl Watch<TcpStream> for Watcher<'_> {
+    /// On stderr without --json, for stdout has data by now.
+    fn renegotiated(&self, stream: &TlsStream<TcpStream>) {
+        let report = Report::new(stream);
+        if self.args.json {
+            let connection = Connection::new(self.progress.at, &report);
+            // The connection is worth more than its events.
+            let _ = emit(&Event::Renegotiation(connection.into()));
+        } else if !self.args.quiet {
+            anstream::eprintln!("dunlin: another handshake: {}", report.parameters());
+        }
+    }
+
+    fn heard(&self) {
+        self.progress.heard();
+    }
+
+    fn shown<'d>(&self, data: &'d [u8]) -> Cow<'d, [u8]> {
+        match self.args.json {
+            true => (Event::Data(Data::new(data)).line() + "\n").into_bytes().into(),
+            false => data.into(),
+        }
     }
 }
 
@@ -213,7 +279,14 @@ struct Client<'a> {
     config: Followed<ClientConfig>,
     tickets: Option<Arc<ClientTickets>>,
     early_data: Vec<u8>,
-    proof: Arc<Proof>,
+}
+
+/// A connection, and what is known of it.
+struct Connected {
+    stream: TlsStream<TcpStream>,
+    progress: Arc<Progress>,
+    /// Why the server has not taken all of the early data.
+    undelivered: Option<Error>,
 }
 
 impl<'a> Client<'a> {
@@ -241,22 +314,24 @@ impl<'a> Client<'a> {
             early_data = files::read(path)?.to_vec();
         }
         let config = Followed::client(config.with_server_name_sent(!args.noservername), lists);
-        Ok(Self { args, target, name, config, tickets, early_data, proof: Arc::default() })
+        Ok(Self { args, target, name, config, tickets, early_data })
     }
 
     async fn run(&self) -> Result<(), Error> {
-        let mut stream = self.connect().await.inspect_err(|e| tell(self.args, e))?;
+        let mut connected = self.connect().await?;
         if self.args.reconnect {
             for _ in 0..RECONNECTIONS {
-                self.end(&mut stream).await?;
-                stream = self.connect().await?;
+                self.end(&mut connected).await?;
+                connected = self.connect().await?;
             }
         }
+        let Connected { mut stream, progress, undelivered } = connected;
         let mut input = Input::new(!self.args.quiet && !self.args.nocommands);
         let at_end = AtEnd::Close(self.args.tls.timeout);
         let mut stop = Stop::new()?;
+        let watcher = Watcher { args: self.args, progress: &progress };
         let piped = tokio::select! {
-            piped = pipe::pipe(&mut stream, Some(&mut input), at_end, |stream| self.renegotiated(stream)) => piped,
+            piped = pipe::pipe(&mut stream, Some(&mut input), at_end, watcher) => piped,
             () = stop.wait() => {
                 // The server hears of the end, if it takes anything.
                 let closed = tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await;
@@ -266,20 +341,70 @@ impl<'a> Client<'a> {
         if let Some(tickets) = &self.tickets {
             tickets.ended();
         }
-        piped.map_err(|broken| match broken {
-            Broken::Connection(e) => self.failed(self.explainer().stream(&e, stream.negotiated().version)),
-            Broken::Renegotiation(e) => self.failed(self.explainer().renegotiation(&e)),
+        let piped = piped.map_err(|broken| self.broken(broken, &stream, &progress));
+        match (&piped, undelivered) {
+            (Ok(()), None) => self.closed(progress.at)?,
+            (Ok(()), Some(error)) => return Err(error),
+            // The failure says more.
+            (Err(_), Some(error)) => warn(&error.to_string()),
+            (Err(_), None) => {}
+        }
+        piped
+    }
+
+    /// Tells of an orderly end.
+    fn closed(&self, at: At) -> io::Result<()> {
+        if self.args.json { emit(&Event::Closed(at)) } else { Ok(()) }
+    }
+
+    fn broken(&self, broken: Broken, stream: &TlsStream<TcpStream>, progress: &Progress) -> Error {
+        match broken {
+            Broken::Connection(e) => {
+                self.failed(self.explainer(progress).stream(&e, stream.negotiated().version))
+            }
+            Broken::Renegotiation(e) => self.failed(self.explainer(progress).renegotiation(&e)),
             Broken::Stdin(e) => Error::failed("stdin", e, "give it a file or a pipe"),
             Broken::Stdout(e) => e.into(),
             Broken::Unsent(sent) => {
                 let why = format!("it closed after {sent} bytes of the input, and there are more");
-                Error::failed(self.what(), why, "look at the server")
+                Error::failed(self.what(), why, "look at the server").with_code(Code::UNSENT)
             }
-        })
+        }
     }
 
     /// Connects, and shows what was negotiated.
-    async fn connect(&self) -> Result<TlsStream<TcpStream>, Error> {
+    async fn connect(&self) -> Result<Connected, Error> {
+        let tcp = self.connect_tcp().await?;
+        let progress = Arc::new(Progress::new(At::new(Side::Client, tcp.peer_addr()?), self.args.json));
+        let (noting, shows) = (progress.clone(), self.args.tls.msg);
+        let config = Arc::new(self.config.current(|outcome| {
+            if let Outcome::Refused(why) = outcome {
+                warn(&why);
+            }
+        }));
+        let connector = TlsConnector::new(config.clone()).with_timeout(self.args.tls.timeout);
+        let connector = connector.with_on_message(move |message| {
+            if shows {
+                // The connection is worth more than its lines.
+                let _ = writeln!(io::stdout(), "{}", message_line(message));
+            }
+            noting.note(message);
+        });
+        let server = ServerAddress::new(self.name.clone(), self.target.port);
+        let connected = connector.connect_with_early_data(tcp, server, &self.early_data).await;
+        let (stream, taken) = connected.map_err(|e| self.failed(self.explainer(&progress).handshake(&e)))?;
+        if let Some(tickets) = &self.tickets
+            && !stream.negotiated().resumed
+        {
+            tickets.declined();
+        }
+        self.show(&stream, &progress)?;
+        let undelivered =
+            (taken < self.early_data.len()).then(|| self.undelivered(stream.negotiated(), taken));
+        Ok(Connected { stream, progress, undelivered })
+    }
+
+    async fn connect_tcp(&self) -> Result<TcpStream, Error> {
         let Target { host, port } = &self.target;
         // RFC 6761 §6.3: this name is always this machine, also where no resolver says so.
         let connecting = async {
@@ -290,52 +415,41 @@ impl<'a> Client<'a> {
         };
         let tcp = tokio::time::timeout(self.args.tls.timeout, connecting).await;
         let tcp = tcp.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")));
-        let tcp =
-            tcp.map_err(|e| Error::failed(self.what(), e, "check the address, and that the server runs"))?;
+        let tcp = tcp.map_err(|e| {
+            let code = Code::of_stream(&e);
+            Error::failed(self.what(), e, "check the address, and that the server runs").with_code(code)
+        })?;
         tcp.set_nodelay(true)?;
-        let peer_address = tcp.peer_addr()?;
-        let (proof, shows) = (self.proof.clone(), self.args.tls.msg);
-        let config = Arc::new(self.config.current(|outcome| {
-            if let Outcome::Refused(why) = outcome {
-                warn(&why);
-            }
-        }));
-        let connector = TlsConnector::new(config.clone()).with_timeout(self.args.tls.timeout);
-        let connector = connector.with_on_message(move |message| {
-            proof.note(message);
-            if shows {
-                // The connection is worth more than its lines.
-                let _ = writeln!(io::stdout(), "{}", message_line(message));
-            }
-        });
-        let server = ServerAddress::new(self.name.clone(), *port);
-        let connected = connector.connect_with_early_data(tcp, server, &self.early_data).await;
-        let (stream, taken) = connected.map_err(|e| self.failed(self.explainer().handshake(&e)))?;
-        if taken < self.early_data.len() {
-            self.warn_of_early_data(stream.negotiated(), taken);
-        }
-        if let Some(tickets) = &self.tickets
-            && !stream.negotiated().resumed
-        {
-            tickets.declined();
-        }
-        let report = Report::new(&stream);
+        Ok(tcp)
+    }
+
+    /// Shows what was negotiated.
+    fn show(&self, stream: &TlsStream<TcpStream>, progress: &Progress) -> io::Result<()> {
+        let report = Report::new(stream);
+        let At { address, .. } = progress.at;
+        progress.is_open.store(!report.is_accepted(), Ordering::Relaxed);
         let out = &mut io::stdout().lock();
         match (self.args.quiet, self.args.json, self.args.brief) {
             (true, ..) => {}
-            (_, true, _) => writeln!(out, "{}", report.json())?,
-            (_, _, true) => writeln!(out, "connected to {peer_address}: {}", report.line())?,
+            (_, true, _) => {
+                let connection = Connection::new(progress.at, &report);
+                writeln!(out, "{}", Event::Connection(connection.into()).line())?;
+            }
+            (_, _, true) => {
+                let note = if report.is_accepted() { "" } else { " (acceptance not known yet)" };
+                writeln!(out, "connected to {address}{note}: {}", report.line())?;
+            }
             _ => {
-                writeln!(out, "connected to {peer_address}")?;
+                writeln!(out, "connected to {address}")?;
                 report.write_full(out, if self.args.insecure { " (not verified)" } else { "" })?;
             }
         }
-        out.flush()?;
-        Ok(stream)
+        out.flush()
     }
 
     /// Ends a connection, and takes the tickets that come before its end.
-    async fn end(&self, stream: &mut TlsStream<TcpStream>) -> Result<(), Error> {
+    async fn end(&self, connected: &mut Connected) -> Result<(), Error> {
+        let Connected { stream, progress, .. } = connected;
         let mut rest = vec![0; 4096];
         let ending = async {
             stream.shutdown().await?;
@@ -346,32 +460,25 @@ impl<'a> Client<'a> {
         let ended = tokio::time::timeout(patience, ending).await;
         let ended =
             ended.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it does not close")));
-        ended.map_err(|e| self.failed(self.explainer().stream(&e, stream.negotiated().version)))
+        ended.map_err(|e| self.failed(self.explainer(progress).stream(&e, stream.negotiated().version)))?;
+        progress.heard();
+        Ok(self.closed(progress.at)?)
     }
 
-    /// Says what became of early data of which only `taken` bytes were taken.
-    fn warn_of_early_data(&self, negotiated: &Negotiated, taken: usize) {
+    /// The server has taken only `taken` bytes of the early data.
+    fn undelivered(&self, negotiated: &Negotiated, taken: usize) -> Error {
         let all = self.early_data.len();
         let why = match negotiated.early_data {
             _ if negotiated.version == Some(ProtocolVersion::TLS1_2) => "TLS 1.2 has none".to_owned(),
             EarlyDataOutcome::NotOffered(why) | EarlyDataOutcome::Rejected(why) => why.to_string(),
             EarlyDataOutcome::Accepted => "the session allows no more".to_owned(),
         };
-        anstream::eprintln!(
-            "dunlin: warning: {} took {taken} of {all} bytes of early data: {why}; the rest is not sent",
-            self.what()
-        );
+        let why = format!("it took {taken} of {all} bytes of early data: {why}; the rest is not sent");
+        Error::failed(self.what(), why, "send it again, without --early-data").with_code(Code::EARLY_DATA)
     }
 
-    /// Says what another handshake came to; on stderr, for stdout has data by now.
-    fn renegotiated(&self, stream: &TlsStream<TcpStream>) {
-        if !self.args.quiet {
-            anstream::eprintln!("dunlin: another handshake: {}", Report::new(stream).parameters());
-        }
-    }
-
-    fn explainer(&self) -> Explainer<'_> {
-        Explainer::client(&self.args.tls, self.proof.is_missing())
+    fn explainer(&self, progress: &Progress) -> Explainer<'_> {
+        Explainer::client(&self.args.tls, progress.is_anonymous())
     }
 
     fn what(&self) -> String {
@@ -379,7 +486,7 @@ impl<'a> Client<'a> {
     }
 
     fn failed(&self, explanation: Explanation) -> Error {
-        Error::failed(self.what(), explanation.why, explanation.advice)
+        Error::failed(self.what(), explanation.why, explanation.advice).with_code(explanation.code)
     }
 }
 

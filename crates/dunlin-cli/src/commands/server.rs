@@ -11,7 +11,6 @@ use clap::Args as ClapArgs;
 use dunlin::wire::CipherSuite;
 use dunlin::{PskSource, ServerConfig};
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
-use serde_json::json;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -19,6 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{Error, Explanation, printable, warn};
 use crate::stop::{self, STOP_PATIENCE, Stop};
+use crate::tls::events::{At, Connection, Event, Failure, Side};
 use crate::tls::follow::{Followed, Outcome};
 use crate::tls::log::Log;
 use crate::tls::options::{ServerOptions, TlsOptions};
@@ -151,7 +151,7 @@ impl Server {
         let address = listener.local_addr()?;
         if !self.args.quiet {
             self.say(&match self.args.json {
-                true => json!({ "event": "listening", "address": address.to_string() }).to_string(),
+                true => Event::Listening { address }.line(),
                 false => format!("dunlin server: listening on {address}"),
             })?;
         }
@@ -226,7 +226,7 @@ impl Server {
                 return false;
             }
         };
-        self.log_connection("connection", from, &stream);
+        self.log_connection(false, from, &stream);
         let served = tokio::select! {
             served = self.data(from, &mut stream) => served,
             () = self.stopped() => match tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await {
@@ -274,7 +274,7 @@ impl Server {
     /// Answers data with what the options say.
     async fn data(&self, from: SocketAddr, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
         let early = stream.take_early_data();
-        let renegotiated = |stream: &_| self.log_connection("renegotiation", from, stream);
+        let renegotiated = |stream: &_| self.log_connection(true, from, stream);
         match (self.args.echo, self.args.rev) {
             (true, _) => {
                 stream.write_all(&early).await?;
@@ -330,33 +330,30 @@ impl Server {
     }
 
     /// Tells of a connection, or of another handshake within one.
-    fn log_connection(&self, event: &str, from: SocketAddr, stream: &TlsStream<TcpStream>) {
+    fn log_connection(&self, is_again: bool, from: SocketAddr, stream: &TlsStream<TcpStream>) {
         let report = Report::new(stream);
         if self.args.quiet {
             return;
         }
-        if self.args.json {
-            let mut entry = report.json();
-            entry["event"] = json!(event);
-            entry["address"] = json!(from.to_string());
-            self.log.line(entry.to_string());
-        } else {
-            self.log.line(match event {
-                "renegotiation" => format!("{from} renegotiated: {}", report.parameters()),
-                _ => format!("{from} connected: {}", report.line()),
-            });
-        }
+        self.log.line(match (self.args.json, is_again) {
+            (true, _) => {
+                let connection = Connection::new(At::new(Side::Server, from), &report);
+                let event = if is_again { Event::Renegotiation } else { Event::Connection };
+                event(connection.into()).line()
+            }
+            (false, true) => format!("{from} renegotiated: {}", report.parameters()),
+            (false, false) => format!("{from} connected: {}", report.line()),
+        });
     }
 
     fn log_failure(&self, from: SocketAddr, explanation: Explanation) {
-        let Explanation { why, advice } = explanation;
-        if self.args.json {
-            let entry =
-                json!({ "event": "failure", "address": from.to_string(), "why": why, "advice": advice });
-            self.log.line(entry.to_string());
-        } else {
-            self.log.line(printable(&format!("{from} failed: {why}; {advice}")));
-        }
+        self.log.line(match self.args.json {
+            true => Event::Failure(Failure::of_peer(At::new(Side::Server, from), explanation)).line(),
+            false => {
+                let Explanation { why, advice, .. } = explanation;
+                printable(&format!("{from} failed: {why}; {advice}"))
+            }
+        });
     }
 
     /// Says the first line: a server whose lines nobody can read does not begin.

@@ -6,9 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use serde_json::json;
-
 use crate::stop::STOP_PATIENCE;
+use crate::tls::events::Event;
 
 /// Lines that may wait. Those of a burst of connections find room, and a reader that has stopped costs little memory.
 const MAX_WAITING: usize = 4096;
@@ -59,7 +58,7 @@ fn write(mut to: impl Write, json: bool, lines: &Receiver<String>, lost: &Atomic
     let mut tell = |line: &str| drop(writeln!(to, "{line}").and_then(|()| to.flush()));
     let missing = || match (lost.swap(0, Ordering::Relaxed), json) {
         (0, _) => None,
-        (n, true) => Some(json!({ "event": "lost", "lines": n }).to_string()),
+        (n, true) => Some(Event::Lost { lines: n }.line()),
         (n, false) => {
             Some(format!("dunlin: warning: {n} lines of this log are lost: they were not read in time"))
         }

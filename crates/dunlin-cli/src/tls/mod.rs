@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod crl;
+pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod identity;
 pub(crate) mod keylog;

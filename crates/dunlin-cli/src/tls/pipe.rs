@@ -1,5 +1,6 @@
 //! Data from stdin to the peer, and from the peer to stdout.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io::{self, IsTerminal};
 use std::pin::Pin;
@@ -160,12 +161,32 @@ pub(crate) enum Broken {
     Unsent(u64),
 }
 
-/// Pipes until the peer closes, or stdin says so. `renegotiated` hears of every other handshake that is complete.
+/// Hears of a connection while data flows. A function hears of renegotiations alone.
+pub(crate) trait Watch<IO> {
+    /// Another handshake within the connection is complete.
+    fn renegotiated(&self, stream: &TlsStream<IO>);
+
+    /// The peer has sent data, or its end.
+    fn heard(&self) {}
+
+    /// What goes to stdout for received data.
+    fn shown<'d>(&self, data: &'d [u8]) -> Cow<'d, [u8]> {
+        data.into()
+    }
+}
+
+impl<IO, F: Fn(&TlsStream<IO>)> Watch<IO> for F {
+    fn renegotiated(&self, stream: &TlsStream<IO>) {
+        self(stream);
+    }
+}
+
+/// Pipes until the peer closes, or stdin says so.
 pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
     tls: &mut TlsStream<IO>,
     mut input: Option<&mut Input>,
     at_end: AtEnd,
-    renegotiated: impl Fn(&TlsStream<IO>),
+    watch: impl Watch<IO>,
 ) -> Result<(), Broken> {
     let mut stdout = tokio::io::stdout();
     let mut buf = vec![0; BUF_LEN];
@@ -190,7 +211,7 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
         // Also before the end: it may have come with the last bytes.
         let before = std::mem::replace(&mut renegotiations, tls.renegotiations());
         out.renegotiating &= before == renegotiations;
-        (before.completed..renegotiations.completed).for_each(|_| renegotiated(tls));
+        (before.completed..renegotiations.completed).for_each(|_| watch.renegotiated(tls));
         if before.refused != renegotiations.refused {
             anstream::eprintln!(
                 "dunlin: R: the server refuses another handshake; let it allow it (--renegotiation)"
@@ -209,6 +230,7 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
             Step::Closed if out.quit => return Ok(()),
             Step::Closed => {}
             Step::Received(0) => {
+                watch.heard();
                 let closed = tls.shutdown().await.map_err(Broken::Connection);
                 if let (AtEnd::Close(_), Some(input)) = (at_end, input) {
                     input.all_sent(&out).await?;
@@ -216,9 +238,10 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
                 return closed;
             }
             Step::Received(n) => {
-                let data = buf.get(..n).unwrap_or_default();
+                watch.heard();
+                let data = watch.shown(buf.get(..n).unwrap_or_default());
                 let written = async {
-                    stdout.write_all(data).await?;
+                    stdout.write_all(&data).await?;
                     stdout.flush().await
                 };
                 written.await.map_err(Broken::Stdout)?;

@@ -13,7 +13,7 @@ use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_pki::format_time;
 use dunlin_tokio::HandshakeError;
 
-use crate::error::Explanation;
+use crate::error::{Code, Explanation};
 use crate::tls::lists;
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
@@ -52,6 +52,15 @@ impl<'a> Explainer<'a> {
 
     /// Of a handshake.
     pub(crate) fn handshake(&self, error: &HandshakeError) -> Explanation {
+        let code = match error {
+            HandshakeError::Tls(e) => Code::of_tls(e),
+            HandshakeError::Timeout(_) => Code::TIMEOUT,
+            _ => Code::FAILED,
+        };
+        Explanation { code, ..self.handshake_in_words(error) }
+    }
+
+    fn handshake_in_words(&self, error: &HandshakeError) -> Explanation {
         match error {
             // It knows nothing of this client yet but the ClientHello.
             HandshakeError::Tls(Error::AlertReceived(AlertDescription::UNSUPPORTED_CERTIFICATE))
@@ -77,6 +86,10 @@ impl<'a> Explainer<'a> {
 
     /// Of reading or writing afterwards, in a connection of this version.
     pub(crate) fn stream(&self, error: &io::Error, version: Option<ProtocolVersion>) -> Explanation {
+        Explanation { code: Code::of_stream(error), ..self.stream_in_words(error, version) }
+    }
+
+    fn stream_in_words(&self, error: &io::Error, version: Option<ProtocolVersion>) -> Explanation {
         match error.get_ref().and_then(|e| e.downcast_ref()) {
             // RFC 5746 §4.5: who is refused another handshake may end the connection; OpenSSL does so.
             Some(Error::AlertReceived(AlertDescription::HANDSHAKE_FAILURE))
@@ -175,10 +188,11 @@ impl<'a> Explainer<'a> {
             Some(Error::AlertReceived(
                 alert @ (A::HANDSHAKE_FAILURE | A::NO_RENEGOTIATION | A::UNEXPECTED_MESSAGE),
             )) => {
-                return Explanation::new(
+                let refused = Explanation::new(
                     format!("the server refused another handshake (alert {alert})"),
                     "let it allow it (--renegotiation), and send data between one and the next",
                 );
+                return Explanation { code: Code::of_stream(error), ..refused };
             }
             _ => {}
         }

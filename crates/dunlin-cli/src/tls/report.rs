@@ -10,9 +10,9 @@ use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, PeerIdentity, Side};
 use dunlin_pki::CertificateInfo;
 use dunlin_tokio::{HandshakeBytes, TlsStream};
 use pki_types::CertificateDer;
-use serde_json::{Value, json};
 
 use crate::error::printable;
+use crate::tls::events::{CacheCode, Handshake, Message};
 use crate::tls::psks;
 
 /// What a handshake came to.
@@ -49,8 +49,12 @@ impl<'a> Report<'a> {
         writeln!(out, "Peer signature     {}", text(n.peer_signature))?;
         writeln!(out, "Own signature      {}", text(n.own_signature))?;
         writeln!(out, "ALPN               {}", self.alpn().unwrap_or_else(|| "-".into()))?;
+        if self.side == Side::Client {
+            let accepted = if self.is_accepted() { "yes" } else { "not known yet" };
+            writeln!(out, "Accepted           {accepted}")?;
+        }
         writeln!(out, "Resumed            {}", yes(n.resumed))?;
-        if let Some(cached) = self.cached() {
+        if let Some((_, cached)) = self.cached() {
             writeln!(out, "Cached             {cached}")?;
         }
         if n.version != Some(ProtocolVersion::TLS1_2) {
@@ -86,7 +90,7 @@ impl<'a> Report<'a> {
         if n.resumed {
             words.push("resumed".into());
         }
-        words.extend(self.cached().map(|cached| format!("cached {cached}")));
+        words.extend(self.cached().map(|(_, cached)| format!("cached {cached}")));
         if n.retried {
             words.push("after a HelloRetryRequest".into());
         }
@@ -94,30 +98,45 @@ impl<'a> Report<'a> {
         words.join(", ")
     }
 
-    /// For scripts.
-    pub(crate) fn json(&self) -> Value {
+    /// For scripts (docs/json.md).
+    pub(crate) fn handshake(&self) -> Handshake {
         let n = self.negotiated;
-        let [server, client] = self.certificates_cached();
-        let message = |m: &MessageSize| json!({ "sent": m.sent, "name": message_name(m), "bytes": m.len });
-        json!({
-            "version": n.version.map(|v| v.to_string()),
-            "cipher_suite": n.cipher_suite.map(|s| s.to_string()),
-            "group": n.group.map(|g| g.to_string()),
-            "alpn": n.alpn.as_deref().map(String::from_utf8_lossy),
-            "server_name": n.server_name,
-            "peer": n.peer.as_ref().map(|_| self.peer()),
-            "peer_signature": n.peer_signature.map(|s| s.to_string()),
-            "own_signature": n.own_signature.map(|s| s.to_string()),
-            "resumed": n.resumed,
-            "server_certificate_cached": server,
-            "client_certificate_cached": client,
-            "cache": self.cached(),
-            "hello_retry_request": n.retried,
-            "early_data": self.early_data(),
-            "handshake_bytes_read": self.bytes.read,
-            "handshake_bytes_written": self.bytes.written,
-            "messages": self.messages.iter().map(message).collect::<Vec<_>>(),
-        })
+        let name = |value: &dyn ToString| value.to_string();
+        let [server_certificate_cached, client_certificate_cached] = self.certificates_cached();
+        let (cache_code, cache) = self.cached().unzip();
+        Handshake {
+            version: n.version.map(|v| name(&v)),
+            cipher_suite: n.cipher_suite.map(|s| name(&s)),
+            group: n.group.map(|g| name(&g)),
+            alpn: n.alpn.as_deref().map(|alpn| String::from_utf8_lossy(alpn).into_owned()),
+            server_name: n.server_name.clone(),
+            peer: n.peer.as_ref().map(|_| self.peer()),
+            peer_signature: n.peer_signature.map(|s| name(&s)),
+            own_signature: n.own_signature.map(|s| name(&s)),
+            resumed: n.resumed,
+            server_certificate_cached,
+            client_certificate_cached,
+            cache,
+            cache_code,
+            hello_retry_request: n.retried,
+            early_data: self.early_data(),
+            early_data_code: self.early_data_code(),
+            accepted: self.is_accepted(),
+            handshake_bytes_read: self.bytes.read,
+            handshake_bytes_written: self.bytes.written,
+            messages: self.messages.iter().map(Message::new).collect(),
+        }
+    }
+
+    /// Whether the peer is known to have accepted this side. The last Finished of a handshake proves nothing to the side that
+    /// sends it: its peer may still refuse it, or the certificate before it (RFC 8446 §4.4.2.4, RFC 5246 §7.4.9).
+    pub(crate) fn is_accepted(&self) -> bool {
+        let n = self.negotiated;
+        let is_last = match n.version {
+            Some(ProtocolVersion::TLS1_2) => n.resumed == (self.side == Side::Client),
+            _ => self.side == Side::Client,
+        };
+        !is_last
     }
 
     /// Whether the server's and the client's certificates were in the other side's cache.
@@ -129,60 +148,78 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Whose certificates were not sent, in words, or why both were; `None` without a cache.
-    fn cached(&self) -> Option<String> {
+    /// Whose certificates were not sent, or why both were, as a code and in words; `None` without a cache.
+    fn cached(&self) -> Option<(CacheCode, String)> {
         let n = self.negotiated;
         if n.cache == CacheOutcome::Disabled {
             return None;
         }
         let by_client = if self.side == Side::Client { n.own_signature } else { n.peer_signature };
         Some(match self.certificates_cached() {
-            [true, true] => "certificates of both sides".to_owned(),
+            [true, true] => (CacheCode::Complete, "certificates of both sides".to_owned()),
             [true, false] if by_client.is_some() => {
-                format!(
-                    "certificate of the server; the client's was sent: {}",
-                    self.why_client_is_not_cached()
-                )
+                let (code, why) = self.why_client_is_not_cached();
+                (code, format!("certificate of the server; the client's was sent: {why}"))
             }
-            [true, false] => "certificate of the server".to_owned(),
-            [false, true] => "certificate of the client; the server's was sent".to_owned(),
-            [false, false] => format!("nothing: {}", self.why_nothing_is_cached()),
+            [true, false] => (CacheCode::Complete, "certificate of the server".to_owned()),
+            [false, true] => {
+                let text = "certificate of the client; the server's was sent";
+                (CacheCode::ServerNotCached, text.to_owned())
+            }
+            [false, false] => {
+                let (code, why) = self.why_nothing_is_cached();
+                (code, format!("nothing: {why}"))
+            }
         })
     }
 
-    const fn why_client_is_not_cached(&self) -> &'static str {
+    const fn why_client_is_not_cached(&self) -> (CacheCode, &'static str) {
         match (self.side, self.negotiated.ticket_shown) {
-            (Side::Client, false) => {
-                "no ticket for it is kept here or another connection has it or the mode has none"
+            (Side::Client, false) => (
+                CacheCode::NoTicket,
+                "no ticket for it is kept here or another connection has it or the mode has none",
+            ),
+            (Side::Client, true) => (
+                CacheCode::TicketNotUsed,
+                "the server does not know its ticket or what it keeps is out of date",
+            ),
+            (Side::Server, false) => (CacheCode::NoTicket, "the client has shown no ticket for it"),
+            (Side::Server, true) => {
+                (CacheCode::TicketNotUsed, "its ticket is not known here or what is kept is out of date")
             }
-            (Side::Client, true) => "the server does not know its ticket or what it keeps is out of date",
-            (Side::Server, false) => "the client has shown no ticket for it",
-            (Side::Server, true) => "its ticket is not known here or what is kept is out of date",
         }
     }
 
-    const fn why_nothing_is_cached(&self) -> &'static str {
+    const fn why_nothing_is_cached(&self) -> (CacheCode, &'static str) {
         let n = self.negotiated;
         match (n.cache, self.side) {
-            (CacheOutcome::NotUsable, _) if n.resumed => "a session was resumed",
+            (CacheOutcome::NotUsable, _) if n.resumed => (CacheCode::Resumed, "a session was resumed"),
             (CacheOutcome::NotUsable, _) if matches!(n.peer, Some(PeerIdentity::Psk(_))) => {
-                "this connection is by PSK"
+                (CacheCode::Psk, "this connection is by PSK")
             }
-            (CacheOutcome::NotUsable, _) => {
-                "this is another handshake in the connection or TLS 1.2 without extended master secret or a suite that no certificate signs"
+            (CacheOutcome::NotUsable, _) => (
+                CacheCode::NotUsable,
+                "this is another handshake in the connection or TLS 1.2 without extended master secret or a suite that no certificate signs",
+            ),
+            (CacheOutcome::NotAnswered, Side::Client) => {
+                (CacheCode::NotAnswered, "the server has no cache or one of another mode")
             }
-            (CacheOutcome::NotAnswered, Side::Client) => "the server has no cache or one of another mode",
-            (CacheOutcome::NotAnswered, Side::Server) => {
-                "the client has no cache or one of another mode or nothing in it for this server"
-            }
-            (_, Side::Server) => {
-                "the client has named nothing that is known here; its first connection or what was kept is out of date"
-            }
+            (CacheOutcome::NotAnswered, Side::Server) => (
+                CacheCode::NotAnswered,
+                "the client has no cache or one of another mode or nothing in it for this server",
+            ),
+            (_, Side::Server) => (
+                CacheCode::Unknown,
+                "the client has named nothing that is known here; its first connection or what was kept is out of date",
+            ),
             (_, Side::Client) => match n.known_server {
-                Known::Suspended => "the last handshake with this server failed",
-                Known::OutOfDate => "what was kept is out of date",
-                Known::Usable => "the server has no cache or one of another mode or another certificate",
-                _ => "first connection with this server under these settings",
+                Known::Suspended => (CacheCode::Suspended, "the last handshake with this server failed"),
+                Known::OutOfDate => (CacheCode::OutOfDate, "what was kept is out of date"),
+                Known::Usable => (
+                    CacheCode::NotConfirmed,
+                    "the server has no cache or one of another mode or another certificate",
+                ),
+                _ => (CacheCode::Unknown, "first connection with this server under these settings"),
             },
         }
     }
@@ -196,6 +233,30 @@ impl<'a> Report<'a> {
             EarlyDataOutcome::NotOffered(_) if self.side == Side::Server => None,
             EarlyDataOutcome::NotOffered(why) => Some(format!("not sent: {why}")),
         }
+    }
+
+    /// The same as a code.
+    const fn early_data_code(&self) -> Option<&'static str> {
+        use NoEarlyData as N;
+        let why = match self.negotiated.early_data {
+            EarlyDataOutcome::Accepted => return Some("accepted"),
+            EarlyDataOutcome::NotOffered(N::Disabled) => return None,
+            EarlyDataOutcome::NotOffered(_) if matches!(self.side, Side::Server) => return None,
+            EarlyDataOutcome::Rejected(why) | EarlyDataOutcome::NotOffered(why) => why,
+        };
+        Some(match why {
+            N::Disabled => "disabled",
+            N::NoSession => "no_session",
+            N::NotResumed => "not_resumed",
+            N::NotForSession => "not_for_session",
+            N::ApplicationProtocol => "application_protocol",
+            N::CipherSuite => "cipher_suite",
+            N::Retry => "hello_retry_request",
+            N::NotFirst => "not_first",
+            N::TicketAge => "ticket_age",
+            N::NotSingleUse => "not_single_use",
+            _ => "declined",
+        })
     }
 
     /// Who the peer is; with RSA_PSK by its key and by its certificate.

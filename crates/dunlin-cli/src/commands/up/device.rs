@@ -6,112 +6,86 @@ use std::time::{Duration, Instant};
 
 use dunlin::ServerAddress;
 use dunlin_tokio::TlsStream;
-use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use super::server::Verdicts;
+use super::server::{Refusal, Verdicts};
 use super::setup::Device;
-use crate::tls::report::identity;
+use crate::error::Code;
+use crate::tls::events::{Device as Named, Exchange, Handshake, Side};
+use crate::tls::report as tls;
 
 /// How long a connection may take from its first packet to its last.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What became of one connection.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(super) struct Report {
     /// Which device, from 0.
-    #[serde(skip)]
     pub(super) index: usize,
-    /// Its name.
-    pub(super) device: String,
-    /// How it authenticates.
-    pub(super) way: &'static str,
-    /// Which of its connections, from 1.
-    pub(super) connection: u64,
+    /// Its name, its way, and which of its connections this is.
+    pub(super) device: Named,
+    /// The server's address.
+    pub(super) server: SocketAddr,
     /// The rest.
-    #[serde(flatten)]
     pub(super) outcome: Outcome,
 }
 
 /// How a connection ended.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "result", rename_all = "lowercase")]
+#[derive(Clone, Debug)]
 pub(super) enum Outcome {
     /// Both sides saw whom they expected, and the message came back.
-    Ok(Done),
+    Ok(Box<Done>),
     /// Something failed.
-    Failed {
-        /// Which side found it.
-        side: Side,
-        /// What it was.
-        error: String,
-    },
+    Failed(Failed),
 }
 
-/// A side of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Side {
-    /// The device.
-    Client,
-    /// The server.
-    Server,
+/// What failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    /// Which side found it.
+    pub(super) side: Side,
+    /// Its class.
+    pub(super) code: Code,
+    /// What it was.
+    pub(super) why: String,
 }
 
-impl Side {
-    /// Its name.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Server => "server",
-        }
+impl Failed {
+    fn new(side: Side, code: Code, why: impl Into<String>) -> Self {
+        Self { side, code, why: why.into() }
     }
 }
 
 /// A connection that did all it should.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(super) struct Done {
-    /// Who the device was for the server.
-    pub(super) client_identity: String,
-    /// What the device says.
-    #[serde(flatten)]
-    pub(super) own: Own,
+    /// What its handshake came to for the device.
+    pub(super) handshake: Handshake,
+    /// What the server saw, and what came after the handshake.
+    pub(super) exchange: Exchange,
 }
 
-/// What a device says of its connection.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Own {
-    /// Who the server was for the device.
-    pub(super) server_identity: String,
-    /// Whether a session was resumed.
-    pub(super) resumed: bool,
-    /// Whether both certificates were in the other side's cache, and not sent.
-    pub(super) cached: bool,
-    /// The bytes that the device read from its socket during the handshake.
-    pub(super) handshake_bytes_read: u64,
-    /// The bytes that it wrote.
-    pub(super) handshake_bytes_written: u64,
-    /// How long the handshake took, in microseconds; without TCP's own.
-    pub(super) handshake_us: u64,
-    /// The bytes of the message that came back.
-    pub(super) echoed_bytes: usize,
-}
-
-impl Own {
+impl Done {
     /// The bytes of the handshake in both directions.
     pub(super) const fn handshake_bytes(&self) -> u64 {
-        self.handshake_bytes_read + self.handshake_bytes_written
+        self.handshake.handshake_bytes_read + self.handshake.handshake_bytes_written
     }
 
     /// How it differs from a handshake with everything in it.
     pub(super) const fn how(&self) -> Option<&'static str> {
-        match (self.resumed, self.cached) {
+        let Handshake { resumed, server_certificate_cached, client_certificate_cached, .. } = self.handshake;
+        match (resumed, server_certificate_cached && client_certificate_cached) {
             (true, _) => Some("resumed"),
             (_, true) => Some("cached"),
             _ => None,
         }
+    }
+
+    /// Who the server was for the device.
+    pub(super) fn server_identity(&self) -> &str {
+        self.handshake.peer.as_deref().unwrap_or("nobody")
     }
 }
 
@@ -139,11 +113,11 @@ pub(super) async fn run(
     reports: mpsc::Sender<Report>,
 ) {
     tokio::time::sleep(delay).await;
-    for connection in 1.. {
-        let outcome = connect(&device, &plan, connection).await;
-        let report =
-            Report { index, device: device.name.clone(), way: device.way.name(), connection, outcome };
-        if reports.send(report).await.is_err() || plan.rounds == Some(connection) {
+    for number in 1.. {
+        let outcome = connect(&device, &plan, number).await;
+        let named = Named { device: device.name.clone(), way: device.way.name(), number };
+        let report = Report { index, device: named, server: plan.server, outcome };
+        if reports.send(report).await.is_err() || plan.rounds == Some(number) {
             return;
         }
         tokio::time::sleep(plan.interval).await;
@@ -151,60 +125,63 @@ pub(super) async fn run(
 }
 
 /// One connection, from beginning to end.
-pub(super) async fn connect(device: &Device, plan: &Plan, connection: u64) -> Outcome {
-    let failed = |side, error| Outcome::Failed { side, error };
-    match tokio::time::timeout(PATIENCE, try_connect(device, plan, connection)).await {
-        Ok(Ok(done)) => Outcome::Ok(done),
-        Ok(Err((side, error))) => failed(side, error),
-        Err(_) => failed(Side::Client, format!("the connection was not complete after {PATIENCE:?}")),
+pub(super) async fn connect(device: &Device, plan: &Plan, number: u64) -> Outcome {
+    match tokio::time::timeout(PATIENCE, try_connect(device, plan, number)).await {
+        Ok(Ok(done)) => Outcome::Ok(done.into()),
+        Ok(Err(failed)) => Outcome::Failed(failed),
+        Err(_) => {
+            let why = format!("the connection was not complete after {PATIENCE:?}");
+            Outcome::Failed(Failed::new(Side::Client, Code::TIMEOUT, why))
+        }
     }
 }
 
-async fn try_connect(device: &Device, plan: &Plan, connection: u64) -> Result<Done, (Side, String)> {
-    let client = |error: io::Error| (Side::Client, error.to_string());
+async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, Failed> {
+    let client = |error: io::Error| Failed::new(Side::Client, Code::of_stream(&error), error.to_string());
+    let server = |refusal: Refusal| Failed::new(Side::Server, refusal.code, refusal.why);
     let tcp = TcpStream::connect(plan.server).await.map_err(client)?;
     // Small messages shall not wait for acknowledgements; without this they are only slower.
     let _ = tcp.set_nodelay(true);
     let verdict = plan.verdicts.expect(tcp.local_addr().map_err(client)?);
-    let message = format!("{{\"device\":\"{}\",\"reading\":{connection}}}", device.name);
+    let message = format!("{{\"device\":\"{}\",\"reading\":{number}}}", device.name);
     let own = talk(device, plan.name.clone(), tcp, message.as_bytes()).await;
-    let verdict = verdict.await.map_err(|_| (Side::Server, "it dropped the connection".to_owned()))?;
-    let (seen, own) = match (verdict, own) {
+    let verdict =
+        verdict.await.map_err(|_| Failed::new(Side::Server, Code::FAILED, "it dropped the connection"))?;
+    let (seen, (handshake, handshake_us)) = match (verdict, own) {
         // The alert that the device got says less than the server knows.
-        (Err(refusal), _) if refusal.found_here => return Err((Side::Server, refusal.why)),
-        (_, Err(error)) => return Err((Side::Client, error)),
-        (Err(refusal), Ok(_)) => return Err((Side::Server, refusal.why)),
+        (Err(refusal), _) if refusal.found_here => return Err(server(refusal)),
+        (_, Err(error)) => return Err(client(error)),
+        (Err(refusal), Ok(_)) => return Err(server(refusal)),
         (Ok(seen), Ok(own)) => (seen, own),
     };
-    let taken_for = |seen: &str, is: &str| format!("it took the other side for {seen}, which is {is}");
-    if seen.client != device.as_client {
-        return Err((Side::Server, taken_for(&seen.client, &device.as_client)));
+    let exchange = Exchange { client_identity: seen.client, handshake_us, echoed_bytes: message.len() };
+    let done = Done { handshake, exchange };
+    for (side, seen, is) in [
+        (Side::Server, &*done.exchange.client_identity, &device.as_client),
+        (Side::Client, done.server_identity(), &device.as_server),
+    ] {
+        if seen != is {
+            let why = format!("it took the other side for {seen}, which is {is}");
+            return Err(Failed::new(side, Code::AUTHENTICATION, why));
+        }
     }
-    if own.server_identity != device.as_server {
-        return Err((Side::Client, taken_for(&own.server_identity, &device.as_server)));
-    }
-    Ok(Done { client_identity: seen.client, own })
+    Ok(done)
 }
 
-/// The handshake, the message and its echo, and the end.
-async fn talk(device: &Device, server: ServerAddress, tcp: TcpStream, message: &[u8]) -> Result<Own, String> {
+/// The handshake and how many microseconds it took, the message and its echo, and the end.
+async fn talk(
+    device: &Device,
+    server: ServerAddress,
+    tcp: TcpStream,
+    message: &[u8],
+) -> io::Result<(Handshake, u64)> {
     let started = Instant::now();
-    let mut stream = device.connector.connect(tcp, server).await.map_err(|error| error.to_string())?;
+    let mut stream = device.connector.connect(tcp, server).await?;
     let handshake_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let peer = stream.negotiated().peer.as_ref();
-    let own = Own {
-        server_identity: peer.map_or_else(|| "nobody".to_owned(), identity),
-        resumed: stream.negotiated().resumed,
-        cached: stream.negotiated().own_certificate_cached && stream.negotiated().peer_certificate_cached,
-        handshake_bytes_read: stream.bytes_read(),
-        handshake_bytes_written: stream.bytes_written(),
-        handshake_us,
-        echoed_bytes: message.len(),
-    };
-    match exchange(&mut stream, message).await {
-        Ok(true) => Ok(own),
-        Ok(false) => Err("what came back is not what was sent".to_owned()),
-        Err(error) => Err(error.to_string()),
+    let handshake = tls::Report::new(&stream).handshake();
+    match exchange(&mut stream, message).await? {
+        true => Ok((handshake, handshake_us)),
+        false => Err(io::Error::other("what came back is not what was sent")),
     }
 }
 
@@ -253,7 +230,7 @@ mod tests {
 
     async fn fails(device: &Device, plan: &Plan) -> (Side, String) {
         match connect(device, plan, 1).await {
-            Outcome::Failed { side, error } => (side, error),
+            Outcome::Failed(Failed { side, why, .. }) => (side, why),
             Outcome::Ok(done) => panic!("{done:?}"),
         }
     }

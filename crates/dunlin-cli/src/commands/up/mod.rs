@@ -72,7 +72,7 @@ pub(crate) struct Args {
     /// Print a line for each connection instead of a table.
     #[arg(long, conflicts_with = "json")]
     log: bool,
-    /// Print a JSON object for each connection of a device, one a line; all else goes to stderr.
+    /// Print a JSON object for each connection of a device, one a line (docs/json.md); all else goes to stderr.
     #[arg(long)]
     json: bool,
 }
@@ -201,7 +201,7 @@ impl View {
         loop {
             tokio::select! {
                 report = connections.recv() => match report {
-                    Some(report) => self.connection(&report, out)?,
+                    Some(report) => self.connection(report, out)?,
                     None => return Ok(()),
                 },
                 Some(verdict) = guests.recv() => self.guest(&verdict, out)?,
@@ -210,11 +210,11 @@ impl View {
         }
     }
 
-    fn connection(&mut self, report: &Report, out: &mut dyn Write) -> Result<(), Error> {
-        self.table.note(report);
+    fn connection(&mut self, report: Report, out: &mut dyn Write) -> Result<(), Error> {
+        self.table.note(&report);
         let line = match self.form {
-            Form::Json => table::json_line(report)?,
-            Form::Log => table::log_line(report),
+            Form::Json => table::json_line(report),
+            Form::Log => table::log_line(&report),
             Form::Live(_) | Form::Tables => return Ok(()),
         };
         writeln!(out, "{line}")?;

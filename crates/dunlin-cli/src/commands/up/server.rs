@@ -10,6 +10,7 @@ use tokio::io::{AsyncWriteExt, copy, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::error::Code;
 use crate::tls::report::identity;
 
 /// How long to wait when no connection can be accepted, which is for want of file descriptors.
@@ -28,6 +29,8 @@ pub(super) struct Seen {
 pub(super) struct Refusal {
     /// In words.
     pub(super) why: String,
+    /// Its class.
+    pub(super) code: Code,
     /// Whether the server found it, and did not just hear of it from the client.
     pub(super) found_here: bool,
 }
@@ -95,7 +98,9 @@ async fn handshake(acceptor: &TlsAcceptor, tcp: TcpStream) -> (Option<TlsStream<
                 error,
                 HandshakeError::Tls(dunlin::Error::AlertReceived(_)) | HandshakeError::Io(_)
             );
-            (None, Err(Refusal { why: error.to_string(), found_here }))
+            let why = error.to_string();
+            let code = Code::of_stream(&error.into());
+            (None, Err(Refusal { why, code, found_here }))
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use crate::error::{Error, count, printable};
+use crate::error::{count, printable};
+use crate::tls::events::{At, Connection, Device, Event, Failure, Handshake, Side};
 
-use super::device::{Done, Outcome, Own, Report};
+use super::device::{Done, Failed, Outcome, Report};
 use super::server::Verdict;
-use super::setup::Device;
+use super::setup;
 
 const HEADER: [&str; 9] =
     ["device", "way", "seen by the server as", "done", "failed", "first bytes", "last bytes", "saved", "ms"];
@@ -31,8 +32,8 @@ struct Row {
     way: &'static str,
     done: u64,
     failed: u64,
-    first: Option<Done>,
-    last: Option<Done>,
+    first: Option<Box<Done>>,
+    last: Option<Box<Done>>,
     /// The bytes that resumed and cached handshakes had less than the first one.
     saved: u64,
     /// What the last connection failed of, if it did.
@@ -49,8 +50,8 @@ struct Guests {
 
 impl Table {
     /// A table of these devices, with nothing known.
-    pub(super) fn new(devices: &[Device]) -> Self {
-        let row = |device: &Device| Row {
+    pub(super) fn new(devices: &[setup::Device]) -> Self {
+        let row = |device: &setup::Device| Row {
             name: device.name.clone(),
             way: device.way.name(),
             done: 0,
@@ -71,14 +72,14 @@ impl Table {
                 row.done += 1;
                 row.error = None;
                 let first = row.first.get_or_insert_with(|| done.clone());
-                if done.own.how().is_some() {
-                    row.saved += first.own.handshake_bytes().saturating_sub(done.own.handshake_bytes());
+                if done.how().is_some() {
+                    row.saved += first.handshake_bytes().saturating_sub(done.handshake_bytes());
                 }
                 row.last = Some(done.clone());
             }
-            Outcome::Failed { side, error } => {
+            Outcome::Failed(Failed { side, why, .. }) => {
                 row.failed += 1;
-                row.error = Some(format!("{} side: {error}", side.name()));
+                row.error = Some(format!("{} side: {why}", side.name()));
             }
         }
     }
@@ -143,22 +144,23 @@ impl Row {
     fn cells(&self) -> [String; HEADER.len()] {
         let nothing = || "-".to_owned();
         let bytes = |done: &Done| {
-            let Own { handshake_bytes_read, handshake_bytes_written, .. } = &done.own;
-            let how = done.own.how().map(|how| format!("{how} ")).unwrap_or_default();
+            let Handshake { handshake_bytes_read, handshake_bytes_written, .. } = &done.handshake;
+            let how = done.how().map(|how| format!("{how} ")).unwrap_or_default();
             format!("{how}{handshake_bytes_read} + {handshake_bytes_written}")
         };
-        let of =
-            |done: &Option<Done>, show: &dyn Fn(&Done) -> String| done.as_ref().map_or_else(nothing, show);
+        let of = |done: &Option<Box<Done>>, show: &dyn Fn(&Done) -> String| {
+            done.as_deref().map_or_else(nothing, show)
+        };
         [
             self.name.clone(),
             self.way.to_owned(),
-            of(&self.last, &|done| cut(&printable(&done.client_identity))),
+            of(&self.last, &|done| cut(&printable(&done.exchange.client_identity))),
             self.done.to_string(),
             self.failed.to_string(),
             of(&self.first, &bytes),
             of(&self.last, &bytes),
             if self.saved > 0 { self.saved.to_string() } else { nothing() },
-            of(&self.last, &|done| milliseconds(done.own.handshake_us)),
+            of(&self.last, &|done| milliseconds(done.exchange.handshake_us)),
         ]
     }
 }
@@ -218,20 +220,19 @@ impl Live {
 
 /// One connection as a line.
 pub(super) fn log_line(report: &Report) -> String {
-    let Report { device, way, connection, outcome, .. } = report;
+    let Report { device: Device { device, way, number }, outcome, .. } = report;
     match outcome {
-        Outcome::Ok(Done { client_identity, own }) => {
-            let how = own.how().unwrap_or("full");
-            format!(
-                "{device} #{connection} {way}: ok, {how}, {} + {} bytes, {} ms, client {client_identity}, server {}",
-                own.handshake_bytes_read,
-                own.handshake_bytes_written,
-                milliseconds(own.handshake_us),
-                own.server_identity
-            )
-        }
-        Outcome::Failed { side, error } => {
-            format!("{device} #{connection} {way}: failed on the {} side: {}", side.name(), printable(error))
+        Outcome::Ok(done) => format!(
+            "{device} #{number} {way}: ok, {}, {} + {} bytes, {} ms, client {}, server {}",
+            done.how().unwrap_or("full"),
+            done.handshake.handshake_bytes_read,
+            done.handshake.handshake_bytes_written,
+            milliseconds(done.exchange.handshake_us),
+            done.exchange.client_identity,
+            done.server_identity()
+        ),
+        Outcome::Failed(Failed { side, why, .. }) => {
+            format!("{device} #{number} {way}: failed on the {} side: {}", side.name(), printable(why))
         }
     }
 }
@@ -244,23 +245,45 @@ pub(super) fn guest_line(verdict: &Verdict) -> String {
     }
 }
 
-/// One connection as a JSON object.
-pub(super) fn json_line(report: &Report) -> Result<String, Error> {
-    serde_json::to_string(report).map_err(|error| Error::failed("output", error, "run it without --json"))
+/// One connection as a JSON object (docs/json.md).
+pub(super) fn json_line(report: Report) -> String {
+    let Report { device, server, outcome, .. } = report;
+    let device = Some(device);
+    let event = match outcome {
+        Outcome::Ok(done) => {
+            let Done { handshake, exchange } = *done;
+            let (at, exchange) = (At::new(Side::Client, server), Some(exchange));
+            Event::Connection(Connection { at, device, handshake, exchange }.into())
+        }
+        Outcome::Failed(Failed { side, code, why }) => Event::Failure(Failure {
+            side,
+            address: Some(server),
+            device,
+            code,
+            what: None,
+            why,
+            advice: None,
+        }),
+    };
+    event.line()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
-    use crate::commands::up::device::Side;
+    use std::net::Ipv4Addr;
+
     use crate::commands::up::server::{Refusal, Seen};
     use crate::commands::up::setup::Setup;
+    use crate::error::Code;
 
     use super::*;
 
     fn failure(index: usize, error: &str) -> Report {
-        let outcome = Outcome::Failed { side: Side::Server, error: error.into() };
-        Report { index, device: format!("device-{}", index + 1), way: "PSK", connection: 1, outcome }
+        let outcome = Failed { side: Side::Server, code: Code::FAILED, why: error.into() };
+        let device = Device { device: format!("device-{}", index + 1), way: "PSK", number: 1 };
+        let server = (Ipv4Addr::LOCALHOST, 4433).into();
+        Report { index, device, server, outcome: Outcome::Failed(outcome) }
     }
 
     #[test]
@@ -280,7 +303,7 @@ mod tests {
     fn what_does_not_fit_is_counted_and_trouble_comes_first() {
         let mut table = Table::new(&Setup::new(40).unwrap().devices);
         table.note(&failure(39, "bad"));
-        table.note_guest(&Err(Refusal { why: "bad".into(), found_here: true }));
+        table.note_guest(&Err(Refusal { why: "bad".into(), code: Code::FAILED, found_here: true }));
         table.note_guest(&Ok(Seen { client: "PSK x\ny".into() }));
         let lines = table.lines(11);
         assert_eq!(lines.len(), 11, "{lines:?}");
