@@ -644,6 +644,26 @@ fn a_protected_change_cipher_spec_is_refused() {
     assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord("a protected ChangeCipherSpec").into()));
 }
 
+/// RFC 8446 §5.4, RFC 5246 §6.2.1.
+#[test]
+fn an_empty_alert_record_is_unexpected() {
+    let (mut pair, secrets) = pair();
+    pair.connect().unwrap();
+    let keys = |label| Keys::new(awslc().cipher_suites[0], &secrets.get(label));
+    for (end, theirs, ours) in [
+        (&mut pair.server, "CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"),
+        (&mut pair.client, "SERVER_TRAFFIC_SECRET_0", "CLIENT_TRAFFIC_SECRET_0"),
+    ] {
+        // With two bytes of padding.
+        let result = end.receive(NOW, &keys(theirs).seal(0, &[21, 0, 0]));
+        assert_eq!(result, Err(PeerMisbehaved::EmptyRecord.into()));
+        assert_eq!(sent_alert(end, &[keys(ours)]), Some(Alert::UNEXPECTED_MESSAGE));
+    }
+    let (_, mut server) = fresh();
+    assert_eq!(server.receive(NOW, &[21, 3, 3, 0, 0]), Err(PeerMisbehaved::EmptyRecord.into()));
+    assert_eq!(sent_alert(&mut server, &[]), Some(Alert::UNEXPECTED_MESSAGE));
+}
+
 #[test]
 fn a_change_cipher_spec_before_the_first_message_is_refused() {
     let (_, mut server) = fresh();

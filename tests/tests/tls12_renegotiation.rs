@@ -376,6 +376,14 @@ fn open_pair(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
     pair
 }
 
+/// RFC 5246 §6.2.1.
+#[test]
+fn an_empty_alert_record_is_unexpected() {
+    let mut pair = open_pair(|profile| profile);
+    assert_eq!(pair.server.receive(NOW, &sealed(21, &[])), Err(PeerMisbehaved::EmptyRecord.into()));
+    assert_eq!(content(&take(&mut pair.server)), [2, Alert::UNEXPECTED_MESSAGE.0]);
+}
+
 /// What is in a record that hides nothing.
 fn content(record: &[u8]) -> Vec<u8> {
     record[5..].strip_suffix(&TAG[..]).unwrap().to_vec()

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dunlin::auth::RawKeyTrust;
 use dunlin::error::PeerMisbehaved;
+use dunlin::wire::{AlertDescription, ContentType};
 use dunlin::{
-    ClientAuth, ClientConfig, Credential, Error, Now, PeerIdentity, Profile, ServerAddress, ServerConfig,
-    TlsConnection, Trust,
+    ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Now, PeerIdentity, Profile, ServerAddress,
+    ServerConfig, TlsConnection, Trust,
 };
 use pki_types::{PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer};
 
@@ -29,6 +30,10 @@ fn profile() -> Profile {
         .unwrap()
 }
 
+fn localhost() -> ServerAddress {
+    ServerAddress::new(ServerName::try_from("localhost").unwrap(), 4433)
+}
+
 fn ends() -> [TlsConnection; 2] {
     ends_with(profile)
 }
@@ -36,8 +41,7 @@ fn ends() -> [TlsConnection; 2] {
 fn ends_with(profile: impl Fn() -> Profile) -> [TlsConnection; 2] {
     let client = Arc::new(ClientConfig::new(profile()));
     let server = ServerConfig::new(profile()).unwrap().with_client_auth(ClientAuth::Required).unwrap();
-    let address = ServerAddress::new(ServerName::try_from("localhost").unwrap(), 4433);
-    let client = TlsConnection::client(&client, address, NOW).unwrap();
+    let client = TlsConnection::client(&client, localhost(), NOW).unwrap();
     [client, TlsConnection::server(&Arc::new(server), NOW)]
 }
 
@@ -107,6 +111,35 @@ fn a_mutual_handshake_survives_a_changed_transcript() {
     assert!(record.windows(8).any(|window| window == b"readable"));
     server.receive(NOW, &record).unwrap();
     assert_eq!(server.received(), b"readable");
+}
+
+/// RFC 8446 §5.4, for datagrams by RFC 9147 §4.
+#[test]
+fn an_empty_record_of_datagrams_is_unexpected() {
+    let client_config = Arc::new(ClientConfig::new(profile()));
+    let server_config = Arc::new(ServerConfig::new(profile()).unwrap());
+    for typ in [ContentType::ALERT, ContentType::HANDSHAKE] {
+        let mut client = DtlsConnection::client(&client_config, localhost(), NOW).unwrap();
+        let mut server = DtlsConnection::server(&server_config, NOW);
+        while client.is_handshaking() || server.is_handshaking() {
+            while let Some(datagram) = client.poll_transmit() {
+                server.receive(NOW, &datagram).unwrap();
+            }
+            while let Some(datagram) = server.poll_transmit() {
+                client.receive(NOW, &datagram).unwrap();
+            }
+        }
+        client.send(b"").unwrap();
+        let mut record = client.poll_transmit().unwrap();
+        // The type follows the content, and the tag follows the type.
+        let at = record.len() - dunlin_null::TAG.len() - 1;
+        assert_eq!(record[at], ContentType::APPLICATION_DATA.0);
+        record[at] = typ.0;
+        assert_eq!(server.receive(NOW, &record), Err(PeerMisbehaved::EmptyRecord.into()));
+        let alerts: Vec<_> = std::iter::from_fn(|| server.poll_transmit()).collect();
+        let alert = alerts.last().unwrap().strip_suffix(&dunlin_null::TAG[..]).unwrap();
+        assert!(alert.ends_with(&[2, AlertDescription::UNEXPECTED_MESSAGE.0, ContentType::ALERT.0]));
+    }
 }
 
 #[test]

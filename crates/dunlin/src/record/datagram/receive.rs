@@ -229,6 +229,10 @@ impl Receiver {
         content: Vec<u8>,
     ) -> Result<Received, Error> {
         match typ {
+            // RFC 8446 §5.4: an empty record of either type is unexpected_message.
+            ContentType::HANDSHAKE | ContentType::ALERT if content.is_empty() => {
+                Err(PeerMisbehaved::EmptyRecord.into())
+            }
             ContentType::HANDSHAKE => {
                 let taken = self.messages.insert(&content, number.epoch == self.present())?;
                 if taken == Taken::All && self.to_acknowledge.len() < MAX_ACKNOWLEDGED {

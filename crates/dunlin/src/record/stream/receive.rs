@@ -351,6 +351,10 @@ impl Receiver {
                 Ok(None)
             }
             ContentType::ALERT => {
+                // RFC 8446 §5.4: an empty alert record is unexpected_message; RFC 5246 §6.2.1 forbids to send one.
+                if content.is_empty() {
+                    return Err(PeerMisbehaved::EmptyRecord.into());
+                }
                 // RFC 8446 §5.1: an alert is one record of two bytes.
                 let [level, description] = content else { return Err(Malformed::Length("Alert").into()) };
                 Ok(Some(Incoming::Alert(AlertLevel(*level), AlertDescription(*description))))
