@@ -644,6 +644,18 @@ fn a_protected_change_cipher_spec_is_refused() {
     assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord("a protected ChangeCipherSpec").into()));
 }
 
+/// RFC 8446 §5.1.
+#[test]
+fn data_in_the_middle_of_a_message_is_unexpected() {
+    let (mut pair, secrets) = pair();
+    pair.connect().unwrap();
+    let keys = Keys::new(awslc().cipher_suites[0], &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
+    // Half a KeyUpdate.
+    pair.server.receive(NOW, &keys.seal(0, &[HandshakeType::KEY_UPDATE.0, 0, 0, 22])).unwrap();
+    let expected = PeerMisbehaved::UnexpectedRecord("a record in the middle of a message");
+    assert_eq!(pair.server.receive(NOW, &keys.seal(1, b"data\x17")), Err(expected.into()));
+}
+
 /// RFC 8446 §5.4, RFC 5246 §6.2.1.
 #[test]
 fn an_empty_alert_record_is_unexpected() {

@@ -445,6 +445,35 @@ fn remove(hello: &mut Hello, typ: ExtensionType) {
     hello.extensions.retain(|(t, _)| *t != typ);
 }
 
+/// RFC 5246 §6.2.1: types of records may be interleaved.
+#[test]
+fn data_may_come_between_the_fragments_of_a_message() {
+    let mut pair = open_pair(|profile| profile);
+    pair.client.renegotiate(NOW).unwrap();
+    let in_pieces = |flight: &[u8]| {
+        let [first, others @ ..] = &records(flight)[..] else { panic!("no record") };
+        let message = content(first);
+        let (one, two) = message.split_at(message.len() / 2);
+        [sealed(22, one), sealed(23, b"data"), sealed(22, two), others.concat()].concat()
+    };
+    let hello = in_pieces(&take(&mut pair.client));
+    assert_eq!(receive_all(&mut pair.server, &hello), b"data");
+    let flight = in_pieces(&take(&mut pair.server));
+    assert_eq!(receive_all(&mut pair.client, &flight), b"data");
+    pair.run().unwrap();
+    assert_eq!(done(&pair), [1, 1]);
+    pair.echo(b"hello").unwrap();
+
+    // An alert has no place there.
+    let mut pair = open_pair(|profile| profile);
+    pair.client.renegotiate(NOW).unwrap();
+    let hello = content(&take(&mut pair.client));
+    let warning = sealed(21, &[1, Alert::USER_CANCELED.0]);
+    let result = pair.server.receive(NOW, &[sealed(22, &hello[..9]), warning].concat());
+    let expected = PeerMisbehaved::UnexpectedRecord("a record in the middle of a message");
+    assert_eq!(result, Err(expected.into()));
+}
+
 /// What the server says to a ClientHello that was changed on the way, in a renegotiation.
 fn with_client_hello(edit: &dyn Fn(&mut Hello)) -> (Result<(), Error>, Pair) {
     let mut pair = open_pair(|p| p.alpn(vec![b"mqtt".to_vec()]).extended_master_secret_required(false));

@@ -330,9 +330,12 @@ impl Receiver {
     fn dispatch(&mut self, record: (ContentType, Range<usize>)) -> Result<Option<Incoming>, Error> {
         let (typ, range) = record;
         let content = self.input.get(range.clone()).unwrap_or_default();
-        // RFC 8446 §5.1: no other type between the records of one message. The compatibility record is dropped
-        // wherever it comes, but a message is no place for it either.
-        if typ != ContentType::HANDSHAKE && !self.handshake.is_empty() {
+        // RFC 8446 §5.1: no other type between the records of one message, not even the compatibility record, which is
+        // dropped everywhere else. RFC 5246 §6.2.1 lets types interleave: a peer of TLS 1.2 may write data between the
+        // fragments of a renegotiation's message. Alerts there stay refused, for nothing needs them.
+        let is_data =
+            self.tls12 && typ == ContentType::APPLICATION_DATA && self.epoch == Some(Epoch::Application);
+        if typ != ContentType::HANDSHAKE && !is_data && !self.handshake.is_empty() {
             return Err(PeerMisbehaved::UnexpectedRecord("a record in the middle of a message").into());
         }
         match typ {
