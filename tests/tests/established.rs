@@ -4,8 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use dunlin::error::{Misuse, PeerMisbehaved};
-use dunlin::wire::HandshakeType;
+use dunlin::wire::{AlertDescription, HandshakeType};
 use dunlin::{ClientAuth, ClientConfig, Error, Event, KeyLog, Profile, ProfileBuilder, ServerConfig, Trust};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
 
 /// P-256 on both sides, over AWS-LC.
@@ -96,6 +97,49 @@ fn nothing_follows_close_notify() {
     let sent =
         dunlin_tests::transfer(&mut pair.client, &mut pair.server, pair.now, b"still arrives").unwrap();
     assert_eq!(sent, b"still arrives");
+}
+
+/// RFC 8446 §6.1, RFC 5246 §7.2.1.
+#[test]
+fn close_notify_during_the_handshake_is_answered() {
+    let closed = Error::AlertReceived(AlertDescription::CLOSE_NOTIFY);
+    let mut rounds = 0;
+    for (is_tls12, by_client, flights) in (0..16).map(|i| (i & 1 > 0, i & 2 > 0, i / 4)) {
+        let version = |profile: ProfileBuilder| match is_tls12 {
+            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
+            false => profile,
+        };
+        let (client, server) = profiles();
+        let mut pair = mutual(version(client), version(server));
+        for flight in 0..flights {
+            let (from, to) = match flight % 2 {
+                0 => (&mut pair.client, &mut pair.server),
+                _ => (&mut pair.server, &mut pair.client),
+            };
+            dunlin_tests::carry(from, to, pair.now).1.unwrap();
+        }
+        if by_client {
+            pair.client.close()
+        } else {
+            pair.server.close()
+        }
+        let result = pair.run();
+        let (closer, other) = match by_client {
+            true => (&pair.client, &pair.server),
+            false => (&pair.server, &pair.client),
+        };
+        if !other.is_handshaking() && other.error().is_none() {
+            // Finished came before it.
+            assert!(other.peer_has_closed());
+            continue;
+        }
+        assert_eq!(result, Err(closed.clone()));
+        assert_eq!(other.error(), Some(&closed));
+        let is_answered = closer.peer_has_closed() || closer.error() == Some(&closed);
+        assert!(is_answered, "TLS 1.2: {is_tls12}, by the client: {by_client}, after {flights} flights");
+        rounds += 1;
+    }
+    assert!(rounds >= 8, "{rounds}");
 }
 
 #[test]

@@ -246,9 +246,16 @@ impl<T: Transport> Connection<T> {
     /// Sends close_notify: no more data follows from here. The peer's may still come.
     pub fn close(&mut self) {
         if !self.output.send_closed && self.error.is_none() {
-            self.output.send_closed = true;
             // Whoever is done with a connection has no reason to doubt it.
             self.output.heard(true);
+            self.send_close_notify();
+        }
+    }
+
+    /// Ends the sending direction, if it is open.
+    fn send_close_notify(&mut self) {
+        if !self.output.send_closed {
+            self.output.send_closed = true;
             // Only a failing cipher can refuse, and then there is nothing to say any more.
             let _ = self.transport.alert(AlertLevel::WARNING, AlertDescription::CLOSE_NOTIFY);
         }
@@ -408,7 +415,11 @@ impl<T: Transport> Connection<T> {
                 self.output.event(Event::PeerClosed);
                 Ok(())
             }
-            AlertDescription::CLOSE_NOTIFY => self.fail(Error::AlertReceived(description)),
+            AlertDescription::CLOSE_NOTIFY => {
+                // RFC 8446 §6.1, RFC 5246 §7.2.1: the peer gives the handshake up, and gets a close_notify in return.
+                self.send_close_notify();
+                self.fail(Error::AlertReceived(description))
+            }
             AlertDescription::NO_RENEGOTIATION
                 if is_warning && self.output.renegotiation == Renegotiation::Asked =>
             {
