@@ -6,12 +6,12 @@ use std::sync::Arc;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription as Alert, HandshakeType as T};
+use dunlin::wire::{AlertDescription as Alert, ExtensionType, HandshakeType as T};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
-use dunlin_tests::tamper::{message, messages, records};
+use dunlin_tests::tamper::{self, message, messages, records};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, ends};
 
 const CHANGE_CIPHER_SPEC: [u8; 6] = [20, 3, 3, 0, 1, 1];
@@ -272,6 +272,39 @@ fn a_wrong_finished_is_a_decrypt_error() {
     pair.server.receive(NOW, &hello).unwrap();
     assert_eq!(pair.run(), Err(PeerMisbehaved::BadFinished.into()));
     assert_eq!(pair.client.error(), Some(&Error::AlertReceived(Alert::DECRYPT_ERROR)));
+}
+
+/// RFC 5246 §7.4.1.4: also of extensions that the client has offered for TLS 1.3.
+#[test]
+fn a_server_hello_with_an_extension_that_was_not_asked_for_is_refused() {
+    // Both have TLS 1.2, and the client TLS 1.3 beside it.
+    let client = || pair_with(|profile| profile.cipher_suites(awslc().cipher_suites.clone())).client;
+    let hello = take(&mut client());
+    assert!(tamper::extension(&hello, 13).is_some() && tamper::extension(&hello, 51).is_some());
+    let never_in_it = [
+        ExtensionType::PADDING,
+        ExtensionType::COOKIE,
+        ExtensionType::KEY_SHARE,
+        ExtensionType::EARLY_DATA,
+        ExtensionType::PSK_KEY_EXCHANGE_MODES,
+        ExtensionType::CERTIFICATE_AUTHORITIES,
+        ExtensionType::SIGNATURE_ALGORITHMS,
+    ];
+    for typ in never_in_it {
+        let both = Pair { client: client(), ..pair() };
+        let (result, alert) = edited(both, true, &|messages, _| {
+            let hello = messages[0].clone();
+            let at = 4 + 2 + 32;
+            let at = at + 1 + usize::from(hello[at]) + 2 + 1;
+            let len = usize::from(u16::from_be_bytes([hello[at], hello[at + 1]])) + 4;
+            let extensions = [&hello[at + 2..], &typ.0.to_be_bytes(), &[0, 0]].concat();
+            let body = [&hello[4..at], &(len as u16).to_be_bytes(), &extensions].concat();
+            messages[0] = message(T::SERVER_HELLO.0, &body);
+        });
+        let unsolicited = PeerMisbehaved::UnsolicitedExtension(typ);
+        assert_eq!(result, Err(unsolicited.into()), "{typ}");
+        assert_eq!(alert, Some(Alert::UNSUPPORTED_EXTENSION), "{typ}");
+    }
 }
 
 /// RFC 7627 §5.2, and what happens where it is not required.

@@ -40,12 +40,20 @@ impl<'a> ServerHello<'a> {
             let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };
             // RFC 8446 §4.2.1: what says that it is one of TLS 1.3.
             let is_13 = Extensions::contains(extensions, ExtensionType::SUPPORTED_VERSIONS);
-            let rules = match random == RETRY_RANDOM {
+            let is_retry = random == RETRY_RANDOM;
+            let rules = match is_retry {
                 true => const { &rules(Context::HelloRetryRequest) },
                 false if is_13 => const { &rules(Context::ServerHello) },
                 false => const { &rules(Context::Tls12ServerHello) },
             };
-            let extensions = Extensions::parse(extensions, rules)?;
+            let extensions = Extensions::parse(extensions, rules).map_err(|e| match e {
+                // RFC 5246 §7.4.1.4: what a client of TLS 1.2 cannot have asked for is unsupported_extension; where it was
+                // offered, it was for TLS 1.3.
+                Error::PeerMisbehaved(PeerMisbehaved::MisplacedExtension(typ)) if !is_13 && !is_retry => {
+                    PeerMisbehaved::UnsolicitedExtension(typ).into()
+                }
+                e => e,
+            })?;
             Ok(Self { legacy_version, random, session_id, cipher_suite, extensions })
         })
     }
