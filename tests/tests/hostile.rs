@@ -635,6 +635,22 @@ fn lists_without_end_are_refused() {
     assert_eq!(sent_alert(&mut server, &[]), Some(Alert::DECODE_ERROR));
 }
 
+/// RFC 9846 §4.2.3, against RFC 8446 §4.2.1.
+#[test]
+fn a_server_hello_of_tls13_with_another_legacy_version_is_refused() {
+    for version in [[3, 1], [3, 2], [3, 4]] {
+        let (mut client, mut server) = fresh();
+        server.receive(NOW, &take(&mut client)).unwrap();
+        let mut flight = take(&mut server);
+        flight[9..11].copy_from_slice(&version);
+        assert_eq!(
+            client.receive(NOW, &flight),
+            Err(PeerMisbehaved::IllegalParameter("legacy_version").into())
+        );
+        assert_eq!(sent_alert(&mut client, &[]), Some(Alert::ILLEGAL_PARAMETER));
+    }
+}
+
 #[test]
 fn a_protected_change_cipher_spec_is_refused() {
     let (mut pair, secrets) = pair();

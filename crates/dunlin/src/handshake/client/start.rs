@@ -562,7 +562,8 @@ impl ExpectServerHello {
                 });
             }
         }
-        // RFC 8446 §4.1.3, §4.1.4.
+        // RFC 8446 §4.2.1 tells clients to ignore this field beside supported_versions, though §4.1.3 fixes its value.
+        // RFC 9846 §4.2.3 takes that back: clients refuse any other value, as BoringSSL does.
         if hello.legacy_version != transport.legacy_version() {
             return Err(PeerMisbehaved::IllegalParameter("legacy_version").into());
         }
