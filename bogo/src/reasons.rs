@@ -24,7 +24,7 @@ pub(crate) fn name(error: &Error) -> &'static str {
 
 fn malformed(e: &Malformed) -> &'static str {
     match e {
-        Malformed::TooLarge(_) => "EXCESSIVE_MESSAGE_SIZE",
+        Malformed::AboveLimit { unit: "bytes", .. } => "EXCESSIVE_MESSAGE_SIZE",
         Malformed::Length("Alert") => "BAD_ALERT",
         Malformed::Length("certificate_list") => "PEER_DID_NOT_RETURN_A_CERTIFICATE:DECODE_ERROR",
         Malformed::TrailingBytes("HelloRequest") => "BAD_HELLO_REQUEST",

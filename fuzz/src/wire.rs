@@ -38,7 +38,7 @@ pub const CODECS: [Codec; 25] = [
 pub fn run(input: &[u8]) -> bool {
     let Some((choice, bytes)) = input.split_first() else { return false };
     if let Ok(Some((_, len))) = announced(bytes) {
-        assert!((4..=4 + 64 * 1024 + 512).contains(&len), "a message of {len} bytes is allowed");
+        assert!((4..=4 + 65 * 1024).contains(&len), "a message of {len} bytes is allowed");
     }
     let codec = CODECS[usize::from(*choice) % CODECS.len()];
     let Ok(Rewritten { bytes: first, is_exact }) = rewrite(codec, bytes) else { return false };

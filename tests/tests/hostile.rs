@@ -260,8 +260,13 @@ fn oversized_messages_are_refused_by_their_header() {
             m.truncate(i + 1);
             m
         });
-        assert_eq!(result, Err(Malformed::TooLarge(typ).into()));
-        assert_eq!(alert, Some(Alert::DECODE_ERROR));
+        let max = match typ {
+            HandshakeType::CERTIFICATE | HandshakeType::CERTIFICATE_REQUEST => 64 * 1024,
+            _ => 16 * 1024,
+        };
+        let above = Malformed::AboveLimit { what: typ.name().unwrap(), max, unit: "bytes" };
+        assert_eq!(result, Err(above.into()));
+        assert_eq!(alert, Some(Alert::ILLEGAL_PARAMETER));
     });
 }
 
@@ -622,17 +627,48 @@ fn a_connection_that_failed_stays_failed() {
     assert_eq!(client.error(), Some(&error));
 }
 
+/// Lists that are well-formed: the error names the limit, and the alert is not decode_error.
 #[test]
-fn lists_without_end_are_refused() {
+fn client_hellos_above_a_limit_are_refused_with_its_name() {
+    /// Fills the body of this extension with a list of so many of these entries after those that are there.
+    fn fill(e: &mut [(u16, Vec<u8>)], typ: u16, count: usize, entry: impl Fn(u16) -> Vec<u8>) {
+        let (_, body) = e.iter_mut().find(|(t, _)| *t == typ).unwrap();
+        let entries = [body[2..].to_vec(), (0..count as u16).flat_map(entry).collect()].concat();
+        *body = [&(entries.len() as u16).to_be_bytes()[..], &entries].concat();
+    }
+    let schemes = awslc().signatures.schemes.len();
+    type Edit<'a> = &'a dyn Fn(&mut Vec<(u16, Vec<u8>)>, usize);
+    let cases: [(&str, usize, Edit<'_>); 3] = [
+        ("extensions", 256, &|e, count| {
+            let unknown = 0x7000..0x7000 + (count - e.len()) as u16;
+            e.extend(unknown.map(|typ| (typ, vec![])));
+        }),
+        // The client sends one of its own.
+        ("key_share", 64, &|e, count| {
+            fill(e, 51, count - 1, |i| [&(0x7000 + i).to_be_bytes()[..], &[0, 1, 7]].concat());
+        }),
+        ("signature_algorithms", 256, &|e, count| {
+            fill(e, 13, count - schemes, |i| (0x7000 + i).to_be_bytes().to_vec());
+        }),
+    ];
+    for (what, max, edit) in cases {
+        let (_, mut server) = fresh();
+        assert_eq!(server.receive(NOW, &edited_hello(|e| edit(e, max))).map(drop), Ok(()), "{what}");
+        let (_, mut server) = fresh();
+        let above = Malformed::AboveLimit { what, max, unit: "entries" };
+        let result = server.receive(NOW, &edited_hello(|e| edit(e, max + 1)));
+        assert_eq!(result, Err(above.into()));
+        assert_eq!(sent_alert(&mut server, &[]), Some(Alert::ILLEGAL_PARAMETER));
+    }
     let (_, mut server) = fresh();
-    let shares = edited_hello(|e| {
-        for (_, body) in e.iter_mut().filter(|(t, _)| *t == 51) {
-            let entries: Vec<u8> = (0..17u16).flat_map(|i| [i.to_be_bytes()[0], i as u8, 0, 1, 7]).collect();
-            *body = [&(entries.len() as u16).to_be_bytes()[..], &entries].concat();
-        }
-    });
-    assert_eq!(server.receive(NOW, &shares), Err(Malformed::Length("key_share").into()));
-    assert_eq!(sent_alert(&mut server, &[]), Some(Alert::DECODE_ERROR));
+    let len = 65 * 1024;
+    let result = server.receive(NOW, &[&[22, 3, 1, 0, 4, 1][..], &(len + 1u32).to_be_bytes()[1..]].concat());
+    let error = result.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the peer sent more than the limit of this side: client_hello has more than 66560 bytes"
+    );
+    assert_eq!(sent_alert(&mut server, &[]), Some(Alert::ILLEGAL_PARAMETER));
 }
 
 /// RFC 9846 §4.2.3, against RFC 8446 §4.2.1.

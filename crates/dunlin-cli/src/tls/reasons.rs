@@ -143,7 +143,7 @@ impl<'a> Explainer<'a> {
         use PeerMisbehaved as P;
         let peer = peer(self.side);
         match error {
-            Error::Malformed(Malformed::TooLarge(_)) => {
+            Error::Malformed(Malformed::AboveLimit { .. }) => {
                 format!("let the {peer} send less: docs/security.md lists the limits")
             }
             Error::PeerMisbehaved(P::UnexpectedRecord(_) | P::RecordOverflow) | Error::Malformed(_)

@@ -28,12 +28,14 @@ pub(crate) fn before_tls13(alert: Alert) -> Alert {
 
 const fn malformed(e: &Malformed) -> Alert {
     match e {
-        // RFC 8446 §4: messages of illegal length are decode errors; a message above our limit is one for us.
+        // RFC 8446 §4: messages of illegal length are decode errors.
         Malformed::Truncated(_)
         | Malformed::TrailingBytes(_)
         | Malformed::Length(_)
-        | Malformed::Value(_)
-        | Malformed::TooLarge(_) => Alert::DECODE_ERROR,
+        | Malformed::Value(_) => Alert::DECODE_ERROR,
+        // RFC 8446 §6.2: decode_error is for what breaks the syntax, which this does not. OpenSSL and BoringSSL answer the same
+        // to messages above their limits.
+        Malformed::AboveLimit { .. } => Alert::ILLEGAL_PARAMETER,
     }
 }
 

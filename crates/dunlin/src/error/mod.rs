@@ -22,7 +22,7 @@ pub use crate::wire::Malformed;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Bytes that are not what they should be: `decode_error`.
+    /// Bytes that are not what they should be: `decode_error`; or more than this side takes: `illegal_parameter`.
     Malformed(Malformed),
     /// The peer broke the protocol.
     PeerMisbehaved(PeerMisbehaved),
@@ -320,6 +320,9 @@ impl core::error::Error for Error {}
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Malformed(e @ Malformed::AboveLimit { .. }) => {
+                write!(f, "the peer sent more than the limit of this side: {e}")
+            }
             Self::Malformed(e) => write!(f, "malformed message from the peer: {e}"),
             Self::PeerMisbehaved(e) => write!(f, "the peer broke the protocol: {e}"),
             Self::PeerIncompatible(e) => write!(f, "nothing in common with the peer: {e}"),

@@ -33,10 +33,8 @@ impl Extension for Offer {
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let list = r.vec16(1)?;
         let objects = Reader::items(list, "cached_info", |r| Ok::<_, Error>((r.u8()?, r.vec8(1)?.to_vec())))?;
-        match objects.len() > MAX_OBJECTS {
-            true => Err(r.bad_length().into()),
-            false => Ok(Self(objects)),
-        }
+        r.limit(objects.len(), MAX_OBJECTS)?;
+        Ok(Self(objects))
     }
 
     fn write(&self, w: &mut Writer) {

@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use super::{Context, Extension};
-use crate::error::{Error, Malformed, PeerMisbehaved};
+use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, NamedGroup, Reader, Writer};
 
-/// More shares than any client sends; a bound on the comparison of each with each.
-const MAX_SHARES: usize = 16;
+/// More shares than any client sends: clients guess one to four groups. It bounds the comparison of each with each. OpenSSL and
+/// BoringSSL compare shares with their own groups alone, and take as many as fit into the message.
+const MAX_SHARES: usize = 64;
 
 /// `KeyShareEntry`
 #[derive(Clone)]
@@ -42,9 +43,7 @@ impl Extension for Offer {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let entries = Reader::items(r.vec16(0)?, "key_share", |r| Entry::read(r))?;
-        if entries.len() > MAX_SHARES {
-            return Err(Malformed::Length("key_share").into());
-        }
+        r.limit(entries.len(), MAX_SHARES)?;
         // RFC 8446 §4.2.8: "Clients MUST NOT offer multiple KeyShareEntry values for the same group".
         for (i, entry) in entries.iter().enumerate() {
             if entries.iter().skip(i + 1).any(|e| e.group == entry.group) {

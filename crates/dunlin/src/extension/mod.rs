@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::error::{Error, Malformed, PeerMisbehaved};
+use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, Writer};
 
 pub(crate) mod alpn;
@@ -31,8 +31,9 @@ pub(crate) mod supported_versions;
 
 pub(crate) use registry::{Context, Rules, rules};
 
-/// More extensions than any message needs; a bound on the work for one message (TLS has some 60 in all).
-const MAX_EXTENSIONS: usize = 64;
+/// More extensions than any message needs: IANA lists some 60, and GREASE (RFC 8701) adds 16. It bounds the work for one message,
+/// for each is compared with each. OpenSSL and BoringSSL take as many as fit into the message.
+const MAX_EXTENSIONS: usize = 256;
 
 /// The body of one extension in one message or several.
 pub(crate) trait Extension: Sized {
@@ -67,9 +68,7 @@ impl<'a> Extensions<'a> {
             if list.iter().any(|(t, _)| *t == typ) {
                 return Err(PeerMisbehaved::DuplicateExtension(typ).into());
             }
-            if list.len() == MAX_EXTENSIONS {
-                return Err(Malformed::Length("extensions").into());
-            }
+            r.limit(list.len() + 1, MAX_EXTENSIONS)?;
             registry::check(typ, rules, body)?;
             list.push((typ, body));
         }

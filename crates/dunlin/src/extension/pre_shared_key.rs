@@ -6,7 +6,8 @@ use super::{Context, Extension};
 use crate::error::{Error, Malformed};
 use crate::wire::{ExtensionType, Reader, Writer};
 
-/// More identities than any client offers; a bound on the work for one ClientHello.
+/// More identities than any client offers. It bounds the work for one ClientHello. OpenSSL and BoringSSL read as many as fit into
+/// the message.
 const MAX_IDENTITIES: usize = 64;
 
 /// `PskIdentity`
@@ -45,9 +46,10 @@ impl Extension for Offer {
                 "pre_shared_key: as many binders as identities are required",
             )));
         }
-        if identities.is_empty() || identities.len() > MAX_IDENTITIES {
+        if identities.is_empty() {
             return Err(Malformed::Length("pre_shared_key").into());
         }
+        r.limit(identities.len(), MAX_IDENTITIES)?;
         Ok(Self { identities, binders })
     }
 

@@ -433,10 +433,12 @@ mod tests {
             Extensions::parse(&[unknown.clone(), unknown].concat(), &rules(C::ClientHello)).err(),
             Some(PeerMisbehaved::DuplicateExtension(ExtensionType(0x7a7a)).into())
         );
-        let many: Vec<u8> = (0..65).flat_map(|i| one(0x7000 + i, &[])).collect();
-        assert_eq!(
-            Extensions::parse(&many, &rules(C::ClientHello)).err(),
-            Some(Malformed::Length("extensions").into())
-        );
+        let count = |count| {
+            let many: Vec<u8> = (0..count).flat_map(|i| one(0x7000 + i, &[])).collect();
+            Extensions::parse(&many, &rules(C::ClientHello)).map(drop)
+        };
+        assert_eq!(count(256), Ok(()));
+        let above = Malformed::AboveLimit { what: "extensions", max: 256, unit: "entries" };
+        assert_eq!(count(257), Err(above.into()));
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Context, Extension};
-use crate::error::{Error, Malformed};
+use crate::error::Error;
 use crate::wire::{ExtensionType, Reader, SignatureScheme, Writer};
 
 /// What the sender verifies in CertificateVerify, and in chains unless it says otherwise.
@@ -12,16 +12,15 @@ pub(crate) struct SignatureAlgorithms(pub(crate) Vec<SignatureScheme>);
 /// What the sender verifies in chains.
 pub(crate) struct SignatureAlgorithmsCert(pub(crate) Vec<SignatureScheme>);
 
-/// More schemes than the registry has; a bound on the comparison of each with each of ours, for every suite and credential.
+/// More schemes than any peer has: IANA lists fewer than 100, those of TLS 1.2 and GREASE included. It bounds the comparison of
+/// each with each of ours, for every suite and credential. OpenSSL and BoringSSL take as many as fit into the message.
 const MAX_SCHEMES: usize = 256;
 
 /// The schemes of either extension, and of a CertificateRequest of TLS 1.2 (RFC 5246 §7.4.4).
 pub(crate) fn read(r: &mut Reader<'_>) -> Result<Vec<SignatureScheme>, Error> {
     let schemes = Reader::items(r.vec16(2)?, "signature_algorithms", |r| r.u16().map(SignatureScheme))?;
-    match schemes.len() > MAX_SCHEMES {
-        true => Err(Malformed::Length("signature_algorithms").into()),
-        false => Ok(schemes),
-    }
+    r.limit(schemes.len(), MAX_SCHEMES)?;
+    Ok(schemes)
 }
 
 fn write(schemes: &[SignatureScheme], w: &mut Writer) {

@@ -63,7 +63,7 @@ impl Reassembler {
             let offset = r.u24()?;
             let piece = r.vec24(0)?;
             if len > message::limit(typ) {
-                return Err(Malformed::TooLarge(typ).into());
+                return Err(message::too_long(typ).into());
             }
             // Only an empty message has an empty fragment.
             if offset + piece.len() > len || (piece.is_empty() && len > 0) {

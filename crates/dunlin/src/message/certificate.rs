@@ -35,9 +35,7 @@ impl<'a> Certificate<'a> {
             let mut entries = Vec::new();
             let mut ocsp_response = None;
             while !list.is_empty() {
-                if entries.len() == MAX_ENTRIES {
-                    return Err(Malformed::Length("certificate_list").into());
-                }
+                list.limit(entries.len() + 1, MAX_ENTRIES)?;
                 entries.push(list.vec24(usize::from(!may_be_abbreviated))?);
                 let extensions = Extensions::read(&mut list, const { &rules(Context::Certificate) })?;
                 extensions.answer(offered)?;
@@ -72,9 +70,7 @@ impl<'a> Certificate<'a> {
                     let mut list = Reader::new(r.vec24(0)?, "certificate_list");
                     let mut entries = Vec::new();
                     while !list.is_empty() {
-                        if entries.len() == MAX_ENTRIES {
-                            return Err(Malformed::Length("certificate_list").into());
-                        }
+                        list.limit(entries.len() + 1, MAX_ENTRIES)?;
                         entries.push(list.vec24(1)?);
                     }
                     entries

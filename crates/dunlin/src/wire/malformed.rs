@@ -2,9 +2,7 @@
 
 use core::fmt;
 
-use super::HandshakeType;
-
-/// Bytes that do not parse. Each names the structure.
+/// Bytes that do not parse, or are more than this side takes. Each names the structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -16,8 +14,15 @@ pub enum Malformed {
     Length(&'static str),
     /// A value that makes the rest unreadable.
     Value(&'static str),
-    /// A message above the size limit for its type.
-    TooLarge(HandshakeType),
+    /// More than this side takes, though the protocol allows it; docs/security.md lists the limits.
+    AboveLimit {
+        /// The message or list.
+        what: &'static str,
+        /// How much of it this side takes.
+        max: usize,
+        /// What is counted: "bytes" or "entries".
+        unit: &'static str,
+    },
 }
 
 impl fmt::Display for Malformed {
@@ -27,7 +32,7 @@ impl fmt::Display for Malformed {
             Self::TrailingBytes(what) => write!(f, "bytes after the end of {what}"),
             Self::Length(what) => write!(f, "a length in {what} is not allowed"),
             Self::Value(what) => write!(f, "a value in {what} is not allowed"),
-            Self::TooLarge(t) => write!(f, "{t} is larger than the limit"),
+            Self::AboveLimit { what, max, unit } => write!(f, "{what} has more than {max} {unit}"),
         }
     }
 }

@@ -47,6 +47,14 @@ impl<'a> Reader<'a> {
         Malformed::Length(self.what)
     }
 
+    /// An error if this structure has more entries than this side takes.
+    pub(crate) const fn limit(&self, entries: usize, max: usize) -> Result<(), Malformed> {
+        match entries > max {
+            true => Err(Malformed::AboveLimit { what: self.what, max, unit: "entries" }),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.rest)
     }
