@@ -6,9 +6,9 @@
 use core::ops::Range;
 
 use crate::crypto::{CryptoError, HashOutput, Tls13CipherSuite};
+use crate::protocol::Protocol;
 use crate::record::datagram::{EpochKey, Header};
 use crate::record::protect::RecordKey;
-use crate::role::TransportKind;
 use crate::schedule::tls13::{RestingSecret, TrafficSecret};
 use crate::wire::ContentType;
 
@@ -36,7 +36,7 @@ impl StreamKeys {
     /// # Errors
     /// The secret has not the length of the suite's hash.
     pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Result<Self, CryptoError> {
-        Self::from_secret(logged(suite, TransportKind::Stream, secret)?)
+        Self::from_secret(logged(suite, Protocol::Tls13, secret)?)
     }
 
     /// The keys after a KeyUpdate (RFC 8446 §7.2).
@@ -48,7 +48,7 @@ impl StreamKeys {
     }
 
     fn from_secret(secret: TrafficSecret) -> Result<Self, CryptoError> {
-        let key = RecordKey::new(&secret.keys(TransportKind::Stream))?;
+        let key = RecordKey::new(&secret.keys(Protocol::Tls13))?;
         Ok(Self { secret: secret.rest(), key })
     }
 
@@ -74,7 +74,7 @@ impl DatagramKeys {
     /// # Errors
     /// The secret has not the length of the suite's hash.
     pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Result<Self, CryptoError> {
-        Self::from_secret(logged(suite, TransportKind::Datagram, secret)?)
+        Self::from_secret(logged(suite, Protocol::Dtls13, secret)?)
     }
 
     /// The keys after a KeyUpdate, of the next epoch.
@@ -86,7 +86,7 @@ impl DatagramKeys {
     }
 
     fn from_secret(secret: TrafficSecret) -> Result<Self, CryptoError> {
-        let key = EpochKey::new(&secret.keys(TransportKind::Datagram))?;
+        let key = EpochKey::new(&secret.keys(Protocol::Dtls13))?;
         Ok(Self { secret: secret.rest(), key })
     }
 
@@ -104,13 +104,13 @@ impl DatagramKeys {
 
 fn logged(
     suite: &'static Tls13CipherSuite,
-    transport: TransportKind,
+    protocol: Protocol,
     secret: &[u8],
 ) -> Result<TrafficSecret, CryptoError> {
     if secret.len() != suite.hash.algorithm().output_len() {
         return Err(CryptoError);
     }
-    Ok(TrafficSecret::logged(suite, transport, HashOutput::new(secret)))
+    Ok(TrafficSecret::logged(suite, protocol, HashOutput::new(secret)))
 }
 
 /// Content, type, zeros.

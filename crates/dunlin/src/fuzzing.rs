@@ -12,10 +12,10 @@ use crate::message::{
     self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, HEADER_LEN,
     NewSessionTicket, ServerHello, encrypted_extensions, key_update,
 };
+use crate::protocol::{Protocol, TransportKind};
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
 use crate::resume::{ClientSession, Session, SettingsDigest};
-use crate::role::TransportKind;
 use crate::schedule::tls13::TrafficSecret;
 use crate::transport::{Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel, CertificateType, ExtensionType};
@@ -89,12 +89,12 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
     let exact = |bytes| Rewritten { bytes, is_exact: true };
     Ok(match codec {
         Codec::ClientHello(transport) => {
-            let hello = ClientHello::read(bytes, transport)?;
+            let protocol = Protocol::newest(transport);
+            let hello = ClientHello::read(bytes, protocol)?;
             let extensions = rewrite_extensions(&hello.extensions, Context::ClientHello)?;
             let suites = &hello.cipher_suites;
-            let written =
-                ClientHello::write(transport, &hello.random, hello.session_id, suites, &extensions)?;
-            let is_exact = hello.legacy_version == transport.legacy_version()
+            let written = ClientHello::write(protocol, &hello.random, hello.session_id, suites, &extensions)?;
+            let is_exact = hello.legacy_version == protocol.legacy_version()
                 && hello.legacy_cookie.is_empty()
                 && hello.compression_methods == [0]
                 && !hello.extensions.types().any(|typ| typ == ExtensionType::STATUS_REQUEST)
@@ -103,12 +103,13 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
             Rewritten { bytes: body(written), is_exact }
         }
         Codec::ServerHello(transport) => {
+            let protocol = Protocol::newest(transport);
             let hello = ServerHello::read(bytes)?;
             let context = if hello.is_retry() { Context::HelloRetryRequest } else { Context::ServerHello };
             let extensions = rewrite_extensions(&hello.extensions, context)?;
             let ServerHello { random, session_id, cipher_suite, .. } = &hello;
-            let written = ServerHello::write(transport, random, session_id, *cipher_suite, &extensions)?;
-            let is_exact = hello.legacy_version == transport.legacy_version()
+            let written = ServerHello::write(protocol, random, session_id, *cipher_suite, &extensions)?;
+            let is_exact = hello.legacy_version == protocol.legacy_version()
                 && hello.extensions.types().next().is_some();
             Rewritten { bytes: body(written), is_exact }
         }
@@ -278,8 +279,8 @@ impl RecordLayer {
         sending: bool,
     ) -> Result<(), Error> {
         let secret = HashOutput::new(&[0; 48]);
-        let kind = self.transport().kind();
-        let keys = TrafficSecret::logged(suite, kind, secret).keys(kind);
+        let protocol = self.transport().protocol();
+        let keys = TrafficSecret::logged(suite, protocol, secret).keys(protocol);
         let epoch = if application { Epoch::Application } else { Epoch::Handshake };
         match sending {
             true => self.transport().write_keys(epoch, &keys),

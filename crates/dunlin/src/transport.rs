@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::error::Error;
 use crate::message::Message;
-use crate::role::TransportKind;
+use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
 use crate::wire::{AlertDescription, AlertLevel};
 
@@ -22,7 +22,8 @@ pub(crate) enum Epoch {
 /// A stream cuts messages into records; datagrams cut them into fragments, keep the flight until it is answered
 /// and retransmit it. The handshake knows neither.
 pub(crate) trait Emitter {
-    fn kind(&self) -> TransportKind;
+    /// The protocol that was agreed; before, the newest one.
+    fn protocol(&self) -> Protocol;
 
     /// Takes a whole message, header included. It goes out with the present keys, at the latest with
     /// [`Emitter::end_of_flight`] and together with its neighbours.
@@ -40,8 +41,9 @@ pub(crate) trait Emitter {
     /// The dummy ChangeCipherSpec of the compatibility mode; nothing on datagrams.
     fn change_cipher_spec(&mut self) -> Result<(), Error>;
 
-    /// The version is 1.2: a ChangeCipherSpec is not the dummy of the compatibility mode, and an error if one came.
-    fn tls12(&mut self) -> Result<(), Error>;
+    /// This protocol is agreed. Where ChangeCipherSpec puts keys into use, it is an error if the dummy of the compatibility mode
+    /// has come before.
+    fn agree(&mut self, protocol: Protocol) -> Result<(), Error>;
 
     /// From now on, what is sent is protected with these keys. Those of TLS 1.2 are announced by a ChangeCipherSpec.
     fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error>;

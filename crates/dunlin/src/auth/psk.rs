@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::crypto::{CryptoProvider, Hash, HashAlgorithm, MAX_HASH_LEN};
 use crate::error::{Error, Misuse};
-use crate::role::TransportKind;
+use crate::protocol::{Protocol, TransportKind};
 use crate::schedule::binder::PskKind;
 use crate::schedule::hkdf::Prk;
 use crate::time::Now;
@@ -120,7 +120,7 @@ impl Psk {
         // What the imported keys cannot show: they are as long as a hash, and their identities have a frame.
         Self::new(psk.identity, psk.key)?;
         // RFC 9258 §4.1: HKDF-Extract(0, epsk).
-        let secret = Prk::extract(own, transport, &[], psk.key);
+        let secret = Prk::extract(own, Protocol::newest(transport), &[], psk.key);
         let import = |target: &&'static dyn Hash| {
             let target = target.algorithm();
             let identity = imported_identity(psk, transport, target)?;
@@ -168,7 +168,7 @@ impl Psk {
     /// Whether it can be used with this version: an imported key is for the one that its identity names (RFC 9258 §4.1),
     /// which is never TLS 1.2.
     pub(crate) fn is_for(&self, version: ProtocolVersion) -> bool {
-        self.imported.is_none_or(|transport| transport.version13() == version)
+        self.imported.is_none_or(|transport| Protocol::newest(transport).version() == version)
     }
 
     pub(crate) fn key(&self) -> &[u8] {
@@ -190,7 +190,7 @@ fn imported_identity(
     let mut w = Writer::new();
     w.vec16(|w| w.put(psk.identity));
     w.vec16(|w| w.put(psk.context));
-    w.u16(transport.version13().0);
+    w.u16(Protocol::newest(transport).version().0);
     w.u16(target_kdf);
     Ok(w.finish()?)
 }

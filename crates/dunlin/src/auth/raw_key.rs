@@ -11,7 +11,7 @@ use super::verifier::{Algorithms, Verifier};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error};
 use crate::proof::SignatureValid;
-use crate::role::Side;
+use crate::protocol::Side;
 use crate::wire::CertificateType;
 
 /// Which raw public keys are believed.

@@ -13,7 +13,7 @@ use super::{PeerIdentity, Trust};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, PeerMisbehaved};
 use crate::proof::SignatureValid;
-use crate::role::Side;
+use crate::protocol::Side;
 use crate::wire::CertificateType;
 
 /// The algorithms with which a signature may be verified.

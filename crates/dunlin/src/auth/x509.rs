@@ -12,7 +12,7 @@ use super::{PeerIdentity, Revocation, X509Identity};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
 use crate::proof::SignatureValid;
-use crate::role::Side;
+use crate::protocol::Side;
 use crate::wire::CertificateType;
 
 /// Which chains are believed.

@@ -6,18 +6,18 @@ use alloc::sync::Arc;
 
 use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
-use crate::error::{Error, Internal, Misuse, PeerMisbehaved, alert};
+use crate::error::{Error, Internal, Misuse, PeerMisbehaved};
 use crate::handshake::output::{EarlyOutput, Event, MessageSize, Negotiated, Output, Renegotiation, Sending};
 use crate::handshake::question::{Answer, Kind, QuestionId};
 use crate::handshake::{Cx, State, client, server};
 use crate::message::Message;
+use crate::protocol::Side;
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
-use crate::role::Side;
 use crate::schedule;
 use crate::time::Now;
 use crate::transport::{Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest, ProtocolVersion};
+use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest};
 
 mod datagram;
 mod early;
@@ -51,11 +51,13 @@ pub type DtlsConnection = Connection<Datagram>;
 #[allow(private_bounds, reason = "the transports are ours alone")]
 impl<T: Transport> Connection<T> {
     fn new(side: Side, transport: T, now: Now) -> Self {
+        let mut output = Output::default();
+        output.oldest = transport.protocol();
         Self {
             side,
             transport,
             state: None,
-            output: Output::default(),
+            output,
             open_question: None,
             asked: 0,
             error: None,
@@ -200,7 +202,7 @@ impl<T: Transport> Connection<T> {
         if !self.output.connected {
             return Err(Misuse::HandshakeNotComplete.into());
         }
-        if self.is_tls12() {
+        if !self.transport.protocol().has_key_update() {
             return Err(Misuse::NotSupported("KeyUpdate in TLS 1.2").into());
         }
         if self.transport.key_update_waits() {
@@ -277,7 +279,7 @@ impl<T: Transport> Connection<T> {
         if !self.output.connected {
             return Err(Misuse::HandshakeNotComplete.into());
         }
-        if self.is_tls12() {
+        if !self.transport.protocol().has_key_update() {
             // Keys of TLS 1.2 cannot be replaced while data flows.
             if self.transport.needs_key_update(None) {
                 return self.fail(Internal::KeyExhausted.into());
@@ -288,18 +290,13 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
-    fn is_tls12(&self) -> bool {
-        self.output.negotiated.version == Some(ProtocolVersion::TLS1_2)
-    }
-
     fn check(&self) -> Result<(), Error> {
         self.error.clone().map_or(Ok(()), Err)
     }
 
     /// Ends the connection: the alert goes out here and nowhere else.
     fn fail(&mut self, error: Error) -> Result<(), Error> {
-        let is_tls12 = self.is_tls12();
-        let alert = error.alert().map(|a| if is_tls12 { alert::before_tls13(a) } else { a });
+        let alert = error.alert().map(|alert| self.transport.protocol().alert(alert));
         self.end(error.clone(), alert);
         Err(error)
     }
@@ -384,7 +381,7 @@ impl<T: Transport> Connection<T> {
     fn is_idle_request(&self, message: &Message) -> bool {
         let negotiates = !self.output.connected || self.output.established.is_some();
         self.side == Side::Client
-            && self.output.may_be_tls12
+            && self.output.oldest.has_warnings()
             && (negotiates || !self.transport.has_room())
             && message.typ == HandshakeType::HELLO_REQUEST
             && message.body().is_empty()
@@ -406,7 +403,7 @@ impl<T: Transport> Connection<T> {
         if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
             return self.fail(PeerMisbehaved::IllegalParameter("alert level").into());
         }
-        let is_warning = self.output.may_be_tls12 && level == AlertLevel::WARNING;
+        let is_warning = self.output.oldest.has_warnings() && level == AlertLevel::WARNING;
         match description {
             AlertDescription::CLOSE_NOTIFY if self.output.connected => {
                 self.peer_closed = true;

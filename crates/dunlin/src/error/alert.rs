@@ -18,14 +18,6 @@ impl Error {
     }
 }
 
-/// What TLS 1.2 says in place of alerts that came with TLS 1.3 (RFC 5246 §7.2.2, §7.4.6).
-pub(crate) fn before_tls13(alert: Alert) -> Alert {
-    match alert {
-        Alert::CERTIFICATE_REQUIRED | Alert::MISSING_EXTENSION => Alert::HANDSHAKE_FAILURE,
-        alert => alert,
-    }
-}
-
 const fn malformed(e: &Malformed) -> Alert {
     match e {
         // RFC 8446 §4: messages of illegal length are decode errors.

@@ -14,7 +14,7 @@ use crate::wire::{
     ProtocolVersion,
 };
 
-pub(crate) mod alert;
+mod alert;
 
 pub use crate::wire::Malformed;
 

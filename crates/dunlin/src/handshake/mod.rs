@@ -13,7 +13,7 @@ use crate::error::{Error, Internal, Misuse};
 use crate::handshake::output::Output;
 use crate::handshake::question::{Answer, Question};
 use crate::message::Message;
-use crate::role::TransportKind;
+use crate::protocol::Protocol;
 use crate::time::Now;
 use crate::transport::Emitter;
 use crate::wire::KeyUpdateRequest;
@@ -40,8 +40,9 @@ pub(crate) struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    pub(crate) fn transport(&self) -> TransportKind {
-        self.emitter.kind()
+    /// The protocol that was agreed; before, the newest one.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.emitter.protocol()
     }
 
     /// Sends a message, and notes its size.

@@ -13,6 +13,7 @@ use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::handshake::question::{Question, QuestionId};
 use crate::keylog::KeyLog;
 use crate::message;
+use crate::protocol::Protocol;
 use crate::resume::{ClientSession, ClientSessions, Kept, Session, SessionKey};
 use crate::schedule::Export;
 use crate::schedule::tls12::VerifyData;
@@ -188,8 +189,8 @@ pub(crate) struct Output {
     pub(crate) key_update_after: Option<u64>,
     /// close_notify or a fatal alert was sent: nothing may follow it (RFC 8446 §6.1).
     pub(crate) send_closed: bool,
-    /// The version is 1.2, or may still become it: alerts can be mere warnings.
-    pub(crate) may_be_tls12: bool,
+    /// The oldest protocol that may still be agreed, or the one that was.
+    pub(crate) oldest: Protocol,
     pub(crate) renegotiation: Renegotiation,
     /// Data of a client waits for the end of another handshake within the connection.
     pub(crate) data_waits: bool,

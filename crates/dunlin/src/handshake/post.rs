@@ -10,7 +10,6 @@ use crate::message::{self, Message, NewSessionTicket};
 use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
 };
-use crate::role::TransportKind;
 use crate::schedule::tls13::{RestingSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
 use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest};
@@ -80,7 +79,7 @@ impl State for Traffic {
         };
         cx.send(message::key_update::write(request)?)?;
         let write = self.write.next();
-        cx.emitter.write_keys(Epoch::Application, &write.keys(cx.transport()))?;
+        cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         self.write = write.rest();
         cx.emitter.end_of_flight()
     }
@@ -96,7 +95,7 @@ impl Traffic {
         cx.output.count_idle("KeyUpdates")?;
         self.requested = false;
         let read = self.read.next();
-        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
+        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         self.read = read.rest();
         cx.output.event(Event::PeerUpdatedKeys);
         // RFC 8446 §4.6.3: one answer may stand for several requests: requests alone cannot make our output grow. It
@@ -139,8 +138,9 @@ impl TicketIntake {
             peer: cx.output.negotiated.peer.clone(),
             settings: self.settings,
             server_name: Some(self.key.name.clone()),
-            early: (ticket.max_early_data > 0 && self.key.transport == TransportKind::Stream).then(|| {
-                EarlyTerms { max_size: ticket.max_early_data, alpn: cx.output.negotiated.alpn.clone() }
+            early: (ticket.max_early_data > 0 && cx.protocol().has_early_data()).then(|| EarlyTerms {
+                max_size: ticket.max_early_data,
+                alpn: cx.output.negotiated.alpn.clone(),
             }),
         };
         let session = ClientSession { ticket: ticket.ticket.into(), is_id: false, session };

@@ -11,7 +11,7 @@ use crate::compression;
 use crate::error::{Error, Internal, Misuse};
 use crate::handshake::question::{Answer, Question};
 use crate::message::{self, Message};
-use crate::role::Side;
+use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
 use crate::wire::CertificateCompressionAlgorithm;

@@ -13,8 +13,8 @@ use pki_types::{CertificateDer, ServerName};
 use crate::auth::Psk;
 use crate::error::AuthenticationFailure;
 use crate::handshake::setup::ServerConfig;
+use crate::protocol::Side;
 use crate::resume::Session;
-use crate::role::Side;
 use crate::wire::{CertificateType, CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
 
 /// Names one question of one connection.

@@ -11,8 +11,8 @@ use super::server;
 use super::tls12::Handshakes;
 use crate::auth::Psk;
 use crate::early::{EarlyDataProtocols, EarlyDataServer, SingleUse};
+use crate::protocol::Protocol;
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
-use crate::role::TransportKind;
 use crate::settings::{ClientAuth, ProfileSettings, PskChoice, PskSource};
 use crate::wire::{NamedGroup, PskKeyExchangeMode};
 
@@ -42,9 +42,9 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// The handshakes of version 1.2, if the configuration speaks it over this transport.
-    pub(super) fn tls12(&self, transport: TransportKind) -> Option<&'static Handshakes> {
-        self.tls12.filter(|_| self.profile.tls12(transport).is_some())
+    /// The handshakes of version 1.2, if the configuration speaks it over this kind of transport.
+    pub(super) fn tls12(&self, protocol: Protocol) -> Option<&'static Handshakes> {
+        self.tls12.filter(|_| self.profile.tls12(protocol).is_some())
     }
 }
 
@@ -76,9 +76,9 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// The handshakes of version 1.2, if the configuration speaks it over this transport.
-    pub(super) fn tls12(&self, transport: TransportKind) -> Option<&'static Handshakes> {
-        self.tls12.filter(|_| self.profile.tls12(transport).is_some())
+    /// The handshakes of version 1.2, if the configuration speaks it over this kind of transport.
+    pub(super) fn tls12(&self, protocol: Protocol) -> Option<&'static Handshakes> {
+        self.tls12.filter(|_| self.profile.tls12(protocol).is_some())
     }
 
     /// Whether a PSK of any kind can be found.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::role::Side;
+use crate::protocol::Side;
 
 /// What `signer` signs: a preamble that no other protocol's message has, and the transcript hash.
 pub(crate) fn content(signer: Side, transcript_hash: &[u8]) -> Vec<u8> {

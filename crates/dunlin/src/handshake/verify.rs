@@ -17,7 +17,7 @@ use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehave
 use crate::handshake::question::{Answer, Question};
 use crate::message::{self, Message};
 use crate::proof::{PeerVerified, SignatureValid};
-use crate::role::Side;
+use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
 use crate::time::Now;

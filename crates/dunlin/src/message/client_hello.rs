@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::error::{Error, Malformed};
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
-use crate::role::TransportKind;
+use crate::protocol::Protocol;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader};
 
 pub(crate) struct ClientHello<'a> {
@@ -19,7 +19,7 @@ pub(crate) struct ClientHello<'a> {
 }
 
 impl<'a> ClientHello<'a> {
-    pub(crate) fn read(body: &'a [u8], transport: TransportKind) -> Result<Self, Error> {
+    pub(crate) fn read(body: &'a [u8], protocol: Protocol) -> Result<Self, Error> {
         decode(body, "ClientHello", |r| {
             let legacy_version = ProtocolVersion(r.u16()?);
             let random = r.array()?;
@@ -27,7 +27,7 @@ impl<'a> ClientHello<'a> {
             if session_id.len() > 32 {
                 return Err(Malformed::Length("legacy_session_id").into());
             }
-            let legacy_cookie = if transport.has_legacy_cookie() { r.vec8(0)? } else { &[] };
+            let legacy_cookie = if protocol.has_legacy_cookie() { r.vec8(0)? } else { &[] };
             let suites = r.vec16(2)?;
             let cipher_suites = Reader::items(suites, "cipher_suites", |r| r.u16().map(CipherSuite))?;
             let compression_methods = r.vec8(1)?;
@@ -49,17 +49,17 @@ impl<'a> ClientHello<'a> {
     }
 
     pub(crate) fn write(
-        transport: TransportKind,
+        protocol: Protocol,
         random: &[u8; 32],
         session_id: &[u8],
         cipher_suites: &[CipherSuite],
         extensions: &ExtensionsWriter,
     ) -> Result<Vec<u8>, Error> {
         encode(HandshakeType::CLIENT_HELLO, |w| {
-            w.u16(transport.legacy_version().0);
+            w.u16(protocol.legacy_version().0);
             w.put(random);
             w.vec8(|w| w.put(session_id));
-            if transport.has_legacy_cookie() {
+            if protocol.has_legacy_cookie() {
                 w.u8(0);
             }
             w.vec16(|w| cipher_suites.iter().for_each(|s| w.u16(s.0)));

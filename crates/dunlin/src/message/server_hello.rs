@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
-use crate::role::TransportKind;
+use crate::protocol::Protocol;
 use crate::wire::{CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
 
 /// SHA-256 of "HelloRetryRequest" (RFC 8446 §4.1.3).
@@ -63,14 +63,14 @@ impl<'a> ServerHello<'a> {
     }
 
     pub(crate) fn write(
-        transport: TransportKind,
+        protocol: Protocol,
         random: &[u8; 32],
         session_id: &[u8],
         cipher_suite: CipherSuite,
         extensions: &ExtensionsWriter,
     ) -> Result<Vec<u8>, Error> {
         encode(HandshakeType::SERVER_HELLO, |w| {
-            w.u16(transport.legacy_version().0);
+            w.u16(protocol.legacy_version().0);
             w.put(random);
             w.vec8(|w| w.put(session_id));
             w.u16(cipher_suite.0);

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::auth::{PeerIdentity, Psk, PskIdentity, X509Identity};
 use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
-use crate::role::TransportKind;
+use crate::protocol::TransportKind;
 use crate::time::Now;
 use crate::wire::{CipherSuite, Reader, Writer};
 

@@ -3,19 +3,19 @@
 use alloc::boxed::Box;
 
 use crate::crypto::{Hash, HashOutput, HmacKey, MAX_HASH_LEN};
-use crate::role::TransportKind;
+use crate::protocol::Protocol;
 
 /// A secret of the key schedule, at rest: an idle connection keeps its secrets so.
 #[derive(Clone)]
 pub(crate) struct Secret {
     hash: &'static dyn Hash,
-    transport: TransportKind,
+    protocol: Protocol,
     bytes: HashOutput,
 }
 
 impl Secret {
-    pub(crate) const fn new(hash: &'static dyn Hash, transport: TransportKind, bytes: HashOutput) -> Self {
-        Self { hash, transport, bytes }
+    pub(crate) const fn new(hash: &'static dyn Hash, protocol: Protocol, bytes: HashOutput) -> Self {
+        Self { hash, protocol, bytes }
     }
 
     pub(crate) const fn hash(&self) -> &'static dyn Hash {
@@ -41,13 +41,8 @@ pub(crate) struct Prk {
 
 impl Prk {
     /// HKDF-Extract(salt, ikm).
-    pub(crate) fn extract(
-        hash: &'static dyn Hash,
-        transport: TransportKind,
-        salt: &[u8],
-        ikm: &[u8],
-    ) -> Self {
-        Secret::new(hash, transport, hash.hmac(salt).sign(&[ikm])).prk()
+    pub(crate) fn extract(hash: &'static dyn Hash, protocol: Protocol, salt: &[u8], ikm: &[u8]) -> Self {
+        Secret::new(hash, protocol, hash.hmac(salt).sign(&[ikm])).prk()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -62,7 +57,7 @@ impl Prk {
     /// HKDF-Expand-Label(secret, label, context, out.len()). `out` is at most 255 hash lengths, which callers
     /// with a length from outside have checked.
     pub(crate) fn expand_label(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
-        let prefix = self.secret.transport.label_prefix();
+        let prefix = self.secret.protocol.label_prefix();
         // No length is truncated: labels are constants of ours below 250 bytes, contexts are hashes, and
         // exporters bound their output.
         let len = (out.len() as u16).to_be_bytes();
@@ -91,8 +86,8 @@ impl Prk {
 
     /// Derive-Secret(secret, label, messages), given the hash of the messages.
     pub(crate) fn derive(&self, label: &[u8], transcript_hash: &[u8]) -> Secret {
-        let Secret { hash, transport, .. } = self.secret;
-        Secret::new(hash, transport, self.expand_hash(label, transcript_hash))
+        let Secret { hash, protocol, .. } = self.secret;
+        Secret::new(hash, protocol, self.expand_hash(label, transcript_hash))
     }
 
     /// HMAC with this secret as key.

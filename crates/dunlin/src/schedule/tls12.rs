@@ -17,7 +17,7 @@ use crate::crypto::{
 };
 use crate::error::{Error, Malformed, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
-use crate::role::Side;
+use crate::protocol::Side;
 
 /// The length of the master secret, in bytes (RFC 5246 §8.1).
 pub(crate) const MASTER_SECRET_LEN: usize = 48;

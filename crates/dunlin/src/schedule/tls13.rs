@@ -25,7 +25,7 @@ use super::keys::{RecordForm, TrafficKeys};
 use crate::crypto::{HashAlgorithm, HashOutput, MAX_HASH_LEN, SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
-use crate::role::{Side, TransportKind};
+use crate::protocol::{Protocol, Side, TransportKind};
 use subtle::ConstantTimeEq;
 
 const ZEROS: [u8; MAX_HASH_LEN] = [0; MAX_HASH_LEN];
@@ -36,8 +36,8 @@ fn zeros(suite: &Tls13CipherSuite) -> &'static [u8] {
 
 /// Where there is no PSK: Derive-Secret(HKDF-Extract(0, 0), "derived", ""), which is the same in all handshakes (RFC 8448 §3
 /// has the first one).
-const fn derived_without_psk(hash: HashAlgorithm, transport: TransportKind) -> &'static [u8] {
-    match (hash, transport) {
+const fn derived_without_psk(hash: HashAlgorithm, protocol: Protocol) -> &'static [u8] {
+    match (hash, protocol.transport()) {
         (HashAlgorithm::Sha256, TransportKind::Stream) => {
             b"\x6f\x26\x15\xa1\x08\xc7\x02\xc5\x67\x8f\x54\xfc\x9d\xba\xb6\x97\
               \x16\xc0\x76\x18\x9c\x48\x25\x0c\xeb\xea\xc3\x57\x6c\x36\x11\xba"
@@ -66,8 +66,8 @@ pub(crate) struct EarlySecret {
 }
 
 impl EarlySecret {
-    pub(crate) fn new(suite: &'static Tls13CipherSuite, transport: TransportKind, psk: &[u8]) -> Self {
-        Self { suite, prk: Prk::extract(suite.hash, transport, zeros(suite), psk) }
+    pub(crate) fn new(suite: &'static Tls13CipherSuite, protocol: Protocol, psk: &[u8]) -> Self {
+        Self { suite, prk: Prk::extract(suite.hash, protocol, zeros(suite), psk) }
     }
 
     /// The binder over a ClientHello whose truncated transcript has this hash (RFC 8446 §4.2.11.2).
@@ -90,7 +90,7 @@ impl EarlySecret {
 /// After HKDF-Extract of the (EC)DHE secret.
 pub(crate) struct HandshakeSecret {
     suite: &'static Tls13CipherSuite,
-    transport: TransportKind,
+    protocol: Protocol,
     prk: Prk,
 }
 
@@ -98,15 +98,15 @@ impl HandshakeSecret {
     /// With a PSK or without, and with the (EC)DHE secret or, by psk_ke, without.
     pub(crate) fn new(
         suite: &'static Tls13CipherSuite,
-        transport: TransportKind,
+        protocol: Protocol,
         early: Option<EarlySecret>,
         shared: Option<&SharedSecret>,
     ) -> Self {
         let hash = suite.hash.algorithm();
         let derived = early.map(|early| early.prk.derive(b"derived", hash.of_nothing()));
-        let salt = derived.as_ref().map_or(derived_without_psk(hash, transport), Secret::bytes);
+        let salt = derived.as_ref().map_or(derived_without_psk(hash, protocol), Secret::bytes);
         let ikm = shared.map_or(zeros(suite), SharedSecret::as_bytes);
-        Self { suite, transport, prk: Prk::extract(suite.hash, transport, salt, ikm) }
+        Self { suite, protocol, prk: Prk::extract(suite.hash, protocol, salt, ikm) }
     }
 
     /// The handshake traffic secret of a side, given the hash of ClientHello..ServerHello.
@@ -119,9 +119,9 @@ impl HandshakeSecret {
     }
 
     pub(crate) fn into_master(self) -> MasterSecret {
-        let Self { suite, transport, prk } = self;
+        let Self { suite, protocol, prk } = self;
         let salt = prk.derive(b"derived", suite.hash.algorithm().of_nothing());
-        MasterSecret { suite, prk: Prk::extract(suite.hash, transport, salt.bytes(), zeros(suite)) }
+        MasterSecret { suite, prk: Prk::extract(suite.hash, protocol, salt.bytes(), zeros(suite)) }
     }
 }
 
@@ -166,19 +166,15 @@ pub(crate) struct RestingSecret {
 
 impl TrafficSecret {
     /// One that a key log gives; those of a connection come from its key schedule.
-    pub(crate) fn logged(
-        suite: &'static Tls13CipherSuite,
-        transport: TransportKind,
-        secret: HashOutput,
-    ) -> Self {
-        Self { suite, prk: Secret::new(suite.hash, transport, secret).prk() }
+    pub(crate) fn logged(suite: &'static Tls13CipherSuite, protocol: Protocol, secret: HashOutput) -> Self {
+        Self { suite, prk: Secret::new(suite.hash, protocol, secret).prk() }
     }
 
-    pub(crate) fn keys(&self, transport: TransportKind) -> TrafficKeys {
+    pub(crate) fn keys(&self, protocol: Protocol) -> TrafficKeys {
         let mut keys = TrafficKeys::zeros(self.suite.aead, RecordForm::Tls13);
         self.prk.expand_label(b"key", &[], keys.key_mut());
         self.prk.expand_label(b"iv", &[], &mut keys.iv);
-        if transport == TransportKind::Datagram {
+        if protocol.encrypts_record_numbers() {
             self.prk.expand_label(b"sn", &[], keys.record_number_key_mut());
         }
         keys

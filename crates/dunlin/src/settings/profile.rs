@@ -13,7 +13,7 @@ use crate::compression::{CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::keylog::KeyLog;
-use crate::role::TransportKind;
+use crate::protocol::{Protocol, TransportKind};
 use crate::wire::{
     CertificateCompressionAlgorithm, CertificateType, CipherSuite, MAX_PLAINTEXT, NamedGroup,
     ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
@@ -84,8 +84,8 @@ impl ProfileSettings {
     }
 
     /// What TLS 1.2 needs, if it is spoken over this transport.
-    pub(crate) fn tls12(&self, transport: TransportKind) -> Option<&Tls12> {
-        self.tls12.as_ref().filter(|_| transport == TransportKind::Stream)
+    pub(crate) fn tls12(&self, protocol: Protocol) -> Option<&Tls12> {
+        self.tls12.as_ref().filter(|_| protocol.transport() == TransportKind::Stream)
     }
 
     pub(crate) fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {

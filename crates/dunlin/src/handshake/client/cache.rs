@@ -188,7 +188,7 @@ impl Caching for ClientHandshakeCache {
         let server = server.filter(|_| known == Known::Usable).map(Box::new);
         // TLS 1.3 has none to leave out.
         let request =
-            certificate_request.filter(|_| server.is_some() && profile.tls12(cx.transport()).is_some());
+            certificate_request.filter(|_| server.is_some() && profile.tls12(cx.protocol()).is_some());
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
         // Whom this client would have to verify in full it tells nothing that names itself. Where a PSK is taken no new ticket is
         // derived, and the old one would be seen again; nor does a ticket name who has not its credential any more.

@@ -11,7 +11,6 @@ use crate::handshake::output::{EarlyOutput, Sending};
 use crate::handshake::setup::ClientConfig;
 use crate::message;
 use crate::resume::EarlyTerms;
-use crate::role::TransportKind;
 use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
@@ -53,7 +52,7 @@ fn offer(
     protocols: &EarlyDataProtocols,
     psks: &[OfferedPsk],
 ) -> Result<EarlyOffer, NoEarlyData> {
-    if cx.transport() != TransportKind::Stream {
+    if !cx.protocol().has_early_data() {
         return Err(NoEarlyData::Disabled);
     }
     // RFC 8446 §4.2.10: early data belongs to the first PSK.
@@ -73,7 +72,7 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
     let Some(OfferedPsk::Session(first)) = offer.psks.first() else {
         return Err(Internal::Bug("early data without a session").into());
     };
-    let secret = EarlySecret::new(suite, cx.transport(), first.session.psk.as_ref());
+    let secret = EarlySecret::new(suite, cx.protocol(), first.session.psk.as_ref());
     let hash = hello.start(suite.hash).current();
     let traffic = secret.client_traffic(hash.as_ref());
     let exporter = secret.exporter(hash.as_ref());
@@ -83,7 +82,7 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
         // RFC 8446 §D.4: before the early data.
         cx.emitter.change_cipher_spec()?;
     }
-    cx.emitter.write_keys(Epoch::Early, &traffic.keys(cx.transport()))?;
+    cx.emitter.write_keys(Epoch::Early, &traffic.keys(cx.protocol()))?;
     cx.output.early = EarlyOutput {
         sending: Sending::EarlyData(terms.max_size),
         exporter: Some(exporter),

@@ -12,7 +12,7 @@ use crate::handshake::question::Answer;
 use crate::handshake::verify::Subject;
 use crate::handshake::{Cx, State};
 use crate::message::Message;
-use crate::role::Side;
+use crate::protocol::Side;
 use crate::settings::ProfileSettings;
 use crate::wire::CertificateType;
 

@@ -23,8 +23,8 @@ use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::handshake::tls12::Previous;
 use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message, ServerHello};
+use crate::protocol::Protocol;
 use crate::resume::{ClientSession, SessionKey};
-use crate::role::TransportKind;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};
@@ -136,24 +136,24 @@ pub(crate) fn start(
     let mut random = [0; 32];
     random_source.fill(&mut random)?;
     let mut session_id = Vec::new();
-    let tls12_suites = match config.tls12(cx.transport()) {
+    let tls12_suites = match config.tls12(cx.protocol()) {
         Some(tls12) => (tls12.client_suites)(&config),
         None => Vec::new(),
     };
-    if !profile.has_tls13() && profile.tls12(cx.transport()).is_none() {
+    if !profile.has_tls13() && profile.tls12(cx.protocol()).is_none() {
         return Err(Misuse::NotSupported("DTLS 1.2").into());
     }
-    if profile.has_tls13() && profile.compatibility_mode && cx.transport().has_compatibility_mode() {
+    if profile.has_tls13() && profile.compatibility_mode && cx.protocol().has_compatibility_mode() {
         session_id.resize(32, 0);
         random_source.fill(&mut session_id)?;
     }
     let (mut psks, mut tls12_session) = (Vec::new(), None);
     if let Some(store) = &config.sessions {
-        let key = session_key(&config, &server, cx.transport());
+        let key = session_key(&config, &server, cx.protocol());
         // RFC 8446 §4.6.1: it is the client that must not use an old ticket, or another server's.
         let ours = |s: &ClientSession| {
             s.session.is_fresh(cx.now)
-                && s.session.transport == cx.transport()
+                && s.session.transport == cx.protocol().transport()
                 && s.session.settings == config.session_settings
                 && s.session.server_name.as_ref() == Some(&key.name)
         };
@@ -169,10 +169,10 @@ pub(crate) fn start(
         };
         let session = store.take(&key, cx.now).filter(ours).filter(can_be_verified).map(Box::new);
         let session = session.and_then(|mut s| believed(&mut s).then_some(s));
-        let is_tls12 =
+        let is_older =
             |s: &ClientSession| tls12_suites.iter().any(|suite| suite.id == s.session.cipher_suite);
         match session {
-            Some(session) if is_tls12(&session) => tls12_session = Some(session),
+            Some(session) if is_older(&session) => tls12_session = Some(session),
             session => psks.extend(session.map(OfferedPsk::Session)),
         }
     }
@@ -185,7 +185,7 @@ pub(crate) fn start(
             random_source.fill(&mut session_id)?;
         }
     }
-    let external = config.psks.iter().filter(|psk| psk.is_for(cx.transport().version13()));
+    let external = config.psks.iter().filter(|psk| psk.is_for(cx.protocol().version()));
     psks.extend(external.map(|psk| OfferedPsk::External(Arc::clone(psk))));
     psks.retain(|psk| psk.suite(&config).is_some());
     if psks.is_empty() && profile.trust.is_empty() && tls12_suites.is_empty() {
@@ -208,7 +208,9 @@ pub(crate) fn start(
         cx.emitter.cap_sent_records(content.into());
     }
     cx.output.client_random = random;
-    cx.output.may_be_tls12 = !tls12_suites.is_empty();
+    if !tls12_suites.is_empty() {
+        cx.output.oldest = cx.protocol().oldest();
+    }
     let early = match &config.early_data {
         Some(EarlyDataClient { protocols, steps }) => (steps.offer)(cx, &config, protocols, &psks),
         None => Err(NoEarlyData::Disabled),
@@ -257,7 +259,7 @@ pub(in crate::handshake) fn renegotiate(
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     cx.output.client_random = random;
-    let tls12 = config.tls12(cx.transport()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+    let tls12 = config.tls12(cx.protocol()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
     let tls12_suites = (tls12.client_suites)(&config);
     let offer = Offer {
         config,
@@ -307,13 +309,9 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error
 }
 
 /// Under which key this client keeps tickets of this server.
-pub(super) fn session_key(
-    config: &ClientConfig,
-    server: &ServerAddress,
-    transport: TransportKind,
-) -> SessionKey {
+pub(super) fn session_key(config: &ClientConfig, server: &ServerAddress, protocol: Protocol) -> SessionKey {
     SessionKey {
-        transport,
+        transport: protocol.transport(),
         name: server.host(),
         port: server.port,
         settings: *config.session_settings.as_bytes(),
@@ -335,7 +333,7 @@ impl Offer {
     fn client_hello(&mut self, cx: &Cx<'_>, transcript: Option<&Transcript>) -> Result<Vec<u8>, Error> {
         let config = &self.config;
         let profile = &config.profile;
-        let transport = cx.transport();
+        let protocol = cx.protocol();
         let mut w = ExtensionsWriter::default();
         if config.send_server_name && matches!(self.server.name, pki_types::ServerName::DnsName(_)) {
             w.put(&server_name::HostName(self.server.host()));
@@ -344,11 +342,11 @@ impl Offer {
         if self.offers_tls13() {
             suites.extend(profile.cipher_suites.iter().map(|s| s.id));
             let tls12 = (!self.tls12_suites.is_empty()).then_some(ProtocolVersion::TLS1_2);
-            let versions = [transport.version13()].into_iter().chain(tls12).collect();
+            let versions = [protocol.version()].into_iter().chain(tls12).collect();
             w.put(&supported_versions::Offer(versions));
         }
         w.put_some(self.cookie.as_ref());
-        if let Some(tls12) = config.tls12(transport) {
+        if let Some(tls12) = config.tls12(protocol) {
             (tls12.offer)(self, &mut suites, &mut w);
         }
         if self.offers_tls13() && uses_groups(config) {
@@ -401,9 +399,9 @@ impl Offer {
         if !self.psks.is_empty() {
             w.put(&self.pre_shared_key(cx));
         }
-        let mut hello = ClientHello::write(transport, &self.random, &self.session_id, &suites, &w)?;
+        let mut hello = ClientHello::write(protocol, &self.random, &self.session_id, &suites, &w)?;
         if !self.psks.is_empty() {
-            self.write_binders(&mut hello, transport, transcript);
+            self.write_binders(&mut hello, protocol, transcript);
         }
         self.extensions = w.types().to_vec();
         Ok(hello)
@@ -442,7 +440,7 @@ impl Offer {
     }
 
     /// Fills the binders in: each signs the transcript up to itself (RFC 8446 §4.2.11.2).
-    fn write_binders(&self, hello: &mut [u8], transport: TransportKind, transcript: Option<&Transcript>) {
+    fn write_binders(&self, hello: &mut [u8], protocol: Protocol, transcript: Option<&Transcript>) {
         let suites: Vec<_> =
             self.psks.iter().filter_map(|psk| Some((psk, psk.suite(&self.config)?))).collect();
         let len = 2 + suites.iter().map(|(_, s)| 1 + s.hash.algorithm().output_len()).sum::<usize>();
@@ -454,7 +452,7 @@ impl Offer {
                 Some(transcript) => transcript.with(truncated),
                 None => suite.hash.hash(&[truncated]),
             };
-            let binder = EarlySecret::new(suite, transport, psk.key()).binder(psk.kind(), hash.as_ref());
+            let binder = EarlySecret::new(suite, protocol, psk.key()).binder(psk.kind(), hash.as_ref());
             let Some((this, others)) = rest.split_at_mut_checked(1 + binder.as_ref().len()) else { return };
             for (to, from) in this.iter_mut().skip(1).zip(binder.as_ref()) {
                 *to = *from;
@@ -480,7 +478,7 @@ impl State for ExpectServerHello {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         let body = message.expect(HandshakeType::SERVER_HELLO, "ServerHello")?;
         let hello = ServerHello::read(body)?;
-        if self.is_tls12(&hello) {
+        if self.chooses_older(&hello) {
             return self.tls12(cx, &message, &hello);
         }
         let suite = self.common_checks(cx, &hello)?;
@@ -497,7 +495,7 @@ impl State for ExpectServerHello {
     }
 
     fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
-        let tls12 = self.offer.config.tls12(cx.transport());
+        let tls12 = self.offer.config.tls12(cx.protocol());
         let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
         if let Some(established) = cx.output.established.take() {
             cx.output.negotiated = *established;
@@ -509,7 +507,7 @@ impl State for ExpectServerHello {
 impl ExpectServerHello {
     /// Whether the server chose TLS 1.2, as only what is missing says (RFC 8446 §4.2.1), where that is possible: not after
     /// a HelloRetryRequest, which is of TLS 1.3.
-    fn is_tls12(&self, hello: &ServerHello<'_>) -> bool {
+    fn chooses_older(&self, hello: &ServerHello<'_>) -> bool {
         !hello.extensions.has(ExtensionType::SUPPORTED_VERSIONS)
             && hello.legacy_version == ProtocolVersion::TLS1_2
             && !self.offer.tls12_suites.is_empty()
@@ -535,7 +533,7 @@ impl ExpectServerHello {
         let TranscriptSoFar::First(transcript) = self.transcript else {
             return Err(Internal::Bug("TLS 1.2 after a retry").into());
         };
-        let tls12 = self.offer.config.tls12(cx.transport());
+        let tls12 = self.offer.config.tls12(cx.protocol());
         let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
         (tls12.client)(cx, self.offer, transcript, message, hello)
     }
@@ -546,10 +544,10 @@ impl ExpectServerHello {
         cx: &mut Cx<'_>,
         hello: &ServerHello<'_>,
     ) -> Result<&'static Tls13CipherSuite, Error> {
-        let transport = cx.transport();
+        let protocol = cx.protocol();
         match hello.extensions.get::<supported_versions::Selected>()? {
-            Some(selected) if selected.0 == transport.version13() && self.offer.offers_tls13() => {
-                cx.output.may_be_tls12 = false;
+            Some(selected) if selected.0 == protocol.version() && self.offer.offers_tls13() => {
+                cx.output.oldest = cx.protocol();
             }
             // RFC 8446 §4.2.1: a version that was not offered, or one before 1.3: illegal_parameter.
             Some(_) => return Err(PeerMisbehaved::NotOffered("version").into()),
@@ -564,7 +562,7 @@ impl ExpectServerHello {
         }
         // RFC 8446 §4.2.1 tells clients to ignore this field beside supported_versions, though §4.1.3 fixes its value.
         // RFC 9846 §4.2.3 takes that back: clients refuse any other value, as BoringSSL does.
-        if hello.legacy_version != transport.legacy_version() {
+        if hello.legacy_version != protocol.legacy_version() {
             return Err(PeerMisbehaved::IllegalParameter("legacy_version").into());
         }
         if hello.session_id != self.offer.session_id {

@@ -36,8 +36,8 @@ use crate::message::{
     self, Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
     ServerParams, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
+use crate::protocol::Side;
 use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
-use crate::role::Side;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::settings::PskChoice;
@@ -159,7 +159,7 @@ pub(in crate::handshake) fn server_hello(
     cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
     cx.output.renegotiation = Renegotiation::Impossible;
     extensions.answer(&offered)?;
-    cx.emitter.tls12()?;
+    cx.emitter.agree(cx.protocol().oldest())?;
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
     let suite = suite.ok_or(PeerMisbehaved::NotOffered("cipher suite"))?;
     // RFC 5246 §7.4.1.3: an echo resumes a session, and that of the compatibility mode names none (RFC 8446 §D.4).
@@ -707,7 +707,7 @@ impl State for ExpectFinished {
             agreed.keep(cx, &config, HasFinished::Yes)?;
         }
         if let (Some((session, is_new)), Some(store)) = (session.flatten(), &config.sessions) {
-            let key = session_key(&config, &address, cx.transport());
+            let key = session_key(&config, &address, cx.protocol());
             cx.output.keep_session(store, key, session);
             if is_new {
                 cx.output.event(Event::TicketReceived);
@@ -733,7 +733,7 @@ impl Sessions {
         };
         let before = self.resumed.map(|s| s.session.authenticated_ms);
         let session = Session {
-            transport: cx.transport(),
+            transport: cx.protocol().transport(),
             cipher_suite: suite.id,
             psk: master.bytes().clone(),
             issued_ms: cx.now.unix_ms,

@@ -26,7 +26,7 @@ use crate::handshake::setup::ClientConfig;
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, State, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
-use crate::role::Side;
+use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
 use crate::settings::ProfileSettings;
@@ -117,25 +117,26 @@ pub(super) fn server_hello(
     if !is_first && offer.early.take().is_some() {
         early::reject(cx, NoEarlyData::NotResumed);
     }
+    let version = cx.protocol().version();
     let negotiated = &mut cx.output.negotiated;
-    negotiated.version = Some(cx.emitter.kind().version13());
+    negotiated.version = Some(version);
     negotiated.cipher_suite = Some(suite.id);
     negotiated.resumed = matches!(selected, Some(OfferedPsk::Session(_)));
     negotiated.profile = profile.name.clone();
 
-    let early = selected.map(|psk| EarlySecret::new(suite, cx.transport(), psk.key()));
-    let secret = HandshakeSecret::new(suite, cx.transport(), early, shared.as_ref());
+    let early = selected.map(|psk| EarlySecret::new(suite, cx.protocol(), psk.key()));
+    let secret = HandshakeSecret::new(suite, cx.protocol(), early, shared.as_ref());
     let hash = transcript.current();
     let client_secret = secret.traffic(Side::Client, hash.as_ref());
     let server_secret = secret.traffic(Side::Server, hash.as_ref());
     cx.output.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
     cx.output.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
-    cx.emitter.read_keys(Epoch::Handshake, &server_secret.keys(cx.transport()))?;
+    cx.emitter.read_keys(Epoch::Handshake, &server_secret.keys(cx.protocol()))?;
     if !offer.session_id.is_empty() {
         cx.emitter.change_cipher_spec()?;
     }
     if offer.early.is_none() {
-        cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
+        cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.protocol()))?;
     }
     let Offer { config, server, extensions, early, cache, .. } = offer;
     let handshake = Handshake {
@@ -169,10 +170,10 @@ impl State for ExpectEncryptedExtensions {
         let takes_early_data = extensions.has(ExtensionType::EARLY_DATA);
         if !takes_early_data && handshake.early.take().is_some() {
             early::reject(cx, NoEarlyData::Declined);
-            cx.emitter.write_keys(Epoch::Handshake, &handshake.client_secret.keys(cx.transport()))?;
+            cx.emitter.write_keys(Epoch::Handshake, &handshake.client_secret.keys(cx.protocol()))?;
         }
         let profile = &handshake.config.profile;
-        let version = cx.transport().version13();
+        let version = cx.protocol().version();
         read_answers(cx, profile, &extensions, version)?;
         match &handshake.early {
             Some(offer) => (offer.steps.accept)(cx, offer, handshake.suite)?,
@@ -473,10 +474,10 @@ impl State for ExpectFinished {
         cx.output.log_secret("SERVER_TRAFFIC_SECRET_0", read.bytes());
         cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
         cx.output.exporter = Some(Box::new(exporter));
-        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
+        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         if let Some(offer) = early {
             (offer.steps.end)(cx, &mut transcript)?;
-            cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.transport()))?;
+            cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.protocol()))?;
         }
 
         let complete = Complete {
@@ -519,7 +520,7 @@ impl Complete {
         drop(self.client_secret);
         let finished = message::finished(value.as_ref())?;
         cx.send_in(&mut transcript, finished)?;
-        cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.transport()))?;
+        cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
         cx.emitter.handshake_complete();
         cx.output.on_failure = None;
@@ -535,7 +536,7 @@ impl Complete {
             Some(store) => OnTicket::Keep(Box::new(TicketIntake {
                 secret: self.master.into_resumption(transcript.current().as_ref()),
                 store: Arc::clone(store),
-                key: session_key(&self.config, &self.server, cx.transport()),
+                key: session_key(&self.config, &self.server, cx.protocol()),
                 cipher_suite: self.suite.id,
                 authenticated_ms: self.authenticated_ms,
                 settings: self.config.session_settings,

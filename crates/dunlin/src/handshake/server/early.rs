@@ -14,8 +14,8 @@ use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{Cx, State};
 use crate::message::{ClientHello, Message};
+use crate::protocol::Protocol;
 use crate::resume::{EarlyTerms, ServerSessions, Session, TicketKind};
-use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::EarlySecret;
 use crate::transport::Epoch;
@@ -30,7 +30,7 @@ fn bearer<'a>(
     cx: &Cx<'_>,
     choice: &'a Choice,
 ) -> Result<(&'a EarlyDataServer, &'a Session, &'a EarlyTerms), NoEarlyData> {
-    let server = usable(&choice.config, cx.transport()).ok_or(NoEarlyData::Disabled)?;
+    let server = usable(&choice.config, cx.protocol()).ok_or(NoEarlyData::Disabled)?;
     let Some(FoundPsk { index, secret: PskSecret::Session(session), .. }) = &choice.psk else {
         return Err(NoEarlyData::NotResumed);
     };
@@ -62,13 +62,13 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
 }
 
 /// The settings for early data, where something says that a ticket comes for the first time.
-fn usable(config: &ServerConfig, transport: TransportKind) -> Option<&EarlyDataServer> {
+fn usable(config: &ServerConfig, protocol: Protocol) -> Option<&EarlyDataServer> {
     let possible = match (&config.single_use, &config.tickets.kind) {
         (_, TicketKind::None) => false,
         (Some(SingleUse::Register(_) | SingleUse::Ask), _) => true,
         (Some(SingleUse::Sessions) | None, kind) => matches!(kind, TicketKind::Stateful(_)),
     };
-    config.early_data.as_ref().filter(|_| transport == TransportKind::Stream && possible)
+    config.early_data.as_ref().filter(|_| protocol.has_early_data() && possible)
 }
 
 /// The store whose sessions each resume once, where no register says that a ticket comes for the first time.
@@ -82,7 +82,7 @@ fn store(config: &ServerConfig) -> Option<&Arc<dyn ServerSessions>> {
 /// What new tickets of this connection allow.
 pub(super) fn terms(cx: &Cx<'_>, config: &ServerConfig) -> Option<EarlyTerms> {
     let alpn = &cx.output.negotiated.alpn;
-    let server = usable(config, cx.transport()).filter(|server| server.protocols.allow(alpn.as_ref()))?;
+    let server = usable(config, cx.protocol()).filter(|server| server.protocols.allow(alpn.as_ref()))?;
     Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone() })
 }
 
@@ -136,14 +136,14 @@ pub(super) fn spend(
     session: &Session,
 ) -> Result<Option<Result<Answer, Question>>, Error> {
     let config = &search.config;
-    let hello = ClientHello::read(search.message.body(), cx.transport())?;
+    let hello = ClientHello::read(search.message.body(), cx.protocol())?;
     let is_spent = search.spent.as_ref().is_some_and(|spent| spent.identity == candidate.identity);
     let counts = is_offered(&hello) || search.retry.is_some();
     // RFC 8446 §4.2.10: early data comes with the first PSK.
     if is_spent || !counts || candidate.index != 0 || session.early.is_none() {
         return Ok(None);
     }
-    if cx.transport() != TransportKind::Stream || !start::has_valid_binder(cx, search, &hello, session)? {
+    if !cx.protocol().has_early_data() || !start::has_valid_binder(cx, search, &hello, session)? {
         return Ok(None);
     }
     if let Some(store) = store(config) {
@@ -222,7 +222,7 @@ pub(super) fn open(
     let exporter = secret.exporter(hash.as_ref());
     cx.output.log_secret("CLIENT_EARLY_TRAFFIC_SECRET", traffic.bytes());
     cx.output.log_secret("EARLY_EXPORTER_SECRET", exporter.bytes());
-    cx.emitter.read_keys(Epoch::Early, &traffic.keys(cx.transport()))?;
+    cx.emitter.read_keys(Epoch::Early, &traffic.keys(cx.protocol()))?;
     cx.emitter.limit_early_data(session.max_early_data());
     cx.output.early = EarlyOutput {
         sending: Sending::Nothing,

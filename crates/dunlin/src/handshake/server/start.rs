@@ -20,8 +20,8 @@ use crate::handshake::setup::ServerConfig;
 use crate::handshake::{Cx, State};
 use crate::message::server_hello::RETRY_RANDOM;
 use crate::message::{ClientHello, Message, ServerHello};
+use crate::protocol::Protocol;
 use crate::resume::{Session, TicketKind};
-use crate::role::TransportKind;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
@@ -55,12 +55,13 @@ impl State for ExpectClientHello {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
         let Self { config, retry } = *self;
         let body = message.expect(HandshakeType::CLIENT_HELLO, "ClientHello")?;
-        let hello = ClientHello::read(body, cx.transport())?;
-        match offers_tls13(&hello, cx.transport())? {
-            true => check(&hello, cx.transport())?,
-            // Whoever has no TLS 1.3 may still get another profile, but not after a retry, which is of TLS 1.3.
-            false if retry.is_some() || cx.transport() == TransportKind::Datagram => {
-                return Err(no_common_version(&hello, cx.transport()));
+        let hello = ClientHello::read(body, cx.protocol())?;
+        match offers_tls13(&hello, cx.protocol())? {
+            true => check(&hello, cx.protocol())?,
+            // A client without TLS 1.3 may still get another profile, but not after a retry, which is of TLS 1.3. DTLS 1.2 has
+            // no handshakes here.
+            false if retry.is_some() || cx.protocol() == Protocol::Dtls13 => {
+                return Err(no_common_version(&hello, cx.protocol()));
             }
             false => {}
         }
@@ -77,9 +78,9 @@ impl State for ExpectClientHello {
     }
 }
 
-fn offers_tls13(hello: &ClientHello<'_>, transport: TransportKind) -> Result<bool, Error> {
+fn offers_tls13(hello: &ClientHello<'_>, protocol: Protocol) -> Result<bool, Error> {
     let versions = hello.extensions.get::<supported_versions::Offer>()?;
-    Ok(versions.is_some_and(|v| v.0.contains(&transport.version13())))
+    Ok(versions.is_some_and(|v| v.0.contains(&protocol.version())))
 }
 
 /// RFC 8446 §4.2.1: the extension is what counts, and where there is none the version is 1.2 at most, whatever the field
@@ -93,22 +94,20 @@ pub(super) fn offers_tls12(hello: &ClientHello<'_>) -> Result<bool, Error> {
 }
 
 /// RFC 8446 §4.2.1: without a common version: protocol_version. What the client has is the first that has a name.
-pub(super) fn no_common_version(hello: &ClientHello<'_>, transport: TransportKind) -> Error {
+pub(super) fn no_common_version(hello: &ClientHello<'_>, protocol: Protocol) -> Error {
     let versions = hello.extensions.get::<supported_versions::Offer>().ok().flatten();
     let newest = match versions {
         Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
-        None if transport == TransportKind::Stream => {
-            Some(hello.legacy_version.min(transport.legacy_version()))
-        }
+        None if protocol.descends_from_ssl() => Some(hello.legacy_version.min(protocol.legacy_version())),
         None => Some(hello.legacy_version),
     };
     PeerIncompatible::Version(newest).into()
 }
 
 /// What every ClientHello for 1.3 must be, whatever the configuration.
-fn check(hello: &ClientHello<'_>, transport: TransportKind) -> Result<(), Error> {
+fn check(hello: &ClientHello<'_>, protocol: Protocol) -> Result<(), Error> {
     // RFC 8446 §D.5: what says SSL 3.0 or less is refused, whatever else it offers.
-    if transport == TransportKind::Stream && hello.legacy_version.0 <= 0x0300 {
+    if protocol.descends_from_ssl() && hello.legacy_version.0 <= 0x0300 {
         return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
     }
     // RFC 8446 §4.1.2: exactly one compression method, null.
@@ -187,11 +186,11 @@ fn negotiate(
     if let Some(content) = config.profile.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
-    let hello = ClientHello::read(message.body(), cx.transport())?;
-    let tls12 = config.tls12(cx.transport()).filter(|_| sent.is_none());
-    if !(config.profile.has_tls13() && offers_tls13(&hello, cx.transport())?) {
+    let hello = ClientHello::read(message.body(), cx.protocol())?;
+    let tls12 = config.tls12(cx.protocol()).filter(|_| sent.is_none());
+    if !(config.profile.has_tls13() && offers_tls13(&hello, cx.protocol())?) {
         let Some(tls12) = tls12.filter(|_| offers_tls12(&hello).unwrap_or(false)) else {
-            return Err(no_common_version(&hello, cx.transport()));
+            return Err(no_common_version(&hello, cx.protocol()));
         };
         return (tls12.server)(cx, Arc::clone(&config), message, None);
     }
@@ -354,7 +353,7 @@ impl State for AwaitPsk {
         let secret = match (candidate.kind, answer) {
             (PskKind::Resumption, Answer::Session(session)) => session.map(PskSecret::Session),
             (PskKind::External | PskKind::Imported, Answer::Psk(psk)) => {
-                psk.filter(|psk| psk.is_for(cx.transport().version13())).map(PskSecret::External)
+                psk.filter(|psk| psk.is_for(cx.protocol().version())).map(PskSecret::External)
             }
             _ => return Err(Misuse::WrongAnswer.into()),
         };
@@ -375,7 +374,7 @@ pub(super) fn weigh(
     candidate: Candidate,
     secret: Option<PskSecret>,
 ) -> Result<Box<dyn State>, Error> {
-    let hello = ClientHello::read(search.message.body(), cx.transport())?;
+    let hello = ClientHello::read(search.message.body(), cx.protocol())?;
     if let Some(PskSecret::External(psk)) = &secret
         && common_suite(&search.config, &hello, Some(psk.hash())).is_none()
     {
@@ -409,7 +408,7 @@ pub(super) fn has_valid_binder(
         None => Transcript::new(suite.hash),
         Some(retry) => rebuild(cx, config, hello, suite, retry)?,
     };
-    let secret = EarlySecret::new(suite, cx.transport(), session.psk.as_ref());
+    let secret = EarlySecret::new(suite, cx.protocol(), session.psk.as_ref());
     let verified = tls13::verify_binder(&secret, PskKind::Resumption, 0, &transcript, message, hello);
     match verified {
         Ok(()) => Ok(true),
@@ -527,7 +526,7 @@ pub(super) fn is_good(
 ) -> bool {
     let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
     session.is_fresh(cx.now)
-        && session.transport == cx.transport()
+        && session.transport == cx.protocol().transport()
         && session.settings == config.settings
         && session.server_name == name
 }
@@ -550,7 +549,7 @@ fn choose(
 ) -> Result<Box<dyn State>, Error> {
     let Search { config, message, retry, spent, .. } = search;
     let (missing, psk) = (psk.as_ref().err().cloned(), psk.ok());
-    let hello = ClientHello::read(message.body(), cx.transport())?;
+    let hello = ClientHello::read(message.body(), cx.protocol())?;
     let hash = psk.as_ref().and_then(|p| p.secret.hash(&config));
     let suite = common_suite(&config, &hello, hash).ok_or(PeerIncompatible::CipherSuite)?;
     if retry.as_ref().is_some_and(|r| r.cipher_suite != suite.id) {
@@ -635,9 +634,9 @@ fn send_retry(
         true => Some(retry.to_cookie(&config, cx.now)?),
         false => None,
     };
-    let request = retry_request(cx.transport(), hello, &retry, cookie.clone())?;
+    let request = retry_request(cx.protocol(), hello, &retry, cookie.clone())?;
     cx.send(request)?;
-    if !hello.session_id.is_empty() && cx.transport().has_compatibility_mode() {
+    if !hello.session_id.is_empty() && cx.protocol().has_compatibility_mode() {
         cx.emitter.change_cipher_spec()?;
     }
     cx.emitter.end_of_flight()?;
@@ -650,21 +649,21 @@ fn send_retry(
 }
 
 fn retry_request(
-    transport: TransportKind,
+    protocol: Protocol,
     hello: &ClientHello<'_>,
     retry: &Retry,
     cookie: Option<Vec<u8>>,
 ) -> Result<Vec<u8>, Error> {
     let mut extensions = ExtensionsWriter::default();
-    extensions.put(&supported_versions::Selected(transport.version13()));
+    extensions.put(&supported_versions::Selected(protocol.version()));
     extensions.put_some(retry.group.map(key_share::Retry).as_ref());
     extensions.put_some(cookie.map(cookie::Cookie).as_ref());
-    ServerHello::write(transport, &RETRY_RANDOM, echo(transport, hello), retry.cipher_suite, &extensions)
+    ServerHello::write(protocol, &RETRY_RANDOM, echo(protocol, hello), retry.cipher_suite, &extensions)
 }
 
 /// The session ID to send back (RFC 8446 §4.1.3); never on datagrams (RFC 9147 §5.3).
-pub(super) fn echo<'a>(transport: TransportKind, hello: &ClientHello<'a>) -> &'a [u8] {
-    if transport.has_compatibility_mode() { hello.session_id } else { &[] }
+pub(super) fn echo<'a>(protocol: Protocol, hello: &ClientHello<'a>) -> &'a [u8] {
+    if protocol.has_compatibility_mode() { hello.session_id } else { &[] }
 }
 
 /// The transcript up to the HelloRetryRequest, from what the retry or its cookie remembers.
@@ -680,6 +679,6 @@ fn rebuild(
         true => hello.extensions.get::<cookie::Cookie>()?.map(|c| c.0),
         false => None,
     };
-    transcript.add(&retry_request(cx.transport(), hello, retry, cookie)?);
+    transcript.add(&retry_request(cx.protocol(), hello, retry, cookie)?);
     Ok(transcript)
 }

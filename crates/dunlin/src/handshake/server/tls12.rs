@@ -33,8 +33,8 @@ use crate::message::{
     self, Certificate, CertificateVerify, ClientHello, ClientKeyExchange, Message, ServerHello,
     ServerKeyExchange, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
+use crate::protocol::Side;
 use crate::resume::{Session, TicketKind};
-use crate::role::Side;
 use crate::schedule::HelloTranscript;
 use crate::schedule::Transcript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
@@ -110,11 +110,11 @@ pub(in crate::handshake) fn client_hello(
     message: Message,
     previous: Option<Previous>,
 ) -> Result<Box<dyn State>, Error> {
-    cx.output.may_be_tls12 = true;
+    cx.output.oldest = cx.protocol().oldest();
     cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
-    cx.emitter.tls12()?;
+    cx.emitter.agree(cx.protocol().oldest())?;
     cx.emitter.peer_waits()?;
-    let hello = ClientHello::read(message.body(), cx.transport())?;
+    let hello = ClientHello::read(message.body(), cx.protocol())?;
     // In a renegotiation it is a new one: the key log names the secret by it.
     cx.output.client_random = hello.random;
     check(&config, &hello, previous.as_ref())?;
@@ -166,7 +166,7 @@ fn resume_or_not(
     message: &Message,
     session: Option<Box<Session>>,
 ) -> Result<Box<dyn State>, Error> {
-    let hello = ClientHello::read(message.body(), cx.transport())?;
+    let hello = ClientHello::read(message.body(), cx.protocol())?;
     let good = session.filter(|s| is_good(cx, &config, s, &hello));
     // RFC 7627 §5.3: every session here was made with it, and "the server MUST abort the abbreviated handshake".
     if good.is_some() && !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
@@ -181,7 +181,7 @@ fn resume_or_not(
     let Some((session, suite)) = with_suite else { return full(cx, config, message, &hello, None) };
     let (message, for_origin) = (message.clone(), Arc::clone(&config));
     let then: AfterOrigin = Box::new(move |cx, session| {
-        let hello = ClientHello::read(message.body(), cx.transport())?;
+        let hello = ClientHello::read(message.body(), cx.protocol())?;
         match session {
             Some(session) => resume(cx, config, &message, &hello, *session, suite),
             None => full(cx, config, &message, &hello, None),
@@ -217,7 +217,7 @@ fn resume(
     transcript.add(message.bytes());
     let mut transcript = transcript.start(suite.hash);
     // RFC 5077 §3.4: with a ticket too, the echo says that it was taken.
-    let server_hello = ServerHello::write(cx.transport(), &random, hello.session_id, suite.id, &w)?;
+    let server_hello = ServerHello::write(cx.protocol(), &random, hello.session_id, suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
     let negotiated = &mut cx.output.negotiated;
     negotiated.cipher_suite = Some(suite.id);
@@ -305,7 +305,7 @@ fn full(
         None => transcript.start(suite.hash),
     };
     let session_id = if let Keep::Id(id) = &keep { &id[..] } else { &[] };
-    let server_hello = ServerHello::write(cx.transport(), &random, session_id, suite.id, &w)?;
+    let server_hello = ServerHello::write(cx.protocol(), &random, session_id, suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
     if let Some(credential) = credential {
         send_certificate(cx, &mut transcript, credential, cache.as_deref())?;
@@ -404,7 +404,7 @@ fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Previ
 fn check_continuity(cx: &Cx<'_>, hello: &ClientHello<'_>) -> Result<(), Error> {
     let Some(established) = &cx.output.established else { return Ok(()) };
     if !offers_tls12(hello)? {
-        return Err(no_common_version(hello, cx.transport()));
+        return Err(no_common_version(hello, cx.protocol()));
     }
     if hello.extensions.get::<server_name::HostName>()?.map(|n| n.0) != established.server_name {
         return Err(PeerMisbehaved::IllegalParameter("server_name: another one in a renegotiation").into());
@@ -736,7 +736,7 @@ fn keep_session(
     let config = Arc::clone(&handshake.config);
     let lifetime_s = u32::try_from(config.tickets.lifetime.as_secs()).unwrap_or(u32::MAX);
     let session = Session {
-        transport: cx.transport(),
+        transport: cx.protocol().transport(),
         cipher_suite: handshake.suite.id,
         psk: master.bytes().clone(),
         issued_ms: cx.now.unix_ms,

@@ -30,8 +30,8 @@ use crate::handshake::{Cx, State, prove};
 use crate::message::{
     self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
 };
+use crate::protocol::Side;
 use crate::resume::{Session, TicketKind};
-use crate::role::Side;
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
@@ -68,7 +68,7 @@ pub(super) fn client_hello(
     hello: &ClientHello<'_>,
 ) -> Result<Box<dyn State>, Error> {
     let Choice { config, suite, psk, spent, transcript, .. } = &mut choice;
-    let early_secret = psk.as_ref().map(|psk| EarlySecret::new(suite, cx.transport(), psk.secret.key()));
+    let early_secret = psk.as_ref().map(|psk| EarlySecret::new(suite, cx.protocol(), psk.secret.key()));
     if let (Some(psk), Some(secret)) = (&*psk, &early_secret) {
         verify_binder(secret, psk.secret.kind(), psk.index, transcript, message, hello)?;
         use_up(cx, config, psk, spent.as_ref())?;
@@ -100,7 +100,7 @@ fn answer(
 ) -> Result<Box<dyn State>, Error> {
     let Verified { choice, early_secret } = verified;
     let Choice { config, suite, share, psk, mut transcript, .. } = choice;
-    let transport = cx.transport();
+    let protocol = cx.protocol();
     let takes_early_data = early_data == Some(EarlyDataOutcome::Accepted);
     if takes_early_data {
         early::open(cx, early_secret.as_ref(), &transcript, psk.as_ref())?;
@@ -127,7 +127,7 @@ fn answer(
         cx.output.negotiated.cache = usage.outcome(cache.is_some());
     }
     let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
-    let version = transport.version13();
+    let version = protocol.version();
     let mut extensions = answers(cx, &config, hello, version, own_type, client_type, resumes)?;
     if takes_early_data {
         extensions.put(&EarlyData);
@@ -146,7 +146,7 @@ fn answer(
         }
     };
     let mut w = ExtensionsWriter::default();
-    w.put(&supported_versions::Selected(transport.version13()));
+    w.put(&supported_versions::Selected(protocol.version()));
     w.put_some(share.as_ref());
     if let Some(psk) = &psk {
         let index = u16::try_from(psk.index).map_err(|_| Internal::Bug("PSK index"))?;
@@ -154,22 +154,22 @@ fn answer(
     }
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
-    let server_hello = ServerHello::write(transport, &random, echo(transport, hello), suite.id, &w)?;
+    let server_hello = ServerHello::write(protocol, &random, echo(protocol, hello), suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
-    if !hello.session_id.is_empty() && transport.has_compatibility_mode() {
+    if !hello.session_id.is_empty() && protocol.has_compatibility_mode() {
         cx.emitter.change_cipher_spec()?;
     }
 
-    let secret = HandshakeSecret::new(suite, transport, early_secret, shared.as_ref());
+    let secret = HandshakeSecret::new(suite, protocol, early_secret, shared.as_ref());
     let hash = transcript.current();
     let client_secret = secret.traffic(Side::Client, hash.as_ref());
     let server_secret = secret.traffic(Side::Server, hash.as_ref());
     cx.output.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
     cx.output.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
     if !takes_early_data {
-        cx.emitter.read_keys(Epoch::Handshake, &client_secret.keys(transport))?;
+        cx.emitter.read_keys(Epoch::Handshake, &client_secret.keys(protocol))?;
     }
-    cx.emitter.write_keys(Epoch::Handshake, &server_secret.keys(transport))?;
+    cx.emitter.write_keys(Epoch::Handshake, &server_secret.keys(protocol))?;
     if let Some(outcome) = early_data {
         if !takes_early_data {
             cx.emitter.skip_early_data();
@@ -190,7 +190,7 @@ fn answer(
         Some((PskSecret::Session(session), _)) => (session.peer, session.authenticated_ms, true),
     };
     let negotiated = &mut cx.output.negotiated;
-    negotiated.version = Some(transport.version13());
+    negotiated.version = Some(protocol.version());
     negotiated.cipher_suite = Some(suite.id);
     negotiated.resumed = resumed;
     negotiated.server_name = hello.extensions.get::<server_name::HostName>()?.map(|n| n.0);
@@ -437,7 +437,7 @@ impl Handshake {
         cx.output.log_secret("SERVER_TRAFFIC_SECRET_0", write.bytes());
         cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
         cx.output.exporter = Some(Box::new(exporter));
-        cx.emitter.write_keys(Epoch::Application, &write.keys(cx.transport()))?;
+        cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
 
         let (profile, client_type) = (Arc::clone(&self.config.profile), self.client_type);
@@ -507,7 +507,7 @@ impl Finish {
         cx: &mut Cx<'_>,
         transcript: Transcript,
     ) -> Result<Box<dyn State>, Error> {
-        cx.emitter.read_keys(Epoch::Handshake, &self.client_secret.keys(cx.transport()))?;
+        cx.emitter.read_keys(Epoch::Handshake, &self.client_secret.keys(cx.protocol()))?;
         Ok(Box::new(ExpectFinished { finish: self, transcript }))
     }
 }
@@ -524,7 +524,7 @@ impl State for ExpectFinished {
         let _valid = finish.client_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
         let Finish { config, suite, master, read, write, peer, cache, .. } = finish;
-        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.transport()))?;
+        cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         cx.emitter.handshake_complete();
         cx.output.negotiated.peer.clone_from(&peer);
         if let Some(cache) = cache {
@@ -535,14 +535,14 @@ impl State for ExpectFinished {
         cx.output.event(Event::Connected);
         if finish.takes_tickets && !config.tickets.is_none() {
             let secret = master.into_resumption(transcript.current().as_ref());
-            let transport = cx.transport();
+            let protocol = cx.protocol();
             let early = early::terms(cx, &config);
             let session = |psk, age_add, now_ms| Session {
                 cipher_suite: suite.id,
                 psk,
                 issued_ms: now_ms,
                 authenticated_ms: finish.authenticated_ms,
-                transport,
+                transport: protocol.transport(),
                 lifetime_s: u32::try_from(config.tickets.lifetime.as_secs()).unwrap_or(u32::MAX),
                 age_add,
                 peer: peer.clone(),

@@ -17,7 +17,7 @@ use core::ops::RangeInclusive;
 
 use crate::error::{Error, Misuse};
 use crate::flight::fragment;
-use crate::role::TransportKind;
+use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::{Emitter, Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
@@ -112,8 +112,8 @@ impl Datagram {
 }
 
 impl Emitter for Datagram {
-    fn kind(&self) -> TransportKind {
-        TransportKind::Datagram
+    fn protocol(&self) -> Protocol {
+        Protocol::Dtls13
     }
 
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
@@ -139,8 +139,11 @@ impl Emitter for Datagram {
         Ok(())
     }
 
-    fn tls12(&mut self) -> Result<(), Error> {
-        Err(Misuse::NotSupported("DTLS 1.2").into())
+    fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
+        match protocol {
+            Protocol::Dtls13 => Ok(()),
+            _ => Err(Misuse::NotSupported("DTLS 1.2").into()),
+        }
     }
 
     fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {

@@ -10,7 +10,7 @@ mod send;
 use alloc::vec::Vec;
 
 use crate::error::Error;
-use crate::role::TransportKind;
+use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::{Emitter, Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
@@ -62,8 +62,8 @@ impl Stream {
 }
 
 impl Emitter for Stream {
-    fn kind(&self) -> TransportKind {
-        TransportKind::Stream
+    fn protocol(&self) -> Protocol {
+        self.receiver.protocol()
     }
 
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
@@ -86,8 +86,8 @@ impl Emitter for Stream {
         self.sender.change_cipher_spec()
     }
 
-    fn tls12(&mut self) -> Result<(), Error> {
-        self.receiver.tls12()
+    fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
+        self.receiver.agree(protocol)
     }
 
     fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use super::HEADER_LEN;
 use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::{self, Message};
+use crate::protocol::Protocol;
 use crate::record::protect::{RecordKey, Sequence};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::transport::{Epoch, Incoming};
@@ -52,8 +53,7 @@ pub(crate) struct Receiver {
     opened: bool,
     /// Whether a message was received, or none need be.
     begun: bool,
-    /// Whether the version is 1.2.
-    tls12: bool,
+    protocol: Protocol,
     /// The key that the next record, a ChangeCipherSpec of TLS 1.2, is to put into use.
     next_key: Option<RecordKey>,
     /// Whether a ChangeCipherSpec of the compatibility mode came.
@@ -114,7 +114,7 @@ impl Receiver {
 
     /// RFC 8449 §4: in a renegotiation, the limits of the handshake before hold as long as its keys do.
     pub(super) fn limit(&mut self, content: usize) {
-        match self.tls12 && self.key.is_some() {
+        match self.protocol.changes_cipher_spec() && self.key.is_some() {
             true => self.next_limit = Some(content),
             false => self.content_limit = Some(content),
         }
@@ -132,14 +132,18 @@ impl Receiver {
     pub(super) fn handshake_complete(&mut self) {
         self.handshake_complete = true;
         self.idle = 0;
-        if self.tls12 {
+        if self.protocol.changes_cipher_spec() {
             self.epoch = Some(Epoch::Application);
         }
     }
 
-    pub(super) fn tls12(&mut self) -> Result<(), Error> {
-        self.tls12 = true;
-        match self.seen_dummy {
+    pub(super) const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    pub(super) fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
+        self.protocol = protocol;
+        match self.seen_dummy && protocol.changes_cipher_spec() {
             // RFC 5246 §7.1: it is sent after the keys were agreed, and nowhere else.
             true => Err(PeerMisbehaved::UnexpectedRecord("an early ChangeCipherSpec").into()),
             false => Ok(()),
@@ -224,7 +228,8 @@ impl Receiver {
             if *major != 3 || typ.name().is_none() || typ == ContentType::ACK {
                 return Err(PeerMisbehaved::UnexpectedRecord("not a TLS record").into());
             }
-            let protected = self.key.is_some() && (typ == ContentType::APPLICATION_DATA || self.tls12);
+            let protected = self.key.is_some()
+                && (typ == ContentType::APPLICATION_DATA || self.protocol.changes_cipher_spec());
             // RFC 8446 §5.1, §5.2: longer records are refused before they are received.
             let early = self.skippable > 0 && typ == ContentType::APPLICATION_DATA;
             if len > if protected || early { MAX_CIPHERTEXT } else { MAX_PLAINTEXT } {
@@ -294,7 +299,8 @@ impl Receiver {
         let allowed = match typ {
             // RFC 8446 §5: exactly one byte 1, and only during the handshake.
             ContentType::CHANGE_CIPHER_SPEC => {
-                content == [1] && (self.tls12 || self.begun && !self.handshake_complete)
+                content == [1]
+                    && (self.protocol.changes_cipher_spec() || self.begun && !self.handshake_complete)
             }
             // A peer that failed before it had keys can only say so in the clear.
             ContentType::ALERT => !self.opened && self.epoch != Some(Epoch::Application),
@@ -333,8 +339,9 @@ impl Receiver {
         // RFC 8446 §5.1: no other type between the records of one message, not even the compatibility record, which is
         // dropped everywhere else. RFC 5246 §6.2.1 lets types interleave: a peer of TLS 1.2 may write data between the
         // fragments of a renegotiation's message. Alerts there stay refused, for nothing needs them.
-        let is_data =
-            self.tls12 && typ == ContentType::APPLICATION_DATA && self.epoch == Some(Epoch::Application);
+        let is_data = self.protocol.changes_cipher_spec()
+            && typ == ContentType::APPLICATION_DATA
+            && self.epoch == Some(Epoch::Application);
         if typ != ContentType::HANDSHAKE && !is_data && !self.handshake.is_empty() {
             return Err(PeerMisbehaved::UnexpectedRecord("a record in the middle of a message").into());
         }
@@ -362,7 +369,7 @@ impl Receiver {
                 let [level, description] = content else { return Err(Malformed::Length("Alert").into()) };
                 Ok(Some(Incoming::Alert(AlertLevel(*level), AlertDescription(*description))))
             }
-            ContentType::CHANGE_CIPHER_SPEC if self.tls12 => {
+            ContentType::CHANGE_CIPHER_SPEC if self.protocol.changes_cipher_spec() => {
                 if content != [1] {
                     return Err(Malformed::Value("ChangeCipherSpec").into());
                 }

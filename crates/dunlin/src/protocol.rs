@@ -1,0 +1,146 @@
+//! The sides of a connection, the two kinds of transport, and the four protocols with all their differences.
+
+use crate::wire::{AlertDescription, ProtocolVersion};
+
+/// A side of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The side that opened the connection.
+    Client,
+    /// The side that accepted it.
+    Server,
+}
+
+impl Side {
+    /// The other side.
+    pub const fn peer(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// A reliable byte stream or datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TransportKind {
+    /// TLS
+    Stream = 0,
+    /// DTLS
+    Datagram = 1,
+}
+
+/// TLS or DTLS in one version. Each difference between the four is a method here; what reads like one elsewhere is a mistake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// RFC 5246
+    Tls12,
+    /// RFC 8446
+    #[default]
+    Tls13,
+    /// RFC 6347
+    Dtls12,
+    /// RFC 9147
+    Dtls13,
+}
+
+impl Protocol {
+    /// Version 1.3 over this transport: the newest there is.
+    pub const fn newest(transport: TransportKind) -> Self {
+        match transport {
+            TransportKind::Stream => Self::Tls13,
+            TransportKind::Datagram => Self::Dtls13,
+        }
+    }
+
+    /// Version 1.2 over the same transport: the oldest there is.
+    pub const fn oldest(self) -> Self {
+        match self {
+            Self::Tls12 | Self::Tls13 => Self::Tls12,
+            Self::Dtls12 | Self::Dtls13 => Self::Dtls12,
+        }
+    }
+
+    /// The kind of transport below it.
+    pub const fn transport(self) -> TransportKind {
+        match self {
+            Self::Tls12 | Self::Tls13 => TransportKind::Stream,
+            Self::Dtls12 | Self::Dtls13 => TransportKind::Datagram,
+        }
+    }
+
+    /// Its number, as `supported_versions` has it.
+    pub const fn version(self) -> ProtocolVersion {
+        match self {
+            Self::Tls12 => ProtocolVersion::TLS1_2,
+            Self::Tls13 => ProtocolVersion::TLS1_3,
+            Self::Dtls12 => ProtocolVersion::DTLS1_2,
+            Self::Dtls13 => ProtocolVersion::DTLS1_3,
+        }
+    }
+
+    /// The number in the `legacy_version` fields (RFC 8446 §4.1.2, RFC 9147 §5.3).
+    pub(crate) const fn legacy_version(self) -> ProtocolVersion {
+        self.oldest().version()
+    }
+
+    /// The prefix of HKDF labels (RFC 8446 §7.1, RFC 9147 §5.9); version 1.2 has no such labels.
+    pub(crate) const fn label_prefix(self) -> &'static [u8] {
+        match self.transport() {
+            TransportKind::Stream => b"tls13 ",
+            TransportKind::Datagram => b"dtls13",
+        }
+    }
+
+    /// Whether its record numbers are encrypted, under a key of their own (RFC 9147 §4.2.3).
+    pub(crate) const fn encrypts_record_numbers(self) -> bool {
+        matches!(self, Self::Dtls13)
+    }
+
+    /// Whether a ClientHello has the field `legacy_cookie` (RFC 6347 §4.2.1, RFC 9147 §5.3).
+    pub(crate) const fn has_legacy_cookie(self) -> bool {
+        matches!(self.transport(), TransportKind::Datagram)
+    }
+
+    /// Whether `legacy_version` can name an SSL, which is refused whatever else the ClientHello offers (RFC 8446 §D.5).
+    pub(crate) const fn descends_from_ssl(self) -> bool {
+        matches!(self.transport(), TransportKind::Stream)
+    }
+
+    /// Whether there is a middlebox compatibility mode: the server echoes session IDs, and dummy ChangeCipherSpec records may
+    /// come (RFC 8446 §D.4). DTLS 1.3 has none (RFC 9147 §5).
+    pub(crate) const fn has_compatibility_mode(self) -> bool {
+        matches!(self, Self::Tls13)
+    }
+
+    /// Whether early data exists: version 1.3 has it, and this engine takes none over datagrams.
+    pub(crate) const fn has_early_data(self) -> bool {
+        matches!(self, Self::Tls13)
+    }
+
+    /// Whether ChangeCipherSpec puts keys into use, and records carry their type in the clear (RFC 5246 §6.2.1, §7.1).
+    pub(crate) const fn changes_cipher_spec(self) -> bool {
+        matches!(self, Self::Tls12 | Self::Dtls12)
+    }
+
+    /// Whether alerts can be mere warnings (RFC 5246 §7.2), and a HelloRequest may come (§7.4.1.1).
+    pub(crate) const fn has_warnings(self) -> bool {
+        matches!(self, Self::Tls12 | Self::Dtls12)
+    }
+
+    /// Whether KeyUpdate replaces the keys of a connection (RFC 8446 §4.6.3).
+    pub(crate) const fn has_key_update(self) -> bool {
+        matches!(self, Self::Tls13 | Self::Dtls13)
+    }
+
+    /// The alert that says the same in this version: some came with TLS 1.3 (RFC 5246 §7.2.2, §7.4.6).
+    pub(crate) const fn alert(self, alert: AlertDescription) -> AlertDescription {
+        match (self, alert) {
+            (
+                Self::Tls12 | Self::Dtls12,
+                AlertDescription::CERTIFICATE_REQUIRED | AlertDescription::MISSING_EXTENSION,
+            ) => AlertDescription::HANDSHAKE_FAILURE,
+            (_, alert) => alert,
+        }
+    }
+}
