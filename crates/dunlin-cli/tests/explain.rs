@@ -1,4 +1,4 @@
-//! `dunlin explain` on real traffic: what it says must be what tshark says, and the bytes must be those of the capture.
+//! Runs `dunlin explain` on real traffic. It must agree with tshark, and the bytes must add up to the capture.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use common::Place;
 use serde_json::Value;
 
-/// Captures what `script` does, in a network of its own: there ports can be fixed, and nobody else sends anything.
+/// Captures the traffic of `script` in a network namespace, which has no other traffic and can use fixed ports.
 ///
-/// The script may use `wait_for TEXT FILE`, `$dunlin`, and the certificates in `pki`. At its end a datagram is sent, and
-/// waited for in the capture: then everything before it is there, too.
+/// The script may use `wait_for TEXT FILE`, `$dunlin`, and the certificates in `pki`. At the end a last datagram is sent:
+/// once the capture holds it, the capture is complete.
 fn capture(place: &Place, options: &str, script: &str) {
     let script = format!(
         r#"set -eu
@@ -50,11 +50,11 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
-/// Handshake messages by connection and sending port, in their order.
+/// Handshake message types by connection and sending port, in order.
 type Messages = BTreeMap<(String, String), Vec<u64>>;
 
-/// What tshark says: the messages, and the bytes of all frames, of IP and transport headers, and of what TCP has sent again, as
-/// it may on a busy machine.
+/// Reads the capture with tshark: the messages, and the bytes of all frames, of IP headers, of transport headers, and of
+/// TCP retransmissions, which a busy machine may cause.
 fn tshark(place: &Place) -> (Messages, [u64; 4]) {
     let names = [
         "frame.len",
@@ -72,17 +72,17 @@ fn tshark(place: &Place) -> (Messages, [u64; 4]) {
         "icmp.type",
     ];
     let arguments: String = names.map(|name| format!(" -e {name}")).concat();
-    let told = place.tool("tshark", &format!("-r capture -o tls.keylog_file:keys -T fields{arguments}"));
+    let output = place.tool("tshark", &format!("-r capture -o tls.keylog_file:keys -T fields{arguments}"));
     let mut messages = Messages::new();
     let mut bytes = [0; 4];
-    // How far TCP is, by connection and sending port.
+    // The next sequence number, by connection and sending port.
     let mut sent = BTreeMap::new();
-    for line in told.lines() {
+    for line in output.lines() {
         let values: Vec<_> = line.split('\t').collect();
         assert_eq!(values.len(), names.len(), "other fields than asked for: {line}");
         let field = |name: &str| values[names.iter().position(|n| *n == name).expect("it is asked for")];
         let number = |name: &str| field(name).split(',').next().unwrap().parse().unwrap_or(0_u64);
-        // What an ICMP message quotes is none of its headers.
+        // An ICMP message quotes a UDP header, which is not its own.
         let is_udp = field("icmp.type").is_empty() && !field("udp.stream").is_empty();
         bytes[0] += number("frame.len");
         bytes[1] += number("ip.hdr_len");
@@ -94,7 +94,7 @@ fn tshark(place: &Place) -> (Messages, [u64; 4]) {
         let end = begin + number("tcp.len");
         bytes[3] += (*sent).min(end).saturating_sub(begin);
         *sent = end.max(*sent);
-        // It shows every fragment; of a message one begins at its beginning.
+        // tshark lists every fragment. Exactly one fragment of a message has offset 0.
         let offsets = field("dtls.handshake.fragment_offset").split(',');
         let fragments = field("dtls.handshake.type").split(',').zip(offsets);
         let begun = fragments.filter(|(_, offset)| *offset == "0").map(|(typ, _)| typ);
@@ -105,7 +105,7 @@ fn tshark(place: &Place) -> (Messages, [u64; 4]) {
     (messages, bytes)
 }
 
-/// What `dunlin explain` says, in the same form. Its exit status says whether all was understood.
+/// Runs `dunlin explain --json`, which must succeed.
 fn explained(place: &Place, arguments: &str) -> Value {
     serde_json::from_str(&place.dunlin(&format!("explain --json {arguments}"))).unwrap()
 }
@@ -130,7 +130,7 @@ fn messages(explanation: &Value) -> Messages {
     messages
 }
 
-/// The sum of every layer, packet, record and message is that of the whole, on all levels.
+/// Checks that the bytes of layers, packets, records and messages add up on every level.
 fn check_sums(explanation: &Value) {
     let number = |value: &Value, key: &str| value[key].as_u64().unwrap();
     let array = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
@@ -171,12 +171,12 @@ fn check_sums(explanation: &Value) {
     assert_eq!(all, total(&explanation["bytes"]));
 }
 
-/// Compares with tshark; the explanation.
+/// Checks that `dunlin explain` agrees with tshark. Returns the explanation.
 fn agrees(place: &Place, arguments: &str) -> Value {
     let explanation = explained(place, arguments);
     check_sums(&explanation);
-    let (told, [frames, ip, transport, again]) = tshark(place);
-    assert_eq!(messages(&explanation), told);
+    let (expected, [frames, ip, transport, again]) = tshark(place);
+    assert_eq!(messages(&explanation), expected);
     let bytes = &explanation["bytes"];
     assert_eq!(bytes["total_bytes"], frames);
     assert_eq!(bytes["ip_bytes"], ip);
@@ -185,7 +185,7 @@ fn agrees(place: &Place, arguments: &str) -> Value {
     explanation
 }
 
-/// The versions and suites of the flows with TLS.
+/// The versions and suites of the TLS flows.
 fn negotiated(explanation: &Value) -> Vec<(&str, &str)> {
     let flows = explanation["flows"].as_array().unwrap().iter();
     flows.filter_map(|flow| Some((flow["version"].as_str()?, flow["cipher_suite"].as_str()?))).collect()
@@ -201,7 +201,7 @@ const OPENSSL: &str = "\
     }";
 
 #[test]
-fn openssl_in_tls_1_3() {
+fn explains_openssl_in_tls_1_3() {
     let place = Place::new();
     place.dunlin("pki demo --out pki");
     let script = format!(
@@ -217,16 +217,16 @@ fn openssl_in_tls_1_3() {
     let suites: Vec<_> = negotiated(&explanation);
     let expected = ["TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_CCM_SHA256"];
     assert_eq!(suites[..3], expected.map(|suite| ("TLSv1.3", suite)));
-    // The refused one ends with an alert.
+    // The refused handshake ends with an alert.
     let flows = explanation["flows"].as_array().unwrap();
     let refused = flows.iter().find(|flow| flow["version"].is_null() && flow["protocol"] == "TLS").unwrap();
     assert_eq!(refused["messages"][1]["name"], "alert fatal handshake_failure");
     assert_eq!(explanation["bytes"]["sealed_bytes"], 0);
 }
 
-/// Every message of ours, also after the handshake, and in pcapng.
+/// The pcapng capture also has messages after the handshake.
 #[test]
-fn dunlin_itself() {
+fn explains_dunlins_own_traffic() {
     let place = Place::new();
     place.dunlin("pki demo --out pki");
     place.dunlin("psk new --identity sensor-7 --out psk");
@@ -248,7 +248,7 @@ fn dunlin_itself() {
         let of = messages.iter().find(|m| m["name"] == name && m["from"] == from);
         of.map_or(0, |message| message["count"].as_u64().unwrap())
     };
-    // What follows a KeyUpdate was opened with the next keys.
+    // Records after a KeyUpdate were decrypted with the next keys.
     assert_eq!(count(0, "client", "KeyUpdate"), 1);
     assert_eq!(count(0, "server", "KeyUpdate"), 1);
     assert_eq!(count(0, "server", "application data"), 1);
@@ -258,21 +258,21 @@ fn dunlin_itself() {
     assert_eq!(count(1, "server", "Finished"), 1);
     assert_eq!(explanation["bytes"]["sealed_bytes"], 0);
 
-    // Without the key log the bytes are the same, and only the hellos are known.
+    // Without the key log the byte counts are the same, but only the hellos are readable.
     let without = explained(&place, "capture");
     check_sums(&without);
     assert_eq!(without["bytes"]["total_bytes"], explanation["bytes"]["total_bytes"]);
     assert_eq!(without["bytes"]["tls_bytes"], explanation["bytes"]["tls_bytes"]);
     assert!(messages(&without).values().all(|types| *types == [1] || *types == [2]));
 
-    // In words, too.
+    // The text output has the same contents.
     let text = place.dunlin("explain capture --keylog keys");
     assert!(text.contains(": TLSv1.3, TLS_AES_128_GCM_SHA256, "), "{text}");
     assert!(text.contains("      18        server_name: localhost\n"), "{text}");
 }
 
 #[test]
-fn gnutls() {
+fn explains_gnutls() {
     let place = Place::new();
     place.dunlin("pki demo --out pki");
     let script = "
@@ -286,9 +286,8 @@ fn gnutls() {
     assert_eq!(explanation["bytes"]["sealed_bytes"], 0);
 }
 
-/// TLS 1.2 in the suites of every kind; of CBC the content cannot be told from what protects it.
 #[test]
-fn openssl_in_tls_1_2() {
+fn explains_openssl_in_tls_1_2_with_aead_suites() {
     let place = Place::new();
     place.dunlin("pki demo --out pki");
     let script = "
@@ -316,17 +315,17 @@ fn openssl_in_tls_1_2() {
     assert_eq!(suites, expected);
     let bytes = &explanation["bytes"];
     assert_eq!(bytes["sealed_bytes"], 0);
-    // Without the key log the lengths are the same: those of AEADs tell them.
+    // Without the key log the byte counts are the same, since AEAD suites have a constant overhead.
     let without = explained(&place, "capture");
     assert_eq!(&without["bytes"], bytes);
 }
 
-/// With a HelloVerifyRequest, and messages in fragments.
+/// The handshake has a HelloVerifyRequest and fragmented messages.
 #[test]
-fn openssl_in_dtls_1_2() {
+fn explains_openssl_in_dtls_1_2() {
     let place = Place::new();
     place.dunlin("pki demo --out pki");
-    // The programs end with their input, so it is held open.
+    // The programs exit at the end of their input, so keep it open.
     let script = "
         mkfifo to-client to-server
         exec 8<>to-client 9<>to-server
@@ -350,17 +349,17 @@ fn openssl_in_dtls_1_2() {
     assert_eq!(flow["bytes"]["application_data_bytes"], 6);
 }
 
-/// What cannot be read is a line, after what could be read.
+/// The readable part goes to stdout, and stderr gets one line.
 #[test]
-fn what_cannot_be_read() {
+fn names_the_problem_of_unreadable_input() {
     let place = Place::new();
-    // A ServerHello's record that is cut, behind an alert that is whole.
+    // A whole alert, then a truncated record of a ServerHello.
     let output = place.command("explain '15 0303 0002 0228 16 0303 0040 02'").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(stdout.contains("alert fatal handshake_failure"), "{stdout}");
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let why = "not all was understood: from the client: it ends in the middle of a record: the last 6 bytes";
+    let why = "not all of it could be read: from the client: the stream ends in the middle of a record; the last 6 bytes";
     assert!(stderr.contains(why) && stderr.lines().count() == 1, "{stderr}");
 
     place.write("text", "no capture");
@@ -370,7 +369,7 @@ fn what_cannot_be_read() {
     let fails = |arguments: &str| place.dunlin_fails(&format!("explain {arguments}"), 1);
     assert!(fails("text").contains("text: neither a pcap nor a pcapng file"));
     assert!(fails("absent.pcap").contains("absent.pcap: no such file"));
-    assert!(fails("digits --keylog text").contains("text: no line of it is one of a key log"));
-    assert!(fails("160").contains("no hexadecimal digits in pairs"));
+    assert!(fails("digits --keylog text").contains("text: no line has the form of a key log"));
+    assert!(fails("160").contains("not hexadecimal digits in pairs"));
     assert!(fails("ffff").contains("neither a record nor a handshake message"));
 }

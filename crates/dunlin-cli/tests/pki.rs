@@ -1,4 +1,4 @@
-//! `dunlin pki`: its certificates before webpki, OpenSSL and GnuTLS, and what it says to bad input.
+//! Tests `dunlin pki`: webpki, OpenSSL and GnuTLS judge its certificates, and bad input gets clear errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
@@ -7,10 +7,10 @@ mod common;
 use common::Place;
 use serde_json::Value;
 
-/// Those that OpenSSL 3.0 knows, too.
+/// The key types that OpenSSL 3.0 supports.
 const KEY_TYPES: [&str; 6] = ["rsa2048", "rsa3072", "rsa4096", "p256", "p384", "ed25519"];
 
-/// What each validator says to the chain in `leaf` under `root`; both purposes are tested by those who can.
+/// Checks that all three validators accept the chain in `leaf` under `root` for `purpose`.
 fn all_accept(place: &Place, root: &str, leaf: &str, purpose: &str, strict: bool) {
     place.dunlin(&format!("pki verify --ca {root} {leaf} --{purpose}"));
     let strict = if strict { "-x509_strict" } else { "" };
@@ -35,17 +35,17 @@ fn show(place: &Place, file: &str) -> Vec<Value> {
     serde_json::from_str(&place.dunlin(&format!("pki show {file} --json"))).unwrap()
 }
 
-/// One tree of each key type and form, each chain of three before all three validators.
+/// Makes a tree in each form; all three validators must accept its chains.
 fn tree_is_accepted(key_type: &str) {
     let place = Place::new();
     place.dunlin("pki ca --name stranger --cert stranger.pem --key stranger.key");
     for form in ["", "--lean"] {
         place.dunlin(&format!("pki demo --out . --force --key-type {key_type} {form}"));
         for leaf in ["server", "client"] {
-            // The lean form leaves out the key identifiers that OpenSSL's strict mode wants.
+            // OpenSSL's strict mode demands key identifiers, which the lean form leaves out.
             all_accept(&place, "root.pem", &format!("{leaf}.pem"), leaf, form.is_empty());
             all_refuse(&place, "stranger.pem", &format!("{leaf}.pem"));
-            // The key is well formed, and the certificate's.
+            // The key is well formed and belongs to the certificate.
             place.tool("openssl", &format!("pkey -in {leaf}.key -noout -check"));
             place.tool("certtool", &format!("--key-info --infile {leaf}.key"));
             assert_eq!(
@@ -72,12 +72,12 @@ fn tree_is_accepted(key_type: &str) {
 }
 
 #[test]
-fn rsa_trees_are_accepted() {
+fn validators_accept_rsa_trees() {
     ["rsa2048", "rsa3072", "rsa4096"].into_iter().for_each(tree_is_accepted);
 }
 
 #[test]
-fn elliptic_trees_are_accepted() {
+fn validators_accept_elliptic_curve_trees() {
     ["p256", "p384", "ed25519"].into_iter().for_each(tree_is_accepted);
 }
 
@@ -103,15 +103,15 @@ fn a_chain_may_mix_key_types_and_forms() {
         all_accept(&place, "ca.pem", "leaf.pem", "client", form.is_empty());
         assert_eq!(show(&place, "leaf.pem")[0]["subject"], "CN=sensor 7");
     }
-    // With --no-chain the certificate stands alone.
+    // With --no-chain the file holds only the certificate.
     place.dunlin(&format!("pki leaf {issuer} --client --name x --no-chain"));
     assert_eq!(show(&place, "leaf.pem").len(), 1);
-    // The authority may have no other one below it: here none is made, and one of OpenSSL's is refused.
+    // The path length is 0: `dunlin` makes no authority below, and refuses one that OpenSSL made.
     let line = place.dunlin_fails(
         "pki intermediate --issuer intermediate.pem --issuer-key intermediate.key --name SubSub --force",
         1,
     );
-    assert!(line.starts_with("dunlin: intermediate.pem: more authorities in the path"), "{line}");
+    assert!(line.starts_with("dunlin: intermediate.pem: the path has more authorities"), "{line}");
     place.tool("openssl", "req -new -newkey rsa:2048 -nodes -keyout sub.key -subj /CN=SubSub -out sub.csr");
     place.write("sub.ext", "basicConstraints=critical,CA:true\n");
     let issuer = "-CA intermediate.pem -CAkey intermediate.key -CAcreateserial";
@@ -121,16 +121,15 @@ fn a_chain_may_mix_key_types_and_forms() {
     place.write("leaf.pem", chain);
     let line = place.dunlin_fails("pki verify --ca ca.pem leaf.pem", 1);
     assert!(line.contains("more authorities"), "{line}");
-    // With the whole chain in the issuer's file it is known.
+    // If the issuer's file holds the whole chain, `pki leaf` sees the limit.
     let chain = place.read("sub.pem") + &place.read("intermediate.pem");
     place.write("sub.pem", chain);
     place.dunlin_fails("pki leaf --issuer sub.pem --issuer-key sub.key --name x --client --force", 1);
 }
 
-/// OpenSSL's authorities, with their names in strings of other types, issue through `dunlin`; keys in all three
-/// encodings are read.
+/// OpenSSL encodes the authorities' names in other string types. Their keys come in all three encodings.
 #[test]
-fn the_authorities_of_others_are_used() {
+fn issues_with_authorities_that_openssl_made() {
     let place = Place::new();
     let request = "req -x509 -days 30 -subj '/C=DE/O=Grüße/CN=Other root' -utf8 -out ca.pem -addext keyUsage=keyCertSign";
     for make_key in [
@@ -151,7 +150,7 @@ fn the_authorities_of_others_are_used() {
 }
 
 #[test]
-fn lean_chains_keep_below_their_bars() {
+fn lean_chains_stay_within_their_size_limits() {
     for (key_type, bar) in [("rsa2048", 803), ("p256", 405), ("ed25519", 342)] {
         let place = Place::new();
         place.dunlin(&format!("pki demo --out . --lean --key-type {key_type}"));
@@ -161,9 +160,9 @@ fn lean_chains_keep_below_their_bars() {
     }
 }
 
-/// What OpenSSL 3.0 and GnuTLS 3.7 do not know yet is verified by ourselves.
+/// OpenSSL 3.0 and GnuTLS 3.7 do not support ML-DSA, so only `dunlin pki verify` checks these trees.
 #[test]
-fn ml_dsa_trees_are_accepted() {
+fn pki_verify_accepts_ml_dsa_trees() {
     let place = Place::new();
     place.dunlin("pki demo --out . --key-type mldsa44");
     place.dunlin("pki verify --ca root.pem server.pem --server --name localhost");
@@ -174,7 +173,7 @@ fn ml_dsa_trees_are_accepted() {
 }
 
 #[test]
-fn a_raw_key_is_a_private_and_a_public_key() {
+fn raw_key_writes_a_private_key_and_its_public_key() {
     for key_type in KEY_TYPES {
         let place = Place::new();
         place.dunlin(&format!("pki raw-key --key-type {key_type} --key device.key --public device.pub"));
@@ -188,7 +187,7 @@ fn a_raw_key_is_a_private_and_a_public_key() {
         assert_eq!(public, der);
         assert_eq!(public[0]["kind"], "public_key");
         assert_eq!(public[0]["sha256"], private[0]["public_key"]["sha256"]);
-        // Not a byte of the key itself is shown.
+        // `show` prints nothing of the private key itself.
         let secret = place.read("device.key");
         let shown = place.dunlin("pki show device.key") + &place.dunlin("pki show device.key --json");
         assert!(secret.lines().all(|line| !shown.contains(line)));
@@ -196,7 +195,7 @@ fn a_raw_key_is_a_private_and_a_public_key() {
 }
 
 #[test]
-fn show_tells_what_is_in_a_file() {
+fn show_describes_every_item_of_a_file() {
     let place = Place::new();
     place.dunlin("pki ca --name R --key-type p384 --not-before 2026-01-01 --not-after 2051-01-01T12:00:00Z");
     let text = place.dunlin("pki show ca.pem");
@@ -226,9 +225,9 @@ fn show_tells_what_is_in_a_file() {
     assert_eq!((&items[0]["kind"], &items[1]), (&"private_key".into(), info));
 }
 
-/// A name from a certificate is somebody else's text: it must not reach the terminal as commands.
+/// A stranger may have chosen the names in a certificate, so they must not command the terminal.
 #[test]
-fn control_characters_are_shown_not_sent() {
+fn show_escapes_control_characters() {
     let place = Place::new();
     place.tool(
         "openssl",
@@ -240,7 +239,7 @@ fn control_characters_are_shown_not_sent() {
 }
 
 #[test]
-fn verify_says_why_not() {
+fn verify_names_the_reason_of_a_refusal() {
     let place = Place::new();
     place.dunlin("pki demo --out .");
     place.dunlin("pki ca --name other --cert other.pem --key other.key --not-before 2020-01-01");
@@ -265,7 +264,7 @@ fn verify_says_why_not() {
     }
     assert!(place.dunlin("pki verify --ca other.pem old.pem --time 2025-01-01").contains("valid for client"));
     let mut chain = place.read("server.pem").into_bytes();
-    // Spoils the first certificate's signature, whose last characters stand before the first END line.
+    // Damage the signature of the first certificate: its last characters precede the first END line.
     let end = place.read("server.pem").find("\n-----END").unwrap() - 6;
     chain[end] = if chain[end] == b'A' { b'B' } else { b'A' };
     place.write("spoilt.pem", chain);
@@ -279,13 +278,13 @@ fn show_first(pem: &str) -> String {
 }
 
 #[test]
-fn files_are_never_replaced_unasked() {
+fn replaces_files_only_with_force() {
     let place = Place::new();
     place.dunlin("pki ca --name first");
     let (certificate, key) = (place.read("ca.pem"), place.read("ca.key"));
     let line = place.dunlin_fails("pki ca --name second", 1);
     assert!(line.contains("ca.pem: exists already"), "{line}");
-    // One of the two is enough, and then nothing at all is written.
+    // If one of the two files exists, neither is written.
     place.dunlin_fails("pki ca --name second --cert new.pem", 1);
     place.dunlin_fails("pki ca --name second --key new.key", 1);
     place.dunlin_fails("pki raw-key --key ca.key --public new.pub", 1);
@@ -316,7 +315,7 @@ fn a_leaf_does_not_outlive_its_issuer_by_default() {
 }
 
 #[test]
-fn bad_input_gets_one_line() {
+fn bad_input_gets_an_error_of_one_line() {
     let place = Place::new();
     place.dunlin("pki demo --out . --key-type p256");
     place.write("garbage.pem", "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n");
@@ -370,7 +369,7 @@ fn bad_input_gets_one_line() {
         (
             &format!("{leaf} server.pem --issuer-key server.key"),
             1,
-            "server.pem: the certificate is not that of",
+            "server.pem: the certificate does not belong to a certificate authority",
         ),
         (&format!("{leaf} root.pem --issuer-key root.key --out text"), 1, "text"),
         ("pki show missing", 1, "missing: no such file"),
@@ -416,9 +415,9 @@ fn help_has_examples() {
     assert_eq!(place.dunlin("--version"), concat!("dunlin ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
-/// OpenSSL reads the lists and comes to the same verdicts.
+/// OpenSSL reads the same CRLs and must agree.
 #[test]
-fn what_is_revoked_is_refused() {
+fn verify_refuses_revoked_certificates() {
     let place = Place::new();
     for key_type in ["p256", "rsa2048", "ed25519"] {
         place.dunlin(&format!("pki demo --out . --force --key-type {key_type}"));
@@ -426,7 +425,7 @@ fn what_is_revoked_is_refused() {
         let root = "--issuer root.pem --issuer-key root.key --crl root-crl.pem";
         let sub = "--issuer intermediate.pem --issuer-key intermediate.key --crl crl.pem";
         let made = place.dunlin(&format!("pki crl {root}"));
-        assert!(made.starts_with("root-crl.pem: revocation list, "), "{made}");
+        assert!(made.starts_with("root-crl.pem: CRL, "), "{made}");
         place.dunlin(&format!("pki crl {sub} --revoke client.pem --reason keyCompromise"));
         let ours =
             |leaf: &str| format!("pki verify --ca root.pem {leaf}.pem --crl root-crl.pem --CRL crl.pem");
@@ -445,7 +444,7 @@ fn what_is_revoked_is_refused() {
             "{shown}"
         );
 
-        // The list goes on: its number rises, and what is on it stays, once.
+        // A renewed CRL has the next number and keeps its entries, without duplicates.
         place.dunlin(&format!("pki crl {sub} --revoke server.pem --revoke client.pem --reason superseded"));
         let shown = place.tool("openssl", "crl -in crl.pem -noout -text");
         assert!(shown.contains("CRL Number: \n                2\n"), "{shown}");
@@ -459,24 +458,28 @@ fn what_is_revoked_is_refused() {
         let (client, server) = (serial("client.pem"), serial("server.pem"));
         assert_eq!(revoked, [(&client, &"keyCompromise".into()), (&server, &"superseded".into())]);
         place.dunlin_fails(&ours("server"), 1);
-        // Without a list of the intermediate authority nothing is known of its leaves.
+        // Without a CRL of the intermediate authority the status of its leaves is unknown.
         place.dunlin_fails("pki verify --ca root.pem server.pem --crl root-crl.pem", 1);
         place.dunlin("pki verify --ca root.pem server.pem");
     }
 }
 
 #[test]
-fn what_cannot_be_revoked_is_said() {
+fn crl_names_the_reason_of_a_failure() {
     let place = Place::new();
     place.dunlin("pki demo --out .");
     place.dunlin("pki crl --issuer root.pem --issuer-key root.key");
     let root = "--issuer root.pem --issuer-key root.key";
     for (command, code, why) in [
-        (format!("pki crl {root} --crl x.pem --revoke server.pem"), 1, "issued by another authority"),
+        (
+            format!("pki crl {root} --crl x.pem --revoke server.pem"),
+            1,
+            "another authority issued the certificate",
+        ),
         (
             "pki crl --issuer intermediate.pem --issuer-key intermediate.key".into(),
             1,
-            "that of another authority",
+            "another authority issued the CRL",
         ),
         (format!("pki crl {root} --revoke nothing.pem"), 1, "no such file"),
         (format!("pki crl {root} --crl server.pem"), 1, "no revocation list in it"),

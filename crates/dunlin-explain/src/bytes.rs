@@ -1,13 +1,13 @@
-//! The account: every byte of a capture is entered once, under the layer that spent it.
+//! The byte account: each byte of a capture counts once, under the layer it belongs to.
 
 use std::ops::AddAssign;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// What a byte of a capture was spent on.
+/// The layer to which a byte of a capture belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layer {
-    /// The header of the link, padding of short frames included.
+    /// The header of the link layer, and the padding of short frames.
     Link,
     /// The IP header with its extensions.
     Ip,
@@ -15,7 +15,7 @@ pub enum Layer {
     Transport,
     /// The header of a record.
     RecordHeader,
-    /// What protects a record: explicit nonce, inner type, padding and tag.
+    /// The overhead of record protection: explicit nonce, inner content type, padding and tag.
     Protection,
     /// Handshake messages with their headers.
     Handshake,
@@ -27,18 +27,18 @@ pub enum Layer {
     ApplicationData,
     /// Acknowledgements of DTLS 1.3 (RFC 9147 §7).
     Ack,
-    /// The body of a protected record that was not opened: anything of the above.
+    /// The body of a protected record that could not be decrypted. Its content is unknown.
     Sealed,
-    /// Payload of TCP that had come before.
+    /// TCP payload that an earlier segment carried already.
     Retransmitted,
-    /// What is no TLS, or cannot be read, as after a gap in a stream.
+    /// Payload that is not TLS or cannot be read, for example after a gap in a stream.
     Other,
-    /// On the wire, but not in the capture, which was cut at a length.
+    /// Bytes on the wire that are missing in the capture, because it cut frames at a maximum length.
     NotCaptured,
 }
 
 impl Layer {
-    /// All, from the link upwards.
+    /// All layers, from the link upwards.
     pub const ALL: [Self; 14] = [
         Self::Link,
         Self::Ip,
@@ -56,7 +56,7 @@ impl Layer {
         Self::NotCaptured,
     ];
 
-    /// Its name in words.
+    /// The name for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Link => "link",
@@ -76,7 +76,7 @@ impl Layer {
         }
     }
 
-    /// Its name in JSON.
+    /// The name in JSON.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Link => "link_bytes",
@@ -96,7 +96,7 @@ impl Layer {
         }
     }
 
-    /// Whether it is part of TLS or DTLS.
+    /// Whether the layer is part of TLS or DTLS.
     pub const fn is_tls(self) -> bool {
         matches!(
             self,
@@ -127,7 +127,7 @@ impl Bytes {
         self.0.iter().sum()
     }
 
-    /// The bytes of TLS or DTLS, records with their headers.
+    /// The bytes of TLS or DTLS, including record headers.
     pub fn tls(&self) -> u64 {
         Layer::ALL.into_iter().filter(|layer| layer.is_tls()).map(|layer| self.of(layer)).sum()
     }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_layer_has_a_place_of_its_own() {
+    fn counts_every_layer_separately() {
         let mut bytes = Bytes::default();
         for (place, layer) in Layer::ALL.into_iter().enumerate() {
             assert_eq!(layer as usize, place);

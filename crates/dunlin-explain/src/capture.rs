@@ -1,4 +1,4 @@
-//! Capture files, pcap and pcapng: their frames, and how far they can be read.
+//! Reads the frames of capture files: pcap and pcapng.
 
 use std::borrow::Cow;
 
@@ -11,22 +11,22 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::pcapng::{Block, PcapNgParser};
 
-/// More frames than a capture of handshakes has; what is kept of each takes some hundred bytes of memory.
+/// The most frames to read. Each takes a few hundred bytes of memory; captures of handshakes have far fewer.
 const MAX_FRAMES: usize = 1 << 20;
 
-/// The block of pcapng that holds a key log, and the kind of its secrets: "TLSK"
-/// (draft-ietf-opsawg-pcapng §4.7).
+/// The pcapng block that holds secrets, and the type of secrets for a TLS key log: "TLSK" (draft-ietf-opsawg-pcapng
+/// §4.7).
 const DECRYPTION_SECRETS: u32 = 0x0a;
 const TLS_KEY_LOG: u32 = 0x544c_534b;
 
-/// A frame as it was captured.
+/// A captured frame.
 pub(crate) struct Frame<'a> {
-    /// Since 1970, in microseconds.
+    /// Microseconds since 1970.
     pub(crate) time_us: u64,
     pub(crate) link: DataLink,
-    /// What was captured of it.
+    /// The captured bytes.
     pub(crate) data: &'a [u8],
-    /// Its length on the wire.
+    /// The length on the wire, in bytes.
     pub(crate) wire_len: usize,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Frame<'a> {
 #[derive(Default)]
 pub(crate) struct Capture<'a> {
     pub(crate) frames: Vec<Frame<'a>>,
-    /// Key logs that the file carries itself.
+    /// Key logs inside the file.
     pub(crate) key_logs: Vec<&'a [u8]>,
     /// Why reading ended before the end of the file.
     pub(crate) stopped: Option<String>,
 }
 
-/// Whether `bytes` begin as a capture file does.
+/// Whether `bytes` begin like a capture file.
 pub(crate) fn is_capture(bytes: &[u8]) -> bool {
     is_pcapng(bytes)
         || matches!(
@@ -59,7 +59,7 @@ fn is_pcapng(bytes: &[u8]) -> bool {
 }
 
 impl<'a> Capture<'a> {
-    /// Reads as many frames as the file has whole.
+    /// Reads all frames up to the end or the first damage.
     pub(crate) fn read(file: &'a [u8]) -> Self {
         let mut capture = Self::default();
         let read = if is_pcapng(file) { capture.pcapng(file) } else { capture.pcap(file) };
@@ -92,7 +92,7 @@ impl<'a> Capture<'a> {
             pcap_file::TsResolution::NanoSecond => 1_000_000_000,
         };
         while !rest.is_empty() {
-            // The raw form: the other one refuses frames that were cut at the capture's length.
+            // The parser's other method refuses frames that the capture cut short.
             let (after, packet) = parser.next_raw_packet(rest)?;
             rest = after;
             let fraction = u64::from(packet.ts_frac) * 1_000_000 / per_second;
@@ -123,7 +123,7 @@ impl<'a> Capture<'a> {
                 Block::SimplePacket(packet) => {
                     let interface = parser.interfaces().first().ok_or(PcapError::InvalidInterfaceId(0))?;
                     let wire_len = packet.original_len as usize;
-                    // What is not the frame is padding of the block.
+                    // The block pads the frame, and gives no captured length.
                     let snap_len = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
                     let data = borrowed(packet.data)?;
                     let captured = wire_len.min(snap_len as usize).min(data.len());
@@ -144,7 +144,7 @@ impl<'a> Capture<'a> {
 fn key_log(block: &[u8]) -> Option<&[u8]> {
     let (kind, rest) = block.split_first_chunk()?;
     let (len, rest) = rest.split_first_chunk()?;
-    // In the order of the section, which is told by the value that has to stand there.
+    // The numbers are in the section's byte order, which the parser does not give. The known type reveals it.
     let len = match [u32::from_le_bytes(*kind), u32::from_be_bytes(*kind)] {
         [TLS_KEY_LOG, _] => u32::from_le_bytes(*len),
         [_, TLS_KEY_LOG] => u32::from_be_bytes(*len),
@@ -153,14 +153,14 @@ fn key_log(block: &[u8]) -> Option<&[u8]> {
     rest.get(..len as usize)
 }
 
-/// The library gives the number in the block as nanoseconds, whatever the unit of the interface.
+/// Converts a packet's timestamp to microseconds. pcap-file takes it for nanoseconds, whatever the interface's unit is.
 fn time_us(packet: &EnhancedPacketBlock<'_>, interface: &InterfaceDescriptionBlock<'_>) -> u64 {
     let ticks = packet.timestamp.as_nanos();
     let resolution = interface.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
         _ => None,
     });
-    // draft-ietf-opsawg-pcapng §4.2: a negative power of 10, or with the high bit of 2; microseconds by default.
+    // A negative power of 10, or of 2 if the high bit is set; microseconds by default (draft-ietf-opsawg-pcapng §4.2).
     let (base, exponent): (u128, _) = match resolution.unwrap_or(6) {
         exponent @ 0..0x80 => (10, exponent),
         exponent => (2, exponent & 0x7f),
@@ -169,7 +169,7 @@ fn time_us(packet: &EnhancedPacketBlock<'_>, interface: &InterfaceDescriptionBlo
     (ticks * 1_000_000 / per_second) as u64
 }
 
-/// A parser of a slice borrows from it.
+/// The parser works on a slice, so its data is always borrowed from there.
 fn borrowed<'a>(data: Cow<'a, [u8]>) -> Result<&'a [u8], PcapError> {
     match data {
         Cow::Borrowed(data) => Ok(data),
@@ -177,7 +177,7 @@ fn borrowed<'a>(data: Cow<'a, [u8]>) -> Result<&'a [u8], PcapError> {
     }
 }
 
-/// Why the rest of a file is not read.
+/// Why reading stops before the end of the file.
 enum Stop {
     Damaged(PcapError),
     TooMany,

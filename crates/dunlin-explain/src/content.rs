@@ -1,4 +1,4 @@
-//! What records carry: handshake messages joined from records, alerts, and the rest by its kind.
+//! The content of records: handshake messages, joined from several records if necessary, alerts and others.
 
 use dunlin::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType};
 
@@ -10,15 +10,15 @@ use crate::names;
 /// The header of a handshake message: type and length (RFC 8446 §4).
 pub(crate) const MESSAGE_HEADER: usize = 4;
 
-/// Handshake messages of one direction of a stream.
+/// Joins the handshake messages of one direction of a stream.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// The message that is not complete yet.
+    /// The bytes so far of a message that is not complete yet.
     message: Vec<u8>,
 }
 
 impl Joiner {
-    /// Cuts the content of a record into messages.
+    /// Cuts the content of a record into messages and pieces of messages.
     pub(crate) fn take(&mut self, mut content: &[u8], dialect: Dialect) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut here = 0;
@@ -40,24 +40,24 @@ impl Joiner {
         parts
     }
 
-    /// How many bytes of a message that never became complete there are.
+    /// The length of an incomplete message, in bytes.
     pub(crate) fn incomplete(&self) -> usize {
         self.message.len()
     }
 
-    /// Forgets a message whose rest cannot be read.
+    /// Drops an incomplete message, because its rest cannot be read.
     pub(crate) fn reset(&mut self) {
         self.message.clear();
     }
 }
 
-/// The whole length of the message that begins so.
+/// The whole length that the header of `message` announces.
 fn announced(message: &[u8]) -> Option<usize> {
     let [_, a, b, c] = message.first_chunk::<MESSAGE_HEADER>()?;
     Some(MESSAGE_HEADER + u32::from_be_bytes([0, *a, *b, *c]) as usize)
 }
 
-/// The first messages in `content`, type and body, as far as they are whole.
+/// The type and body of each message in `content`, up to the first incomplete one.
 pub(crate) fn messages(mut content: &[u8]) -> impl Iterator<Item = (HandshakeType, &[u8])> {
     std::iter::from_fn(move || {
         let (message, rest) = content.split_at_checked(announced(content)?)?;
@@ -66,14 +66,14 @@ pub(crate) fn messages(mut content: &[u8]) -> impl Iterator<Item = (HandshakeTyp
     })
 }
 
-/// The part that makes `message` complete, `here` bytes of it in this record.
+/// The part that completes `message`; `here` bytes of it are in this record.
 fn whole(message: &[u8], here: usize, dialect: Dialect) -> Part {
     let typ = HandshakeType(message.first().copied().unwrap_or_default());
     let body = message.get(MESSAGE_HEADER..).unwrap_or_default();
     complete(typ, MESSAGE_HEADER, body, here, dialect)
 }
 
-/// The part that makes a message complete whose header has `header` bytes.
+/// The part that completes a message. Its header has `header` bytes; `here` bytes of it are in this record.
 pub(crate) fn complete(
     typ: HandshakeType,
     header: usize,
@@ -91,12 +91,12 @@ pub(crate) fn complete(
     }
 }
 
-/// A piece of a message.
+/// A piece of a message that is not complete yet.
 pub(crate) fn piece(typ: HandshakeType, here: usize) -> Part {
     Part { handshake_type: Some(typ.0), ..Part::new(Layer::Handshake, names::message(typ, false), here) }
 }
 
-/// What a record carries that is no handshake message and is not hidden.
+/// The content of a readable record, other than handshake messages.
 pub(crate) fn plain(typ: ContentType, content: &[u8]) -> Part {
     match typ {
         ContentType::ALERT => Part::new(Layer::Alert, alert(content), content.len()),
@@ -116,12 +116,12 @@ fn alert(content: &[u8]) -> String {
         [level, description] => {
             format!("alert {} {}", AlertLevel(*level), AlertDescription(*description))
         }
-        _ => "alert that is not understood".into(),
+        _ => "malformed alert".into(),
     }
 }
 
-/// Enters the body of a record that was not opened. In TLS 1.2 the outer type is true; with the `overhead` of its suite
-/// the length of the content is known, too.
+/// Enters the body of a record that could not be decrypted. In TLS 1.2 the outer type is the real one, and the cipher
+/// suite's `overhead` gives the length of the content.
 pub(crate) fn seal(record: &mut Record, typ: ContentType, body: usize, overhead: Option<usize>) {
     record.protection = Protection::Sealed;
     let measured = overhead.filter(|overhead| *overhead <= body);
@@ -151,10 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_over_records() {
+    fn joins_messages_across_records() {
         let dialect = Dialect { is_13: true, is_datagram: false };
         let mut joiner = Joiner::default();
-        // EncryptedExtensions, then a Finished in three pieces, the first of them half a header.
+        // EncryptedExtensions, then a Finished in three pieces. The first piece is half a header.
         let first = joiner.take(&[8, 0, 0, 2, 0, 0, 20, 0], dialect);
         let shown = |parts: &[Part]| -> Vec<_> {
             parts.iter().map(|p| (p.name.clone(), p.bytes, p.message_bytes)).collect()

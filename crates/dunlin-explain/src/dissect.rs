@@ -1,4 +1,4 @@
-//! From flows to an explanation: who is who, what the records of both directions say, and the account of all bytes.
+//! Turns flows into an explanation: finds client and server, reads the records of both directions, counts all bytes.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::stream::Stream;
 use crate::tls;
 
-/// What all flows share.
+/// The state that all flows of a capture share.
 struct Dissector<'k> {
     key_logs: &'k [&'k KeyLog],
     lines: Lines,
@@ -46,13 +46,13 @@ pub(crate) fn capture(capture: &Capture<'_>, key_logs: &[&KeyLog]) -> Explanatio
         explanation.flows.push(flow);
     }
     if explanation.flows.iter().all(|flow| flow.protocol.is_none()) {
-        dissector.problems.push("there is no TLS and no DTLS in it".into());
+        dissector.problems.push("it holds neither TLS nor DTLS".into());
     }
     explanation.problems = dissector.problems;
     explanation
 }
 
-/// Explains bytes that came without packets.
+/// Explains bytes that were given without packets.
 pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, Error> {
     let mut dissector = Dissector { key_logs, lines: Lines::default(), start_us: 0, problems: Vec::new() };
     let mut flow = Flow {
@@ -84,7 +84,7 @@ pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, E
         flow.records = records;
         flow.bytes.add(Layer::Other, rest);
         if rest > 0 {
-            dissector.problems.push(format!("the last {rest} bytes are no record"));
+            dissector.problems.push(format!("the last {rest} bytes are not a record"));
         }
         flow.describe("DTLS", &session);
     } else {
@@ -107,7 +107,7 @@ pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, E
     })
 }
 
-/// Who sends such messages first.
+/// The side that sends these handshake bytes, judged by their first message.
 fn sender(plain: &[u8]) -> Option<Side> {
     match HandshakeType(*plain.first()?) {
         HandshakeType::CLIENT_HELLO => Some(Side::Client),
@@ -117,7 +117,6 @@ fn sender(plain: &[u8]) -> Option<Side> {
 }
 
 impl<'k> Dissector<'k> {
-    /// The key log of a connection is the first that has a secret of it.
     fn session(&self, is_datagram: bool, plain: &[Vec<u8>; 2]) -> Session<'k> {
         Session::new(is_datagram, plain, self.key_logs)
     }
@@ -138,7 +137,7 @@ impl<'k> Dissector<'k> {
     }
 
     fn tcp(&mut self, raw: &flow::Flow<'_>, streams: &[Stream<'_>; 2]) -> Flow {
-        // What was captured from its first byte on is read from there, and nothing that is not TLS is taken for it.
+        // Where records begin. A connection captured from its first byte is either TLS from there on, or not TLS at all.
         let starts = streams.each_ref().map(|stream| match (tls::header(&stream.data), raw.opened_by) {
             (Some(_), _) => Some(0),
             (None, None) => tls::first_record(&stream.data),
@@ -167,13 +166,14 @@ impl<'k> Dissector<'k> {
             let mut data = stream.data.get(start..).unwrap_or_default().to_vec();
             if start > 0 {
                 flow.bytes.add(Layer::Other, start);
-                self.problem(&flow, side, &format!("the first {start} bytes are the end of a record"));
+                let cut = format!("the first {start} bytes belong to a record whose beginning is missing");
+                self.problem(&flow, side, &cut);
             }
             let direction = tls::dissect(&session, side, &mut data, &mut self.lines);
             self.report(&mut flow, side, &session, &direction);
             if let Some((missing, waiting)) = stream.stranded() {
                 flow.bytes.add(Layer::Other, waiting);
-                let lost = format!("{missing} bytes are missing, and {waiting} behind them were not read");
+                let lost = format!("{missing} bytes are missing, and the {waiting} after them were not read");
                 self.problem(&flow, side, &lost);
             }
             for (offset, record) in direction.records {
@@ -213,7 +213,7 @@ impl<'k> Dissector<'k> {
         for (end, direction) in directions.iter().enumerate() {
             let side = side_of(end, client);
             if unread[end] > 0 {
-                let what = format!("{} datagrams have a rest that is no record", unread[end]);
+                let what = format!("{} datagrams end in bytes that are not a record", unread[end]);
                 self.problem(&flow, side, &what);
             }
             self.sealed(&flow, side, &session, direction.sealed);
@@ -222,7 +222,7 @@ impl<'k> Dissector<'k> {
         flow
     }
 
-    /// A flow with its packets, whose payload is not explained yet.
+    /// A flow with its packets, before their payload is explained.
     fn empty(&self, raw: &flow::Flow<'_>, client: usize, carrier: Carrier) -> Flow {
         Flow {
             carrier,
@@ -258,7 +258,7 @@ impl<'k> Dissector<'k> {
         }
     }
 
-    /// The record, complete with this packet.
+    /// Enters into the record the packet that completed it.
     fn at(&self, raw: &flow::Flow<'_>, place: usize, mut record: Record) -> Record {
         if let Some(packet) = raw.packets.get(place) {
             record.frame = packet.frame;
@@ -267,14 +267,14 @@ impl<'k> Dissector<'k> {
         record
     }
 
-    /// Enters what was not understood of a direction.
+    /// Reports the problems of a direction, and counts the bytes that were not read.
     fn report(&mut self, flow: &mut Flow, side: Side, session: &Session<'_>, direction: &tls::Direction) {
         if let Some((rest, why)) = direction.rest {
             flow.bytes.add(Layer::Other, rest);
-            self.problem(flow, side, &format!("{why}: the last {rest} bytes were not read"));
+            self.problem(flow, side, &format!("{why}; the last {rest} bytes were not read"));
         }
         if direction.incomplete > 0 {
-            self.problem(flow, side, "it ends in the middle of a handshake message");
+            self.problem(flow, side, "the stream ends in the middle of a handshake message");
         }
         self.sealed(flow, side, session, direction.sealed);
     }
@@ -284,12 +284,12 @@ impl<'k> Dissector<'k> {
             && let Some(why) = session.why_sealed(side)
         {
             let records = if sealed == 1 { "record was" } else { "records were" };
-            self.problem(flow, side, &format!("{sealed} {records} not opened: {why}"));
+            self.problem(flow, side, &format!("{sealed} {records} not decrypted: {why}"));
         }
     }
 
     fn problem(&mut self, flow: &Flow, side: Side, what: &str) {
-        // One line a direction is what a person reads; the flows beyond are as many as an attacker likes.
+        // A capture by an attacker may hold any number of flows. People read far fewer problems than this.
         const MAX_PROBLEMS: usize = 1 << 12;
         if self.problems.len() < MAX_PROBLEMS {
             let place = flow.ends().map_or_else(String::new, |ends| format!("{ends}, "));
@@ -303,7 +303,7 @@ const fn side_of(end: usize, client: usize) -> Side {
 }
 
 impl flow::Flow<'_> {
-    /// The end that is the client if nothing but the ports says it: servers have the lower ones.
+    /// Guesses the client where no hello tells: the end that sent the first SYN, else the one with the higher port.
     fn client_by_ports(&self) -> usize {
         self.opened_by.unwrap_or(usize::from(self.ends[0].port() < self.ends[1].port()))
     }
@@ -316,7 +316,7 @@ impl Flow {
         self.cipher_suite = session.suite_name();
     }
 
-    /// Enters the records, and sums their messages up.
+    /// Counts the bytes of the records, and sums up their messages.
     fn account(&mut self) {
         let mut places: HashMap<(Side, &str), usize> = HashMap::new();
         for record in &self.records {

@@ -1,4 +1,4 @@
-//! Records of DTLS in datagrams: those of 1.2 and before (RFC 6347 §4.1) and of 1.3 (RFC 9147 §4).
+//! DTLS records in datagrams: DTLS 1.2 and earlier (RFC 6347 §4.1), DTLS 1.3 (RFC 9147 §4).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,18 +15,18 @@ use crate::model::{Part, Protection, Record};
 use crate::session::Session;
 use crate::tls12;
 
-/// Type, version, epoch, number and length.
+/// Type, version, epoch, sequence number and length.
 const PLAIN_HEADER: usize = 13;
 /// The longest body that any version allows, in bytes (RFC 6347 §4.1).
 const MAX_BODY: usize = (1 << 14) + 2048;
-/// Type, length, number, offset and length of the fragment (RFC 9147 §5.2).
+/// Message type, message length, message_seq, fragment_offset and fragment_length (RFC 9147 §5.2).
 const FRAGMENT_HEADER: usize = 12;
 
 /// The header of a record.
 #[derive(Clone, Copy)]
 struct Header {
     typ: ContentType,
-    /// The epoch; of a unified header its two low bits.
+    /// The epoch. A unified header gives only its two low bits.
     epoch: u64,
     number: Option<u64>,
     len: usize,
@@ -48,8 +48,8 @@ impl Header {
         (header.body <= MAX_BODY && header.len + header.body <= bytes.len()).then_some(header)
     }
 
-    /// `DTLSPlaintext`, and `DTLSCiphertext` before DTLS 1.3. What has a connection ID (type 25, RFC 9146 §4) does not
-    /// tell how long that is.
+    /// Reads the header of `DTLSPlaintext`, and of `DTLSCiphertext` before DTLS 1.3. Records with a connection ID (type
+    /// 25, RFC 9146 §4) are not read: their header does not tell the length of the ID.
     fn plain(bytes: &[u8]) -> Option<Self> {
         let header = bytes.get(..PLAIN_HEADER)?;
         let is_dtls = matches!(header, [20..=24 | 26, 0xfe, 0xfc | 0xfd | 0xff, ..]);
@@ -63,7 +63,7 @@ impl Header {
         })
     }
 
-    /// The unified header (RFC 9147 §4), without connection ID.
+    /// Reads a unified header without a connection ID (RFC 9147 §4).
     fn unified(bytes: &[u8]) -> Option<Self> {
         let flags = *bytes.first()?;
         if flags & 0b0001_0000 != 0 {
@@ -79,12 +79,12 @@ impl Header {
     }
 }
 
-/// Whether a datagram begins with a record that is certainly of DTLS.
+/// Whether a datagram certainly begins with a DTLS record. A unified header is too short to be sure.
 pub(crate) fn begins(datagram: &[u8]) -> bool {
     Header::read(datagram).is_some_and(|header| !header.is_unified)
 }
 
-/// The handshake message, or its piece, that a datagram begins with in the clear.
+/// The unencrypted handshake fragment at the beginning of a datagram.
 fn first_fragment(datagram: &[u8]) -> Option<Fragment<'_>> {
     let header = Header::read(datagram).filter(|h| h.typ == ContentType::HANDSHAKE && h.epoch == 0)?;
     Fragment::read(&mut datagram.get(header.len..header.len + header.body)?)
@@ -95,14 +95,14 @@ pub(crate) fn is_client_hello(datagram: &[u8]) -> bool {
     first_fragment(datagram).is_some_and(|fragment| fragment.typ == HandshakeType::CLIENT_HELLO)
 }
 
-/// The random of the ClientHello that a datagram begins with: another one begins another association.
+/// The random of the ClientHello at the beginning of a datagram. A new random means a new association.
 pub(crate) fn client_random(datagram: &[u8]) -> Option<[u8; 32]> {
     first_fragment(datagram)
         .filter(|fragment| fragment.typ == HandshakeType::CLIENT_HELLO && fragment.offset == 0)
         .and_then(|fragment| message::client_random(fragment.body))
 }
 
-/// Enters the hellos of a direction's datagrams.
+/// Enters the hellos of one direction into the session.
 pub(crate) fn read_hellos<'a>(session: &mut Session<'_>, datagrams: impl Iterator<Item = &'a [u8]>) {
     let mut messages = Messages::default();
     for mut rest in datagrams {
@@ -131,11 +131,11 @@ pub(crate) struct Direction<'s> {
     keys: Vec<Epoch>,
     keys12: Option<tls12::Keys>,
     messages: Messages,
-    /// How many records stayed closed.
+    /// How many records could not be decrypted.
     pub(crate) sealed: usize,
 }
 
-/// The keys of an epoch, and the number that the next record probably has.
+/// The keys of an epoch, and the sequence number expected next.
 struct Epoch {
     number: u64,
     keys: DatagramKeys,
@@ -152,7 +152,7 @@ impl<'s> Direction<'s> {
         Self { session, side, keys, keys12, messages: Messages::default(), sealed: 0 }
     }
 
-    /// The records of a datagram, and the bytes at its end that are none.
+    /// The records of a datagram, and the number of bytes at its end that are not a record.
     pub(crate) fn datagram(&mut self, datagram: &[u8], lines: &mut Lines) -> (Vec<Record>, usize) {
         let mut records = Vec::new();
         let mut rest = datagram;
@@ -196,7 +196,8 @@ impl<'s> Direction<'s> {
         record
     }
 
-    /// Opens a record: its epoch, what is inside, and its bytes. The newest epoch is tried first (RFC 9147 §4.2.2).
+    /// Decrypts a record: its epoch, its content, and the decrypted bytes. It tries the newest epoch with the same low
+    /// bits first (RFC 9147 §4.2.2).
     fn open(&mut self, header: Header, bytes: &[u8]) -> Option<(u64, Opened, Vec<u8>)> {
         self.keys.iter_mut().rev().filter(|epoch| epoch.number & 0b11 == header.epoch).find_map(|epoch| {
             let mut copy = bytes.to_vec();
@@ -206,10 +207,10 @@ impl<'s> Direction<'s> {
         })
     }
 
-    /// Opens a record of DTLS 1.2, of the only epoch that the keys are of: where its content is in its bytes.
+    /// Decrypts a DTLS 1.2 record of epoch 1, the only one with known keys: the range of its content, and its bytes.
     fn open12(&self, header: Header, bytes: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
         let keys = self.keys12.as_ref().filter(|_| header.epoch == 1)?;
-        // RFC 6347 §4.1.2.1: the number is made of both.
+        // The AEAD's number is the epoch followed by the sequence number (RFC 6347 §4.1.2.1).
         let number = header.epoch << 48 | header.number?;
         let version = *bytes.get(1..)?.first_chunk()?;
         let mut body = bytes.get(header.len..)?.to_vec();
@@ -235,12 +236,12 @@ impl<'s> Direction<'s> {
             });
         }
         if !content.is_empty() {
-            parts.push(Part::new(Layer::Other, "a fragment that is not understood", content.len()));
+            parts.push(Part::new(Layer::Other, "malformed fragment", content.len()));
         }
         parts
     }
 
-    /// The keys that follow a KeyUpdate (RFC 9147 §8).
+    /// Adds the keys of the epoch after a KeyUpdate (RFC 9147 §8).
     fn update(&mut self) {
         if let Some(last) = self.keys.last()
             && let Ok(keys) = last.keys.next()
@@ -254,8 +255,9 @@ impl<'s> Direction<'s> {
 /// A handshake message, or a piece of one.
 struct Fragment<'a> {
     typ: HandshakeType,
-    /// The length of the message's body.
+    /// The length of the whole message's body.
     len: usize,
+    /// The message_seq.
     message: usize,
     offset: usize,
     body: &'a [u8],
@@ -277,22 +279,22 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Messages of a direction, put together from fragments in any order.
+/// Reassembles the messages of a direction from fragments in any order.
 #[derive(Default)]
 struct Messages(BTreeMap<usize, Message>);
 
 struct Message {
     typ: HandshakeType,
     len: usize,
-    /// The front of the body.
+    /// The beginning of the body, up to the first gap.
     body: Vec<u8>,
-    /// Pieces behind a gap, by their offset.
+    /// Fragments after a gap, by their offset.
     waiting: BTreeMap<usize, Vec<u8>>,
     is_complete: bool,
 }
 
 impl Messages {
-    /// Takes a fragment; the body of the message that it makes complete.
+    /// Takes a fragment. Returns the body of the message if the fragment completes it.
     fn take(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
         let new = || Message {
             typ: fragment.typ,
@@ -303,7 +305,7 @@ impl Messages {
         };
         let message = self.0.entry(fragment.message).or_insert_with(new);
         if (message.typ, message.len) != (fragment.typ, fragment.len) {
-            // A HelloVerifyRequest and the ServerHello after it may have the same number (RFC 6347 §4.2.2).
+            // A HelloVerifyRequest and the next ServerHello may share a message_seq (RFC 6347 §4.2.2).
             *message = new();
         }
         if message.is_complete || fragment.offset + fragment.body.len() > message.len {
@@ -328,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fragments_in_any_order() {
+    fn reassembles_fragments_in_any_order() {
         let mut messages = Messages::default();
         let mut take = |message, offset, body| {
             messages.take(&Fragment { typ: HandshakeType::CLIENT_HELLO, len: 6, message, offset, body })
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn headers() {
+    fn reads_record_headers_and_rejects_connection_ids() {
         let plain = [22, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 9, 0, 1, 7];
         let header = Header::read(&plain).unwrap();
         assert_eq!((header.epoch, header.number, header.len, header.body), (1, Some(9), 13, 1));

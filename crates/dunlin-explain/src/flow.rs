@@ -1,4 +1,4 @@
-//! Packets sorted into flows: connections of TCP, and pairs of ends that exchange UDP.
+//! Sorts packets into flows: TCP connections, and pairs of UDP endpoints.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::dtls;
 use crate::packet::{self, Packet, Segment, Tcp};
 use crate::stream::Stream;
 
-/// More flows than a capture of handshakes has; each takes a thousand bytes of memory.
+/// The most flows to keep. Each takes about a thousand bytes of memory; captures of handshakes have far fewer.
 const MAX_FLOWS: usize = 1 << 16;
 
 /// A packet of a flow. Lengths are in bytes.
@@ -19,7 +19,7 @@ pub(crate) struct FlowPacket {
     /// The number of its frame in the capture, from 1.
     pub(crate) frame: usize,
     pub(crate) time_us: u64,
-    /// Which of the ends sent it.
+    /// The end that sent it: its index in [`Flow::ends`].
     pub(crate) from: usize,
     pub(crate) link: usize,
     pub(crate) ip: usize,
@@ -28,40 +28,41 @@ pub(crate) struct FlowPacket {
     pub(crate) tcp: Option<Tcp>,
 }
 
-/// What a flow carries, by the end that sent it.
+/// The payload of a flow.
 pub(crate) enum Content<'a> {
+    /// One stream for each end that sends.
     Tcp(Box<[Stream<'a>; 2]>),
-    /// Datagrams in the order of the capture, with their place in the list of packets.
+    /// Datagrams in the order of the capture, each with its index in the list of packets.
     Udp(Vec<(usize, &'a [u8])>),
 }
 
 pub(crate) struct Flow<'a> {
-    /// Who sent the first packet, and the other one.
+    /// The end that sent the first packet, then the other one.
     pub(crate) ends: [SocketAddr; 2],
     pub(crate) packets: Vec<FlowPacket>,
     pub(crate) content: Content<'a>,
-    /// Which end opened the connection, where TCP says it.
+    /// The end that opened the TCP connection, if the capture has a SYN.
     pub(crate) opened_by: Option<usize>,
-    /// Headers, and what is not the payload of a stream.
+    /// The bytes of headers, retransmissions and anything else besides the new payload.
     pub(crate) bytes: Bytes,
-    /// The sequence number of the first SYN of the end that opened it: another one begins another connection.
+    /// The sequence number of the SYN that opened the connection. A different one opens another connection.
     syn: Option<u32>,
-    /// The same of DTLS: the random of its ClientHello.
+    /// The random of the DTLS ClientHello. A different one begins another association.
     random: Option<[u8; 32]>,
 }
 
-/// The flows of a capture, and the bytes of the frames that belong to none.
+/// The flows of a capture, and the bytes of frames outside all flows.
 #[derive(Default)]
 pub(crate) struct Flows<'a> {
     pub(crate) flows: Vec<Flow<'a>>,
     pub(crate) elsewhere: Bytes,
-    /// How many packets are of flows beyond the limit.
-    untold: usize,
-    /// How many frames hold a piece of an IP packet.
+    /// How many packets belong to flows beyond the limit.
+    beyond_limit: usize,
+    /// How many frames hold a fragment of an IP packet.
     pieces: usize,
-    /// A link whose frames are not read.
+    /// A link type that is not supported.
     foreign: Option<DataLink>,
-    /// The newest flow between two ends, the lower one first.
+    /// The newest flow between two ends: whether it is TCP, the lower address, the higher one.
     newest: HashMap<(bool, SocketAddr, SocketAddr), usize>,
 }
 
@@ -85,7 +86,7 @@ impl<'a> Flows<'a> {
                 None => {
                     flows.elsewhere += bytes;
                     flows.elsewhere.add(Layer::Other, segment.map_or(0, |segment| segment.payload.len()));
-                    flows.untold += usize::from(segment.is_some());
+                    flows.beyond_limit += usize::from(segment.is_some());
                 }
             }
             flows.pieces += usize::from(packet.is_piece);
@@ -94,20 +95,20 @@ impl<'a> Flows<'a> {
         flows
     }
 
-    /// What of the frames is not read, in words.
+    /// Describes the frames that were not read.
     pub(crate) fn unread(&self) -> impl Iterator<Item = String> {
         let foreign =
-            self.foreign.map(|link| format!("frames of the link type {} are not read", u32::from(link)));
+            self.foreign.map(|link| format!("frames of link type {} are not supported", u32::from(link)));
         let pieces = Some(self.pieces).filter(|pieces| *pieces > 0);
         let pieces =
-            pieces.map(|n| format!("{n} frames hold pieces of IP packets, which are not put together"));
-        let untold = Some(self.untold).filter(|untold| *untold > 0);
-        let untold =
-            untold.map(|n| format!("{n} packets are of more than {MAX_FLOWS} flows and were not read"));
-        foreign.into_iter().chain(pieces).chain(untold)
+            pieces.map(|n| format!("{n} frames hold fragments of IP packets, which are not reassembled"));
+        let beyond = Some(self.beyond_limit).filter(|beyond| *beyond > 0);
+        let beyond =
+            beyond.map(|n| format!("{n} packets exceed the limit of {MAX_FLOWS} flows and were not read"));
+        foreign.into_iter().chain(pieces).chain(beyond)
     }
 
-    /// The flow of a segment, or a new one while there may be more.
+    /// The flow of a segment. A new one is made up to the limit.
     fn flow(&mut self, segment: &Segment<'_>) -> Option<&mut Flow<'a>> {
         let (low, high) = (segment.from.min(segment.to), segment.from.max(segment.to));
         let key = (segment.tcp.is_some(), low, high);
@@ -142,7 +143,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Whether a segment belongs to this connection, and does not begin another one between the same ports.
+    /// Whether a segment belongs to this flow. Otherwise it begins another one between the same ports.
     fn continues(&self, segment: &Segment<'_>) -> bool {
         match segment.tcp {
             Some(Tcp { syn: true, ack: false, sequence, .. }) => {
@@ -150,7 +151,7 @@ impl<'a> Flow<'a> {
             }
             Some(_) => true,
             None => match (dtls::client_random(segment.payload), self.random) {
-                // RFC 9147 §5.1, RFC 6347 §4.2.1: a ClientHello that answers a cookie has the random of the first.
+                // A ClientHello that returns a cookie repeats the first one's random (RFC 9147 §5.1, RFC 6347 §4.2.1).
                 (Some(new), Some(known)) => new == known,
                 _ => true,
             },
@@ -174,7 +175,7 @@ impl<'a> Flow<'a> {
             (Content::Tcp(streams), Some(tcp)) => {
                 let mut sequence = tcp.sequence;
                 if tcp.syn {
-                    // RFC 9293 §3.4: a SYN takes a sequence number of its own.
+                    // A SYN occupies one sequence number (RFC 9293 §3.4).
                     sequence = sequence.wrapping_add(1);
                     streams[from].begin(sequence);
                     self.opened_by.get_or_insert(if tcp.ack { 1 - from } else { from });

@@ -1,4 +1,4 @@
-//! Key logs, as NSS began them and RFC 9850 has them: lines of a label, the client's random and a secret.
+//! Reads key logs (RFC 9850): each line has a label, the client's random and a secret.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 
-/// The secrets that open protected records (RFC 9850 §2); other labels are passed over.
+/// The labels of secrets that decrypt records (RFC 9850 §2). Other labels are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Label {
     /// The master secret of TLS 1.2.
@@ -34,17 +34,17 @@ impl Label {
 
 type Secret = Zeroizing<Vec<u8>>;
 
-/// The secrets of a key log. They are wiped after use.
+/// The secrets of a key log. They are wiped on drop.
 #[derive(Default)]
 pub struct KeyLog {
     secrets: HashMap<([u8; 32], Label), Secret>,
 }
 
 impl KeyLog {
-    /// Reads a key log. Lines that are comments, empty or of other labels are passed over.
+    /// Reads a key log. It ignores comments, empty lines, malformed lines and unknown labels.
     ///
     /// # Errors
-    /// There is text, but no line of it is one of a key log.
+    /// [`Error::NotAKeyLog`] if `text` has lines, but none has the form of a key log.
     pub fn read(text: &[u8]) -> Result<Self, Error> {
         let mut log = Self::default();
         match log.add(text) {
@@ -53,7 +53,7 @@ impl KeyLog {
         }
     }
 
-    /// Adds the lines of `text`; whether any of them had the form of a key log, or there was none.
+    /// Adds the lines of `text`. Returns false if it has lines, but none has the form of a key log.
     pub(crate) fn add(&mut self, text: &[u8]) -> bool {
         let (mut lines, mut understood) = (0, 0);
         for line in text.split(|byte| *byte == b'\n') {
@@ -77,12 +77,12 @@ impl KeyLog {
         understood > 0 || lines == 0
     }
 
-    /// A secret of the connection with this random.
+    /// The secret with this label of the connection with this client random.
     pub(crate) fn secret(&self, random: &[u8; 32], label: Label) -> Option<&[u8]> {
         self.secrets.get(&(*random, label)).map(|secret| secret.as_slice())
     }
 
-    /// Whether there is any secret.
+    /// Whether the log has no usable secret.
     pub(crate) fn is_empty(&self) -> bool {
         self.secrets.is_empty()
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines() {
+    fn reads_known_labels_and_ignores_other_lines() {
         let random = "0F".repeat(32);
         let text = format!(
             "# comment\r\n\nCLIENT_RANDOM {random} aa\nSERVER_TRAFFIC_SECRET_0 {random} 0aFF\r\nbroken {random}\n"

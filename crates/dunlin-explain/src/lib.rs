@@ -1,16 +1,16 @@
-//! Captures of TLS and DTLS, taken apart to the byte.
+//! Dissects captures of TLS and DTLS, and accounts for every byte.
 //!
-//! [`explain`] reads a capture (pcap or pcapng), puts the streams of TCP together again, cuts them and the datagrams of
-//! UDP into records, the records into messages and the messages into fields, and with a [`KeyLog`] opens what is
-//! protected: everything of TLS 1.3, and of TLS 1.2 the AEAD suites, with DTLS the same. Whose traffic it is does not matter. Every byte of the capture is entered once, under the
-//! [`Layer`] that spent it, so the sums are those of the capture.
+//! [`explain`] reads a capture (pcap or pcapng) of any TLS stack. It reassembles TCP streams, and cuts them and the UDP
+//! datagrams into records, the records into messages and the messages into fields. With a [`KeyLog`] it decrypts
+//! protected records: all of TLS 1.3 and DTLS 1.3, and the AEAD suites of TLS 1.2 and DTLS 1.2. Each byte of the capture
+//! counts once, under its [`Layer`], so the sums are those of the capture.
 //!
-//! What is damaged, cut off or missing ends the understanding of its stream and not more: [`Explanation::problems`]
-//! says where and why.
+//! Damaged, truncated or missing bytes affect only their own stream: [`Explanation::problems`] says where it stopped and
+//! why.
 //!
 //! ```
 //! # fn main() -> Result<(), dunlin_explain::Error> {
-//! // A ServerHello's alert, as a server sends it that does not speak the client's version.
+//! // The alert of a server that does not support the client's version.
 //! let explanation = dunlin_explain::explain_hex("15 0303 0002 0246", None)?;
 //! let record = &explanation.flows[0].records[0];
 //! assert_eq!((record.header_bytes, record.parts[0].bytes), (5, 2));
@@ -44,28 +44,29 @@ pub use model::{Carrier, Explanation, Flow, MessageTotal, Packet, Part, Protecti
 
 use capture::Capture;
 
-/// Why there is nothing to explain.
+/// Why the input cannot be explained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes are no capture.
+    /// The bytes are not a capture.
     #[error("neither a pcap nor a pcapng file")]
     NotACapture,
     /// The text is not hexadecimal.
-    #[error("no hexadecimal digits in pairs")]
+    #[error("not hexadecimal digits in pairs")]
     NotHex,
-    /// The bytes begin with nothing that is known.
+    /// The bytes begin with neither a record nor a handshake message.
     #[error("neither a record nor a handshake message")]
     NotTls,
-    /// The text has no line of a key log.
-    #[error("no line of it is one of a key log (RFC 9850)")]
+    /// No line of the text has the form of a key log.
+    #[error("no line has the form of a key log (RFC 9850)")]
     NotAKeyLog,
 }
 
-/// Takes a capture apart. `file` is the content of a pcap or pcapng file; secrets in a pcapng file are used, too.
+/// Dissects a capture. `file` is the content of a pcap or pcapng file. Secrets inside a pcapng file are used in addition
+/// to `key_log`.
 ///
 /// # Errors
-/// It is no capture. One that is damaged further on is explained up to there.
+/// [`Error::NotACapture`]. A capture with damage further on is explained up to the damage.
 pub fn explain(file: &[u8], key_log: Option<&KeyLog>) -> Result<Explanation, Error> {
     if !capture::is_capture(file) {
         return Err(Error::NotACapture);
@@ -79,11 +80,11 @@ pub fn explain(file: &[u8], key_log: Option<&KeyLog>) -> Result<Explanation, Err
     Ok(dissect::capture(&capture, &logs))
 }
 
-/// Takes bytes apart that are given in hexadecimal, with spaces and line ends wherever they please: records of TLS in
-/// one direction, or those of a datagram, or a handshake message.
+/// Dissects bytes given in hexadecimal: TLS records of one direction, the records of one datagram, or one handshake
+/// message. White space and colons are ignored.
 ///
 /// # Errors
-/// They are not hexadecimal, or begin with none of these.
+/// [`Error::NotHex`]; [`Error::NotTls`] if the bytes begin with none of these.
 pub fn explain_hex(text: &str, key_log: Option<&KeyLog>) -> Result<Explanation, Error> {
     let digits: String = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
     let digits = digits.strip_prefix("0x").unwrap_or(&digits);

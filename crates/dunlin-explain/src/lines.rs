@@ -1,14 +1,14 @@
-//! A bound on memory: how much an explanation may say.
+//! Bounds the memory of an explanation by the number of its lines.
 
 use crate::message::Field;
 use crate::model::{Part, Record};
 
-/// More lines than anybody reads; each takes some hundred bytes of memory.
+/// The most lines of an explanation, more than a person can read. Each takes a few hundred bytes of memory.
 const MAX_LINES: usize = 1 << 20;
-/// What one line holds of a value, in bytes.
+/// A value counts as one more line for each this many bytes.
 const LINE: usize = 64;
 
-/// The lines that are left for records, messages and fields.
+/// The number of lines left for records, messages and fields.
 pub(crate) struct Lines(usize);
 
 impl Default for Lines {

@@ -1,7 +1,7 @@
-//! Handshake messages field by field: every byte of a message belongs to one field.
+//! Dissects handshake messages field by field. Every byte of a message belongs to exactly one field.
 //!
-//! Nothing is checked but lengths: what a stack would refuse is shown all the same. The codec of the engine cannot be
-//! used for that, since refusing is its task.
+//! Only lengths are checked, so that messages show which a TLS stack would refuse. The engine's codec does not serve
+//! here, because it refuses them.
 
 use dunlin::wire::{
     CertificateCompressionAlgorithm, CertificateType, CipherSuite, ExtensionType, HandshakeType,
@@ -11,17 +11,17 @@ use serde::Serialize;
 
 use crate::names;
 
-/// A field of a message. The lengths of a list's items and of what stands around them add up to its own.
+/// A field of a message. A list's length is that of its items plus its own length prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Field {
-    /// As the RFC calls it; extensions by the name in the registry.
+    /// The name in the RFC; for an extension, the name in IANA's registry.
     pub name: String,
-    /// With its own length prefix and, for an extension, its type.
+    /// The size in bytes, including the field's own length prefix and an extension's type.
     pub bytes: usize,
-    /// Its value, where that is short and says something.
+    /// The value in words, if a short one exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// What it is made of.
+    /// The fields inside this one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Self>,
 }
@@ -38,22 +38,22 @@ const RETRY_RANDOM: [u8; 32] = [
     0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
-/// What is said of a message that is not sent whole.
+/// The value shown for a message that the handshake cache abbreviates.
 const IN_CACHE: &str = "in the receiver's cache";
 
-/// More fields than any honest message has; the rest of one with more is not taken apart.
+/// The most fields of a list, more than any honest message has. The rest of a longer list is not dissected.
 const MAX_FIELDS: usize = 512;
 
-/// What decides how messages read.
+/// The protocol variant, which decides the layout of messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dialect {
-    /// DTLS: a ClientHello has a cookie.
+    /// DTLS, where a ClientHello has a cookie.
     pub(crate) is_datagram: bool,
     /// TLS 1.3 or DTLS 1.3.
     pub(crate) is_13: bool,
 }
 
-/// What the body of a ServerHello says.
+/// The contents of a ServerHello that matter to the rest of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerHello {
     pub(crate) is_retry: bool,
@@ -81,25 +81,24 @@ impl ServerHello {
     }
 }
 
-/// The random of a ClientHello, by which a key log names its connection.
+/// The random of a ClientHello, which identifies the connection in a key log.
 pub(crate) fn client_random(body: &[u8]) -> Option<[u8; 32]> {
     body.get(2..34)?.try_into().ok()
 }
 
-/// The fields of a message, header included: `header` is its length.
+/// The fields of a message, including its header of `header` bytes.
 pub(crate) fn fields(typ: HandshakeType, header: usize, body: &[u8], dialect: Dialect) -> Vec<Field> {
     let mut w = Walk::new(body);
     w.fields.push(Field::new("header", header));
     let whole = w.message(typ, dialect);
     if whole.is_none() || !w.rest.is_empty() {
         let rest = w.rest.len();
-        w.fields.push(Field::new("not understood", rest));
+        w.fields.push(Field::new("malformed", rest));
     }
     w.fields
 }
 
-/// A cursor that makes fields of what it passes. Everything gives `None` where the bytes do not suffice, and then takes
-/// none.
+/// A cursor that turns bytes into fields. Where too few bytes are left, every method returns `None` and takes none.
 struct Walk<'a> {
     rest: &'a [u8],
     fields: Vec<Field>,
@@ -121,7 +120,7 @@ impl<'a> Walk<'a> {
         Some(self.take(n)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// What follows its length of `n` bytes.
+    /// The bytes of a vector whose length prefix has `n` bytes.
     fn prefixed(&mut self, n: usize) -> Option<&'a [u8]> {
         let before = self.rest;
         let content = self.number(n).and_then(|len| self.take(len));
@@ -137,7 +136,7 @@ impl<'a> Walk<'a> {
         self.push(name, n).map(|field| (bytes, field))
     }
 
-    /// A field with a length of `n` bytes before it.
+    /// A vector field whose length prefix has `n` bytes.
     fn vector(&mut self, name: &str, n: usize) -> Option<(&'a [u8], &mut Field)> {
         let bytes = self.prefixed(n)?;
         self.push(name, n + bytes.len()).map(|field| (bytes, field))
@@ -148,7 +147,7 @@ impl<'a> Walk<'a> {
         self.fields.last_mut()
     }
 
-    /// A number of one or two bytes with a name.
+    /// A number field of one or two bytes; `of` gives its value in words.
     fn named(&mut self, name: &str, n: usize, of: impl Fn(u16) -> String) -> Option<()> {
         let (bytes, field) = self.fixed(name, n)?;
         field.value = Some(of(bytes.iter().fold(0, |number, byte| number << 8 | u16::from(*byte))));
@@ -229,7 +228,7 @@ impl<'a> Walk<'a> {
         let (list, field) = self.vector("cipher_suites", 2)?;
         field.value = Some(numbers(list, |n| names::cipher_suite(CipherSuite(n))));
         self.vector("legacy_compression_methods", 1)?;
-        // A ClientHello of TLS 1.2 may end here (RFC 5246 §7.4.1.2).
+        // A TLS 1.2 ClientHello may have no extensions (RFC 5246 §7.4.1.2).
         if self.rest.is_empty() { Some(()) } else { self.extensions(Place::ClientHello) }
     }
 
@@ -243,11 +242,11 @@ impl<'a> Walk<'a> {
         if self.rest.is_empty() { Some(()) } else { self.extensions(place) }
     }
 
-    /// Whether there is only what says, before TLS 1.3, that the receiver has the rest in its cache: nothing
-    /// (docs/handshake-cache.md §3), or a hash (RFC 7924 §4).
+    /// Whether this TLS 1.2 message is abbreviated because the receiver has it in its cache. Then it is empty
+    /// (docs/handshake-cache.md §3) or a hash (RFC 7924 §4).
     fn cached(&mut self) -> bool {
         match self.rest {
-            // A field without bytes has the words.
+            // An empty field carries the explanation.
             [] => {
                 let field = self.push("body", 0);
                 field.map(|field| field.value = Some(IN_CACHE.to_owned())).is_some()
@@ -257,7 +256,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// TLS 1.3: entries with extensions (RFC 8446 §4.4.2); before: certificates alone.
+    /// The entries have extensions in TLS 1.3 (RFC 8446 §4.4.2); before, they are certificates only.
     fn certificate(&mut self, dialect: Dialect) -> Option<()> {
         if dialect.is_13 {
             self.vector("certificate_request_context", 1)?;
@@ -300,16 +299,16 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// The fields, with what was left over.
+    /// The fields, and one more for bytes that are left over.
     fn finish(mut self) -> Vec<Field> {
         if !self.rest.is_empty() {
-            self.fields.push(Field::new("not understood", self.rest.len()));
+            self.fields.push(Field::new("malformed", self.rest.len()));
         }
         self.fields
     }
 }
 
-/// The messages in which extensions have a form of their own.
+/// The messages that give some extensions a different form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     ClientHello,
@@ -318,7 +317,7 @@ enum Place {
     Other,
 }
 
-/// The value of an extension in words, where it has a short one.
+/// The value of an extension in words, if a short one exists.
 fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
     use ExtensionType as E;
     let mut w = Walk::new(body);
@@ -366,7 +365,7 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
             let mut identities = Walk::new(w.prefixed(2)?);
             let mut all = Vec::new();
             while let (Some(identity), Some(_age)) = (identities.prefixed(2), identities.take(4)) {
-                all.push(format!("an identity of {} bytes", identity.len()));
+                all.push(format!("identity of {} bytes", identity.len()));
             }
             Some(all.join(", "))
         }
@@ -389,13 +388,13 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
     }
 }
 
-/// The messages of the server that the flags of handshake_cache mean (docs/handshake-cache.md §3).
+/// The server's messages that the flags of handshake_cache stand for (docs/handshake-cache.md §3).
 fn cached_messages(flags: u8) -> Vec<&'static str> {
     let messages = [(1, "server's Certificate"), (2, "CertificateRequest")].into_iter();
     messages.filter(|(flag, _)| flags & flag != 0).map(|(_, message)| message).collect()
 }
 
-/// What a type of cached_info means (RFC 7924 §3): a message of the server.
+/// The server's message that a type of cached_info stands for (RFC 7924 §3).
 fn cached_type(typ: u16) -> String {
     match typ {
         1 => "server's Certificate".to_owned(),
@@ -404,7 +403,7 @@ fn cached_type(typ: u16) -> String {
     }
 }
 
-/// The objects that a client has in its cache, each with the beginning of its hash (RFC 7924 §3).
+/// The objects in the client's cache, each with the first bytes of its hash (RFC 7924 §3).
 fn cached_objects(objects: &[u8]) -> Option<String> {
     let mut objects = Walk::new(objects);
     let mut all = Vec::new();
@@ -420,7 +419,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a client has in its cache.
+/// The client's offer: messages in its cache, and tickets.
 fn cache_offer(w: &mut Walk<'_>) -> Option<String> {
     let Some(flags) = w.number(1) else { return Some("supported".into()) };
     let mut all: Vec<_> = cached_messages(flags as u8).into_iter().map(str::to_owned).collect();
@@ -430,7 +429,7 @@ fn cache_offer(w: &mut Walk<'_>) -> Option<String> {
     Some(all.join(", "))
 }
 
-/// What of that a server uses.
+/// The server's answer: the part of the offer that it uses.
 fn cache_answer(body: &[u8]) -> Option<String> {
     let [flags, index] = body else { return body.is_empty().then(|| "supported".into()) };
     let mut all: Vec<_> = cached_messages(*flags).into_iter().map(str::to_owned).collect();
@@ -461,7 +460,7 @@ fn numbers(bytes: &[u8], of: impl Fn(u16) -> String) -> String {
 
 /// The names of numbers of `n` bytes each.
 fn list(bytes: &[u8], n: usize, of: impl Fn(u16) -> String) -> String {
-    // More than a person reads, or any stack offers.
+    // More than any stack offers, or a person reads.
     const SHOWN: usize = 128;
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u16::from(*byte));
     let mut all: Vec<_> = bytes.chunks_exact(n).take(SHOWN).map(|bytes| of(number(bytes))).collect();
@@ -472,7 +471,7 @@ fn list(bytes: &[u8], n: usize, of: impl Fn(u16) -> String) -> String {
     all.join(", ")
 }
 
-/// Text from the network, so that it can neither break a line nor command a terminal.
+/// Escapes text from the network, so that it can neither break a line nor command a terminal.
 fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
@@ -481,7 +480,7 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// The bytes of the fields, and that no list is longer than what it is in.
+    /// The sum of the fields' bytes. Also checks that no field is smaller than the fields inside it.
     fn sum(fields: &[Field]) -> usize {
         for field in fields {
             assert!(sum(&field.fields) <= field.bytes, "{field:?}");
@@ -489,9 +488,9 @@ mod tests {
         fields.iter().map(|field| field.bytes).sum()
     }
 
-    /// Any bytes as any message: each has its place.
+    /// Dissects arbitrary bytes as every type of message.
     #[test]
-    fn every_byte_is_in_one_field() {
+    fn every_byte_belongs_to_exactly_one_field() {
         let mut body = Vec::new();
         for round in 0..200_u32 {
             body.push((round.wrapping_mul(round) >> 3) as u8 & if round % 3 == 0 { 0xff } else { 0x01 });
@@ -506,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_with_its_extensions() {
+    fn dissects_a_certificate_entry_and_its_extensions() {
         let body = [0, 0, 0, 11, 0, 0, 2, 0x30, 0, 0, 4, 0, 5, 0, 0];
         let fields =
             fields(HandshakeType::CERTIFICATE, 4, &body, Dialect { is_13: true, is_datagram: false });
@@ -517,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_receiver_has_in_its_cache() {
+    fn shows_abbreviated_messages_and_cache_extensions() {
         let read = |typ, body: &[u8], is_13| fields(typ, 4, body, Dialect { is_13, is_datagram: false });
         let abbreviated = &read(HandshakeType::CERTIFICATE, &[0, 0, 0, 5, 0, 0, 0, 0, 0], true)[2].fields[0];
         assert_eq!(abbreviated.value.as_deref(), Some("in the receiver's cache"));

@@ -1,4 +1,4 @@
-//! What an explanation says. Every part of it is data: its JSON has the names of the fields, which stay.
+//! The data model of an explanation. Scripts rely on its JSON, so the field names must not change.
 
 use std::net::SocketAddr;
 
@@ -8,94 +8,94 @@ use serde::{Serialize, Serializer};
 use crate::bytes::{Bytes, Layer};
 use crate::message::Field;
 
-/// A capture, or bytes given in hexadecimal, taken apart.
+/// The dissection of a capture, or of bytes given in hexadecimal.
 #[derive(Debug, Default, Serialize)]
 pub struct Explanation {
-    /// Frames that were read.
+    /// The number of frames read.
     pub frames: usize,
     /// All bytes of these frames, each under one layer.
     pub bytes: Bytes,
     /// Connections and exchanges, in the order of their first packets.
     pub flows: Vec<Flow>,
-    /// The bytes of frames that belong to no flow: no IP, neither TCP nor UDP, or pieces of a packet.
+    /// The bytes of frames outside all flows: not IP, neither TCP nor UDP, or fragments of an IP packet.
     pub elsewhere: Bytes,
-    /// What was not understood, a line each: where it stopped and why. Empty if all was.
+    /// One line for each problem: where dissecting stopped and why. Empty if there was none.
     pub problems: Vec<String>,
 }
 
-/// How a flow's bytes came.
+/// What carried a flow's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
-    /// A connection of TCP.
+    /// A TCP connection.
     Tcp,
-    /// Datagrams between two ends.
+    /// UDP datagrams between two endpoints.
     Udp,
-    /// Given as they are: one direction, without times and packets.
+    /// Bare bytes of one direction, without times and packets.
     Bytes,
 }
 
-/// What goes over one connection, or between two ends.
+/// The traffic of one connection, or between two UDP endpoints.
 #[derive(Debug, Serialize)]
 pub struct Flow {
-    /// How its bytes came.
+    /// What carried its bytes.
     pub carrier: Carrier,
-    /// The client's address: of the end that sent the ClientHello, opened the connection, or has the higher port.
+    /// The client's address. The client is the end that sent the ClientHello, else the one that opened the connection,
+    /// else the one with the higher port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<SocketAddr>,
     /// The server's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<SocketAddr>,
-    /// "TLS" or "DTLS"; `None` for anything else, whose payload is under "other".
+    /// "TLS" or "DTLS"; `None` for anything else, whose payload counts as "other".
     pub protocol: Option<&'static str>,
     /// The negotiated version, such as "TLSv1.3".
     pub version: Option<String>,
-    /// The negotiated suite.
+    /// The negotiated cipher suite.
     pub cipher_suite: Option<String>,
     /// All bytes of its packets.
     pub bytes: Bytes,
-    /// Its messages by name and direction; their bytes are those of the layers of TLS without record headers and
-    /// protection.
+    /// Its messages by name and direction. Their bytes are those of the TLS layers without record headers and protection.
     pub messages: Vec<MessageTotal>,
-    /// Its packets in the order of the capture.
+    /// Its packets, in the order of the capture.
     pub packets: Vec<Packet>,
-    /// Its records, in the order in which they were complete.
+    /// Its records, in the order in which they became complete.
     pub records: Vec<Record>,
 }
 
-/// All messages of one name and direction.
+/// All messages with one name in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MessageTotal {
-    /// Who sent them.
+    /// The side that sent them.
     #[serde(serialize_with = "side")]
     pub from: Side,
-    /// As in [`Part::name`].
+    /// The name, as in [`Part::name`].
     pub name: String,
-    /// How many were complete. What is no handshake message is counted by records.
+    /// The number of complete handshake messages; for other content, the number of records.
     pub count: usize,
-    /// Their bytes, repeated fragments of DTLS included.
+    /// Their bytes, including repeated DTLS fragments.
     pub bytes: usize,
 }
 
-/// A packet of a flow; its lengths add up to what was captured of it.
+/// A packet of a flow. Its lengths add up to the captured bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Packet {
     /// The number of its frame in the capture, from 1.
     pub frame: usize,
     /// Microseconds since the first frame of the capture.
     pub time_us: u64,
-    /// Who sent it.
+    /// The side that sent it.
     #[serde(serialize_with = "side")]
     pub from: Side,
-    /// The header of the link, with padding.
+    /// The link-layer header, with padding.
     pub link_bytes: usize,
-    /// The header of IP.
+    /// The IP header.
     pub ip_bytes: usize,
-    /// The header of TCP or UDP.
+    /// The TCP or UDP header.
     pub transport_bytes: usize,
-    /// What it carries.
+    /// The payload of TCP or UDP.
     pub payload_bytes: usize,
-    /// The flags of TCP that begin or end a connection, as in "SYN ACK"; ACK alone is not mentioned.
+    /// The TCP flags that begin or end a connection, such as "SYN ACK". A lone ACK is left out.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub flags: String,
 }
@@ -104,39 +104,39 @@ pub struct Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protection {
-    /// Not at all.
+    /// The record is not protected.
     None,
-    /// It was opened with the key log.
+    /// The record was decrypted with the key log.
     Opened,
-    /// It was not opened.
+    /// The record is protected and was not decrypted.
     Sealed,
 }
 
-/// A record; its lengths and those of its parts add up to its own.
+/// A record. Its size is the sum of its header, its protection and its parts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// The number of the frame in which it ended; 0 where there are none.
+    /// The number of the frame in which the record ended; 0 for bytes without packets.
     pub frame: usize,
-    /// Microseconds since the first frame of the capture, when it ended.
+    /// When the record ended, in microseconds since the first frame of the capture.
     pub time_us: u64,
-    /// Who sent it.
+    /// The side that sent it.
     #[serde(serialize_with = "side")]
     pub from: Side,
-    /// Its type as it stands outside: "handshake", "application_data", …
+    /// The outer content type: "handshake", "application_data", …
     pub content_type: String,
-    /// The epoch of DTLS, or what of it the header says.
+    /// The DTLS epoch; for a record with a unified header that was not decrypted, its two low bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// Its number in the epoch, where that is known.
+    /// The sequence number, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
-    /// How it was protected.
+    /// How the record was protected.
     pub protection: Protection,
-    /// The header.
+    /// The size of the header.
     pub header_bytes: usize,
-    /// Explicit nonce, inner type, padding and tag.
+    /// The size of explicit nonce, inner content type, padding and tag.
     pub protection_bytes: usize,
-    /// What it carries.
+    /// The content.
     pub parts: Vec<Part>,
 }
 
@@ -156,29 +156,29 @@ impl Record {
         }
     }
 
-    /// Its whole length.
+    /// The size of the whole record.
     pub fn bytes(&self) -> usize {
         self.header_bytes + self.protection_bytes + self.parts.iter().map(|part| part.bytes).sum::<usize>()
     }
 }
 
-/// A message, or the piece of one that is in a record.
+/// A message, or the piece of a message, in one record.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// What it is.
+    /// The layer to which its bytes belong.
     #[serde(serialize_with = "layer")]
     pub layer: Layer,
-    /// A handshake message's name in its RFC, an alert's description, or what it is in words.
+    /// The handshake message's name in its RFC, the alert's level and description, or the kind of content.
     pub name: String,
     /// Its bytes in this record.
     pub bytes: usize,
     /// The type of the handshake message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_type: Option<u8>,
-    /// Where a message is complete with this part: the bytes of the whole, header included.
+    /// The size of the whole message with its header, if this part completes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_bytes: Option<usize>,
-    /// The fields of the message that is complete.
+    /// The fields of the message, if this part completes it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
 }

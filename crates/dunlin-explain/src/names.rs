@@ -1,12 +1,12 @@
-//! Names of numbers: the engine's, and of the IANA registries those that other stacks send and the engine does not.
+//! Names of code points: the engine's, and those of IANA's registries that only other stacks send.
 
 use dunlin::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, SignatureScheme};
 
-/// "TLS HandshakeType", without what the engine knows.
+/// The registry "TLS HandshakeType", without the values that the engine knows.
 const MESSAGES: &[(u16, &str)] =
     &[(3, "hello_verify_request"), (21, "certificate_url"), (23, "supplemental_data")];
 
-/// "TLS ExtensionType Values", without what the engine knows.
+/// The registry "TLS ExtensionType Values", without the values that the engine knows.
 const EXTENSIONS: &[(u16, &str)] = &[
     (9, "cert_type"),
     (12, "srp"),
@@ -27,7 +27,7 @@ const EXTENSIONS: &[(u16, &str)] = &[
     (0xfe0d, "encrypted_client_hello"),
 ];
 
-/// "TLS Cipher Suites": of those before TLS 1.3 the usual ones.
+/// The registry "TLS Cipher Suites": common suites before TLS 1.3, without those that the engine knows.
 const CIPHER_SUITES: &[(u16, &str)] = &[
     (0x002f, "TLS_RSA_WITH_AES_128_CBC_SHA"),
     (0x0033, "TLS_DHE_RSA_WITH_AES_128_CBC_SHA"),
@@ -67,7 +67,7 @@ const CIPHER_SUITES: &[(u16, &str)] = &[
     (0xc0af, "TLS_ECDHE_ECDSA_WITH_AES_256_CCM_8"),
 ];
 
-/// "TLS Supported Groups", without what the engine knows.
+/// The registry "TLS Supported Groups", without the values that the engine knows.
 const GROUPS: &[(u16, &str)] = &[
     (0x001a, "brainpoolP256r1"),
     (0x001b, "brainpoolP384r1"),
@@ -81,7 +81,7 @@ const GROUPS: &[(u16, &str)] = &[
     (0x11ed, "SecP384r1MLKEM1024"),
 ];
 
-/// "TLS SignatureScheme", without what the engine knows.
+/// The registry "TLS SignatureScheme", without the values that the engine knows.
 const SIGNATURE_SCHEMES: &[(u16, &str)] = &[
     (0x0201, "rsa_pkcs1_sha1"),
     (0x0203, "ecdsa_sha1"),
@@ -97,18 +97,18 @@ const SIGNATURE_SCHEMES: &[(u16, &str)] = &[
     (0x0906, "mldsa87"),
 ];
 
-/// The name that the engine has for a number, or else the one in `table`.
+/// The engine's name for a number, else the one in `table`, else "GREASE" if it is such a value.
 fn name(engine: Option<&'static str>, table: &[(u16, &'static str)], number: u16) -> Option<&'static str> {
     let grease = is_grease(number).then_some("GREASE");
     engine.or_else(|| table.iter().find(|(n, _)| *n == number).map(|(_, name)| *name)).or(grease)
 }
 
-/// Values that are sent to be ignored (RFC 8701 §2).
+/// Whether the number is a GREASE value, which receivers must ignore (RFC 8701 §2).
 const fn is_grease(number: u16) -> bool {
     number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }
 
-/// The message's structure as the RFCs call it. A HelloRetryRequest is a ServerHello by its number.
+/// The message's name in the RFCs. `is_retry` marks a HelloRetryRequest, which shares its number with ServerHello.
 pub fn message(typ: HandshakeType, is_retry: bool) -> String {
     if is_retry {
         return "HelloRetryRequest".into();
@@ -128,7 +128,7 @@ pub(crate) fn extension(typ: ExtensionType) -> String {
     name(typ.name(), EXTENSIONS, typ.0).map_or_else(|| format!("extension {}", typ.0), str::to_owned)
 }
 
-/// The suite's name in the registry "TLS Cipher Suites"; of those before TLS 1.3 the usual ones.
+/// The suite's name in the registry "TLS Cipher Suites", or its number if it is an unusual one.
 pub fn cipher_suite(suite: CipherSuite) -> String {
     name(suite.name(), CIPHER_SUITES, suite.0).map_or_else(|| suite.to_string(), str::to_owned)
 }
@@ -143,11 +143,11 @@ pub(crate) fn signature_scheme(scheme: SignatureScheme) -> String {
     name(scheme.name(), SIGNATURE_SCHEMES, scheme.0).map_or_else(|| scheme.to_string(), str::to_owned)
 }
 
-/// What AEAD suites of TLS 1.2 add to the content of a record: explicit nonce and tag, in bytes. `None` where that
-/// depends on the content (CBC), or the suite is not known.
+/// The bytes that a TLS 1.2 AEAD suite adds to the content of a record: explicit nonce and tag. `None` for CBC, where it
+/// depends on the content, and for unknown suites.
 pub(crate) fn overhead12(suite: CipherSuite) -> Option<usize> {
     let name = cipher_suite(suite);
-    // RFC 5288 §3 and RFC 6655 §3: eight bytes of the nonce stand in the record; RFC 7905 §2: none do.
+    // GCM and CCM put eight bytes of the nonce into the record (RFC 5288 §3, RFC 6655 §3), ChaCha20 none (RFC 7905 §2).
     [("_CCM_8", 8 + 8), ("_CCM", 8 + 16), ("_GCM", 8 + 16), ("_CHACHA20_", 16)]
         .into_iter()
         .find_map(|(part, overhead)| name.contains(part).then_some(overhead))
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_called_as_in_the_rfcs() {
+    fn names_messages_as_the_rfcs_do() {
         assert_eq!(message(HandshakeType::ENCRYPTED_EXTENSIONS, false), "EncryptedExtensions");
         assert_eq!(message(HandshakeType::SERVER_HELLO, true), "HelloRetryRequest");
         assert_eq!(message(HandshakeType(14), false), "ServerHelloDone");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn overheads_of_tls_1_2() {
+    fn knows_the_overhead_of_tls_1_2_aead_suites() {
         let of = |suite| overhead12(CipherSuite(suite));
         assert_eq!(of(0xc02b), Some(24));
         assert_eq!(of(0xc0a8), Some(16));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_first_then_the_registries() {
+    fn prefers_the_engines_names_to_the_tables() {
         assert_eq!(extension(ExtensionType::KEY_SHARE), "key_share");
         assert_eq!(extension(ExtensionType(23)), "extended_master_secret");
         assert_eq!(extension(ExtensionType(0x3a3a)), "GREASE");
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(cipher_suite(CipherSuite(0x1234)), "0x1234");
     }
 
-    /// Sorted as the registries are, so none is there twice.
+    /// Sorting exposes duplicates.
     #[test]
     fn tables_are_sorted() {
         for table in [MESSAGES, EXTENSIONS, CIPHER_SUITES, GROUPS, SIGNATURE_SCHEMES] {

@@ -1,4 +1,4 @@
-//! A frame taken apart: link, IP, TCP or UDP, and what they carry.
+//! Dissects a frame into the headers of link, IP, TCP or UDP, and their payload.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,20 +7,20 @@ use pcap_file::DataLink;
 
 use crate::capture::Frame;
 
-/// The headers of a frame, in bytes, and the segment or datagram in it, if there is one to be read.
+/// The sizes of a frame's headers in bytes, and its TCP segment or UDP datagram, if it has a readable one.
 pub(crate) struct Packet<'a> {
     pub(crate) link: usize,
     pub(crate) ip: usize,
     pub(crate) transport: usize,
     pub(crate) segment: Option<Segment<'a>>,
-    /// What of the frame is none of these, in bytes.
+    /// The rest of the frame, in bytes.
     pub(crate) other: usize,
     pub(crate) not_captured: usize,
-    /// Whether it is a piece of an IP packet, which is not read.
+    /// Whether it is a fragment of an IP packet, which is not read.
     pub(crate) is_piece: bool,
 }
 
-/// What a TCP or UDP header says, with its payload.
+/// The contents of a TCP or UDP header, and its payload.
 pub(crate) struct Segment<'a> {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
@@ -29,7 +29,7 @@ pub(crate) struct Segment<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// The fields of a TCP header that matter here.
+/// The fields of a TCP header that the flows need.
 #[derive(Clone, Copy)]
 pub(crate) struct Tcp {
     pub(crate) sequence: u32,
@@ -59,7 +59,7 @@ impl<'a> Packet<'a> {
         let Some((ip, payload, from, to, fragmented)) = net(packet.net.as_ref()) else {
             return Self { link, other: len - link, ..nothing };
         };
-        // Short Ethernet frames are padded behind the IP packet.
+        // Ethernet pads short frames after the IP packet. The padding counts as link.
         let link = len - ip - payload;
         let unread = Self { link, ip, other: payload, ..nothing };
         if fragmented {
@@ -96,7 +96,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Lengths of the IP header and of what it carries, the addresses, and whether it carries a piece only.
+/// The lengths of IP header and payload, both addresses, and whether the packet is a fragment.
 fn net(net: Option<&LaxNetSlice<'_>>) -> Option<(usize, usize, IpAddr, IpAddr, bool)> {
     match net? {
         LaxNetSlice::Ipv4(ip) => {
@@ -124,7 +124,7 @@ fn net(net: Option<&LaxNetSlice<'_>>) -> Option<(usize, usize, IpAddr, IpAddr, b
     }
 }
 
-/// Whether frames of this link are read.
+/// Whether frames of this link type are supported.
 pub(crate) const fn is_read(link: DataLink) -> bool {
     use DataLink as L;
     matches!(
@@ -133,10 +133,10 @@ pub(crate) const fn is_read(link: DataLink) -> bool {
     )
 }
 
-/// LINKTYPE_RAW as some systems write it: their own number of DLT_RAW.
+/// LINKTYPE_RAW on systems that write their own number of DLT_RAW instead.
 const RAW_TOO: DataLink = DataLink::Unknown(12);
 
-/// The length of the link's header in front of an IP packet; `None` if the frame carries something else.
+/// The length of the link-layer header before an IP packet; `None` if the frame carries something else.
 fn link_header(link: DataLink, frame: &[u8]) -> Option<usize> {
     let number = |at: usize| frame.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
     let is_ip = |typ| matches!(typ, 0x0800 | 0x86dd);
@@ -151,7 +151,7 @@ fn link_header(link: DataLink, frame: &[u8]) -> Option<usize> {
         }
         DataLink::LINUX_SLL => is_ip(number(14)?).then_some(16),
         DataLink::LINUX_SLL2 => is_ip(number(0)?).then_some(20),
-        // The address family, whose numbers differ; IP says its version itself.
+        // Skip the address family, whose numbers differ between systems. IP has its own version field.
         DataLink::NULL | DataLink::LOOP => Some(4),
         DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 | RAW_TOO => Some(0),
         _ => None,

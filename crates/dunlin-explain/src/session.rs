@@ -1,4 +1,4 @@
-//! What a connection's hellos and a key log say together: version, suite, and the secrets of each direction.
+//! The version, suite and secrets of a connection, from its hellos and the key logs.
 
 use dunlin::Side;
 use dunlin::crypto::Tls13CipherSuite;
@@ -19,7 +19,7 @@ pub(crate) struct Session<'k> {
 }
 
 impl<'k> Session<'k> {
-    /// By the handshake bytes that are in the clear: those of the client and of the server, or all in one.
+    /// Reads the hellos in the unencrypted handshake bytes of both directions.
     pub(crate) fn new(is_datagram: bool, plain: &[Vec<u8>; 2], key_logs: &'k [&'k KeyLog]) -> Self {
         let mut session = Self { random: None, hello: None, is_datagram, key_logs };
         for (typ, body) in plain.iter().flat_map(|plain| content::messages(plain)) {
@@ -37,7 +37,7 @@ impl<'k> Session<'k> {
     }
 
     pub(crate) fn server_hello(&mut self, body: &[u8]) {
-        // What comes after a ServerHello that is no retry is protected, or another handshake.
+        // Only a HelloRetryRequest is followed by another ServerHello. A later one belongs to a renegotiation.
         if self.hello.is_none_or(|hello| hello.is_retry) {
             self.hello = ServerHello::read(body).or(self.hello);
         }
@@ -59,13 +59,13 @@ impl<'k> Session<'k> {
         self.hello.map(|hello| names::cipher_suite(hello.suite))
     }
 
-    /// By how much a record of TLS 1.2 is longer than its content, in bytes, where its suite tells.
+    /// How many bytes protection adds to a TLS 1.2 record, if its suite adds a constant number.
     pub(crate) fn overhead12(&self) -> Option<usize> {
         self.hello.and_then(|hello| names::overhead12(hello.suite))
     }
 
-    /// The logged secrets of a direction of TLS 1.3 in the order of their use, with their epochs in DTLS 1.3 (RFC 9147
-    /// §6.1). One that is missing is passed over.
+    /// The logged TLS 1.3 secrets of a direction in the order of their use, with their DTLS epochs (RFC 9147 §6.1).
+    /// Missing secrets are left out.
     pub(crate) fn secrets(&self, side: Side) -> Vec<(&'static Tls13CipherSuite, u64, &'k [u8])> {
         let labels: &[(u64, Label)] = match side {
             Side::Client => &[
@@ -81,7 +81,7 @@ impl<'k> Session<'k> {
         labels.iter().filter_map(|(epoch, label)| Some((suite, *epoch, self.secret(*label)?))).collect()
     }
 
-    /// The keys of a direction of TLS 1.2 or DTLS 1.2, if its master secret is in the log.
+    /// The TLS 1.2 or DTLS 1.2 keys of a direction, if a key log has the master secret.
     pub(crate) fn keys12(&self, side: Side) -> Option<tls12::Keys> {
         let hello = self.hello.filter(|_| !self.is_13())?;
         let master = self.secret(Label::ClientRandom)?;
@@ -93,7 +93,7 @@ impl<'k> Session<'k> {
         self.key_logs.iter().find_map(|log| log.secret(random, label))
     }
 
-    /// Why records of a direction were not opened, if that was to be expected.
+    /// Why records of a direction were not decrypted; `None` without a key log, where the reason is plain.
     pub(crate) fn why_sealed(&self, side: Side) -> Option<&'static str> {
         if self.key_logs.is_empty() {
             return None;
@@ -103,20 +103,22 @@ impl<'k> Session<'k> {
             Side::Server => (Label::ServerHandshakeTraffic, Label::ServerTraffic0),
         };
         let hello = match (self.random, self.hello) {
-            (None, _) => return Some("without the ClientHello their secrets cannot be found in the key log"),
-            (_, None) => return Some("without the ServerHello it is not known how to decrypt them"),
+            (None, _) => {
+                return Some("the capture lacks the ClientHello, which identifies the connection's secrets");
+            }
+            (_, None) => return Some("the capture lacks the ServerHello, which names the cipher suite"),
             (Some(_), Some(hello)) => hello,
         };
         if !self.is_13() {
             return Some(match self.secret(Label::ClientRandom) {
-                _ if !tls12::is_known(hello.suite) => "records of their cipher suite are not decrypted here",
+                _ if !tls12::is_known(hello.suite) => "decrypting their cipher suite is not supported",
                 None => "the key log has no secret of this connection",
-                Some(_) => "the secret in the key log does not open them",
+                Some(_) => "the secret in the key log does not decrypt them",
             });
         }
         Some(match (suite(hello.suite), self.secret(handshake), self.secret(traffic)) {
-            (None, _, _) => "records of their cipher suite are not decrypted here",
-            (_, Some(_), Some(_)) => "the secrets in the key log do not open them",
+            (None, _, _) => "decrypting their cipher suite is not supported",
+            (_, Some(_), Some(_)) => "the secrets in the key log do not decrypt them",
             (_, None, None) => "the key log has no secrets of this connection",
             (_, None, Some(_)) => "the key log has no handshake traffic secret of this connection",
             (_, Some(_), None) => "the key log has no application traffic secret of this connection",
@@ -124,7 +126,7 @@ impl<'k> Session<'k> {
     }
 }
 
-/// The suite with this number, of those that records can be opened with.
+/// The TLS 1.3 suite with this number, if decrypting it is supported.
 fn suite(id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
     [
         &dunlin_awslc::TLS13_AES_128_GCM_SHA256,

@@ -1,34 +1,34 @@
-//! One direction of a TCP connection, put together from its segments (RFC 9293 §3.4).
+//! Reassembles one direction of a TCP connection from its segments (RFC 9293 §3.4).
 
 use std::collections::BTreeMap;
 
-/// The bytes of a direction in order, and where each came from.
+/// The bytes of a direction in order, and the packets that brought them.
 #[derive(Default)]
 pub(crate) struct Stream<'a> {
     pub(crate) data: Vec<u8>,
-    /// From where on in `data` the bytes can be read with which packet, by its place in the list.
+    /// Offsets in `data`, each with the packet that made the bytes from there on readable (its index in the list).
     marks: Vec<(usize, usize)>,
     /// The sequence number of the first byte.
     base: Option<u32>,
-    /// Segments behind a gap, by their offset.
+    /// Segments after a gap, by their offset.
     waiting: BTreeMap<u64, (&'a [u8], usize)>,
 }
 
 impl<'a> Stream<'a> {
-    /// The sequence number behind a SYN.
+    /// Sets the sequence number of the first byte, the one after the SYN.
     pub(crate) fn begin(&mut self, sequence: u32) {
         self.base.get_or_insert(sequence);
     }
 
-    /// Takes a segment; gives how many bytes of it, or of segments that waited, had come before. Of bytes that come
-    /// twice the first ones count.
+    /// Takes a segment. Returns how many bytes of it, and of waiting segments, are repetitions. Where bytes come twice,
+    /// the first ones are kept.
     pub(crate) fn push(&mut self, sequence: u32, payload: &'a [u8], packet: usize) -> usize {
         if payload.is_empty() {
             return 0;
         }
         let base = *self.base.get_or_insert(sequence);
         let next = base.wrapping_add(self.data.len() as u32);
-        // RFC 9293 §3.4: sequence numbers wrap, and are compared modulo 2^32.
+        // Sequence numbers wrap and are compared modulo 2^32 (RFC 9293 §3.4).
         let distance = sequence.wrapping_sub(next) as i32;
         if distance > 0 {
             return self.wait(self.data.len() as u64 + u64::from(distance.unsigned_abs()), payload, packet);
@@ -43,12 +43,12 @@ impl<'a> Stream<'a> {
         repeated
     }
 
-    /// Appends what is behind the first `known` bytes; gives how many those are.
+    /// Appends `payload` without its first `known` bytes. Returns how many bytes it left out.
     fn append(&mut self, known: usize, payload: &[u8], packet: usize) -> usize {
         let known = known.min(payload.len());
         let new = payload.get(known..).unwrap_or_default();
         if !new.is_empty() {
-            // What waited is read when the gap before it is filled.
+            // Waiting bytes become readable with the packet that fills the gap before them.
             let packet = self.marks.last().map_or(packet, |(_, last)| packet.max(*last));
             self.marks.push((self.data.len(), packet));
             self.data.extend_from_slice(new);
@@ -67,18 +67,18 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The place in the list of packets of the one with which all bytes up to the one at `offset` were there.
+    /// The index of the packet that made all bytes up to and including `offset` available.
     pub(crate) fn packet(&self, offset: usize) -> usize {
         let after = self.marks.partition_point(|(start, _)| *start <= offset);
         after.checked_sub(1).and_then(|at| self.marks.get(at)).map_or(0, |(_, packet)| *packet)
     }
 
-    /// The bytes that are in order and those that wait.
+    /// The number of bytes, both in order and after a gap.
     pub(crate) fn payload(&self) -> usize {
         self.data.len() + self.stranded().map_or(0, |(_, waiting)| waiting)
     }
 
-    /// What waits behind a gap that nothing filled: the bytes that are missing before it, and how many wait.
+    /// The first gap that was never filled: its length, and the number of bytes after it.
     pub(crate) fn stranded(&self) -> Option<(u64, usize)> {
         let (offset, _) = self.waiting.first_key_value()?;
         let waiting = self.waiting.values().map(|(payload, _)| payload.len()).sum();
@@ -90,21 +90,21 @@ impl<'a> Stream<'a> {
 mod tests {
     use super::*;
 
-    /// Pushes the segments; the data, what was repeated and what is stranded.
+    /// Pushes the segments. Returns the data, the number of repeated bytes, and the gap that is left.
     fn joined(begin: Option<u32>, segments: &[(u32, &[u8])]) -> (Vec<u8>, usize, Option<(u64, usize)>) {
         let mut stream = Stream::default();
         begin.into_iter().for_each(|sequence| stream.begin(sequence));
         let repeated =
             segments.iter().enumerate().map(|(i, (seq, bytes))| stream.push(*seq, bytes, i)).sum::<usize>();
         let stranded = stream.stranded();
-        // Every byte is somewhere.
+        // Every byte is accounted for.
         let all: usize = segments.iter().map(|(_, bytes)| bytes.len()).sum();
         assert_eq!(stream.data.len() + repeated + stranded.map_or(0, |(_, n)| n), all);
         (stream.data, repeated, stranded)
     }
 
     #[test]
-    fn segments() {
+    fn joins_segments_that_overlap_repeat_wrap_or_come_out_of_order() {
         let whole = (b"abcdef".to_vec(), 0, None);
         assert_eq!(joined(Some(5), &[(5, b"abc"), (8, b"def")]), whole);
         assert_eq!(joined(Some(5), &[(8, b"def"), (5, b"abc")]), whole, "out of order");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_is_there_when_all_before_it_are() {
+    fn a_byte_is_available_once_all_before_it_are() {
         let mut stream = Stream::default();
         stream.begin(0);
         stream.push(0, b"ab", 3);

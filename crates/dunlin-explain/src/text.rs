@@ -1,4 +1,4 @@
-//! An explanation as text, a line a thing.
+//! Writes an explanation as text, one line for each item.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -7,16 +7,16 @@ use crate::message::Field;
 use crate::model::{Carrier, Explanation, Flow, MessageTotal, Packet, Part, Protection, Record, side_name};
 
 impl Display for Explanation {
-    /// Every flow with its packets, records, messages and fields, and the bytes of each.
+    /// Writes every flow with its packets, records, messages and fields, and the bytes of each.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for flow in &self.flows {
             writeln!(f, "{flow}")?;
         }
         if self.flows.len() != 1 || self.elsewhere.total() > 0 {
-            writeln!(f, "In all: {} frames, {} bytes", self.frames, self.bytes.total())?;
+            writeln!(f, "Total: {} frames, {} bytes", self.frames, self.bytes.total())?;
             layers(f, &self.bytes)?;
         }
-        self.problems.iter().try_for_each(|problem| writeln!(f, "Not understood: {problem}"))
+        self.problems.iter().try_for_each(|problem| writeln!(f, "Problem: {problem}"))
     }
 }
 
@@ -79,7 +79,7 @@ impl Display for Packet {
     }
 }
 
-/// The indentation of records under their packets, and of what is in them.
+/// The indentation of records under their packets.
 const RECORD: usize = 27;
 
 impl Display for Record {

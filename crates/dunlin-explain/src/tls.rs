@@ -1,4 +1,4 @@
-//! Records of TLS in one direction of a stream (RFC 8446 §5, RFC 5246 §6.2).
+//! TLS records in one direction of a stream (RFC 8446 §5, RFC 5246 §6.2).
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ use crate::tls12;
 const HEADER: usize = 5;
 /// The longest body that any version allows, in bytes (RFC 5246 §6.2.3).
 const MAX_BODY: usize = (1 << 14) + 2048;
-/// How much of the messages in the clear is looked at for the hellos, in bytes.
+/// The number of unencrypted handshake bytes in which hellos are looked for.
 const MAX_HELLOS: usize = 256 * 1024;
 
-/// The type and the length of the body, if `bytes` begin with the header of a record.
+/// The type and the length of the body, if `bytes` begin with a record header.
 pub(crate) fn header(bytes: &[u8]) -> Option<(ContentType, usize)> {
     let [typ, major, _, a, b] = bytes.first_chunk::<HEADER>()?;
     let len = usize::from(u16::from_be_bytes([*a, *b]));
@@ -27,8 +27,8 @@ pub(crate) fn header(bytes: &[u8]) -> Option<(ContentType, usize)> {
     (matches!(typ, 20..=24) && *major == 3 && len <= MAX_BODY).then_some((ContentType(*typ), len))
 }
 
-/// Where records begin in a direction whose beginning was not captured: at a header that another one follows, or
-/// whose record is the last.
+/// The offset of the first record in a direction whose beginning was not captured. A header counts if its record is
+/// followed by another header or by the end of the stream.
 pub(crate) fn first_record(stream: &[u8]) -> Option<usize> {
     (0..stream.len().min(HEADER + MAX_BODY)).find(|at| {
         let rest = stream.get(*at..).unwrap_or_default();
@@ -38,14 +38,14 @@ pub(crate) fn first_record(stream: &[u8]) -> Option<usize> {
     })
 }
 
-/// The handshake messages at the front of a direction, as far as they are in the clear.
+/// The unencrypted handshake bytes at the beginning of a direction.
 pub(crate) fn plain_handshake(mut stream: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     while let Some((typ, len)) = header(stream) {
         let Some(body) = stream.get(HEADER..HEADER + len) else { break };
         match typ {
             ContentType::HANDSHAKE if plain.len() < MAX_HELLOS => plain.extend_from_slice(body),
-            // Compatibility mode (RFC 8446 §D.4), and early data before a second ClientHello.
+            // Skip the ChangeCipherSpec of compatibility mode (RFC 8446 §D.4), and early data before ClientHello2.
             ContentType::CHANGE_CIPHER_SPEC | ContentType::APPLICATION_DATA => {}
             _ => break,
         }
@@ -54,19 +54,19 @@ pub(crate) fn plain_handshake(mut stream: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The records of a direction, and how far they go.
+/// The dissection of a direction.
 pub(crate) struct Direction {
-    /// Each with the offset of its last byte.
+    /// The records, each with the offset of its last byte.
     pub(crate) records: Vec<(usize, Record)>,
-    /// The bytes at the end that are no whole record, and why.
+    /// The number of bytes at the end that were not read, and why.
     pub(crate) rest: Option<(usize, &'static str)>,
-    /// The bytes of a handshake message that is not complete.
+    /// The number of bytes of an incomplete handshake message at the end.
     pub(crate) incomplete: usize,
-    /// How many records stayed closed.
+    /// How many records could not be decrypted.
     pub(crate) sealed: usize,
 }
 
-/// Takes a direction apart, opening its records in place; as long as there are lines to list them on.
+/// Dissects a direction and decrypts its records in place, until `lines` are used up.
 pub(crate) fn dissect(session: &Session<'_>, side: Side, stream: &mut [u8], lines: &mut Lines) -> Direction {
     let mut reader = Reader::new(session, side);
     let mut direction = Direction { records: Vec::new(), rest: None, incomplete: 0, sealed: 0 };
@@ -79,10 +79,10 @@ pub(crate) fn dissect(session: &Session<'_>, side: Side, stream: &mut [u8], line
             Some((typ, whole)) if whole <= rest.len() && lines.are_left() => (typ, whole),
             found => {
                 let why = match found {
-                    None if rest.len() >= HEADER && at == 0 => "it is not TLS",
-                    None if rest.len() >= HEADER => "there is no record where one should begin",
+                    None if rest.len() >= HEADER && at == 0 => "the stream is not TLS",
+                    None if rest.len() >= HEADER => "a record header is malformed",
                     Some((_, whole)) if whole <= rest.len() => "there are too many records to list",
-                    _ => "it ends in the middle of a record",
+                    _ => "the stream ends in the middle of a record",
                 };
                 direction.rest = Some((rest.len(), why));
                 break;
@@ -105,9 +105,9 @@ struct Reader<'s> {
     side: Side,
     keys: Keys,
     messages: Joiner,
-    /// In TLS 1.2: a ChangeCipherSpec was seen, everything after it is protected (RFC 5246 §7.1).
+    /// TLS 1.2: whether a ChangeCipherSpec came, after which every record is protected (RFC 5246 §7.1).
     changed: bool,
-    /// The keys of TLS 1.2, and the number of the next record (RFC 5246 §6.1).
+    /// The TLS 1.2 keys, and the sequence number of the next record (RFC 5246 §6.1).
     keys12: Option<tls12::Keys>,
     number12: u64,
 }
@@ -130,8 +130,8 @@ impl<'s> Reader<'s> {
         let (header, body) = bytes.split_at_mut(HEADER);
         let mut record = Record::new(self.side, content::type_name(typ), HEADER);
         let unknown = self.session.version().is_none();
-        // RFC 8446 §5.2: all that is protected is application data outside. The first data of a connection whose
-        // hellos are not there cannot be in the clear either.
+        // In TLS 1.3 every protected record has the outer type application_data (RFC 8446 §5.2). Where the hellos are
+        // missing, application data cannot be plaintext either.
         let is_data = typ == ContentType::APPLICATION_DATA;
         let is_protected = if is_13 || unknown { is_data || self.changed } else { self.changed };
         if !is_protected {
@@ -168,7 +168,7 @@ impl<'s> Reader<'s> {
             return vec![content::plain(typ, content)];
         }
         let parts = self.messages.take(content, self.session.dialect());
-        // RFC 8446 §7.2: what follows a KeyUpdate has the next keys.
+        // Records after a KeyUpdate use the next keys (RFC 8446 §7.2).
         for part in &parts {
             if part.message_bytes.is_some() && part.handshake_type == Some(HandshakeType::KEY_UPDATE.0) {
                 self.keys.update();
@@ -178,11 +178,11 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// The keys of a direction, the present ones first. What is not opened by these is tried with later ones, whose first
-/// record it may be: so early data that was refused, or a stage whose secret is not in the log, is passed over.
+/// The keys of a direction, the current ones first. If they do not decrypt a record, later keys are tried, since it may be
+/// their first. So decryption resumes after refused early data, or after a stage whose secret the key log lacks.
 struct Keys {
     stages: VecDeque<StreamKeys>,
-    /// The number of the next record of the present keys.
+    /// The sequence number of the next record under the current keys.
     number: u64,
 }
 
@@ -193,11 +193,11 @@ impl Keys {
         Self { stages, number: 0 }
     }
 
-    /// Opens a record in place.
+    /// Decrypts a record in place.
     fn open(&mut self, header: &[u8], body: &mut [u8]) -> Option<Opened> {
         let mut number = self.number;
         for (stage, keys) in self.stages.iter().enumerate() {
-            // A failed attempt spoils the bytes.
+            // A failed attempt overwrites the bytes.
             let mut copy = body.to_vec();
             if let Ok(opened) = keys.open(number, header, &mut copy) {
                 body.copy_from_slice(&copy);

@@ -1,4 +1,4 @@
-//! Record protection of TLS 1.2 and DTLS 1.2 with AEAD suites (RFC 5246 §6.2.3.3, §6.3), from a logged master secret.
+//! Decrypts TLS 1.2 and DTLS 1.2 records of AEAD suites from a logged master secret (RFC 5246 §6.2.3.3, §6.3).
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use zeroize::Zeroizing;
 
 use crate::names;
 
-/// What a suite needs, by its name: the AEAD, whether a part of the nonce stands in the record, and the hash of the PRF.
+/// The parameters of a suite, by its name: the AEAD, whether records carry an explicit nonce, and the hash of the PRF.
 fn suite(suite: CipherSuite) -> Option<(&'static dyn Aead, bool, &'static dyn Hash)> {
     use dunlin_awslc as a;
     let name = names::cipher_suite(suite);
-    // RFC 5288 §3, RFC 6655 §3 and §4 (CCM names no hash and has SHA-256), RFC 7905 §2.
+    // RFC 5288 §3, RFC 6655 §3 and §4 (the names of CCM suites omit the hash, which is SHA-256), RFC 7905 §2.
     let suites: [(&str, &dyn Aead, bool, &dyn Hash); 5] = [
         ("_AES_128_GCM_SHA256", a::AES_128_GCM, true, a::SHA256),
         ("_AES_256_GCM_SHA384", a::AES_256_GCM, true, a::SHA384),
@@ -25,25 +25,25 @@ fn suite(suite: CipherSuite) -> Option<(&'static dyn Aead, bool, &'static dyn Ha
     Some((aead, is_explicit, hash))
 }
 
-/// Whether records of this suite can be opened.
+/// Whether decrypting records of this suite is supported.
 pub(crate) fn is_known(id: CipherSuite) -> bool {
     suite(id).is_some()
 }
 
-/// The part of the nonce that stands in the record, in bytes.
+/// The length of the explicit nonce, in bytes.
 const EXPLICIT: usize = 8;
 
 /// The keys of one direction.
 pub(crate) struct Keys {
     key: Box<dyn AeadKey>,
     tag: usize,
-    /// The implicit part of the nonce, at its front; or all of it, to be mixed with the record's number.
+    /// The implicit part of the nonce at the beginning; or a whole nonce, to be mixed with the sequence number.
     iv: Zeroizing<[u8; NONCE_LEN]>,
     is_explicit: bool,
 }
 
 impl Keys {
-    /// From the master secret and the randoms of both hellos; `None` for a suite that is not known.
+    /// Derives the keys from the master secret and the randoms of both hellos; `None` if the suite is not supported.
     pub(crate) fn new(
         id: CipherSuite,
         side: Side,
@@ -55,7 +55,7 @@ impl Keys {
         let key_len = aead.algorithm().key_len();
         let iv_len = if is_explicit { NONCE_LEN - EXPLICIT } else { NONCE_LEN };
         let mut block = Zeroizing::new(vec![0; 2 * (key_len + iv_len)]);
-        // RFC 5246 §6.3: the client's key, the server's, the client's IV, the server's; AEADs have no MAC keys.
+        // AEAD suites have no MAC keys: client key, server key, client IV, server IV (RFC 5246 §6.3).
         prf(hash, master, &[b"key expansion", server_random, client_random], &mut block);
         let own = usize::from(side == Side::Server);
         let key = block.get(own * key_len..(own + 1) * key_len)?;
@@ -65,8 +65,8 @@ impl Keys {
         Some(Self { key: aead.key(key).ok()?, tag: aead.algorithm().tag_len(), iv, is_explicit })
     }
 
-    /// Opens the body of a record in place: where its content is. `number` has the epoch of DTLS in front, `version` is
-    /// that of the record.
+    /// Decrypts the body of a record in place, and returns the range of its content. In DTLS, `number` begins with the
+    /// epoch. `version` is the record's.
     pub(crate) fn open(
         &self,
         number: u64,
@@ -91,7 +91,7 @@ impl Keys {
     }
 }
 
-/// The PRF (RFC 5246 §5), `P_hash` over the concatenation of `seed`, which begins with the label.
+/// The PRF (RFC 5246 §5): `P_hash` over the concatenation of `seed`, which begins with the label.
 fn prf(hash: &dyn Hash, secret: &[u8], seed: &[&[u8]], out: &mut [u8]) {
     let hmac = hash.hmac(secret);
     let mut a = hmac.sign(seed);
@@ -107,9 +107,9 @@ fn prf(hash: &dyn Hash, secret: &[u8], seed: &[&[u8]], out: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// The vector for P_SHA256 that the IETF's TLS list has (mailing list, 23 January 2009).
+    /// The test vector for P_SHA256 comes from the mailing list of the IETF's TLS working group, 23 January 2009.
     #[test]
-    fn the_prf() {
+    fn prf_matches_the_published_vector() {
         let hex = |text| base16ct::lower::decode_vec(text).unwrap();
         let secret = hex("9bbe436ba940f017b17652849a71db35");
         let seed = hex("a0ba9f936cda311827a6f796ffd5198c");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_by_name() {
+    fn finds_the_aead_by_the_suites_name() {
         let aead = |id| suite(CipherSuite(id)).map(|(aead, ..)| aead.algorithm());
         use dunlin::crypto::AeadAlgorithm as A;
         assert_eq!(aead(0xc02b), Some(A::Aes128Gcm));

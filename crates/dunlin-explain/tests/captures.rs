@@ -1,4 +1,4 @@
-//! Captures of every kind, made of the engine's traffic.
+//! Explains captures of every kind, made of the engine's traffic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -43,13 +43,13 @@ const SERVER: [&str; 9] = [
     "application data",
 ];
 
-/// All was understood and opened, with exactly these messages before the alerts at the end.
+/// Checks that everything was decrypted without a problem, and that exactly the expected messages were found.
 fn assert_whole(explanation: &Explanation) {
     assert_eq!(explanation.problems, Vec::<String>::new());
     assert_eq!(explanation.bytes.of(Layer::Sealed), 0);
     let close = "alert warning close_notify";
     let all = |messages: &[&'static str]| [messages, &[close]].concat();
-    // Much data is several records.
+    // Large data takes several records.
     let mut client = messages(explanation, Side::Client);
     client.dedup();
     assert_eq!(client, all(&CLIENT));
@@ -57,7 +57,7 @@ fn assert_whole(explanation: &Explanation) {
 }
 
 #[test]
-fn every_suite_opens() {
+fn decrypts_every_tls_1_3_suite() {
     for suite in [
         &TLS13_AES_128_GCM_SHA256,
         &TLS13_AES_256_GCM_SHA384,
@@ -71,7 +71,7 @@ fn every_suite_opens() {
         assert_whole(&explanation);
         let flow = &explanation.flows[0];
         assert_eq!(flow.cipher_suite.as_deref(), suite.id.name());
-        // Type and tag of every protected record, and nothing else.
+        // The overhead is inner content type and tag of every protected record.
         let opened = flow.records.iter().filter(|record| record.protection == Protection::Opened).count();
         let each = 1 + suite.aead.algorithm().tag_len();
         assert_eq!(explanation.bytes.of(Layer::Protection), (opened * each) as u64);
@@ -87,7 +87,7 @@ fn every_suite_opens() {
 }
 
 #[test]
-fn segments_in_any_order_and_twice() {
+fn joins_segments_that_come_out_of_order_twice_or_overlapping() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 2000);
     let key_log = traffic.key_log();
     let straight = segments(&traffic, 90);
@@ -104,7 +104,7 @@ fn segments_in_any_order_and_twice() {
     assert_eq!(explanation.bytes.of(Layer::Retransmitted), explanation.bytes.tls());
     assert_eq!(explanation.flows.len(), 1);
 
-    // Every segment brings back the last ten bytes of the one before.
+    // Every segment repeats the last ten bytes of the one before.
     let mut overlapping = straight.clone();
     let mut repeated = 0;
     for side in [Side::Client, Side::Server] {
@@ -123,7 +123,7 @@ fn segments_in_any_order_and_twice() {
 }
 
 #[test]
-fn a_gap_ends_a_direction_alone() {
+fn a_gap_affects_only_its_own_direction() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 2000);
     let mut lost = segments(&traffic, 90);
     // The first segment of the client after its ClientHello.
@@ -140,19 +140,19 @@ fn a_gap_ends_a_direction_alone() {
 }
 
 #[test]
-fn joined_late() {
+fn explains_a_capture_that_began_in_the_middle() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 2000);
     let all = segments(&traffic, 90);
     for first in 3..all.len() {
         let explanation = explained(&tcp_capture(&all[first..]), Some(&traffic.key_log()));
         assert!(!explanation.problems.is_empty(), "from segment {first}");
     }
-    // Without the SYNs, and with the end of a record before the first whole one.
+    // Only the SYNs are missing.
     assert_whole(&explained(&tcp_capture(&all[2..]), Some(&traffic.key_log())));
 }
 
 #[test]
-fn connections_between_the_same_ports() {
+fn separates_tcp_connections_between_the_same_ports() {
     let [first, second] = [0, 1].map(|_| tls(&TLS13_AES_128_GCM_SHA256, 10));
     let later = segments(&second, 1000).into_iter().map(|mut segment: Segment| {
         segment.sequence = segment.sequence.wrapping_add(1 << 30);
@@ -165,15 +165,15 @@ fn connections_between_the_same_ports() {
     assert_eq!(explanation.problems, Vec::<String>::new());
 }
 
-/// Memory is bounded: what is of more flows than anybody looks at is counted, not kept.
+/// Memory is bounded: packets of further flows are counted, not kept.
 #[test]
-fn flows_without_end() {
+fn counts_packets_beyond_the_limit_of_flows() {
     let syn =
         Segment { from: Side::Client, sequence: 0, acknowledged: 1, syn: true, payload: vec![7; 3] }.frame();
     let frames: Vec<_> = (0..70_000_u32)
         .map(|n| {
             let mut frame = syn.clone();
-            // The address and the port it comes from.
+            // Source address and source port.
             frame[28..30].copy_from_slice(&[1, (n >> 16) as u8]);
             frame[34..36].copy_from_slice(&(n as u16).to_be_bytes());
             frame
@@ -181,16 +181,16 @@ fn flows_without_end() {
         .collect();
     let explanation = explained(&pcap(DataLink::ETHERNET, &frames), None);
     assert_eq!(explanation.flows.len(), 1 << 16);
-    let untold = 70_000 - (1 << 16);
-    let told = format!("{untold} packets are of more than 65536 flows and were not read");
-    assert_eq!(explanation.problems[0], told);
-    assert_eq!(explanation.elsewhere.of(Layer::Other), 3 * untold);
+    let beyond = 70_000 - (1 << 16);
+    let problem = format!("{beyond} packets exceed the limit of 65536 flows and were not read");
+    assert_eq!(explanation.problems[0], problem);
+    assert_eq!(explanation.elsewhere.of(Layer::Other), 3 * beyond);
     assert_eq!(explanation.bytes.total(), 70_000 * syn.len() as u64);
 }
 
-/// The handshake with a cookie is one association, not two.
+/// A handshake with a cookie is one association, not two.
 #[test]
-fn associations_between_the_same_ports() {
+fn separates_dtls_associations_between_the_same_ports() {
     let [first, second] = [0, 1].map(|_| dtls(&TLS13_AES_128_GCM_SHA256));
     let frames = [udp_frames(&first), udp_frames(&second)].concat();
     let key_log = KeyLog::read(format!("{}{}", first.keys, second.keys).as_bytes()).unwrap();
@@ -203,12 +203,11 @@ fn associations_between_the_same_ports() {
     assert_eq!(explanation.problems, Vec::<String>::new());
 }
 
-/// Datagrams that come in another order than they were sent, and twice.
 #[test]
-fn datagrams_in_any_order_and_twice() {
+fn explains_datagrams_that_come_out_of_order_and_twice() {
     let traffic = dtls(&TLS13_AES_128_GCM_SHA256);
     let mut frames = udp_frames(&traffic);
-    // After the hellos, which say how the rest reads.
+    // The hellos keep their order: they decide how to read the rest.
     frames[6..].chunks_mut(3).for_each(<[_]>::reverse);
     let straight = explained(&pcap(DataLink::ETHERNET, &udp_frames(&traffic)), Some(&traffic.key_log()));
     let swapped = explained(&pcap(DataLink::ETHERNET, &frames), Some(&traffic.key_log()));
@@ -229,12 +228,12 @@ fn datagrams_in_any_order_and_twice() {
         let total = explanation.flows[0].messages.iter().find(named).unwrap();
         (total.count, total.bytes)
     };
-    // A message counts once; its bytes were sent twice.
+    // A repeated message counts once, but its bytes count twice.
     assert_eq!(finished(&twice), (1, 2 * finished(&straight).1));
 }
 
 #[test]
-fn half_a_key_log() {
+fn names_the_secrets_that_a_key_log_lacks() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     let file = tcp_capture(&segments(&traffic, 1000));
     let without = |part: &str| {
@@ -245,8 +244,8 @@ fn half_a_key_log() {
     let explanation = without("CLIENT_HANDSHAKE");
     let ends = "TCP 10.0.0.1:40000 to 10.0.0.2:4433";
     let why = "the key log has no handshake traffic secret of this connection";
-    assert_eq!(explanation.problems, [format!("{ends}, from the client: 1 record was not opened: {why}")]);
-    // What has other keys is opened all the same.
+    assert_eq!(explanation.problems, [format!("{ends}, from the client: 1 record was not decrypted: {why}")]);
+    // Records under other keys are decrypted all the same.
     assert_eq!(
         messages(&explanation, Side::Client)[3..6],
         ["application data", "KeyUpdate", "application data"]
@@ -262,7 +261,7 @@ fn half_a_key_log() {
 }
 
 #[test]
-fn every_link() {
+fn reads_every_supported_link_type() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     let frames: Vec<_> = segments(&traffic, 1000).iter().map(Segment::frame).collect();
     let relink = |link, header: &[u8]| {
@@ -279,18 +278,18 @@ fn every_link() {
     relink(DataLink::LOOP, &[0, 0, 0, 2]);
     relink(DataLink::RAW, &[]);
 
-    // Short frames are padded, behind what IP knows of.
+    // Ethernet pads short frames after the IP packet.
     let padded: Vec<_> = frames.iter().map(|frame| [&frame[..], &[0; 6]].concat()).collect();
     let explanation = explained(&pcap(DataLink::ETHERNET, &padded), Some(&traffic.key_log()));
     assert_whole(&explanation);
     assert_eq!(explanation.bytes.of(Layer::Link), 20 * frames.len() as u64);
 
     let explanation = explained(&pcap(DataLink::BLUETOOTH_HCI_H4, &frames), None);
-    let nothing = "there is no TLS and no DTLS in it";
-    assert_eq!(explanation.problems, ["frames of the link type 187 are not read", nothing]);
+    let nothing = "it holds neither TLS nor DTLS";
+    assert_eq!(explanation.problems, ["frames of link type 187 are not supported", nothing]);
     assert_eq!(explanation.bytes.of(Layer::Other), explanation.bytes.total());
 
-    // Pieces of IP packets: the flag for more of them.
+    // Set the More Fragments flag of IPv4.
     let pieces: Vec<_> = frames
         .iter()
         .cloned()
@@ -300,12 +299,12 @@ fn every_link() {
         })
         .collect();
     let explanation = explained(&pcap(DataLink::ETHERNET, &pieces), None);
-    let told = format!("{} frames hold pieces of IP packets, which are not put together", pieces.len());
-    assert_eq!(explanation.problems, [&told, nothing]);
+    let problem = format!("{} frames hold fragments of IP packets, which are not reassembled", pieces.len());
+    assert_eq!(explanation.problems, [&problem, nothing]);
 }
 
 #[test]
-fn frames_that_were_cut() {
+fn counts_bytes_that_were_not_captured() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     let frames: Vec<_> = segments(&traffic, 1000).iter().map(Segment::frame).collect();
     let cut: Vec<_> = frames.iter().map(|frame| (frame.len(), &frame[..frame.len().min(96)])).collect();
@@ -318,7 +317,7 @@ fn frames_that_were_cut() {
 }
 
 #[test]
-fn what_is_no_tls() {
+fn reports_captures_without_tls_and_rejects_other_files() {
     let arp = [&[0xff; 6][..], &[2; 6], &[8, 6], &[0; 28]].concat();
     let plain = common::Traffic {
         sent: vec![
@@ -330,21 +329,21 @@ fn what_is_no_tls() {
     let mut frames: Vec<_> = segments(&plain, 1000).iter().map(Segment::frame).collect();
     frames.push(arp);
     let explanation = explained(&pcap(DataLink::ETHERNET, &frames), None);
-    assert_eq!(explanation.problems, ["there is no TLS and no DTLS in it"]);
+    assert_eq!(explanation.problems, ["it holds neither TLS nor DTLS"]);
     assert_eq!(explanation.flows[0].bytes.of(Layer::Other), 18 + 14);
     assert_eq!(explanation.elsewhere.total(), 42);
     assert_eq!(explain(b"", None).unwrap_err(), Error::NotACapture);
     assert_eq!(explain(b"\x7fELF, and nothing else", None).unwrap_err(), Error::NotACapture);
 }
 
-/// A pcapng file with the secrets inside, in units that are its own.
+/// The first file has secrets inside and its own unit of time, the second has simple packets.
 #[test]
-fn pcapng() {
+fn explains_pcapng_files() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     let frames: Vec<_> = segments(&traffic, 1000).iter().map(Segment::frame).collect();
     let mut file = Vec::new();
     let mut writer = PcapNgWriter::new(&mut file).unwrap();
-    // Of pcapng, "TLSK" and the length are in the order of the section, which is the machine's here.
+    // "TLSK" and the length are in the section's byte order.
     let mut secrets = 0x544c_534b_u32.to_be_bytes().to_vec();
     secrets.extend((traffic.keys.len() as u32).to_be_bytes());
     secrets.extend(traffic.keys.as_bytes());
@@ -369,7 +368,7 @@ fn pcapng() {
     assert_whole(&explanation);
     assert_eq!(explanation.flows[0].packets[3].time_us, 1_500_000);
 
-    // Simple packets have no time, and are padded to words.
+    // Simple packets have no timestamp, and are padded to 32 bits.
     let mut file = Vec::new();
     let mut writer = PcapNgWriter::new(&mut file).unwrap();
     writer.write_pcapng_block(InterfaceDescriptionBlock::new(DataLink::ETHERNET, 0)).unwrap();
@@ -383,7 +382,7 @@ fn pcapng() {
 }
 
 #[test]
-fn hexadecimal() {
+fn explains_records_and_messages_in_hexadecimal() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X} ")).collect::<String>();
     let hello = &traffic.sent[0].1;
@@ -392,7 +391,7 @@ fn hexadecimal() {
     assert_eq!(messages(&explanation, Side::Client), ["ClientHello"]);
     assert_eq!(explanation.bytes.total(), hello.len() as u64);
 
-    // The message without its record.
+    // The message without its record header.
     let explanation = explain_hex(&hex(&hello[5..]), None).unwrap();
     check(&explanation);
     let record = &explanation.flows[0].records[0];
@@ -405,7 +404,7 @@ fn hexadecimal() {
     check(&half);
     assert_eq!(
         half.problems,
-        ["from the client: it ends in the middle of a record: the last 50 bytes were not read"]
+        ["from the client: the stream ends in the middle of a record; the last 50 bytes were not read"]
     );
 
     assert_eq!(explain_hex("1603", None).unwrap_err(), Error::NotTls);
@@ -415,7 +414,7 @@ fn hexadecimal() {
 }
 
 #[test]
-fn dtls_1_3() {
+fn explains_dtls_1_3() {
     for suite in [&TLS13_AES_128_GCM_SHA256, &TLS13_CHACHA20_POLY1305_SHA256, &TLS13_AES_128_CCM_SHA256] {
         let traffic = dtls(suite);
         let file = pcap(DataLink::ETHERNET, &udp_frames(&traffic));
@@ -456,7 +455,7 @@ fn dtls_1_3() {
         assert_eq!((flow.protocol, flow.version.as_deref()), (Some("DTLS"), Some("DTLSv1.3")));
         let sent: usize = traffic.sent.iter().map(|(_, datagram)| datagram.len()).sum();
         assert_eq!(explanation.bytes.tls(), sent as u64);
-        // The certificates come in pieces.
+        // The certificates are fragmented.
         let pieces = common::parts(flow).filter(|part| part.name == "Certificate").count();
         assert!(pieces > 2, "{pieces}");
 
@@ -467,9 +466,9 @@ fn dtls_1_3() {
     }
 }
 
-/// The names of JSON: scripts read them.
+/// Scripts rely on these names.
 #[test]
-fn json() {
+fn json_keeps_its_field_names() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     let explanation = explained(&tcp_capture(&segments(&traffic, 1000)), Some(&traffic.key_log()));
     let json = serde_json::to_value(&explanation).unwrap();

@@ -1,4 +1,4 @@
-//! Captures that are damaged in every place: what can be read is accounted for to the byte, and nothing panics.
+//! Damages captures in every place. The bytes must still add up, and nothing may panic.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
@@ -11,7 +11,7 @@ use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
 
-/// Cuts `file` at every byte, and changes every byte to several others.
+/// Truncates `file` at every byte, and changes every byte in three ways.
 fn damage(file: &[u8], key_log: &KeyLog) {
     let whole = explain(file, Some(key_log)).unwrap();
     assert_eq!(whole.problems, Vec::<String>::new());
@@ -35,19 +35,19 @@ fn damage(file: &[u8], key_log: &KeyLog) {
 }
 
 #[test]
-fn pcap_with_tls() {
+fn survives_damage_to_a_pcap_file_with_tls() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     damage(&tcp_capture(&segments(&traffic, 700)), &traffic.key_log());
 }
 
 #[test]
-fn pcap_with_dtls() {
+fn survives_damage_to_a_pcap_file_with_dtls() {
     let traffic = dtls(&TLS13_AES_128_GCM_SHA256);
     damage(&pcap(DataLink::ETHERNET, &udp_frames(&traffic)), &traffic.key_log());
 }
 
 #[test]
-fn pcapng() {
+fn survives_damage_to_a_pcapng_file() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     let mut file = Vec::new();
     let mut writer = PcapNgWriter::new(&mut file).unwrap();
@@ -66,9 +66,9 @@ fn pcapng() {
     damage(&file, &traffic.key_log());
 }
 
-/// The records themselves, which in a capture are behind sound headers.
+/// Damages records directly, without the headers of a capture around them.
 #[test]
-fn records_and_messages() {
+fn survives_damage_to_records_and_messages() {
     let traffic = tls(&TLS13_AES_128_GCM_SHA256, 10);
     let datagrams = dtls(&TLS13_AES_128_GCM_SHA256);
     for (_, bytes) in traffic.sent[..2].iter().chain(&datagrams.sent[..4]) {

@@ -1,4 +1,4 @@
-//! The dissector for Wireshark (wireshark/dunlin.lua), by what tshark says with it.
+//! Tests the Wireshark dissector (wireshark/dunlin.lua) by the output of tshark.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -9,14 +9,14 @@ use common::Traffic;
 use dunlin::Side;
 use dunlin_awslc::TLS13_AES_128_GCM_SHA256;
 
-/// The fields that tshark finds: a line for each packet that has any of them.
+/// The values of these fields, one line for each packet that has any of them.
 fn fields(traffic: &Traffic, fields: &[&str]) -> Vec<String> {
     let arguments = ["-T", "fields"].into_iter().chain(fields.iter().flat_map(|field| ["-e", field]));
-    let told = tshark(traffic, arguments);
-    told.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+    let output = tshark(traffic, arguments);
+    output.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
 }
 
-/// How many packets tshark finds by this filter.
+/// The number of packets that match this filter.
 fn shown(traffic: &Traffic, filter: &str) -> usize {
     tshark(traffic, ["-Y", filter]).lines().count()
 }
@@ -30,13 +30,13 @@ fn tshark<'a>(traffic: &Traffic, arguments: impl IntoIterator<Item = &'a str>) -
     let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../wireshark/dunlin.lua");
     tshark.args(["-r", "capture", "-o", "tls.keylog_file:keys", "-X", script]).args(arguments);
     tshark.current_dir(place.path());
-    let told = tshark.output().expect("tshark runs: `tools/setup test` installs it");
-    let errors = String::from_utf8(told.stderr).unwrap();
-    assert!(told.status.success() && !errors.to_lowercase().contains("lua"), "{errors}");
-    String::from_utf8(told.stdout).unwrap()
+    let output = tshark.output().expect("tshark runs: `tools/setup test` installs it");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && !errors.to_lowercase().contains("lua"), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
-/// A ClientHello with one extension, in a record.
+/// A record with a ClientHello that has one extension.
 fn client_hello(extension: &[u8]) -> Traffic {
     let head = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0]].concat();
     let len = |len: usize| (len as u16).to_be_bytes();
@@ -47,7 +47,7 @@ fn client_hello(extension: &[u8]) -> Traffic {
 }
 
 #[test]
-fn the_handshake_cache_of_tls_1_3() {
+fn dissects_the_handshake_cache_of_tls_1_3() {
     let [initial, repeat] = common::tls_cached(&TLS13_AES_128_GCM_SHA256);
     let all = [
         "dunlin.handshake_cache.flags",
@@ -57,10 +57,10 @@ fn the_handshake_cache_of_tls_1_3() {
         "dunlin.abbreviated",
         "dunlin.malformed",
     ];
-    assert_eq!(fields(&initial, &all), [""; 0], "both say no more than that they have one");
+    assert_eq!(fields(&initial, &all), [""; 0], "both sides only announce their support");
     assert_eq!(shown(&initial, "dunlin.handshake_cache"), 2);
-    let told = fields(&repeat, &all);
-    let [hello, server, client] = &told[..] else { panic!("{told:?}") };
+    let found = fields(&repeat, &all);
+    let [hello, server, client] = &found[..] else { panic!("{found:?}") };
     let words: Vec<_> = hello.split('\t').collect();
     let [flags, certificate, ticket, ..] = words[..] else { panic!("{hello}") };
     assert_eq!((flags, certificate.len(), ticket.len()), ("0x01", 16, 16));
@@ -73,18 +73,18 @@ fn the_handshake_cache_of_tls_1_3() {
 }
 
 #[test]
-fn cached_info_of_rfc_7924() {
+fn dissects_cached_info_of_rfc_7924() {
     let object = [&[1, 32][..], &[0xab; 32]].concat();
     let extension = [&[0, 25, 0, 36, 0, 34][..], &object].concat();
-    let told =
+    let found =
         fields(&client_hello(&extension), &["dunlin.cached_info.type", "dunlin.cached_info.hash_value"]);
-    assert_eq!(told, [format!("1\t{}", "ab".repeat(32))]);
+    assert_eq!(found, [format!("1\t{}", "ab".repeat(32))]);
 }
 
 #[test]
-fn what_is_too_short_is_said_to_be() {
-    let told = |extension: &[u8]| shown(&client_hello(extension), "dunlin.malformed");
-    assert_eq!(told(&[0xff, 0x20, 0, 9, 1, 1, 2, 3, 4, 5, 6, 7, 8]), 0);
-    assert_eq!(told(&[0xff, 0x20, 0, 8, 1, 1, 2, 3, 4, 5, 6, 7]), 1);
-    assert_eq!(told(&[0, 25, 0, 1, 7]), 1);
+fn marks_extensions_that_are_too_short_as_malformed() {
+    let malformed = |extension: &[u8]| shown(&client_hello(extension), "dunlin.malformed");
+    assert_eq!(malformed(&[0xff, 0x20, 0, 9, 1, 1, 2, 3, 4, 5, 6, 7, 8]), 0);
+    assert_eq!(malformed(&[0xff, 0x20, 0, 8, 1, 1, 2, 3, 4, 5, 6, 7]), 1);
+    assert_eq!(malformed(&[0, 25, 0, 1, 7]), 1);
 }

@@ -1,4 +1,4 @@
-//! Authorities, and the identities that they issue.
+//! Certificate authorities and the identities they issue.
 
 use std::time::SystemTime;
 
@@ -15,41 +15,41 @@ use crate::{CaSpec, CrlSpec, Error, Form, KeyPair, LeafSpec, Purpose, crl};
 /// A certificate that may issue others, its private key, and the certificates above it.
 #[derive(Debug)]
 pub struct Authority {
-    /// Its own certificate first, then each one's issuer; a root at the end only if it is the root's own.
+    /// The authority's own certificate, followed by each issuer. The root is included only if this authority is it.
     chain: Vec<CertificateDer<'static>>,
     key: KeyPair,
     name: Name,
     key_id: Option<OctetString>,
     not_after: SystemTime,
     is_root: bool,
-    /// How many further authorities may stand between it and a leaf, by its chain as far as that is known; negative if
-    /// there are too many above the leaf already; `None`: any number.
+    /// How many further authorities the known part of the chain allows between this one and a leaf. Negative: the chain
+    /// is too long already. `None`: any number.
     path_len: Option<i64>,
 }
 
-/// What a client or server presents.
+/// The certificate chain that a client or server presents, and its private key.
 #[derive(Debug)]
 pub struct Identity {
-    /// Its certificate, then the intermediate ones in order; without the root, which the peer has to have.
+    /// The end-entity certificate, then the intermediates in order. The root is left out: the peer must have it already.
     pub chain: Vec<CertificateDer<'static>>,
     /// The private key of the first certificate.
     pub key: KeyPair,
 }
 
 impl Authority {
-    /// A new authority that signs its own certificate.
+    /// Creates an authority that signs its own certificate.
     ///
     /// # Errors
     /// [`Error::BadSubject`] if its name is empty.
     pub fn root(spec: &CaSpec, key: KeyPair) -> Result<Self, Error> {
         let key_id = encode::key_identifier(key.public_key())?;
-        // A root names no other key as its issuer's: it is its own (RFC 5280 §4.2.1.1).
+        // A self-signed certificate may omit the authority key identifier (RFC 5280 §4.2.1.1).
         let signer = Signer { name: spec.subject.name(), key: &key, key_id: None };
         let certificate = ca_certificate(spec, &signer, &key, key_id)?;
         Self::load(vec![certificate], key)
     }
 
-    /// The authority whose certificate comes first in `chain`, followed by those above it, and whose key is `key`.
+    /// Loads the authority with the private key `key`. Its certificate comes first in `chain`, then those above it.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::MalformedCertificate`], [`Error::NotAnAuthority`], [`Error::KeyMismatch`].
@@ -72,14 +72,14 @@ impl Authority {
 
         let path_len = path_len(&chain);
 
-        // A peer trusts a root because it has it, so nobody sends it (RFC 8446 §4.4.2).
+        // A peer that trusts the root has it already, so the chain omits it (RFC 8446 §4.4.2).
         let mut above = chain.split_off(1);
         above.retain(|der| !Certificate::from_der(der).is_ok_and(|certificate| is_self_issued(&certificate)));
         chain.append(&mut above);
         Ok(Self { chain, key, name, key_id, not_after, is_root, path_len })
     }
 
-    /// A new authority under this one. Where this one limits the path, the new one does, too.
+    /// Creates an authority under this one. The new one inherits this one's path limit, less one, unless `spec` sets it.
     ///
     /// # Errors
     /// [`Error::BadSubject`] if its name is empty; [`Error::PathTooLong`].
@@ -92,7 +92,7 @@ impl Authority {
         Self::load(chain, key)
     }
 
-    /// A new certificate for a server or client.
+    /// Issues a certificate for a server or client.
     ///
     /// # Errors
     /// [`Error::Nameless`], [`Error::ServerWithoutName`], [`Error::PathTooLong`].
@@ -104,7 +104,7 @@ impl Authority {
             return Err(Error::Nameless);
         }
         if spec.names.is_empty() && spec.purposes.contains(&Purpose::Server) {
-            // The subject is no longer looked at (RFC 9525 §2).
+            // Clients no longer look for a host name in the subject (RFC 9525 §2).
             return Err(Error::ServerWithoutName);
         }
         let signer = self.signer(spec.form);
@@ -122,10 +122,10 @@ impl Authority {
         Ok(Identity { chain, key })
     }
 
-    /// A new list of the certificates of this authority that are revoked, as of now.
+    /// Makes a CRL of this authority, as of now.
     ///
     /// # Errors
-    /// [`Error::NotIssued`] for a certificate of another authority; [`Error::OtherIssuer`] for a list of another;
+    /// [`Error::NotIssued`] for another authority's certificate; [`Error::OtherIssuer`] for another authority's CRL;
     /// [`Error::MalformedList`]; [`Error::MalformedCertificate`].
     pub fn revocation_list(
         &self,
@@ -134,27 +134,27 @@ impl Authority {
         crl::revocation_list(&self.signer(Form::Full), spec, SystemTime::now())
     }
 
-    /// Its certificate.
+    /// The authority's own certificate.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.chain[0]
     }
 
-    /// Its certificate and those above it, in order; without the root unless it is one.
+    /// The authority's own certificate and those above it, in order. The root is included only if this authority is it.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// What those below it have to send besides their own certificate: [`Authority::chain`], nothing for a root.
+    /// The certificates that a peer below this authority sends after its own: [`Authority::chain`], or none for a root.
     pub fn chain_below(&self) -> &[CertificateDer<'static>] {
         if self.is_root { &[] } else { &self.chain }
     }
 
-    /// Its key.
+    /// The authority's key.
     pub fn key(&self) -> &KeyPair {
         &self.key
     }
 
-    /// The last moment at which it may be used. What it issues is of no use later.
+    /// The end of its validity. Certificates below it cannot be used after that.
     pub fn not_after(&self) -> SystemTime {
         self.not_after
     }
@@ -182,8 +182,8 @@ fn is_self_issued(certificate: &Certificate) -> bool {
     certificate.tbs_certificate().subject() == certificate.tbs_certificate().issuer()
 }
 
-/// How many further authorities the certificates of `chain` allow below its first (RFC 5280 §4.2.1.9). Those that do not
-/// belong to it are not looked at.
+/// How many further authorities `chain` allows below its first certificate (RFC 5280 §4.2.1.9). The walk stops at the
+/// first certificate that did not issue the one before it.
 fn path_len(chain: &[CertificateDer<'_>]) -> Option<i64> {
     let mut least: Option<i64> = None;
     let mut below: Option<Certificate> = None;

@@ -1,4 +1,4 @@
-//! Certificate revocation lists (RFC 5280 §5): made and continued; never validated.
+//! Makes and extends certificate revocation lists (RFC 5280 §5). Nothing here validates them.
 
 use std::str::FromStr;
 use std::time::SystemTime;
@@ -19,22 +19,22 @@ use crate::{Error, Validity};
 /// Why a certificate is revoked (RFC 5280 §5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RevocationReason {
-    /// The key of a server or client is in other hands.
+    /// The private key of a server or client is no longer secret.
     KeyCompromise,
-    /// The key of an authority is.
+    /// The private key of an authority is no longer secret.
     CaCompromise,
-    /// What the certificate says of its holder has changed.
+    /// The holder's name or other data in the certificate has changed.
     AffiliationChanged,
-    /// Another certificate has replaced it.
+    /// Another certificate replaces it.
     Superseded,
-    /// It is no longer needed.
+    /// The certificate is no longer needed.
     CessationOfOperation,
-    /// Its holder may no longer do what it allows.
+    /// The holder no longer has the privilege that the certificate grants.
     PrivilegeWithdrawn,
 }
 
 impl RevocationReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 6] = [
         Self::KeyCompromise,
         Self::CaCompromise,
@@ -44,7 +44,7 @@ impl RevocationReason {
         Self::PrivilegeWithdrawn,
     ];
 
-    /// Its name in RFC 5280.
+    /// The name in RFC 5280 §5.3.1.
     pub const fn name(self) -> &'static str {
         match self {
             Self::KeyCompromise => "keyCompromise",
@@ -77,20 +77,20 @@ impl FromStr for RevocationReason {
     }
 }
 
-/// What a revocation list shall say.
+/// The content of a CRL to be made.
 #[derive(Clone, Debug)]
 pub struct CrlSpec<'a> {
-    /// The authority's list so far, which the new one continues; `None` for its first.
+    /// The authority's previous CRL, whose entries the new one keeps; `None` for the first.
     pub previous: Option<CertificateRevocationListDer<'a>>,
-    /// Certificates to revoke now; those that are revoked already stay as they are.
+    /// Certificates to revoke now. Entries of the previous CRL keep their date and reason.
     pub revoke: Vec<CertificateDer<'a>>,
-    /// Why they are revoked; `None` says nothing.
+    /// Why they are revoked; `None`: the CRL gives no reason.
     pub reason: Option<RevocationReason>,
-    /// From when it counts, and when there will be the next at the latest.
+    /// thisUpdate and nextUpdate: when it was made, and when the next one is due at the latest.
     pub validity: Validity,
 }
 
-/// A new list of `signer`, as of `now`.
+/// Makes a CRL signed by `signer`, with `now` as the revocation date of new entries.
 pub(crate) fn revocation_list(
     signer: &Signer<'_>,
     spec: &CrlSpec<'_>,
@@ -101,7 +101,7 @@ pub(crate) fn revocation_list(
         None => (1, vec![]),
     };
     let revocation_date = crate::time::encoded(now)?;
-    // RFC 5280 §5.3.1: absent rather than "unspecified".
+    // Omit the reason rather than write "unspecified" (RFC 5280 §5.3.1).
     let reason = spec.reason.map(|reason| extension(false, &reason.encoded()));
     let reason = reason.transpose()?.map(|reason| vec![reason]);
     for der in &spec.revoke {
@@ -122,7 +122,7 @@ pub(crate) fn revocation_list(
     }
     let validity = spec.validity.encoded()?;
     let algorithm = signer.key.key_type().signature_algorithm();
-    // RFC 5280 §5.2: an authority puts both into every list; the lean form has no identifiers of keys.
+    // Every CRL carries both extensions (RFC 5280 §5.2). An authority in lean form has no key identifier to give.
     let number = Uint::new(&number.to_be_bytes()).map_err(encoding)?;
     let mut extensions = vec![extension(false, &CrlNumber(number))?];
     extensions.extend(authority_key_identifier(signer.key_id)?);
@@ -132,7 +132,7 @@ pub(crate) fn revocation_list(
         issuer: signer.name.clone(),
         this_update: validity.not_before,
         next_update: Some(validity.not_after),
-        // RFC 5280 §5.1.2.6: absent rather than empty.
+        // Without entries the list is absent, not empty (RFC 5280 §5.1.2.6).
         revoked_certificates: (!revoked.is_empty()).then_some(revoked),
         crl_extensions: Some(extensions),
     };
@@ -142,7 +142,7 @@ pub(crate) fn revocation_list(
     Ok(list.to_der().map_err(encoding)?.into())
 }
 
-/// The number of the next list after `previous`, and what stands in it already.
+/// The number of the CRL that follows `previous`, and the entries it keeps.
 fn continued(signer: &Signer<'_>, previous: &[u8]) -> Result<(u64, Vec<RevokedCert>), Error> {
     let malformed = |error: der::Error| Error::MalformedList(error.to_string());
     let list = CertificateList::from_der(previous).map_err(malformed)?.tbs_cert_list;
@@ -153,11 +153,11 @@ fn continued(signer: &Signer<'_>, previous: &[u8]) -> Result<(u64, Vec<RevokedCe
         .map_err(malformed)?
         .unwrap_or(0)
         .checked_add(1)
-        .ok_or_else(|| Error::MalformedList("its number is the last".into()))?;
+        .ok_or_else(|| Error::MalformedList("its CRL number cannot grow any further".into()))?;
     Ok((next, list.revoked_certificates.unwrap_or_default()))
 }
 
-/// The number of a list (RFC 5280 §5.2.3).
+/// The CRL number (RFC 5280 §5.2.3).
 pub(crate) fn number(list: &TbsCertList) -> der::Result<Option<u64>> {
     let mut extensions = list.crl_extensions.iter().flatten();
     let number = extensions.find(|extension| extension.extn_id == CrlNumber::OID);

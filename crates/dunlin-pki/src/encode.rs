@@ -1,7 +1,7 @@
-//! The certificate's ASN.1, built from x509-cert's parts.
+//! The ASN.1 of certificates, built from x509-cert's parts.
 //!
-//! x509-cert's own builder adds what a profile asks for and turns a certificate without extensions into version 1,
-//! which TLS does not take (RFC 8446 §4.4.2.2); the lean form needs both otherwise.
+//! x509-cert's own builder does not suit the lean form. It always adds its profile's extensions. It also writes version 1
+//! where there are no extensions, but TLS requires version 3 (RFC 8446 §4.4.2.2).
 
 use const_oid::AssociatedOid;
 use const_oid::db::rfc5280;
@@ -31,7 +31,7 @@ struct Certificate {
     signature: BitString,
 }
 
-/// RFC 5280 §4.1, without the unique identifiers that nobody may write (§4.1.2.8).
+/// RFC 5280 §4.1, without the unique identifiers, which authorities must not generate (§4.1.2.8).
 #[derive(Sequence)]
 struct TbsCertificate {
     #[asn1(context_specific = "0")]
@@ -46,14 +46,14 @@ struct TbsCertificate {
     extensions: Option<Vec<Extension>>,
 }
 
-/// Who signs: a name, a key, and how its certificate identifies that key, if it does.
+/// The issuer's name, its key, and that key's identifier if the issuer's certificate has one.
 pub(crate) struct Signer<'a> {
     pub(crate) name: &'a Name,
     pub(crate) key: &'a KeyPair,
     pub(crate) key_id: Option<&'a OctetString>,
 }
 
-/// A certificate for `subject` and `public_key`, signed by `signer`.
+/// Makes a certificate for `subject` and `public_key`, signed by `signer`.
 pub(crate) fn certificate(
     signer: &Signer<'_>,
     subject: &Name,
@@ -79,7 +79,7 @@ pub(crate) fn certificate(
     Ok(certificate.to_der().map_err(encoding)?.into())
 }
 
-/// A random number of fixed length whose first two bits are 01: positive, and no leading zeros to cut off
+/// A random serial number of fixed length. Its first two bits are 01, so it is positive and DER drops no leading zeros
 /// (RFC 5280 §4.1.2.2).
 fn serial_number(form: Form) -> Result<SerialNumber, Error> {
     let mut bytes = [0; 9];
@@ -92,13 +92,13 @@ fn serial_number(form: Form) -> Result<SerialNumber, Error> {
     SerialNumber::new(&bytes[..length]).map_err(encoding)
 }
 
-/// The extensions of an authority's certificate; `id` identifies its key.
+/// The extensions of an authority's certificate; `id` is its subject key identifier.
 pub(crate) fn ca_extensions(
     spec: &CaSpec,
     signer_key_id: Option<&OctetString>,
     id: OctetString,
 ) -> Result<Vec<Extension>, Error> {
-    // Both are a MUST for an authority (RFC 5280 §4.2.1.3, §4.2.1.9).
+    // An authority's certificate must have both (RFC 5280 §4.2.1.3, §4.2.1.9).
     let mut extensions = vec![
         extension(true, &BasicConstraints { ca: true, path_len_constraint: spec.path_len })?,
         extension(true, &KeyUsage(KeyUsages::KeyCertSign | KeyUsages::CRLSign))?,
@@ -110,7 +110,7 @@ pub(crate) fn ca_extensions(
     Ok(extensions)
 }
 
-/// The extensions of a leaf's certificate, whose key is of type `key_type`.
+/// The extensions of a leaf certificate for a key of type `key_type`.
 pub(crate) fn leaf_extensions(
     spec: &LeafSpec,
     key_type: KeyType,
@@ -139,7 +139,7 @@ pub(crate) fn leaf_extensions(
         extensions.push(extension(false, &ExtendedKeyUsage(oids.collect()))?);
     }
     if spec.form == Form::Full {
-        // Its own key identifier would help nobody (draft-ietf-uta-tls13-iot-profile, end entity certificates).
+        // A leaf issues nothing, so no verifier needs its subject key identifier (draft-ietf-uta-tls13-iot-profile).
         extensions.extend(authority_key_identifier(signer_key_id)?);
     }
     Ok(extensions)

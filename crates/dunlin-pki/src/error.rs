@@ -1,84 +1,85 @@
-//! What can be wrong with a key, a certificate or a wish for one.
+//! Errors of reading and making keys, certificates and CRLs.
 
 use crate::{KeyType, RevocationReason};
 
-/// Why a key or certificate could not be made or read. The text says what is wrong; [`Error::advice`] what to do.
+/// Why a key, certificate or CRL could not be made or read. The text says what is wrong; [`Error::advice`] says what to
+/// do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The cryptographic library failed; only a broken system does that.
+    /// The cryptographic library failed, which happens on a broken system only.
     #[error("the cryptographic library failed")]
     Crypto,
-    /// Not a key type of ours.
+    /// The name of the key type is not one of [`KeyType::ALL`].
     #[error("unknown key type {0:?}")]
     UnknownKeyType(String),
-    /// A private key that does not parse, or of a type or size that is not supported.
+    /// The private key does not parse, or its type or size is not supported.
     #[error("not a private key of a supported type")]
     UnusableKey,
-    /// A private key protected by a password.
+    /// The private key is protected by a password.
     #[error("the private key is encrypted")]
     EncryptedKey,
-    /// A private key that does not belong to the certificate.
+    /// The private key does not belong to the certificate.
     #[error("the private key does not belong to the certificate")]
     KeyMismatch,
-    /// A certificate without `cA` in its basicConstraints (RFC 5280 §4.2.1.9).
-    #[error("the certificate is not that of a certificate authority")]
+    /// The certificate's basicConstraints do not assert `cA` (RFC 5280 §4.2.1.9).
+    #[error("the certificate does not belong to a certificate authority")]
     NotAnAuthority,
-    /// An authority above does not allow another one, or this one, in the path (RFC 5280 §4.2.1.9).
-    #[error("more authorities in the path than one of them allows")]
+    /// The path would hold more authorities than a pathLenConstraint in it allows (RFC 5280 §4.2.1.9).
+    #[error("the path has more authorities than one of its certificates allows")]
     PathTooLong,
-    /// A certificate that does not parse.
+    /// The certificate does not parse.
     #[error("malformed certificate ({0})")]
     MalformedCertificate(String),
-    /// A public key that does not parse.
+    /// The public key does not parse.
     #[error("malformed public key ({0})")]
     MalformedPublicKey(String),
-    /// A revocation list that does not parse.
-    #[error("malformed revocation list ({0})")]
+    /// The CRL does not parse.
+    #[error("malformed CRL ({0})")]
     MalformedList(String),
-    /// A certificate to revoke that another authority has issued.
-    #[error("the certificate was issued by another authority")]
+    /// Another authority issued the certificate to be revoked.
+    #[error("another authority issued the certificate")]
     NotIssued,
-    /// A revocation list of another authority.
-    #[error("the revocation list is that of another authority")]
+    /// Another authority issued the CRL.
+    #[error("another authority issued the CRL")]
     OtherIssuer,
-    /// Not a reason for a revocation.
-    #[error("unknown reason {0:?}")]
+    /// The name is not a reason for a revocation.
+    #[error("unknown revocation reason {0:?}")]
     UnknownReason(String),
-    /// PEM that does not parse.
+    /// The PEM does not parse.
     #[error("malformed PEM ({0})")]
     MalformedPem(String),
-    /// Neither PEM nor DER of anything known.
-    #[error("neither PEM nor DER of a certificate, key or revocation list")]
+    /// The file is neither PEM nor DER of a known kind.
+    #[error("neither PEM nor DER of a certificate, key or CRL")]
     UnknownFormat,
-    /// No item of the kind that was asked for; its name.
+    /// The file holds no item of the wanted kind, which is named.
     #[error("no {0} in it")]
     Missing(&'static str),
-    /// A subject that does not parse, or has a part that is too long.
+    /// The subject does not parse, or a part of it is too long.
     #[error("bad subject {0:?}")]
     BadSubject(String),
-    /// A subject alternative name that is no DNS name, address or URI.
+    /// The subject alternative name is no DNS name, IP address or URI.
     #[error("{0:?} is neither a DNS name, an IP address nor a URI")]
     BadAltName(String),
-    /// A validity that ends too late; the days asked for.
-    #[error("{0} days from then on the year 9999 is over")]
+    /// The validity would end after the year 9999; the number of days asked for.
+    #[error("a validity of {0} days ends after the year 9999")]
     TooManyDays(u32),
-    /// A leaf that nothing could call by any name.
-    #[error("neither a subject nor a subject alternative name")]
+    /// The leaf has neither a subject nor a subject alternative name.
+    #[error("the certificate has neither a subject nor a subject alternative name")]
     Nameless,
-    /// A server's leaf without a name to check.
-    #[error("a server's certificate without a subject alternative name")]
+    /// The server's leaf has no name that a client could check.
+    #[error("a server's certificate needs a subject alternative name")]
     ServerWithoutName,
-    /// A time that does not parse or lies outside the years 1970 to 9999.
+    /// The time does not parse or lies outside the years 1970 to 9999.
     #[error("bad time {0:?}")]
     BadTime(String),
-    /// A validity that ends before it begins.
+    /// The validity ends before it begins.
     #[error("the validity ends before it begins")]
     EmptyValidity,
 }
 
 impl Error {
-    /// What the user can do about it.
+    /// Advice to the user, as an imperative clause.
     pub fn advice(&self) -> String {
         match self {
             Self::Crypto => "check the system's memory and random source".into(),
@@ -90,10 +91,12 @@ impl Error {
                 "give a certificate made by `dunlin pki ca` or `dunlin pki intermediate`".into()
             }
             Self::PathTooLong => {
-                "issue it higher up, or make the issuer anew with a larger --path-len".into()
+                "issue it from an authority higher up, or recreate the issuer with a larger --path-len".into()
             }
-            Self::NotIssued => "give the certificate and key of the authority that issued it".into(),
-            Self::OtherIssuer => "give the list of this authority, or another file for a new one".into(),
+            Self::NotIssued => "give the certificate and key of its issuer".into(),
+            Self::OtherIssuer => {
+                "give this authority's CRL, or a path that does not exist to begin a new CRL".into()
+            }
             Self::UnknownReason(_) => {
                 format!("choose one of {}", RevocationReason::ALL.map(RevocationReason::name).join(", "))
             }
@@ -103,18 +106,20 @@ impl Error {
             | Self::MalformedPem(_)
             | Self::UnknownFormat => "give an undamaged PEM or DER file".into(),
             Self::Missing(what) => format!("give a file that holds a {what}"),
-            Self::BadSubject(_) => "write it as RFC 4514 does, e.g. \"CN=name,O=organisation\"".into(),
-            Self::BadAltName(_) => "write DNS:name without a port, IP:address or URI:uri".into(),
+            Self::BadSubject(_) => {
+                "write it in the notation of RFC 4514, e.g. \"CN=name,O=organisation\"".into()
+            }
+            Self::BadAltName(_) => "write DNS:name (without a port), IP:address or URI:uri".into(),
             Self::TooManyDays(_) => "give fewer days".into(),
-            Self::Nameless => "give a name".into(),
-            Self::ServerWithoutName => "name the host that clients will connect to".into(),
+            Self::Nameless => "give it a subject or a subject alternative name".into(),
+            Self::ServerWithoutName => "name the host that clients connect to".into(),
             Self::BadTime(_) => "write YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ, from 1970 on".into(),
-            Self::EmptyValidity => "let it end after it begins".into(),
+            Self::EmptyValidity => "give an end after the beginning".into(),
         }
     }
 }
 
-/// Encoding what this crate built itself cannot fail but by a limit of the encoder, e.g. a name of megabytes.
+/// This crate built the value itself, so encoding fails only at a limit of the encoder, e.g. for a name of megabytes.
 pub(crate) fn encoding(_: der::Error) -> Error {
     Error::Crypto
 }

@@ -1,4 +1,4 @@
-//! What a certificate, public key or revocation list says, for people and reports.
+//! Describes certificates, public keys and CRLs for people and reports.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ use x509_cert::spki::{SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
 
 use crate::{Error, format_time};
 
-/// What a certificate says. Nothing in it is checked, least of all the signature.
+/// The content of a certificate. Nothing is validated, not even the signature.
 #[derive(Clone, Debug, Serialize)]
 pub struct CertificateInfo {
     /// The subject in the notation of RFC 4514; may be empty.
@@ -35,13 +35,13 @@ pub struct CertificateInfo {
     pub not_after: SystemTime,
     /// The subject alternative names, each with its kind: `DNS:localhost`.
     pub names: Vec<String>,
-    /// Whether it may issue others.
+    /// Whether it belongs to an authority, which may issue certificates.
     pub ca: bool,
-    /// How many authorities may follow it; `None`: any number.
+    /// How many further authorities may stand between it and a leaf; `None`: any number.
     pub path_len: Option<u8>,
-    /// The key usages by their names in RFC 5280 §4.2.1.3; empty: not restricted.
+    /// The key usages by their names in RFC 5280 §4.2.1.3; empty: unrestricted.
     pub key_usages: Vec<String>,
-    /// The extended key usages; empty: not restricted.
+    /// The extended key usages; empty: unrestricted.
     pub purposes: Vec<String>,
     /// The public key.
     pub public_key: PublicKeyInfo,
@@ -51,14 +51,14 @@ pub struct CertificateInfo {
     pub sha256: String,
     /// Its size in bytes.
     pub bytes: usize,
-    /// What takes how much of it; together exactly [`CertificateInfo::bytes`].
+    /// The size of each part; the sizes add up to [`CertificateInfo::bytes`].
     pub parts: Vec<Part>,
 }
 
-/// What a public key is.
+/// The description of a public key.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublicKeyInfo {
-    /// Its algorithm and size: `RSA 2048`, `P-256`, `Ed25519`, or the name or number of the algorithm.
+    /// Its algorithm and size: `RSA 2048`, `P-256`, `Ed25519`; for others the name or OID of the algorithm.
     pub algorithm: String,
     /// SHA-256 of the SubjectPublicKeyInfo, in hexadecimal.
     pub sha256: String,
@@ -69,30 +69,30 @@ pub struct PublicKeyInfo {
 /// A part of a certificate and its size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// Its name in RFC 5280, or that of the extension.
+    /// The field's name in RFC 5280, or the extension's name.
     pub name: String,
-    /// Its size in bytes, with tag and length.
+    /// Its size in bytes, including tag and length.
     pub bytes: usize,
 }
 
-/// What a revocation list says. Nothing in it is checked, least of all the signature.
+/// The content of a CRL. Nothing is validated, not even the signature.
 #[derive(Clone, Debug, Serialize)]
 pub struct RevocationListInfo {
     /// The issuer in the notation of RFC 4514.
     pub issuer: String,
-    /// Which of the issuer's lists it is; `None` if it does not say.
+    /// The CRL number; `None` if it has none.
     pub number: Option<u64>,
-    /// When it was made.
+    /// When the issuer made it.
     #[serde(serialize_with = "time")]
     pub this_update: SystemTime,
-    /// When there will be the next at the latest; `None` if it does not say.
+    /// When the issuer publishes the next one at the latest; `None` if the CRL does not say.
     #[serde(serialize_with = "optional_time")]
     pub next_update: Option<SystemTime>,
-    /// What is revoked.
+    /// The revoked certificates.
     pub revoked: Vec<RevokedInfo>,
     /// The algorithm of the issuer's signature.
     pub signature_algorithm: String,
-    /// SHA-256 of the whole list, in hexadecimal.
+    /// SHA-256 of the whole CRL, in hexadecimal.
     pub sha256: String,
     /// Its size in bytes.
     pub bytes: usize,
@@ -103,15 +103,15 @@ pub struct RevocationListInfo {
 pub struct RevokedInfo {
     /// Its serial number in hexadecimal.
     pub serial: String,
-    /// Since when.
+    /// When it was revoked.
     #[serde(serialize_with = "time")]
     pub since: SystemTime,
-    /// Why, by the name in RFC 5280 §5.3.1; `None` if the list does not say.
+    /// The reason, by its name in RFC 5280 §5.3.1; `None` if the CRL gives none.
     pub reason: Option<String>,
 }
 
 impl RevocationListInfo {
-    /// Reads it from DER.
+    /// Reads the description from DER.
     ///
     /// # Errors
     /// [`Error::MalformedList`].
@@ -147,7 +147,7 @@ fn revoked(entry: &RevokedCert) -> der::Result<RevokedInfo> {
 }
 
 impl CertificateInfo {
-    /// Reads it from DER.
+    /// Reads the description from DER.
     ///
     /// # Errors
     /// [`Error::MalformedCertificate`].
@@ -183,7 +183,7 @@ impl CertificateInfo {
 }
 
 impl PublicKeyInfo {
-    /// Reads it from the DER of a SubjectPublicKeyInfo.
+    /// Reads the description from the DER of a SubjectPublicKeyInfo.
     ///
     /// # Errors
     /// [`Error::MalformedPublicKey`].
@@ -222,7 +222,7 @@ fn algorithm(spki: &[u8]) -> der::Result<String> {
             Ok(rfc5912::SECP_256_R_1) => "P-256".into(),
             Ok(rfc5912::SECP_384_R_1) => "P-384".into(),
             Ok(other) => oid_name(&other),
-            // Explicit parameters, which no certificate may have (RFC 5480 §2.1.1).
+            // Certificates must not have explicit curve parameters (RFC 5480 §2.1.1).
             Err(_) => "EC without a named curve".into(),
         });
     }
@@ -233,7 +233,7 @@ fn algorithm(spki: &[u8]) -> der::Result<String> {
     })
 }
 
-/// Each part's size; what is left over, tags and lengths of the structures around them, is the framing.
+/// The size of each part. The remainder is called framing: tags and lengths of the structures around the parts.
 fn parts(certificate: &Certificate, total: usize) -> der::Result<Vec<Part>> {
     let tbs = certificate.tbs_certificate();
     let mut parts = vec![];
@@ -290,7 +290,7 @@ fn oid_name(oid: &ObjectIdentifier) -> String {
 }
 
 fn lower_first(name: &str) -> String {
-    // cRLSign is written so in the RFC, and falls out of the same rule.
+    // The same rule gives `cRLSign`, as RFC 5280 §4.2.1.3 spells it.
     let mut chars = name.chars();
     chars.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(chars).collect()
 }

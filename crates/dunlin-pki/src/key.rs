@@ -1,4 +1,4 @@
-//! Key pairs that sign certificates and handshakes.
+//! Key pairs for certificates and handshakes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 
-/// The kinds of keys that can be made and used.
+/// The supported types of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyType {
     /// RSA with a modulus of 2048 bits and the exponent 65537.
@@ -34,16 +34,16 @@ pub enum KeyType {
     P384,
     /// Ed25519 (RFC 8032).
     Ed25519,
-    /// ML-DSA-44 (FIPS 204), safe against quantum computers; its private key is written as its seed (RFC 9881 §6).
+    /// ML-DSA-44 (FIPS 204), a post-quantum signature. The file holds the private key's seed (RFC 9881 §6).
     MlDsa44,
 }
 
 impl KeyType {
-    /// All of them.
+    /// All key types.
     pub const ALL: [Self; 7] =
         [Self::Rsa2048, Self::Rsa3072, Self::Rsa4096, Self::P256, Self::P384, Self::Ed25519, Self::MlDsa44];
 
-    /// Its name on the command line and in reports.
+    /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rsa2048 => "rsa2048",
@@ -56,18 +56,19 @@ impl KeyType {
         }
     }
 
-    /// Whether it is RSA of any size.
+    /// Whether this is an RSA key, whatever its size.
     pub(crate) const fn is_rsa(self) -> bool {
         matches!(self, Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096)
     }
 
-    /// The names of all, for messages.
+    /// The names of all key types, for messages.
     pub(crate) fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
     }
 
-    /// How a key of this type signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 9881 §2, RFC 4055 §5). RSA signs with
-    /// PKCS#1 v1.5: what every verifier has, and smaller than PSS, whose parameters stand in the certificate twice.
+    /// The algorithm with which a key of this type signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 9881 §2, RFC 4055
+    /// §5). RSA keys use PKCS#1 v1.5: every verifier supports it. PSS takes more bytes, since its parameters appear in the
+    /// certificate twice.
     pub(crate) fn signature_algorithm(self) -> AlgorithmIdentifierOwned {
         let (oid, parameters) = match self {
             Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => {
@@ -97,7 +98,7 @@ impl FromStr for KeyType {
     }
 }
 
-/// A private key and its public key. The library wipes the private part when it is dropped.
+/// A private key and its public key. AWS-LC wipes the private key on drop.
 pub struct KeyPair {
     typ: KeyType,
     pair: Pair,
@@ -111,12 +112,12 @@ enum Pair {
     MlDsa44(PqdsaKeyPair),
 }
 
-/// The curves, each with the hash that TLS 1.3 binds to it (RFC 8446 §4.2.3).
+/// The ECDSA curves, each with the hash that TLS 1.3 binds to it (RFC 8446 §4.2.3).
 const CURVES: [(KeyType, &EcdsaSigningAlgorithm); 2] =
     [(KeyType::P256, &ECDSA_P256_SHA256_ASN1_SIGNING), (KeyType::P384, &ECDSA_P384_SHA384_ASN1_SIGNING)];
 
 impl KeyPair {
-    /// A new key from the system's randomness.
+    /// Generates a key from the system's random source.
     ///
     /// # Errors
     /// [`Error::Crypto`].
@@ -135,13 +136,13 @@ impl KeyPair {
         Self::new(typ, pair.map_err(|_| Error::Crypto)?)
     }
 
-    /// The key of a PKCS#8, PKCS#1 or SEC 1 structure.
+    /// Reads a private key from PKCS#8, PKCS#1 or SEC 1.
     ///
     /// # Errors
-    /// [`Error::UnusableKey`] if it does not parse or is of another type or size.
+    /// [`Error::UnusableKey`] if it does not parse, or if its type or size is not supported.
     pub fn from_der(key: &PrivateKeyDer<'_>) -> Result<Self, Error> {
         let der = key.secret_der();
-        // AWS-LC ignores what follows a key; der does not.
+        // AWS-LC ignores trailing bytes, so `der` checks first that there are none.
         <&SequenceRef>::from_der(der).map_err(|_| Error::UnusableKey)?;
         for (typ, curve) in CURVES {
             if let Ok(pair) = EcdsaKeyPair::from_private_key_der(curve, der) {
@@ -175,12 +176,12 @@ impl KeyPair {
         Ok(Self { typ, pair, public })
     }
 
-    /// Its type.
+    /// The type of the key.
     pub fn key_type(&self) -> KeyType {
         self.typ
     }
 
-    /// The public key, which is all there is of a raw public key (RFC 7250 §3).
+    /// The SubjectPublicKeyInfo, which is also the form of a raw public key (RFC 7250 §3).
     pub fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
         &self.public
     }
@@ -193,7 +194,7 @@ impl KeyPair {
         crate::pem::encode("PUBLIC KEY", &self.public)
     }
 
-    /// The private key as PKCS#8 version 1 (RFC 5208 §5), the form that `openssl genpkey` writes too.
+    /// The private key as PKCS#8 version 1 (RFC 5208 §5), which `openssl genpkey` writes too.
     ///
     /// # Errors
     /// [`Error::Crypto`].
@@ -219,9 +220,9 @@ impl KeyPair {
             .map_err(|_| Error::Crypto)
     }
 
-    /// A signature over `message` by [`KeyType::signature_algorithm`].
+    /// Signs `message` with [`KeyType::signature_algorithm`].
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
-        // aws-lc-rs asks for a random source for likeness with ring, and uses AWS-LC's whatever it gets.
+        // aws-lc-rs takes a random source only to match ring's interface; it always uses AWS-LC's own.
         let random = SystemRandom::new();
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -239,7 +240,7 @@ impl KeyPair {
     }
 }
 
-/// Shows what kind of key it is, never the key.
+/// Shows the type of the key, never the key itself.
 impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyPair").field("type", &self.typ).finish_non_exhaustive()

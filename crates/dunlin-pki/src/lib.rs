@@ -1,7 +1,7 @@
-//! Keys and certificates: made, read and described.
+//! Makes, reads and describes keys, certificates and certificate revocation lists (CRLs).
 //!
-//! An [`Authority`] is a certificate that may issue others, with its key; an [`Identity`] is what a client or a
-//! server presents. Both come in two forms: [`Form::Full`] follows RFC 5280 to the letter, [`Form::Lean`] is the
+//! An [`Authority`] is an issuing certificate with its key. An [`Identity`] is the chain and key that a client or server
+//! presents. Certificates come in two forms. [`Form::Full`] follows RFC 5280 to the letter. [`Form::Lean`] is the
 //! smallest that webpki, OpenSSL and GnuTLS accept, for links where each byte costs airtime.
 //!
 //! ```
@@ -17,9 +17,9 @@
 //! # }
 //! ```
 //!
-//! [`Authority::revocation_list`] revokes what an authority has issued.
+//! [`Authority::revocation_list`] makes a CRL, which revokes certificates of the authority.
 //!
-//! Validation is not here: it is webpki's, through the engine.
+//! This crate validates nothing: the engine does that, with webpki.
 
 mod authority;
 mod crl;

@@ -1,4 +1,4 @@
-//! Files with keys, certificates and revocation lists: PEM (RFC 7468) or plain DER.
+//! Reads and writes files with keys, certificates and CRLs: PEM (RFC 7468) or plain DER.
 
 use der::{Decode, pem};
 use pki_types::pem::{self as pem_reader, PemObject, SectionKind};
@@ -14,30 +14,30 @@ use zeroize::Zeroize;
 
 use crate::{Error, KeyPair};
 
-/// One thing in a file.
+/// One item of a file.
 #[derive(Debug)]
 pub enum Item {
-    /// A certificate; not yet known to parse if it came as PEM.
+    /// A certificate. If it came as PEM, its DER has not been parsed yet.
     Certificate(CertificateDer<'static>),
     /// A private key with its public key.
     PrivateKey(KeyPair),
-    /// A public key; not yet known to parse if it came as PEM.
+    /// A public key. If it came as PEM, its DER has not been parsed yet.
     PublicKey(SubjectPublicKeyInfoDer<'static>),
-    /// A revocation list; not yet known to parse if it came as PEM.
+    /// A CRL. If it came as PEM, its DER has not been parsed yet.
     RevocationList(CertificateRevocationListDer<'static>),
 }
 
-/// Everything in `file`, in order. PEM sections of other kinds, and text around the sections, are passed over.
+/// Reads the items of `file`, in order. It skips PEM sections of other kinds and text around the sections.
 ///
 /// # Errors
-/// [`Error::UnknownFormat`] if it is neither PEM nor the DER of one item; [`Error::MalformedPem`];
-/// [`Error::EncryptedKey`]; [`Error::UnusableKey`].
+/// [`Error::UnknownFormat`] if it is neither PEM nor the DER of one item; [`Error::Missing`] if a PEM file has no item of
+/// these kinds; [`Error::MalformedPem`]; [`Error::EncryptedKey`]; [`Error::UnusableKey`].
 pub fn parse(file: &[u8]) -> Result<Vec<Item>, Error> {
     if contains(file, b"-----BEGIN ") { parse_pem(file) } else { parse_der(file).map(|item| vec![item]) }
 }
 
 fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
-    // PKCS#8 says so in the label, the older forms in a header line (RFC 1421 §4.6.1.1).
+    // PKCS#8 has the word in its label, older forms have it in a header line (RFC 1421 §4.6.1.1).
     if contains(file, b"ENCRYPTED") {
         return Err(Error::EncryptedKey);
     }
@@ -54,7 +54,7 @@ fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
             _ => continue,
         });
     }
-    if items.is_empty() { Err(Error::Missing("certificate, key or revocation list")) } else { Ok(items) }
+    if items.is_empty() { Err(Error::Missing("certificate, key or CRL")) } else { Ok(items) }
 }
 
 fn parse_der(file: &[u8]) -> Result<Item, Error> {
@@ -77,16 +77,16 @@ fn private_key(mut der: PrivateKeyDer<'static>) -> Result<Item, Error> {
     key
 }
 
-/// What is wrong with PEM, in words.
+/// Puts a PEM error into words.
 fn malformed(error: &pem_reader::Error) -> Error {
     Error::MalformedPem(match error {
         pem_reader::Error::MissingSectionEnd { end_marker } => {
             format!("the line -----END {}----- is missing", String::from_utf8_lossy(end_marker))
         }
-        pem_reader::Error::IllegalSectionStart { .. } => "a line with -----BEGIN is not whole".into(),
-        pem_reader::Error::Base64Decode(_) => "what stands between its lines is not base64".into(),
+        pem_reader::Error::IllegalSectionStart { .. } => "a -----BEGIN line is incomplete".into(),
+        pem_reader::Error::Base64Decode(_) => "the text between its BEGIN and END lines is not base64".into(),
         pem_reader::Error::SectionTooLarge => "a section is too large".into(),
-        _ => "nothing in it".into(),
+        _ => "it holds no section".into(),
     })
 }
 
@@ -94,23 +94,23 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
-/// `list` as PEM, labelled `X509 CRL` (RFC 7468 §6).
+/// Writes a CRL as PEM, labelled `X509 CRL` (RFC 7468 §6).
 ///
 /// # Errors
-/// [`Error::Crypto`] if there is no memory for it.
+/// [`Error::Crypto`] if there is not enough memory.
 pub fn revocation_list_to_pem(list: &CertificateRevocationListDer<'_>) -> Result<String, Error> {
     encode("X509 CRL", list)
 }
 
-/// `certificates` as PEM, one after the other.
+/// Writes `certificates` as PEM, one after the other.
 ///
 /// # Errors
-/// [`Error::Crypto`] if there is no memory for it.
+/// [`Error::Crypto`] if there is not enough memory.
 pub fn certificates_to_pem(certificates: &[CertificateDer<'_>]) -> Result<String, Error> {
     certificates.iter().map(|certificate| encode("CERTIFICATE", certificate)).collect()
 }
 
-/// `der` as PEM under `label`, in lines of 64 characters.
+/// Writes `der` as PEM with this `label`, in lines of 64 characters.
 pub(crate) fn encode(label: &str, der: &[u8]) -> Result<String, Error> {
     pem::encode_string(label, pem::LineEnding::LF, der).map_err(|_| Error::Crypto)
 }

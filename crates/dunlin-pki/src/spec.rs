@@ -1,4 +1,4 @@
-//! What a certificate shall say.
+//! Specifications of the certificates to be made.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,22 +16,22 @@ use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 use crate::error::encoding;
 use crate::{Error, Validity};
 
-/// How much a certificate says.
+/// How much a certificate contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// All that RFC 5280 asks for: key identifiers, key usage, purposes, and a serial number with 70 random bits, as
-    /// draft-ietf-uta-tls13-iot-profile wants them.
+    /// Everything that RFC 5280 asks for: key identifiers, key usage, purposes, and a serial number with 70 random bits
+    /// (draft-ietf-uta-tls13-iot-profile).
     #[default]
     Full,
-    /// The smallest that webpki, OpenSSL and GnuTLS accept. It leaves out
-    /// * the key identifiers (RFC 5280 §4.2.1.1, §4.2.1.2): they help to choose among authorities of one name;
-    /// * key usage and, unless there is just one, the purposes of a leaf: without them nothing is restricted;
+    /// The smallest certificate that webpki, OpenSSL and GnuTLS accept. It leaves out
+    /// * the key identifiers (RFC 5280 §4.2.1.1, §4.2.1.2), which help to choose among authorities with the same name;
+    /// * a leaf's key usage, and its purposes unless there is exactly one: without them its use is unrestricted;
     /// * 24 of the 70 random bits of the serial number. Among n certificates of one authority, two share a number
     ///   with a probability of about n²/2^47: 0.7 % for a million. Serial numbers matter for revocation only.
     Lean,
 }
 
-/// What a leaf is for (RFC 5280 §4.2.1.12).
+/// The purpose of a leaf: an extended key usage (RFC 5280 §4.2.1.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
     /// TLS server authentication.
@@ -40,44 +40,43 @@ pub enum Purpose {
     Client,
 }
 
-/// What the certificate of an authority shall say.
+/// The content of an authority's certificate to be made.
 #[derive(Clone, Debug)]
 pub struct CaSpec {
-    /// The authority's name; not empty, since it is the issuer's name in others (RFC 5280 §4.1.2.4).
+    /// The authority's name. It must not be empty: it is the issuer's name in other certificates (RFC 5280 §4.1.2.4).
     pub subject: Subject,
-    /// From when until when it may be used.
+    /// The first and last moment of its validity.
     pub validity: Validity,
     /// How many further authorities may stand between it and a leaf; `None`: any number.
     pub path_len: Option<u8>,
-    /// How much it says.
+    /// How much the certificate contains.
     pub form: Form,
 }
 
 impl CaSpec {
-    /// A certificate in full form with no limit on the path.
+    /// A certificate in full form, without a path limit.
     pub fn new(subject: Subject, validity: Validity) -> Self {
         Self { subject, validity, path_len: None, form: Form::Full }
     }
 }
 
-/// What the certificate of a server or client shall say.
+/// The content of a server's or client's certificate to be made.
 #[derive(Clone, Debug)]
 pub struct LeafSpec {
-    /// Who it is, for people; empty where the names say it all. No host name: that belongs to the names alone
-    /// (RFC 9525 §2).
+    /// The holder's name for people; empty where `names` suffice. Host names belong into `names` only (RFC 9525 §2).
     pub subject: Subject,
-    /// Who it is, for machines: a server's hosts and addresses, a client's identifiers.
+    /// The holder's names for machines: a server's host names and addresses, a client's identifiers.
     pub names: Vec<AltName>,
-    /// What it is for.
+    /// The purposes; empty: unrestricted.
     pub purposes: BTreeSet<Purpose>,
-    /// From when until when it may be used.
+    /// The first and last moment of its validity.
     pub validity: Validity,
-    /// How much it says.
+    /// How much the certificate contains.
     pub form: Form,
 }
 
 impl LeafSpec {
-    /// A server's, in full form, without a subject.
+    /// A server's certificate, in full form, without a subject.
     pub fn server(names: impl IntoIterator<Item = AltName>, validity: Validity) -> Self {
         Self {
             subject: Subject::default(),
@@ -88,7 +87,7 @@ impl LeafSpec {
         }
     }
 
-    /// A client's, in full form.
+    /// A client's certificate, in full form.
     pub fn client(subject: Subject, validity: Validity) -> Self {
         Self { subject, names: vec![], purposes: [Purpose::Client].into(), validity, form: Form::Full }
     }
@@ -102,10 +101,10 @@ impl Subject {
     /// The longest common name, in characters (ub-common-name, RFC 5280 §A.1).
     pub const MAX_COMMON_NAME: usize = 64;
 
-    /// The name that consists of one common name.
+    /// A subject that consists of one common name.
     ///
     /// # Errors
-    /// [`Error::BadSubject`] if it is empty or longer than [`Subject::MAX_COMMON_NAME`].
+    /// [`Error::BadSubject`] if `name` is empty or longer than [`Subject::MAX_COMMON_NAME`].
     pub fn common_name(name: &str) -> Result<Self, Error> {
         let bad = || Error::BadSubject(name.to_owned());
         let value = Utf8StringRef::new(name).map_err(|_| bad())?;
@@ -116,7 +115,7 @@ impl Subject {
         Self::checked(sequence).ok_or_else(bad)
     }
 
-    /// Whether it says nothing.
+    /// Whether the subject is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -134,12 +133,12 @@ impl Subject {
                 return None;
             }
         }
-        // The way from a sequence to a name is through its encoding.
+        // x509-cert converts a sequence to a name only through its DER.
         Name::from_der(&sequence.to_der().ok()?).ok().map(Self)
     }
 }
 
-/// `CN=name` or any other name in the notation of RFC 4514; text without `=` is a common name.
+/// Reads `CN=name` or any other name in the notation of RFC 4514. Text without `=` is a common name.
 impl FromStr for Subject {
     type Err = Error;
 
@@ -161,9 +160,9 @@ impl fmt::Display for Subject {
 /// A subject alternative name (RFC 5280 §4.2.1.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AltName {
-    /// A host name, perhaps with `*` as its first label.
+    /// A host name, which may have `*` as its first label.
     Dns(String),
-    /// An address.
+    /// An IP address.
     Ip(IpAddr),
     /// A URI, such as a DID or a device's URN.
     Uri(String),
@@ -175,7 +174,7 @@ impl AltName {
         Some(Self::Dns(name.to_owned()))
     }
 
-    /// A scheme, a colon, and something that fits an IA5String (RFC 3986 §3.1, RFC 5280 §4.2.1.6).
+    /// Takes a scheme, a colon and printable ASCII, which an IA5String can hold (RFC 3986 §3.1, RFC 5280 §4.2.1.6).
     fn uri(uri: &str) -> Option<Self> {
         let (scheme, rest) = uri.split_once(':')?;
         let scheme_ok = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -199,8 +198,8 @@ impl AltName {
     }
 }
 
-/// `DNS:name`, `IP:address` or `URI:uri` as OpenSSL writes them; without a kind, whichever of the three it is. What has a
-/// colon and is not plainly a URI is none: it may be a host with its port, or a misspelt kind.
+/// Reads `DNS:name`, `IP:address` or `URI:uri`, as OpenSSL writes them. Without a prefix, the form of the text decides.
+/// Text with a colon is rejected unless it is clearly an IP address or a URI: it may be `host:port` or a misspelt prefix.
 impl FromStr for AltName {
     type Err = Error;
 
@@ -232,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alternative_names_are_recognised() {
+    fn reads_dns_names_addresses_and_uris_and_rejects_other_text() {
         for (text, want) in [
             ("localhost", "DNS:localhost"),
             ("*.example.com", "DNS:*.example.com"),
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_read() {
+    fn reads_subjects_and_rejects_empty_or_too_long_common_names() {
         for (text, want) in [
             ("device 7", "CN=device 7"),
             ("CN=a,O=b", "CN=a,O=b"),

@@ -1,4 +1,4 @@
-//! Times as certificates have them: whole seconds of UTC, years 1970 to 9999.
+//! Times in certificates: whole seconds of UTC, years 1970 to 9999.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,10 +9,10 @@ use crate::Error;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How far a validity that begins "now" is dated back, so that a peer whose clock is slow accepts it.
+/// How far a validity that begins "now" is backdated, so that peers with slow clocks accept it.
 const BACKDATE: Duration = Duration::from_secs(60 * 60);
 
-/// From when until when a certificate may be used; both ends belong to it (RFC 5280 §4.1.2.5).
+/// The validity of a certificate, including its first and its last moment (RFC 5280 §4.1.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     not_before: SystemTime,
@@ -20,7 +20,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From `not_before` until `not_after`; fractions of a second are dropped.
+    /// From `not_before` until `not_after`. Encoding drops fractions of a second.
     ///
     /// # Errors
     /// [`Error::EmptyValidity`]; [`Error::BadTime`] outside the years 1970 to 9999.
@@ -33,7 +33,7 @@ impl Validity {
         Ok(Self { not_before, not_after })
     }
 
-    /// `days` days from `not_before` on.
+    /// `days` days, beginning at `not_before`.
     ///
     /// # Errors
     /// [`Error::TooManyDays`] if it ends after the year 9999; [`Error::BadTime`] if it begins before 1970.
@@ -43,7 +43,7 @@ impl Validity {
         Self::new(not_before, not_after.ok_or(Error::TooManyDays(days))?)
     }
 
-    /// `days` days from now on, by the system's clock, and the hour before.
+    /// `days` days, beginning at [`Validity::now`].
     ///
     /// # Errors
     /// [`Error::TooManyDays`] if it ends after the year 9999.
@@ -51,13 +51,14 @@ impl Validity {
         Self::days_from(Self::now(), days)
     }
 
-    /// Where a validity that begins "now" begins: an hour ago, for the sake of slow clocks.
+    /// The beginning of a validity that starts "now": an hour ago by the system's clock, so that peers with slow clocks
+    /// accept it.
     pub fn now() -> SystemTime {
         let now = SystemTime::now();
         now.checked_sub(BACKDATE).unwrap_or(now)
     }
 
-    /// The same beginning, and an end no later than `limit`, if that leaves anything.
+    /// Moves the end to `limit` if it is later than that. It never ends before it begins.
     #[must_use]
     pub fn ending_by(self, limit: SystemTime) -> Self {
         let not_after = self.not_after.min(limit.max(self.not_before));
@@ -79,7 +80,7 @@ impl Validity {
     }
 }
 
-/// As it stands in certificates and lists (RFC 5280 §4.1.2.5, §5.1.2.4).
+/// The ASN.1 time of certificates and CRLs (RFC 5280 §4.1.2.5, §5.1.2.4).
 pub(crate) fn encoded(time: SystemTime) -> Result<Time, Error> {
     date_time(time).map(Time::from)
 }
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_and_write() {
+    fn reads_and_writes_times_and_rejects_malformed_ones() {
         for (text, written) in [
             ("2026-03-01", "2026-03-01T00:00:00Z"),
             ("2049-12-31T23:59:59Z", "2049-12-31T23:59:59Z"),
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validity_has_an_order() {
+    fn rejects_a_validity_that_ends_before_it_begins_or_after_9999() {
         let (first, second) = (parse_time("2026-01-01").unwrap(), parse_time("2026-01-02").unwrap());
         assert_eq!(Validity::new(second, first), Err(Error::EmptyValidity));
         assert_eq!(Validity::days_from(first, 1), Validity::new(first, second));

@@ -1,10 +1,10 @@
-//! A whole tree at once: for trying things out, tests and measurements.
+//! Makes a whole tree of certificates at once, for demonstrations, tests and measurements.
 
 use crate::{
     AltName, Authority, CaSpec, Error, Form, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity,
 };
 
-/// What a tree shall be like.
+/// The parameters of a tree to be made.
 #[derive(Clone, Debug)]
 pub struct TreeSpec {
     /// The type of every key in it.
@@ -20,8 +20,8 @@ pub struct TreeSpec {
 }
 
 impl TreeSpec {
-    /// A tree in full form, with a server `localhost`, 127.0.0.1 and a client `device-1`, valid for `days` days
-    /// from now on.
+    /// A tree in full form, valid for `days` days from now on. The server is called `localhost` and 127.0.0.1, the client
+    /// `device-1`.
     ///
     /// # Errors
     /// [`Error::TooManyDays`].
@@ -39,9 +39,9 @@ impl TreeSpec {
 /// A root, an intermediate authority under it, and a server and a client under that.
 #[derive(Debug)]
 pub struct Tree {
-    /// What both sides trust.
+    /// The trust anchor of both sides.
     pub root: Authority,
-    /// What issued the two below.
+    /// The issuer of the server's and the client's certificate.
     pub intermediate: Authority,
     /// The server's identity.
     pub server: Identity,
@@ -50,10 +50,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Makes one, with new keys.
+    /// Makes a tree with new keys.
     ///
     /// # Errors
-    /// As [`Authority::root`] and [`Authority::issue`] have them.
+    /// Those of [`Authority::root`] and [`Authority::issue`].
     pub fn generate(spec: &TreeSpec) -> Result<Self, Error> {
         let key = || KeyPair::generate(spec.key_type);
         let authority = |full: &str, lean: &str| {
@@ -67,7 +67,7 @@ impl Tree {
         for leaf in [&mut server, &mut client] {
             leaf.form = spec.form;
             if spec.form == Form::Lean {
-                // Saying what a certificate is for takes 21 bytes; saying nothing allows both.
+                // A purpose takes 21 bytes; without one the certificate serves for both.
                 leaf.purposes.clear();
             }
         }

@@ -1,4 +1,4 @@
-//! Chains of every key type and form: webpki accepts them, and the lean ones are small.
+//! Checks chains of every key type and form: webpki accepts them, and lean ones stay small.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -30,7 +30,7 @@ fn key_type(name: &str) -> KeyType {
 }
 
 #[test]
-fn every_key_type_and_form_validates() {
+fn webpki_accepts_chains_of_every_key_type_and_form() {
     for key_type in KeyType::ALL {
         for form in FORMS {
             let tree = tree(key_type, form);
@@ -52,11 +52,11 @@ fn every_key_type_and_form_validates() {
     }
 }
 
-/// Leaf and intermediate together, on average over 20 chains. The bars come from the comparison of identities
-/// (X.509, credential, DID): 803, 405 and 342 bytes for each of the two. The limits here are what the encoding
-/// reaches, an ECDSA signature being 71.5 bytes long on average and never more than 72, and far below the bars.
+/// Measures leaf and intermediate together, on average over 20 chains. The bars come from a comparison of identities
+/// (X.509, credential, DID): 803, 405 and 342 bytes per certificate. The limits are the sizes that the encoding reaches,
+/// far below the bars. An ECDSA signature takes 71.5 bytes on average and 72 at most.
 #[test]
-fn lean_chains_are_small() {
+fn lean_chains_stay_within_their_size_limits() {
     const CHAINS: usize = 20;
     for (name, bar, reached) in
         [("rsa2048", 2 * 803, 1392), ("p256", 2 * 405, 600), ("ed25519", 2 * 342, 468)]
@@ -75,7 +75,7 @@ fn lean_chains_are_small() {
 }
 
 #[test]
-fn a_full_certificate_says_what_rfc_5280_asks_for() {
+fn a_full_certificate_has_the_extensions_of_rfc_5280() {
     let tree = tree(KeyType::Rsa2048, Form::Full);
     let info = |der: &CertificateDer<'_>| CertificateInfo::from_der(der).unwrap();
     let has = |info: &CertificateInfo, name: &str| info.parts.iter().any(|part| part.name == name);
@@ -102,7 +102,7 @@ fn a_full_certificate_says_what_rfc_5280_asks_for() {
 }
 
 #[test]
-fn a_lean_certificate_says_no_more_than_it_must() {
+fn a_lean_certificate_has_only_the_necessary_extensions() {
     let tree = tree(KeyType::Ed25519, Form::Lean);
     let server = CertificateInfo::from_der(&tree.server.chain[0]).unwrap();
     assert_eq!((server.subject.as_str(), server.serial.len()), ("", 12));
@@ -116,7 +116,7 @@ fn a_lean_certificate_says_no_more_than_it_must() {
         extensions,
         ["subjectPublicKeyInfo", "subjectAltName", "signatureAlgorithm", "signatureValue", "framing"]
     );
-    // One purpose is worth its bytes: without it the certificate would do for the other, too.
+    // A single purpose is written: without it the certificate would serve the other purpose too.
     let validity = Validity::from_now_days(1).unwrap();
     let spec = LeafSpec { form: Form::Lean, ..LeafSpec::server(["a.example".parse().unwrap()], validity) };
     let leaf = tree.intermediate.issue(&spec, KeyPair::generate(KeyType::Ed25519).unwrap()).unwrap();
@@ -125,7 +125,7 @@ fn a_lean_certificate_says_no_more_than_it_must() {
 }
 
 #[test]
-fn the_parts_add_up() {
+fn sizes_of_parts_add_up_to_the_certificate() {
     for form in FORMS {
         let tree = tree(KeyType::P384, form);
         for der in
@@ -134,7 +134,7 @@ fn the_parts_add_up() {
             let info = CertificateInfo::from_der(der).unwrap();
             assert_eq!(info.bytes, der.len());
             assert_eq!(info.parts.iter().map(|part| part.bytes).sum::<usize>(), der.len());
-            // Version, and tag and length of certificate, TBSCertificate and two levels of extensions.
+            // Framing: the version, and tags and lengths of certificate, TBSCertificate and two levels of extensions.
             let framing = info.parts.last().unwrap();
             assert!(framing.name == "framing" && (11..=21).contains(&framing.bytes), "{framing:?}");
         }
@@ -142,7 +142,7 @@ fn the_parts_add_up() {
 }
 
 #[test]
-fn serial_numbers_are_positive_and_differ() {
+fn serial_numbers_are_positive_and_unique() {
     let root = tree(KeyType::Ed25519, Form::Lean).root;
     let spec = LeafSpec::client("c".parse().unwrap(), Validity::from_now_days(1).unwrap());
     for (form, length) in [(Form::Full, 9), (Form::Lean, 6)] {
@@ -155,7 +155,7 @@ fn serial_numbers_are_positive_and_differ() {
             .collect();
         assert_eq!(serials.len(), 50);
         for serial in serials {
-            // The first bit is the sign; the second is set, so that no number is shorter.
+            // The first bit is the sign. The second is set, so that all numbers have the same length.
             assert_eq!(serial.len(), 2 * length);
             assert!(('4'..='7').contains(&serial.chars().next().unwrap()), "{serial}");
         }
@@ -163,7 +163,7 @@ fn serial_numbers_are_positive_and_differ() {
 }
 
 #[test]
-fn a_limit_on_the_path_holds() {
+fn enforces_the_path_length_limit_of_every_authority_above() {
     let validity = Validity::from_now_days(1).unwrap();
     let key = || KeyPair::generate(KeyType::Ed25519).unwrap();
     let ca = |name: &str, path_len| CaSpec { path_len, ..CaSpec::new(name.parse().unwrap(), validity) };
@@ -175,18 +175,18 @@ fn a_limit_on_the_path_holds() {
         let identity = second.issue(&leaf, key()).unwrap();
         assert_eq!(identity.chain.len(), 3);
         verify(&root, &identity.chain, KeyUsage::client_auth()).unwrap();
-        // The limit goes on, and nothing is issued that nobody would accept.
+        // Authorities inherit the limit, and refuse to issue a certificate that no verifier would accept.
         let third = second.intermediate(&ca("third", None), key());
         assert_eq!(third.err(), limit.map(|_| Error::PathTooLong));
     }
-    // A limit above counts where its certificate is in the file.
+    // The limit of a higher authority counts too, if the chain holds its certificate.
     let first = root.intermediate(&ca("first", Some(1)), key()).unwrap();
     let second = first.intermediate(&ca("second", Some(7)), key()).unwrap();
     assert_eq!(second.intermediate(&ca("third", None), key()).err(), Some(Error::PathTooLong));
 }
 
 #[test]
-fn an_authority_is_its_certificate_and_its_key() {
+fn loads_an_authority_from_files_and_rejects_a_foreign_key() {
     let tree = tree(KeyType::P256, Form::Full);
     let pem = certificates_to_pem(tree.intermediate.chain()).unwrap()
         + &certificates_to_pem(tree.root.chain()).unwrap();
@@ -202,7 +202,7 @@ fn an_authority_is_its_certificate_and_its_key() {
             .collect()
     };
     let loaded = Authority::load(chain(), key).unwrap();
-    // The root came along in the file, and is not sent on.
+    // The file also held the root, which the chain omits.
     assert_eq!(loaded.chain(), tree.intermediate.chain());
     assert_eq!(loaded.not_after(), tree.intermediate.not_after());
     let spec = LeafSpec::client("c".parse().unwrap(), Validity::from_now_days(1).unwrap());
@@ -219,7 +219,7 @@ fn an_authority_is_its_certificate_and_its_key() {
 }
 
 #[test]
-fn every_private_key_survives_a_file() {
+fn reads_back_private_keys_of_every_type() {
     for key_type in KeyType::ALL {
         let key = KeyPair::generate(key_type).unwrap();
         let der = key.to_pkcs8().unwrap();
@@ -228,7 +228,7 @@ fn every_private_key_survives_a_file() {
             assert_eq!(read.key_type(), key_type);
             assert_eq!(read.public_key(), key.public_key());
         }
-        // What follows a key is not passed over.
+        // Trailing bytes are rejected.
         let mut longer = der.to_vec();
         longer.push(0);
         let longer = PrivateKeyDer::Pkcs8(longer.into());
@@ -237,7 +237,7 @@ fn every_private_key_survives_a_file() {
 }
 
 #[test]
-fn files_that_are_something_else_are_refused() {
+fn rejects_files_without_usable_certificates_keys_or_crls() {
     let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n";
     let old =
         b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMAA=\n-----END RSA PRIVATE KEY-----\n";
@@ -250,7 +250,7 @@ fn files_that_are_something_else_are_refused() {
         (encrypted, Error::EncryptedKey),
         (old, Error::EncryptedKey),
         (bad_key, Error::UnusableKey),
-        (other, Error::Missing("certificate, key or revocation list")),
+        (other, Error::Missing("certificate, key or CRL")),
     ];
     for (file, error) in cases {
         assert_eq!(parse(file).err(), Some(error), "{}", String::from_utf8_lossy(file));
@@ -259,16 +259,16 @@ fn files_that_are_something_else_are_refused() {
 }
 
 #[test]
-fn impossible_wishes_are_refused() {
+fn refuses_to_issue_certificates_without_the_names_they_need() {
     let root = tree(KeyType::Ed25519, Form::Full).root;
     let validity = Validity::from_now_days(1).unwrap();
     let issue = |spec: LeafSpec| root.issue(&spec, KeyPair::generate(KeyType::Ed25519).unwrap()).err();
-    let nobody = LeafSpec::client(Subject::default(), validity);
-    assert_eq!(issue(nobody.clone()), Some(Error::Nameless));
+    let nameless = LeafSpec::client(Subject::default(), validity);
+    assert_eq!(issue(nameless.clone()), Some(Error::Nameless));
     let mut server = LeafSpec::client("a".parse().unwrap(), validity);
     server.purposes.insert(Purpose::Server);
     assert_eq!(issue(server), Some(Error::ServerWithoutName));
-    let named = LeafSpec { names: vec![AltName::Uri("did:example:1".into())], ..nobody };
+    let named = LeafSpec { names: vec![AltName::Uri("did:example:1".into())], ..nameless };
     assert_eq!(issue(named), None);
     let nameless = CaSpec::new(Subject::default(), validity);
     let key = KeyPair::generate(KeyType::Ed25519).unwrap();
@@ -276,14 +276,14 @@ fn impossible_wishes_are_refused() {
 }
 
 #[test]
-fn years_from_2050_on_are_written_out() {
+fn writes_years_from_2050_on_as_generalized_time() {
     let from = dunlin_pki::parse_time("2049-06-01").unwrap();
     let validity = Validity::new(from, from + Duration::from_secs(365 * 24 * 60 * 60)).unwrap();
     let key = KeyPair::generate(KeyType::Ed25519).unwrap();
     let root = Authority::root(&CaSpec::new("r".parse().unwrap(), validity), key).unwrap();
     let der: &[u8] = root.certificate();
     let contains = |text: &[u8]| der.windows(text.len()).any(|window| window == text);
-    // UTCTime up to 2049, GeneralizedTime from then on (RFC 5280 §4.1.2.5).
+    // UTCTime until 2049, GeneralizedTime from 2050 on (RFC 5280 §4.1.2.5).
     assert!(contains(b"\x17\x0d490601000000Z") && contains(b"\x18\x0f20500601000000Z"));
     let info = CertificateInfo::from_der(der).unwrap();
     assert_eq!((info.not_before, info.not_after), (validity.not_before(), validity.not_after()));

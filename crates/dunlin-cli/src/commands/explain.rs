@@ -1,4 +1,4 @@
-//! `dunlin explain`: a capture taken apart, message by message, with its bytes.
+//! `dunlin explain`: dissects a capture message by message, and counts its bytes.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -12,31 +12,32 @@ use crate::files;
 const EXAMPLES: &str = "\
 Examples:
   dunlin explain capture.pcap
-  dunlin explain capture.pcapng --keylog keys        with what is encrypted; keys from --keylogfile or SSLKEYLOGFILE
+  dunlin explain capture.pcapng --keylog keys        decrypted; the keys come from --keylogfile or SSLKEYLOGFILE
   dunlin explain capture.pcap --json | jq .flows[0].messages
   dunlin explain '15 0303 0002 0228'                 records or a handshake message, in hexadecimal
 
-Frames are those of tcpdump and Wireshark: Ethernet, Linux cooked, loopback or raw IP. What is encrypted is
-shown with a key log: all of TLS 1.3 and DTLS 1.3, of 1.2 the AEAD suites. Every byte of the capture is counted once.
+Reads captures of tcpdump and Wireshark with Ethernet, Linux cooked, loopback or raw IP frames. A key log
+decrypts all of TLS 1.3 and DTLS 1.3, and the AEAD suites of TLS 1.2 and DTLS 1.2. Each byte of the capture
+counts once.
 
-Exit status: 0 all understood, 1 not all (what was is shown), 2 wrong use.";
+Exit status: 0 success, 1 some of it could not be read (the rest is printed), 2 wrong use.";
 
-/// Take a capture apart: packets, records, messages and extensions, each with its bytes.
+/// Dissect a capture: packets, records, messages and extensions, each with its bytes.
 #[derive(ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A pcap or pcapng file, a file of hexadecimal digits, - for stdin, or the digits themselves.
     #[arg(value_name = "FILE|HEX")]
     input: PathBuf,
-    /// The secrets of the connections, as browsers and TLS libraries log them (RFC 9850).
+    /// The key log of the connections, which browsers and TLS libraries can write (RFC 9850).
     #[arg(long, visible_alias = "keylogfile", value_name = "FILE")]
     keylog: Option<PathBuf>,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Explains, and fails with one line if not all was understood.
+/// Runs `dunlin explain`. It fails with one line if there was a problem.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
     let key_log = args.keylog.as_deref().map(key_log).transpose()?;
     let (name, explanation) = explain(&args.input, key_log.as_ref())?;
@@ -53,23 +54,25 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         [first, others @ ..] => {
             let more = match others.len() {
                 0 => String::new(),
-                n => format!(", and {n} more of this kind"),
+                n => format!(", and {n} more problems"),
             };
             Err(Error::failed(
                 name,
-                format!("not all was understood: {first}{more}"),
-                "what was is on stdout; give the whole capture, and the key log of its connections",
+                format!("not all of it could be read: {first}{more}"),
+                "the output so far is on stdout; give the whole capture and the key log of its connections",
             ))
         }
     }
 }
 
 fn key_log(path: &Path) -> Result<KeyLog, Error> {
-    KeyLog::read(&files::read(path)?)
-        .map_err(|error| Error::failed(path.display(), error, "give the file that SSLKEYLOGFILE names"))
+    KeyLog::read(&files::read(path)?).map_err(|error| {
+        Error::failed(path.display(), error, "give the file named by SSLKEYLOGFILE or --keylogfile")
+    })
 }
 
-/// The explanation of a file, or of an argument that is none but hexadecimal; with its name.
+/// Explains the file `input`, or the argument itself if it is hexadecimal and no such file exists. Returns a name for
+/// errors, too.
 fn explain(input: &Path, key_log: Option<&KeyLog>) -> Result<(String, Explanation), Error> {
     let text = input.to_string_lossy();
     let is_hex =
@@ -81,7 +84,7 @@ fn explain(input: &Path, key_log: Option<&KeyLog>) -> Result<(String, Explanatio
             Err(error) => Err(Error::failed(
                 shortened(&text),
                 error,
-                "give a file that is there, or records or a handshake message in hexadecimal",
+                "give an existing file, or records or a handshake message in hexadecimal",
             )),
         };
     }
@@ -96,7 +99,9 @@ fn explain(input: &Path, key_log: Option<&KeyLog>) -> Result<(String, Explanatio
     let name = input.display().to_string();
     match explained {
         Ok(explanation) => Ok((name, explanation)),
-        Err(error) => Err(Error::failed(name, error, "give a capture of tcpdump or Wireshark")),
+        Err(error) => {
+            Err(Error::failed(name, error, "give a capture by tcpdump or Wireshark, or hexadecimal digits"))
+        }
     }
 }
 

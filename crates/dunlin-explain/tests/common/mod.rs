@@ -1,4 +1,4 @@
-//! Traffic of the engine, and captures made of it.
+//! Generates traffic with the engine, and makes captures of it.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ use etherparse::PacketBuilder;
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapWriter, RawPcapPacket};
 
-/// What two ends sent in turn, and the key log of the client.
+/// The bytes that both ends sent, in order, and the client's key log.
 pub(crate) struct Traffic {
     pub(crate) sent: Vec<(Side, Vec<u8>)>,
     pub(crate) keys: String,
@@ -43,7 +43,7 @@ impl EngineKeyLog for Log {
     }
 }
 
-/// Two ends that authenticate each other, with this suite.
+/// Configurations of a client and a server that authenticate each other and use this suite.
 fn configs(suite: &'static Tls13CipherSuite, log: &Arc<Log>) -> (ClientConfig, ServerConfig) {
     let pki = Pki::shared(KeyType::P256);
     let mut provider = (*awslc()).clone();
@@ -62,14 +62,14 @@ fn configs(suite: &'static Tls13CipherSuite, log: &Arc<Log>) -> (ClientConfig, S
     (ClientConfig::new(profile(&pki.client)), server.unwrap())
 }
 
-/// TLS: a handshake, data, a KeyUpdate of both, `bulk` bytes of data, and the end.
+/// A TLS connection: handshake, data, a KeyUpdate by each side, `bulk` bytes of data, close.
 pub(crate) fn tls(suite: &'static Tls13CipherSuite, bulk: usize) -> Traffic {
     let log = Arc::new(Log::default());
     let (client, server) = configs(suite, &log);
     tls_between(&Arc::new(client), &Arc::new(server), &log, bulk)
 }
 
-/// The same twice, between sides that have a handshake cache.
+/// Two such connections between a client and a server with handshake caches.
 pub(crate) fn tls_cached(suite: &'static Tls13CipherSuite) -> [Traffic; 2] {
     let log = Arc::new(Log::default());
     let (client, server) = configs(suite, &log);
@@ -126,7 +126,7 @@ fn tls_between(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, log: &Log
     Traffic { sent, keys }
 }
 
-/// DTLS 1.3: the same in datagrams, the handshake in fragments and after a HelloRetryRequest.
+/// The same with DTLS 1.3. Its handshake has a HelloRetryRequest and fragmented messages.
 pub(crate) fn dtls(suite: &'static Tls13CipherSuite) -> Traffic {
     let log = Arc::new(Log::default());
     let (client, server) = configs(suite, &log);
@@ -160,7 +160,7 @@ fn ends(from: Side) -> [([u8; 4], u16); 2] {
     }
 }
 
-/// A segment of TCP in Ethernet.
+/// A TCP segment in an Ethernet frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) from: Side,
@@ -187,7 +187,7 @@ impl Segment {
     }
 }
 
-/// The segments of a connection: SYNs, then the traffic in segments of `size`. Sequence numbers wrap on the way.
+/// The segments of a connection: SYNs, then the traffic in segments of `size` bytes. Sequence numbers wrap meanwhile.
 pub(crate) fn segments(traffic: &Traffic, size: usize) -> Vec<Segment> {
     let mut next = [u32::MAX - 300, u32::MAX - 700];
     let mut segments = Vec::new();
@@ -217,7 +217,7 @@ pub(crate) fn tcp_capture(segments: &[Segment]) -> Vec<u8> {
     pcap(DataLink::ETHERNET, &frames)
 }
 
-/// The frames of a traffic of datagrams.
+/// UDP frames of the datagrams.
 pub(crate) fn udp_frames(traffic: &Traffic) -> Vec<Vec<u8>> {
     let frame = |(side, datagram): &(Side, Vec<u8>)| {
         let [from, to] = ends(*side);
@@ -232,13 +232,13 @@ pub(crate) fn udp_frames(traffic: &Traffic) -> Vec<Vec<u8>> {
     traffic.sent.iter().map(frame).collect()
 }
 
-/// A file of these frames, a millisecond apart.
+/// A pcap file of these frames, a millisecond apart.
 pub(crate) fn pcap(link: DataLink, frames: &[Vec<u8>]) -> Vec<u8> {
     let whole: Vec<_> = frames.iter().map(|frame| (frame.len(), frame.as_slice())).collect();
     cut_pcap(link, &whole)
 }
 
-/// The same of frames of which less was captured than there was.
+/// A pcap file of frames that were cut short; each comes with its length on the wire.
 pub(crate) fn cut_pcap(link: DataLink, frames: &[(usize, &[u8])]) -> Vec<u8> {
     let mut file = Vec::new();
     let header = PcapHeader { datalink: link, ..PcapHeader::default() };
@@ -256,14 +256,14 @@ pub(crate) fn cut_pcap(link: DataLink, frames: &[(usize, &[u8])]) -> Vec<u8> {
     file
 }
 
-/// Explains, and checks that every sum is that of the frames on the wire.
+/// Explains a capture and checks its sums.
 pub(crate) fn explained(file: &[u8], key_log: Option<&KeyLog>) -> Explanation {
     let explanation = explain(file, key_log).unwrap();
     check(&explanation);
     explanation
 }
 
-/// The sums of an explanation on all levels.
+/// Checks that the bytes add up on every level of an explanation.
 pub(crate) fn check(explanation: &Explanation) {
     let mut all = explanation.elsewhere;
     for flow in &explanation.flows {
@@ -272,7 +272,7 @@ pub(crate) fn check(explanation: &Explanation) {
         let headers: usize = flow.packets.iter().map(|p| p.link_bytes + p.ip_bytes + p.transport_bytes).sum();
         let of = |bytes: &Bytes, layers: &[Layer]| layers.iter().map(|layer| bytes.of(*layer)).sum::<u64>();
         assert_eq!(headers as u64, of(&flow.bytes, &[Layer::Link, Layer::Ip, Layer::Transport]));
-        // A heartbeat, or what is no message, is in a record and not of TLS.
+        // Heartbeats and unknown content are inside records, but do not count as TLS.
         let foreign: usize =
             parts(flow).filter(|part| part.layer == Layer::Other).map(|part| part.bytes).sum();
         assert_eq!(records as u64, flow.bytes.tls() + foreign as u64);
@@ -296,7 +296,7 @@ fn sum(fields: &[Field]) -> usize {
     fields.iter().map(|field| field.bytes).sum()
 }
 
-/// The whole messages of a side, by name.
+/// The names of a side's complete messages.
 pub(crate) fn messages(explanation: &Explanation, side: Side) -> Vec<String> {
     let records = explanation.flows.iter().flat_map(|flow| &flow.records).filter(|r| r.from == side);
     let whole = records.flat_map(|record| &record.parts);

@@ -1,4 +1,4 @@
-//! `dunlin pki crl`: revoke certificates, and renew the list of those that are.
+//! `dunlin pki crl`: revokes certificates and renews CRLs.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::make::Issuer;
 use crate::error::{Error, printable};
 use crate::files::{self, Access, Existing};
 
-/// Revoke certificates: make an authority's revocation list, or add to it and renew it.
+/// Revoke certificates: make or renew an authority's CRL (certificate revocation list).
 ///
-/// A list that is there already is continued, with the number after its own; nothing leaves it. Without --revoke it is
-/// only renewed. Whoever checks it needs the new file: `dunlin client`, `server` and `pki verify` take it as --CRL.
+/// An existing CRL keeps its entries and gets the next number. Without --revoke it is only renewed. Give the new file to
+/// every peer that checks revocation: `dunlin client`, `server` and `pki verify` take it as --CRL.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -24,16 +24,16 @@ Examples:
 pub(super) struct Crl {
     #[command(flatten)]
     issuer: Issuer,
-    /// A certificate to revoke: the first in the file. May be repeated.
+    /// A file whose first certificate is to be revoked. May be repeated.
     #[arg(long, value_name = "CERT")]
     revoke: Vec<PathBuf>,
-    /// Why they are revoked.
+    /// Why the certificates are revoked.
     #[arg(long, value_name = "REASON", requires = "revoke", value_parser = reasons())]
     reason: Option<RevocationReason>,
-    /// The list, in PEM; it is made if it is not there.
+    /// The CRL, in PEM; created if it does not exist.
     #[arg(long, visible_alias = "CRL", value_name = "FILE", default_value = "crl.pem")]
     crl: PathBuf,
-    /// In how many days there will be the next list at the latest.
+    /// In how many days the CRL expires; renew it before.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = value_parser!(u32).range(1..))]
     days: u32,
 }
@@ -58,11 +58,11 @@ pub(super) fn run(args: &Crl, out: &mut dyn Write) -> Result<(), Error> {
     let pem = revocation_list_to_pem(&list)?;
     files::write(&args.crl, pem.as_bytes(), Access::Public, Existing::Replace)?;
     let (path, until) = (printable(&args.crl.display().to_string()), format_time(spec.validity.not_after()));
-    writeln!(out, "{path}: revocation list, {} bytes, good until {until}", list.len())?;
+    writeln!(out, "{path}: CRL, {} bytes, valid until {until}", list.len())?;
     Ok(())
 }
 
-/// The list to continue.
+/// The existing CRL, which the new one continues.
 fn previous(args: &Crl) -> Result<Option<CertificateRevocationListDer<'static>>, Error> {
     if args.crl.symlink_metadata().is_err() {
         return Ok(None);
@@ -71,8 +71,8 @@ fn previous(args: &Crl) -> Result<Option<CertificateRevocationListDer<'static>>,
     match lists.len() {
         1 => Ok(lists.pop()),
         several => {
-            let why = format!("{several} lists in it, of which one could be continued");
-            Err(Error::failed(args.crl.display(), why, "give each a file of its own"))
+            let why = format!("{several} CRLs in it, but only one can be continued");
+            Err(Error::failed(args.crl.display(), why, "keep each CRL in a file of its own"))
         }
     }
 }

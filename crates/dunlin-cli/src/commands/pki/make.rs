@@ -16,13 +16,13 @@ use pki_types::CertificateDer;
 use crate::error::{Error, printable};
 use crate::files::{self, Access, Existing};
 
-/// For how long a root is valid where nothing else is said; an intermediate authority and a leaf less.
+/// How many days certificates are valid by default.
 const ROOT_DAYS: u32 = 3650;
 const INTERMEDIATE_DAYS: u32 = 1825;
 const LEAF_DAYS: u32 = 365;
 const DEMO_DAYS: u32 = 90;
 
-/// Make a root: a certificate authority that signs itself.
+/// Make a root: a certificate authority with a self-signed certificate.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin pki ca --name \"Example root\" --key-type p384 --out pki")]
 pub(super) struct Ca {
@@ -66,16 +66,16 @@ Examples:
 pub(super) struct Leaf {
     #[command(flatten)]
     issuer: Issuer,
-    /// Who it is, as a common name or a distinguished name; no host names, those go to --san.
+    /// The holder's common name or distinguished name. Give host names as --san.
     #[arg(long = "name", visible_alias = "subject", value_name = "NAME|DN", value_parser = subject)]
     subject: Option<Subject>,
-    /// A name by which it is known: DNS:host, IP:address or URI:uri, or just the name itself. May be repeated.
+    /// A subject alternative name: DNS:host, IP:address or URI:uri, or the name without a prefix. May be repeated.
     #[arg(long = "san", value_name = "NAME", value_parser = alt_name)]
     names: Vec<AltName>,
-    /// For TLS servers; for both unless one is chosen.
+    /// Make a certificate for TLS servers only [default: servers and clients].
     #[arg(long)]
     server: bool,
-    /// For TLS clients; for both unless one is chosen.
+    /// Make a certificate for TLS clients only [default: servers and clients].
     #[arg(long)]
     client: bool,
     #[command(flatten)]
@@ -113,8 +113,8 @@ pub(super) struct RawKey {
 
 /// Make a whole tree at once: root, intermediate, server and client.
 ///
-/// The files are root, intermediate, server and client, each as .pem and .key. Those of the server and the client hold
-/// the intermediate certificate, too; root.pem is what both sides trust.
+/// Writes a .pem and a .key file for each of root, intermediate, server and client. server.pem and client.pem also hold
+/// the intermediate certificate. root.pem is the trust anchor of both sides.
 #[derive(ClapArgs)]
 #[command(
     visible_alias = "tree",
@@ -127,13 +127,13 @@ pub(super) struct Demo {
     /// The directory for the files.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// A name of the server; localhost and 127.0.0.1 if left out. May be repeated.
+    /// A subject alternative name of the server [default: localhost and 127.0.0.1]. May be repeated.
     #[arg(long = "san", value_name = "NAME", value_parser = alt_name)]
     names: Vec<AltName>,
     /// The name of the client.
     #[arg(long, value_name = "NAME|DN", default_value = "device-1", value_parser = subject)]
     client: Subject,
-    /// For how many days all are valid.
+    /// For how many days the certificates are valid.
     #[arg(long, value_name = "N", default_value_t = DEMO_DAYS, value_parser = value_parser!(u32).range(1..))]
     days: u32,
     #[command(flatten)]
@@ -146,10 +146,10 @@ pub(super) struct Demo {
 
 #[derive(ClapArgs)]
 struct AuthorityArgs {
-    /// Its name: a common name, or a distinguished name such as "CN=Root,O=Example".
+    /// The authority's name: a common name, or a distinguished name such as "CN=Root,O=Example".
     #[arg(long = "name", visible_alias = "subject", value_name = "NAME|DN", value_parser = subject)]
     subject: Subject,
-    /// How many further authorities may stand between it and a leaf; as many as its issuer allows if left out.
+    /// How many further authorities may stand between this one and a leaf [default: as many as its issuer allows].
     #[arg(long, value_name = "N")]
     path_len: Option<u8>,
     #[command(flatten)]
@@ -164,7 +164,7 @@ impl AuthorityArgs {
 
 #[derive(ClapArgs)]
 pub(super) struct Issuer {
-    /// The issuer's certificate; those above it may follow in the same file.
+    /// The issuer's certificate. The certificates above it may follow in the same file.
     #[arg(long, value_name = "CERT")]
     issuer: PathBuf,
     /// The issuer's private key.
@@ -185,7 +185,7 @@ impl Issuer {
         })
     }
 
-    /// Why it does not issue something.
+    /// Names the issuer's file if its certificate forbids the new one.
     fn refused(&self, error: dunlin_pki::Error) -> Error {
         match error {
             dunlin_pki::Error::PathTooLong => Error::in_file(&self.issuer, &error),
@@ -209,7 +209,7 @@ impl KeyArg {
 
 #[derive(ClapArgs)]
 struct Lean {
-    /// The smallest certificate that still validates everywhere, for slow links. It has no key identifiers: `openssl
+    /// Make the smallest certificate that common TLS stacks accept, for slow links. It has no key identifiers, so `openssl
     /// verify -x509_strict` refuses it.
     #[arg(long)]
     lean: bool,
@@ -223,13 +223,14 @@ impl Lean {
 
 #[derive(ClapArgs)]
 struct Chain {
-    /// Write the new certificate alone; else those of its issuers follow it, except the root's: what a TLS peer sends.
+    /// Write the new certificate only. Without this option its issuers' certificates follow, except the root: the chain
+    /// that a TLS peer sends.
     #[arg(long)]
     no_chain: bool,
 }
 
 impl Chain {
-    /// What is written of a chain.
+    /// The part of `chain` that goes into the file.
     fn of<'a>(&self, chain: &'a [CertificateDer<'static>]) -> &'a [CertificateDer<'static>] {
         if self.no_chain { &chain[..1] } else { chain }
     }
@@ -237,20 +238,20 @@ impl Chain {
 
 #[derive(ClapArgs)]
 struct Times {
-    /// When it begins to be valid: YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ; an hour ago if left out.
+    /// When the validity begins: YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ [default: an hour ago].
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     not_before: Option<SystemTime>,
-    /// When it ceases to be valid.
+    /// When the validity ends, in the same form.
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "days")]
     not_after: Option<SystemTime>,
-    /// For how many days it is valid [default: 3650 for a root, 1825 for an intermediate authority, 365 for a leaf,
-    /// and no longer than its issuer].
+    /// For how many days the certificate is valid [default: 3650 for a root, 1825 for an intermediate authority, 365 for a
+    /// leaf, but not longer than its issuer].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     days: Option<u32>,
 }
 
 impl Times {
-    /// `default_days` apply where nothing else is said, as far as the issuer is valid itself.
+    /// The validity asked for. By default it lasts `default_days`, but not longer than the issuer's.
     fn validity(&self, default_days: u32, issuer: Option<&Authority>) -> Result<Validity, Error> {
         let not_before = self.not_before.unwrap_or_else(Validity::now);
         Ok(match (self.not_after, self.days) {
@@ -266,20 +267,20 @@ impl Times {
 
 #[derive(ClapArgs)]
 struct Force {
-    /// Replace files that exist.
+    /// Replace existing files.
     #[arg(long)]
     force: bool,
 }
 
 #[derive(ClapArgs)]
 struct Output {
-    /// The directory for the certificate and its key, named after the command: ca.pem, ca.key.
+    /// The directory for the certificate and its key. The files are named after the command, e.g. ca.pem and ca.key.
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
-    /// The file for the certificate.
+    /// The file for the certificate, instead of the one in DIR.
     #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// The file for the private key.
+    /// The file for the private key, instead of the one in DIR.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     #[command(flatten)]
@@ -301,23 +302,23 @@ impl Output {
     }
 }
 
-/// Where a certificate and its key go.
+/// The files for a certificate and its key.
 struct Targets {
     certificate: PathBuf,
     key: PathBuf,
     existing: Existing,
-    /// The only directory that is made if it is missing.
+    /// This directory is created if it does not exist; others must exist.
     directory: PathBuf,
 }
 
 impl Targets {
-    /// Whether the files can be written; makes their directory.
+    /// Creates the directory and checks that the files can be written.
     fn prepare(&self) -> Result<(), Error> {
         files::check_new(&[&self.certificate, &self.key], self.existing)?;
         prepare_directory(&self.directory, &[&self.certificate, &self.key])
     }
 
-    /// The key goes first: a key without a certificate does no harm.
+    /// Writes the key first: if the second write fails, a key without a certificate does no harm.
     fn write(&self, chain: &[CertificateDer<'_>], key: &KeyPair, out: &mut dyn Write) -> Result<(), Error> {
         write_key(&self.key, key, self.existing, out)?;
         let pem = certificates_to_pem(chain)?;
@@ -327,7 +328,7 @@ impl Targets {
     }
 }
 
-/// Makes `directory` where one of `files` goes into it; other directories have to be there.
+/// Creates `directory` if one of `files` goes into it, and checks that all can be written. Other directories must exist.
 fn prepare_directory(directory: &Path, files: &[&Path]) -> Result<(), Error> {
     if files.iter().any(|file| file.parent() == Some(directory)) {
         files::create_directory(directory)?;
@@ -375,8 +376,8 @@ pub(super) fn leaf(args: &Leaf, out: &mut dyn Write) -> Result<(), Error> {
         _ => BTreeSet::from([Purpose::Server, Purpose::Client]),
     };
     if args.names.is_empty() && purposes.contains(&Purpose::Server) {
-        let advice = "give the host that clients connect to, or say --client for a client alone";
-        return Err(Error::usage("--san", "missing, and a server is checked by it", advice));
+        let advice = "give the host that clients connect to, or --client for a client's certificate";
+        return Err(Error::usage("--san", "missing, and clients check a server by it", advice));
     }
     let spec = LeafSpec {
         subject: args.subject.clone().unwrap_or_default(),
@@ -430,14 +431,14 @@ fn key_types() -> impl TypedValueParser<Value = KeyType> {
 }
 
 fn subject(text: &str) -> Result<Subject, String> {
-    text.parse().map_err(told)
+    text.parse().map_err(reason)
 }
 
 fn alt_name(text: &str) -> Result<AltName, String> {
-    text.parse().map_err(told)
+    text.parse().map_err(reason)
 }
 
-/// clap names the argument; why, and what to do, come from here.
-fn told(error: dunlin_pki::Error) -> String {
+/// The reason and the advice; clap itself names the argument.
+fn reason(error: dunlin_pki::Error) -> String {
     format!("{error}; {}", error.advice())
 }

@@ -1,4 +1,4 @@
-//! `dunlin pki`: make, show and verify keys and certificates.
+//! `dunlin pki`: makes, shows, revokes and verifies keys and certificates.
 
 mod crl;
 mod make;
@@ -21,7 +21,7 @@ Examples:
   dunlin pki show pki/leaf.pem
   dunlin pki verify --ca pki/ca.pem pki/leaf.pem --name localhost";
 
-/// Make, show and verify keys and certificates.
+/// Make, show, revoke and verify keys and certificates.
 #[derive(ClapArgs)]
 #[command(arg_required_else_help = false, after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -1,4 +1,4 @@
-//! `dunlin pki show`: what is in a file.
+//! `dunlin pki show`: describes the content of a file.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use serde::Serialize;
 use crate::error::{Error, printable};
 use crate::files;
 
-/// Show what is in a file: certificates, private keys, public keys, revocation lists.
+/// Show the content of a file: certificates, private keys, public keys, CRLs.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
   dunlin pki show chain.pem
   dunlin pki show chain.pem --json | jq '.[].bytes'
 
-PEM and DER are read. A private key itself is never printed, only its public key.")]
+Reads PEM and DER. Of a private key only the public key is printed.")]
 pub(super) struct Show {
     /// The file, or - for stdin.
     file: PathBuf,
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
     let shown = shown.map_err(|error| Error::in_file(&args.file, &error))?;
     if args.json {
         let json = serde_json::to_string_pretty(&shown)
-            .map_err(|error| Error::failed("output", error, "show it without --json"))?;
+            .map_err(|error| Error::failed("output", error, "leave out --json"))?;
         writeln!(out, "{json}")?;
         return Ok(());
     }
@@ -83,7 +83,7 @@ fn certificate(info: &CertificateInfo, out: &mut dyn Write) -> Result<(), Error>
     let authority = match (info.ca, info.path_len) {
         (false, _) => "no".to_owned(),
         (true, None) => "yes".to_owned(),
-        (true, Some(length)) => format!("yes, of at most {length} more"),
+        (true, Some(length)) => format!("yes, with at most {length} more below"),
     };
     let or = |list: &[String], nothing: &str| {
         if list.is_empty() { nothing.to_owned() } else { list.join(", ") }
@@ -110,8 +110,8 @@ fn certificate(info: &CertificateInfo, out: &mut dyn Write) -> Result<(), Error>
 }
 
 fn revocation_list(info: &RevocationListInfo, out: &mut dyn Write) -> Result<(), Error> {
-    writeln!(out, "revocation list, {} bytes", info.bytes)?;
-    let next = info.next_update.map_or_else(|| "(not said)".to_owned(), format_time);
+    writeln!(out, "CRL, {} bytes", info.bytes)?;
+    let next = info.next_update.map_or_else(|| "(none)".to_owned(), format_time);
     for (name, value) in [
         ("issuer", &info.issuer),
         ("number", &info.number.map_or_else(|| "(none)".to_owned(), |number| number.to_string())),

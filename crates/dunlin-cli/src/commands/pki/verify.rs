@@ -1,4 +1,4 @@
-//! `dunlin pki verify`: whether a peer would accept a chain, by the rules that the engine goes by.
+//! `dunlin pki verify`: checks whether a peer would accept a chain, by the engine's own rules.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,30 +18,30 @@ use crate::files;
 
 /// Verify that a chain leads to a trusted root.
 ///
-/// Prints what the certificate may be used for. Without --server, --client and --name one purpose is enough. With --CRL
-/// nothing in the chain may be revoked.
+/// Prints whether the certificate suits a server, a client or both. One of the two is enough unless --server, --client or
+/// --name demands more. With --CRL, no certificate of the chain may be revoked.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
   dunlin pki verify --ca root.pem server.pem --name localhost
   dunlin pki verify --ca root.pem client.pem --client --time 2027-01-01")]
 pub(super) struct Verify {
-    /// The file with the trusted certificates.
+    /// The file with the trust anchors.
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
-    /// The certificate, followed by the intermediate ones; - for stdin.
+    /// The certificate, followed by the intermediates; - for stdin.
     #[arg(value_name = "CHAIN")]
     chain: PathBuf,
-    /// The host or address that it has to be valid for.
+    /// Demand that the certificate is valid for this host name or address, and for a server.
     #[arg(long, value_name = "NAME", value_parser = server_name)]
     name: Option<ServerName<'static>>,
-    /// It has to be good for a server.
+    /// Demand that the certificate is valid for a server.
     #[arg(long)]
     server: bool,
-    /// It has to be good for a client.
+    /// Demand that the certificate is valid for a client.
     #[arg(long)]
     client: bool,
-    /// Revocation lists of every authority in the chain. May be repeated.
+    /// CRLs; every authority in the chain needs one. May be repeated.
     #[arg(long = "CRL", visible_alias = "crl", value_name = "FILE")]
     crl: Vec<PathBuf>,
     /// Verify as of this time instead of now: YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ.
@@ -60,12 +60,12 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     for path in &args.crl {
         for list in files::revocation_lists(path)? {
             let bad =
-                |_| Error::failed(path.display(), "damaged, or not a list of version 2", "make a new one");
+                |_| Error::failed(path.display(), "malformed, or not a version 2 CRL", "make a new one");
             lists.push(OwnedCertRevocationList::from_der(&list).map_err(bad)?.into());
         }
     }
     let lists: Vec<_> = lists.iter().collect();
-    // By default the whole chain, and what has no list is refused.
+    // webpki's defaults: check the whole chain, and refuse a certificate whose issuer has no CRL.
     let revocation = RevocationOptionsBuilder::new(&lists).ok();
     let revocation = revocation.map(|r| r.with_expiration_policy(ExpirationPolicy::Enforce).build());
     let check = |usage| verify(&trusted, &chain, revocation, time, usage);
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
         (Ok(()), Ok(())) => "server and client",
         (Ok(()), Err(_)) => "server",
         (Err(_), Ok(())) => "client",
-        // Not being a server's certificate is no fault of a client's.
+        // A client's certificate need not suit a server, so the client's error says more.
         (Err(webpki::Error::RequiredEkuNotFoundContext(_)), Err(error)) | (Err(error), Err(_)) => {
             return Err(failed(reason(error)));
         }
@@ -114,7 +114,7 @@ fn verify(
     Ok(())
 }
 
-/// Why webpki refuses a chain, and what to do.
+/// Why webpki refuses a chain, and advice.
 fn reason(error: &webpki::Error) -> (String, &'static str) {
     let at = |time: &UnixTime| format_time(SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs()));
     match error {
@@ -125,61 +125,64 @@ fn reason(error: &webpki::Error) -> (String, &'static str) {
             (format!("a certificate is not valid before {}", at(not_before)), "wait or check the clock")
         }
         webpki::Error::CertNotValidForName(_) => (
-            "not valid for that name".into(),
-            "issue one with the name as --san, or ask for a name that it has",
+            "the certificate is not valid for that name".into(),
+            "issue one with the name as --san, or give a name that it has",
         ),
         webpki::Error::UnknownIssuer => (
             "no path to a trusted certificate".into(),
-            "give the root that issued it as --ca, and the intermediate certificates in the chain's file",
+            "give its root as --ca, and its intermediate certificates in the chain's file",
         ),
         webpki::Error::InvalidSignatureForPublicKey => {
-            ("a signature is wrong".into(), "give the certificate of the authority that really issued it")
+            ("a certificate's signature is wrong".into(), "give the certificate of its real issuer")
         }
         webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => (
-            "a signature was made by a key of another type than its authority has".into(),
-            "give the certificate of the authority that really issued it",
+            "a certificate's signature does not match the type of its issuer's key".into(),
+            "give the certificate of its real issuer",
         ),
         webpki::Error::UnsupportedSignatureAlgorithmContext(_) => (
-            "a signature algorithm that is not supported".into(),
-            "issue it with a key of a type that `dunlin pki` makes",
+            "a certificate's signature algorithm is not supported".into(),
+            "issue it with a key type that `dunlin pki` makes",
         ),
-        webpki::Error::UnsupportedCriticalExtension => {
-            ("a critical extension that is not supported".into(), "issue it without")
+        webpki::Error::UnsupportedCriticalExtension => (
+            "a certificate has a critical extension that is not supported".into(),
+            "issue it without that extension",
+        ),
+        webpki::Error::UnsupportedCertVersion => {
+            ("a certificate does not have version 3".into(), "issue a new one")
         }
-        webpki::Error::UnsupportedCertVersion => ("a certificate not of version 3".into(), "issue it anew"),
         webpki::Error::BadDer
         | webpki::Error::BadDerTime
         | webpki::Error::TrailingData(_)
         | webpki::Error::MalformedExtensions
         | webpki::Error::SignatureAlgorithmMismatch => {
-            ("a certificate is damaged".into(), "give an undamaged file")
+            ("a certificate is malformed".into(), "give an undamaged file")
         }
         webpki::Error::CaUsedAsEndEntity => {
             ("the first certificate is an authority's".into(), "put the leaf first in the file")
         }
         webpki::Error::EndEntityUsedAsCa => {
-            ("a certificate was issued by one that is no authority".into(), "issue it by an authority")
+            ("an issuer in the chain is no authority".into(), "issue the certificate by an authority")
         }
-        webpki::Error::RequiredEkuNotFoundContext(_) => {
-            ("not meant for this purpose".into(), "issue one with --server or --client as needed")
-        }
+        webpki::Error::RequiredEkuNotFoundContext(_) => (
+            "the certificate is not meant for this purpose".into(),
+            "issue one with --server or --client as needed",
+        ),
         webpki::Error::CertRevoked => ("a certificate is revoked".into(), "issue a new one"),
         webpki::Error::UnknownRevocationStatus => {
-            ("no revocation list of one of its authorities".into(), "give one of each with --CRL")
+            ("an authority in the chain has no CRL".into(), "give a CRL of each authority with --CRL")
         }
-        webpki::Error::CrlExpired { next_update, .. } => (
-            format!("a revocation list is overdue since {}", at(next_update)),
-            "renew it with `dunlin pki crl`",
-        ),
+        webpki::Error::CrlExpired { next_update, .. } => {
+            (format!("a CRL expired at {}", at(next_update)), "renew it with `dunlin pki crl`")
+        }
         webpki::Error::PathLenConstraintViolated => (
-            "more authorities in the path than one of them allows".into(),
-            "issue it higher up, or raise --path-len",
+            "the path has more authorities than one of its certificates allows".into(),
+            "issue it from an authority higher up, or raise --path-len",
         ),
         webpki::Error::NameConstraintViolation => (
-            "a name that its authority may not issue".into(),
-            "choose a name within the authority's constraints",
+            "a name violates the name constraints of an authority".into(),
+            "choose a name that the constraints permit",
         ),
-        _ => ("it breaks a rule for certificates (RFC 5280)".into(), "look at it with `dunlin pki show`"),
+        _ => ("the chain breaks a rule of RFC 5280".into(), "inspect it with `dunlin pki show`"),
     }
 }
 
