@@ -1,4 +1,4 @@
-//! Record protection, and the masks for record numbers.
+//! Record protection, and masks for record numbers.
 
 use aes::Aes128;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey, quic};
@@ -63,7 +63,7 @@ impl AeadKey for AwsLcKey {
         data: &mut [u8],
         tag: &mut [u8],
     ) -> Result<(), CryptoError> {
-        // The form that writes the tag straight to where it goes; it checks its length, as opening does.
+        // This method writes the tag into `tag` and checks its length.
         let nonce = Nonce::assume_unique_for_key(*nonce);
         self.0.seal_in_place_scatter(nonce, Aad::from(aad), data, &[], tag).map_err(|_| CryptoError)
     }
@@ -95,9 +95,9 @@ fn mask_key(
 struct MaskKey(quic::HeaderProtectionKey);
 
 impl RecordNumberKey for MaskKey {
-    /// The mask of RFC 9147 §4.2.3 is that of QUIC (RFC 9001 §5.4.3 and §5.4.4).
+    /// DTLS computes the mask as QUIC does (RFC 9147 §4.2.3, RFC 9001 §5.4.3 and §5.4.4).
     fn mask(&self, sample: &[u8; 16]) -> [u8; 2] {
-        // The only error is a sample of another length, which the type rules out.
+        // It fails only for a sample of another length, which the type rules out.
         self.0.new_mask(sample).map_or([0; 2], |[first, second, ..]| [first, second])
     }
 }

@@ -1,4 +1,4 @@
-//! Groups for (EC)DHE.
+//! Groups for ECDHE.
 
 use std::any::TypeId;
 
@@ -36,7 +36,7 @@ pub static SECP384R1: &dyn KeyExchangeGroup = &Group {
     form: ShareForm { len: 97, first: Some(UNCOMPRESSED) },
 };
 
-/// ECDHE on P-521 (NIST SP 800-186 §3.2.1.5). To be asked for by name.
+/// ECDHE on P-521 (NIST SP 800-186 §3.2.1.5). [`crate::provider`] leaves it out; add it by name.
 pub static SECP521R1: &dyn KeyExchangeGroup = &Group {
     name: NamedGroup::SECP521R1,
     algorithm: &agreement::ECDH_P521,
@@ -48,8 +48,8 @@ pub static SECP521R1: &dyn KeyExchangeGroup = &Group {
 /// The longest private key of the groups above, in bytes.
 const MAX_PRIVATE_LEN: usize = 66;
 
-/// How often a private key is drawn anew because it is not below the order of its group. For P-256, where that is
-/// likeliest, one draw fails with probability 2^-32: a source that fails this often does not work.
+/// How often to draw a private key until it is below the order of its group. A draw fails with probability 2^-32 at most
+/// (P-256), so a random source that fails this often is broken.
 const MAX_DRAWS: usize = 4;
 
 #[derive(Debug)]
@@ -57,13 +57,13 @@ struct Group {
     name: NamedGroup,
     algorithm: &'static agreement::Algorithm,
     private_len: usize,
-    /// The bits of the first byte that a private key has: the order of P-521 does not fill its bytes.
+    /// The mask for the first byte of a private key. The order of P-521 does not fill whole bytes.
     first_bits: u8,
     form: ShareForm,
 }
 
-/// The one form that a share of a group has (RFC 8446 §4.2.8.2). AWS-LC alone would take compressed points and whole
-/// SubjectPublicKeyInfos too.
+/// The only valid form of a group's shares (RFC 8446 §4.2.8.2). AWS-LC itself would also accept compressed points and
+/// SubjectPublicKeyInfos.
 #[derive(Clone, Copy, Debug)]
 struct ShareForm {
     len: usize,
@@ -92,8 +92,8 @@ impl KeyExchangeGroup for Group {
     }
 
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
-        // AWS-LC multiplies once for a key of its own making, and once more to check one that it is given. Where the
-        // randomness would come from AWS-LC all the same, it makes the key.
+        // AWS-LC needs one scalar multiplication to generate a key, but two to import and check one. If the random source
+        // is AWS-LC's own, let it generate the key.
         if random.type_id() == TypeId::of::<SystemRandom>() {
             return self.exchange(PrivateKey::generate(self.algorithm).map_err(|_| CryptoError)?);
         }
@@ -104,7 +104,7 @@ impl KeyExchangeGroup for Group {
             if let Some(first) = bytes.first_mut() {
                 *first &= self.first_bits;
             }
-            // Zero and whatever is not below the order are refused; X25519 takes every value.
+            // AWS-LC rejects zero and values not below the order. X25519 takes every value.
             if let Ok(private) = PrivateKey::from_private_key(self.algorithm, bytes) {
                 return self.exchange(private);
             }
@@ -128,7 +128,7 @@ impl ActiveKeyExchange for Exchange {
         if !self.form.fits(peer) {
             return Err(CryptoError);
         }
-        // AWS-LC checks that the point is on the curve and refuses an all-zero X25519 result (RFC 8446 §7.4.2).
+        // AWS-LC checks that the point is on the curve, and rejects an all-zero X25519 result (RFC 8446 §7.4.2).
         let peer = UnparsedPublicKey::new(self.private.algorithm(), peer);
         agreement::agree(&self.private, peer, CryptoError, |secret| Ok(SharedSecret::new(secret.to_vec())))
     }

@@ -28,7 +28,7 @@ impl Hash for Sha2 {
     }
 
     fn hash(&self, parts: &[&[u8]]) -> HashOutput {
-        // The one-shot form needs no context on the heap.
+        // Hashing in one call needs no context on the heap.
         if let [whole] = parts {
             return HashOutput::new(digest::digest(self.digest, whole).as_ref());
         }
@@ -61,7 +61,7 @@ impl HashContext for Context {
     }
 }
 
-/// The state after the key block; AWS-LC wipes it on drop.
+/// The HMAC state after the key block, which AWS-LC wipes on drop.
 struct Key(hmac::Key);
 
 impl HmacKey for Key {

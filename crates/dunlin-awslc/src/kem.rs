@@ -1,4 +1,4 @@
-//! ML-KEM, alone and beside X25519.
+//! ML-KEM, alone and combined with X25519.
 
 use aws_lc_rs::kem::{self, Algorithm, AlgorithmId, Ciphertext, DecapsulationKey, EncapsulationKey};
 use dunlin::crypto::{
@@ -6,8 +6,8 @@ use dunlin::crypto::{
 };
 use dunlin::wire::NamedGroup;
 
-/// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): safe against quantum computers, and no weaker than X25519. Its
-/// shares have 1216 and 1120 bytes.
+/// X25519 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, and at least as strong as X25519. The
+/// client's share has 1216 bytes, the server's 1120.
 pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     name: NamedGroup::X25519MLKEM768,
     kem: ML_KEM_768,
@@ -16,11 +16,11 @@ pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     curve: crate::X25519,
 };
 
-/// ML-KEM-768 (FIPS 203) alone (draft-ietf-tls-mlkem). AWS-LC draws its randomness from its own generator.
+/// ML-KEM-768 (FIPS 203) alone (draft-ietf-tls-mlkem). AWS-LC uses its own random generator for it.
 pub static ML_KEM_768: &dyn KeyExchangeGroup =
     &MlKem { name: NamedGroup::MLKEM768, algorithm: &kem::ML_KEM_768 };
 
-/// ML-KEM-1024 alone, for those whose rules ask for it. Its shares have 1568 bytes each.
+/// ML-KEM-1024 alone, for users whose regulations demand it. Each share has 1568 bytes.
 pub static ML_KEM_1024: &dyn KeyExchangeGroup =
     &MlKem { name: NamedGroup::MLKEM1024, algorithm: &kem::ML_KEM_1024 };
 
@@ -42,7 +42,7 @@ impl KeyExchangeGroup for MlKem {
     }
 
     fn respond(&self, _: &dyn SecureRandom, peer: &[u8]) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
-        // AWS-LC checks the length here, and the modulus (FIPS 203 §7.2) when it encapsulates.
+        // `new` checks the length, `encapsulate` the modulus (FIPS 203 §7.2).
         let key = EncapsulationKey::new(self.algorithm, peer).map_err(|_| CryptoError)?;
         let (ciphertext, secret) = key.encapsulate().map_err(|_| CryptoError)?;
         Ok((ciphertext.as_ref().to_vec(), SharedSecret::new(secret.as_ref().to_vec())))
@@ -61,7 +61,7 @@ impl ActiveKeyExchange for Exchange {
     }
 
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
-        // The length is checked (FIPS 203 §7.3); another ciphertext of this length gives another secret (§6.3).
+        // AWS-LC checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an unrelated secret (§6.3).
         let secret = self.key.decapsulate(Ciphertext::from(peer)).map_err(|_| CryptoError)?;
         Ok(SharedSecret::new(secret.as_ref().to_vec()))
     }

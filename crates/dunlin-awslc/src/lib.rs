@@ -1,7 +1,7 @@
 //! Dunlin's crypto provider for servers and PCs, over AWS-LC.
 //!
-//! [`provider`] has everything that is on by default. Every part is a `static`, so a program that names only some of
-//! them in its own [`CryptoProvider`] uses only those; [`TLS13_AES_128_CCM_8_SHA256`] has to be added by name:
+//! [`provider`] returns the default algorithms. Every algorithm is a `static`, so a program can also choose some of them for
+//! its own [`CryptoProvider`]. Some have to be added by name, such as [`TLS13_AES_128_CCM_8_SHA256`]:
 //!
 //! ```
 //! let mut provider = dunlin_awslc::provider();
@@ -9,10 +9,10 @@
 //! assert_eq!(provider.check(), Ok(()));
 //! ```
 //!
-//! AES-CCM is RustCrypto's: aws-lc-rs has none with the 12-byte nonce of TLS.
+//! AES-CCM comes from RustCrypto, because aws-lc-rs does not support it with the 12-byte nonce of TLS.
 //!
-//! Ephemeral keys of curves are made of the caller's randomness. ML-KEM and signatures are not: ML-KEM, ECDSA,
-//! RSA-PSS and ML-DSA draw from AWS-LC's own generator.
+//! Ephemeral ECDHE keys come from the caller's random source. ML-KEM, ECDSA, RSA-PSS and ML-DSA use AWS-LC's own random
+//! generator.
 
 use std::sync::Arc;
 
@@ -53,14 +53,14 @@ pub static TLS13_CHACHA20_POLY1305_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_SHA256, hash: SHA256, aead: AES_128_CCM };
 
-/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4). Its short tag is for devices that need it; no default list has
-/// it, and DTLS must not use it without further safeguards against forgery (RFC 9147 §4.5.3).
+/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4), for devices that need its short tag. No default list has it. DTLS must not
+/// use it without further safeguards against forgery (RFC 9147 §4.5.3).
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
-/// All parts, in the order of preference for a server or PC, without what is to be asked for by name:
+/// The default algorithms, in the order of preference for a server or PC. Three have to be added by name:
 /// `TLS_AES_128_CCM_8_SHA256`, [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's, and P-521
-/// ([`SECP521R1`], [`SIGNATURES_WITH_P521`]). Keys on P-521 are loaded and sign for whoever verifies them.
+/// ([`SECP521R1`], [`SIGNATURES_WITH_P521`]). P-521 private keys can be loaded, and sign for peers that verify them.
 pub fn provider() -> CryptoProvider {
     CryptoProvider {
         name: NAME,

@@ -1,4 +1,4 @@
-//! Private keys that sign, and their loader.
+//! Signing keys and their loader.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl KeyLoader for Loader {
     }
 }
 
-/// Whether `der` is exactly one SEQUENCE with a definite length: AWS-LC ignores what follows a key.
+/// Whether `der` is exactly one SEQUENCE with a definite length. AWS-LC itself ignores trailing bytes.
 fn is_one_sequence(der: &[u8]) -> bool {
     const SEQUENCE: u8 = 0x30;
     let (len, content) = match der {
@@ -55,7 +55,7 @@ fn is_one_sequence(der: &[u8]) -> bool {
     content.len() == len
 }
 
-/// A key pair; AWS-LC wipes it when it is dropped.
+/// A key pair, which AWS-LC wipes on drop.
 enum Pair {
     Rsa(rsa::KeyPair),
     Ecdsa(EcdsaKeyPair),
@@ -71,7 +71,7 @@ struct Key {
 
 impl Key {
     fn rsa(pair: rsa::KeyPair) -> Result<Self, CryptoError> {
-        // RSA PKCS#1 v1.5 is for TLS 1.2: it signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
+        // RSA PKCS#1 v1.5 is for TLS 1.2 only: TLS 1.3 must not sign handshakes with it (RFC 8446 §4.2.3).
         const SCHEMES: &[SignatureScheme] = &[
             SignatureScheme::RSA_PSS_RSAE_SHA256,
             SignatureScheme::RSA_PSS_RSAE_SHA384,
@@ -105,7 +105,7 @@ impl Key {
         Ok(Self { pair: Pair::Ed25519(pair), schemes: &[SignatureScheme::ED25519], public })
     }
 
-    /// Seed, expanded key or both (RFC 9881 §6).
+    /// Takes the seed, the expanded key or both (RFC 9881 §6).
     fn mldsa44(pkcs8: &[u8]) -> Result<Self, CryptoError> {
         let pair = PqdsaKeyPair::from_pkcs8(&ML_DSA_44_SIGNING, pkcs8).map_err(|_| CryptoError)?;
         let public = spki(pair.public_key())?;
@@ -138,7 +138,7 @@ impl SigningKey for Key {
         if !self.schemes.contains(&scheme) {
             return Err(CryptoError);
         }
-        // aws-lc-rs asks for a random source for likeness with ring, and uses AWS-LC's whatever it gets.
+        // aws-lc-rs takes a random source only to match ring's interface; it always uses AWS-LC's own.
         let random = SystemRandom::new();
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -164,7 +164,7 @@ impl SigningKey for Key {
                 Ok(signature.as_ref().to_vec())
             }
             Pair::MlDsa44(pair) => {
-                // draft-ietf-tls-mldsa §3: pure ML-DSA, the context is empty.
+                // Pure ML-DSA with an empty context (draft-ietf-tls-mldsa §3).
                 let mut signature = vec![0; pair.algorithm().signature_len()];
                 pair.sign(message, &mut signature).map_err(|_| CryptoError)?;
                 Ok(signature)
@@ -173,7 +173,7 @@ impl SigningKey for Key {
     }
 }
 
-/// Shows what kind of key it is, never the key.
+/// Shows the signature schemes of the key, never the key itself.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Key").field("schemes", &self.schemes).finish_non_exhaustive()

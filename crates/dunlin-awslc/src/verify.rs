@@ -1,4 +1,4 @@
-//! What signatures can be verified: webpki's algorithms over AWS-LC.
+//! Signature verification: webpki's algorithms over AWS-LC.
 
 use dunlin::crypto::SignatureAlgorithms;
 use dunlin::wire::SignatureScheme;
@@ -9,7 +9,7 @@ use webpki::aws_lc_rs::{
     RSA_PSS_2048_8192_SHA384_LEGACY_KEY, RSA_PSS_2048_8192_SHA512_LEGACY_KEY,
 };
 
-/// The algorithms of this provider, and those that are given: for chains, and for schemes.
+/// The algorithms of every list, and the additional ones that are given: first for chains, then for signature schemes.
 macro_rules! signatures {
     ([$($chains:expr),*], [$($schemes:expr),*]) => { SignatureAlgorithms {
     all: &[
@@ -27,7 +27,7 @@ macro_rules! signatures {
         ML_DSA_44,
         $($chains),*
     ],
-    // TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3), so every scheme has one algorithm.
+    // TLS 1.3 binds the curve to the hash, so every scheme has one algorithm (RFC 8446 §4.2.3).
     schemes: &[
         (SignatureScheme::ECDSA_SECP256R1_SHA256, &[ECDSA_P256_SHA256]),
         (SignatureScheme::ECDSA_SECP384R1_SHA384, &[ECDSA_P384_SHA384]),
@@ -44,10 +44,10 @@ macro_rules! signatures {
     } };
 }
 
-/// Every algorithm that is offered unasked. RSA keys have 2048 to 8192 bits.
+/// The default algorithms. RSA keys must have 2048 to 8192 bits.
 pub static SIGNATURES: SignatureAlgorithms = signatures!([], []);
 
-/// The same and ECDSA on P-521, which hardly any certificate has and every ClientHello would pay for.
+/// [`SIGNATURES`] and ECDSA on P-521. Few certificates have P-521 keys, but offering it makes every ClientHello longer.
 pub static SIGNATURES_WITH_P521: SignatureAlgorithms = signatures!(
     [ECDSA_P521_SHA256, ECDSA_P521_SHA384, ECDSA_P521_SHA512],
     [(SignatureScheme::ECDSA_SECP521R1_SHA512, &[ECDSA_P521_SHA512])]

@@ -1,4 +1,4 @@
-//! Certificate compression for Dunlin (RFC 8879): zlib, over miniz_oxide; `no_std`, no C, no `unsafe`.
+//! Certificate compression for Dunlin (RFC 8879) with zlib, over miniz_oxide: `no_std`, no C, no `unsafe`.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -22,10 +22,10 @@ use dunlin::wire::CertificateCompressionAlgorithm;
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
-/// Writes zlib (RFC 1950), as small as it can.
+/// Compresses with zlib (RFC 1950), at the highest level.
 pub static ZLIB_COMPRESSOR: &dyn CertificateCompressor = &Zlib;
 
-/// Reads zlib (RFC 1950). It takes 11 kB while it works.
+/// Decompresses zlib (RFC 1950). It needs 11 kB of heap meanwhile.
 pub static ZLIB_DECOMPRESSOR: &dyn CertificateDecompressor = &Zlib;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl CertificateCompressor for Zlib {
     }
 
     fn compress(&self, message: &[u8]) -> Result<Vec<u8>, CompressionFailed> {
-        /// The best compression that zlib itself knows as a level.
+        /// zlib's highest level.
         const BEST: u8 = 9;
         Ok(miniz_oxide::deflate::compress_to_vec_zlib(message, BEST))
     }
@@ -49,7 +49,8 @@ impl CertificateDecompressor for Zlib {
     }
 
     fn decompress(&self, compressed: &[u8], message: &mut [u8]) -> Result<(), CompressionFailed> {
-        // The whole output is at hand, so there is no window besides it; the checksum is verified with the header on.
+        // The output buffer holds the whole message, so no separate window is needed. Parsing the zlib header also turns
+        // verification of the checksum on.
         const FLAGS: u32 = inflate_flags::TINFL_FLAG_PARSE_ZLIB_HEADER
             | inflate_flags::TINFL_FLAG_COMPUTE_ADLER32
             | inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
@@ -75,12 +76,12 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_zlib_writes() {
+    fn decompresses_output_of_zlib() {
         assert_eq!(inflate(HELLO, PLAIN.len()).as_deref(), Ok(PLAIN));
     }
 
     #[test]
-    fn round_trips() {
+    fn decompresses_its_own_output() {
         for len in [0, 1, 2, 300, 65536] {
             let plain: Vec<u8> = (0..len).map(|i: usize| (i * i / 7) as u8).collect();
             let compressed = ZLIB_COMPRESSOR.compress(&plain).unwrap();
@@ -89,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn another_length_is_refused() {
+    fn rejects_a_wrong_length() {
         for len in (0..=64).filter(|len| *len != PLAIN.len()) {
             assert_eq!(inflate(HELLO, len), Err(CompressionFailed), "{len} bytes");
         }
     }
 
     #[test]
-    fn damage_is_refused() {
+    fn rejects_damaged_input() {
         for cut in 0..HELLO.len() {
             assert_eq!(inflate(&HELLO[..cut], PLAIN.len()), Err(CompressionFailed), "cut at {cut}");
         }

@@ -1,19 +1,19 @@
-//! Finite fields that are none of RFC 7919's, for the laboratory: to measure what is too short, or what others have made.
+//! Groups outside RFC 7919, for measurements in the laboratory only.
 
 use dunlin::crypto::KeyExchangeGroup;
 use dunlin::wire::NamedGroup;
 
 use super::{Group, bytes};
 
-/// A safe prime of 512 bits that `openssl dhparam` has made. A PC of today breaks it.
+/// A 512-bit safe prime made by `openssl dhparam`. A PC can break it.
 pub static LAB_512: &dyn KeyExchangeGroup =
     &Group { name: NamedGroup::FFDHE_PRIVATE_USE_0, prime: &PRIME_512, exponent_len: 20 };
 
-/// The Second Oakley Group, of 1024 bits (RFC 2409 §6.2). Who has spent enough once breaks it everywhere (Logjam, 2015).
+/// The Second Oakley Group, 1024 bits (RFC 2409 §6.2). One expensive computation breaks all its users (Logjam, 2015).
 pub static LAB_1024: &dyn KeyExchangeGroup =
     &Group { name: NamedGroup::FFDHE_PRIVATE_USE_1, prime: &PRIME_1024, exponent_len: 24 };
 
-/// The 2048-bit MODP Group (RFC 3526 §3), which older servers have.
+/// The 2048-bit MODP Group (RFC 3526 §3), which older servers use.
 pub static LAB_2048: &dyn KeyExchangeGroup =
     &Group { name: NamedGroup::FFDHE_PRIVATE_USE_2, prime: &PRIME_2048, exponent_len: 32 };
 

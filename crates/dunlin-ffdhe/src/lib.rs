@@ -1,5 +1,5 @@
-//! Diffie-Hellman in finite fields for Dunlin: the groups of RFC 7919, for peers without curves. Any version can use them: TLS
-//! 1.2 with its DHE suites, TLS 1.3 as groups among others. Add them to the groups of a profile, whatever the provider:
+//! Finite field Diffie-Hellman for Dunlin: the groups of RFC 7919, for peers without elliptic curves. TLS 1.2 uses them in
+//! its DHE suites, TLS 1.3 like any other group. They work with every provider: add them to the groups of a profile.
 //!
 //! ```
 //! # fn groups(mut groups: Vec<&'static dyn dunlin::crypto::KeyExchangeGroup>) -> Vec<&'static dyn dunlin::crypto::KeyExchangeGroup> {
@@ -8,8 +8,8 @@
 //! # }
 //! ```
 //!
-//! Other primes are not accepted: that they are safe could not be checked within a handshake (RFC 7919 §1.1). For the laboratory
-//! there are three more, with the feature `legacy-lab`.
+//! Other primes are not accepted, because a handshake cannot check that they are safe (RFC 7919 §1.1). The feature
+//! `legacy-lab` adds three more for measurements.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
@@ -45,14 +45,15 @@ pub static FFDHE3072: &dyn KeyExchangeGroup =
 pub static FFDHE4096: &dyn KeyExchangeGroup =
     &Group { name: NamedGroup::FFDHE4096, prime: &PRIME_4096, exponent_len: 42 };
 
-/// The generator of each (RFC 7919 §A).
+/// The generator of every group (RFC 7919 §A).
 const GENERATOR: &[u8] = &[2];
 
 #[derive(Debug)]
 struct Group {
     name: NamedGroup,
     prime: &'static [u8],
-    /// Twice the strength of the group and some, in bytes: 225, 275 and 325 bits are enough (RFC 7919 §5.2, §A).
+    /// The length of private exponents, in bytes: at least twice the group's strength (225, 275 and 325 bits, RFC 7919
+    /// §5.2 and §A).
     exponent_len: usize,
 }
 
@@ -63,11 +64,11 @@ impl Group {
 
     fn params(&self) -> Result<BoxedMontyParams, CryptoError> {
         let prime = BoxedUint::from_be_slice(self.prime, self.bits()).map_err(|_| CryptoError)?;
-        // The prime is no secret.
+        // The prime is public, so variable time is fine.
         Option::from(Odd::new(prime)).map(BoxedMontyParams::new_vartime).ok_or(CryptoError)
     }
 
-    /// `base` to the power of `exponent`, as long as the prime. Constant time in the value of the exponent.
+    /// `base` to the power of `exponent`, padded to the length of the prime. Constant time in the value of the exponent.
     fn power(&self, base: &[u8], exponent: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let base = BoxedUint::from_be_slice(base, self.bits()).map_err(|_| CryptoError)?;
         let bits = exponent.len() as u32 * 8;
@@ -84,12 +85,12 @@ impl Group {
         Ok(result)
     }
 
-    /// RFC 7919 §5.1: a share is greater than 1 and less than p - 1.
+    /// Whether a share is greater than 1 and less than p - 1 (RFC 7919 §5.1).
     fn is_valid(&self, share: &[u8]) -> bool {
         let Some((last, rest)) = share.split_last() else { return false };
         let is_above_1 = *last > 1 || rest.iter().any(|b| *b != 0);
         let Some((odd, high)) = self.prime.split_last() else { return false };
-        // The prime is odd: one less differs in the last byte alone.
+        // The prime is odd, so p - 1 differs from it in the last byte only.
         share.len() == self.prime.len() && is_above_1 && (rest, *last) < (high, *odd - 1)
     }
 }
@@ -112,7 +113,7 @@ impl KeyExchangeGroup for Group {
     }
 }
 
-/// An exponent that waits for the peer's share.
+/// The private exponent and own share, until the peer's share arrives.
 struct Active {
     group: Group,
     exponent: Zeroizing<Vec<u8>>,
@@ -128,16 +129,16 @@ impl ActiveKeyExchange for Active {
         if !self.group.is_valid(peer) {
             return Err(CryptoError);
         }
-        // RFC 8446 §7.4.1: as long as the prime, with leading zeros.
+        // The secret keeps leading zeros: it is as long as the prime (RFC 8446 §7.4.1).
         self.group.power(peer, &self.exponent).map(SharedSecret::new)
     }
 }
 
-/// The bytes of a number in hexadecimal, with spaces in between.
+/// Reads hexadecimal digits, ignoring spaces.
 const fn bytes<const N: usize>(hex: &str) -> [u8; N] {
     let (text, mut out, mut i, mut digits) = (hex.as_bytes(), [0; N], 0, 0);
     while i < text.len() {
-        #[allow(clippy::indexing_slicing, reason = "evaluated while compiling")]
+        #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
         let digit = match text[i] {
             d @ b'0'..=b'9' => d - b'0',
             d @ b'A'..=b'F' => d - b'A' + 10,
@@ -146,14 +147,14 @@ const fn bytes<const N: usize>(hex: &str) -> [u8; N] {
                 continue;
             }
         };
-        #[allow(clippy::indexing_slicing, reason = "evaluated while compiling")]
+        #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
         {
             out[digits / 2] = out[digits / 2] << 4 | digit;
         }
         digits += 1;
         i += 1;
     }
-    assert!(digits == 2 * N, "another length");
+    assert!(digits == 2 * N, "wrong number of digits");
     out
 }
 
@@ -217,9 +218,9 @@ mod tests {
         LAB_2048,
     ];
 
-    /// RFC 7919 §A: 2 to the power of (p - 1) / 2 is 1, as it is in a group of safe primes with that generator.
+    /// In the subgroup of order (p - 1) / 2, 2 to the power of (p - 1) / 2 is 1 (RFC 7919 §A).
     #[test]
-    fn the_generator_is_of_the_subgroup() {
+    fn the_generator_belongs_to_the_subgroup() {
         for prime in GROUPS.iter().map(|group| group.finite_field().unwrap().prime) {
             let group = Group { name: NamedGroup::FFDHE2048, prime, exponent_len: 0 };
             let mut half = prime.to_vec();
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_agree() {
+    fn both_sides_derive_the_same_secret() {
         for group in GROUPS {
             let (a, b) = (group.start(&Fixed(7)).unwrap(), group.start(&Fixed(9)).unwrap());
             let (to_a, to_b) = (b.share().to_vec(), a.share().to_vec());
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_out_of_range_are_refused() {
+    fn rejects_shares_out_of_range() {
         for group in GROUPS {
             let prime = group.finite_field().unwrap().prime;
             let small = |n: u8| [&vec_of_zeros(prime.len() - 1)[..], &[n]].concat();

@@ -1,4 +1,4 @@
-//! Record protection, and the masks for record numbers.
+//! Record protection, and masks for record numbers.
 
 use alloc::boxed::Box;
 
@@ -57,7 +57,7 @@ struct Algorithm {
     record_number_key: Make<dyn RecordNumberKey>,
 }
 
-/// Makes a key of its bytes, whose length it checks.
+/// Makes a key from bytes, and checks their length.
 type Make<K> = fn(&[u8]) -> Result<Box<K>, CryptoError>;
 
 impl Aead for Algorithm {
@@ -140,8 +140,8 @@ struct ChaCha20Mask(Zeroizing<[u8; 32]>);
 impl RecordNumberKey for ChaCha20Mask {
     fn mask(&self, sample: &[u8; 16]) -> [u8; 2] {
         let [c0, c1, c2, c3, nonce @ ..] = *sample;
-        // One block by hand: the cipher's own interface refuses the last block of the key stream, which a peer can
-        // ask for with a sample that begins with ff ff ff ff.
+        // The stream cipher interface refuses the last block of the key stream, but a peer's sample that begins with
+        // ff ff ff ff selects it. So compute the block directly.
         let key: &[u8; 32] = &self.0;
         let mut cipher = ChaChaCore::<chacha20::R20, Ietf>::new(key.into(), &nonce.into());
         cipher.set_block_pos(u32::from_le_bytes([c0, c1, c2, c3]));

@@ -1,4 +1,4 @@
-//! Groups for (EC)DHE.
+//! Groups for ECDHE.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -52,7 +52,7 @@ impl ActiveKeyExchange for X25519Exchange {
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         let peer: [u8; 32] = peer.try_into().map_err(|_| CryptoError)?;
         let secret = self.private.diffie_hellman(&peer.into());
-        // An all-zero result: the peer sent a point of small order (RFC 8446 §7.4.2).
+        // Reject the all-zero result of a point of small order (RFC 8446 §7.4.2).
         if !secret.was_contributory() {
             return Err(CryptoError);
         }
@@ -60,8 +60,8 @@ impl ActiveKeyExchange for X25519Exchange {
     }
 }
 
-/// How often a private key is drawn anew because it is not below the order of its group. For P-256, where that is
-/// likeliest, one draw fails with probability 2^-32: a source that fails this often does not work.
+/// How often to draw a private key until it is below the order of its group. A draw fails with probability 2^-32 at most
+/// (P-256), so a random source that fails this often is broken.
 const MAX_DRAWS: usize = 4;
 
 struct NistCurve<C>(NamedGroup, PhantomData<fn() -> C>);
@@ -116,12 +116,12 @@ where
     }
 
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
-        // The only form of TLS 1.3 is the uncompressed one (RFC 8446 §4.2.8.2).
+        // TLS 1.3 allows only uncompressed points (RFC 8446 §4.2.8.2).
         const UNCOMPRESSED: u8 = 4;
         if peer.first() != Some(&UNCOMPRESSED) {
             return Err(CryptoError);
         }
-        // Refuses what is not on the curve.
+        // This rejects points that are not on the curve.
         let peer = PublicKey::<C>::from_sec1_bytes(peer).map_err(|_| CryptoError)?;
         let secret = self.private.diffie_hellman(&peer);
         Ok(SharedSecret::new(secret.raw_secret_bytes().to_vec()))

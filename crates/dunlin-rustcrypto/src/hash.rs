@@ -45,7 +45,7 @@ where
     }
 
     fn hmac(&self, key: &[u8]) -> Box<dyn HmacKey> {
-        // A key longer than a block is hashed first, a shorter one is filled up with zeros (RFC 2104 §2).
+        // A key longer than a block is hashed; a shorter one is padded with zeros (RFC 2104 §2).
         let mut block = Zeroizing::new(hmac::digest::Key::<Hmac<D>>::default());
         let hashed = (key.len() > block.len()).then(|| self.hash(&[key]));
         let key = hashed.as_ref().map_or(key, AsRef::as_ref);
@@ -73,7 +73,7 @@ impl<D: Digest + Clone + Send + Sync + 'static> HashContext for Context<D> {
     }
 }
 
-/// The states after the inner and outer key blocks, which the `hmac` crate wipes on drop.
+/// The HMAC states after the inner and outer key blocks, which the `hmac` crate wipes on drop.
 struct Key<M>(M);
 
 impl<M: Mac + Clone + Send + Sync> HmacKey for Key<M> {

@@ -1,4 +1,4 @@
-//! ML-KEM, alone and beside X25519.
+//! ML-KEM, alone and combined with X25519.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ use ml_kem::ml_kem_768::{Ciphertext, DecapsulationKey, EncapsulationKey};
 use ml_kem::{B32, Decapsulate, KeyExport, Seed};
 use zeroize::Zeroizing;
 
-/// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): safe against quantum computers, and no weaker than X25519. Its
-/// shares have 1216 and 1120 bytes.
+/// X25519 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, and at least as strong as X25519. The
+/// client's share has 1216 bytes, the server's 1120.
 pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     name: NamedGroup::X25519MLKEM768,
     kem: ML_KEM_768,
@@ -46,7 +46,7 @@ impl KeyExchangeGroup for MlKem768 {
         peer: &[u8],
     ) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
         let peer = peer.try_into().map_err(|_| CryptoError)?;
-        // The modulus is checked (FIPS 203 §7.2).
+        // This checks the modulus (FIPS 203 §7.2).
         let key = EncapsulationKey::new(peer).map_err(|_| CryptoError)?;
         let mut message = Zeroizing::new(B32::default());
         random.fill(&mut message)?;
@@ -68,7 +68,8 @@ impl ActiveKeyExchange for Exchange {
     }
 
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
-        // The length is checked (FIPS 203 §7.3); another ciphertext of this length gives another secret (§6.3).
+        // The conversion checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an unrelated secret
+        // (§6.3).
         let ciphertext: &Ciphertext = peer.try_into().map_err(|_| CryptoError)?;
         let secret = Zeroizing::new(self.key.decapsulate(ciphertext));
         Ok(SharedSecret::new(secret.to_vec()))

@@ -1,15 +1,15 @@
 //! Dunlin's crypto provider for microcontrollers, over RustCrypto: `no_std`, no C, no `unsafe` of its own.
 //!
-//! [`provider`] has everything that is on by default and takes the source of randomness, which only the device knows;
-//! `OsRandom` (feature `getrandom`) is the operating system's. Every part is a `static`, so a program that names only
-//! some of them in its own [`CryptoProvider`] links only those ([`P256_SIGNATURES`] and [`P256_KEY_LOADER`] in place of
-//! all kinds of keys, [`NO_SIGNATURES`] and [`NO_KEY_LOADER`] with pre-shared keys alone); [`TLS13_AES_128_CCM_8_SHA256`]
-//! has to be added by name. RSA, which is large and slow on such devices, is behind the feature `rsa` (on by default), ML-DSA, which takes
-//! some 100 kB of stack, behind `ml-dsa` (off).
+//! [`provider`] returns the default algorithms. It takes the random source, which only the device knows; `OsRandom` (feature
+//! `getrandom`) is the operating system's. [`TLS13_AES_128_CCM_8_SHA256`] has to be added by name.
 //!
-//! Everything is drawn from the caller's randomness: ephemeral keys, the salts and blinding of RSA-PSS, and the
-//! hedging of ML-DSA and ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So the same randomness gives the
-//! same handshake.
+//! Every algorithm is a `static`, so a program that builds its own [`CryptoProvider`] links only the algorithms that it
+//! names. [`P256_SIGNATURES`] and [`P256_KEY_LOADER`] limit signatures to P-256; [`NO_SIGNATURES`] and [`NO_KEY_LOADER`]
+//! suit devices with pre-shared keys only. RSA is large and slow on such devices: it needs the feature `rsa` (on by
+//! default). ML-DSA takes about 100 kB of stack: it needs the feature `ml-dsa` (off by default).
+//!
+//! All randomness comes from the caller's source: ephemeral keys, salts and blinding of RSA, and the hedging of ML-DSA and
+//! ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So equal random bytes give equal handshakes.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
@@ -63,15 +63,15 @@ pub static TLS13_CHACHA20_POLY1305_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_SHA256, hash: SHA256, aead: AES_128_CCM };
 
-/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4). Its short tag is for devices that need it; no default list has
-/// it, and DTLS must not use it without further safeguards against forgery (RFC 9147 §4.5.3).
+/// `TLS_AES_128_CCM_8_SHA256` (RFC 8446 §B.4), for devices that need its short tag. No default list has it. DTLS must not
+/// use it without further safeguards against forgery (RFC 9147 §4.5.3).
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
-/// All parts, in the order of preference, without what is to be asked for by name: `TLS_AES_128_CCM_8_SHA256`, and
+/// The default algorithms, in the order of preference. Two have to be added by name: `TLS_AES_128_CCM_8_SHA256`, and
 /// `X25519MLKEM768` (feature `ml-kem`), whose shares are 2 kB longer than X25519's.
 ///
-/// `random` must be seeded well before the first handshake: every secret comes from it.
+/// Every secret comes from `random`, so it must be well seeded before the first handshake.
 pub fn provider(random: Arc<dyn SecureRandom>) -> CryptoProvider {
     CryptoProvider {
         name: NAME,

@@ -1,9 +1,9 @@
-//! Randomness between the engine's trait and RustCrypto's.
+//! Adapts the engine's random source to RustCrypto's trait.
 
 use dunlin::crypto::{CryptoError, SecureRandom};
 use rand_core::{TryCryptoRng, TryRng};
 
-/// A [`SecureRandom`] as RustCrypto wants it.
+/// A [`SecureRandom`] with RustCrypto's interface.
 pub(crate) struct Rng<'a>(pub(crate) &'a dyn SecureRandom);
 
 impl TryRng for Rng<'_> {
@@ -28,7 +28,7 @@ impl TryRng for Rng<'_> {
 
 impl TryCryptoRng for Rng<'_> {}
 
-/// The operating system's source of randomness.
+/// The operating system's random source.
 #[cfg(feature = "getrandom")]
 #[derive(Clone, Copy, Debug)]
 pub struct OsRandom;

@@ -1,4 +1,4 @@
-//! RSA: verification and signing.
+//! RSA signatures: verifying and signing.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 use crate::random::Rng;
 use crate::verify::Algorithm;
 
-/// The shortest modulus that is accepted, in bits (NIST SP 800-131A §3). The `rsa` crate bounds it from above.
+/// The shortest modulus accepted, in bits (NIST SP 800-131A §3). The `rsa` crate sets the upper bound.
 const MIN_BITS: u32 = 2048;
 
 pub(crate) static RSA_PSS_SHA256: &dyn SignatureVerificationAlgorithm = &Algorithm {
@@ -82,7 +82,7 @@ pub(crate) fn is_long_enough(key: &RsaPublicKey) -> bool {
     key.n().bits() >= MIN_BITS
 }
 
-/// Signs with PSS, a salt as long as the hash and blinding, both from `random`.
+/// Signs with PSS. The salt, as long as the hash, and the blinding come from `random`.
 pub(crate) fn pss_sign<D>(
     key: &RsaPrivateKey,
     message: &[u8],
@@ -94,7 +94,7 @@ where
     Pss::<D>::new().sign(Some(&mut Rng(random)), key, &D::digest(message)).map_err(|_| CryptoError)
 }
 
-/// Signs with PKCS#1 v1.5, and blinding from `random`.
+/// Signs with PKCS#1 v1.5. The blinding comes from `random`.
 pub(crate) fn pkcs1_sign<D>(
     key: &RsaPrivateKey,
     message: &[u8],

@@ -1,4 +1,4 @@
-//! Private keys that sign, and their loader.
+//! Signing keys and their loaders.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,8 +19,8 @@ use crate::random::Rng;
 #[cfg(feature = "rsa")]
 use crate::rsa::{is_long_enough, pkcs1_sign, pss_sign};
 
-/// Loads P-256, P-384 and Ed25519 keys, with the feature `rsa` RSA keys of 2048 to 8192 bits, and with the feature
-/// `ml-dsa` seeds of ML-DSA-44.
+/// Loads P-256, P-384 and Ed25519 keys. The feature `rsa` adds RSA keys of 2048 to 8192 bits, the feature `ml-dsa` seeds of
+/// ML-DSA-44.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
     load::<p256::ecdsa::SigningKey>,
     load::<p384::ecdsa::SigningKey>,
@@ -31,13 +31,13 @@ pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
     load::<RsaPrivateKey>,
 ]);
 
-/// Loads P-256 keys alone: other algorithms are not linked.
+/// Loads P-256 keys only, so that other algorithms are not linked.
 pub static P256_KEY_LOADER: &dyn KeyLoader = &Loader(&[load::<p256::ecdsa::SigningKey>]);
 
-/// Loads nothing, for devices that have pre-shared keys alone.
+/// Loads no keys, for devices with pre-shared keys only.
 pub static NO_KEY_LOADER: &dyn KeyLoader = &Loader(&[]);
 
-/// The kinds of keys, each with its loader, in the order in which they are tried.
+/// One function for each key type, tried in this order.
 struct Loader(&'static [Load]);
 
 type Load = fn(&PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError>;
@@ -48,7 +48,7 @@ impl KeyLoader for Loader {
     }
 }
 
-/// Without the addresses of functions.
+/// Omits the addresses of functions.
 impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Loader")
@@ -63,7 +63,7 @@ fn load<P: Pair>(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoE
 
 /// A key pair of one kind, which wipes itself on drop.
 trait Pair: Send + Sync + Sized + 'static {
-    /// What it signs with, in order of preference.
+    /// The signature schemes, in order of preference.
     const SCHEMES: &'static [SignatureScheme];
     /// The key, if it is of this kind.
     fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self>;
@@ -174,7 +174,7 @@ impl Pair for ml_dsa::SigningKey<ml_dsa::MlDsa44> {
         message: &[u8],
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError> {
-        // draft-ietf-tls-mldsa §3: pure ML-DSA, the context is empty.
+        // Pure ML-DSA with an empty context (draft-ietf-tls-mldsa §3).
         let signature = self.expanded_key().sign_randomized(message, &[], &mut Rng(random));
         Ok(signature.map_err(|_| CryptoError)?.encode().to_vec())
     }
@@ -182,7 +182,7 @@ impl Pair for ml_dsa::SigningKey<ml_dsa::MlDsa44> {
 
 #[cfg(feature = "rsa")]
 impl Pair for RsaPrivateKey {
-    // RSA PKCS#1 v1.5 is for TLS 1.2: it signs no handshake of TLS 1.3 (RFC 8446 §4.2.3).
+    // RSA PKCS#1 v1.5 is for TLS 1.2 only: TLS 1.3 must not sign handshakes with it (RFC 8446 §4.2.3).
     const SCHEMES: &'static [SignatureScheme] = &[
         SignatureScheme::RSA_PSS_RSAE_SHA256,
         SignatureScheme::RSA_PSS_RSAE_SHA384,
@@ -250,7 +250,7 @@ impl<P: Pair> SigningKey for Key<P> {
     }
 }
 
-/// Shows what kind of key it is, never the key.
+/// Shows the signature schemes of the key, never the key itself.
 impl<P: Pair> fmt::Debug for Key<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Key").field("schemes", &P::SCHEMES).finish_non_exhaustive()

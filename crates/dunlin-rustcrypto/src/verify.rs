@@ -1,4 +1,4 @@
-//! What signatures can be verified.
+//! Signature verification.
 
 use dunlin::crypto::{CryptoError, SignatureAlgorithms};
 use dunlin::wire::SignatureScheme;
@@ -12,7 +12,7 @@ use crate::rsa::{
     RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
 };
 
-/// Every algorithm of this provider. RSA keys have 2048 to 8192 bits.
+/// Every algorithm of this provider. RSA keys must have 2048 to 8192 bits.
 pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
     all: &[
         ECDSA_P256_SHA256,
@@ -35,7 +35,7 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         #[cfg(feature = "ml-dsa")]
         ML_DSA_44,
     ],
-    // TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3), so every scheme has one algorithm.
+    // TLS 1.3 binds the curve to the hash, so every scheme has one algorithm (RFC 8446 §4.2.3).
     schemes: &[
         (SignatureScheme::ECDSA_SECP256R1_SHA256, &[ECDSA_P256_SHA256]),
         (SignatureScheme::ECDSA_SECP384R1_SHA384, &[ECDSA_P384_SHA384]),
@@ -57,13 +57,13 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
     ],
 };
 
-/// ECDSA on P-256 with its own hash alone: other algorithms are not linked.
+/// ECDSA on P-256 with SHA-256 only, so that other algorithms are not linked.
 pub static P256_SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
     all: &[ECDSA_P256_SHA256],
     schemes: &[(SignatureScheme::ECDSA_SECP256R1_SHA256, &[ECDSA_P256_SHA256])],
 };
 
-/// No algorithm, for devices that have pre-shared keys alone.
+/// No algorithm, for devices with pre-shared keys only.
 pub static NO_SIGNATURES: SignatureAlgorithms = SignatureAlgorithms { all: &[], schemes: &[] };
 
 static ECDSA_P256_SHA256: &dyn SignatureVerificationAlgorithm =
@@ -85,7 +85,7 @@ static ED25519: &dyn SignatureVerificationAlgorithm =
 static ML_DSA_44: &dyn SignatureVerificationAlgorithm =
     &Algorithm { key: alg_id::ML_DSA_44, signature: alg_id::ML_DSA_44, verify: mldsa44_verify };
 
-/// An algorithm as webpki knows it: by the identifiers in a certificate.
+/// An algorithm that webpki selects by the identifiers in a certificate.
 #[derive(Debug)]
 pub(crate) struct Algorithm {
     pub(crate) key: AlgorithmIdentifier,
@@ -93,7 +93,7 @@ pub(crate) struct Algorithm {
     pub(crate) verify: Verify,
 }
 
-/// Takes the public key as it stands in the BIT STRING of its SubjectPublicKeyInfo, the message, and the signature.
+/// Arguments: the BIT STRING of the SubjectPublicKeyInfo, the message and the signature.
 type Verify = fn(&[u8], &[u8], &[u8]) -> Result<(), CryptoError>;
 
 impl SignatureVerificationAlgorithm for Algorithm {
@@ -130,7 +130,7 @@ fn p384_verify<D: Digest>(key: &[u8], message: &[u8], signature: &[u8]) -> Resul
 fn ed25519_verify(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
     let key = VerifyingKey::try_from(key).map_err(|_| CryptoError)?;
     let signature = ed25519_dalek::Signature::from_slice(signature).map_err(|_| CryptoError)?;
-    // Strict: a public key of small order verifies almost anything and is refused.
+    // Strict verification rejects public keys of small order, under which almost any signature would verify.
     key.verify_strict(message, &signature).map_err(|_| CryptoError)
 }
 
@@ -139,6 +139,6 @@ fn mldsa44_verify(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), Cr
     let key = key.try_into().map_err(|_| CryptoError)?;
     let key = ml_dsa::VerifyingKey::<ml_dsa::MlDsa44>::decode(key);
     let signature = ml_dsa::Signature::try_from(signature).map_err(|_| CryptoError)?;
-    // RFC 9881 §3, draft-ietf-tls-mldsa §3: pure ML-DSA, the context is empty.
+    // Pure ML-DSA with an empty context (RFC 9881 §3, draft-ietf-tls-mldsa §3).
     if key.verify_with_context(message, &[], &signature) { Ok(()) } else { Err(CryptoError) }
 }

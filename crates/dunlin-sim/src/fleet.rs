@@ -1,20 +1,20 @@
-//! Many simulations in one virtual time.
+//! Runs many simulations in one virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// Something that happens in virtual time, event by event.
+/// A simulation, which advances from event to event.
 pub trait Simulation {
-    /// When the next event is, from the beginning; `None` when nothing will happen any more.
+    /// The time of the next event since the beginning; `None` if there are no more events.
     fn next(&mut self) -> Option<Duration>;
 
-    /// Lets the next event happen.
+    /// Processes the next event.
     fn step(&mut self);
 }
 
-/// Many clients, each with its part of the server, in one virtual time. Links that they share
-/// (`Arc<Mutex<impl Link>>`) make them wait for each other, as a cell or an uplink does.
+/// Many simulations that run in one virtual time, for example clients, each with its server connection. If they share a
+/// link (`Arc<Mutex<impl Link>>`), they wait for each other, as in a radio cell or on an uplink.
 #[derive(Debug, Default)]
 pub struct Fleet<T> {
     /// The members.
@@ -22,16 +22,16 @@ pub struct Fleet<T> {
 }
 
 impl<T: Simulation> Fleet<T> {
-    /// These members.
+    /// A fleet with these members.
     pub const fn new(members: Vec<T>) -> Self {
         Self { members }
     }
 
-    /// Lets everything happen in its order, until nothing does or `until` has come; the time of the last event.
+    /// Processes all events in order, up to the time `until`. Returns the time of the last event.
     pub fn run(&mut self, until: Duration) -> Duration {
         let mut last = Duration::ZERO;
-        // An event of one member changes no time of another, so each has one entry. Of the same time, the first member
-        // comes first, and runs are alike.
+        // An event of one member never changes the next event of another, so each has one entry. The index breaks ties,
+        // so that runs are reproducible.
         let next = |(i, member): (usize, &mut T)| member.next().map(|at| Reverse((at, i)));
         let mut events: BinaryHeap<_> = self.members.iter_mut().enumerate().filter_map(next).collect();
         while let Some(Reverse((at, i))) = events.pop() {

@@ -1,12 +1,11 @@
-//! A virtual network: endpoints that exchange datagrams or streams over links, in virtual time.
+//! A virtual network: endpoints exchange datagrams or streams over links, in virtual time.
 //!
-//! Nothing here waits or looks at a clock: time passes only from one arrival to the next, so a simulated minute
-//! takes no longer than the work that is done in it. With endpoints that take their randomness from
-//! [`SeededRandom`], everything that happens follows from the seed.
+//! The simulation never waits or reads a clock. Time advances from one event to the next, so a simulated minute takes only
+//! as long as its computations. If the endpoints draw from [`SeededRandom`], a run is reproducible from its seed.
 //!
-//! A [`Pair`] exchanges datagrams, a [`TcpPair`] streams over a TCP that sends what Linux would; both are a
-//! [`Simulation`], of which a [`Fleet`] runs many. A [`Link`] says what becomes of packets ([`Impaired`]: delay, rate,
-//! loss and what else happens), and a [`Medium`] what they cost on Ethernet, 802.15.4, LoRaWAN and NB-IoT.
+//! A [`Pair`] exchanges datagrams. A [`TcpPair`] exchanges streams over TCP, with the packets that Linux would send. Both
+//! are a [`Simulation`]; a [`Fleet`] runs many. A [`Link`] decides the fate of packets ([`Impaired`]: delay, rate, loss and
+//! more). A [`Medium`] tells what packets cost on Ethernet, 802.15.4, LoRaWAN and NB-IoT.
 #![forbid(unsafe_code)]
 
 mod fleet;
@@ -27,16 +26,16 @@ pub use random::SeededRandom;
 pub use tcp::{StreamEndpoint, TcpOptions, TcpPair};
 pub use tls::{Application, Reply, TlsPeer};
 
-/// One end of a path: it takes datagrams and has others to send.
+/// One end of a path, which receives and sends datagrams.
 pub trait Endpoint {
-    /// Takes a datagram. What goes wrong is for the endpoint to keep, and for its owner to ask.
+    /// Receives a datagram. The endpoint keeps errors, for the caller to ask.
     fn receive(&mut self, now: Now, datagram: &[u8]);
 
-    /// The next datagram to send.
+    /// The next datagram to send, if there is one.
     fn poll_transmit(&mut self, now: Now) -> Option<Vec<u8>>;
 }
 
-/// Its error is in [`DtlsConnection::error`].
+/// The error, if any, is in [`DtlsConnection::error`].
 impl Endpoint for DtlsConnection {
     fn receive(&mut self, now: Now, datagram: &[u8]) {
         let _ = Self::receive(self, now, datagram);

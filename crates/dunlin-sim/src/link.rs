@@ -1,16 +1,16 @@
-//! What becomes of a packet on its way.
+//! Links: they delay, lose, reorder and duplicate packets.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// One direction of a path.
 pub trait Link {
-    /// What arrives of a packet that is sent `at` this time after the beginning, and how long after that: itself, once;
-    /// but it may be changed, come several times or not at all.
+    /// Carries a packet that is sent at the time `at` since the beginning. Returns the packets that arrive, each with its
+    /// delay. A link may lose, change or duplicate the packet.
     fn carry(&mut self, at: Duration, packet: Vec<u8>) -> Vec<(Duration, Vec<u8>)>;
 }
 
-/// Everything arrives after this time.
+/// A link that delivers every packet after this delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delay(pub Duration);
 
@@ -20,61 +20,61 @@ impl Link for Delay {
     }
 }
 
-/// A link as a function.
+/// A function can serve as a link.
 impl<F: FnMut(Duration, Vec<u8>) -> Vec<(Duration, Vec<u8>)>> Link for F {
     fn carry(&mut self, at: Duration, packet: Vec<u8>) -> Vec<(Duration, Vec<u8>)> {
         self(at, packet)
     }
 }
 
-/// A link that several paths share: what one sends, the others wait for.
+/// A link that several paths share. Packets of one path delay those of the others.
 impl<L: Link> Link for Arc<Mutex<L>> {
     fn carry(&mut self, at: Duration, packet: Vec<u8>) -> Vec<(Duration, Vec<u8>)> {
         self.lock().unwrap_or_else(PoisonError::into_inner).carry(at, packet)
     }
 }
 
-/// What a link does to packets in one direction. The default is a perfect link.
+/// The properties of a link in one direction. The default is a perfect link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// The time that every packet takes.
+    /// The delay of every packet.
     pub delay: Duration,
-    /// Up to so much more, evenly distributed. Packets keep their order.
+    /// The largest additional delay, evenly distributed. Packets keep their order.
     pub jitter: Duration,
-    /// Bits in a second; `None` for any number.
+    /// The rate in bits per second; `None`: unlimited.
     pub rate: Option<u64>,
-    /// How many bytes may wait for a link with a rate, besides the packet that it sends; `None` for any number. What
-    /// does not fit is lost.
+    /// How many bytes may wait for a link with a rate, besides the packet in transmission; `None`: unlimited. Packets that
+    /// do not fit are lost.
     pub queue: Option<usize>,
-    /// The largest packet in bytes; `None` for any. Larger ones are lost.
+    /// The largest packet in bytes; `None`: unlimited. Larger packets are lost.
     pub mtu: Option<usize>,
     /// The probability, 0 to 1, that a packet is lost.
     pub loss: f64,
-    /// The probability that the one behind it overtakes a packet: it comes later by twice the delay and jitter.
+    /// The probability that later packets overtake a packet: it takes twice the delay and jitter.
     pub reorder: f64,
-    /// The probability that a packet comes twice.
+    /// The probability that a packet arrives twice.
     pub duplicate: f64,
 }
 
-/// A link with [`Conditions`], whose accidents follow from a seed.
+/// A link with [`Conditions`]. Losses and other random events are reproducible from a seed.
 #[derive(Clone, Debug)]
 pub struct Impaired {
     conditions: Conditions,
     random: fastrand::Rng,
-    /// When the link has sent all that was given to it.
+    /// When the link has sent all packets so far.
     idle_at: Duration,
-    /// When the last packet in order arrives.
+    /// When the last packet that was not reordered arrives.
     last: Duration,
 }
 
 impl Impaired {
-    /// The link with this seed.
+    /// A link with these conditions and this seed.
     pub fn new(conditions: Conditions, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         Self { conditions, random, idle_at: Duration::ZERO, last: Duration::ZERO }
     }
 
-    /// When a packet has left that is given to the link now; `None` if there is no room for it to wait.
+    /// When the link has sent a packet that it gets at the time `at`; `None` if the queue is full.
     fn leaves(&mut self, at: Duration, bytes: usize) -> Option<Duration> {
         let Some(rate) = self.conditions.rate else { return Some(at) };
         let begins = self.idle_at.max(at);
@@ -95,8 +95,8 @@ impl Link for Impaired {
             return vec![];
         }
         let Some(left) = self.leaves(at, packet.len()) else { return vec![] };
-        // Every packet draws the same numbers, whatever becomes of it: a change of one probability leaves the accidents
-        // of the others as they were.
+        // Every packet draws the same number of random values. So changing one probability does not change the random
+        // events of the others.
         let [lost, reordered, doubled] = [loss, reorder, duplicate].map(|p| self.random.f64() < p);
         let late = jitter.mul_f64(self.random.f64());
         if lost {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_keeps_the_order() {
+    fn jitter_keeps_packets_in_order() {
         let all = arrivals(Conditions { delay: 5 * MS, jitter: 20 * MS, ..Conditions::default() }, 500, MS);
         assert!(all.is_sorted_by_key(|(_, at)| *at));
         let extra = |(i, at): &(usize, Duration)| *at - MS * u32::try_from(*i).unwrap();
@@ -152,15 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_takes_its_time_and_a_full_queue_loses() {
-        // 100 bytes at 800 kbit/s are a millisecond; two more may wait.
+    fn a_rate_delays_packets_and_a_full_queue_loses_them() {
+        // 100 bytes take a millisecond at 800 kbit/s; two more packets may wait.
         let slow = Conditions { rate: Some(800_000), queue: Some(200), ..Conditions::default() };
         assert_eq!(arrivals(slow, 5, Duration::ZERO), [(0, MS), (1, 2 * MS), (2, 3 * MS)]);
         assert_eq!(arrivals(slow, 3, 10 * MS), [(0, MS), (1, 11 * MS), (2, 21 * MS)]);
     }
 
     #[test]
-    fn accidents_come_as_often_as_they_are_said_to() {
+    fn random_events_have_the_configured_probabilities() {
         let count = |conditions| arrivals(conditions, 10_000, MS).len();
         let near = |n: usize, expected: usize| n.abs_diff(expected) < 200;
         assert!(near(count(Conditions { loss: 0.1, ..Conditions::default() }), 9000));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_says_it_all() {
+    fn the_same_seed_gives_the_same_arrivals() {
         let conditions = Conditions { loss: 0.3, jitter: MS, duplicate: 0.2, ..Conditions::default() };
         assert_eq!(arrivals(conditions, 100, MS), arrivals(conditions, 100, MS));
     }

@@ -1,19 +1,18 @@
-//! What a packet costs on a medium: bytes and time on the air. The figures of each medium come from its standard, named
-//! with them.
+//! The cost of a packet on a medium: frames, bytes and airtime. Each figure comes from the standard named beside it.
 
 use std::time::Duration;
 
-/// The headers of a packet below its payload, in bytes as IP has them.
+/// The IP and transport headers of a packet, before compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// IPv6 rather than IPv4.
     pub ipv6: bool,
-    /// TCP or UDP, in bytes.
+    /// The TCP or UDP header, in bytes.
     pub transport: usize,
 }
 
 impl Headers {
-    /// UDP over IPv6, as constrained networks have it.
+    /// UDP over IPv6, as in constrained networks.
     pub const UDP: Self = Self { ipv6: true, transport: 8 };
 
     const fn ip(self) -> usize {
@@ -21,14 +20,14 @@ impl Headers {
     }
 }
 
-/// What it takes to send something.
+/// The cost of sending a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Frames on the medium.
+    /// The number of frames on the medium.
     pub frames: usize,
-    /// Bytes in these frames, headers and all.
+    /// The bytes in these frames, including headers.
     pub bytes: usize,
-    /// The time that they take to be sent.
+    /// The time that sending them takes.
     pub airtime: Duration,
 }
 
@@ -43,7 +42,7 @@ impl Cost {
 /// The data rates of LoRaWAN in Europe (RP002-1.0.4 §2.4.3: EU863-870, 125 kHz).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LoRaDataRate {
-    /// DR0: spreading factor 12, the slowest with the widest reach.
+    /// DR0: spreading factor 12, the slowest rate with the widest range.
     Dr0,
     /// DR1: spreading factor 11.
     Dr1,
@@ -75,20 +74,20 @@ impl LoRaDataRate {
 /// A link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// Ethernet with its 14-byte header, without preamble and checksum, as a capture shows it; and its rate.
+    /// Ethernet with its 14-byte header, without preamble and checksum, as in a capture.
     Ethernet {
-        /// In bits a second.
+        /// The rate in bits per second.
         rate: u64,
     },
     /// IEEE 802.15.4 at 250 kbit/s (2450 MHz O-QPSK) with short addresses in one PAN, and 6LoWPAN: RFC 6282 with both
-    /// addresses elided, fragments of RFC 4944. Without acknowledgements and waiting for a free channel.
+    /// addresses elided, fragments of RFC 4944. Acknowledgements and channel access are not counted.
     Ieee802154,
-    /// LoRaWAN 1.0.4, headers compressed to a rule by SCHC and fragmented without acknowledgements as RFC 9011 says.
-    /// Without the pauses of the duty cycle.
+    /// LoRaWAN 1.0.4. SCHC compresses the headers to a rule and fragments without acknowledgements (RFC 9011). The pauses
+    /// of the duty cycle are not counted.
     LoRaWan(LoRaDataRate),
-    /// NB-IoT (3GPP release 13): one tone of 15 kHz up, all twelve down, at their peak rates; headers compressed by ROHC.
+    /// NB-IoT (3GPP release 13) at its peak rates: one tone of 15 kHz up, all twelve down. ROHC compresses the headers.
     NbIot {
-        /// From the device to the network.
+        /// Whether the packet goes from the device to the network.
         uplink: bool,
     },
 }
@@ -102,29 +101,29 @@ const MAX_FRAME802154: usize = 127;
 const IPHC: usize = 2;
 /// RFC 6282 §4.3: LOWPAN_NHC for UDP with both ports in full, and the checksum.
 const NHC_UDP: usize = 1 + 4 + 2;
-/// RFC 4944 §5.3: the header of the first fragment, and of those after it.
+/// RFC 4944 §5.3: the header of the first fragment, and of the others.
 const FRAG1: usize = 4;
 const FRAGN: usize = 5;
 
-/// LoRaWAN 1.0.4 §4: MHDR, FHDR without options, FPort (which is the rule of SCHC, RFC 9011 §5.2), MIC.
+/// LoRaWAN 1.0.4 §4: MHDR, FHDR without options, FPort (which names the SCHC rule, RFC 9011 §5.2), MIC.
 const LORAWAN: usize = 1 + 7 + 1 + 4;
-/// RFC 9011 §5.6.2: window and number of the fragment; and with the last one the RCS.
+/// RFC 9011 §5.6.2: window and fragment number; the last fragment also has the RCS.
 const SCHC_FRAGMENT: usize = 1;
 const SCHC_LAST: usize = 1 + 4;
 
 /// TS 36.323 §6.2.3, 36.322 §6.2.1.4, 36.321 §6.1.2 and 36.212 §5.1.1: PDCP, RLC in acknowledged mode, MAC, CRC.
 const NBIOT: usize = 1 + 2 + 2 + 3;
-/// TS 36.213 tables 16.5.1.2-2 and 16.4.1.5.1-1 (release 13): the largest transport blocks, 1000 bits up and 680 down.
+/// TS 36.213 tables 16.5.1.2-2 and 16.4.1.5.1-1 (release 13): the largest transport blocks, 1000 bits up, 680 bits down.
 const NBIOT_UP: usize = 1000 / 8;
 const NBIOT_DOWN: usize = 680 / 8;
-/// The peak rates of release 13, scheduling included, in bits a second (3GPP TR 45.820 §7.3, as GSMA gives them).
+/// The peak rates of release 13, including scheduling, in bits per second (3GPP TR 45.820 §7.3, as published by GSMA).
 const NBIOT_UP_RATE: u64 = 16_900;
 const NBIOT_DOWN_RATE: u64 = 26_150;
-/// RFC 5795: an established context, with the checksum of UDP.
+/// RFC 5795: an established context, and the UDP checksum.
 const ROHC: usize = 3 + 2;
 
 impl Medium {
-    /// What a packet with so many bytes of payload costs.
+    /// The cost of a packet with these headers and `payload` bytes of payload.
     pub fn cost(self, headers: Headers, payload: usize) -> Cost {
         let mut cost = Cost::default();
         match self {
@@ -134,7 +133,7 @@ impl Medium {
             }
             Self::Ieee802154 => ieee802154(headers, payload, &mut cost),
             Self::LoRaWan(data_rate) => {
-                // The compressed headers are the rule, which is the port; TCP has none.
+                // SCHC compresses UDP headers to the rule in the port. It has no rule for TCP.
                 let packet = payload + if headers == Headers::UDP { 0 } else { headers.transport };
                 lorawan(data_rate, packet, &mut cost);
             }
@@ -153,7 +152,7 @@ impl Medium {
     }
 }
 
-/// The sizes of the pieces of a packet; `room` says what the piece with this number holds.
+/// The sizes of the pieces of a packet; `room` gives the capacity of the piece with this index.
 fn pieces(packet: usize, room: impl Fn(usize) -> usize) -> impl Iterator<Item = usize> {
     let mut left = Some(packet);
     (0..).map_while(move |i| {
@@ -171,15 +170,16 @@ fn ieee802154(headers: Headers, payload: usize, cost: &mut Cost) {
     let mut add = |bytes| cost.add(bytes, at_rate(PHY802154 + bytes, 250_000));
     let compressed = match headers {
         Headers::UDP => IPHC + NHC_UDP,
-        // The next header is in line, and TCP is not compressed; IPv4 neither.
+        // The next-header field is sent inline, and TCP is not compressed.
         Headers { ipv6: true, transport } => IPHC + 1 + transport,
+        // IPv4 is not compressed either.
         Headers { ipv6: false, transport } => 1 + 20 + transport,
     };
     let room = MAX_FRAME802154 - MAC802154;
     if compressed + payload <= room {
         return add(MAC802154 + compressed + payload);
     }
-    // RFC 4944 §5.3: fragments begin at multiples of 8 bytes of the packet as it was before compression.
+    // Fragments begin at multiples of 8 bytes of the uncompressed packet (RFC 4944 §5.3).
     let saved = headers.ip() + headers.transport - compressed;
     let first = ((room - FRAG1 + saved) / 8 * 8).saturating_sub(saved);
     let others = (room - FRAGN) / 8 * 8;
@@ -225,28 +225,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ethernet_as_a_capture_shows_it() {
+    fn ethernet_counts_the_bytes_of_a_capture() {
         let cost = Medium::Ethernet { rate: 1_000_000 }.cost(Headers { ipv6: false, transport: 32 }, 100);
         assert_eq!((cost.frames, cost.bytes), (1, 14 + 20 + 32 + 100));
         assert_eq!(cost.airtime, Duration::from_micros(166 * 8));
     }
 
     #[test]
-    fn fragments_of_6lowpan_fill_their_frames() {
+    fn six_lowpan_fragments_fill_their_frames() {
         let cost = |payload| Medium::Ieee802154.cost(Headers::UDP, payload);
         // 127 - 11 - 9 bytes fit one frame.
         assert_eq!((cost(107).frames, cost(107).bytes), (1, 127));
         let two = cost(108);
         assert_eq!(two.frames, 2);
         assert_eq!(two.bytes, 9 + 108 + 2 * 11 + 4 + 5);
-        // The first fragment ends at byte 144 of the packet, of which 39 are saved; each other one holds 104.
+        // The first fragment ends at byte 144 of the packet, 39 of which compression saves. Each other one holds 104.
         assert_eq!((cost(105 - 9 + 104).frames, cost(105 - 9 + 105).frames), (2, 3));
         assert_eq!(cost(107).airtime, Duration::from_micros((6 + 127) * 32));
     }
 
-    /// The full frames of DR0 and DR5, and one of 64 bytes at DR5, as calculators of the formula have them.
+    /// The expected values come from airtime calculators: full frames of DR0 and DR5, and a frame of 64 bytes at DR5.
     #[test]
-    fn time_on_the_air_of_lora() {
+    fn lora_airtime_matches_published_calculators() {
         let cost = |data_rate, payload| Medium::LoRaWan(data_rate).cost(Headers::UDP, payload);
         for (data_rate, payload, tenths_of_ms) in
             [(LoRaDataRate::Dr0, 51, 27935), (LoRaDataRate::Dr5, 51, 1180), (LoRaDataRate::Dr5, 222, 3689)]
@@ -255,7 +255,7 @@ mod tests {
             assert_eq!((airtime.as_micros() + 50) / 100, tenths_of_ms, "{data_rate:?} {payload}");
         }
         assert_eq!(cost(LoRaDataRate::Dr0, 51).frames, 1);
-        // 50 + 2 bytes and the checksum at the end.
+        // Fragments of 50 and 2 bytes; the last one also has the checksum.
         assert_eq!(cost(LoRaDataRate::Dr0, 52), {
             let mut cost = Cost::default();
             cost.add(64, lora_airtime(LoRaDataRate::Dr0, 64));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn nbiot_has_blocks() {
+    fn nbiot_splits_packets_into_transport_blocks() {
         let up = Medium::NbIot { uplink: true }.cost(Headers::UDP, 125 - 8 - 5);
         assert_eq!((up.frames, up.bytes), (1, 125));
         let down = Medium::NbIot { uplink: false }.cost(Headers::UDP, 125 - 8 - 5);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_packet_is_a_packet() {
+    fn an_empty_packet_takes_one_frame() {
         for medium in [Medium::Ieee802154, Medium::LoRaWan(LoRaDataRate::Dr3), Medium::NbIot { uplink: true }]
         {
             assert_eq!(medium.cost(Headers::UDP, 0).frames, 1);

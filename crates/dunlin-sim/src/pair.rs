@@ -1,4 +1,4 @@
-//! Two endpoints and the path between them.
+//! A client and a server that exchange datagrams, and the path between them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,33 +8,33 @@ use dunlin::{Now, Side};
 
 use crate::{Delay, Endpoint, Link, Simulation};
 
-/// Events in one [`Pair::run`] after which the two are taken to answer each other for ever.
+/// The most events of one [`Pair::run`]. Beyond, the endpoints are assumed to answer each other forever.
 const MAX_EVENTS: usize = 100_000;
 
-/// A packet as it was sent.
+/// A packet that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When, from the beginning.
+    /// The time since the beginning.
     pub after: Duration,
-    /// By whom.
+    /// The side that sent it.
     pub by: Side,
-    /// What: a datagram of a [`Pair`], an IP packet of a [`crate::TcpPair`].
+    /// The datagram of a [`Pair`], or the IP packet of a [`crate::TcpPair`].
     pub packet: Vec<u8>,
 }
 
-/// The endpoints go on sending: [`Pair::run`] gave up.
+/// [`Pair::run`] gave up, because the endpoints kept sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsettled;
 
 impl fmt::Display for Unsettled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the endpoints still send after {MAX_EVENTS} events")
+        write!(f, "the endpoints are still sending after {MAX_EVENTS} events")
     }
 }
 
 impl std::error::Error for Unsettled {}
 
-/// Lets everything happen, up to a limit.
+/// Processes all events, up to a limit.
 pub(crate) fn settle(simulation: &mut impl Simulation) -> Result<(), Unsettled> {
     for _ in 0..MAX_EVENTS {
         if simulation.next().is_none() {
@@ -45,14 +45,14 @@ pub(crate) fn settle(simulation: &mut impl Simulation) -> Result<(), Unsettled> 
     Err(Unsettled)
 }
 
-/// The two directions between a client and a server, and what is on its way.
+/// The two directions between a client and a server, and the packets on their way.
 pub(crate) struct Path {
     /// The time since the beginning.
     pub(crate) clock: Duration,
     start: Now,
     to_client: Box<dyn Link>,
     to_server: Box<dyn Link>,
-    /// By time of arrival and, of the same time, in the order of sending.
+    /// Ordered by the time of arrival, then by the order of sending.
     in_flight: BTreeMap<(Duration, usize), (Side, Vec<u8>)>,
     carried: usize,
 }
@@ -63,7 +63,7 @@ impl Path {
         Self { clock, start, to_client, to_server, in_flight: BTreeMap::new(), carried: 0 }
     }
 
-    /// What the clocks of the endpoints show.
+    /// The current time of the endpoints' clocks.
     pub(crate) fn now(&self) -> Now {
         let passed = self.clock.as_millis() as u64;
         Now { monotonic: self.start.monotonic + self.clock, unix_ms: self.start.unix_ms + passed }
@@ -89,7 +89,7 @@ impl Path {
         self.in_flight.keys().next().map(|(at, _)| *at)
     }
 
-    /// The next packet and whom it reaches; the clock then shows its arrival.
+    /// Advances the clock to the next arrival. Returns the packet and its receiver.
     pub(crate) fn arrival(&mut self) -> Option<(Side, Vec<u8>)> {
         let ((at, _), arrival) = self.in_flight.pop_first()?;
         self.clock = at;
@@ -103,20 +103,20 @@ pub struct Pair<C, S> {
     pub client: C,
     /// The server.
     pub server: S,
-    /// The time that both are told.
+    /// The current time of both endpoints.
     pub now: Now,
-    /// All that was sent so far, in order.
+    /// All datagrams sent so far, in order.
     pub sent: Vec<Sent>,
     path: Path,
 }
 
 impl<C: Endpoint, S: Endpoint> Pair<C, S> {
-    /// Joined by links that deliver everything after `delay`.
+    /// Joins the endpoints by links that deliver every datagram after `delay`.
     pub fn new(client: C, server: S, now: Now, delay: Duration) -> Self {
         Self::with_links(client, server, now, Box::new(Delay(delay)), Box::new(Delay(delay)))
     }
 
-    /// Joined by these links.
+    /// Joins the endpoints by these links.
     pub fn with_links(
         client: C,
         server: S,
@@ -127,15 +127,15 @@ impl<C: Endpoint, S: Endpoint> Pair<C, S> {
         Self { client, server, now, sent: Vec::new(), path: Path::new(now, to_client, to_server) }
     }
 
-    /// Puts a datagram on the way that nobody sent; it arrives at once.
+    /// Injects a datagram that neither endpoint sent. It arrives without delay.
     pub fn inject(&mut self, to: Side, datagram: Vec<u8>) {
         self.path.launch(to, Duration::ZERO, datagram);
     }
 
-    /// Carries datagrams until none is on its way and nobody has another one.
+    /// Carries datagrams until none is on its way and neither endpoint has another one.
     ///
     /// # Errors
-    /// That never happens.
+    /// [`Unsettled`] if the endpoints keep sending.
     pub fn run(&mut self) -> Result<(), Unsettled> {
         settle(self)
     }

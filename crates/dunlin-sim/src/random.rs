@@ -1,15 +1,15 @@
-//! Randomness that follows from a seed.
+//! A random source that is reproducible from a seed.
 
 use std::sync::{Mutex, PoisonError};
 
 use dunlin::crypto::{CryptoError, SecureRandom};
 
-/// A reproducible source of randomness. It is not secure, only the simulation of a source that is.
+/// A reproducible random source for simulations. It is not secure.
 #[derive(Debug)]
 pub struct SeededRandom(Mutex<fastrand::Rng>);
 
 impl SeededRandom {
-    /// The source with this seed.
+    /// A source with this seed.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(fastrand::Rng::with_seed(seed)))
     }

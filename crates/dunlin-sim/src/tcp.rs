@@ -1,8 +1,8 @@
-//! Two endpoints that exchange streams over TCP.
+//! A client and a server that exchange streams over TCP.
 //!
-//! The TCP is smoltcp's. What Linux does otherwise is when it acknowledges, and that is seen in the count of packets: at
-//! first every segment at once and alone ("quick"), later when the application has read, and with the next data once it
-//! has shown that it answers.
+//! The TCP is smoltcp's, but it acknowledges when Linux would, because that changes the number of packets. At first Linux
+//! acknowledges every segment at once, in a packet of its own ("quick"). Later it acknowledges when the application has
+//! read. Once the application has answered within a short time, the acknowledgement waits for the next answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use crate::{Link, Sent, Simulation, Unsettled};
 
 /// One end of a stream.
 pub trait StreamEndpoint {
-    /// Takes bytes. What goes wrong is for the endpoint to keep, and for its owner to ask.
+    /// Receives bytes. The endpoint keeps errors, for the caller to ask.
     fn receive(&mut self, now: Now, bytes: &[u8]);
 
-    /// The peer will send nothing more.
+    /// Learns that the peer has ended its stream.
     fn receive_end(&mut self, now: Now);
 
-    /// The next bytes to send.
+    /// The next bytes to send, if there are any.
     fn poll_transmit(&mut self, now: Now) -> Option<Vec<u8>>;
 
-    /// Whether it will send nothing more, either; asked when [`StreamEndpoint::poll_transmit`] has nothing.
+    /// Whether the endpoint will send nothing more. Called when [`StreamEndpoint::poll_transmit`] has returned `None`.
     fn has_ended(&self) -> bool;
 }
 
-/// How TCP is set.
+/// The options of TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
     /// The largest IP packet in bytes.
     pub mtu: usize,
-    /// Whether segments carry timestamps (RFC 7323), as those of Linux do.
+    /// Whether segments carry timestamps (RFC 7323), as on Linux.
     pub timestamps: bool,
     /// IPv6 rather than IPv4.
     pub ipv6: bool,
@@ -52,34 +52,34 @@ impl Default for TcpOptions {
 }
 
 impl TcpOptions {
-    /// What a full segment carries.
+    /// The payload of a full segment, in bytes.
     const fn segment(self) -> usize {
         let headers = if self.ipv6 { 40 } else { 20 } + if self.timestamps { 32 } else { 20 };
         self.mtu.saturating_sub(headers)
     }
 }
 
-/// What a socket buffers in each direction, as Linux at first.
+/// The bytes that a socket buffers in each direction; Linux's initial value.
 const BUFFER: usize = 65_536;
-/// Within this time data counts as an answer, and so long an acknowledgement waits for one: Linux's TCP_ATO_MIN.
+/// Data sent within this time counts as an answer, and an acknowledgement waits this long for one: Linux's TCP_ATO_MIN.
 const ANSWER: Duration = Duration::from_millis(40);
-/// So many segments are acknowledged quickly: Linux's TCP_MAX_QUICKACKS.
+/// How many segments are acknowledged quickly: Linux's TCP_MAX_QUICKACKS.
 const QUICK: u32 = 16;
-/// So many full segments may be on their way at first (RFC 6928 §2).
+/// The initial congestion window, in full segments (RFC 6928 §2).
 const INITIAL_WINDOW: usize = 10;
 const SERVER_PORT: u16 = 4433;
 
-/// A client and a server that exchange streams over TCP, joined by a link in each direction that carries IP packets.
+/// A client and a server that exchange streams over TCP. A link in each direction carries their IP packets.
 pub struct TcpPair<C, S> {
     client: Host<C>,
     server: Host<S>,
-    /// All IP packets that were sent so far, in order.
+    /// All IP packets sent so far, in order.
     pub sent: Vec<Sent>,
     path: Path,
 }
 
 impl<C: StreamEndpoint, S: StreamEndpoint> TcpPair<C, S> {
-    /// The client connects at once.
+    /// Joins the endpoints; the client connects at once.
     pub fn new(
         client: C,
         server: S,
@@ -106,20 +106,20 @@ impl<C: StreamEndpoint, S: StreamEndpoint> TcpPair<C, S> {
         &mut self.server.endpoint
     }
 
-    /// The time that both are told.
+    /// The current time of both endpoints.
     pub fn now(&self) -> Now {
         self.path.now()
     }
 
-    /// Carries packets until nothing happens any more.
+    /// Carries packets until there are no more events.
     ///
     /// # Errors
-    /// That never happens.
+    /// [`Unsettled`] if the events do not end.
     pub fn run(&mut self) -> Result<(), Unsettled> {
         settle(self)
     }
 
-    /// Gives what the hosts send to the links.
+    /// Hands the packets of both hosts to the links.
     fn collect(&mut self) {
         let Self { client, server, sent, path, .. } = self;
         let (after, now) = (path.clock, path.now());
@@ -145,11 +145,11 @@ impl<C: StreamEndpoint, S: StreamEndpoint> Simulation for TcpPair<C, S> {
     fn step(&mut self) {
         let Some(at) = self.next() else { return };
         if self.path.next() != Some(at) {
-            // A timer: `collect` lets the hosts work.
+            // The event is a timer; the next `collect` handles it.
             self.path.clock = at;
             return;
         }
-        // What comes at once has come before an application is woken.
+        // Packets of the same moment all arrive before an application is woken.
         while self.path.next() == Some(at) {
             match self.path.arrival() {
                 Some((Side::Client, packet)) => self.client.receive(at, packet),
@@ -167,15 +167,15 @@ struct Host<E> {
     interface: Interface,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
-    /// What the socket has no room for yet.
+    /// Data that the socket has no room for yet.
     waiting: VecDeque<u8>,
-    /// How many bytes may be on their way: the congestion window in slow start, where a handshake is. A loss does not
+    /// The congestion window in bytes. It only grows, as in slow start, which is enough for a handshake; a loss does not
     /// shrink it.
     window: usize,
-    /// So many more acknowledgements go out at once.
+    /// How many more acknowledgements are quick.
     quick: u32,
     data_came_at: Option<Duration>,
-    end_told: bool,
+    end_reported: bool,
 }
 
 impl<E: StreamEndpoint> Host<E> {
@@ -192,14 +192,14 @@ impl<E: StreamEndpoint> Host<E> {
             Side::Server => (address(2), address(1)),
         };
         interface.update_ip_addrs(|addresses| {
-            // There is room for one.
+            // The list has room for one address.
             let _ = addresses.push(IpCidr::new(own, 24));
         });
         let mut socket = Socket::new(SocketBuffer::new(vec![0; BUFFER]), SocketBuffer::new(vec![0; BUFFER]));
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
         if options.timestamps {
-            // The value means nothing here, its 12 bytes do.
+            // Only the option's 12 bytes matter here, not its value.
             socket.set_tsval_generator(Some(|| 1));
         }
         // Neither can fail: the socket is new, and the addresses and ports are given.
@@ -222,7 +222,7 @@ impl<E: StreamEndpoint> Host<E> {
             window: INITIAL_WINDOW * options.segment(),
             quick: QUICK,
             data_came_at: None,
-            end_told: false,
+            end_reported: false,
         }
     }
 
@@ -230,13 +230,13 @@ impl<E: StreamEndpoint> Host<E> {
         self.sockets.get_mut(self.socket)
     }
 
-    /// When it has something to do by itself.
+    /// When the next timer expires.
     fn timer(&mut self, clock: Duration) -> Option<Duration> {
         let at = self.interface.poll_at(instant(clock), &self.sockets)?;
         Some(Duration::from_micros(at.total_micros().unsigned_abs()).max(clock))
     }
 
-    /// Takes a packet; a quick acknowledgement goes out before the application hears of it.
+    /// Receives a packet. A quick acknowledgement goes out before the application is woken.
     fn receive(&mut self, at: Duration, packet: Vec<u8>) {
         let before = (self.socket().recv_queue(), self.socket().send_queue());
         self.device.received.push_back(packet);
@@ -253,7 +253,7 @@ impl<E: StreamEndpoint> Host<E> {
         }
     }
 
-    /// From now on so many acknowledgements are quick.
+    /// Sets how many more acknowledgements are quick.
     fn slow_down(&mut self, quick: u32) {
         self.quick = quick;
         if quick == 0 {
@@ -277,11 +277,11 @@ impl<E: StreamEndpoint> Host<E> {
         let ended =
             matches!(socket.state(), State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
         if !received.is_empty() {
-            // More than a segment is acknowledged when it is read, whatever the application has to say.
+            // Reading acknowledges the data, before the application answers.
             self.send(at);
             self.endpoint.receive(now, &received);
         }
-        if ended && !std::mem::replace(&mut self.end_told, true) {
+        if ended && !std::mem::replace(&mut self.end_reported, true) {
             self.endpoint.receive_end(now);
         }
         let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
@@ -297,7 +297,7 @@ impl<E: StreamEndpoint> Host<E> {
             }
             if self.waiting.is_empty() && self.endpoint.has_ended() {
                 self.socket().close();
-                // Nothing follows that an acknowledgement could wait for.
+                // No more data follows, so acknowledgements need not wait for it.
                 self.socket().set_ack_delay(None);
             }
         }
@@ -309,7 +309,7 @@ const fn instant(at: Duration) -> time::Instant {
     time::Instant::from_micros_const(at.as_micros() as i64)
 }
 
-/// A device for IP packets.
+/// A network device that queues IP packets.
 struct Packets {
     mtu: usize,
     received: VecDeque<Vec<u8>>,

@@ -1,41 +1,42 @@
-//! TLS as an end of a stream.
+//! A TLS connection as one end of a stream.
 
 use dunlin::{Error, Now, TlsConnection};
 
 use crate::StreamEndpoint;
 
-/// What an [`Application`] wants to be done.
+/// The reply of an [`Application`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     /// Data to send.
     pub data: Vec<u8>,
-    /// Whether it is the last.
+    /// Whether to close the connection after the data.
     pub close: bool,
 }
 
-/// What uses a connection: called once the handshake is complete, whenever data came, with that data, and when the peer
-/// has closed.
+/// The application that uses a connection. It is called when the handshake completes, when data arrives, and when the peer
+/// closes. Its arguments are the connection and the new data.
 pub trait Application: FnMut(&TlsConnection, &[u8]) -> Reply {}
 
 impl<F: FnMut(&TlsConnection, &[u8]) -> Reply> Application for F {}
 
-/// A [`TlsConnection`] and what uses it. What ends it is in [`TlsConnection::error`].
+/// A [`TlsConnection`] and its application. [`TlsConnection::error`] keeps the error that ends it.
 pub struct TlsPeer<A> {
     /// The connection.
     pub connection: TlsConnection,
     application: A,
-    /// What came and the connection does not take yet.
+    /// Received bytes that the connection has not taken yet.
     waiting: Vec<u8>,
-    /// What the connection has no room for yet.
+    /// The part of the reply that the connection has no room for yet.
     reply: Reply,
-    /// The application knows that the handshake is complete, and that the peer has closed.
-    told: (bool, bool),
+    /// Whether the application knows that the handshake is complete, and that the peer has closed.
+    reported: (bool, bool),
 }
 
 impl<A: Application> TlsPeer<A> {
-    /// The connection, and what uses it.
+    /// Joins a connection and its application.
     pub fn new(connection: TlsConnection, application: A) -> Self {
-        Self { connection, application, waiting: Vec::new(), reply: Reply::default(), told: (false, false) }
+        let (waiting, reply, reported) = (Vec::new(), Reply::default(), (false, false));
+        Self { connection, application, waiting, reply, reported }
     }
 
     fn take(&mut self, now: Now) -> Result<(), Error> {
@@ -43,8 +44,8 @@ impl<A: Application> TlsPeer<A> {
             let taken = self.connection.receive(now, &self.waiting)?;
             self.waiting.drain(..taken);
             let data = self.connection.received().to_vec();
-            let tell = (self.connection.negotiated().is_some(), self.connection.peer_has_closed());
-            let news = std::mem::replace(&mut self.told, tell) != tell;
+            let state = (self.connection.negotiated().is_some(), self.connection.peer_has_closed());
+            let news = std::mem::replace(&mut self.reported, state) != state;
             if !data.is_empty() || news {
                 let reply = (self.application)(&self.connection, &data);
                 self.reply.data.extend(reply.data);
@@ -57,7 +58,7 @@ impl<A: Application> TlsPeer<A> {
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends as much of the reply as the connection has room for.
     fn send(&mut self) -> Result<(), Error> {
         if !self.reply.data.is_empty() {
             let sent = self.connection.send(&self.reply.data)?;

@@ -1,4 +1,4 @@
-//! Application data, KeyUpdate and closing between two ends of our own.
+//! Application data, KeyUpdate and closing, between a client and a server of the engine.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
@@ -12,7 +12,7 @@ use dunlin_sim::{Delay, Pair};
 use dunlin_tests::awslc;
 
 #[test]
-fn one_record_a_datagram() {
+fn sends_one_record_in_each_datagram() {
     let mut pair = Configs::ecdsa(&awslc()).mtu(500).pair();
     assert_eq!(pair.client.max_data(), 0);
     assert_eq!(pair.client.send(b"early"), Err(Misuse::HandshakeNotComplete.into()));
@@ -20,7 +20,7 @@ fn one_record_a_datagram() {
     let max = pair.client.max_data();
     let too_long = vec![0; max + 1];
     assert_eq!(pair.client.send(&too_long), Err(Misuse::DataTooLong { max }.into()));
-    // The record numbers grow beyond 8 bits, and the records with them.
+    // 300 records: their numbers outgrow 8 bits.
     let before = pair.sent.len();
     for i in 0..300u32 {
         let mut data = vec![0; max];
@@ -34,9 +34,9 @@ fn one_record_a_datagram() {
     assert_eq!(sent(&pair, Side::Client, before).len(), 300);
 }
 
-/// Neither what is not transmitted nor what is not read takes memory without end.
+/// The queues of data not yet transmitted and not yet read are bounded.
 #[test]
-fn queues_are_bounded() {
+fn bounds_the_queues_of_unsent_and_unread_data() {
     let mut pair = Configs::ecdsa(&awslc()).pair();
     connect(&mut pair);
     let mut taken = 0;
@@ -56,7 +56,7 @@ fn queues_are_bounded() {
     let kept = pair.server.received().len();
     assert_eq!(kept + usize::try_from(lost).unwrap(), 1000);
     assert!(kept * 1000 <= 1 << 16 && kept > 50, "{kept} records kept");
-    // Short ones are bounded by their number.
+    // The number of short records is bounded too.
     for _ in 0..1000 {
         pair.client.send(b"").unwrap();
         pair.run().unwrap();
@@ -65,14 +65,14 @@ fn queues_are_bounded() {
     exchange(&mut pair);
 }
 
-/// The epochs of what a side sent after the first `skip` datagrams of all.
+/// The epochs of the datagrams that a side sent, except among the first `skip` of both sides.
 fn epochs(pair: &Pair<DtlsConnection, DtlsConnection>, by: Side, skip: usize) -> Vec<u8> {
     sent(pair, by, skip).into_iter().map(epoch_bits).collect()
 }
 
-/// RFC 9147 §8: the new keys are used once the KeyUpdate is acknowledged, not before.
+/// RFC 9147 §8.
 #[test]
-fn key_update() {
+fn uses_new_keys_only_after_the_key_update_is_acknowledged() {
     let mut pair = Configs::ecdsa(&awslc()).pair();
     connect(&mut pair);
     let before = pair.sent.len();
@@ -85,14 +85,14 @@ fn key_update() {
     pair.run().unwrap();
     assert_eq!(pair.server.received(), [b"now the new ones"]);
     assert_eq!(epochs(&pair, Side::Client, before), [3, 3, 0]);
-    // The server acknowledged it, and changed nothing of its own.
+    // The server acknowledged the KeyUpdate and kept its own keys.
     assert_eq!(epochs(&pair, Side::Server, before), [3]);
     assert!(events(&mut pair.server).iter().any(|event| matches!(event, Event::PeerUpdatedKeys)));
     exchange(&mut pair);
 }
 
 #[test]
-fn many_key_updates_of_both_sides() {
+fn both_sides_can_update_keys_many_times() {
     let mut pair = Configs::ecdsa(&awslc()).pair();
     connect(&mut pair);
     for generation in 1..=20u8 {
@@ -111,10 +111,10 @@ fn many_key_updates_of_both_sides() {
     assert_eq!(pair.server.discarded(), Default::default());
 }
 
-/// Both ask the other at the same time: each answer waits until the own KeyUpdate is acknowledged, so both sides
-/// end two generations later.
+/// Both sides request a KeyUpdate at the same time. Each answers after its own KeyUpdate is acknowledged, so both end two
+/// generations later.
 #[test]
-fn key_updates_that_cross() {
+fn key_updates_may_cross() {
     let mut pair = Configs::ecdsa(&awslc()).pair();
     connect(&mut pair);
     pair.client.update_keys(true).unwrap();
@@ -128,7 +128,7 @@ fn key_updates_that_cross() {
 }
 
 #[test]
-fn automatic_key_update() {
+fn updates_keys_after_the_configured_number_of_records() {
     let configs = Configs::with(&awslc(), |profile| profile.key_update_after(Some(5)));
     let mut pair = configs.pair();
     connect(&mut pair);
@@ -141,12 +141,11 @@ fn automatic_key_update() {
     assert!(updates > 15, "{updates} messages sent");
 }
 
-/// Data that was sent before close_notify and comes after it counts; what is sent later does not.
 #[test]
-fn data_that_close_notify_overtakes() {
+fn delivers_data_that_close_notify_overtook() {
     let configs = Configs::ecdsa(&awslc());
     let slow = |_: Duration, datagram: Vec<u8>| {
-        // Full datagrams are slow here, short ones are not.
+        // On this link full datagrams are slower than short ones.
         let delay = if datagram.len() > 1000 { 4 * DELAY } else { DELAY };
         vec![(delay, datagram)]
     };
@@ -164,7 +163,7 @@ fn data_that_close_notify_overtakes() {
     pair.run().unwrap();
     assert!(pair.server.peer_has_closed());
     assert_eq!(pair.server.received(), [[1; 1100]]);
-    // The other direction is open, and the time is that of the last arrival.
+    // The other direction is still open.
     pair.server.send(b"answer").unwrap();
     pair.run().unwrap();
     assert_eq!(pair.client.received(), [b"answer"]);

@@ -1,4 +1,4 @@
-//! Handshakes and data with dimpl in both roles.
+//! Handshakes and data with dimpl as client and as server.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
@@ -15,7 +15,7 @@ use dunlin::{DtlsConnection, Event, ProfileBuilder, Side, Trust};
 use dunlin_sim::Pair;
 use dunlin_tests::{KeyType, NOW, Pki, awslc, providers};
 
-/// Our side. dimpl sends its leaf alone, so its issuer is the trust anchor.
+/// The engine's configurations. dimpl sends no intermediate, so the trust anchor is the issuer of its leaf.
 fn configs(provider: &Arc<CryptoProvider>, change: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Configs {
     let issuer = Pki::shared(KeyType::P256).server.chain[1].clone();
     let trust = Trust { x509: Some(X509Trust::anchors([issuer]).unwrap()), raw_key: None };
@@ -31,7 +31,7 @@ fn dimpl(side: Side, change: impl FnOnce(ConfigBuilder) -> ConfigBuilder) -> Pee
     Peer::new(change(Config::builder()).build().unwrap(), side)
 }
 
-/// We are the client.
+/// Connects the engine's client to a dimpl server.
 fn to_dimpl(configs: &Configs, server: Peer) -> Pair<DtlsConnection, Peer> {
     let mut pair = Pair::new(configs.client(), server, NOW, DELAY);
     connect(&mut pair);
@@ -42,7 +42,7 @@ fn to_dimpl(configs: &Configs, server: Peer) -> Pair<DtlsConnection, Peer> {
     pair
 }
 
-/// We are the server.
+/// Connects a dimpl client to the engine's server.
 fn from_dimpl(client: Peer, configs: &Configs) -> Pair<Peer, DtlsConnection> {
     let mut pair = Pair::new(client, configs.server(), NOW, DELAY);
     connect(&mut pair);
@@ -56,7 +56,7 @@ fn from_dimpl(client: Peer, configs: &Configs) -> Pair<Peer, DtlsConnection> {
 }
 
 #[test]
-fn client_to_dimpl() {
+fn client_connects_to_dimpl() {
     for provider in providers() {
         for cookie in [false, true] {
             let server = dimpl(Side::Server, |config| config.use_server_cookie(cookie));
@@ -69,7 +69,7 @@ fn client_to_dimpl() {
 }
 
 #[test]
-fn server_to_dimpl() {
+fn server_accepts_dimpl() {
     for provider in providers() {
         for cookie in [false, true] {
             let configs = plain(&provider).cookies(cookie);
@@ -81,9 +81,9 @@ fn server_to_dimpl() {
     }
 }
 
-/// Each has its own way to mask record numbers, and a schedule of its own hash.
+/// The suites mask record numbers in different ways, and their key schedules use different hashes.
 #[test]
-fn every_common_cipher_suite() {
+fn interoperates_with_dimpl_in_every_common_cipher_suite() {
     let common = [
         CipherSuite::TLS_AES_128_GCM_SHA256,
         CipherSuite::TLS_AES_256_GCM_SHA384,
@@ -100,8 +100,8 @@ fn every_common_cipher_suite() {
 }
 
 #[test]
-fn fragments() {
-    // dimpl's default queues hold 10 datagrams out and 30 in; at 256 bytes our flights need fewer.
+fn interoperates_with_dimpl_in_fragments() {
+    // dimpl's default queues hold 10 outgoing and 30 incoming datagrams. At 256 bytes our flights need fewer.
     for mtu in [256, 400, 700] {
         for cookie in [false, true] {
             let configs = plain(&awslc()).mtu(mtu).cookies(cookie);
@@ -118,9 +118,9 @@ fn fragments() {
 }
 
 #[test]
-fn our_key_update() {
+fn dimpl_answers_our_key_updates() {
     let mut pair = to_dimpl(&plain(&awslc()), dimpl(Side::Server, |config| config));
-    // Past the point where the two bits of the epoch begin again.
+    // Continue past the point where the two bits of the epoch wrap.
     for generation in 1..=6 {
         pair.client.update_keys(true).unwrap();
         pair.run().unwrap();
@@ -135,7 +135,7 @@ fn our_key_update() {
 }
 
 #[test]
-fn key_update_of_dimpl() {
+fn answers_key_updates_of_dimpl() {
     let client = dimpl(Side::Client, |config| config.aead_encryption_limit(4));
     let mut pair = from_dimpl(client, &plain(&awslc()));
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! Handshakes between two ends of our own.
+//! Handshakes between a client and a server of the engine.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
@@ -23,17 +23,17 @@ use dunlin_store::{
 };
 use dunlin_tests::{KEY_TYPES, KeyType, NOW, awslc, localhost, providers};
 
-/// So many one-way delays have passed.
+/// The number of one-way delays since the beginning.
 fn trips(now: Now) -> u128 {
     now.monotonic.since(NOW.monotonic).as_millis() / common::DELAY.as_millis()
 }
 
 #[test]
-fn mutual_ecdsa() {
+fn authenticates_both_sides_by_ecdsa() {
     for provider in providers() {
         let mut pair = Configs::ecdsa(&provider).pair();
         connect(&mut pair);
-        // ClientHello, the server's flight, the client's flight, its acknowledgement.
+        // ClientHello, the server's flight, the client's flight, the server's acknowledgement.
         assert_eq!(trips(pair.now), 4);
         let client = pair.client.negotiated().unwrap();
         assert_eq!(client.version, Some(ProtocolVersion::DTLS1_3));
@@ -49,10 +49,10 @@ fn mutual_ecdsa() {
     }
 }
 
-/// docs/handshake-cache.md §3.4: that the server has this client's Finished it hears of an acknowledgement, too, if nothing
-/// else comes, and forgets the ticket of before.
+/// An acknowledgement tells the client that the server has its Finished, even if no data follows. Then the client forgets
+/// the previous ticket (docs/handshake-cache.md §3.4).
 #[test]
-fn an_acknowledgement_of_finished_is_heard() {
+fn forgets_the_previous_ticket_once_finished_is_acknowledged() {
     let mut configs = Configs::ecdsa(&awslc());
     let (clients, servers) = (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
     configs.client = configs.client.with_handshake_cache(CacheMode::Compact, clients, DEFAULT_MAX_AGE);
@@ -71,7 +71,7 @@ fn an_acknowledgement_of_finished_is_heard() {
 }
 
 #[test]
-fn with_a_cookie() {
+fn connects_with_a_cookie() {
     let mut pair = Configs::ecdsa(&awslc()).cookies(true).pair();
     connect(&mut pair);
     assert_eq!(trips(pair.now), 6);
@@ -79,9 +79,9 @@ fn with_a_cookie() {
     exchange(&mut pair);
 }
 
-/// A ClientHello that no datagram holds, and a ServerHello that fills one.
+/// The ClientHello does not fit one datagram, and the ServerHello fills one.
 #[test]
-fn with_post_quantum_key_exchange() {
+fn connects_with_post_quantum_key_exchange() {
     let provider = awslc();
     let groups = vec![dunlin_awslc::X25519MLKEM768, provider.group(NamedGroup::X25519).unwrap()];
     for cookie in [false, true] {
@@ -94,7 +94,7 @@ fn with_post_quantum_key_exchange() {
 }
 
 #[test]
-fn with_a_retry_for_a_group() {
+fn connects_after_a_retry_for_a_group() {
     for cookie in [false, true] {
         let mut configs = Configs::ecdsa(&awslc()).cookies(cookie);
         configs.client = configs.client.with_key_shares(vec![]).unwrap();
@@ -106,7 +106,7 @@ fn with_a_retry_for_a_group() {
 }
 
 #[test]
-fn every_cipher_suite() {
+fn connects_with_every_cipher_suite() {
     let own = |mut provider: CryptoProvider, short_tag| {
         provider.cipher_suites.push(short_tag);
         Arc::new(provider)
@@ -120,8 +120,7 @@ fn every_cipher_suite() {
             connect(&mut pair);
             assert_eq!(pair.client.negotiated().unwrap().cipher_suite, Some(suite.id));
             exchange(&mut pair);
-            // Short ones are padded where the tag is short, so that there is something to make the mask of the
-            // record number of.
+            // With a short tag, short records are padded, because masking the record number needs 16 bytes.
             for data in [&b""[..], b"x"] {
                 pair.client.send(data).unwrap();
                 pair.run().unwrap();
@@ -131,9 +130,9 @@ fn every_cipher_suite() {
     }
 }
 
-/// Small datagrams and small records, and chains that fill many of them.
+/// Chains of every key type take many datagrams and records.
 #[test]
-fn fragments() {
+fn fragments_messages_to_small_datagrams_and_records() {
     let provider = awslc();
     for keys in KEY_TYPES {
         for (mtu, limit) in [(64, None), (100, None), (300, Some(64)), (1200, Some(64)), (65507, None)] {
@@ -151,9 +150,9 @@ fn fragments() {
     }
 }
 
-/// As few datagrams as fit: hellos and acknowledgements take one each, the flights with certificates are full.
+/// Hellos and acknowledgements take one datagram each; flights with certificates fill theirs.
 #[test]
-fn datagrams_are_filled() {
+fn sends_as_few_datagrams_as_possible() {
     for mtu in [300, 600, 1200] {
         let mut pair = Configs::ecdsa(&awslc()).mtu(mtu).pair();
         connect(&mut pair);
@@ -168,7 +167,7 @@ fn datagrams_are_filled() {
 }
 
 #[test]
-fn everything_follows_from_the_seed() {
+fn the_same_seed_gives_the_same_datagrams() {
     let run = |seed: u64| {
         let random = |offset| Arc::new(SeededRandom::new(seed + offset));
         let provider = |offset| Arc::new(dunlin_rustcrypto::provider(random(offset)));
@@ -184,7 +183,7 @@ fn everything_follows_from_the_seed() {
 }
 
 #[test]
-fn external_psk() {
+fn connects_with_an_external_psk() {
     let key = [7; 32];
     let profile = Profile::builder(awslc()).build().unwrap();
     let client = ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("d1", &key).unwrap())]);
@@ -195,9 +194,9 @@ fn external_psk() {
     exchange(&mut pair);
 }
 
-/// Tickets have no answer: the client acknowledges them.
+/// No message answers a ticket, so the client acknowledges it.
 #[test]
-fn resumption() {
+fn acknowledges_tickets_and_resumes() {
     let provider = awslc();
     let seal = Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap());
     let mut configs = Configs::ecdsa(&provider);
@@ -215,9 +214,9 @@ fn resumption() {
     }
 }
 
-/// Early data is neither offered nor taken over datagrams, whatever the configuration says.
+/// Whatever the configuration says, neither side offers or accepts early data over datagrams.
 #[test]
-fn no_early_data() {
+fn dtls_has_no_early_data() {
     let provider = awslc();
     let seal = Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap());
     let sessions = Arc::new(MemoryClientSessions::new(1, 4));
@@ -245,9 +244,9 @@ fn no_early_data() {
     assert_eq!(sessions.take(&key, configs.now).unwrap().max_early_data(), 0);
 }
 
-/// What comes while a question is open is worked on afterwards.
+/// Datagrams that arrive while a question is open are processed after its answer.
 #[test]
-fn questions() {
+fn continues_after_questions_are_answered() {
     let mut configs = Configs::ecdsa(&awslc()).mtu(300);
     let answer = Arc::new(configs.server.clone());
     configs.server = configs.server.with_profile_choice(true);
@@ -273,9 +272,9 @@ fn questions() {
     assert_eq!(pair.client.discarded(), Default::default());
 }
 
-/// A peer that is refused hears of it, protected as soon as there are keys.
+/// The alert is protected if there are keys.
 #[test]
-fn alerts_arrive() {
+fn sends_an_alert_to_a_refused_peer() {
     let provider = awslc();
     let stranger = Trust { x509: Some(dunlin_tests::Pki::new(KeyType::P256).trust()), raw_key: None };
     for distrusting in [Side::Client, Side::Server] {

@@ -1,5 +1,5 @@
-//! What anybody can send: garbage, pieces, changed and repeated datagrams. It is discarded and counted, and the
-//! connection goes on (RFC 9147 §4.5.2).
+//! Datagrams that any attacker can send: garbage, truncated, changed and repeated ones. The engine discards and counts
+//! them, and the connection continues (RFC 9147 §4.5.2).
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
@@ -8,7 +8,7 @@ use common::{App, Configs, around, close, connect, exchange};
 use dunlin::{Discarded, DtlsConnection, Side};
 use dunlin_tests::{awslc, providers};
 
-/// What both sides discarded.
+/// The counters of both sides.
 fn discarded(pair: &common::OwnPair) -> [Discarded; 2] {
     [pair.client.discarded(), pair.server.discarded()]
 }
@@ -17,7 +17,7 @@ fn nothing(_: &[u8]) -> Vec<Vec<u8>> {
     Vec::new()
 }
 
-/// Where the protected records of a datagram begin: after the plaintext records.
+/// The offset of the protected records in a datagram, which follow the plaintext records.
 fn protected_at(datagram: &[u8]) -> usize {
     let mut at = 0;
     while datagram.get(at) == Some(&22) {
@@ -27,7 +27,7 @@ fn protected_at(datagram: &[u8]) -> usize {
 }
 
 #[test]
-fn garbage() {
+fn discards_garbage() {
     let mut random = fastrand::Rng::with_seed(1);
     let garbage = move |_: &[u8]| {
         let mut datagram = |first: Option<u8>| {
@@ -36,7 +36,8 @@ fn garbage() {
             bytes[0] = first.unwrap_or(bytes[0]);
             bytes
         };
-        // Anything, a DTLS 1.2 record, a handshake record, the four epochs of protected records, a connection ID.
+        // Random bytes; then bytes that begin like a DTLS 1.2 record, a handshake record, protected records of four
+        // epochs, and a record with a connection ID.
         [None, Some(23), Some(22), Some(0x20), Some(0x2d), Some(0x2e), Some(0x2f), Some(0x30)]
             .map(&mut datagram)
             .to_vec()
@@ -50,9 +51,9 @@ fn garbage() {
     }
 }
 
-/// Every beginning of every datagram comes before it.
+/// Every truncation of every datagram arrives before it.
 #[test]
-fn truncated() {
+fn discards_truncated_datagrams() {
     let pieces = |datagram: &[u8]| (1..datagram.len()).map(|len| datagram[..len].to_vec()).collect();
     let mut pair = Configs::ecdsa(&awslc()).mtu(300).pair_over(&around(pieces, nothing));
     connect(&mut pair);
@@ -63,9 +64,9 @@ fn truncated() {
     }
 }
 
-/// Every byte of every protected record is changed once, header and all; the datagram itself comes afterwards.
+/// For every byte of every protected record, a datagram with that byte changed arrives before the datagram itself.
 #[test]
-fn changed() {
+fn discards_changed_datagrams() {
     for provider in providers() {
         let changed = |datagram: &[u8]| {
             let change = |at: usize| {
@@ -85,9 +86,9 @@ fn changed() {
     }
 }
 
-/// Every datagram comes three times.
+/// Every datagram arrives three times.
 #[test]
-fn repeated() {
+fn discards_repeated_datagrams() {
     let twice = |datagram: &[u8]| vec![datagram.to_vec(); 2];
     for cookie in [false, true] {
         let mut pair = Configs::ecdsa(&awslc()).cookies(cookie).pair_over(&around(nothing, twice));
@@ -105,9 +106,9 @@ fn repeated() {
     }
 }
 
-/// A replay long after: all that was ever sent, once more.
+/// Replays all datagrams of a connection after they were received.
 #[test]
-fn replayed_afterwards() {
+fn discards_late_replays_without_answering() {
     let mut pair = Configs::ecdsa(&awslc()).cookies(true).pair();
     connect(&mut pair);
     exchange(&mut pair);
@@ -116,14 +117,14 @@ fn replayed_afterwards() {
     }
     let before = pair.sent.len();
     pair.run().unwrap();
-    assert_eq!(pair.sent.len(), before, "nobody answers");
+    assert_eq!(pair.sent.len(), before, "neither side answers");
     assert_eq!((pair.client.received(), pair.server.received()), (vec![], vec![]));
     exchange(&mut pair);
 }
 
-/// Without keys anybody can send alerts and acknowledgements, so nobody listens to them.
+/// Any attacker can send unprotected alerts and acknowledgements, so they are ignored.
 #[test]
-fn plaintext_alerts_and_acks() {
+fn ignores_plaintext_alerts_and_acks() {
     let plain = |typ: u8, content: &[u8]| {
         let mut record = vec![typ, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 99, 0, content.len() as u8];
         record.extend(content);
@@ -138,14 +139,13 @@ fn plaintext_alerts_and_acks() {
     }
 }
 
-/// Handshake messages in the clear count only until there are keys.
 #[test]
-fn plaintext_handshake_after_keys() {
+fn ignores_plaintext_handshake_messages_after_the_handshake() {
     let mut pair = Configs::ecdsa(&awslc()).pair();
     connect(&mut pair);
     for to in [Side::Client, Side::Server] {
         for number in 0..10 {
-            // A KeyUpdate that asks for an answer.
+            // A KeyUpdate that requests an answer.
             let fragment = [24, 0, 0, 1, 0, number, 0, 0, 0, 0, 0, 1, 1];
             let mut record = vec![22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 99, 0, fragment.len() as u8];
             record.extend(fragment);
@@ -154,7 +154,7 @@ fn plaintext_handshake_after_keys() {
     }
     let before = pair.sent.len();
     pair.run().unwrap();
-    assert_eq!(pair.sent.len(), before, "nobody answers");
+    assert_eq!(pair.sent.len(), before, "neither side answers");
     exchange(&mut pair);
     for side in discarded(&pair) {
         assert_eq!(side.misplaced, 10);

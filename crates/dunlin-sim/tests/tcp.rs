@@ -1,4 +1,4 @@
-//! TLS over the virtual TCP.
+//! TLS over virtual TCP.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::{Arc, Mutex};
@@ -13,12 +13,12 @@ use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost};
 
 const DELAY: Duration = Duration::from_millis(20);
 const UPLOAD: usize = 100_000;
-/// Of a slow link, in bits a second.
+/// The rate of a slow link, in bits per second.
 const RATE: u64 = 1_000_000;
 
 type Pair<C, S> = TcpPair<TlsPeer<C>, TlsPeer<S>>;
 
-/// A client that says something and closes when it has the answer, and a server that answers and closes after it.
+/// The client sends a request and closes after the response. The server responds, and closes when the client has closed.
 fn exchange(
     options: TcpOptions,
     mut link: impl FnMut() -> Box<dyn Link>,
@@ -58,7 +58,7 @@ fn delay() -> Box<dyn Link> {
     Box::new(Delay(DELAY))
 }
 
-/// Runs to the end, which has to be a good one.
+/// Runs until both sides have closed, and checks that neither has an error.
 fn finish(pair: &mut Pair<impl Application, impl Application>) {
     pair.run().unwrap();
     let closed = |c: &TlsConnection| c.error().is_none() && c.has_closed() && c.peer_has_closed();
@@ -73,10 +73,9 @@ fn segment(sent: &Sent) -> (Side, u8, usize) {
     (sent.by, ip[33], ip.len() - 20 - usize::from(ip[32] >> 4) * 4)
 }
 
-/// As Linux sends it: the connection, quick acknowledgements until each side has answered, and one packet where a flight
-/// and the data behind it fit.
+/// Linux acknowledges quickly until a side has answered, and joins a flight with the data after it if they fit.
 #[test]
-fn packets_as_linux_sends_them() {
+fn sends_the_packets_that_linux_would() {
     let mut pair = exchange(TcpOptions::default(), delay);
     finish(&mut pair);
     let segments: Vec<_> = pair.sent.iter().map(segment).collect();
@@ -90,17 +89,17 @@ fn packets_as_linux_sends_them() {
     assert_eq!(pair.sent[2].packet.len(), 52);
     assert!(hello.0 == Side::Client && hello.2 > 100);
     assert_eq!(*quick, (Side::Server, 0x10, 0));
-    assert_eq!(rest.iter().filter(|s| s.1 & 1 == 1).count(), 2, "each side ends once: {rest:?}");
+    assert_eq!(rest.iter().filter(|s| s.1 & 1 == 1).count(), 2, "each side sends one FIN: {rest:?}");
     assert!(pair.sent.iter().all(|s| s.packet.len() <= 1500));
     assert_eq!(pair.sent.iter().map(|s| s.packet.len()).max(), Some(1500));
-    // Four trips to the data of the client and one to its FIN, which takes two more to be answered and acknowledged.
+    // The client's last data leaves after six one-way delays, and the server's answer after seven.
     let data = |by| pair.sent.iter().filter(|s| s.by == by && segment(s).2 > 0).map(|s| s.after).max();
     assert_eq!(data(Side::Client), Some(DELAY * 6));
     assert_eq!(data(Side::Server), Some(DELAY * 7));
 }
 
 #[test]
-fn small_packets_hold_the_same() {
+fn small_and_large_packets_carry_the_same_payload() {
     let options = TcpOptions { mtu: 127, ..TcpOptions::default() };
     let mut small = exchange(options, delay);
     finish(&mut small);
@@ -116,7 +115,7 @@ fn small_packets_hold_the_same() {
 }
 
 #[test]
-fn what_is_lost_is_sent_again() {
+fn retransmits_lost_packets() {
     let mut lost = 0;
     for seed in 0..20 {
         let conditions =
@@ -132,9 +131,9 @@ fn what_is_lost_is_sent_again() {
     assert!(lost > 0, "nothing was lost");
 }
 
-/// Five devices with an uplink each need no more time than one; over one uplink they need what its rate allows.
+/// Five devices with an uplink each need the time of one. If they share an uplink, its rate limits them.
 #[test]
-fn a_fleet_shares_its_uplink() {
+fn devices_of_a_fleet_can_share_an_uplink() {
     let upload = |link: &Arc<Mutex<Impaired>>| {
         let client = |_: &TlsConnection, _: &[u8]| Reply { data: vec![0; UPLOAD], close: true };
         let mut came = 0;

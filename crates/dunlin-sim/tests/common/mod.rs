@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers for this crate's tests.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use dunlin_tests::{KeyType, NOW, Pki, localhost};
 
 pub(crate) mod peer;
 
-/// One way.
+/// The delay of one direction.
 pub(crate) const DELAY: Duration = Duration::from_millis(20);
 
-/// Two ends of our own.
+/// A client and a server of the engine.
 pub(crate) type OwnPair = Pair<DtlsConnection, DtlsConnection>;
 
-/// A client and a server that authenticate each other by ECDSA on P-256.
+/// The configurations of a client and a server.
 pub(crate) struct Configs {
     pub(crate) client: ClientConfig,
     pub(crate) server: ServerConfig,
-    /// When they meet.
+    /// When the connection begins.
     pub(crate) now: Now,
 }
 
@@ -32,12 +32,12 @@ impl Configs {
         Self { client, server, now: NOW }
     }
 
-    /// With the same provider on both sides.
+    /// Both sides have this provider and authenticate each other by ECDSA on P-256.
     pub(crate) fn ecdsa(provider: &Arc<CryptoProvider>) -> Self {
         Self::with(provider, |profile| profile)
     }
 
-    /// The same, with something changed on both sides.
+    /// The same, after `change` was applied to both profiles.
     pub(crate) fn with(
         provider: &Arc<CryptoProvider>,
         change: impl Fn(ProfileBuilder) -> ProfileBuilder,
@@ -46,19 +46,19 @@ impl Configs {
         Self::of(profile(Side::Client), profile(Side::Server))
     }
 
-    /// Of these profiles.
+    /// Configurations with these profiles; the server demands client authentication.
     pub(crate) fn of(client: Profile, server: Profile) -> Self {
         let server = ServerConfig::new(server).unwrap().with_client_auth(ClientAuth::Required).unwrap();
         Self::new(ClientConfig::new(client), server)
     }
 
-    /// Whether the server wants a cookie first.
+    /// Sets whether the server demands a cookie.
     pub(crate) fn cookies(mut self, on: bool) -> Self {
         self.server = self.server.with_cookies(on);
         self
     }
 
-    /// The largest datagrams of both sides.
+    /// Sets the largest datagrams of both sides.
     pub(crate) fn mtu(mut self, mtu: usize) -> Self {
         self.client = self.client.with_mtu(mtu).unwrap();
         self.server = self.server.with_mtu(mtu).unwrap();
@@ -73,19 +73,19 @@ impl Configs {
         DtlsConnection::server(&Arc::new(self.server.clone()), self.now)
     }
 
-    /// Both, before the first datagram.
+    /// A client and a server, before the first datagram.
     pub(crate) fn pair(&self) -> OwnPair {
         Pair::new(self.client(), self.server(), self.now, DELAY)
     }
 
-    /// The same over a link that treats every datagram like this.
+    /// The same, joined by copies of this link.
     pub(crate) fn pair_over<L: Link + Clone + 'static>(&self, link: &L) -> OwnPair {
         let link = || Box::new(link.clone());
         Pair::with_links(self.client(), self.server(), self.now, link(), link())
     }
 }
 
-/// A profile for one side: its certificate, and trust in the root of the other's.
+/// A profile with the certificate of `side` and trust in the peer's root.
 pub(crate) fn profile(provider: &Arc<CryptoProvider>, side: Side, keys: KeyType) -> ProfileBuilder {
     let pki = Pki::shared(keys);
     let leaf = match side {
@@ -97,12 +97,12 @@ pub(crate) fn profile(provider: &Arc<CryptoProvider>, side: Side, keys: KeyType)
         .credentials(vec![leaf.x509(provider)])
 }
 
-/// What the tests do with both implementations.
+/// The operations that the tests use of both implementations, the engine and dimpl.
 pub(crate) trait App: Endpoint {
     /// Asserts that the handshake is complete.
     fn assert_connected(&self);
     fn send(&mut self, data: &[u8]);
-    /// All data that came since the last time.
+    /// All data received since the last call.
     fn received(&mut self) -> Vec<Vec<u8>>;
     fn close(&mut self);
     fn peer_has_closed(&self) -> bool;
@@ -111,7 +111,7 @@ pub(crate) trait App: Endpoint {
 impl App for DtlsConnection {
     fn assert_connected(&self) {
         assert_eq!(self.error(), None);
-        assert!(!self.is_handshaking(), "the handshake stands still");
+        assert!(!self.is_handshaking(), "the handshake is stuck");
     }
 
     fn send(&mut self, data: &[u8]) {
@@ -138,7 +138,7 @@ pub(crate) fn connect<C: App, S: App>(pair: &mut Pair<C, S>) {
     pair.server.assert_connected();
 }
 
-/// Data from each side to the other.
+/// Sends data in both directions and checks its arrival.
 pub(crate) fn exchange<C: App, S: App>(pair: &mut Pair<C, S>) {
     for data in [&b"ping"[..], &[7; 200]] {
         pair.client.send(data);
@@ -149,7 +149,7 @@ pub(crate) fn exchange<C: App, S: App>(pair: &mut Pair<C, S>) {
     }
 }
 
-/// First the client closes, then the server; what is sent in between arrives.
+/// Closes the client, then the server. Data that the server sends in between arrives.
 pub(crate) fn close<C: App, S: App>(pair: &mut Pair<C, S>) {
     pair.client.close();
     pair.run().unwrap();
@@ -161,7 +161,7 @@ pub(crate) fn close<C: App, S: App>(pair: &mut Pair<C, S>) {
     assert!(pair.client.peer_has_closed());
 }
 
-/// All that a connection reports.
+/// All events of a connection.
 pub(crate) fn events(connection: &mut DtlsConnection) -> Vec<Event> {
     std::iter::from_fn(|| connection.poll_event()).collect()
 }
@@ -171,18 +171,18 @@ pub(crate) fn longest<C: Endpoint, S: Endpoint>(pair: &Pair<C, S>, by: Side) -> 
     sent(pair, by, 0).iter().map(|datagram| datagram.len()).max().unwrap_or(0)
 }
 
-/// What a side sent after the first `skip` datagrams of all.
+/// The datagrams that a side sent, except among the first `skip` of both sides.
 pub(crate) fn sent<C: Endpoint, S: Endpoint>(pair: &Pair<C, S>, by: Side, skip: usize) -> Vec<&[u8]> {
     pair.sent.iter().skip(skip).filter(|sent| sent.by == by).map(|sent| &sent.packet[..]).collect()
 }
 
-/// The low bits of the epoch of a protected record.
+/// The two low bits of the epoch, from a protected record.
 pub(crate) fn epoch_bits(record: &[u8]) -> u8 {
     assert_eq!(record[0] >> 5, 1, "not protected");
     record[0] & 3
 }
 
-/// Everything arrives after [`DELAY`], but first comes whatever `before` makes of it, and afterwards whatever
+/// A link with [`DELAY`] that adds datagrams: before each one those that `before` makes of it, and after it those that
 /// `after` makes.
 pub(crate) fn around(
     mut before: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Clone + 'static,

@@ -1,4 +1,4 @@
-//! dimpl, another implementation of DTLS 1.3, as an endpoint.
+//! An endpoint that runs dimpl, another implementation of DTLS 1.3.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use dunlin_tests::{KeyType, NOW, Pki};
 
 use super::App;
 
-/// An endpoint of dimpl, with what it has reported.
+/// A dimpl endpoint, with its output so far.
 pub(crate) struct Peer {
     dtls: Dtls,
-    /// What its clock shows at [`NOW`].
+    /// The time of its clock at [`NOW`].
     start: Instant,
     output: VecDeque<Vec<u8>>,
     is_connected: bool,
@@ -25,8 +25,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// An endpoint that proves itself with the leaf of this side; it sends no intermediate, and takes any
-    /// certificate.
+    /// An endpoint that authenticates with this side's leaf. It sends no intermediate, and accepts any certificate.
     pub(crate) fn new(config: Config, side: Side) -> Self {
         let pki = Pki::shared(KeyType::P256);
         let leaf = match side {
@@ -94,7 +93,7 @@ impl Endpoint for Peer {
 impl App for Peer {
     fn assert_connected(&self) {
         assert!(self.error.is_none(), "{:?}", self.error);
-        assert!(self.is_connected, "the handshake stands still");
+        assert!(self.is_connected, "the handshake is stuck");
     }
 
     fn send(&mut self, data: &[u8]) {
