@@ -1,4 +1,4 @@
-//! `dunlin psk`: its file beside GnuTLS's psktool, and what it says to bad input.
+//! Tests `dunlin psk`: all formats of files, sharing one with GnuTLS's psktool, running servers, and bad input.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
@@ -27,7 +27,7 @@ fn identities(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn keys_are_made_listed_shown_and_removed() {
+fn makes_lists_shows_and_removes_keys() {
     let place = Place::new();
     place.dunlin("psk new --identity alice --out keys.psk");
     place.dunlin("psk new --identity bob --bytes 16 --out keys.psk");
@@ -49,7 +49,7 @@ fn keys_are_made_listed_shown_and_removed() {
     });
     assert_eq!(entry, want);
 
-    // An identity keeps its key unless it is asked for.
+    // An existing key is replaced only with --force.
     let line = place.dunlin_fails("psk new --identity alice --out keys.psk", 1);
     assert!(line.contains("keys.psk: alice has a key already"), "{line}");
     assert_eq!(place.read("keys.psk"), file);
@@ -67,7 +67,7 @@ fn keys_are_made_listed_shown_and_removed() {
 }
 
 #[test]
-fn a_key_can_go_to_stdout() {
+fn new_prints_the_key_without_a_file() {
     let place = Place::new();
     let lines: BTreeSet<_> = (0..20).map(|_| place.dunlin("psk new")).collect();
     assert_eq!(lines.len(), 20);
@@ -83,7 +83,7 @@ fn a_key_can_go_to_stdout() {
     assert!(place.files().is_empty());
 }
 
-/// Both tools write to one file, and each keeps what the other wrote.
+/// Each tool keeps the keys that the other one wrote.
 #[test]
 fn psktool_and_dunlin_share_a_file() {
     let place = Place::new();
@@ -102,13 +102,13 @@ fn psktool_and_dunlin_share_a_file() {
     assert_ne!(
         place.dunlin("psk show keys.psk a:b --reveal"),
         before,
-        "psktool knows the name and replaces its key"
+        "psktool finds the identity and replaces its key"
     );
     assert_eq!(identities(&place).len(), want.len());
 }
 
 #[test]
-fn no_key_is_lost_when_many_are_added_at_once() {
+fn keeps_all_keys_that_are_added_concurrently() {
     for file in ["keys.psk", "keys.toml", "keys.db"] {
         let place = Place::new();
         let children: Vec<_> = (0..12)
@@ -125,13 +125,13 @@ fn no_key_is_lost_when_many_are_added_at_once() {
     }
 }
 
-/// Wherever a writer is stopped, what was told of is there, and the rest is whole.
+/// Whenever a writer is killed, the file stays readable and has every key that was reported as added.
 #[test]
-fn a_killed_writer_leaves_a_file_that_can_be_read() {
+fn a_killed_writer_leaves_a_readable_file() {
     for file in ["keys.psk", "keys.toml", "keys.db"] {
         let place = Place::new();
         place.dunlin(&format!("psk new --identity first --out {file}"));
-        let mut told = BTreeSet::from(["first".to_owned()]);
+        let mut added = BTreeSet::from(["first".to_owned()]);
         for round in 0..24 {
             let mut command = place.command(&format!("psk new --identity d{round} --out {file}"));
             let mut child = command.stdout(Stdio::null()).spawn().unwrap();
@@ -140,17 +140,17 @@ fn a_killed_writer_leaves_a_file_that_can_be_read() {
             }
             child.kill().unwrap();
             if child.wait().unwrap().success() {
-                told.insert(format!("d{round}"));
+                added.insert(format!("d{round}"));
             }
             let all: BTreeSet<_> = identities_in(&place, file).into_iter().collect();
-            assert!(all.is_superset(&told), "{file}: {all:?}, and {told:?} was told");
+            assert!(all.is_superset(&added), "{file}: {all:?} lacks some of {added:?}");
         }
     }
 }
 
-/// What comes from a pipe has no name that says what it is; the endings of names count in any case.
+/// The extension decides, in upper or lower case. A pipe has none, so its content decides.
 #[test]
-fn the_kind_of_a_file_is_found() {
+fn detects_the_format_of_files_and_pipes() {
     let place = Place::new();
     place.dunlin("psk new --identity a --name pump --out KEYS.TOML");
     place.dunlin("psk convert KEYS.TOML KEYS.DB");
@@ -162,9 +162,8 @@ fn the_kind_of_a_file_is_found() {
     }
 }
 
-/// A server that has read its keys from a pipe knows their times and revocations.
 #[test]
-fn a_pipe_of_keys_has_their_states() {
+fn a_server_with_keys_from_a_pipe_refuses_revoked_ones() {
     let place = Place::new();
     place.dunlin("psk new --identity a --out keys.toml");
     place.dunlin("psk new --identity b --out keys.toml");
@@ -181,9 +180,9 @@ fn a_pipe_of_keys_has_their_states() {
     assert!(log.contains("the key of the client's identity a in stdin was revoked at 20"), "{log}");
 }
 
-/// The server's log says what is wrong with a key; no client hears a difference.
+/// Only the server's log gives the reason; all clients get the same alert.
 #[test]
-fn a_refused_identity_is_named_in_the_log() {
+fn the_log_says_why_a_key_was_refused() {
     for file in ["keys.toml", "keys.db"] {
         let place = Place::new();
         for identity in ["revoked", "late", "early", "other", "plain", "bound"] {
@@ -205,14 +204,8 @@ fn a_refused_identity_is_named_in_the_log() {
         let mut refused = |options: &str, says: &str| {
             let (client, log) = server.refused(&place, options);
             assert!(log.contains(says), "{options}: {log}");
-            heard.insert(
-                client
-                    .rsplit_once(": ")
-                    .unwrap()
-                    .1
-                    .split_once("client.toml")
-                    .map(|(told, _)| told.to_owned()),
-            );
+            let reason = client.rsplit_once(": ").unwrap().1;
+            heard.insert(reason.split_once("client.toml").map(|(reason, _)| reason.to_owned()));
         };
         for version in ["-tls1_3", "-tls1_2"] {
             for (identity, says) in [
@@ -257,7 +250,7 @@ fn a_refused_identity_is_named_in_the_log() {
 }
 
 #[test]
-fn a_device_is_shown_with_all_its_keys() {
+fn shows_all_keys_of_a_device() {
     let place = Place::new();
     place.dunlin("psk new --identity 7f3a --name pump --out keys.toml");
     place.dunlin("psk rotate keys.toml pump");
@@ -273,7 +266,7 @@ fn a_device_is_shown_with_all_its_keys() {
 }
 
 #[test]
-fn keys_move_between_all_kinds_of_files() {
+fn converts_keys_between_all_formats() {
     let place = Place::new();
     place.dunlin("psk new --identity a --out keys.psk");
     place.dunlin("psk new --identity #00ff --bytes 48 --out keys.psk");
@@ -287,25 +280,25 @@ fn keys_move_between_all_kinds_of_files() {
     assert!(line.contains("keys.db: a has a key already; "), "{line}");
     assert_eq!(json(&place, "psk convert keys.psk keys.db --force --json")["copied"], 2);
 
-    // What psktool's lines cannot hold is refused, and nothing is written.
+    // psktool's format cannot hold these properties: the command fails and writes nothing.
     place.dunlin("psk new --identity b --name pump --out keys.toml");
     for (arguments, what) in [
         (
             "psk convert keys.toml plain.psk",
-            "plain.psk: a psktool file has no room for names of devices; name a .toml or .db file instead",
+            "plain.psk: a psktool file cannot hold device names; name a .toml or .db file instead",
         ),
-        ("psk new --identity c --hash sha384 --out back.psk", "no room for a hash"),
-        ("psk new --identity c --not-after 2999-01-01 --out back.psk", "no room for times of validity"),
-        ("psk rotate back.psk a", "no room for times of validity"),
-        ("psk revoke back.psk a", "no room for revoked keys"),
-        ("psk import back.psk a", "no room for keys that are imported"),
+        ("psk new --identity c --hash sha384 --out back.psk", "cannot hold a hash"),
+        ("psk new --identity c --not-after 2999-01-01 --out back.psk", "cannot hold times of validity"),
+        ("psk rotate back.psk a", "cannot hold times of validity"),
+        ("psk revoke back.psk a", "cannot hold revocations"),
+        ("psk import back.psk a", "cannot hold imported keys"),
     ] {
         let line = place.dunlin_fails(arguments, 1);
         assert!(line.contains(what), "{arguments}: {line}");
     }
     assert!(place.read("back.psk") == original && !place.files().contains(&"plain.psk".to_owned()));
 
-    // Short keys become short by name.
+    // Short keys are marked as such in TOML.
     place.write("short.psk", "s:00\n");
     place.dunlin_fails("psk convert short.psk short.toml", 1);
     place.dunlin("psk convert short.psk short.toml --allow-short");
@@ -313,7 +306,7 @@ fn keys_move_between_all_kinds_of_files() {
 }
 
 #[test]
-fn what_a_key_is_today_is_listed() {
+fn lists_the_state_of_each_key() {
     for file in ["keys.toml", "keys.db"] {
         let place = Place::new();
         let new = |arguments: &str| json(&place, &format!("psk new --out {file} --json {arguments}"));
@@ -332,9 +325,9 @@ fn what_a_key_is_today_is_listed() {
              stays  32 bytes  until 2999-01-01T00:00:00Z  of pump\n"
         );
         assert_eq!(place.dunlin(&format!("psk list {file}")), want);
-        // Whoever says it again has what he wants, and the first time and reason stay.
+        // Repeating a revocation succeeds; the first time and reason stay.
         let again = place.dunlin(&format!("psk revoke {file} lost --this-key --reason found"));
-        assert_eq!(again, format!("{file}: lost was revoked already\n"));
+        assert_eq!(again, format!("{file}: lost is revoked already\n"));
         let again = json(&place, &format!("psk revoke {file} lost --this-key --json"));
         assert_eq!(again, serde_json::json!({ "revoked": [], "at": null }));
         assert_eq!(place.dunlin(&format!("psk list {file}")), want);
@@ -343,23 +336,23 @@ fn what_a_key_is_today_is_listed() {
         assert_eq!(json(&place, &format!("psk remove {file} early --json"))["removed"], "early");
         place.dunlin(&format!("psk new --identity gone --out {file}"));
         place.dunlin(&format!("psk revoke {file} gone"));
-        for (arguments, told) in [
+        for (arguments, error) in [
             ("rotate FILE late", "late has no valid key; make a new key"),
             ("rotate FILE gone", "gone was revoked; choose another identity"),
-            ("rotate FILE nobody", "no key of nobody; "),
+            ("rotate FILE unknown", "no key of unknown; "),
             ("import FILE stays --key-file k", "stays has a key already; "),
         ] {
             place.write("k", KEY);
             let line = place.dunlin_fails(&format!("psk {}", arguments.replace("FILE", file)), 1);
-            assert!(line.contains(told), "{arguments}: {line}");
+            assert!(line.contains(error), "{arguments}: {line}");
         }
         place.dunlin_fails(&format!("client localhost:1 --psk-file {file} --psk-identity late"), 1);
     }
 }
 
-/// Old and new both connect, until the old one is over: then it is as unknown as any other.
+/// The old and the new key both connect until the old one expires. Then clients cannot tell it from an unknown key.
 #[test]
-fn a_key_is_rotated_and_revoked_under_a_running_server() {
+fn a_running_server_follows_rotations_and_revocations() {
     for file in ["keys.toml", "keys.db"] {
         let place = Place::new();
         place.dunlin(&format!("psk new --identity s --out {file}"));
@@ -367,9 +360,9 @@ fn a_key_is_rotated_and_revoked_under_a_running_server() {
         let server = Server::new(&place, &format!("--psk-file {file} --echo"));
         let first = "--psk-file first.psk --psk-identity s --json";
         let connected = |options: &str| {
-            let told = server.echo(&place, options, "hello\n");
-            assert!(told.ends_with("\nhello\n"), "{told}");
-            common::peers::json(told.lines().next().unwrap())["resumed"].as_bool().unwrap()
+            let output = server.echo(&place, options, "hello\n");
+            assert!(output.ends_with("\nhello\n"), "{output}");
+            common::peers::json(output.lines().next().unwrap())["resumed"].as_bool().unwrap()
         };
         let rotate = |overlap: &str| {
             json(&place, &format!("psk rotate {file} s --overlap {overlap} --reveal --json"))["new"].clone()
@@ -382,17 +375,17 @@ fn a_key_is_rotated_and_revoked_under_a_running_server() {
         assert!(!connected(&format!("{second} --json --sess-out second.session")));
         assert!(server.process.log_with("s.2").contains("PSK s, identity s.2"));
 
-        // Without an overlap it is over at once, for its sessions, too; and no client can tell it from a wrong key.
+        // Without an overlap the old key and its sessions end at once. Clients cannot tell it from a wrong key.
         let third = rotate("0s");
         assert_eq!(third["identity"], "s.3");
         let over = server.refused(&place, &second).0;
         assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity s.3")).0);
-        assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity nobody")).0);
+        assert_eq!(over, server.refused(&place, &format!("--psk {KEY} --psk-identity unknown")).0);
         server.refused(&place, &format!("{second} --sess-in second.session"));
-        // So is the first key, which the rotation before had given a week.
+        // The first key ends too, although the previous rotation gave it a week.
         server.refused(&place, first);
         server.refused(&place, &format!("{first} --sess-in first.session"));
-        // A client's file is followed by the name of its device, which has one key that lasts.
+        // A client with a file of several keys takes the only valid one of the device.
         place.dunlin(&format!("psk convert {file} client.toml"));
         assert!(server.echo(&place, "--psk-file client.toml --brief", "").contains("PSK s, identity s.3;"));
 
@@ -404,7 +397,7 @@ fn a_key_is_rotated_and_revoked_under_a_running_server() {
 }
 
 #[test]
-fn a_new_key_changes_nothing_else() {
+fn replacing_a_key_keeps_device_hash_and_revocation() {
     for file in ["keys.toml", "keys.db"] {
         let place = Place::new();
         let new =
@@ -417,7 +410,7 @@ fn a_new_key_changes_nothing_else() {
         let given = ["name", "hash"].map(|field| replaced[field].as_str().unwrap().to_owned());
         assert_eq!(given, ["valve", "sha256"]);
 
-        // A lost device does not come back because somebody makes a key.
+        // Making a key does not readmit a revoked device.
         place.dunlin(&format!("psk convert {file} before.toml"));
         place.dunlin(&format!("psk revoke {file} valve"));
         for arguments in [
@@ -433,9 +426,9 @@ fn a_new_key_changes_nothing_else() {
     }
 }
 
-/// A key that is replaced under its identity takes its sessions with it.
+/// Replacing a key under its identity also ends its sessions.
 #[test]
-fn a_server_follows_a_psktool_file() {
+fn a_running_server_follows_a_psktool_file() {
     let place = Place::new();
     place.dunlin("psk new --identity d --out keys.psk");
     place.dunlin("psk convert keys.psk old.psk");
@@ -446,7 +439,7 @@ fn a_server_follows_a_psktool_file() {
     assert!(log.contains("another pre-shared key under the identity d than keys.psk"), "{log}");
     server.echo(&place, "--psk-file keys.psk", "hello\n");
 
-    // A broken file keeps nobody out, and is told of in a line.
+    // A broken file leaves the previous keys in force, and the server warns of it in a line.
     place.dunlin("psk convert keys.psk new.psk");
     place.write("keys.psk", "d:1\n");
     server.echo(&place, "--psk-file new.psk", "hello\n");
@@ -458,7 +451,7 @@ fn a_server_follows_a_psktool_file() {
 }
 
 #[test]
-fn the_example_of_the_guide_is_read() {
+fn reads_the_example_of_the_guide() {
     let place = Place::new();
     let guide = include_str!("../../../docs/psk.md");
     let (_, example) = guide.split_once("```toml\n").unwrap();
@@ -469,34 +462,34 @@ fn the_example_of_the_guide_is_read() {
 }
 
 #[test]
-fn an_imported_key_serves_both_hashes() {
+fn an_imported_key_works_with_both_hashes() {
     let place = Place::new();
     let ours = json(&place, "psk import ours.toml pump --context plant --reveal --json");
     place.write("key", ours["key"].as_str().unwrap());
     let theirs = json(&place, "psk import theirs.db pump --context plant --key-file key --json");
     assert_eq!(ours["imported_identities"], theirs["imported_identities"]);
     assert_eq!(ours["imported_identities"].as_array().unwrap().len(), 4, "two hashes, TLS and DTLS");
-    // RFC 9258 §4.1: the lengths, TLS 1.3, HKDF_SHA256.
+    // Identity and context, each after its length, then TLS 1.3 and HKDF_SHA256 (RFC 9258 §4.1).
     assert_eq!(ours["imported_identities"][0]["identity"], "000470756d700005706c616e7403040001");
     let server = Server::new(&place, "--psk-file ours.toml --echo");
     for suite in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"] {
-        let told =
+        let output =
             server.echo(&place, &format!("--psk-file theirs.db --brief --ciphersuites {suite}"), "hello\n");
-        assert!(told.contains(suite) && told.ends_with("\nhello\n"), "{told}");
+        assert!(output.contains(suite) && output.ends_with("\nhello\n"), "{output}");
     }
     let log = server.process.log_with("connected");
     assert!(log.contains(", PSK pump (imported for plant); "), "{log}");
-    // RFC 9258 §4: TLS 1.2 has no such keys.
+    // TLS 1.2 does not support imported keys (RFC 9258 §4).
     for side in ["server --psk-file ours.toml", "client localhost:1 --psk-file theirs.db"] {
         let line = place.dunlin_fails(&format!("{side} --tls1-2"), 2);
         assert!(line.contains("the key of pump is imported, which makes it one for TLS 1.3"), "{line}");
     }
-    // The other side would know nothing of another context or hash.
+    // Changing context or hash needs --force, since the other side has to do the same.
     place.dunlin("psk import theirs.db pump --context plant");
     for other in ["--context other", "--context plant --hash sha384"] {
         let line = place.dunlin_fails(&format!("psk import theirs.db pump {other}"), 1);
         let says =
-            "theirs.db: pump is imported already, with sha256, for \"plant\"; add --force to bind it anew";
+            "theirs.db: pump is imported already, with sha256 for context \"plant\"; add --force to replace";
         assert!(line.contains(says), "{line}");
     }
     let shown = place.dunlin("psk import theirs.db pump --context other --force");
@@ -505,7 +498,7 @@ fn an_imported_key_serves_both_hashes() {
 }
 
 #[test]
-fn bad_input_gets_one_line() {
+fn bad_input_gets_an_error_of_one_line() {
     let place = Place::new();
     place.write("keys.psk", format!("alice:{KEY}\n"));
     let before = place.read("keys.psk");
@@ -513,7 +506,7 @@ fn bad_input_gets_one_line() {
         ("no-colon", "bob"),
         ("no-hex", "bob:secret!"),
         ("odd", "bob:000"),
-        ("nobody", &format!(":{KEY}")),
+        ("empty-name", &format!(":{KEY}")),
         ("bad-name", &format!("#xyz:{KEY}")),
         ("double", &format!("alice:{KEY}")),
         ("short", "bob:0001"),
@@ -523,16 +516,16 @@ fn bad_input_gets_one_line() {
     place.write("broken.toml", format!("[[psk]]\nkee = \"{KEY}\"\n"));
     place.write("short.toml", "[[psk]]\nidentity = \"a\"\nkey = \"0001\"\n");
     place.write("other.db", "this is no database at all, but it is called one");
-    for (arguments, status, told) in [
+    for (arguments, status, error) in [
         ("psk", 2, "requires a subcommand"),
         ("psk list missing.psk", 1, "missing.psk: no such file"),
         ("psk list no-colon", 1, "no-colon: line 3: no colon"),
         ("psk list no-hex", 1, "no-hex: line 3: the key is not hexadecimal"),
         ("psk list odd", 1, "odd: line 3: the key is not hexadecimal"),
-        ("psk list nobody", 1, "nobody: line 3: an identity of 0 bytes"),
+        ("psk list empty-name", 1, "empty-name: line 3: the identity has 0 bytes"),
         ("psk list bad-name", 1, "bad-name: line 3: the identity after # is not hexadecimal"),
         ("psk list double", 1, "double: line 3: the same identity as on line 1"),
-        ("psk list short", 1, "short: line 3: a key of 2 bytes, where 16 to 512"),
+        ("psk list short", 1, "short: line 3: the key has 2 bytes instead of 16 to 512"),
         ("psk show short alice", 1, "--allow-short"),
         ("psk new --out double --identity carol", 1, "double: line 3"),
         ("psk remove double alice", 1, "double: line 3"),
@@ -542,30 +535,30 @@ fn bad_input_gets_one_line() {
         ("psk new --bytes 0 --allow-short", 2, "--bytes: 0 bytes"),
         ("psk new --bytes 513", 2, "16 to 512"),
         ("psk new --bytes many", 2, "--bytes"),
-        ("psk new --identity ''", 2, "an identity of 0 bytes"),
+        ("psk new --identity ''", 2, "the identity has 0 bytes"),
         ("psk new --identity #1", 2, "not hexadecimal"),
         ("psk new --force", 2, "--out"),
         ("psk list broken.toml", 1, "broken.toml: line 2: unknown field `kee`"),
         (
             "psk list short.toml",
             1,
-            "short.toml: line 3: a key of 2 bytes, where 16 to 512 are allowed; take a longer key, or write allow_short = true",
+            "short.toml: line 3: the key has 2 bytes instead of 16 to 512; use a longer key, or write allow_short = true",
         ),
         ("psk new --identity x --out broken.toml", 1, "broken.toml: line 2"),
         ("server --psk-file broken.toml", 1, "broken.toml: line 2"),
-        ("psk list other.db", 1, "other.db: not a database of keys; "),
+        ("psk list other.db", 1, "other.db: not a key database of dunlin; "),
         ("psk list missing.db", 1, "missing.db: no such file"),
         ("psk revoke missing.db x", 1, "missing.db: no such file"),
         ("psk new --identity x --out missing/keys.db", 1, "there is no directory missing; make it first"),
         ("psk rotate keys.psk alice --overlap 7", 2, "as in 7d"),
         ("psk new --out x.toml --not-after soon", 2, "not a time"),
         ("psk new --name pump", 2, "--out"),
-        ("psk import keys.psk alice --context #1", 2, "--context: not hexadecimal"),
+        ("psk import keys.psk alice --context #1", 2, "--context: the text after # is not hexadecimal"),
         ("psk new --out missing/keys.psk", 1, "there is no directory missing; make it first"),
     ] {
         let line = place.dunlin_fails(arguments, status);
-        assert!(line.contains(told), "{arguments}: {line}");
-        // The file's lines hold secrets.
+        assert!(line.contains(error), "{arguments}: {line}");
+        // The lines of the file hold secrets, which errors must not quote.
         assert!(!line.contains(KEY) && !line.contains("secret!"), "{line}");
     }
     assert_eq!(place.read("keys.psk"), before);
@@ -573,19 +566,19 @@ fn bad_input_gets_one_line() {
 }
 
 #[test]
-fn short_keys_are_taken_only_when_asked_for() {
+fn accepts_short_keys_only_with_allow_short() {
     let place = Place::new();
     place.dunlin("psk new --identity a --bytes 8 --allow-short --out keys.psk");
     place.dunlin_fails("psk list keys.psk", 1);
     assert_eq!(place.dunlin("psk list keys.psk --allow-short"), "a  8 bytes  valid\n");
-    // It neither hinders other keys nor its own removal.
+    // A short key does not prevent adding other keys or removing it.
     place.dunlin("psk new --identity b --out keys.psk");
     place.dunlin("psk remove keys.psk a");
     assert_eq!(identities(&place), ["b"]);
 }
 
 #[test]
-fn nobody_reading_is_no_crash() {
+fn ends_quietly_when_its_output_is_closed() {
     let place = Place::new();
     let lines: String = (0..20_000).map(|number| format!("device-{number}:{KEY}\n")).collect();
     place.write("keys.psk", lines);
@@ -598,7 +591,7 @@ fn nobody_reading_is_no_crash() {
 }
 
 #[test]
-fn hints_are_listed() {
+fn lists_the_identity_hint() {
     let place = Place::new();
     place.write(
         "keys.toml",
@@ -607,13 +600,12 @@ fn hints_are_listed() {
     place.dunlin("psk convert keys.toml keys.db");
     for file in ["keys.toml", "keys.db"] {
         let listed = place.dunlin(&format!("psk list {file}"));
-        assert_eq!(listed, "d1  16 bytes  valid\nhint for clients of TLS 1.2, 4 bytes: gate\n");
+        assert_eq!(listed, "d1  16 bytes  valid\nhint for TLS 1.2 clients, 4 bytes: gate\n");
     }
 }
 
-/// What a server goes on with, though it can hardly be meant.
 #[test]
-fn a_server_warns_of_its_keys() {
+fn a_server_warns_of_useless_keys_and_long_hints() {
     let place = Place::new();
     let hint = |len: usize| format!("identity_hint = \"{}\"\n", "h".repeat(len));
     let key = |more: &str| format!("[[psk]]\nidentity = \"d1\"\nkey = \"{KEY}\"\n{more}");
@@ -639,17 +631,17 @@ fn a_server_warns_of_its_keys() {
 }
 
 #[test]
-fn keys_that_others_can_read_are_told() {
+fn warns_of_keys_that_others_can_read() {
     let place = Place::new();
     place.dunlin("psk new --identity d1 --out keys.toml");
     place.dunlin("psk convert keys.toml keys.db");
-    for (mode, is_told) in [(0o600, false), (0o640, true), (0o604, true)] {
+    for (mode, warns) in [(0o600, false), (0o640, true), (0o604, true)] {
         for file in ["keys.toml", "keys.db"] {
             place.set_mode(file, mode);
             let says = format!(
                 "dunlin: warning: {file}: others than its owner have access to the keys in it (mode {mode:04o}); chmod 600 {file}\n"
             );
-            let expected = if is_told { says } else { String::new() };
+            let expected = if warns { says } else { String::new() };
             let server = Server::new(&place, &format!("--psk-file {file} --echo"));
             assert_eq!(server.warnings, expected);
             for output in [
@@ -663,7 +655,7 @@ fn keys_that_others_can_read_are_told() {
 }
 
 #[test]
-fn an_identity_without_its_key_is_an_error() {
+fn rejects_an_identity_without_a_key() {
     let place = Place::new();
     place.dunlin("psk new --identity d1 --out keys.toml");
     place.dunlin("pki demo --out pki");

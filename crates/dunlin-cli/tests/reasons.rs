@@ -225,7 +225,7 @@ fn what_cannot_work_is_said_before_connecting() {
             "client --cert pki/client.pem --key pki/server.key",
             "pki/server.key: not the key of the first certificate in pki/client.pem; ",
         ),
-        ("client --psk-file short", "dunlin: short: line 1: a key of 1 byte,"),
+        ("client --psk-file short", "dunlin: short: line 1: the key has 1 byte instead of"),
         ("client --psk-file two --psk-identity d3", "dunlin: two: no key of d3; "),
         (
             "client --sess-in pki/root.pem --CAfile pki/root.pem",
@@ -279,7 +279,7 @@ fn what_cannot_work_is_said_before_connecting() {
         ("client --groups P-999", "\"P-999\" is none of x25519, secp256r1, secp384r1"),
         ("client --ciphersuites TLS_RSA_WITH_RC4_128_MD5", "is none of TLS_AES_128_GCM_SHA256"),
         ("client --psk xyz", "--psk: not hexadecimal; "),
-        ("client --psk 00", "--psk: a key of 1 byte, where 16 to 512 are allowed; take a longer key"),
+        ("client --psk 00", "--psk: the key has 1 byte instead of 16 to 512; use a longer key"),
         ("client --psk-file two", "two has several keys; choose one with --psk-identity"),
         ("client --key raw.key --CAfile pki/root.pem", "--key: there is no certificate for it; "),
         (

@@ -90,10 +90,10 @@ fn malformed_toml_is_named_with_its_line() {
         (&format!("identity = \"a\"\nkey = \"{KEY}\"\nkey_file = \"k\""), 1, "one of key and key_file"),
         ("identity = \"a\"\nkey_file = \"k\"", 3, "key_file /nowhere/k: No such file"),
         (&format!("key = \"{KEY}\""), 1, "missing field `identity`"),
-        (&format!("identity = \"\"\nkey = \"{KEY}\""), 2, "an identity of 0 bytes"),
+        (&format!("identity = \"\"\nkey = \"{KEY}\""), 2, "the identity has 0 bytes"),
         (&format!("identity = \"#0\"\nkey = \"{KEY}\""), 2, "not hexadecimal"),
-        (&format!("identity = \"a\"\nkey = \"{short}\""), 3, "a key of 15 bytes"),
-        (&format!("identity = \"a\"\nallow_short = true\nkey = \"{long}\""), 4, "a key of 513 bytes"),
+        (&format!("identity = \"a\"\nkey = \"{short}\""), 3, "the key has 15 bytes"),
+        (&format!("identity = \"a\"\nallow_short = true\nkey = \"{long}\""), 4, "the key has 513 bytes"),
         (&format!("identity = \"a\"\nkey = \"{KEY}\"\nkee = 1"), 4, "unknown field `kee`"),
         (&format!("identity = \"a\"\nkey = \"{KEY}\"\nhash = \"md5\""), 4, "unknown variant `md5`"),
         (&format!("identity = \"a\"\nkey = \"{KEY}\"\nnot_after = \"soon\""), 4, "not_after is not a time"),
@@ -114,7 +114,7 @@ fn malformed_toml_is_named_with_its_line() {
         (
             &format!("identity = \"a\"\nkey = \"{short}\"\nallow_short = true\nimport_context = \"\""),
             3,
-            "a key of 15 bytes",
+            "the key has 15 bytes",
         ),
         (
             &format!("identity = \"a\"\nkey = \"{KEY}\"\n[[psk]]\nidentity = \"#61\"\nkey = \"{KEY}\""),
@@ -296,7 +296,7 @@ fn a_server_follows_its_file_and_keeps_the_keys_when_it_breaks() {
     // Of the same length, in the same file, perhaps in the same tick of its clock.
     fs::write(&served.path, format!("b:{KEY}\n")).unwrap();
     assert_eq!(known(), [false, true]);
-    for (broken, told) in [("b:00\n", "line 1: a key of 2 bytes"), ("nothing", "line 1: no colon")] {
+    for (broken, told) in [("b:00\n", "line 1: the key has 2 bytes"), ("nothing", "line 1: no colon")] {
         served.told.lock().unwrap().clear();
         fs::write(&served.path, broken.replace("b:00", "b:0001")).unwrap();
         assert_eq!((known(), known()), ([false, true], [false, true]));

@@ -1,4 +1,4 @@
-//! `dunlin psk`: make and keep pre-shared keys.
+//! `dunlin psk`: makes and manages pre-shared keys.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,12 +29,13 @@ Examples:
   dunlin psk revoke keys.toml sensor-7 --reason lost
   dunlin psk convert keys.psk keys.db
 
-The name of a file says what it is: .toml is a table for each key; .db, .sqlite and .sqlite3 a database; everything else
-that of GnuTLS's psktool, a line identity:key for each key, the key in hexadecimal, without room for devices, times,
-revocations and what else rotate, revoke and import write. What comes from stdin is TOML or such lines.
-An identity that begins with # is given in hexadecimal: #73656e736f72 is \"sensor\".";
+The name of a file decides its format. A .toml file has a table for each key. A .db, .sqlite or .sqlite3 file is a
+database. Any other file has the format of GnuTLS's psktool: a line identity:key for each key, the key in hexadecimal.
+It cannot hold devices, times, revocations and imports, so rotate, revoke and import need another format.
+Input from stdin is TOML or such lines.
+Write an identity in hexadecimal after #: #73656e736f72 is \"sensor\".";
 
-/// Make and keep pre-shared keys.
+/// Make and manage pre-shared keys.
 #[derive(ClapArgs)]
 #[command(arg_required_else_help = false, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -54,32 +55,32 @@ enum Command {
     Convert(Convert),
 }
 
-/// Make a key and add it to a file, or print its line.
+/// Make a key and add it to a file, or print it as a line identity:key.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk new --identity sensor-7 --out keys.psk")]
 struct New {
-    /// The name by which the client calls the key; at random if left out.
+    /// The identity by which the client names the key [default: random].
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
-    /// The length of the key in bytes. Some peers take no more than 64.
+    /// The length of the key in bytes. Some peers support at most 64.
     #[arg(long, value_name = "N", default_value_t = 32)]
     bytes: usize,
-    /// The file to add it to, made with mode 0600 if there is none.
+    /// The file to add the key to; created with mode 0600 if it does not exist.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The device that has it.
+    /// The device that has the key.
     #[arg(long, value_name = "DEVICE", requires = "out")]
     name: Option<String>,
-    /// The hash of the suites that it goes with [default: sha256].
+    /// The hash of the cipher suites that can use the key [default: sha256].
     #[arg(long, requires = "out")]
     hash: Option<HashName>,
-    /// Valid from then on, as in 2027-01-31 or 2027-01-31T12:00:00Z.
+    /// When the key becomes valid, e.g. 2027-01-31 or 2027-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = time, requires = "out")]
     not_before: Option<u64>,
-    /// Not valid from then on.
+    /// When the key expires.
     #[arg(long, value_name = "TIME", value_parser = time, requires = "out")]
     not_after: Option<u64>,
-    /// Replace the key that the identity has in the file; device and hash stay if they are not given. A revoked one stays.
+    /// Replace the identity's existing key, unless it is revoked. Device and hash stay unless they are given.
     #[arg(long, requires = "out")]
     force: bool,
     /// Print JSON.
@@ -89,7 +90,7 @@ struct New {
     short: Short,
 }
 
-/// List the keys in a file, and what can be done with each today.
+/// List the keys in a file with their current state.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk list keys.psk --json")]
 struct List {
@@ -102,7 +103,7 @@ struct List {
     short: Short,
 }
 
-/// Show the key of an identity, or all keys of a device.
+/// Show the properties of one key, or of all keys of a device.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk show keys.psk sensor-7 --reveal")]
 struct Show {
@@ -111,7 +112,7 @@ struct Show {
     /// An identity, or a device.
     #[arg(value_name = "IDENTITY|DEVICE")]
     who: String,
-    /// Print the key itself, too.
+    /// Print the secret key, too.
     #[arg(long)]
     reveal: bool,
     /// Print JSON.
@@ -127,26 +128,26 @@ struct Show {
 struct Remove {
     /// The file.
     file: PathBuf,
-    /// The identity of the key. A device that is lost is revoked, not removed.
+    /// The identity of the key. If a device is lost, revoke its keys instead.
     identity: String,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Give a device a new key. The old one goes on for a while, so that the device can be told of the new one.
+/// Give a device a new key. The old key stays valid for a while, so that you can bring the new one to the device.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk rotate keys.toml sensor-7 --overlap 7d\n\n\
-    The new key has the next identity, sensor-7.2, then sensor-7.3. Servers that use the file see it at once.")]
+    The new key has the next identity: sensor-7.2, then sensor-7.3. Servers that use the file see it at once.")]
 struct Rotate {
     /// The file.
     file: PathBuf,
-    /// The device, or an identity of its.
+    /// The device, or one of its identities.
     device: String,
-    /// How long the keys before stay valid: a number with s, m, h, d or w; 0s ends them at once.
+    /// How long the device's older keys stay valid: a number with s, m, h, d or w; 0s ends them at once.
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "7d")]
     overlap: Duration,
-    /// Print the new key, too.
+    /// Print the new secret key, too.
     #[arg(long)]
     reveal: bool,
     /// Print JSON.
@@ -154,18 +155,18 @@ struct Rotate {
     json: bool,
 }
 
-/// Revoke all keys of a device, at once, and with them the sessions that stem from them.
+/// Revoke all keys of a device at once. Sessions that were established with them cannot be resumed.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk revoke keys.toml sensor-7 --reason stolen")]
 struct Revoke {
     /// The file.
     file: PathBuf,
-    /// The device, or an identity of its.
+    /// The device, or one of its identities.
     device: String,
-    /// Only the key of exactly this identity.
+    /// Revoke only the key with exactly this identity.
     #[arg(long)]
     this_key: bool,
-    /// Why, for people.
+    /// The reason, as text for people.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Print JSON.
@@ -173,31 +174,31 @@ struct Revoke {
     json: bool,
 }
 
-/// Let a key be imported (RFC 9258), and show what goes over the wire.
+/// Mark a key as imported (RFC 9258), and show its identities on the wire.
 ///
-/// An imported key serves every hash and TLS 1.3 and DTLS 1.3, not TLS 1.2, and is bound to a context. Both sides have to
-/// import it, with the same identity, key, hash and context.
+/// An imported key is bound to a context. It works with every hash, in TLS 1.3 and DTLS 1.3, but not in TLS 1.2. Both
+/// sides have to import it, with the same identity, key, hash and context.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk import keys.toml sensor-7 --context plant-3\n\n\
-    A key that the file does not have yet is made, or taken from --key-file.")]
+    If the file has no key with this identity, the command reads it from --key-file or makes one.")]
 struct Import {
     /// The file.
     file: PathBuf,
-    /// Whose key.
+    /// The identity of the key.
     identity: String,
-    /// What both sides bind the key to, such as their names; #… is hexadecimal.
+    /// The context to which both sides bind the key, such as their names; hexadecimal after #.
     #[arg(long, value_name = "TEXT", default_value = "")]
     context: String,
     /// A file with the key in hexadecimal, or - for stdin.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// The hash that the key belongs to [default: sha256, or that of the key in the file].
+    /// The hash of the key [default: sha256, or that of the key in the file].
     #[arg(long)]
     hash: Option<HashName>,
-    /// Bind a key that is imported already to another context or hash. The other side has to do the same.
+    /// Bind an imported key to another context or hash. Do the same on the other side.
     #[arg(long)]
     force: bool,
-    /// Print the key itself, too.
+    /// Print the secret key, too.
     #[arg(long)]
     reveal: bool,
     /// Print JSON.
@@ -205,15 +206,15 @@ struct Import {
     json: bool,
 }
 
-/// Copy all keys of a file into another one, which may be of another kind.
+/// Copy all keys of a file into another one, which may have another format.
 #[derive(ClapArgs)]
 #[command(after_help = "Example:\n  dunlin psk convert keys.psk keys.toml")]
 struct Convert {
     /// The file with the keys, or - for stdin.
     from: PathBuf,
-    /// The file that gets them, made with mode 0600 if there is none.
+    /// The file to add them to; created with mode 0600 if it does not exist.
     to: PathBuf,
-    /// Replace keys of the same identities.
+    /// Replace existing keys with the same identities.
     #[arg(long)]
     force: bool,
     /// Print JSON.
@@ -225,7 +226,7 @@ struct Convert {
 
 #[derive(ClapArgs)]
 struct Short {
-    /// Take keys of less than 16 bytes.
+    /// Accept keys of less than 16 bytes.
     #[arg(long)]
     allow_short: bool,
 }
@@ -251,7 +252,7 @@ impl From<HashName> for HashAlgorithm {
     }
 }
 
-/// The longest overlap: who needs more does not rotate.
+/// The longest overlap: ten years.
 const MAX_OVERLAP: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
 fn time(text: &str) -> Result<u64, String> {
@@ -270,7 +271,7 @@ fn span(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
     let span = seconds.map(Duration::from_secs).filter(|span| *span <= MAX_OVERLAP);
-    span.ok_or_else(|| "not a number, or more than ten years".to_owned())
+    span.ok_or_else(|| "not a number, or more than ten years; write e.g. 7d".to_owned())
 }
 
 /// Runs `dunlin psk`.
@@ -291,11 +292,11 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
     let identity = args.identity.as_deref().map(identity).transpose()?;
     let least = if args.short.allow_short { 1 } else { MIN_KEY_LEN };
     if !(least..=MAX_KEY_LEN).contains(&args.bytes) {
-        let why = format!("{}, where {least} to {MAX_KEY_LEN} are possible", count(args.bytes, "byte"));
+        let why = format!("{} instead of {least} to {MAX_KEY_LEN}", count(args.bytes, "byte"));
         let advice = if (1..MIN_KEY_LEN).contains(&args.bytes) {
-            "take a longer key, or add --allow-short if the peer can do no better"
+            "use a longer key, or add --allow-short if the peer supports no longer one"
         } else {
-            "take another length"
+            "give another length"
         };
         return Err(Error::usage("--bytes", why, advice));
     }
@@ -320,7 +321,7 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
             allow_short: args.bytes < MIN_KEY_LEN,
             ..PskRecord::new(identity, key)
         };
-        // The same device under the same identity: only its key is another one.
+        // The identity stays with its device; only the key changes.
         if let Some(old) = old {
             (record.name, record.hash, record.import) = (old.name, old.hash, old.import);
         }
@@ -353,14 +354,14 @@ fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
     }
     if let Some(hint) = set.hint() {
         let length = count(hint.len() as u64, "byte");
-        writeln!(out, "hint for clients of TLS 1.2, {length}: {}", text_of(hint))?;
+        writeln!(out, "hint for TLS 1.2 clients, {length}: {}", text_of(hint))?;
     }
     Ok(())
 }
 
 fn show(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
     let set = psk::read(&args.file, args.short.keys())?;
-    // An identity is one key; a device may have several.
+    // An identity has one key; a device may have several.
     let exact = Identity::parse(args.who.as_bytes()).ok().and_then(|id| set.record(id.as_bytes()).cloned());
     let records = match exact {
         Some(record) => vec![record],
@@ -429,7 +430,7 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
     }
     let new = &rotated.new.identity;
     let old = rotated.old.iter().map(|(identity, until_s)| match args.overlap.is_zero() {
-        true => format!("{identity} has ended"),
+        true => format!("{identity} has expired"),
         false => format!("{identity} is valid until {}", shown_time(*until_s)),
     });
     let old = old.collect::<Vec<_>>().join(", ");
@@ -442,7 +443,7 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
 
 fn revoke(args: Revoke, out: &mut dyn Write) -> Result<(), Error> {
     let revoked = Revoked { at_s: now_s(), reason: args.reason };
-    // Whoever repeats it has what was asked for; when and why it was done first stays.
+    // Repeating a revocation succeeds; the first time and reason stay.
     let done = psk::change(&args.file, false, |records| {
         match lifecycle::revoke(records, &args.device, args.this_key, &revoked) {
             Err(error) if matches!(error.fault, PskFault::AlreadyRevoked(_)) => Ok(vec![]),
@@ -453,7 +454,7 @@ fn revoke(args: Revoke, out: &mut dyn Write) -> Result<(), Error> {
     match (args.json, done.is_empty()) {
         (true, true) => writeln!(out, "{}", json!({ "revoked": [], "at": null }))?,
         (true, false) => writeln!(out, "{}", json!({ "revoked": done, "at": shown_time(revoked.at_s) }))?,
-        (false, true) => writeln!(out, "{file}: {} was revoked already", printable(&args.device))?,
+        (false, true) => writeln!(out, "{file}: {} is revoked already", printable(&args.device))?,
         (false, false) => writeln!(out, "{file}: revoked {}", done.join(", "))?,
     }
     Ok(())
@@ -462,7 +463,7 @@ fn revoke(args: Revoke, out: &mut dyn Write) -> Result<(), Error> {
 fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
     let identity = identity(&args.identity)?;
     let context = context_of(&args.context).ok_or_else(|| {
-        Error::usage("--context", "not hexadecimal after #", "write an even number of hexadecimal digits")
+        Error::usage("--context", "the text after # is not hexadecimal", "write an even number of digits")
     })?;
     let key = args.key_file.as_deref().map(key_in).transpose()?;
     let record = psk::change(&args.file, true, |records| {
@@ -470,7 +471,7 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
             (Some(_), Some(_)) => {
                 let why = PskFault::Exists(identity.to_string());
                 let advice =
-                    "leave out --key-file to import that one, or take it away with `dunlin psk remove`";
+                    "leave out --key-file to import the existing key, or remove it with `dunlin psk remove`";
                 return Err(Error::failed(args.file.display(), why, advice).into());
             }
             (Some(record), None) => record,
@@ -481,8 +482,8 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
         let is_another = |before: &Vec<u8>| *before != context || record.hash != hash;
         if let Some(before) = record.import.as_ref().filter(|before| is_another(before) && !args.force) {
             let (was, before) = (hash_name(record.hash), text_of(before));
-            let why = format!("{} is imported already, with {was}, for {before:?}", record.identity);
-            let advice = "add --force to bind it anew, and do the same on the other side";
+            let why = format!("{} is imported already, with {was} for context {before:?}", record.identity);
+            let advice = "add --force to replace hash and context, and do the same on the other side";
             return Err(Error::failed(args.file.display(), why, advice).into());
         }
         (record.hash, record.import) = (hash, Some(context));
@@ -497,7 +498,7 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "{entry}")?;
         return Ok(());
     }
-    writeln!(out, "{}: {} is imported; the other side needs", args.file.display(), record.identity)?;
+    writeln!(out, "{}: imported {}; the other side needs", args.file.display(), record.identity)?;
     writeln!(out, "identity        {}", record.identity)?;
     writeln!(out, "hash            {}", hash_name(record.hash))?;
     match args.reveal {
@@ -525,7 +526,7 @@ fn convert(args: &Convert, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// What can be done with a key today, in words.
+/// The current state of a key, in words.
 fn state(record: &PskRecord) -> String {
     let at = |word: &str, time: Option<u64>| match time {
         Some(time) => format!("{word} {}", shown_time(time)),
@@ -610,15 +611,15 @@ fn identity(text: &str) -> Result<Identity, Error> {
     psk::identity(text, "the identity")
 }
 
-/// The key in a file of its own, in hexadecimal.
+/// Reads a key in hexadecimal from a file that holds nothing else.
 fn key_in(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     let text = files::read(path)?;
-    base16ct::mixed::decode_vec(text.trim_ascii())
-        .map(Zeroizing::new)
-        .map_err(|_| Error::failed(path.display(), "not a key in hexadecimal", PskFault::HexKey.advice()))
+    base16ct::mixed::decode_vec(text.trim_ascii()).map(Zeroizing::new).map_err(|_| {
+        Error::failed(path.display(), "it does not hold a key in hexadecimal", PskFault::HexKey.advice())
+    })
 }
 
-/// Eight characters at random: few enough for a small ClientHello.
+/// Eight random characters, few enough for a small ClientHello.
 fn random_identity() -> Result<Identity, Error> {
     let text = base16ct::lower::encode_string(&random(4)?);
     identity(&text)
@@ -646,7 +647,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlaps() {
+    fn reads_overlaps_and_rejects_malformed_or_too_long_ones() {
         for (text, seconds) in [("0s", 0), ("90m", 5400), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600)]
         {
             assert_eq!(span(text), Ok(Duration::from_secs(seconds)), "{text}");

@@ -1,14 +1,14 @@
-//! What is wrong with a key, a line or a store. No text repeats what may be a secret.
+//! Errors of keys, their files and databases. No text quotes what may be a secret.
 
 use super::{MAX_KEY_LEN, MIN_KEY_LEN};
 
-/// What is wrong, and in which line of a file.
+/// A fault, and the line of the file where it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{fault}", .line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct PskError {
-    /// Which line, from 1, where it is one.
+    /// The number of the line, from 1; `None` if the fault is not in a line.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The fault.
     pub fault: PskFault,
 }
 
@@ -18,119 +18,117 @@ impl From<PskFault> for PskError {
     }
 }
 
-/// What is wrong with a key, a line or a store.
+/// Why a key, a line or a store cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PskFault {
-    /// No colon in the line.
+    /// The line has no colon.
     #[error("no colon between identity and key")]
     NoColon,
-    /// What follows `#` is not hexadecimal.
+    /// The text after `#` is not hexadecimal.
     #[error("the identity after # is not hexadecimal")]
     HexIdentity,
-    /// No identity, or one too long; its length in bytes.
-    #[error("an identity of {}, where 1 to 65535 are possible", bytes(*.0))]
+    /// The identity is empty or too long; its length in bytes.
+    #[error("the identity has {} instead of 1 to 65535", bytes(*.0))]
     IdentityLength(usize),
     /// The key is not hexadecimal.
     #[error("the key is not hexadecimal")]
     HexKey,
-    /// A key that is too short or too long; its length in bytes.
-    #[error("a key of {}, where {MIN_KEY_LEN} to {MAX_KEY_LEN} are allowed", bytes(*.0))]
+    /// The key is too short or too long; its length in bytes.
+    #[error("the key has {} instead of {MIN_KEY_LEN} to {MAX_KEY_LEN}", bytes(*.0))]
     KeyLength(usize),
-    /// The same, where the key's own entry could allow it.
-    #[error("a key of {}, where {MIN_KEY_LEN} to {MAX_KEY_LEN} are allowed", bytes(*.0))]
+    /// The key is too short, but its entry could allow that; its length in bytes.
+    #[error("the key has {} instead of {MIN_KEY_LEN} to {MAX_KEY_LEN}", bytes(*.0))]
     ShortByName(usize),
-    /// The identity stands on another line already; its number.
+    /// Another line has the same identity; the number of that line.
     #[error("the same identity as on line {0}")]
     Duplicate(usize),
-    /// Not TOML, or not with our fields; in the parser's words.
+    /// The file is not TOML, or has wrong fields; the parser's message.
     #[error("{0}")]
     Toml(String),
-    /// Not one of `key` and `key_file`.
-    #[error("a key is given by one of key and key_file")]
+    /// The entry has neither or both of `key` and `key_file`.
+    #[error("a key needs exactly one of key and key_file")]
     KeyOrFile,
-    /// A file with a key cannot be read; which one, and why.
+    /// The file with a key cannot be used; its path, and why.
     #[error("key_file {0}: {1}")]
     KeyFile(String, String),
-    /// Not a time; the field.
+    /// The value is not a time; the field.
     #[error("{0} is not a time")]
     Time(&'static str),
-    /// It ends before it begins.
+    /// The validity ends before it begins.
     #[error("not_after is before not_before")]
     EmptyValidity,
-    /// A text that is empty, too long or has control characters; the field.
+    /// The text is empty, too long or has control characters; the field.
     #[error("{0} is empty, too long, or has control characters")]
     Text(&'static str),
-    /// More than is read.
+    /// The file is too large; the limit in MiB.
     #[error("larger than {0} MiB")]
     TooLarge(u64),
-    /// A psktool file has no room for something.
-    #[error("a psktool file has no room for {0}")]
+    /// A psktool file cannot hold this property.
+    #[error("a psktool file cannot hold {0}")]
     NoRoom(&'static str),
-    /// Neither an identity nor a device.
+    /// No key has this identity or device.
     #[error("no key of {0}")]
     Unknown(String),
-    /// There is a key of that identity.
+    /// The identity has a key already.
     #[error("{0} has a key already")]
     Exists(String),
-    /// There is a key of that identity, and it was revoked.
+    /// The identity has a key, and it was revoked.
     #[error("{0} was revoked")]
     Revoked(String),
-    /// Nothing to rotate.
+    /// The device has no valid key to rotate.
     #[error("{0} has no valid key")]
     NoneValid(String),
-    /// Nothing left to revoke.
+    /// All keys of the device are revoked already.
     #[error("{0} is revoked already")]
     AlreadyRevoked(String),
-    /// A file cannot be read; why.
+    /// The file cannot be read; why.
     #[error("{0}")]
     Unreadable(String),
-    /// The database failed; in its words.
+    /// The database failed; its message.
     #[error("{0}")]
     Database(String),
-    /// Another program's database.
-    #[error("not a database of keys")]
+    /// The file is not a database, or another program's.
+    #[error("not a key database of dunlin")]
     Foreign,
-    /// Made by a later version; its number.
-    #[error("a database of version {0}, which this program does not know")]
+    /// A later version of this program made the database; the database's version.
+    #[error("the database has version {0}, which this program does not support")]
     Newer(i64),
 }
 
 impl PskFault {
-    /// What the user can do about it.
+    /// Advice to the user, as an imperative clause.
     pub const fn advice(&self) -> &'static str {
         match self {
             Self::NoColon => "write identity:key with the key in hexadecimal",
-            Self::HexKey => "write the key in hexadecimal, two digits a byte",
+            Self::HexKey => "write the key in hexadecimal, two digits for each byte",
             Self::HexIdentity => "write an even number of hexadecimal digits after #",
-            Self::IdentityLength(_) => "give an identity",
+            Self::IdentityLength(_) => "give an identity of that length",
             Self::KeyLength(1..MIN_KEY_LEN) => {
-                "take a longer key, or add --allow-short if the peer can do no better"
+                "use a longer key, or add --allow-short if the peer supports no longer one"
             }
             Self::ShortByName(1..MIN_KEY_LEN) => {
-                "take a longer key, or write allow_short = true for it if the peer can do no better"
+                "use a longer key, or write allow_short = true for it if the peer supports no longer one"
             }
-            Self::KeyLength(_) | Self::ShortByName(_) => "take a key of another length",
+            Self::KeyLength(_) | Self::ShortByName(_) => "use a key of another length",
             Self::Duplicate(_) => "remove one of the two",
             Self::Toml(_) => "write a [[psk]] table for each key, with identity and key",
             Self::KeyOrFile => "write one of them",
             Self::KeyFile(..) => {
-                "name a file with the key in hexadecimal, seen from the directory of this one"
+                "name a file with the key in hexadecimal, relative to the directory of this file"
             }
             Self::Time(_) => "write it as 2027-01-31T12:00:00Z",
-            Self::EmptyValidity => "exchange or correct them",
+            Self::EmptyValidity => "swap or correct them",
             Self::Text(_) => "write at most 255 bytes of plain text",
             Self::TooLarge(_) => "use a database",
-            Self::NoRoom(_) => "name a .toml or .db file instead; `dunlin psk convert` makes one of this",
+            Self::NoRoom(_) => "name a .toml or .db file instead; `dunlin psk convert` converts this one",
             Self::Unknown(_) => "see `dunlin psk list`",
             Self::Exists(_) => "choose another identity, or add --force to replace its key",
-            Self::Revoked(_) => {
-                "choose another identity, or take this one away with `dunlin psk remove` first"
-            }
+            Self::Revoked(_) => "choose another identity, or remove this one with `dunlin psk remove` first",
             Self::NoneValid(_) => "make a new key with `dunlin psk new`",
             Self::AlreadyRevoked(_) => "nothing is left to do",
-            Self::Unreadable(_) => "give a file that can be read",
-            Self::Database(_) => "check the file, its directory and the space on the disk",
+            Self::Unreadable(_) => "give a readable file",
+            Self::Database(_) => "check the file, its directory and the free space on the disk",
             Self::Foreign => "name a database that `dunlin psk` made, or a new file",
             Self::Newer(_) => "use a newer dunlin",
         }

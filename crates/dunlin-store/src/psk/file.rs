@@ -1,4 +1,4 @@
-//! Keys in a file, which a server follows while it runs.
+//! Keys in a file. A server follows its changes while it runs.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,29 +15,29 @@ use zeroize::Zeroizing;
 
 use super::{PskError, PskFault, PskRecord, PskSet, ShortKeys, psktool, toml};
 
-/// The largest file that is read, in bytes: half a million keys.
+/// The largest file, in bytes: half a million keys.
 const MAX_FILE: u64 = 64 << 20;
 
-/// A file that was changed so recently may be changed again without a trace: the clock of a file system has steps.
+/// For this long after a change, another change may leave the same time stamp, because file systems have coarse clocks.
 const UNSETTLED: Duration = Duration::from_secs(2);
 
-/// What stands in a file.
+/// The format of a file with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Lines of `identity:key`.
+    /// Lines of `identity:key`, as psktool writes them.
     Psktool,
-    /// Tables.
+    /// TOML, with a table for each key.
     Toml,
-    /// A database.
+    /// An SQLite database.
     Sqlite,
 }
 
 impl Format {
-    /// That of the file `path`: SQLite by its content, else by the name, where everything but `.toml` and `.db`, `.sqlite`
-    /// and `.sqlite3`, in whichever case, is psktool's.
+    /// The format of the file `path`. A file with SQLite's magic bytes is a database. Otherwise the extension decides, in
+    /// upper or lower case: `.toml`; `.db`, `.sqlite` or `.sqlite3`; anything else is psktool's format.
     pub fn of(path: &Path) -> Self {
         let mut magic = [0; 16];
-        // What is read of a pipe is gone.
+        // Do not read from a pipe: its bytes would be lost.
         let sqlite =
             path.is_file() && File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
         let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
@@ -49,7 +49,8 @@ impl Format {
         }
     }
 
-    /// That of a text without a name, such as comes from a pipe: TOML has a table of keys, which is no line of psktool's.
+    /// The format of a text without a file name, e.g. from a pipe. TOML has a `[[psk]]` table, which psktool's format cannot
+    /// contain.
     pub fn of_text(content: &[u8]) -> Self {
         let begins_key = |line: &[u8]| {
             let code = line.split(|byte| *byte == b'#').next().unwrap_or_default();
@@ -62,10 +63,10 @@ impl Format {
     }
 }
 
-/// The keys in the content of a file, and the files that it names, seen from `directory`.
+/// Parses the content of a file. Returns its keys and the key files that it names, relative to `directory`.
 ///
 /// # Errors
-/// What is wrong with it, and in which line.
+/// The first fault, and its line.
 pub fn parse(
     content: &[u8],
     format: Format,
@@ -79,13 +80,13 @@ pub fn parse(
     }
 }
 
-/// Told of a file that cannot be used any more. It must not hold up a handshake.
+/// A function that is called when a file has become unusable. It must not block, since a handshake waits for it.
 pub type Report = Box<dyn Fn(&PskError) + Send + Sync>;
 
-/// Keys in a file of psktool's or in TOML.
+/// Keys in a TOML file, or in one of psktool's format.
 ///
-/// Whether the file changed is looked up for each handshake; it is read again only if it did. A new content has to be
-/// whole: otherwise the old keys stay, and the reason is reported once.
+/// Each handshake checks whether the file has changed, and reads it again only then. If the new content is invalid, the
+/// previous keys stay in force, and the fault is reported once.
 pub struct PskFile {
     path: PathBuf,
     format: Format,
@@ -97,18 +98,19 @@ pub struct PskFile {
 
 struct Loaded {
     set: PskSet,
-    /// Of the file and of those that it names.
+    /// The stamps of the file and of the key files that it names.
     stamps: Vec<(PathBuf, Option<Stamp>)>,
-    /// What was reported last.
+    /// The fault reported last.
     fault: Option<PskError>,
-    /// When it is to be read again though nothing has changed.
+    /// When to read the file again even if it has not changed.
     again: Option<Instant>,
 }
 
-/// How often what could not be read is read again: there may be room for an open file, without a change that shows.
+/// How long to wait before reading an unreadable file again. The cause may vanish without a change of the file, e.g. a
+/// lack of file descriptors.
 pub const RETRY: Duration = Duration::from_secs(1);
 
-/// What changes when a file is written or replaced.
+/// Properties of a file that change when it is written or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     file: (u64, u64),
@@ -118,7 +120,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Of the file `path`, or of what it links to; `None` where it cannot be looked at.
+    /// The stamp of the file `path`, following symbolic links; `None` if its metadata cannot be read.
     pub fn of(path: &Path) -> Option<Self> {
         let m = fs::metadata(path).ok()?;
         Some(Self {
@@ -129,11 +131,11 @@ impl Stamp {
         })
     }
 
-    /// Whether any later change shows.
+    /// Whether any later change would change the stamp.
     pub fn is_settled(&self) -> bool {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let changed = Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(0));
-        // A file system with a clock of its own may be far ahead.
+        // The clock of a remote file system may be ahead of ours.
         now.abs_diff(changed) > UNSETTLED
     }
 }
@@ -142,7 +144,7 @@ impl PskFile {
     /// Reads the file for the first time.
     ///
     /// # Errors
-    /// It cannot be read, or what is wrong with it, and in which line.
+    /// The file cannot be read, or its first fault and the line.
     pub fn open(
         path: impl Into<PathBuf>,
         short: ShortKeys,
@@ -156,21 +158,21 @@ impl PskFile {
         Ok(Self { path, format, short, provider, report, loaded })
     }
 
-    /// The keys as they are now.
+    /// The current keys.
     pub fn keys(&self) -> PskSet {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(&mut loaded);
         loaded.set.clone()
     }
 
-    /// What the file says now of the key of this identity, valid or not.
+    /// The current record of this identity, whether valid or not.
     pub fn record(&self, identity: &[u8]) -> Option<PskRecord> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(&mut loaded);
         loaded.set.record(identity).cloned()
     }
 
-    /// What the file says now for clients of TLS 1.2 to choose their identity by (RFC 4279 §5.2); empty if nothing.
+    /// The current identity hint for TLS 1.2 clients (RFC 4279 §5.2); empty if there is none.
     pub fn identity_hint(&self) -> Vec<u8> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(&mut loaded);
@@ -213,11 +215,11 @@ impl FindPsk for PskFile {
 type Stamped = (PskSet, Vec<(PathBuf, Option<Stamp>)>);
 
 fn load(path: &Path, format: Format, short: ShortKeys) -> Result<Stamped, PskError> {
-    // Before it is read: what changes meanwhile shows the next time.
+    // Take the stamp before reading: a change meanwhile then shows at the next look-up.
     let stamp = Stamp::of(path);
     let content = read(path).map_err(|e| PskFault::Unreadable(e.to_string()))?;
     let (set, key_files) = parse(&content, format, path.parent().unwrap_or(Path::new("")), short)?;
-    // They are read already; what changed in between is not settled yet.
+    // The key files were read before their stamps are taken. A change in between shows too: it is not settled yet.
     let of_keys = key_files.into_iter().map(|path| {
         let stamp = Stamp::of(&path);
         (path, stamp)
@@ -228,7 +230,7 @@ fn load(path: &Path, format: Format, short: ShortKeys) -> Result<Stamped, PskErr
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
     let expected = usize::try_from(file.metadata()?.len().min(MAX_FILE)).unwrap_or(0);
-    // Room for all of it, because a vector that grows leaves unwiped copies behind.
+    // Reserve room for everything: a vector that grows leaves copies of secrets behind.
     let mut content = Zeroizing::new(Vec::with_capacity(expected + 1));
     file.take(MAX_FILE + 1).read_to_end(&mut content)?;
     match content.len() as u64 > MAX_FILE {

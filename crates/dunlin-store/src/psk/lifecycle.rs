@@ -1,14 +1,14 @@
-//! What becomes of keys in time: added, rotated, revoked.
+//! The life cycle of keys: adding, rotating, revoking.
 
 use zeroize::Zeroizing;
 
 use super::{Identity, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, Revoked, State};
 
-/// Adds a key of a new identity, or also of one that has a key already if `replace` says so. A revoked identity stays
-/// revoked: only a record that says so itself takes its place.
+/// Adds a key. With `replace`, it replaces the identity's existing key. A revoked identity stays revoked: only a revoked
+/// record may replace it.
 ///
 /// # Errors
-/// [`PskFault::Exists`]; [`PskFault::Revoked`]; the store refuses it.
+/// [`PskFault::Exists`]; [`PskFault::Revoked`]; errors of the store.
 pub fn add(records: &mut dyn PskRecords, record: PskRecord, replace: bool) -> Result<(), PskError> {
     match records.get(&record.identity)? {
         Some(_) if !replace => Err(PskFault::Exists(record.identity.to_string()).into()),
@@ -19,14 +19,14 @@ pub fn add(records: &mut dyn PskRecords, record: PskRecord, replace: bool) -> Re
     }
 }
 
-/// All keys of `who`: a device's name, or an identity, which stands for its device. A device without a name has that of its
-/// identity.
+/// All keys of a device. `who` is its name or one of its identities. A key without a device name belongs to a device with
+/// the name of its identity.
 ///
 /// # Errors
 /// [`PskFault::Unknown`].
 pub fn keys_of(records: &dyn PskRecords, who: &str) -> Result<Vec<PskRecord>, PskError> {
     let mut named = records.of_device(who)?;
-    // Many a device's name is no identity.
+    // A device name need not be a valid identity.
     let record = match Identity::parse(who.as_bytes()) {
         Ok(identity) => records.get(&identity)?,
         Err(_) if !named.is_empty() => None,
@@ -41,10 +41,10 @@ pub fn keys_of(records: &dyn PskRecords, who: &str) -> Result<Vec<PskRecord>, Ps
     Ok(named)
 }
 
-/// The valid key of `who` that is valid for longest; of several, the newest.
+/// The key of `who` that is valid now and for the longest time; of several, the newest.
 ///
 /// # Errors
-/// [`PskFault::Unknown`]; [`PskFault::Revoked`] if that is so for all; [`PskFault::NoneValid`].
+/// [`PskFault::Unknown`]; [`PskFault::Revoked`] if all keys are revoked; [`PskFault::NoneValid`].
 pub fn current(records: &dyn PskRecords, who: &str, now_s: u64) -> Result<PskRecord, PskError> {
     let keys = keys_of(records, who)?;
     let all_revoked = keys.iter().all(|r| r.revoked.is_some());
@@ -55,20 +55,20 @@ pub fn current(records: &dyn PskRecords, who: &str, now_s: u64) -> Result<PskRec
         .ok_or_else(|| if all_revoked { PskFault::Revoked(who()) } else { PskFault::NoneValid(who()) }.into())
 }
 
-/// What a rotation made.
+/// The result of a rotation.
 pub struct Rotated {
-    /// The keys that go, the oldest first: the identity of each, and when it ends, in seconds since 1970.
+    /// The expiring keys, the oldest first: the identity of each, and when it expires, in seconds since 1970.
     pub old: Vec<(Identity, u64)>,
-    /// The key that comes; its identity is the next generation of the one that was current.
+    /// The new key. Its identity is the next generation of the current key's.
     pub new: PskRecord,
 }
 
-/// Gives `who` a new key, which `make_key` makes with so many bytes, and lets every key that is valid now end after
-/// `overlap_s` seconds, if it does not end before. Until then they and the new one are valid. Keys whose time has not come
-/// are left as they are.
+/// Gives `who` a new key. `make_key` makes a key with the given number of bytes. Keys that are valid now expire after
+/// `overlap_s` seconds at the latest; until then they and the new key are valid. Keys that become valid later do not
+/// change.
 ///
 /// # Errors
-/// `who` has no valid key; the random source or the store failed.
+/// Those of [`current`], of `make_key` and of the store.
 pub fn rotate<E: From<PskError>>(
     records: &mut dyn PskRecords,
     who: &str,
@@ -84,7 +84,7 @@ pub fn rotate<E: From<PskError>>(
     }
     (new.name, new.hash, new.import) = (Some(name.clone()), current.hash, current.import);
     let mut rotated = Rotated { old: vec![], new: new.clone() };
-    // Also those that an earlier rotation still lets live: after an overlap of nothing the new key is alone.
+    // This includes keys in the overlap of an earlier rotation, so that an overlap of zero leaves only the new key.
     for mut old in keys_of(records, who)?.into_iter().filter(|r| r.state(now_s) == State::Valid) {
         let until_s = now_s.saturating_add(overlap_s).min(old.not_after_s.unwrap_or(u64::MAX));
         old.name.get_or_insert_with(|| name.clone());
@@ -96,7 +96,7 @@ pub fn rotate<E: From<PskError>>(
     Ok(rotated)
 }
 
-/// `sensor-7` becomes `sensor-7.2`, that `sensor-7.3`.
+/// The identity after this one: `sensor-7`, `sensor-7.2`, `sensor-7.3`.
 fn next_generation(identity: &Identity) -> Result<Identity, PskFault> {
     let bytes = identity.as_bytes();
     let digits = bytes.iter().rev().take_while(|b| b.is_ascii_digit()).count();
@@ -109,10 +109,10 @@ fn next_generation(identity: &Identity) -> Result<Identity, PskFault> {
     Identity::from_bytes([base, b".", next.to_string().as_bytes()].concat())
 }
 
-/// Revokes all keys of `who`, or only that of exactly this identity; which ones.
+/// Revokes all keys of `who`, or with `only_identity` the key with exactly this identity. Returns the identities.
 ///
 /// # Errors
-/// [`PskFault::Unknown`]; [`PskFault::AlreadyRevoked`] if that is so for all; the store failed.
+/// [`PskFault::Unknown`]; [`PskFault::AlreadyRevoked`] if all keys were revoked before; errors of the store.
 pub fn revoke(
     records: &mut dyn PskRecords,
     who: &str,
@@ -158,16 +158,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_key_overlaps_with_its_successor() {
+    fn older_keys_stay_valid_for_the_overlap() {
         let mut set = PskSet::default();
         add_key(&mut set, "s");
         assert_eq!(rotated(&mut set, "s", 100, 50), Ok("s.2".into()));
         assert_eq!(valid(&set, 149), ["s", "s.2"]);
         assert_eq!(valid(&set, 150), ["s.2"]);
-        // By the name of the device, by the old identity and by the new one, it is the newest that goes.
+        // The device's name, the old identity and the new one all select the device's newest key.
         assert_eq!(rotated(&mut set, "s", 110, 50), Ok("s.3".into()));
         assert_eq!(rotated(&mut set, "s.2", 120, 20), Ok("s.4".into()));
-        // None of the older ones lasts longer than this overlap, whatever an earlier one promised.
+        // No older key outlasts this overlap, even if an earlier rotation gave it more time.
         assert_eq!(valid(&set, 139), ["s", "s.2", "s.3", "s.4"]);
         assert_eq!(valid(&set, 140), ["s.4"]);
         assert_eq!(rotated(&mut set, "s", 125, 0), Ok("s.5".into()));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rotation_makes_a_key_last_longer() {
+    fn rotation_never_prolongs_a_key() {
         let mut set = PskSet::default();
         add_key(&mut set, "s");
         rotated(&mut set, "s", 100, 50).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_whose_time_has_not_come_is_not_rotated() {
+    fn rotation_leaves_keys_that_become_valid_later() {
         let mut set = PskSet::default();
         add_key(&mut set, "s");
         let mut planned = PskRecord::new(Identity::parse(b"p").unwrap(), Zeroizing::new(vec![1; 20]));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn replacing_a_key_lifts_no_revocation() {
+    fn replacing_a_key_does_not_lift_its_revocation() {
         let mut set = PskSet::default();
         add_key(&mut set, "s");
         let fresh = set.record(b"s").unwrap().clone();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_revoked_with_all_its_keys() {
+    fn revokes_all_keys_of_a_device_or_one_identity() {
         let mut set = PskSet::default();
         add_key(&mut set, "s");
         add_key(&mut set, "t");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn generations() {
+    fn numbers_the_generations_of_an_identity() {
         for (old, new) in [("s", "s.2"), ("s.2", "s.3"), ("s.9", "s.10"), ("7", "7.2"), ("a.b", "a.b.2")] {
             let old = Identity::parse(old.as_bytes()).unwrap();
             assert_eq!(next_generation(&old).unwrap().to_string(), new);

@@ -1,4 +1,4 @@
-//! Pre-shared keys outside of the engine: what is kept of each, where, and what becomes of it in time.
+//! Pre-shared keys outside of the engine: their records, files and databases, and their life cycle.
 
 mod error;
 #[cfg(feature = "files")]
@@ -24,34 +24,34 @@ use zeroize::Zeroizing;
 
 pub use error::{PskError, PskFault};
 
-/// The shortest key that is taken without being asked for, in bytes: external PSKs MUST have 128 bits (RFC 9257 §6).
+/// The shortest key accepted by default, in bytes: external PSKs MUST have at least 128 bits (RFC 9257 §6).
 pub const MIN_KEY_LEN: usize = dunlin::auth::MIN_PSK_LEN;
-/// The longest key, in bytes: what psktool makes and OpenSSL takes at most.
+/// The longest key, in bytes: the limit of psktool and OpenSSL.
 pub const MAX_KEY_LEN: usize = 512;
 /// The longest identity and the longest context, in bytes (RFC 8446 §4.2.11, RFC 9258 §4.1).
 const MAX_IDENTITY_LEN: usize = 0xffff;
-/// The longest name of a device and the longest reason, in bytes: a line of a list.
+/// The longest device name and the longest reason, in bytes. Either has to fit a line of a list.
 const MAX_TEXT_LEN: usize = 255;
 
-/// Whether keys below [`MIN_KEY_LEN`] are taken from a file that cannot say so by itself.
+/// Whether to accept keys shorter than [`MIN_KEY_LEN`] from a file whose format cannot mark them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShortKeys {
-    /// They are refused.
+    /// Short keys are refused.
     #[default]
     Refuse,
-    /// They are taken, for old peers and measurements.
+    /// Short keys are accepted, for old peers and measurements.
     Allow,
 }
 
-/// The name of a pre-shared key: any bytes, 1 to 65535 of them.
+/// The identity of a pre-shared key: 1 to 65535 arbitrary bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(Vec<u8>);
 
 impl Identity {
-    /// Reads it as it stands in a file or on the command line: plainly, or in hexadecimal after a `#`.
+    /// Reads an identity from a file or the command line: plain text, or hexadecimal after a `#`.
     ///
     /// # Errors
-    /// What follows the `#` is not hexadecimal, or its length is impossible.
+    /// [`PskFault::HexIdentity`]; [`PskFault::IdentityLength`].
     pub fn parse(text: &[u8]) -> Result<Self, PskFault> {
         let bytes = match text {
             [b'#', hex @ ..] => base16ct::mixed::decode_vec(hex).map_err(|_| PskFault::HexIdentity)?,
@@ -60,10 +60,10 @@ impl Identity {
         Self::from_bytes(bytes)
     }
 
-    /// The name that goes over the wire.
+    /// The identity with these bytes on the wire.
     ///
     /// # Errors
-    /// Its length is impossible.
+    /// [`PskFault::IdentityLength`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, PskFault> {
         match bytes.len() {
             1..=MAX_IDENTITY_LEN => Ok(Self(bytes)),
@@ -71,20 +71,20 @@ impl Identity {
         }
     }
 
-    /// The bytes that stand on the wire.
+    /// The bytes on the wire.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Writes it as it stands in a file: plainly if that can be read back and shown, else in hexadecimal.
+/// Writes the identity with [`text_of`].
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&text_of(&self.0))
     }
 }
 
-/// Any bytes as text that can be read back: plainly, or in hexadecimal after a `#`.
+/// Writes bytes as text that can be read back: plain if they are printable, else hexadecimal after a `#`.
 pub fn text_of(bytes: &[u8]) -> String {
     let hard = |c: char| c == ':' || c.is_control();
     match std::str::from_utf8(bytes) {
@@ -104,50 +104,50 @@ pub const fn hash_name(hash: HashAlgorithm) -> &'static str {
 /// When and why a key was revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revoked {
-    /// In seconds since 1970.
+    /// The time of the revocation, in seconds since 1970.
     pub at_s: u64,
-    /// Why, for people.
+    /// The reason, as text for people.
     pub reason: Option<String>,
 }
 
-/// A pre-shared key and what is known of it. The key is wiped when it is dropped, and never shown by accident.
+/// A pre-shared key with its properties. The key is wiped on drop. There is no `Debug`, which could reveal it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PskRecord {
-    /// What the client names it by.
+    /// The identity by which the client names the key.
     pub identity: Identity,
-    /// The secret.
+    /// The secret key.
     pub key: Zeroizing<Vec<u8>>,
-    /// The hash of the suites that it goes with (RFC 8446 §4.2.11).
+    /// The hash of the cipher suites that can use the key (RFC 8446 §4.2.11).
     pub hash: HashAlgorithm,
-    /// The device that has it. Several keys may belong to one.
+    /// The device that has the key. A device may have several keys.
     pub name: Option<String>,
-    /// From when on it is valid, in seconds since 1970.
+    /// When the key becomes valid, in seconds since 1970.
     pub not_before_s: Option<u64>,
-    /// The moment from which on it is not valid any more, in seconds since 1970.
+    /// When the key expires, in seconds since 1970. It is not valid at that moment any more.
     pub not_after_s: Option<u64>,
-    /// When it was revoked, if it was.
+    /// The revocation, if the key was revoked.
     pub revoked: Option<Revoked>,
-    /// Whether it may be shorter than [`MIN_KEY_LEN`].
+    /// Whether the key may be shorter than [`MIN_KEY_LEN`].
     pub allow_short: bool,
-    /// If it is to be imported (RFC 9258): the context that both sides bind it to, which may be empty.
+    /// For an imported key (RFC 9258): the context to which both sides bind it, which may be empty.
     pub import: Option<Vec<u8>>,
 }
 
-/// What can be done with a key now.
+/// The state of a key at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is good.
+    /// The key is valid.
     Valid,
-    /// Its time has not come.
+    /// The key is not valid yet.
     Early,
-    /// Its time is over.
+    /// The key has expired.
     Expired,
-    /// It was revoked.
+    /// The key was revoked.
     Revoked,
 }
 
 impl PskRecord {
-    /// A key for suites with SHA-256, of no particular device, valid at any time.
+    /// A key for cipher suites with SHA-256, without a device, valid at any time.
     pub const fn new(identity: Identity, key: Zeroizing<Vec<u8>>) -> Self {
         Self {
             identity,
@@ -167,7 +167,7 @@ impl PskRecord {
         Zeroizing::new(base16ct::lower::encode_string(&self.key))
     }
 
-    /// What can be done with it at this time, in seconds since 1970.
+    /// The state at this time, in seconds since 1970. A revocation counts at once, whatever its date.
     pub fn state(&self, now_s: u64) -> State {
         if self.revoked.is_some() {
             State::Revoked
@@ -180,20 +180,20 @@ impl PskRecord {
         }
     }
 
-    /// Whether a peer may be believed by it at this time.
+    /// Whether the key may authenticate a peer at this time.
     pub fn is_valid(&self, now: Now) -> bool {
         self.state(now.unix_ms / 1000) == State::Valid
     }
 
-    /// What no store takes.
+    /// Checks the record; stores refuse invalid ones.
     ///
     /// # Errors
-    /// The key is too short or too long, its validity ends before it begins, a text is too long, or a key that is to be
-    /// imported is short.
+    /// [`PskFault::KeyLength`] if the key is too long, or too short and either imported or without `allow_short`;
+    /// [`PskFault::EmptyValidity`]; [`PskFault::Text`].
     pub fn check(&self) -> Result<(), PskFault> {
         match self.key.len() {
             MIN_KEY_LEN..=MAX_KEY_LEN => {}
-            // RFC 9258 §4.1 makes keys of full length of it, which would hide that it can be guessed.
+            // An imported key must not be short: the derived keys have full length and would hide that (RFC 9258 §4.1).
             1..MIN_KEY_LEN if self.allow_short && self.import.is_none() => {}
             length => return Err(PskFault::KeyLength(length)),
         }
@@ -214,10 +214,10 @@ impl PskRecord {
         }
     }
 
-    /// The keys for the engine: one, or one for each hash where it is imported (RFC 9258 §4).
+    /// The keys for the engine: one, or if it is imported, one for each hash (RFC 9258 §4).
     ///
     /// # Errors
-    /// The provider has no suite with its hash, or it is not as [`PskRecord::check`] wants it.
+    /// The provider has no suite with its hash, or [`PskRecord::check`] fails.
     pub fn psks(&self, provider: &CryptoProvider, transport: TransportKind) -> Result<Vec<Psk>, Error> {
         let identity = self.identity.as_bytes();
         let psks = match &self.import {
@@ -235,8 +235,8 @@ impl PskRecord {
     }
 }
 
-/// The key that a peer means by `wire`: that of the identity, or one that was imported (RFC 9258 §4.1). For stores of one's
-/// own: `get` gives the record of an identity, and only one that is valid `now` is used.
+/// Finds the key that a peer names by `wire`: an identity, or an `ImportedIdentity` (RFC 9258 §4.1). Applications with
+/// their own stores can use it: `get` returns the record of an identity. Only a record that is valid `now` is used.
 ///
 /// # Errors
 /// Those of `get`.
@@ -261,19 +261,19 @@ pub fn find<E>(
     Ok(psks.into_iter().find(|psk| psk.identity() == wire).map(Arc::new))
 }
 
-/// What the identity of an imported key says (`ImportedIdentity`, RFC 9258 §4.1), without the KDF.
+/// The fields of an imported key's identity on the wire (`ImportedIdentity`, RFC 9258 §4.1), without the KDF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportedIdentity<'a> {
-    /// The identity of the key that was imported.
+    /// The identity of the external key.
     pub identity: &'a [u8],
-    /// What it is bound to; may be empty.
+    /// The context to which the key is bound; may be empty.
     pub context: &'a [u8],
-    /// Whether it is for TLS 1.3 or for DTLS 1.3.
+    /// Whether the key is for TLS 1.3 or for DTLS 1.3.
     pub transport: TransportKind,
 }
 
 impl<'a> ImportedIdentity<'a> {
-    /// Reads an identity as it stands on the wire; `None` if it is not one of an imported key.
+    /// Reads an identity from the wire; `None` if it does not belong to an imported key.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (identity, rest) = vec16(bytes).filter(|(identity, _)| !identity.is_empty())?;
         let (context, rest) = vec16(rest)?;
@@ -292,41 +292,41 @@ fn vec16(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))
 }
 
-/// What can be changed: a set in memory, or a transaction of a database.
+/// A changeable collection of keys: a set in memory, or a transaction of a database.
 pub trait PskRecords {
-    /// The key of this identity.
+    /// The key with this identity.
     ///
     /// # Errors
     /// The store cannot be read.
     fn get(&self, identity: &Identity) -> Result<Option<PskRecord>, PskError>;
-    /// All keys of the device with this name, the oldest first.
+    /// All keys with this device name, the oldest first.
     ///
     /// # Errors
     /// The store cannot be read.
     fn of_device(&self, name: &str) -> Result<Vec<PskRecord>, PskError>;
-    /// Adds a key, in place of the one of the same identity if there is one.
+    /// Adds a key, or replaces the one with the same identity.
     ///
     /// # Errors
-    /// The record is not as [`PskRecord::check`] wants it, or the store cannot be written.
+    /// [`PskRecord::check`] fails, or the store cannot be written.
     fn put(&mut self, record: PskRecord) -> Result<(), PskError>;
-    /// Takes the key of this identity away; whether there was one.
+    /// Removes the key with this identity. Returns whether there was one.
     ///
     /// # Errors
     /// The store cannot be written.
     fn remove(&mut self, identity: &Identity) -> Result<bool, PskError>;
-    /// What a server of TLS 1.2 tells clients to choose their identity by (RFC 4279 §5.2).
+    /// The identity hint that a TLS 1.2 server sends to clients (RFC 4279 §5.2).
     ///
     /// # Errors
     /// The store cannot be read.
     fn identity_hint(&self) -> Result<Option<Vec<u8>>, PskError>;
-    /// Sets or removes the hint.
+    /// Sets or removes the identity hint.
     ///
     /// # Errors
     /// The store cannot be written.
     fn set_identity_hint(&mut self, hint: Option<Vec<u8>>) -> Result<(), PskError>;
 }
 
-/// Keys in memory, in the order in which they came, each identity once.
+/// Keys in memory, in the order of their insertion. Identities are unique.
 #[derive(Clone, Default)]
 pub struct PskSet {
     records: LinkedHashMap<Vec<u8>, PskRecord>,
@@ -339,17 +339,17 @@ impl PskSet {
         self.records.values()
     }
 
-    /// Whether there is none.
+    /// Whether the set has no keys.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The key of this identity.
+    /// The key with this identity.
     pub fn record(&self, identity: &[u8]) -> Option<&PskRecord> {
         self.records.get(identity)
     }
 
-    /// What a server of TLS 1.2 tells clients to choose their identity by (RFC 4279 §5.2).
+    /// The identity hint that a TLS 1.2 server sends to clients (RFC 4279 §5.2).
     pub fn hint(&self) -> Option<&[u8]> {
         self.hint.as_deref()
     }
@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities_are_written_so_that_they_can_be_read() {
+    fn reads_back_every_identity_it_writes() {
         for (bytes, text) in [
             (&b"plain"[..], "plain"),
             (b"#1", "#2331"),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_valid_from_its_first_moment_until_its_last() {
+    fn a_key_is_valid_from_not_before_until_not_after() {
         let identity = Identity::parse(b"a").unwrap();
         let mut record = PskRecord::new(identity, Zeroizing::new(vec![0; 16]));
         assert_eq!(record.state(0), State::Valid);
@@ -417,7 +417,7 @@ mod tests {
         let states = [9, 10, 19, 20].map(|now| record.state(now));
         assert_eq!(states, [State::Early, State::Valid, State::Valid, State::Expired]);
         record.revoked = Some(Revoked { at_s: 12, reason: None });
-        // At once, and not only from that date on.
+        // A revocation counts at once, not only from its date on.
         assert_eq!(record.state(11), State::Revoked);
     }
 }

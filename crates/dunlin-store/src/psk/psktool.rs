@@ -1,5 +1,5 @@
-//! Files of pre-shared keys in the format of GnuTLS's psktool: a line for each key, `identity:key`, the key in
-//! hexadecimal. An identity that cannot stand so is written in hexadecimal after a `#`.
+//! Key files in the format of GnuTLS's psktool: a line `identity:key` for each key, the key in hexadecimal. An identity
+//! with a colon or unprintable bytes is written in hexadecimal after a `#`.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use zeroize::Zeroizing;
 
 use super::{Identity, MIN_KEY_LEN, PskError, PskFault, PskRecord, PskRecords, PskSet, ShortKeys};
 
-/// Reads a whole file. Empty lines are passed over.
+/// Reads a whole file. Empty lines are skipped.
 ///
 /// # Errors
-/// The first line that cannot be used.
+/// The first fault, and its line.
 pub fn parse(file: &[u8], short: ShortKeys) -> Result<PskSet, PskError> {
     let mut set = PskSet::default();
     let mut seen = HashMap::new();
@@ -41,17 +41,17 @@ fn parse_line(line: &[u8], short: ShortKeys) -> Result<PskRecord, PskFault> {
     Ok(record)
 }
 
-/// The line that stands for a key, without its end.
+/// The line for a key, without the line end.
 ///
 /// # Errors
-/// The format cannot hold what is known of the key.
+/// [`PskFault::NoRoom`] if the format cannot hold a property of the key.
 pub fn line(record: &PskRecord) -> Result<Zeroizing<String>, PskFault> {
     let excess = [
-        ("a hash: its keys go with SHA-256", record.hash != HashAlgorithm::Sha256),
+        ("a hash, only keys for SHA-256", record.hash != HashAlgorithm::Sha256),
         ("times of validity", record.not_before_s.is_some() || record.not_after_s.is_some()),
-        ("revoked keys", record.revoked.is_some()),
-        ("names of devices", record.name.is_some()),
-        ("keys that are imported", record.import.is_some()),
+        ("revocations", record.revoked.is_some()),
+        ("device names", record.name.is_some()),
+        ("imported keys", record.import.is_some()),
     ];
     match excess.into_iter().find(|(_, there)| *there) {
         Some((what, _)) => Err(PskFault::NoRoom(what)),
@@ -59,16 +59,16 @@ pub fn line(record: &PskRecord) -> Result<Zeroizing<String>, PskFault> {
     }
 }
 
-/// The file's content.
+/// The content of a file with these keys.
 ///
 /// # Errors
-/// The format cannot hold what is known of a key.
+/// [`PskFault::NoRoom`] if the format cannot hold the hint or a property of a key.
 pub fn render(set: &PskSet) -> Result<Zeroizing<String>, PskFault> {
     if set.hint().is_some() {
         return Err(PskFault::NoRoom("an identity hint"));
     }
     let lines: Vec<_> = set.iter().map(line).collect::<Result<_, _>>()?;
-    // Room for all of it, because a string that grows leaves unwiped copies behind.
+    // Reserve room for everything: a string that grows leaves copies of secrets behind.
     let mut text = Zeroizing::new(String::with_capacity(lines.iter().map(|line| line.len() + 1).sum()));
     for line in lines {
         text.push_str(&line);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_and_written() {
+    fn reads_and_writes_a_file() {
         let upper = KEY.to_uppercase();
         let text = format!("alice:{KEY}\n\n#616c3a696365:{upper} \r\nü x:{KEY}");
         let set = parse(text.as_bytes(), ShortKeys::Refuse).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_lines_are_named() {
+    fn names_the_line_and_its_fault() {
         let long = "00".repeat(513);
         for (line, want) in [
             ("alice", PskFault::NoColon),
@@ -121,9 +121,9 @@ mod tests {
         assert_eq!(fault(""), None);
     }
 
-    /// Whatever a file is cut to and changed to, it is refused or read; and what was read is written and reads the same.
+    /// Truncates and changes a file everywhere. If it can still be read, writing and reading it again gives the same.
     #[test]
-    fn damaged_files() {
+    fn damaged_files_are_refused_or_read_consistently() {
         let whole = format!("alice:{KEY}\n\n#616c3a696365:{KEY} \r\nü x:{KEY}\nz:00\n").into_bytes();
         let cuts = (0..whole.len()).map(|len| whole[..len].to_vec());
         let changes = (0..whole.len()).flat_map(|at| {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn short_keys_are_taken_only_when_asked_for() {
+    fn accepts_short_keys_only_if_allowed() {
         let short = format!("a:{}", "00".repeat(15));
         assert_eq!(fault(&short), Some((Some(1), PskFault::KeyLength(15))));
         assert!(parse(b"a:00", ShortKeys::Allow).is_ok());

@@ -1,4 +1,4 @@
-//! Keys in SQLite, for many of them: a change is a transaction, and a server reads every key when it is asked for.
+//! Keys in an SQLite database, for large numbers. A change is a transaction. A server reads a key when a client names it.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,13 +16,13 @@ use zeroize::Zeroizing;
 
 use super::{Identity, PskError, PskFault, PskRecord, PskRecords, PskSet, Revoked, hash_name};
 
-/// "DUNL": tells our databases from those of others (`PRAGMA application_id`).
+/// "DUNL": tells our databases from other programs' (`PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4455_4e4c;
 
 /// The version of the tables (`PRAGMA user_version`).
 const VERSION: i64 = 1;
 
-/// How long a writer waits for another.
+/// How long a writer waits for another one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const SCHEMA: &str = "
@@ -51,10 +51,10 @@ pub struct SqlitePsks {
 }
 
 impl SqlitePsks {
-    /// Opens a database that is there.
+    /// Opens an existing database.
     ///
     /// # Errors
-    /// It cannot be opened, is another program's, or of a later version.
+    /// The database cannot be opened; [`PskFault::Foreign`]; [`PskFault::Newer`].
     pub fn open(path: &Path) -> Result<Self, PskError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
@@ -67,7 +67,7 @@ impl SqlitePsks {
             }
             _ => return Err(PskFault::Foreign.into()),
         }
-        // A commit that was told of survives the loss of power, and a removed key leaves nothing in the file.
+        // A reported commit survives a power failure, and a removed key leaves no bytes in the file.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "secure_delete", true)?;
         match pragma("user_version")? {
@@ -76,10 +76,10 @@ impl SqlitePsks {
         }
     }
 
-    /// Opens a database, or makes it with mode 0600 if there is none.
+    /// Opens a database, or creates it with mode 0600 if it does not exist.
     ///
     /// # Errors
-    /// As [`SqlitePsks::open`], or it cannot be made.
+    /// Those of [`SqlitePsks::open`]; the database cannot be created.
     pub fn open_or_create(path: &Path) -> Result<Self, PskError> {
         if path.symlink_metadata().is_err() {
             create(path)?;
@@ -90,7 +90,7 @@ impl SqlitePsks {
     /// All keys, the oldest first.
     ///
     /// # Errors
-    /// The database cannot be read, or holds a key that is none.
+    /// The database cannot be read, or a record in it is invalid.
     pub fn keys(&self) -> Result<PskSet, PskError> {
         let mut connection = self.lock();
         let transaction = connection.transaction()?;
@@ -103,10 +103,10 @@ impl SqlitePsks {
         Ok(set)
     }
 
-    /// Makes changes: all of them, or none if `change` fails. Other writers wait.
+    /// Makes changes in one transaction: all of them, or none if `change` fails. Other writers wait.
     ///
     /// # Errors
-    /// That of `change`, or of the database.
+    /// Those of `change` and of the database.
     pub fn change<T, E: From<PskError>>(
         &self,
         change: impl FnOnce(&mut dyn PskRecords) -> Result<T, E>,
@@ -124,8 +124,8 @@ impl SqlitePsks {
     }
 }
 
-/// Makes a whole database beside its place, from which it takes the name: nobody sees half of one, and of two that are
-/// made at once one stays.
+/// Creates a database under a temporary name and renames it. So readers never see a partial one, and if two processes
+/// create it at once, one of the two stays.
 fn create(path: &Path) -> Result<(), PskError> {
     let unwritable = |e: std::io::Error| PskError::from(PskFault::Database(e.to_string()));
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -139,7 +139,7 @@ fn create(path: &Path) -> Result<(), PskError> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", VERSION)?;
     connection.execute_batch(SCHEMA)?;
-    // Readers go on while somebody writes. It is kept in the file.
+    // WAL lets readers continue during a write. The database file keeps the setting.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.close().map_err(|(_, e)| e)?;
     File::open(&file).and_then(|f| f.sync_all()).map_err(unwritable)?;
@@ -188,7 +188,7 @@ fn record(row: &Row<'_>) -> Result<PskRecord, PskError> {
     Ok(record)
 }
 
-/// What somebody wrote before 1970 is past all the same.
+/// Times before 1970, which another program may have written, become 1970.
 fn clamped(time: i64) -> u64 {
     u64::try_from(time).unwrap_or(0)
 }
@@ -250,12 +250,12 @@ impl PskRecords for Changes<'_> {
     }
 }
 
-/// Told of a database that cannot be read. It must not hold up a handshake.
+/// A function that is called when a database cannot be read. It must not block, since a handshake waits for it.
 pub type Report = Box<dyn Fn(&PskError) + Send + Sync>;
 
-/// The keys of a database for a server: each is read when a client names it, so changes count at once. Where it cannot
-/// be read, no key is known, and the reason is reported. A database that is put in its place is not noticed: change it,
-/// do not replace it.
+/// The keys of a database for a server. Each key is read when a client names it, so changes count at once. If the database
+/// cannot be read, the key counts as unknown and the fault is reported. Change the database in place: a file that replaces
+/// it is not noticed.
 pub struct LiveSqlitePsks {
     psks: SqlitePsks,
     provider: Arc<CryptoProvider>,
@@ -268,13 +268,13 @@ impl LiveSqlitePsks {
         Self { psks, provider, report }
     }
 
-    /// What the database says now of the key of this identity, valid or not; nothing if it cannot be read.
+    /// The current record of this identity, whether valid or not; `None` if the database cannot be read.
     pub fn record(&self, identity: &[u8]) -> Option<PskRecord> {
         select(&self.psks.lock(), "identity = ?1", &[&identity]).ok()?.pop()
     }
 
-    /// What the database says now for clients of TLS 1.2 to choose their identity by (RFC 4279 §5.2); empty if nothing, or if
-    /// it cannot be read, which is reported.
+    /// The current identity hint for TLS 1.2 clients (RFC 4279 §5.2); empty if there is none. If the database cannot be
+    /// read, it is empty too, and the fault is reported.
     pub fn identity_hint(&self) -> Vec<u8> {
         let hint = identity_hint(&self.psks.lock()).unwrap_or_else(|fault| {
             (self.report)(&fault);
@@ -302,7 +302,7 @@ impl FindPsk for LiveSqlitePsks {
 
 impl From<rusqlite::Error> for PskError {
     fn from(error: rusqlite::Error) -> Self {
-        // The first line: what follows quotes the statement.
+        // Only the first line: the next ones quote the statement.
         let text = error.to_string();
         PskFault::Database(text.lines().next().unwrap_or_default().to_owned()).into()
     }

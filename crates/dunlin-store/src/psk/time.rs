@@ -1,16 +1,16 @@
-//! Times as people write them (RFC 3339), in seconds since 1970.
+//! Converts between times in text (RFC 3339) and seconds since 1970.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Reads `2027-01-31T12:00:00Z`, any offset of it, or `2027-01-31`, which is midnight of UTC.
+/// Reads `2027-01-31T12:00:00Z`, with any offset, or `2027-01-31`, which is midnight UTC.
 pub fn parse_time(text: &str) -> Option<u64> {
     let full = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
     let time = OffsetDateTime::parse(&full, &Rfc3339).ok()?;
     u64::try_from(time.unix_timestamp()).ok()
 }
 
-/// Writes it as `2027-01-31T12:00:00Z`; `None` after the year 9999.
+/// Writes a time as `2027-01-31T12:00:00Z`; `None` after the year 9999.
 pub fn format_time(unix_s: u64) -> Option<String> {
     let time = OffsetDateTime::from_unix_timestamp(i64::try_from(unix_s).ok()?).ok()?;
     time.format(&Rfc3339).ok()
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_and_write() {
+    fn reads_and_writes_times_and_rejects_malformed_ones() {
         for (text, written) in [
             ("2027-01-31", "2027-01-31T00:00:00Z"),
             ("2027-01-31T12:00:00+01:00", "2027-01-31T11:00:00Z"),

@@ -1,18 +1,18 @@
-//! Files of pre-shared keys in TOML, for people: a table for each key.
+//! Key files in TOML, which people can edit: a table for each key.
 //!
 //! ```toml
 //! identity_hint = "gateway"               # for TLS 1.2 (RFC 4279 §5.2)
 //!
 //! [[psk]]
 //! identity = "sensor-7.2"                 # or #7365…, in hexadecimal
-//! key = "8a3f…"                           # in hexadecimal; or key_file, seen from the directory of this file
+//! key = "8a3f…"                           # in hexadecimal; or key_file, relative to this file's directory
 //! hash = "sha256"                         # or sha384
-//! name = "sensor-7"                       # the device; several keys may belong to one
+//! name = "sensor-7"                       # the device, which may have several keys
 //! not_before = 2027-01-01T00:00:00Z       # or 2027-01-01
-//! not_after = 2028-01-01T00:00:00Z        # from then on it is unknown
+//! not_after = 2028-01-01T00:00:00Z        # the key expires at this moment
 //! revoked = { at = 2027-05-01, reason = "lost" }
 //! allow_short = false                     # true: the key may have less than 16 bytes
-//! import_context = ""                     # the key is imported (RFC 9258), bound to this context
+//! import_context = ""                     # the key is imported (RFC 9258) and bound to this context
 //! ```
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ use super::{
     hash_name, text_of,
 };
 
-/// The largest file, in bytes: a parsed one takes many times as much memory, and a database is there for more.
+/// The largest file, in bytes. Parsing takes many times as much memory; a database can hold more keys.
 pub const MAX_FILE: u64 = 16 << 20;
 
 #[derive(Deserialize)]
@@ -61,7 +61,7 @@ struct RawPsk {
     import_context: Option<Spanned<String>>,
 }
 
-/// A key as it is written. What the parser holds of it besides is not wiped.
+/// A key in hexadecimal. The parser's own copies are not wiped.
 #[derive(Deserialize)]
 #[serde(from = "String")]
 struct Hex(Zeroizing<String>);
@@ -87,7 +87,7 @@ struct RawRevoked {
     reason: Option<String>,
 }
 
-/// TOML has times of its own, which some editors do not know.
+/// TOML has native times, but some editors write them as text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum When {
@@ -104,10 +104,10 @@ impl When {
     }
 }
 
-/// The keys of a file, and the files that it names, seen from `directory`.
+/// Parses a file. Returns its keys and the key files that it names, relative to `directory`.
 ///
 /// # Errors
-/// What is wrong with it, and in which line.
+/// The first fault, and its line.
 pub fn parse(file: &[u8], directory: &Path) -> Result<(PskSet, Vec<PathBuf>), PskError> {
     if file.len() as u64 > MAX_FILE {
         return Err(PskFault::TooLarge(MAX_FILE >> 20).into());
@@ -200,7 +200,7 @@ fn record(
     }
 }
 
-/// The context of a key that is imported (RFC 9258 §4.1): text, or hexadecimal after a `#`.
+/// Reads the context of an imported key (RFC 9258 §4.1): plain text, or hexadecimal after a `#`.
 pub fn context_of(text: &str) -> Option<Vec<u8>> {
     match text.strip_prefix('#') {
         Some(hex) => base16ct::mixed::decode_vec(hex).ok(),
@@ -212,15 +212,15 @@ fn key_of(hex: &[u8]) -> Result<Zeroizing<Vec<u8>>, PskFault> {
     base16ct::mixed::decode_vec(hex.trim_ascii()).map(Zeroizing::new).map_err(|_| PskFault::HexKey)
 }
 
-/// The key in a file of its own, in hexadecimal.
+/// Reads a key in hexadecimal from a file that holds nothing else.
 fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    // The digits of the longest key, and the end of the line. Room for all, lest copies be left behind.
+    // The digits of the longest key and a line end. Reserve room for them: a vector that grows leaves copies behind.
     let most = 2 * MAX_KEY_LEN + 2;
     let mut hex = Zeroizing::new(Vec::with_capacity(most + 1));
     let file = File::open(path).map_err(|e| e.to_string())?;
     file.take(most as u64 + 1).read_to_end(&mut hex).map_err(|e| e.to_string())?;
     if hex.len() > most {
-        return Err("longer than any key".into());
+        return Err("the file is longer than any key".into());
     }
     key_of(&hex).map_err(|fault| fault.to_string())
 }
@@ -229,21 +229,21 @@ fn line_of(file: &[u8], offset: usize) -> usize {
     1 + file.iter().take(offset).filter(|byte| **byte == b'\n').count()
 }
 
-/// The parser's message in one line and without the values that it quotes, one of which may be a key.
+/// The parser's message in one line, without the values that it quotes, since one of them may be a key.
 fn harmless(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     match (line.strip_prefix("invalid "), line.find(", expected ")) {
-        // Only times may be written in two ways.
+        // Only times have two forms.
         _ if line.contains("untagged enum") => "a wrong value, expected a time".to_owned(),
         (Some(_), Some(at)) => format!("a wrong value{}", line.get(at..).unwrap_or_default()),
         _ => line.to_owned(),
     }
 }
 
-/// The file with these keys: what has not changed stays as it was written, with its comments.
+/// Changes the content `before` of a file so that it holds the keys of `set`. Unchanged parts and comments stay.
 ///
 /// # Errors
-/// The file as it was cannot be read, or a time is after the year 9999.
+/// `before` cannot be parsed, or a time is after the year 9999.
 pub fn render(before: &str, directory: &Path, set: &PskSet) -> Result<Zeroizing<String>, PskError> {
     let (old, _) = parse(before.as_bytes(), directory)?;
     let mut document: DocumentMut =
@@ -288,7 +288,7 @@ fn write_fields(table: &mut Table, record: &PskRecord, new_key: bool) -> Result<
     let mut set = |field: &str, new: Option<Value>| match new {
         None => drop(table.remove(field)),
         Some(new) => {
-            // What stands around an old value stays there.
+            // Keep the white space and comments around the old value.
             let decor = table.get(field).and_then(Item::as_value).map(|old| old.decor().clone());
             let mut new = new;
             if let Some(decor) = decor {
