@@ -60,7 +60,7 @@ pub fn gcm_answers_of_its_specification(provider: &CryptoProvider) {
                       21d514b25466931c7d8f6a5aac84aa051ba30b396a0aac973d58e091473f5985";
     let sealed_256 = "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa\
                       8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662898015ad";
-    // Cases 4 and 16 leave out the last four bytes.
+    // Cases 4 and 16 omit the last four bytes of the plaintext.
     let short = |text: &'static str| &text[..text.len() - 8];
     for (algorithm, zero, key, sealed, zero_sealed, tags) in [
         (
@@ -146,7 +146,7 @@ pub fn ccm_answers_of_nist(provider: &CryptoProvider) {
     .check(provider);
 }
 
-/// From nothing to the largest record of TLS 1.3 (RFC 8446 §5.2), with additional data of every kind of length.
+/// Lengths from zero to the largest TLS 1.3 record (RFC 8446 §5.2), and different lengths of additional data.
 pub fn opens_what_it_sealed_at_every_length(provider: &CryptoProvider) {
     let random = Reproducible::new(1);
     for algorithm in ALL {
@@ -167,7 +167,7 @@ pub fn opens_what_it_sealed_at_every_length(provider: &CryptoProvider) {
     }
 }
 
-/// A sealed message, to be damaged.
+/// A sealed message that the tests damage.
 struct Sealed {
     key: Box<dyn AeadKey>,
     nonce: [u8; NONCE_LEN],
@@ -192,7 +192,7 @@ impl Sealed {
     }
 }
 
-/// One flipped bit in any byte of tag, additional data, nonce or ciphertext, and missing ends.
+/// Flips bits in every byte of tag, additional data, nonce and ciphertext; changes their lengths.
 pub fn refuses_every_damaged_byte(provider: &CryptoProvider) {
     for algorithm in ALL {
         let mut sealed = Sealed::new(provider, algorithm);
@@ -221,7 +221,7 @@ pub fn refuses_every_damaged_byte(provider: &CryptoProvider) {
     }
 }
 
-/// No prefix of a tag counts as one, and none is written to a place of another length.
+/// A truncated or extended tag does not open, and sealing into a buffer of another length fails.
 pub fn refuses_tags_of_other_lengths(provider: &CryptoProvider) {
     for algorithm in ALL {
         let mut sealed = Sealed::new(provider, algorithm);
@@ -235,7 +235,7 @@ pub fn refuses_tags_of_other_lengths(provider: &CryptoProvider) {
     }
 }
 
-/// What one key sealed another does not open.
+/// A message does not open under another key.
 pub fn refuses_the_wrong_key(provider: &CryptoProvider) {
     for algorithm in ALL {
         let mut sealed = Sealed::new(provider, algorithm);
@@ -244,7 +244,7 @@ pub fn refuses_the_wrong_key(provider: &CryptoProvider) {
     }
 }
 
-/// A key has the length of its algorithm.
+/// Only keys with the length of the algorithm are accepted.
 pub fn refuses_keys_of_other_lengths(provider: &CryptoProvider) {
     for algorithm in ALL {
         let aead = find(provider, algorithm);

@@ -14,13 +14,13 @@ pub fn find(provider: &CryptoProvider, name: NamedGroup) -> &'static dyn KeyExch
 /// Every group.
 pub const ALL: [NamedGroup; 3] = [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
 
-/// The secret that the private key `private` and `peer` share.
+/// The shared secret of the private key `private` and the peer's share `peer`.
 fn agree(group: &dyn KeyExchangeGroup, private: &[u8], peer: &[u8]) -> Option<Vec<u8>> {
     let exchange = group.start(&Script::new(&[private])).unwrap();
     exchange.complete(peer).ok().map(|secret| secret.as_bytes().to_vec())
 }
 
-/// RFC 7748 §5.2 (the second has the unused bit of the coordinate set) and §6.1.
+/// RFC 7748 §5.2 (whose second vector sets the unused bit of the coordinate) and §6.1.
 pub fn x25519_answers_of_rfc_7748(provider: &CryptoProvider) {
     let group = find(provider, NamedGroup::X25519);
     for (private, peer, secret) in [
@@ -53,7 +53,7 @@ pub fn x25519_answers_of_rfc_7748(provider: &CryptoProvider) {
     );
 }
 
-/// RFC 5903 §8.1 and §8.2. The shares there have no leading byte.
+/// RFC 5903 §8.1 and §8.2. The RFC's shares lack the leading byte.
 pub fn ecdh_answers_of_rfc_5903(provider: &CryptoProvider) {
     both_sides(
         find(provider, NamedGroup::SECP256R1),
@@ -96,8 +96,7 @@ pub fn ecdh_answers_of_rfc_5903(provider: &CryptoProvider) {
     );
 }
 
-/// `sides` are the private key and the share of either.
-/// Both sides' private keys and shares, and their secret.
+/// Checks that both sides, each a private key and a share, derive the same known secret.
 pub(crate) fn both_sides(group: &dyn KeyExchangeGroup, sides: [(&str, &str); 2], secret: &str) {
     let [(private_a, share_a), (private_b, share_b)] =
         sides.map(|(private, share)| (hex(private), hex(share)));
@@ -109,8 +108,8 @@ pub(crate) fn both_sides(group: &dyn KeyExchangeGroup, sides: [(&str, &str); 2],
     assert_eq!(a.complete(&answer).unwrap().as_bytes(), hex(secret));
 }
 
-/// The points of order 1, 2, 4 and 8 of the curve and its twist, in every form of 32 bytes: the result would be zero
-/// whatever the private key is (RFC 7748 §6.1, RFC 8446 §7.4.2).
+/// The points of order 1, 2, 4 and 8 of the curve and its twist, in all their encodings. With any private key they give
+/// zero (RFC 7748 §6.1, RFC 8446 §7.4.2).
 pub fn x25519_refuses_points_of_small_order(provider: &CryptoProvider) {
     let group = find(provider, NamedGroup::X25519);
     let private = Reproducible::new(3).bytes(32);
@@ -126,13 +125,13 @@ pub fn x25519_refuses_points_of_small_order(provider: &CryptoProvider) {
         let mut point = hex(point);
         for _ in 0..2 {
             assert_eq!(agree(group, &private, &point), None, "{point:02x?}");
-            // The highest bit is ignored (RFC 7748 §5).
+            // X25519 ignores the highest bit (RFC 7748 §5).
             point[31] ^= 0x80;
         }
     }
 }
 
-/// An uncompressed point whose coordinates are wrong (RFC 8446 §4.2.8.2).
+/// Uncompressed points with wrong coordinates (RFC 8446 §4.2.8.2).
 pub fn refuses_points_that_are_not_on_the_curve(provider: &CryptoProvider) {
     for (name, len) in [(NamedGroup::SECP256R1, 32), (NamedGroup::SECP384R1, 48)] {
         let group = find(provider, name);
@@ -179,7 +178,7 @@ pub fn refuses_other_forms_of_a_share(provider: &CryptoProvider) {
     }
 }
 
-/// A private key is between 1 and the order less 1; zero and more are drawn anew, but not for ever.
+/// A private key lies between 1 and the order minus 1. Other values are drawn again, a limited number of times.
 pub fn draws_again_when_a_key_is_out_of_range(provider: &CryptoProvider) {
     for (name, len, order) in [
         (NamedGroup::SECP256R1, 32, "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551"),
@@ -203,7 +202,7 @@ pub fn draws_again_when_a_key_is_out_of_range(provider: &CryptoProvider) {
     }
 }
 
-/// The same randomness gives the same share, other randomness another, and both sides the same secret.
+/// Equal randomness gives equal shares, different randomness different ones. Both sides derive the same secret.
 pub fn both_sides_agree(provider: &CryptoProvider) {
     for name in ALL {
         let group = find(provider, name);
@@ -218,7 +217,7 @@ pub fn both_sides_agree(provider: &CryptoProvider) {
     }
 }
 
-/// Without randomness there is no key.
+/// No key is made if the random source fails.
 pub fn fails_with_its_random_source(provider: &CryptoProvider) {
     for name in ALL {
         let group = find(provider, name);

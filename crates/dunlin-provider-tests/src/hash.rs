@@ -12,7 +12,7 @@ pub fn find(provider: &CryptoProvider, algorithm: HashAlgorithm) -> &'static dyn
 
 const BOTH: [HashAlgorithm; 2] = [HashAlgorithm::Sha256, HashAlgorithm::Sha384];
 
-/// The examples that NIST publishes with FIPS 180-4: none, one and two blocks, at once and in pieces.
+/// NIST's examples for FIPS 180-4: an empty message, one block and two blocks, at once and in pieces.
 pub fn answers_of_fips_180_4(provider: &CryptoProvider) {
     let one_block = "abc";
     let two_blocks_256 = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
@@ -67,7 +67,7 @@ pub fn answers_of_fips_180_4(provider: &CryptoProvider) {
     }
 }
 
-/// The long example of NIST, in pieces that do not fit the block.
+/// NIST's long example, in pieces that are not multiples of the block.
 pub fn million_times_a(provider: &CryptoProvider) {
     for (algorithm, expected) in [
         (HashAlgorithm::Sha256, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"),
@@ -85,8 +85,8 @@ pub fn million_times_a(provider: &CryptoProvider) {
     }
 }
 
-/// A fork and its origin do not see each other's input.
-pub fn a_fork_goes_its_own_way(provider: &CryptoProvider) {
+/// A fork and its origin do not affect each other.
+pub fn a_fork_is_independent_of_its_origin(provider: &CryptoProvider) {
     for algorithm in BOTH {
         let hash = find(provider, algorithm);
         let mut context = hash.start();
@@ -158,12 +158,12 @@ pub fn hmac_answers_of_rfc_4231(provider: &CryptoProvider) {
             let key = find(provider, algorithm).hmac(key);
             assert_eq!(key.sign(&[message]).as_ref(), hex(expected));
             let (head, tail) = message.split_at(message.len() / 2);
-            assert_eq!(key.sign(&[head, &[], tail]).as_ref(), hex(expected), "in parts, the key used again");
+            assert_eq!(key.sign(&[head, &[], tail]).as_ref(), hex(expected), "in parts, with a reused key");
         }
     }
 }
 
-/// RFC 5869 appendix A.1 to A.3, with HMAC as the provider has it.
+/// RFC 5869 appendix A.1 to A.3, over the provider's HMAC.
 pub fn hkdf_answers_of_rfc_5869(provider: &CryptoProvider) {
     let count = |from: u8, to: u8| (from..=to).collect::<Vec<u8>>();
     let cases = [
@@ -204,8 +204,8 @@ pub fn hkdf_answers_of_rfc_5869(provider: &CryptoProvider) {
     }
 }
 
-/// A key up to the length of a block is filled up with zeros, a longer one is hashed first (RFC 2104 §2).
-pub fn hmac_keys_around_the_block_length(provider: &CryptoProvider) {
+/// Keys up to the block length are padded with zeros; longer ones are hashed (RFC 2104 §2).
+pub fn hmac_pads_short_keys_and_hashes_long_ones(provider: &CryptoProvider) {
     for (algorithm, block) in [(HashAlgorithm::Sha256, 64), (HashAlgorithm::Sha384, 128)] {
         let hash = find(provider, algorithm);
         let hmac = |key: &[u8]| hash.hmac(key).sign(&[b"message"]).as_ref().to_vec();

@@ -1,4 +1,4 @@
-//! Key encapsulation, alone and in hybrids.
+//! Key encapsulation, alone and in hybrid groups.
 
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup};
 use dunlin::wire::NamedGroup;
@@ -6,7 +6,7 @@ use dunlin::wire::NamedGroup;
 use crate::group::find;
 use crate::random::{Broken, Reproducible};
 
-/// Lengths of ML-KEM-768 (FIPS 203 table 3) and of X25519, in bytes.
+/// Lengths for ML-KEM-768 (FIPS 203 table 3) and X25519, in bytes.
 const ENCAPSULATION_KEY: usize = 1184;
 const CIPHERTEXT: usize = 1088;
 const SECRET: usize = 32;
@@ -18,7 +18,7 @@ pub const ALL: [(NamedGroup, [usize; 3]); 2] = [
     (NamedGroup::X25519MLKEM768, [ENCAPSULATION_KEY + POINT, CIPHERTEXT + POINT, SECRET + 32]),
 ];
 
-/// What both sides agree on, between two providers: the shares and the secret.
+/// Runs a key exchange between two providers' groups: both shares and the secret.
 pub fn agree(a: &dyn KeyExchangeGroup, b: &dyn KeyExchangeGroup, seed: u64) -> [Vec<u8>; 3] {
     let initiator = a.start(&Reproducible::new(seed)).unwrap();
     let share = initiator.share().to_vec();
@@ -28,19 +28,19 @@ pub fn agree(a: &dyn KeyExchangeGroup, b: &dyn KeyExchangeGroup, seed: u64) -> [
     [share, answer, theirs.as_bytes().to_vec()]
 }
 
-/// Both sides come to the same secret, another one each time, and everything has its length.
+/// Both sides derive the same secret, a new one each time. Shares and secret have the right lengths.
 pub fn both_sides_agree(provider: &CryptoProvider) {
     for (name, lengths) in ALL {
         let group = find(provider, name);
         let all: Vec<_> = (0..20).map(|seed| agree(group, group, seed)).collect();
         assert!(all.iter().all(|parts| parts.each_ref().map(Vec::len) == lengths), "{name}");
         for (i, one) in all.iter().enumerate() {
-            assert!(all[..i].iter().all(|other| other[2] != one[2]), "{name}: a secret comes twice");
+            assert!(all[..i].iter().all(|other| other[2] != one[2]), "{name}: a secret repeats");
         }
     }
 }
 
-/// The KEM comes first, in shares and secret (draft-ietf-tls-ecdhe-mlkem §4), and the curve is a group by itself.
+/// The KEM's part comes first in shares and secret (draft-ietf-tls-ecdhe-mlkem §4). The curve's part works on its own.
 pub fn the_curve_is_the_last_part(provider: &CryptoProvider) {
     let hybrid = find(provider, NamedGroup::X25519MLKEM768);
     let x25519 = find(provider, NamedGroup::X25519);
@@ -50,17 +50,17 @@ pub fn the_curve_is_the_last_part(provider: &CryptoProvider) {
     let (answer, secret) = hybrid.respond(&Reproducible::new(2), initiator.share()).unwrap();
     let curve = initiator.complete_component(&answer[CIPHERTEXT..]).unwrap();
     assert_eq!(curve.as_bytes(), &secret.as_bytes()[SECRET..]);
-    // And with a peer that has nothing but the curve.
+    // A peer that supports only the curve can use its part.
     let initiator = hybrid.start(&Reproducible::new(3)).unwrap();
     let (_, point) = initiator.component().unwrap();
     let (answer, secret) = x25519.respond(&Reproducible::new(4), point).unwrap();
     assert_eq!(initiator.complete_component(&answer).unwrap().as_bytes(), secret.as_bytes());
-    // What is no hybrid has no part.
+    // A plain group has no such part.
     let plain = x25519.start(&Reproducible::new(5)).unwrap();
     assert!(plain.component().is_none() && plain.complete_component(&answer).is_err());
 }
 
-/// Encapsulation keys and ciphertexts of every other length (FIPS 203 §7.2, §7.3).
+/// Encapsulation keys and ciphertexts of wrong lengths (FIPS 203 §7.2, §7.3).
 pub fn refuses_other_lengths(provider: &CryptoProvider) {
     for (name, _) in ALL {
         let group = find(provider, name);
@@ -81,16 +81,16 @@ pub fn refuses_other_lengths(provider: &CryptoProvider) {
     }
 }
 
-/// The modulus check of FIPS 203 §7.2: a coefficient is below 3329, whichever it is.
+/// The modulus check of FIPS 203 §7.2: every coefficient must be below 3329.
 pub fn refuses_keys_with_coefficients_out_of_range(provider: &CryptoProvider) {
-    /// 12 bits of each of 768 coefficients; the rest is a seed.
+    /// 768 coefficients of 12 bits each; the rest of the key is a seed.
     const COEFFICIENTS: usize = 768 * 12 / 8;
     for (name, _) in ALL {
         let group = find(provider, name);
         let random = Reproducible::new(7);
         let share = group.start(&random).unwrap().share().to_vec();
         for at in (0..COEFFICIENTS).step_by(3 * 16) {
-            // The pair of coefficients here is (3329, 0) or (0, 3329), the smallest that are too large.
+            // Replace a pair of coefficients by (3329, 0) or (0, 3329): 3329 is the smallest invalid value.
             for pair in [[0x01, 0x0d, 0x00], [0x00, 0x10, 0xd0]] {
                 let mut bad = share.clone();
                 bad[at..at + 3].copy_from_slice(&pair);
@@ -103,7 +103,7 @@ pub fn refuses_keys_with_coefficients_out_of_range(provider: &CryptoProvider) {
     }
 }
 
-/// Implicit rejection (FIPS 203 §6.3): a damaged ciphertext gives a secret, but another one.
+/// Implicit rejection: a damaged ciphertext gives a different secret (FIPS 203 §6.3).
 pub fn a_damaged_ciphertext_gives_another_secret(provider: &CryptoProvider) {
     for (name, _) in ALL {
         let group = find(provider, name);
@@ -117,7 +117,7 @@ pub fn a_damaged_ciphertext_gives_another_secret(provider: &CryptoProvider) {
     }
 }
 
-/// The curve's part is checked as strictly as it is alone, on either side (RFC 8446 §7.4.2).
+/// Both sides check the curve's part as strictly as in a plain group (RFC 8446 §7.4.2).
 pub fn a_hybrid_refuses_points_of_small_order(provider: &CryptoProvider) {
     let group = find(provider, NamedGroup::X25519MLKEM768);
     let random = Reproducible::new(10);
@@ -130,7 +130,7 @@ pub fn a_hybrid_refuses_points_of_small_order(provider: &CryptoProvider) {
     assert!(initiator.complete(&answer).is_err());
 }
 
-/// Without randomness there is no hybrid, for no library makes the curve's key by itself.
+/// No hybrid key is made if the random source fails, because the curve's key comes from it.
 pub fn a_hybrid_fails_with_its_random_source(provider: &CryptoProvider) {
     let group = find(provider, NamedGroup::X25519MLKEM768);
     let share = group.start(&Reproducible::new(11)).unwrap().share().to_vec();

@@ -10,7 +10,7 @@ use crate::hex;
 use crate::random::Reproducible;
 use crate::verify::{ED25519, verifies};
 
-/// A private key in a file.
+/// The encoding of a private key.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// `PrivateKeyInfo` (RFC 5208)
@@ -32,7 +32,7 @@ impl Form {
     }
 }
 
-/// A private key that providers load.
+/// A private key that every provider must load.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixture {
     /// The form of `private`.
@@ -41,11 +41,11 @@ pub struct Fixture {
     pub private: &'static [u8],
     /// The SubjectPublicKeyInfo of its public key.
     pub public: &'static [u8],
-    /// What it signs with, in order of preference.
+    /// The signature schemes, in order of preference.
     pub schemes: &'static [SignatureScheme],
 }
 
-/// Every type in every form; OpenSSL's keys unless said otherwise.
+/// Every key type in every encoding. OpenSSL made the keys, with one exception.
 pub const FIXTURES: [Fixture; 8] = [
     Fixture {
         form: Form::Pkcs8,
@@ -108,7 +108,7 @@ const RSA: &[SignatureScheme] = &[
 ];
 
 impl Fixture {
-    /// The key as the provider loads it.
+    /// Loads the key with the provider.
     pub fn load(&self, provider: &CryptoProvider) -> Arc<dyn SigningKey> {
         load(provider, self.form, self.private).unwrap_or_else(|| panic!("{:?} not loaded", self.form))
     }
@@ -118,7 +118,7 @@ fn load(provider: &CryptoProvider, form: Form, der: &[u8]) -> Option<Arc<dyn Sig
     provider.key_loader.load(&form.key(der)).ok()
 }
 
-/// Every form of every type gives the right schemes and public key.
+/// Every key has the right schemes and public key.
 pub fn loads_every_form(provider: &CryptoProvider) {
     for fixture in FIXTURES {
         let key = fixture.load(provider);
@@ -127,8 +127,7 @@ pub fn loads_every_form(provider: &CryptoProvider) {
     }
 }
 
-/// RFC 8410 §10.3: version 1, and version 2 with attributes and public key. And the seeds of RFC 8032 §7.1, whose
-/// signatures are known.
+/// RFC 8410 §10.3: version 1, and version 2 with attributes and public key. RFC 8032 §7.1: seeds with known signatures.
 pub fn loads_the_ed25519_keys_of_rfc_8410(provider: &CryptoProvider) {
     let version_1 = hex(
         "302e020100300506032b657004220420d4ee72dbf913584ad5b6d8f1f769f8ad3afe7c28cbf1d4fbe097a88f44755842",
@@ -146,7 +145,7 @@ pub fn loads_the_ed25519_keys_of_rfc_8410(provider: &CryptoProvider) {
     }
     let mut mismatched = version_2;
     *mismatched.last_mut().unwrap() ^= 1;
-    assert!(load(provider, Form::Pkcs8, &mismatched).is_none(), "the public key is another");
+    assert!(load(provider, Form::Pkcs8, &mismatched).is_none(), "the public key does not match");
     for [seed, _, message, signature] in ED25519.map(|case| case.map(hex)) {
         let der = [&version_1[..16], &seed].concat();
         let key = load(provider, Form::Pkcs8, &der).unwrap();
@@ -154,7 +153,7 @@ pub fn loads_the_ed25519_keys_of_rfc_8410(provider: &CryptoProvider) {
     }
 }
 
-/// RSA below 2048 bits, other curves, keys that do not sign, and keys under the name of another form.
+/// RSA below 2048 bits, unsupported curves, keys that cannot sign, and keys labelled as another encoding.
 pub fn refuses_what_it_cannot_use(provider: &CryptoProvider) {
     let keys: [(Form, &[u8]); 6] = [
         (Form::Pkcs8, include_bytes!("../fixtures/rsa1024.pkcs8.der")),
@@ -172,7 +171,7 @@ pub fn refuses_what_it_cannot_use(provider: &CryptoProvider) {
     }
 }
 
-/// Every beginning of a key, and a key with something after it.
+/// Truncated keys and keys with trailing bytes.
 pub fn refuses_damaged_encodings(provider: &CryptoProvider) {
     for fixture in FIXTURES {
         for len in 0..fixture.private.len() {
@@ -184,11 +183,11 @@ pub fn refuses_damaged_encodings(provider: &CryptoProvider) {
     }
 }
 
-/// A flipped bit anywhere: the key is refused, or it is what it was. Only a bare seed, of Ed25519 or ML-DSA, becomes
-/// another key, and then that key must fit its public one.
+/// Flips a bit anywhere: the key is refused or unchanged. Only a seed of Ed25519 or ML-DSA may become a different key,
+/// whose public key must match.
 pub fn never_loads_an_inconsistent_key(provider: &CryptoProvider) {
     for fixture in FIXTURES {
-        // An RSA key is long and slow to check; a stride without common factor with its structure will do.
+        // Checking an RSA key is slow, so test every 13th byte only.
         let stride = if fixture.schemes == RSA { 13 } else { 1 };
         let mut refused = 0;
         for i in (0..fixture.private.len()).step_by(stride) {
@@ -209,8 +208,8 @@ pub fn never_loads_an_inconsistent_key(provider: &CryptoProvider) {
     }
 }
 
-/// What a key signs with each of its schemes its public key verifies.
-pub fn signs_what_verifies(provider: &CryptoProvider) {
+/// The public key verifies signatures of each of the key's schemes.
+pub fn signatures_verify_with_the_public_key(provider: &CryptoProvider) {
     let random = Reproducible::new(9);
     for fixture in FIXTURES {
         let key = fixture.load(provider);
@@ -226,7 +225,7 @@ pub fn signs_what_verifies(provider: &CryptoProvider) {
     }
 }
 
-/// A scheme of another key, or one for chains only, is refused.
+/// A key refuses schemes that are not its own.
 pub fn signs_with_its_own_schemes_only(provider: &CryptoProvider) {
     for fixture in FIXTURES {
         let key = fixture.load(provider);
@@ -237,7 +236,7 @@ pub fn signs_with_its_own_schemes_only(provider: &CryptoProvider) {
     }
 }
 
-/// `Debug` of a key names its schemes and nothing that is secret.
+/// The `Debug` output of a key names its schemes and no secrets.
 pub fn shows_no_secret(provider: &CryptoProvider) {
     for fixture in FIXTURES {
         let shown = format!("{:?}", fixture.load(provider));

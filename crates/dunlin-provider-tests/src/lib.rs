@@ -1,15 +1,15 @@
 //! One test suite for every crypto provider.
 //!
-//! [`suite!`] makes a `#[test]` of every function of the modules below, for the provider that it is given. A new
-//! provider is tested by a file of a few lines, as in `tests/awslc.rs`.
+//! [`suite!`] turns every test function of the modules below into a `#[test]` for the given provider. A new provider needs
+//! a test file of a few lines, such as `tests/awslc.rs`.
 //!
-//! The answers are those of the standards named at each vector, and OpenSSL's in `fixtures/` (made by `make.sh` there), and those of
-//! Project Wycheproof.
+//! The expected answers come from the standard named at each vector, from OpenSSL (`fixtures/`, made by `make.sh` there)
+//! and from Project Wycheproof.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "tests, though the compiler cannot see it: #[test] is put on them elsewhere"
+    reason = "these functions are tests, but the macro adds #[test] elsewhere"
 )]
 
 pub mod aead;
@@ -24,7 +24,7 @@ pub mod tables;
 pub mod verify;
 pub mod wycheproof;
 
-/// Tests the provider that the expression makes; it should have every suite, group and key type.
+/// Tests the provider that the expression makes. It must have every suite, group and key type.
 #[macro_export]
 macro_rules! suite {
     ($provider:expr) => {
@@ -56,8 +56,8 @@ macro_rules! suite {
             million_times_a,
             hmac_answers_of_rfc_4231,
             hkdf_answers_of_rfc_5869,
-            hmac_keys_around_the_block_length,
-            a_fork_goes_its_own_way,
+            hmac_pads_short_keys_and_hashes_long_ones,
+            a_fork_is_independent_of_its_origin,
         }
         $crate::suite! {
             @module $provider, kem,
@@ -76,7 +76,7 @@ macro_rules! suite {
             refuses_what_it_cannot_use,
             refuses_damaged_encodings,
             never_loads_an_inconsistent_key,
-            signs_what_verifies,
+            signatures_verify_with_the_public_key,
             signs_with_its_own_schemes_only,
             shows_no_secret,
         }
@@ -92,7 +92,7 @@ macro_rules! suite {
             check_passes,
             schemes_bind_curve_to_hash,
             chain_algorithms,
-            random_fills_all_of_the_buffer,
+            random_fills_the_whole_buffer,
         }
         $crate::suite! {
             @module $provider, verify,
@@ -120,7 +120,7 @@ macro_rules! suite {
     };
     (@module $provider:expr, $module:ident, $($test:ident,)*) => {
         mod $module {
-            #[allow(unused_imports, reason = "for the expression that makes the provider")]
+            #[allow(unused_imports, reason = "the provider's expression may need them")]
             use super::*;
 
             $(
@@ -133,7 +133,7 @@ macro_rules! suite {
     };
 }
 
-/// The bytes that `text` writes in hexadecimal; blanks are skipped.
+/// Decodes hexadecimal digits; white space is ignored.
 pub fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> =
         text.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_digit(16).unwrap() as u8).collect();

@@ -1,4 +1,4 @@
-//! P-521, which not every provider has.
+//! P-521, which not every provider supports.
 
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::{NamedGroup, SignatureScheme};
@@ -15,13 +15,13 @@ const SCHEME: SignatureScheme = SignatureScheme::ECDSA_SECP521R1_SHA512;
 /// The length of a coordinate, in bytes.
 const LEN: usize = 66;
 
-/// A provider without P-521 says so when the key is loaded.
+/// A provider without P-521 refuses to load the key.
 pub fn refuses_the_key(provider: &CryptoProvider) {
     assert!(provider.key_loader.load(&PrivatePkcs8KeyDer::from(PRIVATE).into()).is_err());
 }
 
-/// What the key signs its public key verifies, and nothing else.
-pub fn signs_what_verifies(provider: &CryptoProvider) {
+/// The public key verifies the key's signatures, and nothing else.
+pub fn signatures_verify_with_the_public_key(provider: &CryptoProvider) {
     let key = provider.key_loader.load(&PrivatePkcs8KeyDer::from(PRIVATE).into()).unwrap();
     assert_eq!((key.schemes(), key.public_key().as_ref()), (&[SCHEME][..], PUBLIC));
     for len in 0..PRIVATE.len() {
@@ -37,7 +37,7 @@ pub fn signs_what_verifies(provider: &CryptoProvider) {
     assert!(!verifies(provider, SCHEME, p384, b"message", &signature));
 }
 
-/// RFC 5903 §8.3. The shares there have no leading byte.
+/// RFC 5903 §8.3. The RFC's shares lack the leading byte.
 pub fn answers_of_rfc_5903(provider: &CryptoProvider) {
     group::both_sides(
         group::find(provider, NamedGroup::SECP521R1),
@@ -73,7 +73,7 @@ pub fn answers_of_rfc_5903(provider: &CryptoProvider) {
     );
 }
 
-/// Points off the curve, other forms of a share, and private keys that are not below the order.
+/// Points off the curve, other encodings of a share, and private keys not below the order.
 pub fn refuses_bad_shares(provider: &CryptoProvider) {
     let group = group::find(provider, NamedGroup::SECP521R1);
     let random = Reproducible::new(4);

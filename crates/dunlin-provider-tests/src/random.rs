@@ -1,15 +1,15 @@
-//! Random sources that tests can foresee.
+//! Predictable random sources for tests.
 
 use std::sync::Mutex;
 
 use dunlin::crypto::{CryptoError, SecureRandom};
 
-/// Gives out the bytes it was made of, then fails.
+/// Returns fixed bytes, then fails.
 #[derive(Debug)]
 pub struct Script(Mutex<Vec<u8>>);
 
 impl Script {
-    /// A source of the concatenation of `parts`.
+    /// A source that returns the concatenation of `parts`.
     pub fn new(parts: &[&[u8]]) -> Self {
         Self(Mutex::new(parts.concat()))
     }
@@ -33,7 +33,7 @@ impl SecureRandom for Script {
 pub struct Reproducible(Mutex<u64>);
 
 impl Reproducible {
-    /// The stream of this seed.
+    /// The stream with this seed.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(seed))
     }
@@ -60,7 +60,7 @@ impl SecureRandom for Reproducible {
     }
 }
 
-/// Fails always.
+/// Always fails.
 #[derive(Debug)]
 pub struct Broken;
 

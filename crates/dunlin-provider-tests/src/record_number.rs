@@ -1,4 +1,4 @@
-//! The masks for record numbers of DTLS 1.3, which are those of QUIC's header protection (RFC 9147 §4.2.3).
+//! Masks for DTLS 1.3 record numbers, which are computed as in QUIC's header protection (RFC 9147 §4.2.3).
 
 use dunlin::crypto::{AeadAlgorithm, CryptoProvider};
 
@@ -29,7 +29,7 @@ pub fn answers_of_rfc_9001(provider: &CryptoProvider) {
     assert_eq!(chacha20, hex("aefe"));
 }
 
-/// FIPS 197 appendix C.1 and C.3: for AES the mask is the encrypted sample.
+/// FIPS 197 appendix C.1 and C.3. With AES the mask is the encrypted sample.
 pub fn answers_of_fips_197(provider: &CryptoProvider) {
     let sample = "00112233445566778899aabbccddeeff";
     let key = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -37,7 +37,7 @@ pub fn answers_of_fips_197(provider: &CryptoProvider) {
     assert_eq!(mask(provider, AeadAlgorithm::Aes256Gcm, key, sample), hex("8ea2"));
 }
 
-/// The sample is the peer's: it can ask for the block at which the counter of ChaCha20 ends. The answer is OpenSSL's.
+/// The peer chooses the sample, so it can select the last block of ChaCha20's key stream. The answer is OpenSSL's.
 pub fn last_block_of_chacha20(provider: &CryptoProvider) {
     let answer = mask(
         provider,
@@ -48,7 +48,7 @@ pub fn last_block_of_chacha20(provider: &CryptoProvider) {
     assert_eq!(answer, hex("4db4"));
 }
 
-/// The key has the length of the AEAD's.
+/// Only keys with the length of the AEAD's key are accepted.
 pub fn refuses_keys_of_other_lengths(provider: &CryptoProvider) {
     for algorithm in ALL {
         let aead = find(provider, algorithm);

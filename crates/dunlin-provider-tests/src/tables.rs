@@ -6,12 +6,12 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 use pki_types::{AlgorithmIdentifier, SignatureVerificationAlgorithm, alg_id};
 
-/// The engine's own check is content.
+/// The engine's own check of the provider passes.
 pub fn check_passes(provider: &CryptoProvider) {
     assert_eq!(provider.check(), Ok(()));
 }
 
-/// What a provider offers unasked, in order of preference. Not for a provider with a suite added.
+/// The provider's default lists, in order of preference. Do not call it for a provider with additions.
 pub fn default_lists(provider: &CryptoProvider) {
     let suites: Vec<_> = provider.cipher_suites.iter().map(|suite| suite.id).collect();
     assert_eq!(
@@ -27,8 +27,8 @@ pub fn default_lists(provider: &CryptoProvider) {
     assert_eq!(groups, [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1]);
 }
 
-/// Every scheme with the identifiers of its key and signature: one each, as TLS 1.3 binds the curve to the hash
-/// (RFC 8446 §4.2.3). The order is the preference that the engine offers.
+/// Every scheme has exactly one algorithm, because TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3). The order is the
+/// order of signature_algorithms that the engine offers.
 pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
     let schemes: Vec<_> = provider
         .signatures
@@ -52,31 +52,31 @@ pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
     assert_eq!(schemes, expected.map(|(scheme, key, signature)| (scheme, vec![(key, signature)])));
 }
 
-/// What may stand in a chain: every algorithm of a scheme, and either NIST curve with the other's hash.
+/// The algorithms for chains: those of the schemes, and each NIST curve with the other's hash.
 pub fn chain_algorithms(provider: &CryptoProvider) {
     let all = identifiers(provider.signatures.all);
     let mut expected: Vec<_> =
         provider.signatures.schemes.iter().flat_map(|(_, algorithms)| identifiers(algorithms)).collect();
     expected.push((alg_id::ECDSA_P256, alg_id::ECDSA_SHA384));
     expected.push((alg_id::ECDSA_P384, alg_id::ECDSA_SHA256));
-    assert_eq!(all.len(), expected.len(), "an algorithm is missing or stands twice");
+    assert_eq!(all.len(), expected.len(), "an algorithm is missing or repeats");
     for algorithm in expected {
         assert!(all.contains(&algorithm), "{algorithm:?}");
     }
 }
 
-/// Of the key and of the signature.
+/// The algorithm identifiers of key and signature.
 fn identifiers(
     algorithms: &[&dyn SignatureVerificationAlgorithm],
 ) -> Vec<(AlgorithmIdentifier, AlgorithmIdentifier)> {
     algorithms.iter().map(|a| (a.public_key_alg_id(), a.signature_alg_id())).collect()
 }
 
-/// Every byte is set, and no two fillings are alike.
-pub fn random_fills_all_of_the_buffer(provider: &CryptoProvider) {
+/// Every byte is written, and no two fillings are equal.
+pub fn random_fills_the_whole_buffer(provider: &CryptoProvider) {
     provider.random.fill(&mut []).unwrap();
     for len in [1, 31, 32, 33, 1024] {
-        // A byte that 64 fillings leave at zero was not written: the odds of that by chance are below 2^-500.
+        // A byte that is zero after 64 fillings was not written; the odds of that by chance are below 2^-500.
         let mut seen = vec![0; len];
         let mut fillings = HashSet::new();
         for _ in 0..64 {

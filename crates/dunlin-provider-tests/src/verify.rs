@@ -38,7 +38,7 @@ pub fn verifies(
     key.verify_signature(algorithms[0], message, signature).is_ok()
 }
 
-/// The same with the key as it stands in the BIT STRING, for any algorithm of a chain.
+/// The same for any algorithm of a chain; the key is the content of the BIT STRING.
 fn verifies_in_chain(
     provider: &CryptoProvider,
     algorithm: (AlgorithmIdentifier, AlgorithmIdentifier),
@@ -101,7 +101,7 @@ const P384_KEY: &str = "04 EC3A4E415B4E19A4568618029F427FA5DA9A8BC4AE92E02E06AAE
                            8015D9B72D7D57244EA8EF9AC0C621896708A59367F9DFB9F54CA84B3F1C9DB1
                            288B231C3AE0D4FE7344FD2533264720";
 
-/// RFC 6979 appendix A.2.5 and A.2.6: both curves, with the hash of their own and with the other's.
+/// RFC 6979 appendix A.2.5 and A.2.6: both curves, each with both hashes.
 pub fn ecdsa_answers_of_rfc_6979(provider: &CryptoProvider) {
     for (key, algorithm, message, r, s) in [
         (
@@ -162,7 +162,7 @@ fn der_signature(r: &[u8], s: &[u8]) -> Vec<u8> {
     [&[0x30, content.len() as u8], &content[..]].concat()
 }
 
-/// r and s are between 1 and the order less 1 (FIPS 186-5 §6.4.2), and DER has one encoding of them.
+/// r and s lie between 1 and the order minus 1 (FIPS 186-5 §6.4.2), and DER has only one encoding of them.
 pub fn refuses_signatures_outside_their_range(provider: &CryptoProvider) {
     let algorithm = (alg_id::ECDSA_P256, alg_id::ECDSA_SHA256);
     let key = hex(P256_KEY);
@@ -177,14 +177,14 @@ pub fn refuses_signatures_outside_their_range(provider: &CryptoProvider) {
     bad.push([&r[..], &s].concat());
     bad.push([&good[..], &[0]].concat());
     bad.push(vec![]);
-    // A long form of the length.
+    // The long form of the length.
     bad.push([&[0x30, 0x81, good[1]], &good[2..]].concat());
     for signature in bad {
         assert!(!verifies_in_chain(provider, algorithm, &key, b"sample", &signature), "{signature:02x?}");
     }
 }
 
-/// Both paddings with every hash; a signature of one scheme is none of another.
+/// Both paddings with every hash. A signature of one scheme does not verify under another.
 pub fn rsa_signatures_of_openssl(provider: &CryptoProvider) {
     for (scheme, signature) in RSA_SIGNATURES {
         for (other, _) in RSA_SIGNATURES {
@@ -195,13 +195,13 @@ pub fn rsa_signatures_of_openssl(provider: &CryptoProvider) {
     }
 }
 
-/// In TLS the salt is as long as the hash (RFC 8446 §4.2.3).
+/// TLS requires a salt as long as the hash (RFC 8446 §4.2.3).
 pub fn refuses_another_salt_length(provider: &CryptoProvider) {
     let signature = include_bytes!("../fixtures/rsa2048.pss_sha256_salt20.sig");
     assert!(!verifies(provider, SignatureScheme::RSA_PSS_RSAE_SHA256, RSA_2048, MESSAGE, signature));
 }
 
-/// 1024 bits are not enough.
+/// RSA keys of 1024 bits are too short.
 pub fn refuses_short_rsa_keys(provider: &CryptoProvider) {
     let (pkcs1, pss) = (
         include_bytes!("../fixtures/rsa1024.pkcs1_sha256.sig"),
@@ -211,7 +211,7 @@ pub fn refuses_short_rsa_keys(provider: &CryptoProvider) {
     assert!(!verifies(provider, SignatureScheme::RSA_PSS_RSAE_SHA256, RSA_1024, MESSAGE, pss));
 }
 
-/// One flipped bit in any byte of a signature, and missing or additional ends.
+/// Flips a bit in every byte of a signature, truncates and extends it.
 pub fn refuses_every_damaged_byte(provider: &CryptoProvider) {
     let [_, ed25519_key, ed25519_message, ed25519_signature] = ED25519[3].map(hex);
     let ed25519_spki = [hex("302a300506032b6570032100"), ed25519_key].concat();
@@ -236,9 +236,9 @@ pub fn refuses_every_damaged_byte(provider: &CryptoProvider) {
     }
 }
 
-/// A flipped bit in key, message or signature, and other lengths (FIPS 204 §3.6.2).
+/// Flipped bits in key, message and signature, and wrong lengths (FIPS 204 §3.6.2).
 pub fn refuses_damaged_ml_dsa(provider: &CryptoProvider) {
-    /// `SubjectPublicKeyInfo` up to the key, whose length is fixed.
+    /// The length of `SubjectPublicKeyInfo` before the key.
     const HEADER: usize = 22;
     let scheme = SignatureScheme::MLDSA44;
     let fixture = FIXTURES.into_iter().find(|f| f.schemes == [scheme]).unwrap();

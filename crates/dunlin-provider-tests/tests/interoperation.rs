@@ -1,4 +1,4 @@
-//! What one provider makes the other understands.
+//! Each provider understands the output of the other.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use dunlin_provider_tests::key::FIXTURES;
 use dunlin_provider_tests::random::Reproducible;
 use dunlin_provider_tests::{aead, group, hash, kem, verify};
 
-/// Both, in either order.
+/// Both providers, in both orders.
 fn pairs() -> [(CryptoProvider, CryptoProvider); 2] {
     let mut awslc = dunlin_awslc::provider();
     awslc.cipher_suites.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
@@ -17,7 +17,7 @@ fn pairs() -> [(CryptoProvider, CryptoProvider); 2] {
 }
 
 #[test]
-fn one_seals_the_other_opens() {
+fn opens_what_the_other_sealed() {
     let random = Reproducible::new(11);
     for (sealer, opener) in pairs() {
         for algorithm in aead::ALL {
@@ -38,7 +38,7 @@ fn one_seals_the_other_opens() {
 }
 
 #[test]
-fn one_masks_as_the_other() {
+fn both_compute_the_same_record_number_masks() {
     let random = Reproducible::new(12);
     let [(a, b), _] = pairs();
     for algorithm in aead::ALL {
@@ -54,7 +54,7 @@ fn one_masks_as_the_other() {
 }
 
 #[test]
-fn one_hashes_as_the_other() {
+fn both_compute_the_same_hashes_and_hmacs() {
     let random = Reproducible::new(13);
     let [(a, b), _] = pairs();
     for algorithm in [HashAlgorithm::Sha256, HashAlgorithm::Sha384] {
@@ -71,9 +71,9 @@ fn one_hashes_as_the_other() {
     }
 }
 
-/// The same randomness even gives the same share.
+/// Equal randomness also gives equal shares.
 #[test]
-fn both_agree_on_a_secret() {
+fn both_derive_the_same_secret() {
     for (a, b) in pairs() {
         for name in group::ALL {
             let (a, b) = (group::find(&a, name), group::find(&b, name));
@@ -88,7 +88,7 @@ fn both_agree_on_a_secret() {
 }
 
 #[test]
-fn one_encapsulates_the_other_decapsulates() {
+fn decapsulates_what_the_other_encapsulated() {
     let groups = [
         (dunlin_awslc::ML_KEM_768, dunlin_rustcrypto::ML_KEM_768),
         (dunlin_awslc::X25519MLKEM768, dunlin_rustcrypto::X25519MLKEM768),
@@ -102,7 +102,7 @@ fn one_encapsulates_the_other_decapsulates() {
 }
 
 #[test]
-fn one_signs_the_other_verifies() {
+fn verifies_what_the_other_signed() {
     let random = Reproducible::new(14);
     for (signer, verifier) in pairs() {
         for fixture in FIXTURES {

@@ -1,4 +1,4 @@
-//! The suite, for dunlin-rustcrypto.
+//! Runs the suite for dunlin-rustcrypto.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn everything() -> CryptoProvider {
     provider
 }
 
-/// Unlike AWS-LC, this provider takes the randomness of ML-KEM from its caller.
+/// Unlike AWS-LC, this provider takes the randomness for ML-KEM from the caller.
 #[test]
 fn key_encapsulation_is_reproducible() {
     for group in [ML_KEM_768, X25519MLKEM768] {
@@ -32,7 +32,7 @@ fn key_encapsulation_is_reproducible() {
 }
 
 #[test]
-fn has_no_p521() {
+fn refuses_p521_keys() {
     dunlin_provider_tests::p521::refuses_the_key(&everything());
 }
 
@@ -41,7 +41,7 @@ fn default_lists() {
     dunlin_provider_tests::tables::default_lists(&provider(Arc::new(OsRandom)));
 }
 
-/// Unlike AWS-LC, this provider takes even the randomness of signatures from its caller.
+/// Unlike AWS-LC, this provider also takes the randomness for signatures from the caller.
 #[test]
 fn signatures_are_reproducible() {
     let provider = provider(Arc::new(OsRandom));
@@ -55,7 +55,7 @@ fn signatures_are_reproducible() {
     }
 }
 
-/// The neutral element as public key verifies one signature over every message; AWS-LC leaves that to who trusts it.
+/// If the public key is the neutral element, one signature verifies for every message. AWS-LC accepts such keys.
 #[test]
 fn refuses_an_ed25519_key_of_small_order() {
     let neutral = hex("0100000000000000000000000000000000000000000000000000000000000000");

@@ -1,4 +1,4 @@
-//! Handshakes: questions answered late, choices, failures, and time.
+//! Handshakes: late answers to questions, choices, failures and timeouts.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -53,19 +53,19 @@ fn tls(side: Side) -> Error {
     }
 }
 
-/// Asserts what each side says of a handshake that fails.
+/// Asserts that the handshake fails with these errors.
 async fn assert_fails(connector: &TlsConnector, acceptor: &TlsAcceptor, client: Error, server: Error) {
     let (client_side, server_side) = handshake(connector, acceptor).await;
     assert_eq!(tls(server_side), server);
-    // A client can be done before the server has judged it: then it hears so when it reads.
-    let told = match client_side {
+    // A client may complete its handshake before the server refuses it. Then its next read fails.
+    let error = match client_side {
         Ok(mut stream) => common::tls_error(&stream.read(&mut [0]).await.unwrap_err()).clone(),
         side => tls(side),
     };
-    assert_eq!(told, client);
+    assert_eq!(error, client);
 }
 
-/// Answers as it is told to, after as long as it is told to.
+/// Answers questions with a function after a delay, and records them.
 struct Late<F> {
     after: Duration,
     answer: F,
@@ -93,7 +93,7 @@ impl<F: Fn(Question) -> Answer + Send + Sync> Answers for Late<F> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_key() {
+async fn waits_for_a_late_key() {
     let answers = Late::new(|question| match question {
         Question::FindPsk { identity } if identity == b"d1" => {
             Answer::Psk(Some(Arc::new(Psk::new("d1", &PSK).unwrap())))
@@ -109,7 +109,7 @@ async fn late_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_profile() {
+async fn waits_for_a_late_profile() {
     let chosen = Arc::new(psk_server());
     let answers = Late::new(move |question| match question {
         Question::ChooseProfile(hello) => {
@@ -124,9 +124,9 @@ async fn late_profile() {
     assert_eq!(answers.asked(), ["ChooseProfile"]);
 }
 
-/// Both sides ask whether the other is to be believed, by X.509 and by raw key.
+/// Both sides ask whether to trust the peer's certificate, or its raw public key.
 #[tokio::test(start_paused = true)]
-async fn late_verification() {
+async fn waits_for_a_late_verification() {
     let pki = Pki::shared(KeyType::P256);
     let asks = [
         Trust { x509: Some(X509Trust::Ask), raw_key: None },
@@ -141,27 +141,27 @@ async fn late_verification() {
         let server = ServerConfig::new(config(&pki.server)).unwrap();
         let server = Arc::new(server.with_client_auth(ClientAuth::Required).unwrap());
         let client = Arc::new(ClientConfig::new(config(&pki.client)));
-        let believes = |result: Result<(), AuthenticationFailure>| {
+        let verifies = |result: Result<(), AuthenticationFailure>| {
             Late::new(move |question| match question {
                 Question::Verify { .. } => Answer::Verified(result.clone()),
                 other => panic!("{other:?}"),
             })
         };
-        let (of_client, of_server) = (believes(Ok(())), believes(Ok(())));
+        let (of_client, of_server) = (verifies(Ok(())), verifies(Ok(())));
         let connector = TlsConnector::new(client.clone()).with_answers(of_client.clone());
         let acceptor = TlsAcceptor::new(server.clone()).with_answers(of_server.clone());
         connect(&connector, &acceptor).await;
         assert_eq!((of_client.asked(), of_server.asked()), (vec!["Verify".into()], vec!["Verify".into()]));
 
         let no = AuthenticationFailure::Revoked;
-        let acceptor = acceptor.with_answers(believes(Err(no.clone())));
+        let acceptor = acceptor.with_answers(verifies(Err(no.clone())));
         let alert = Error::AlertReceived(AlertDescription::CERTIFICATE_REVOKED);
         assert_fails(&connector, &acceptor, alert, Error::Authentication(no)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_signature() {
+async fn waits_for_a_late_signature() {
     let pki = Pki::shared(KeyType::P256);
     let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pki.server.key.clone()));
     let key: Arc<dyn SigningKey> = awslc().key_loader.load(&der).unwrap();
@@ -180,7 +180,7 @@ async fn late_signature() {
     assert_eq!(answers.asked(), ["Sign"]);
 }
 
-/// A store of sessions that takes its time.
+/// A slow session store.
 #[derive(Default)]
 struct RemoteSessions {
     kept: Mutex<Vec<(Vec<u8>, Session)>>,
@@ -207,7 +207,7 @@ impl Answers for RemoteSessions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_session() {
+async fn waits_for_a_late_session() {
     let (client, server) = x509();
     let tickets = Arc::new(MemoryClientSessions::default());
     let connector = TlsConnector::new(Arc::new(client.with_sessions(tickets)));
@@ -218,7 +218,7 @@ async fn late_session() {
         let (mut client, mut server) = connect(&connector, &acceptor).await;
         assert_eq!(server.negotiated().resumed, resumed);
         assert_eq!(server.negotiated().peer.as_ref().unwrap().to_string(), "X.509 device-1");
-        // The ticket comes before the end.
+        // The ticket arrives before the end of the stream.
         tokio::try_join!(server.shutdown(), client.read_u8()).unwrap_err();
         assert_eq!(store.kept.lock().unwrap().len(), 1);
     }
@@ -226,20 +226,20 @@ async fn late_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_that_nobody_answers_end_the_handshake() {
+async fn unanswered_questions_end_the_handshake() {
     let connector = TlsConnector::new(Arc::new(psk_client()));
     let config = Arc::new(psk_server().with_psks(PskSource::Ask));
-    let told = Error::AlertReceived(AlertDescription::INTERNAL_ERROR);
+    let alert = Error::AlertReceived(AlertDescription::INTERNAL_ERROR);
     let failed = Error::Internal(Internal::QuestionFailed);
-    assert_fails(&connector, &TlsAcceptor::new(config.clone()), told.clone(), failed.clone()).await;
+    assert_fails(&connector, &TlsAcceptor::new(config.clone()), alert.clone(), failed.clone()).await;
     let acceptor = TlsAcceptor::new(config.clone()).with_answers(Late::new(|_| Answer::Failed));
-    assert_fails(&connector, &acceptor, told.clone(), failed).await;
+    assert_fails(&connector, &acceptor, alert.clone(), failed).await;
     let acceptor = TlsAcceptor::new(config).with_answers(Late::new(|_| Answer::Profile(None)));
-    assert_fails(&connector, &acceptor, told, Error::Misuse(Misuse::WrongAnswer)).await;
+    assert_fails(&connector, &acceptor, alert, Error::Misuse(Misuse::WrongAnswer)).await;
 }
 
 #[tokio::test]
-async fn profile_by_client_hello() {
+async fn chooses_a_profile_by_the_client_hello() {
     let with_suite = |suite: CipherSuite| {
         let suites = awslc().cipher_suites.iter().copied().filter(|s| s.id == suite).collect();
         let built = profile().name(suite.to_string()).cipher_suites(suites).build().unwrap();
@@ -267,9 +267,9 @@ async fn profile_by_client_hello() {
         assert_eq!(client.negotiated().cipher_suite, Some(suite));
         assert_eq!(server.negotiated().profile, suite.to_string());
     }
-    let told = Error::AlertReceived(AlertDescription::ACCESS_DENIED);
+    let alert = Error::AlertReceived(AlertDescription::ACCESS_DENIED);
     let refused = Error::PeerIncompatible(PeerIncompatible::Refused);
-    assert_fails(&connector(b"x"), &acceptor, told, refused).await;
+    assert_fails(&connector(b"x"), &acceptor, alert, refused).await;
 }
 
 fn psk_source() -> PskSource {
@@ -280,7 +280,7 @@ fn psk_source() -> PskSource {
 async fn each_side_learns_why_it_failed() {
     let (_, server) = x509();
     let acceptor = TlsAcceptor::new(Arc::new(server));
-    // A client that trusts somebody else.
+    // A client with another trust anchor.
     let stranger = Pki::shared(KeyType::P256).client.chain[0].clone();
     let other = Trust { x509: Some(X509Trust::anchors([stranger]).unwrap()), raw_key: None };
     let client = |trust: Trust| {
@@ -291,11 +291,12 @@ async fn each_side_learns_why_it_failed() {
     let (client_side, server_side) = handshake(&client(other), &acceptor).await;
     assert_eq!(tls(client_side), Error::Authentication(AuthenticationFailure::UnknownIssuer));
     assert_eq!(tls(server_side), Error::AlertReceived(AlertDescription::UNKNOWN_CA));
-    // A client that has nothing to show.
+    // A client without a certificate.
     let trust = Trust { x509: Some(Pki::shared(KeyType::P256).trust()), raw_key: None };
-    let nobody = TlsConnector::new(Arc::new(ClientConfig::new(profile().trust(trust).build().unwrap())));
-    let told = Error::AlertReceived(AlertDescription::CERTIFICATE_REQUIRED);
-    assert_fails(&nobody, &acceptor, told, Error::Authentication(AuthenticationFailure::NoCertificate)).await;
+    let anonymous = TlsConnector::new(Arc::new(ClientConfig::new(profile().trust(trust).build().unwrap())));
+    let alert = Error::AlertReceived(AlertDescription::CERTIFICATE_REQUIRED);
+    let missing = Error::Authentication(AuthenticationFailure::NoCertificate);
+    assert_fails(&anonymous, &acceptor, alert, missing).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -317,21 +318,20 @@ async fn handshakes_time_out() {
     assert_eq!(error.to_string(), "the handshake was not complete after 1.5s");
 }
 
-/// Who is given up hears of it: the record of a close_notify (RFC 8446 §6.1).
+/// The peer gets a close_notify (RFC 8446 §6.1).
 #[tokio::test]
-async fn a_handshake_that_is_given_up_ends_with_close_notify() {
+async fn an_abandoned_handshake_ends_with_close_notify() {
     let (mut client, server) = duplex(4096);
     let acceptor = TlsAcceptor::new(Arc::new(psk_server()));
     let given_up = acceptor.accept_until(server, std::future::ready(())).await.unwrap_err();
     assert!(matches!(given_up, HandshakeError::Stopped), "{given_up}");
-    let mut told = Vec::new();
-    client.read_to_end(&mut told).await.unwrap();
-    assert_eq!((told[0], &told[3..]), (21, &[0, 2, 1, 0][..]));
+    let mut record = Vec::new();
+    client.read_to_end(&mut record).await.unwrap();
+    assert_eq!((record[0], &record[3..]), (21, &[0, 2, 1, 0][..]));
 }
 
-/// Answers count: who is slow to answer makes the handshake time out.
 #[tokio::test(start_paused = true)]
-async fn late_is_not_too_late() {
+async fn slow_answers_make_the_handshake_time_out() {
     let answers = Late::new(|_| Answer::Psk(None));
     let acceptor = TlsAcceptor::new(Arc::new(psk_server().with_psks(PskSource::Ask)))
         .with_answers(answers)
@@ -348,7 +348,7 @@ async fn a_dropped_handshake_closes_the_transport() {
     let connector = TlsConnector::new(Arc::new(psk_client()));
     let mut hello = [0; 5];
     tokio::select! {
-        _ = connector.connect(client, localhost()) => panic!("nobody answers"),
+        _ = connector.connect(client, localhost()) => panic!("no server answers"),
         read = server.read_exact(&mut hello) => { read.unwrap(); }
     }
     let mut rest = Vec::new();
@@ -357,7 +357,7 @@ async fn a_dropped_handshake_closes_the_transport() {
 }
 
 #[tokio::test]
-async fn tickets_resume() {
+async fn resumes_with_tickets() {
     let (client, server) = x509();
     let connector =
         TlsConnector::new(Arc::new(client.with_sessions(Arc::new(MemoryClientSessions::default()))));
@@ -371,7 +371,7 @@ async fn tickets_resume() {
 }
 
 #[tokio::test]
-async fn messages_are_told_as_they_come() {
+async fn reports_messages_as_they_come() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     let connector = TlsConnector::new(Arc::new(psk_client()))
@@ -385,7 +385,7 @@ async fn messages_are_told_as_they_come() {
         (true, HandshakeType::FINISHED),
     ];
     assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), expected);
-    // Also after the handshake.
+    // It also reports messages after the handshake.
     client.update_keys(true).unwrap();
     client.write_u8(1).await.unwrap();
     assert_eq!(server.read_u8().await.unwrap(), 1);
@@ -395,9 +395,9 @@ async fn messages_are_told_as_they_come() {
     assert_eq!(*seen.lock().unwrap(), expected);
 }
 
-/// What was taken early is out of the way of what comes later, and what was not taken is known.
+/// The server keeps early data apart from later data, and the client learns how much was accepted.
 #[tokio::test]
-async fn early_data() {
+async fn sends_early_data_and_tells_how_much_was_accepted() {
     let any = EarlyDataProtocols::unnamed;
     let sessions = Arc::new(MemoryClientSessions::new(1, 4));
     let client = psk_client().with_sessions(sessions).with_early_data(any());
@@ -417,7 +417,7 @@ async fn early_data() {
         let ((mut client, taken), mut server) = (client.unwrap(), server.unwrap());
         assert_eq!(taken, expected);
         assert_eq!(server.take_early_data(), &request[..expected]);
-        assert!(server.take_early_data().is_empty(), "it is kept for nobody");
+        assert!(server.take_early_data().is_empty(), "it was taken already");
         let accepted = server.negotiated().early_data == EarlyDataOutcome::Accepted;
         assert_eq!(accepted, expected > 0);
         let (rest, mut received) = (&request[taken..], vec![0; request.len() - taken]);
@@ -436,9 +436,9 @@ async fn early_data() {
     }
 }
 
-/// A server whose question nobody answers goes on without early data.
+/// Without an answer to `FirstUse` the server continues without early data.
 #[tokio::test]
-async fn early_data_that_nobody_vouches_for() {
+async fn refuses_early_data_if_its_question_is_not_answered() {
     let any = EarlyDataProtocols::unnamed;
     let sessions = Arc::new(MemoryClientSessions::new(1, 4));
     let client = TlsConnector::new(Arc::new(psk_client().with_sessions(sessions).with_early_data(any())));
@@ -453,7 +453,7 @@ async fn early_data_that_nobody_vouches_for() {
         assert_eq!((taken, server.take_early_data()), (0, Vec::new()));
         let refused = EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse);
         assert_eq!(server.negotiated().early_data == refused, offered);
-        // Takes the ticket.
+        // Reading takes the ticket in.
         drop(server);
         let _ = client.read_u8().await;
     }

@@ -1,4 +1,4 @@
-//! Streams: data, ends, errors, and futures that are dropped.
+//! Streams: data, ends, errors and dropped futures.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -25,7 +25,7 @@ use tokio::task::yield_now;
 
 const MIB: usize = 1 << 20;
 
-/// Sends 1 MiB there and another one back, one after the other.
+/// The client sends 1 MiB; the server sends it back after all of it has arrived.
 async fn echo<A, B>(mut client: TlsStream<A>, mut server: TlsStream<B>)
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -52,7 +52,7 @@ where
 }
 
 #[tokio::test]
-async fn echo_over_pipes() {
+async fn echoes_over_pipes_of_any_capacity() {
     for capacity in [100, 4096, MIB] {
         let (client, server) = pair(capacity).await;
         echo(client, server).await;
@@ -60,7 +60,7 @@ async fn echo_over_pipes() {
 }
 
 #[tokio::test]
-async fn echo_over_tcp() {
+async fn echoes_over_tcp() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (client, server) =
         tokio::try_join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept()).unwrap();
@@ -68,7 +68,7 @@ async fn echo_over_tcp() {
     echo(client, server).await;
 }
 
-/// Replaces its keys, and asks the peer to do so, with every fourth write: those who read have much to answer.
+/// Updates the keys of both sides with every fourth write, so that readers have many KeyUpdates to answer.
 struct Updating<IO>(TlsStream<IO>, usize);
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Updating<IO> {
@@ -86,7 +86,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Updating<IO> {
         let written = Pin::new(&mut self.0).poll_write(cx, data)?;
         if written.is_ready() {
             self.1 += 1;
-            // More requests than a few on their way would look like a flood of answers.
+            // With more requests in flight, the answers would look like a flood.
             if self.1.is_multiple_of(4) {
                 self.0.update_keys(true)?;
             }
@@ -103,9 +103,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Updating<IO> {
     }
 }
 
-/// Two tasks for every end; all four directions compete for pipes of a few bytes.
+/// Two tasks for each end; all four compete for pipes of a few bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_ways_at_once_in_split_halves() {
+async fn split_halves_send_in_both_directions_at_once() {
     let (client, server) = pair(50).await;
     let mut tasks = tokio::task::JoinSet::new();
     for (end, own, others) in [(client, 1, 2), (server, 2, 1)] {
@@ -127,7 +127,7 @@ async fn both_ways_at_once_in_split_halves() {
     }
 }
 
-/// Sends after the peer has closed.
+/// One side closes; the other one still sends.
 async fn half_close(mut first: TlsStream<DuplexStream>, mut second: TlsStream<DuplexStream>) {
     first.write_all(b"last words").await.unwrap();
     first.shutdown().await.unwrap();
@@ -149,18 +149,18 @@ async fn half_close(mut first: TlsStream<DuplexStream>, mut second: TlsStream<Du
 }
 
 #[tokio::test]
-async fn half_close_by_the_client() {
+async fn the_server_can_send_after_the_client_closed() {
     let (client, server) = pair(4096).await;
     half_close(client, server).await;
 }
 
 #[tokio::test]
-async fn half_close_by_the_server() {
+async fn the_client_can_send_after_the_server_closed() {
     let (client, server) = pair(4096).await;
     half_close(server, client).await;
 }
 
-/// Polls a future once; if it is not ready, drops it and lets others run.
+/// Polls a future once. If it is not ready, drops it and lets other tasks run.
 macro_rules! once {
     ($future:expr) => {
         tokio::select! {
@@ -199,12 +199,12 @@ async fn read_impatiently(stream: &mut TlsStream<DuplexStream>, len: usize) -> (
     (received, dropped)
 }
 
-/// Every future is dropped at the first point where it waits.
+/// Every future is dropped when it waits for the first time.
 #[tokio::test]
 async fn dropped_futures_lose_nothing() {
     for capacity in [1, 7, 64, 20_000] {
         let (mut client, mut server) = pair(capacity).await;
-        // More than the stream takes without a transport that keeps up.
+        // More than the stream takes while the transport does not keep up.
         let there = data(150_000, 4);
         let (written, (received, reads)) =
             tokio::join!(write_impatiently(&mut client, &there), read_impatiently(&mut server, there.len()));
@@ -217,13 +217,13 @@ async fn dropped_futures_lose_nothing() {
 }
 
 #[tokio::test]
-async fn truncation_is_an_error() {
+async fn reports_truncation_after_the_received_data() {
     let (mut client, mut server) = pair(4096).await;
     client.write_all(b"cut").await.unwrap();
     drop(client);
     let mut received = Vec::new();
     let error = server.read_to_end(&mut received).await.unwrap_err();
-    assert_eq!(received, b"cut", "what came is given out first");
+    assert_eq!(received, b"cut", "data before the truncation is delivered");
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     assert_eq!(tls_error(&error), &Error::Truncated);
     assert_eq!(server.read(&mut [0]).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
@@ -231,7 +231,7 @@ async fn truncation_is_an_error() {
 
 #[tokio::test]
 async fn alerts_reach_the_peer() {
-    // The pipe is so small that the alert does not fit at once.
+    // The pipe is too small for the alert.
     let (mut client, mut server) = pair(5).await;
     let forged = async {
         // A record that does not decrypt.
@@ -240,9 +240,9 @@ async fn alerts_reach_the_peer() {
         client.get_mut().write_all(&record).await.unwrap();
         client.read(&mut [0]).await.unwrap_err()
     };
-    let (told, found) = tokio::join!(forged, async { server.read(&mut [0]).await.unwrap_err() });
+    let (received, found) = tokio::join!(forged, async { server.read(&mut [0]).await.unwrap_err() });
     assert_eq!(tls_error(&found), &Error::PeerMisbehaved(PeerMisbehaved::BadRecordMac));
-    assert_eq!(tls_error(&told), &Error::AlertReceived(AlertDescription::BAD_RECORD_MAC));
+    assert_eq!(tls_error(&received), &Error::AlertReceived(AlertDescription::BAD_RECORD_MAC));
     assert_eq!(tls_error(&server.write_all(b"x").await.unwrap_err()), tls_error(&found));
 }
 
@@ -251,10 +251,10 @@ async fn a_reader_answers_key_updates() {
     let (mut client, mut server) = pair(4096).await;
     client.update_keys(true).unwrap();
     client.write_all(b"1").await.unwrap();
-    // The server only reads; its answer goes out while it waits for more.
+    // The server only reads. Its answer goes out while it waits for more data.
     assert_eq!(server.read_u8().await.unwrap(), b'1');
     let client = async move {
-        // There is nothing to read but the answer.
+        // The client receives only the answer, no data.
         assert!(once!(client.read_u8()).is_none());
         let updates = client.messages().iter().filter(|m| m.typ == HandshakeType::KEY_UPDATE);
         assert_eq!(updates.map(|m| m.sent).collect::<Vec<_>>(), [true, false]);
@@ -275,7 +275,7 @@ async fn reads_without_copies() {
 }
 
 #[tokio::test]
-async fn both_ends_tell_the_same() {
+async fn both_ends_report_the_same() {
     let (client, server) = pair(4096).await;
     assert_eq!(client.bytes_written(), server.bytes_read());
     assert_eq!(client.bytes_read(), server.bytes_written());
@@ -291,9 +291,9 @@ async fn both_ends_tell_the_same() {
     assert_eq!(sizes(&client), sizes(&server));
 }
 
-/// What follows the Finished of either side is no part of the handshake, even where it came in the same piece.
+/// Bytes after the last Finished do not count, even if they arrived together with it.
 #[tokio::test]
-async fn handshake_bytes_are_exact() {
+async fn counts_handshake_bytes_exactly() {
     for capacity in [3, 65_536] {
         let (client, server) = duplex(capacity);
         let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
@@ -319,12 +319,12 @@ async fn handshake_bytes_are_exact() {
         assert_eq!((here.read, here.written), (there.written, there.read));
         assert!(client.bytes_written() > here.written && server.bytes_written() > there.written);
         let sent: usize = client.messages().iter().filter(|m| m.sent).map(|m| m.len).sum();
-        // Records of ClientHello, ChangeCipherSpec and Finished, which is protected.
+        // Three records: ClientHello, ChangeCipherSpec, and the protected Finished.
         assert_eq!(here.written, (sent + 5 + 6 + 5 + 17) as u64);
     }
 }
 
-/// Counts what its owner writes in one piece.
+/// Counts the writes.
 struct Counting<IO> {
     io: IO,
     writes: usize,
@@ -356,7 +356,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Counting<IO> {
 }
 
 #[tokio::test]
-async fn finished_shares_a_packet_with_data_if_asked_to() {
+async fn a_held_finished_shares_a_packet_with_data() {
     for (held, writes) in [(false, 3), (true, 2)] {
         let (client, server) = duplex(65_536);
         let connector = TlsConnector::new(Arc::new(psk_client())).with_finished_held(held);
@@ -375,9 +375,9 @@ async fn finished_shares_a_packet_with_data_if_asked_to() {
     }
 }
 
-/// A held Finished goes out with a read, too: a server that speaks first is not kept waiting.
+/// Otherwise a server that speaks first would wait forever.
 #[tokio::test]
-async fn held_finished_goes_out_with_a_read() {
+async fn reading_sends_a_held_finished() {
     let (client, server) = duplex(65_536);
     let connector = TlsConnector::new(Arc::new(psk_client())).with_finished_held(true);
     let client = async { connector.connect(client, localhost()).await.unwrap().read_u8().await.unwrap() };
@@ -390,9 +390,9 @@ async fn held_finished_goes_out_with_a_read() {
     assert_eq!(read, b'!');
 }
 
-/// An engine without tokio at the other end, to see what is on the wire.
+/// The server is a bare engine without tokio, so that the test controls the wire.
 #[tokio::test]
-async fn data_waits_for_a_transport_that_does_not_keep_up() {
+async fn writing_waits_for_a_transport_that_does_not_keep_up() {
     let (client, mut wire) = duplex(16);
     let connector = TlsConnector::new(Arc::new(psk_client()));
     let server = async {
@@ -411,7 +411,7 @@ async fn data_waits_for_a_transport_that_does_not_keep_up() {
     let mut client = client.unwrap();
     let sent = data(MIB, 5);
     let mut taken = 0;
-    // The wire holds 16 bytes, the engine some records: then writing stops.
+    // The wire holds 16 bytes and the engine a few records. Then writing waits.
     while let Some(n) = once!(client.write(&sent[taken..])) {
         taken += n.unwrap();
     }
@@ -430,12 +430,12 @@ async fn data_waits_for_a_transport_that_does_not_keep_up() {
     assert!(received == sent[..taken]);
 }
 
-/// Whether this is ready at once.
+/// Whether a future is ready at its first poll.
 async fn is_ready<F: Future + Unpin>(mut future: F) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx).is_ready())).await
 }
 
-/// The streams of a client whose key is chosen by `choice` and of its server, both of TLS 1.2, which allow renegotiation.
+/// Connects a client and a server with TLS 1.2. Both allow renegotiation; the client chooses its key by `choice`.
 async fn tls12_pair(choice: PskChoice) -> (TlsStream<DuplexStream>, TlsStream<DuplexStream>) {
     struct Key;
     impl Answers for Key {
@@ -457,10 +457,10 @@ async fn tls12_pair(choice: PskChoice) -> (TlsStream<DuplexStream>, TlsStream<Du
     tokio::try_join!(connector.connect(here, localhost()), acceptor.accept(there)).unwrap()
 }
 
-/// What a client writes between its Finished and the server's, in another handshake within the connection, goes out after
-/// the server's, though nobody reads on the client's side.
+/// Data that a client writes between its Finished and the server's goes out after the server's, even if no task of the
+/// client reads.
 #[tokio::test]
-async fn data_waits_for_the_end_of_a_renegotiation() {
+async fn writing_waits_for_the_end_of_a_renegotiation() {
     let (mut client, mut server) = tls12_pair(PskChoice::First).await;
     let mut byte = [0];
     client.renegotiate().unwrap();
@@ -474,10 +474,10 @@ async fn data_waits_for_the_end_of_a_renegotiation() {
     assert_eq!(&byte, b"x");
 }
 
-/// A renegotiation that asks fails, whoever meets the question: one who writes only is told so at once, however much the
-/// server has sent behind its flight, and so is a task that waits for data.
+/// Questions are not supported in a renegotiation. Both the writing and the reading task fail at once, however much the
+/// server has sent after its flight.
 #[tokio::test]
-async fn a_question_in_a_renegotiation_fails_a_write() {
+async fn a_question_in_a_renegotiation_fails_reads_and_writes() {
     for sent in [0, 10, 10_000, 60_000] {
         let (mut client, mut server) = tls12_pair(PskChoice::Ask).await;
         client.renegotiate().unwrap();
@@ -485,15 +485,15 @@ async fn a_question_in_a_renegotiation_fails_a_write() {
         let (mut reader, mut writer) = split(client);
         let reading = tokio::spawn(async move { reader.read_u8().await });
         yield_now().await;
-        // From here on nobody else runs, until the writer has met the question.
+        // No other task runs from here on until the writer meets the question.
         assert!(!is_ready(Box::pin(server.read_u8())).await);
         server.write_all(&vec![7; sent]).await.unwrap();
         server.flush().await.unwrap();
         let failed = Error::Internal(Internal::QuestionFailed);
-        let written = once!(writer.write(b"x")).unwrap_or_else(|| panic!("{sent}: it waits for nothing"));
+        let written = once!(writer.write(b"x")).unwrap_or_else(|| panic!("{sent}: the write waits forever"));
         assert_eq!(*tls_error(&written.unwrap_err()), failed, "{sent}");
         assert_eq!(*tls_error(&reading.await.unwrap().unwrap_err()), failed, "{sent}");
-        let told = Error::AlertReceived(AlertDescription::INTERNAL_ERROR);
-        assert_eq!(*tls_error(&server.read_u8().await.unwrap_err()), told, "{sent}");
+        let alert = Error::AlertReceived(AlertDescription::INTERNAL_ERROR);
+        assert_eq!(*tls_error(&server.read_u8().await.unwrap_err()), alert, "{sent}");
     }
 }

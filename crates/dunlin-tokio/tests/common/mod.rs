@@ -1,4 +1,4 @@
-//! What the tests of streams and handshakes share.
+//! Helpers for the tests of streams and handshakes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -26,7 +26,7 @@ pub(crate) fn psk_server() -> ServerConfig {
     ServerConfig::new(profile().build().unwrap()).unwrap().with_psks(PskSource::Here(Arc::new(psks)))
 }
 
-/// Both sides by X.509.
+/// Configurations of both sides, which authenticate each other by X.509.
 pub(crate) fn x509() -> (ClientConfig, ServerConfig) {
     let pki = Pki::shared(KeyType::P256);
     let trust = Trust { x509: Some(pki.trust()), raw_key: None };
@@ -36,7 +36,7 @@ pub(crate) fn x509() -> (ClientConfig, ServerConfig) {
     (ClientConfig::new(client), server)
 }
 
-/// A connection between two transports.
+/// Connects a client and a server over two transports.
 pub(crate) async fn connect<A, B>(client: A, server: B) -> (TlsStream<A>, TlsStream<B>)
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -47,7 +47,7 @@ where
     tokio::try_join!(connector.connect(client, localhost()), acceptor.accept(server)).unwrap()
 }
 
-/// A connection over a pipe that holds so many bytes.
+/// Connects a client and a server over a pipe with a buffer of `capacity` bytes.
 pub(crate) async fn pair(
     capacity: usize,
 ) -> (TlsStream<tokio::io::DuplexStream>, TlsStream<tokio::io::DuplexStream>) {
@@ -55,7 +55,7 @@ pub(crate) async fn pair(
     connect(client, server).await
 }
 
-/// Bytes in which a loss or a swap shows.
+/// Pseudo-random bytes, which expose losses and swaps.
 pub(crate) fn data(len: usize, seed: u32) -> Vec<u8> {
     let mut x = seed;
     let mut next = || {
@@ -65,7 +65,7 @@ pub(crate) fn data(len: usize, seed: u32) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// The engine's error in one of input and output.
+/// The engine's error inside an I/O error.
 pub(crate) fn tls_error(e: &std::io::Error) -> &dunlin::Error {
-    e.get_ref().and_then(|e| e.downcast_ref()).unwrap_or_else(|| panic!("not of the engine: {e}"))
+    e.get_ref().and_then(|e| e.downcast_ref()).unwrap_or_else(|| panic!("not an error of the engine: {e}"))
 }
