@@ -1,8 +1,7 @@
-# Every way to build and check the project. `.ci/run` runs the same targets.
+# Builds and checks the project. `.ci/run` runs the same targets.
 
 CARGO := tools/cargo
-# What is obsolete and only measured is off by default (ARCHITECTURE.md); tests have it on. Of the stores, Redis is that of other
-# programs than ours.
+# Obsolete algorithms, which are only measured, are off by default (ARCHITECTURE.md); tests switch them on.
 LAB := --features dunlin-cli/legacy-lab
 DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
 DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
@@ -18,11 +17,11 @@ run: ## Prepare the machine, build, and start `dunlin up` on loopback (Ctrl-C st
 	@tools/setup build
 	$(CARGO) run --release --locked -p dunlin-cli -- up
 
-test: ## Install the peers that the tests talk to, then run every test
+test: ## Install the peers and tools that the tests need, then run every test
 	@tools/setup test
 	$(CARGO) test --workspace $(LAB) --no-fail-fast
 
-lint: ## Formatting, clippy, and the rules of the house; a warning is an error
+lint: ## Check formatting, clippy and house rules; a warning is an error
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path firmware/Cargo.toml --check
 	$(CARGO) fmt --manifest-path race/Cargo.toml --check
@@ -58,10 +57,10 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS (60), with nightly Rust and carg
 bare-metal: ## Build the engine, its RustCrypto provider and compression for a microcontroller
 	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto -p dunlin-compress --target thumbv7em-none-eabihf
 
-firmware: ## Run the firmware in QEMU and write what it takes into docs/firmware.md
+firmware: ## Run the firmware in QEMU and write its measurements to docs/firmware.md
 	@tools/setup test
 	DUNLIN_FIRMWARE_TABLES=1 $(CARGO) test -p dunlin-cli --test firmware
 
-race: ## Race against rustls and OpenSSL in memory: time, heap, instructions (docs/performance.md)
+race: ## Compare with rustls and OpenSSL in memory: time, heap, instructions (docs/performance.md)
 	@tools/setup race
 	cd race && ../tools/cargo run --release --locked

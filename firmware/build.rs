@@ -1,4 +1,4 @@
-//! Tells the linker where the board's memory is.
+//! Passes the board's memory layout to the linker.
 
 use std::env;
 use std::fs;

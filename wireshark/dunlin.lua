@@ -1,10 +1,10 @@
--- Shows in Wireshark and tshark what Dunlin adds to TLS: `tshark -X lua_script:wireshark/dunlin.lua …`, or a copy of this file in
--- the folder of personal Lua plugins (Help, About Wireshark, Folders). From TLS 1.3 on it needs the key log of a side.
+-- Dissects Dunlin's additions to TLS in Wireshark and tshark. Run `tshark -X lua_script:wireshark/dunlin.lua …`, or copy this
+-- file into the folder of personal Lua plugins (Help, About Wireshark, Folders). TLS 1.3 needs the key log of one side.
 --
--- handshake_cache and abbreviated messages: docs/handshake-cache.md. cached_info: RFC 7924. It reads what Wireshark has read: that
--- still says "Malformed Packet" of an abbreviated message, and what is added here stands beside it.
+-- It dissects handshake_cache and abbreviated messages (docs/handshake-cache.md), and cached_info (RFC 7924). It works on the
+-- messages that Wireshark has found. Wireshark itself still marks abbreviated messages as "Malformed Packet".
 
-local dunlin = Proto("dunlin", "Dunlin's extensions of TLS")
+local dunlin = Proto("dunlin", "Dunlin's TLS extensions")
 
 local CLIENT_HELLO, SERVER_HELLO, ENCRYPTED_EXTENSIONS = 1, 2, 8
 local CERTIFICATE, CERTIFICATE_REQUEST = 11, 13
@@ -38,11 +38,11 @@ dunlin.fields = {
     abbreviated_hash,
 }
 
-local malformed = ProtoExpert.new("dunlin.malformed", "Not of the form that it should have", expert.group.MALFORMED,
+local malformed = ProtoExpert.new("dunlin.malformed", "Malformed extension or message", expert.group.MALFORMED,
     expert.severity.ERROR)
 dunlin.experts = { malformed }
 
--- What reads bytes from the front. Where there are too few it ends by an error with the value `short`, which `dissect` catches.
+-- Reads bytes from the front. If there are too few, it raises the error value `short`, which the dissector catches.
 local short = {}
 local Reader = {}
 Reader.__index = Reader
@@ -55,7 +55,7 @@ function Reader:left()
     return self.stop - self.at
 end
 
--- The next `count` bytes; nil if that is none.
+-- The next `count` bytes; nil if `count` is 0.
 function Reader:take(count)
     if self:left() < count then error(short) end
     self.at = self.at + count
@@ -66,7 +66,7 @@ function Reader:number(count)
     return self:take(count):uint()
 end
 
--- A vector with its length on `count` bytes.
+-- A vector whose length prefix has `count` bytes.
 function Reader:vector(count)
     return Reader.new(self:take(self:number(count)))
 end
@@ -114,7 +114,7 @@ local function cached_info(tree, r, is_offer)
     end
 end
 
--- Adds what is ours among these extensions.
+-- Adds handshake_cache and cached_info if they are among the extensions.
 local function extensions(tree, r, is_offer)
     local list = r:left() > 0 and r:vector(2) or r
     while list:left() > 0 do
@@ -131,13 +131,13 @@ local function extensions(tree, r, is_offer)
     end
 end
 
--- A Certificate or CertificateRequest that says no more than that the receiver has it: nothing, or a hash (before TLS 1.3), or
--- one entry of no bytes (TLS 1.3).
+-- Recognises an abbreviated Certificate or CertificateRequest, which the receiver has in its cache. Before TLS 1.3 it is empty
+-- or a hash. In TLS 1.3 it has one empty entry.
 local function certificates(tree, typ, message, r, pinfo)
     local function add(range, hash)
         local item = tree:add(abbreviated, range, typ)
         local words = messages[typ] .. ", abbreviated"
-        item:set_text(words .. ": the receiver has it in its cache, so that this is all of it")
+        item:set_text(words .. ": the receiver has it in its cache")
         pinfo.cols.info:append(" [" .. words .. "]")
         if hash then item:add(abbreviated_hash, hash) end
     end
@@ -148,7 +148,7 @@ local function certificates(tree, typ, message, r, pinfo)
     elseif typ == CERTIFICATE and r.range(0, 1):uint() < r:left() then
         local after = Reader.new(r.range)
         after:vector(1)
-        -- The list ends with the message in TLS 1.3, whose entries have extensions; before, a list stands alone.
+        -- In TLS 1.3 the list is the last field of the message, and its entries have extensions.
         if after:left() >= 8 and after:number(3) == after:left() and after:number(3) == 0 then add(message) end
     end
 end
@@ -176,12 +176,12 @@ local function message(tree, range, header, pinfo)
     end
 end
 
--- Where Wireshark has found handshake messages, and how long their header is there.
+-- The fields with the handshake messages that Wireshark has found, and the length of their header.
 local sources = { { Field.new("tls.handshake"), 4 }, { Field.new("dtls.handshake"), 12 } }
 
 function dunlin.dissector(_, pinfo, root)
     local tree
-    -- Nothing is shown of a packet that has nothing of ours.
+    -- Add the tree only to packets with something to show.
     local lazy = {}
     function lazy.add(_, ...)
         tree = tree or root:add(dunlin)
@@ -202,5 +202,5 @@ function dunlin.dissector(_, pinfo, root)
     end
 end
 
--- All fields of a handshake message are wanted, shown or not.
+-- The second argument makes Wireshark compute all fields, even those that are not displayed.
 register_postdissector(dunlin, true)

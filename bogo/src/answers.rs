@@ -1,4 +1,4 @@
-//! What a handshake asks, answered as the options say.
+//! Answers the engine's questions as the options say.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::Failure;
 use crate::options::Options;
 use crate::setup::{Setup, Shared};
 
-/// What answers are made of.
+/// The sources of the answers.
 pub(crate) struct Answers<'a> {
     pub(crate) options: &'a Options,
     pub(crate) setup: &'a Setup,
@@ -44,25 +44,29 @@ impl Answers<'_> {
         })
     }
 
-    /// Whether one of a server's callbacks shall not work.
+    /// Whether the options make one of the server's callbacks fail.
     const fn fails_to_choose(&self) -> bool {
         self.options.fail_credential_callback || self.options.ocsp_callback && self.options.fail_ocsp_callback
     }
 
-    /// Looks at the ClientHello, and makes a configuration for it.
+    /// Checks the ClientHello, and makes a configuration for it.
     fn choose(&self, info: &ClientHelloInfo, shared: &mut Shared) -> Result<Arc<ServerConfig>, Failure> {
         let expect = &self.options.expect;
         if expect.server_name.is_some() && info.server_name != expect.server_name
             || expect.no_server_name && info.server_name.is_some()
         {
-            return Err(Failure::Unexpected(format!("the server name {:?} came", info.server_name)));
+            return Err(Failure::Unexpected(format!(
+                "the client sent the server name {:?}",
+                info.server_name
+            )));
         }
         if expect.advertised_alpn.as_ref().is_some_and(|expected| *expected != info.alpn) {
-            return Err(Failure::Unexpected(format!("the protocols {:?} came", info.alpn)));
+            return Err(Failure::Unexpected(format!("the client sent the protocols {:?}", info.alpn)));
         }
         let expected = &expect.peer_verify_schemes;
         if !expected.is_empty() && *expected != info.signature_schemes {
-            return Err(Failure::Unexpected(format!("the schemes {:?} came", info.signature_schemes)));
+            let sent = &info.signature_schemes;
+            return Err(Failure::Unexpected(format!("the client sent the signature_algorithms {sent:?}")));
         }
         self.setup.server_for(self.options, shared, info)
     }
@@ -77,15 +81,15 @@ impl Answers<'_> {
             let key: &[u8] = certificates.first().map_or(&[], |c| c);
             let digest = self.provider.sha256.hash(&[key]);
             if typ != CertificateType::RAW_PUBLIC_KEY || digest.as_ref() != expected {
-                return Err(Failure::Unexpected("another raw public key came".into()));
+                return Err(Failure::Unexpected("the peer sent another raw public key".into()));
             }
         }
-        // BoringSSL's older callback is not heard by a client that does not verify.
+        // BoringSSL ignores the result of its older callback in a client that does not verify.
         let heard = options.custom_verify
             || options.verify_peer
             || options.require_client_certificate
             || typ == CertificateType::RAW_PUBLIC_KEY;
-        // BoringSSL asks its OCSP callback once the chain was believed.
+        // BoringSSL calls its OCSP callback after the chain was accepted.
         let fails_ocsp = options.request_ocsp && options.ocsp_callback && options.fail_ocsp_callback;
         let why = || "the options say so".into();
         Ok(match (options.verify_fail && heard, options.custom_verify) {
@@ -95,7 +99,7 @@ impl Answers<'_> {
             )),
             (false, _) => Ok(()),
             (true, true) => Err(AuthenticationFailure::Rejected(why())),
-            // What BoringSSL sends where the failure has no reason of X.509.
+            // BoringSSL sends this alert if the failure has no X.509 reason.
             (true, false) => {
                 Err(AuthenticationFailure::RejectedWith(AlertDescription::HANDSHAKE_FAILURE, why()))
             }

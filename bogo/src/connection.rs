@@ -1,4 +1,4 @@
-//! One connection: from its configuration through the handshake to its end. The data goes in [`crate::exchange`].
+//! One connection, from its configuration through the handshake to its end. [`crate::exchange`] exchanges the data.
 
 use dunlin::error::{Error, PeerIncompatible};
 use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
@@ -10,8 +10,7 @@ use crate::setup::{Role, Setup, Shared};
 use crate::transport::Transport;
 use crate::{Failure, expect, reasons};
 
-/// One connection, from the first byte to the last. From the moment that the server refuses early data, a client goes by
-/// the options for `retry`.
+/// Runs one connection. Once the server refuses early data, a client uses the options for `retry`.
 pub(crate) fn run(
     options: &Options,
     retry: &Options,
@@ -45,19 +44,19 @@ pub(crate) fn run(
         unsent: None,
     };
     let outcome = link.run(is_resume);
-    // Whatever happened, the peer shall hear of it.
+    // Send the alert, if there is one.
     link.held = false;
     link.flush();
     let options = link.answers.options;
     outcome.map_err(|e| unspoken_version(options, e))?;
-    // A client that closes at once may or may not have read a ticket.
+    // A client that closes at once may not have read the ticket.
     let session_due = !options.expect.no_session && link.is_extended();
     if is_client
         && !options.shim_shuts_down
         && !options.send_alert
         && session_due != link.shared.sessions.has_one()
     {
-        let what = if session_due { "no session came" } else { "a session came" };
+        let what = if session_due { "the client got no session" } else { "the client got a session" };
         return Err(Failure::Unexpected(what.into()));
     }
     let sessions = &link.shared.sessions;
@@ -70,7 +69,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// A peer that wants TLS 1.1 or older, where the options would allow it, asks for what the engine does not have.
+/// Turns the failure into "not implemented" if the peer needs TLS 1.1 or older and the options allow that.
 fn unspoken_version(options: &Options, failure: Failure) -> Failure {
     let unspoken = [ProtocolVersion::TLS1_0, ProtocolVersion::TLS1_1];
     match failure {
@@ -88,26 +87,27 @@ fn unspoken_version(options: &Options, failure: Failure) -> Failure {
     }
 }
 
-/// A connection of the engine with its transport and its answers.
+/// A connection of the engine, with its transport and its answers.
 pub(crate) struct Link<'a> {
     pub(crate) tls: TlsConnection,
     pub(crate) transport: Transport,
     pub(crate) shared: &'a mut Shared,
     pub(crate) answers: Answers<'a>,
     retry: &'a Options,
-    /// Received bytes that the engine did not take yet.
+    /// Received bytes that the engine has not taken yet.
     waiting: Vec<u8>,
     pub(crate) ended: bool,
-    /// Whether a session came that was not known before.
+    /// Whether the client received a new session.
     new_session: bool,
     renegotiations: u32,
-    /// Whether the server refused early data that it should have taken.
+    /// Whether the server refused early data that it should have accepted.
     refused: bool,
-    /// Nothing is transmitted for now.
+    /// Whether transmission is held back for now.
     pub(crate) held: bool,
-    /// Data that was given out and not consumed: what comes after it is looked at only when more is wanted.
+    /// The number of bytes that were returned but not consumed. They are consumed by the next read, so that the engine
+    /// does not process later records early.
     pub(crate) unread: usize,
-    /// What is left of the data that went ahead as early data; it follows after the handshake.
+    /// The rest of the data that did not fit into the early data. It follows after the handshake.
     pub(crate) unsent: Option<Vec<u8>>,
 }
 
@@ -118,7 +118,7 @@ impl Link<'_> {
         if self.tls.side() == Side::Client && self.tls.early_data().is_some() {
             self.write_early()?;
         }
-        // A server that takes early data goes on as if the handshake were complete.
+        // A server that accepts early data continues as if the handshake were complete.
         while self.tls.is_handshaking() && !(self.answers.options.server && self.tls.early_data().is_some()) {
             self.step()?;
         }
@@ -145,7 +145,7 @@ impl Link<'_> {
         expect::same("renegotiations", Some(options.expect.renegotiations), Some(self.renegotiations))
     }
 
-    /// Holds what was agreed against what the options expect.
+    /// Compares the negotiated parameters with the expected ones.
     fn check(&mut self, is_resume: bool) -> Result<(), Failure> {
         let options = self.answers.options;
         if self.refused {
@@ -166,28 +166,28 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Whether the handshake is complete, and of TLS 1.2.
+    /// Whether a TLS 1.2 handshake is complete.
     fn is_tls12(&self) -> bool {
         self.tls.negotiated().is_some_and(|n| n.version == Some(ProtocolVersion::TLS1_2))
     }
 
-    /// Whether the master secret is extended: without, there is no exporter, and no session is kept (RFC 7627 §5.4).
+    /// Whether the master secret is extended. Otherwise there is no exporter, and no session is kept (RFC 7627 §5.4).
     fn is_extended(&self) -> bool {
         self.tls.export(b"EXPERIMENTAL", None, &mut [0]).is_ok()
     }
 
-    /// A client of BoringSSL asks its caller for a credential when the server wants one.
+    /// Fails as BoringSSL's credential callback, which runs when the server requests a certificate.
     fn check_certificate_request(&mut self) -> Result<(), Failure> {
         let asked = |m: &MessageSize| !m.sent && m.typ == HandshakeType::CERTIFICATE_REQUEST;
         if self.answers.options.fail_credential_callback && self.tls.messages().iter().any(asked) {
             self.tls.abort(AlertDescription::INTERNAL_ERROR);
-            return Err(Failure::Unexpected(":CERT_CB_ERROR: there shall be no credential".into()));
+            return Err(Failure::Unexpected(":CERT_CB_ERROR: the credential callback fails".into()));
         }
         Ok(())
     }
 
-    /// Another handshake that the peer wants ends the connection where the options do not say otherwise, as with BoringSSL.
-    /// The engine would go on.
+    /// Ends the connection if the peer requests a renegotiation that the options do not allow, as BoringSSL does. The engine
+    /// itself would refuse and continue.
     fn check_renegotiation(&mut self) -> Result<(), Failure> {
         let typ = match self.tls.side() {
             Side::Client => HandshakeType::HELLO_REQUEST,
@@ -195,19 +195,19 @@ impl Link<'_> {
         };
         let received = self.tls.messages().iter().filter(|m| !m.sent).map(|m| m.typ);
         let later = received.skip_while(|typ| *typ != HandshakeType::FINISHED);
-        let wishes = later.filter(|t| *t == typ).count();
+        let requests = later.filter(|t| *t == typ).count();
         match self.answers.options.renegotiation {
             Renegotiation::Free if !self.tls.has_closed() => return Ok(()),
-            Renegotiation::Once if wishes <= 1 => return Ok(()),
+            Renegotiation::Once if requests <= 1 => return Ok(()),
             Renegotiation::Ignored => return Ok(()),
-            _ if wishes == 0 || !self.is_tls12() => return Ok(()),
+            _ if requests == 0 || !self.is_tls12() => return Ok(()),
             _ => {}
         }
         self.tls.abort(AlertDescription::NO_RENEGOTIATION);
-        Err(Failure::Unexpected(":NO_RENEGOTIATION: the peer wants another handshake".into()))
+        Err(Failure::Unexpected(":NO_RENEGOTIATION: the peer requests a renegotiation".into()))
     }
 
-    /// What TLS 1.3 always has, or has later.
+    /// Checks properties that TLS 1.3 always has, or has only later.
     fn check_tls12(&self, resumed: bool) -> Result<(), Failure> {
         let expect = &self.answers.options.expect;
         if expect.extended_master_secret && !self.is_extended() {
@@ -220,19 +220,19 @@ impl Link<'_> {
         }
     }
 
-    /// From here on the options for a retry count: the server does not take the early data.
+    /// Switches to the options for a retry, because the server has refused the early data.
     fn retry(&mut self) {
-        // What else is wrong says more.
+        // Do not fail yet: another failure would say more.
         self.refused |= self.answers.options.expect.early_data != Some(false);
         self.answers.options = self.retry;
         self.unsent = None;
         self.held = false;
     }
 
-    /// Answers, transmits, and takes in what comes next; waits for it if there is nothing else to do.
+    /// Answers questions, transmits, and receives the next bytes. Waits for them if there is nothing else to do.
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
         let answered = self.events()?;
-        // Later, what waits leaves with the next data: one KeyUpdate may answer several.
+        // After the handshake, output waits for the next data, because one KeyUpdate may answer several.
         if self.tls.is_handshaking() || self.is_tls12() {
             self.flush();
         }
@@ -258,7 +258,7 @@ impl Link<'_> {
         self.check_renegotiation()
     }
 
-    /// Takes the events; tells whether a question was answered.
+    /// Handles all events. Returns whether it answered a question.
     fn events(&mut self) -> Result<bool, Failure> {
         let mut answered = false;
         while let Some(event) = self.tls.poll_event() {
@@ -266,9 +266,9 @@ impl Link<'_> {
                 Event::Question(_, Question::ChooseProfile(_))
                     if self.answers.options.fail_early_callback =>
                 {
-                    // What BoringSSL sends; the engine itself would say that access is denied.
+                    // BoringSSL sends this alert; the engine itself would send access_denied.
                     self.tls.abort(AlertDescription::HANDSHAKE_FAILURE);
-                    return Err(Failure::Unexpected(":CONNECTION_REJECTED: by the early callback".into()));
+                    return Err(Failure::Unexpected(":CONNECTION_REJECTED: the early callback fails".into()));
                 }
                 Event::Question(id, question) => {
                     let answer = self.answers.answer(question, self.shared)?;

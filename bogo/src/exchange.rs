@@ -1,14 +1,14 @@
-//! The exchange of data after the handshake.
+//! Exchanges data after the handshake.
 
 use dunlin::MessageSize;
 
 use crate::Failure;
 use crate::connection::Link;
 
-/// What is read at once where no option says so: less than a record, so that one is read in parts.
+/// The default size of a read: less than a record, so that records are read in parts.
 const READ_SIZE: usize = 512;
 
-/// What is written where no option says so.
+/// The default text to write.
 const INITIAL_WRITE: &str = "hello";
 
 impl Link<'_> {
@@ -17,7 +17,7 @@ impl Link<'_> {
         if options.export > 0 {
             let mut material = vec![0; options.export];
             let (label, context) = (options.export_label.as_bytes(), options.export_context.as_bytes());
-            // TLS 1.3 does not tell no context from an empty one (RFC 8446 §7.5).
+            // TLS 1.3 treats a missing context as empty (RFC 8446 §7.5); TLS 1.2 distinguishes the two.
             let context = options.use_export_context.then_some(context);
             self.tls.export(label, context, &mut material)?;
             self.write(&material)?;
@@ -39,7 +39,7 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// What a client writes as early data, as much of it as the session allows.
+    /// Writes a client's early data, as much as the session allows.
     pub(crate) fn write_early(&mut self) -> Result<(), Failure> {
         let options = self.answers.options;
         if options.expect.no_early_data_offer {
@@ -65,7 +65,7 @@ impl Link<'_> {
             self.flush();
         }
         if self.held {
-            // One byte leaves; the rest waits until something has come.
+            // Send one byte; the rest waits until something was received.
             let first: Vec<u8> = self.tls.transmit().iter().copied().take(1).collect();
             self.transport.write(&first);
             self.tls.transmitted(first.len());
@@ -74,14 +74,14 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// What is written before anything is read.
+    /// Writes the data that goes out before anything is read.
     pub(crate) fn write_first(&mut self) -> Result<(), Failure> {
         let options = self.answers.options;
         let text = options.initial_write.as_deref().unwrap_or(INITIAL_WRITE);
         if let Some(unsent) = self.unsent.take() {
             self.write(&unsent)?;
         } else if options.unfinished_write {
-            // One byte of the record leaves; the rest waits until something was read.
+            // Send one byte of the record; the rest waits until something was read.
             self.held = true;
             self.write(text.as_bytes())?;
             let first: Vec<u8> = self.tls.transmit().iter().copied().take(1).collect();
@@ -95,7 +95,7 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Sends back what comes, every bit inverted, until the peer closes.
+    /// Sends received data back with every bit inverted, until the peer closes.
     pub(crate) fn echo(&mut self) -> Result<(), Failure> {
         let options = self.answers.options;
         loop {
@@ -114,16 +114,16 @@ impl Link<'_> {
         }
     }
 
-    /// Closes; waits for the peer to do the same where an option says so.
+    /// Closes, and waits for the peer's close if an option says so.
     pub(crate) fn shut_down(&mut self) -> Result<(), Failure> {
         let options = self.answers.options;
         self.tls.close();
         self.flush();
         if options.check_close_notify && options.shim_shuts_down {
-            // BoringSSL has no way to read on once it has closed.
+            // BoringSSL cannot read data after it has closed, so data is an error here.
             if self.read(READ_SIZE)?.is_some() {
                 return Err(Failure::Unexpected(
-                    ":APPLICATION_DATA_ON_SHUTDOWN: data instead of the end".into(),
+                    ":APPLICATION_DATA_ON_SHUTDOWN: the peer sent data instead of closing".into(),
                 ));
             }
         }
@@ -142,7 +142,7 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// The next data, at most so much; `None` when the peer has closed.
+    /// The next data, at most `size` bytes; `None` once the peer has closed.
     fn read(&mut self, size: usize) -> Result<Option<Vec<u8>>, Failure> {
         let now = self.shared.now;
         if self.answers.options.export_between_reads {

@@ -1,4 +1,4 @@
-//! What the options expect of a finished handshake.
+//! Compares a finished handshake with the expectations of the options.
 
 use dunlin::auth::PeerIdentity;
 use dunlin::wire::ProtocolVersion;
@@ -9,7 +9,8 @@ use crate::options::Options;
 use crate::setup::Shared;
 use crate::{keys, reasons};
 
-/// Checks what was agreed; `used` is the credential that signed, and `shared` has what BoringSSL keeps with the session.
+/// Checks the negotiated parameters. `used` is the credential that signed; `shared` has the data that BoringSSL keeps with
+/// the session.
 pub(crate) fn check(
     options: &Options,
     negotiated: &Negotiated,
@@ -22,7 +23,7 @@ pub(crate) fn check(
     if !negotiated.resumed {
         shared.peer_signature = negotiated.peer_signature;
     }
-    // In TLS 1.3 a resumption agrees on one, too.
+    // In TLS 1.3 a resumption negotiates a group, too; in TLS 1.2 it does not.
     shared.group = negotiated.group.or(shared.group);
     same("the group", expect.group, shared.group)?;
     same("the peer's signature", expect.peer_signature, shared.peer_signature)?;
@@ -46,7 +47,7 @@ pub(crate) fn check(
 fn early_data(options: &Options, negotiated: &Negotiated) -> Result<(), Failure> {
     let (expect, outcome) = (&options.expect, negotiated.early_data);
     same("the use of early data", expect.early_data, Some(outcome == EarlyDataOutcome::Accepted))?;
-    // A client that hears of the retry reports that.
+    // A client reports the HelloRetryRequest as the reason, even if the session is not resumed.
     let resumed = negotiated.resumed || !options.server;
     let reason = match negotiated.version {
         Some(ProtocolVersion::TLS1_2) => "protocol_version",
@@ -58,7 +59,7 @@ fn early_data(options: &Options, negotiated: &Negotiated) -> Result<(), Failure>
     same("the skew of the ticket's age", expected, skew)
 }
 
-/// Who the peer is.
+/// Checks the identity of the peer.
 fn peer(options: &Options, negotiated: &Negotiated) -> Result<(), Failure> {
     let expect = &options.expect;
     let peer = &negotiated.peer;

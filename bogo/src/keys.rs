@@ -1,4 +1,4 @@
-//! Credentials from files, and which of them was used.
+//! Loads credentials from files, and remembers which of them was used.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,26 +16,26 @@ use zeroize::Zeroizing;
 use crate::Failure;
 use crate::options::{CredentialKind, CredentialOptions, Options};
 
-/// No credential of those that were opened by an option.
+/// The number for "no credential from an option".
 const NONE: i32 = -1;
 
 /// The credentials of one connection, in order of preference.
 #[derive(Default)]
 pub(crate) struct Credentials {
     list: Vec<Credential>,
-    /// External keys, as they are imported.
+    /// External keys, in their imported form.
     pub(crate) psks: Vec<Arc<Psk>>,
     psk_numbers: HashMap<Vec<u8>, i32>,
-    /// OCSP responses with the place of their credential in the list.
+    /// OCSP responses, each with the index of its credential.
     pub(crate) ocsp_responses: Vec<(usize, Vec<u8>)>,
-    /// The places of credentials that only go to peers who name their issuer.
+    /// The indexes of credentials that are only for peers that name their issuer.
     pub(crate) reserved: Vec<usize>,
     keys: Vec<Arc<Key>>,
     used: Arc<AtomicI32>,
 }
 
 impl Credentials {
-    /// Reads the files. What was opened by an option counts from 0; the default credential comes last.
+    /// Reads the files. Credentials from options are numbered from 0; the default credential comes last.
     pub(crate) fn load(options: &Options, provider: &CryptoProvider) -> Result<Self, Failure> {
         let mut credentials = Self { used: Arc::new(AtomicI32::new(NONE)), ..Self::default() };
         for (number, credential) in (0..).zip(&options.credentials) {
@@ -91,7 +91,7 @@ impl Credentials {
         let public_key = inner.public_key().clone();
         let key = Arc::new(Key { inner, schemes, number, used: Arc::clone(&self.used) });
         let private_key = match is_async {
-            // The label is its place in the list.
+            // The label is the index of the key.
             true => {
                 PrivateKey::Elsewhere { schemes: key.schemes.clone(), label: self.keys.len().to_string() }
             }
@@ -110,7 +110,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// The credentials as this client needs them: a key that decrypts must be at hand.
+    /// The credentials for this client. Static RSA decrypts with the key, so the engine must have the key itself.
     pub(crate) fn for_client(&self, client: Option<&ClientHelloInfo>) -> Vec<Credential> {
         let static_rsa =
             |suite: &CipherSuite| suite.name().is_some_and(|name| name.starts_with("TLS_RSA_WITH_"));
@@ -144,7 +144,7 @@ impl Credentials {
         }
     }
 
-    /// The number of the credential that was used; -1 if none was that was opened by an option.
+    /// The number of the credential that was used; -1 if it did not come from an option.
     pub(crate) fn used(&self, negotiated: &Negotiated) -> i32 {
         match &negotiated.peer {
             Some(PeerIdentity::Psk(psk)) if !negotiated.resumed => {
@@ -165,20 +165,20 @@ fn unreadable(file: &str, why: &impl fmt::Display) -> Failure {
     Failure::Unexpected(format!("{file:?} cannot be read: {why}"))
 }
 
-/// What the key signs with: of `wanted`, if anything is, what it can.
+/// The schemes with which the key signs: all of its own, or those among `wanted`.
 fn schemes(key: &dyn SigningKey, wanted: &[SignatureScheme]) -> Vec<SignatureScheme> {
     if wanted.is_empty() {
         return key.schemes().to_vec();
     }
     let possible: Vec<_> = wanted.iter().copied().filter(|s| key.schemes().contains(&of_key(*s))).collect();
     match possible.is_empty() {
-        // A credential has a scheme: one for private use that no peer has.
+        // A credential needs a scheme, so give it one for private use, which no peer supports.
         true => vec![SignatureScheme(0xfe00)],
         false => possible,
     }
 }
 
-/// The scheme by which a key knows it: that of TLS 1.3's clients is no other signature.
+/// The key's own name of a scheme. The legacy code point for TLS 1.3 clients has the same signature.
 fn of_key(scheme: SignatureScheme) -> SignatureScheme {
     match scheme {
         SignatureScheme::RSA_PKCS1_SHA256_LEGACY => SignatureScheme::RSA_PKCS1_SHA256,
@@ -186,7 +186,7 @@ fn of_key(scheme: SignatureScheme) -> SignatureScheme {
     }
 }
 
-/// A key that remembers that it was used.
+/// A key that records its use.
 struct Key {
     inner: Arc<dyn SigningKey>,
     schemes: Vec<SignatureScheme>,

@@ -1,13 +1,13 @@
-//! Dunlin as BoringSSL's conformance runner (BoGo) wants it: one process for each test, which connects to the runner
-//! once or several times, does what its options say, and checks what they expect.
+//! The shim between Dunlin and BoringSSL's conformance runner (BoGo). The runner starts one process for each test. The
+//! process connects to the runner one or more times, follows its options, and checks what they expect.
 //!
-//! * [`options`]: the options of the command line, for the first connection, for resumptions and for retries.
-//! * [`setup`]: profiles and configurations from the options; [`keys`] are the credentials in them, [`suites`] their cipher
+//! * [`options`]: the command line, for the first connection, for resumptions and for retries.
+//! * [`setup`]: makes profiles and configurations from the options; [`keys`] loads credentials, [`suites`] chooses cipher
 //!   suites and groups.
-//! * [`answers`]: what a handshake asks.
-//! * [`connection`]: one connection over [`transport`]; [`exchange`] is what follows the handshake.
-//! * [`expect`]: what the options expect of a finished handshake.
-//! * [`reasons`]: our errors under the names that the runner knows.
+//! * [`answers`]: answers the engine's questions.
+//! * [`connection`]: runs one connection over [`transport`]; [`exchange`] exchanges data after the handshake.
+//! * [`expect`]: compares a finished handshake with the expectations.
+//! * [`reasons`]: gives Dunlin's errors the names that the runner knows.
 
 mod answers;
 mod connection;
@@ -25,17 +25,17 @@ use std::process::ExitCode;
 use options::Options;
 use setup::Shared;
 
-/// The runner counts the test as not implemented.
+/// The exit status by which the runner counts a test as not implemented.
 const UNIMPLEMENTED: u8 = 89;
 
-/// Why the shim does not end with success.
+/// Why the shim fails.
 #[derive(Debug)]
 enum Failure {
     /// The engine ended the connection.
     Engine(dunlin::Error),
-    /// The engine cannot do what an option asks for.
+    /// An option asks for an unsupported feature.
     Unimplemented(String),
-    /// Something was not as an option expects, or could not be read.
+    /// An expectation failed, or a file or the connection could not be read.
     Unexpected(String),
 }
 

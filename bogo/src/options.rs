@@ -1,4 +1,4 @@
-//! The options of the command line, as far as the engine can do what they ask for.
+//! The options of the command line, as far as the engine supports them.
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::HashAlgorithm;
@@ -15,21 +15,21 @@ pub(crate) struct Options {
     pub(crate) server: bool,
     pub(crate) resume_count: u32,
     pub(crate) resumption_delay_s: u64,
-    /// Questions instead of answers at hand, and one byte at a time.
+    /// Configure questions instead of answers, and give the engine one byte at a time.
     pub(crate) is_async: bool,
 
     pub(crate) min_version: Option<ProtocolVersion>,
     pub(crate) max_version: Option<ProtocolVersion>,
     pub(crate) excluded_versions: Vec<ProtocolVersion>,
-    /// The names of the suites of TLS 1.2, where not all of them are meant.
+    /// The TLS 1.2 suites as a cipher string of BoringSSL; `None`: all.
     pub(crate) cipher_suites: Option<String>,
     pub(crate) server_preference: bool,
     pub(crate) fallback: bool,
     pub(crate) groups: Vec<NamedGroup>,
     pub(crate) key_shares: Option<Vec<NamedGroup>>,
-    /// What the client knows of the server's groups.
+    /// The groups that the client expects the server to support.
     pub(crate) hinted_groups: Vec<NamedGroup>,
-    /// Of each group, whether it is liked as much as the next one.
+    /// For each group, whether its preference equals that of the next one.
     pub(crate) groups_as_the_next: Vec<bool>,
     pub(crate) verify_schemes: Vec<SignatureScheme>,
     pub(crate) host_name: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     pub(crate) reject_alpn: bool,
     pub(crate) no_server_name_ack: bool,
 
-    /// The credential that is meant where no other was opened.
+    /// The credential of options before the first `-new-…-credential`.
     pub(crate) default_credential: CredentialOptions,
     pub(crate) credentials: Vec<CredentialOptions>,
     pub(crate) peer_certificate_types: Vec<CertificateType>,
@@ -54,21 +54,21 @@ pub(crate) struct Options {
     pub(crate) decline_ocsp_callback: bool,
     pub(crate) fail_credential_callback: bool,
 
-    /// The names of authorities that clients are told.
+    /// The names for certificate_authorities in a server's CertificateRequest.
     pub(crate) authorities: Vec<Vec<u8>>,
     pub(crate) max_sent_record: Option<u16>,
 
     pub(crate) psk: String,
     pub(crate) psk_identity: String,
 
-    /// What becomes of a peer's wish for another handshake.
+    /// How to handle the peer's requests for a renegotiation.
     pub(crate) renegotiation: Renegotiation,
     pub(crate) no_ticket: bool,
     pub(crate) sealed_tickets: bool,
     pub(crate) skip_ticket: bool,
     pub(crate) fail_early_callback: bool,
     pub(crate) early_data: bool,
-    /// Early data is written once this message has come.
+    /// Write early data once this message has arrived.
     pub(crate) early_write_after: Option<u8>,
 
     pub(crate) export: usize,
@@ -92,7 +92,7 @@ pub(crate) struct Options {
     pub(crate) expect: Expectations,
 }
 
-/// What is expected of a finished handshake.
+/// The expectations of a finished handshake.
 #[derive(Clone, Default)]
 pub(crate) struct Expectations {
     pub(crate) version: Option<ProtocolVersion>,
@@ -111,7 +111,7 @@ pub(crate) struct Expectations {
     pub(crate) peer_raw_key_sha256: Option<Vec<u8>>,
     pub(crate) selected_credential: Option<i32>,
     pub(crate) hello_retry_request: Option<bool>,
-    /// Whether early data is taken.
+    /// Whether early data is accepted.
     pub(crate) early_data: Option<bool>,
     pub(crate) early_data_reason: Option<String>,
     pub(crate) no_early_data_offer: bool,
@@ -119,26 +119,26 @@ pub(crate) struct Expectations {
     pub(crate) ticket_age_skew_s: Option<i64>,
     pub(crate) session_miss: bool,
     pub(crate) no_session: bool,
-    /// Of a session of TLS 1.2: whether it has an ID in place of a ticket.
+    /// Whether a TLS 1.2 session has an ID instead of a ticket.
     pub(crate) session_id: Option<bool>,
     pub(crate) ticket_renewal: bool,
     pub(crate) extended_master_secret: bool,
     pub(crate) renegotiations: u32,
 }
 
-/// What becomes of the peer's wish for another handshake.
+/// How to handle the peer's requests for a renegotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Renegotiation {
-    /// It ends the connection.
+    /// A request ends the connection.
     #[default]
     Fatal,
-    /// It is refused.
+    /// Requests are refused, and the connection continues.
     Ignored,
     Once,
     Free,
 }
 
-/// What a credential is.
+/// The kind of a credential.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CredentialKind {
     #[default]
@@ -162,12 +162,12 @@ pub(crate) struct CredentialOptions {
     pub(crate) psk_hash: Option<HashAlgorithm>,
 }
 
-/// The values of an option, which follow it.
+/// The arguments after an option, among them its values.
 type Values<'a> = std::slice::Iter<'a, String>;
 
 impl Options {
-    /// The options for the first connection, for those that resume it, and for retries after 0-RTT was refused. A
-    /// name with a prefix is for one of them.
+    /// Parses the options for the first connection, for resumptions, and for retries after refused early data. A prefix of
+    /// the name restricts an option to one of the three.
     pub(crate) fn parse(arguments: &[String]) -> Result<[Self; 3], Failure> {
         const PREFIXES: [&str; 3] = ["-on-initial", "-on-resume", "-on-retry"];
         let mut all: [Self; 3] = Default::default();
@@ -204,7 +204,7 @@ impl Options {
         }
     }
 
-    /// Where to connect, how often, and as what.
+    /// Options about the port, the number of connections and the role.
     fn set_connection(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
         match name {
             "-port" => self.port = number(values)?,
@@ -244,14 +244,14 @@ impl Options {
             "-decline-alpn" => self.select_alpn = None,
             "-no-server-name-ack" => self.no_server_name_ack = true,
             "-reject-alpn" => self.reject_alpn = true,
-            // BoringSSL has its caller begin what the peer asked for.
+            // "Explicit" only changes how the caller of BoringSSL starts the renegotiation.
             "-renegotiate-freely" | "-renegotiate-explicit" => self.renegotiation = Renegotiation::Free,
             "-max-send-fragment" => self.max_sent_record = Some(number(values)?),
             "-use-client-ca-list" => self.authorities = names(values)?,
             "-renegotiate-once" => self.renegotiation = Renegotiation::Once,
             "-renegotiate-ignore" => self.renegotiation = Renegotiation::Ignored,
             "-no-ticket" => self.no_ticket = true,
-            // A resumption brings a new ticket in any case.
+            // Every resumption brings a new ticket anyway.
             "-use-ticket-callback" | "-use-ticket-aead-callback" | "-renew-ticket" => {
                 self.sealed_tickets = true;
             }
@@ -308,7 +308,7 @@ impl Options {
         Ok(true)
     }
 
-    /// What happens after the handshake.
+    /// Options about the exchange after the handshake.
     fn set_exchange(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
         match name {
             "-export-keying-material" => self.export = number(values)?,
@@ -345,13 +345,13 @@ impl Expectations {
     fn set(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
         match name {
             "-expect-version" => self.version = Some(ProtocolVersion(number(values)?)),
-            // Our order does not depend on the machine: AES goes first.
+            // The engine's preference does not depend on the machine: AES is always first.
             "-expect-cipher" | "-expect-cipher-aes" => {
                 self.cipher_suite = Some(CipherSuite(number(values)?));
             }
             "-expect-cipher-no-aes" => drop(text(values)?),
             "-expect-curve-id" => self.group = Some(NamedGroup(number(values)?)),
-            // The empty name stands for none.
+            // An empty name means that no protocol is expected.
             "-expect-alpn" => self.alpn = Some(text(values)?).filter(|p| !p.is_empty()),
             "-expect-advertised-alpn" => self.advertised_alpn = Some(protocols(values)?),
             "-expect-server-name" => self.server_name = Some(text(values)?),
@@ -387,10 +387,10 @@ impl Expectations {
     }
 }
 
-/// Options that choose between ways of calling BoringSSL, or that speak of what the engine always or never has.
+/// Options that select a way of calling BoringSSL, or a behaviour that the engine always or never has.
 fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
     match name {
-        // The root of the runner's certificates; verification is a callback in these tests.
+        // The trust anchor of the runner's certificates. These tests verify by a callback instead.
         "-trust-cert" => drop(text(values)?),
         "-implicit-handshake"
         | "-no-op-extra-handshake"
@@ -399,7 +399,7 @@ fn has_no_counterpart(name: &str, values: &mut Values<'_>) -> Result<bool, Failu
         | "-use-old-client-cert-callback"
         | "-expect-verify-result"
         | "-forbid-renegotiation-after-handshake"
-        // A client of ours connects to no others, and a server of ours keeps no other sessions.
+        // The engine's client requires secure renegotiation anyway.
         | "-expect-secure-renegotiation"
         | "-no-legacy-server-connect" => {}
         _ => return Ok(false),
@@ -413,7 +413,7 @@ fn text(values: &mut Values<'_>) -> Result<String, Failure> {
 
 fn number<T: std::str::FromStr>(values: &mut Values<'_>) -> Result<T, Failure> {
     let value = text(values)?;
-    value.parse().map_err(|_| Failure::Unexpected(format!("{value:?} is no number for this option")))
+    value.parse().map_err(|_| Failure::Unexpected(format!("{value:?} is not a valid number for this option")))
 }
 
 fn base64(values: &mut Values<'_>) -> Result<Vec<u8>, Failure> {
@@ -421,7 +421,7 @@ fn base64(values: &mut Values<'_>) -> Result<Vec<u8>, Failure> {
     Base64::decode_vec(&value).map_err(|_| Failure::Unexpected(format!("{value:?} is not base64")))
 }
 
-/// Names in DER, in hexadecimal digits with commas between them.
+/// Reads DER names in hexadecimal, separated by commas.
 fn names(values: &mut Values<'_>) -> Result<Vec<Vec<u8>>, Failure> {
     let value = text(values)?;
     if matches!(value.as_str(), "<EMPTY>" | "<NULL>") {
@@ -430,17 +430,17 @@ fn names(values: &mut Values<'_>) -> Result<Vec<Vec<u8>>, Failure> {
     let byte = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
     let name = |digits: &str| digits.as_bytes().chunks(2).map(byte).collect::<Option<_>>();
     let names = value.split(',').map(name).collect::<Option<_>>();
-    names.ok_or_else(|| Failure::Unexpected(format!("{value:?} is no list of names")))
+    names.ok_or_else(|| Failure::Unexpected(format!("{value:?} is not a list of names")))
 }
 
-/// A list of protocols as ALPN has it on the wire: each with a length of one byte (RFC 7301 §3.1).
+/// Reads a list of protocols in ALPN's wire format: each has a length of one byte (RFC 7301 §3.1).
 fn protocols(values: &mut Values<'_>) -> Result<Vec<Vec<u8>>, Failure> {
     let value = text(values)?;
     let mut rest = value.as_bytes();
     let mut protocols = Vec::new();
     while let Some((len, tail)) = rest.split_first() {
         let Some((protocol, tail)) = tail.split_at_checked((*len).into()) else {
-            return Err(Failure::Unexpected(format!("{value:?} is no list of protocols")));
+            return Err(Failure::Unexpected(format!("{value:?} is not a list of protocols")));
         };
         protocols.push(protocol.to_vec());
         rest = tail;
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_chooses_the_connection() {
+    fn a_prefix_selects_the_connection() {
         let [initial, resume, retry] =
             parse("-port 7 -on-resume-verify-fail -on-initial-expect-curve-id 29 -server").unwrap();
         assert_eq!((initial.port, resume.port, retry.port), (7, 7, 7));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn files_belong_to_the_credential_that_was_opened_last() {
+    fn files_belong_to_the_latest_credential() {
         let [options, ..] = parse(
             "-cert-file a -key-file b -new-x509-credential -cert-file c -new-rpk-credential -key-file d \
              -signing-prefs 2055",
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_cannot_do_is_said_to_be_unimplemented() {
+    fn unsupported_options_are_reported_as_unimplemented() {
         for line in ["-dtls", "-nonsense", "-on-retry-nonsense"] {
             assert!(matches!(parse(line), Err(Failure::Unimplemented(_))), "{line}");
         }
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_a_range_with_holes() {
+    fn versions_are_a_range_with_exceptions() {
         let [options, ..] = parse("-max-version 771 -no-tls1").unwrap();
         let allowed = [0x0301, 0x0302, 0x0303, 0x0304].map(|v| options.allows(ProtocolVersion(v)));
         assert_eq!(allowed, [false, true, true, false]);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_come_as_on_the_wire() {
+    fn reads_protocols_in_wire_format() {
         let [options, ..] = parse("-advertise-alpn \u{3}foo\u{1}b").unwrap();
         assert_eq!(options.advertise_alpn, [b"foo".to_vec(), b"b".to_vec()]);
     }

@@ -1,11 +1,11 @@
-//! Our errors under the names that BoringSSL gives to the same reasons.
+//! Gives Dunlin's errors the names that BoringSSL has for the same reasons.
 
 use dunlin::Error;
 use dunlin::early::{EarlyDataOutcome, NoEarlyData};
 use dunlin::error::{AuthenticationFailure, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{AlertDescription, ExtensionType, ProtocolVersion};
 
-/// The name of a reason; several with colons between them, where BoringSSL has more than one for what is one to us.
+/// BoringSSL's name of an error. If BoringSSL has several names for it, they are separated by colons.
 pub(crate) fn name(error: &Error) -> &'static str {
     match error {
         Error::Malformed(e) => malformed(e),
@@ -64,7 +64,7 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
             "WRONG_CIPHER_RETURNED:OLD_SESSION_VERSION_NOT_RETURNED:OLD_SESSION_CIPHER_NOT_RETURNED"
         }
         P::NotOffered("version") => "UNSUPPORTED_PROTOCOL",
-        // In TLS 1.2 that shows, too, that the certificate is of another kind than the suite.
+        // In TLS 1.2 this error also covers a certificate of the wrong kind for the suite.
         P::NotOffered("signature scheme") => "WRONG_SIGNATURE_TYPE:WRONG_CERTIFICATE_TYPE",
         P::NotOffered("application protocol") => "INVALID_ALPN_PROTOCOL",
         P::NotOffered("PSK") => "PSK_IDENTITY_NOT_FOUND",
@@ -119,12 +119,12 @@ fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::Version(Some(ProtocolVersion::TLS1_2)) => "UNSUPPORTED_PROTOCOL:WRONG_VERSION_ON_EARLY_DATA",
         P::Version(_) => "UNSUPPORTED_PROTOCOL",
         P::CipherSuite => "NO_SHARED_CIPHER",
-        // BoringSSL calls what goes with no key of the server's so, too.
+        // BoringSSL has several names for "no key of the server fits".
         P::SuiteAuthentication | P::CurveOfKey(_) => {
             "NO_SHARED_CIPHER:NO_COMMON_SIGNATURE_ALGORITHMS:UNKNOWN_CERTIFICATE_TYPE:WRONG_CURVE"
         }
         P::Group | P::Field | P::FiniteField(_) => "NO_SHARED_GROUP:NO_SHARED_CIPHER",
-        // In TLS 1.2 the suite and the client's types of certificate say the same once more.
+        // In TLS 1.2 the cipher suite and certificate_types restrict the signature, too.
         P::SignatureScheme => {
             "NO_COMMON_SIGNATURE_ALGORITHMS:NO_SHARED_CIPHER:UNKNOWN_CERTIFICATE_TYPE:WRONG_CURVE"
         }
@@ -155,14 +155,14 @@ const fn authentication(e: &AuthenticationFailure) -> &'static str {
     }
 }
 
-/// What became of early data.
+/// BoringSSL's name for the outcome of early data.
 pub(crate) const fn early_data(outcome: EarlyDataOutcome, resumed: bool) -> &'static str {
     use NoEarlyData as N;
     match outcome {
         EarlyDataOutcome::Accepted => "accept",
-        // Of a server: it does not tell a client without session from one whose session it does not know.
+        // A server does not distinguish a client without a session from one with an unknown session.
         EarlyDataOutcome::NotOffered(N::NoSession | N::NotResumed) => "no_session_offered",
-        // BoringSSL's server looks at the session first.
+        // BoringSSL's server checks the session first.
         EarlyDataOutcome::Rejected(N::Retry) if !resumed => "session_not_resumed",
         EarlyDataOutcome::NotOffered(why) | EarlyDataOutcome::Rejected(why) => match why {
             N::Disabled => "disabled",
@@ -177,7 +177,7 @@ pub(crate) const fn early_data(outcome: EarlyDataOutcome, resumed: bool) -> &'st
     }
 }
 
-/// An alert that TLS 1.3 does not have, and one test sends.
+/// An alert that TLS 1.3 does not define, but one test sends.
 pub(crate) const DECOMPRESSION_FAILURE: AlertDescription = AlertDescription(30);
 
 const fn received(alert: AlertDescription) -> &'static str {
@@ -203,7 +203,7 @@ const fn received(alert: AlertDescription) -> &'static str {
 mod tests {
     use super::*;
 
-    /// The configuration that goes with this shim.
+    /// The runner's configuration for this shim.
     fn config() -> serde_json::Value {
         serde_json::from_str(include_str!("../config.json")).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Profiles and configurations from the options, and what the connections of one process share.
+//! Makes profiles and configurations from the options, and holds the state that all connections of the process share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,22 +21,22 @@ use crate::keys::Credentials;
 use crate::options::{Options, Renegotiation};
 use crate::suites;
 
-/// What the connections of one process share.
+/// The state that all connections of the process share.
 pub(crate) struct Shared {
     pub(crate) sessions: Arc<OneSession>,
     stored: Option<Arc<MemoryServerSessions>>,
     sealed: Option<Arc<RotatingTickets>>,
-    /// The tickets that early data came with.
+    /// The tickets that were used for early data.
     pub(crate) used: Arc<MemoryUseOnce>,
-    /// Sessions of a server that is asked for them.
+    /// A server's sessions for answers to questions.
     pub(crate) asked: HashMap<Vec<u8>, Session>,
-    /// The scheme with which the peer of the session signed.
+    /// The scheme with which the peer signed when the session began.
     pub(crate) peer_signature: Option<SignatureScheme>,
-    /// The group in which the keys of the session were agreed.
+    /// The group of the session's key exchange.
     pub(crate) group: Option<NamedGroup>,
-    /// The OCSP response that came with the peer's certificate when the session was made.
+    /// The OCSP response of the peer's certificate when the session began.
     pub(crate) ocsp_response: Option<Vec<u8>>,
-    /// A clock that stands still, but for what the options add to it.
+    /// A clock that only the options advance.
     pub(crate) now: Now,
 }
 
@@ -61,7 +61,7 @@ impl Shared {
     }
 }
 
-/// A client's store as the runner wants it: the last session of the last connection is offered in the next.
+/// The client's session store. As the runner expects, the next connection offers the latest session.
 #[derive(Debug, Default)]
 pub(crate) struct OneSession(Mutex<Option<ClientSession>>);
 
@@ -74,7 +74,7 @@ impl OneSession {
         self.lock().is_some()
     }
 
-    /// Whether the one that is there allows early data.
+    /// Whether there is a session that allows early data.
     pub(crate) fn allows_early_data(&self) -> bool {
         self.lock().as_ref().is_some_and(|session| session.max_early_data() > 0)
     }
@@ -104,7 +104,7 @@ impl FindPsk for Known {
     }
 }
 
-/// A sealer that makes no ticket.
+/// A sealer that never makes a ticket.
 #[derive(Debug)]
 struct NoTicket;
 
@@ -118,7 +118,7 @@ impl SealTickets for NoTicket {
     }
 }
 
-/// The secrets of the traffic as they stand in a key log, by label.
+/// The traffic secrets, by their labels in a key log.
 #[derive(Default)]
 pub(crate) struct TrafficSecrets(Mutex<HashMap<String, Vec<u8>>>);
 
@@ -141,14 +141,14 @@ impl KeyLog for TrafficSecrets {
     }
 }
 
-/// The groups for which a client sends a share, where no option says so.
+/// The groups for which a client sends a share by default.
 const KEY_SHARES: [NamedGroup; 2] = [NamedGroup::X25519MLKEM768, NamedGroup::X25519];
 
-/// The groups that TLS 1.2 can use.
+/// The groups that TLS 1.2 supports.
 const CURVES: [NamedGroup; 4] =
     [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1, NamedGroup::SECP521R1];
 
-/// The signature schemes that are verified where no option says so; the runner expects Ed25519 to be asked for.
+/// The default signature_algorithms. The runner expects Ed25519 only if an option names it.
 const VERIFY_SCHEMES: [SignatureScheme; 8] = [
     SignatureScheme::ECDSA_SECP256R1_SHA256,
     SignatureScheme::RSA_PSS_RSAE_SHA256,
@@ -160,17 +160,17 @@ const VERIFY_SCHEMES: [SignatureScheme; 8] = [
     SignatureScheme::RSA_PKCS1_SHA512,
 ];
 
-/// The name of a server where no option says so; it is not sent then.
+/// The default name of a server. It is not sent as server_name.
 const SERVER_NAME: &str = "server.example";
 
-/// What a connection is made of.
+/// The role, and its configuration.
 pub(crate) enum Role {
     Client(Arc<ClientConfig>, ServerAddress),
-    /// For clients of TLS 1.3, and for others, whose sessions are kept in another way.
+    /// The configurations for TLS 1.3 clients and for others, whose sessions are kept in different ways.
     Server(Arc<ServerConfig>, Arc<ServerConfig>),
 }
 
-/// One connection's configuration, and what it must be asked about afterwards.
+/// The configuration of one connection, with the objects to be examined afterwards.
 pub(crate) struct Setup {
     pub(crate) role: Role,
     pub(crate) credentials: Credentials,
@@ -195,7 +195,7 @@ impl Setup {
         Ok(Self { role, credentials, secrets, provider })
     }
 
-    /// A server for this client, whose preferences are known now.
+    /// A server configuration for this client, whose preferences its ClientHello has told.
     pub(crate) fn server_for(
         &self,
         options: &Options,
@@ -241,13 +241,13 @@ fn provider() -> CryptoProvider {
     provider
 }
 
-/// With RSA PKCS#1 v1.5 of TLS 1.3's clients, too, which has to be asked for by name.
+/// Adds the legacy code point for RSA PKCS#1 v1.5 of TLS 1.3 clients, which no default list has.
 fn signatures(all: SignatureAlgorithms) -> SignatureAlgorithms {
     let legacy = SignatureScheme::RSA_PKCS1_SHA256_LEGACY;
     let pkcs1 = all.schemes.iter().filter(|(scheme, _)| *scheme == SignatureScheme::RSA_PKCS1_SHA256);
     let schemes: Vec<_> =
         all.schemes.iter().copied().chain(pkcs1.map(|(_, algorithms)| (legacy, *algorithms))).collect();
-    // One process makes a few of them, and lives as long as one test.
+    // Leaking is fine: the process makes a few lists and ends with its test.
     SignatureAlgorithms { all: all.all, schemes: schemes.leak() }
 }
 
@@ -269,7 +269,7 @@ fn profile(
     if !tls13 && !tls12 {
         return Err(Failure::Unimplemented("versions before TLS 1.2".into()));
     }
-    // TLS 1.2 agrees on keys by curves.
+    // ECDHE in TLS 1.2 needs a curve.
     let has_curve = groups.iter().any(|group| CURVES.contains(&group.name()));
     let mut profile = Profile::builder(Arc::clone(provider))
         .cipher_suites(if tls13 { suites::tls13(options, client) } else { Vec::new() })
@@ -291,7 +291,7 @@ fn profile(
     for index in &credentials.reserved {
         profile = profile.reserve_credential(*index);
     }
-    // A callback that declines staples nothing.
+    // If the callback declines, no OCSP response is stapled.
     for (index, response) in credentials.ocsp_responses.iter().filter(|_| !options.decline_ocsp_callback) {
         profile = profile.ocsp_response(*index, response.clone());
     }
@@ -301,7 +301,7 @@ fn profile(
     Ok(profile.build()?)
 }
 
-/// What is verified, of what the options name. SHA-1 is not.
+/// The supported ones among the options' signature_algorithms. SHA-1 is not supported.
 fn verify_schemes(options: &Options, provider: &CryptoProvider) -> Vec<SignatureScheme> {
     const NOT_OF_SERVERS: [SignatureScheme; 4] = [
         SignatureScheme::RSA_PKCS1_SHA256_LEGACY,
@@ -313,18 +313,19 @@ fn verify_schemes(options: &Options, provider: &CryptoProvider) -> Vec<Signature
     let wanted = if wanted.is_empty() { &VERIFY_SCHEMES[..] } else { wanted };
     let known = |scheme: &SignatureScheme| provider.signatures.schemes.iter().any(|(s, _)| s == scheme);
     let mut schemes: Vec<_> = wanted.iter().copied().filter(known).collect();
-    // RFC 8446 §4.4.3: a profile of TLS 1.3 has one that signs servers' handshakes. No peer of these tests has this one.
+    // A TLS 1.3 profile needs a scheme with which servers can sign (RFC 8446 §4.4.3). No peer of these tests supports this
+    // one.
     if schemes.iter().all(|s| NOT_OF_SERVERS.contains(s)) {
         schemes.push(SignatureScheme::MLDSA44);
     }
     schemes
 }
 
-/// Verification is always a question: the runner's options say what its answer is.
+/// Verification is always a question, because the options decide the result.
 fn trust(options: &Options, has_psk: bool) -> Trust {
     let types = &options.peer_certificate_types;
     let has = |typ: CertificateType| types.contains(&typ);
-    // A client with a PSK takes certificates only if it is told to verify them.
+    // A client with a PSK accepts certificates only if an option tells it to verify them.
     let takes_any = !options.server && !has_psk;
     if takes_any || options.verify_peer || options.require_client_certificate {
         let x509 = types.is_empty() || has(CertificateType::X509);
@@ -337,7 +338,7 @@ fn trust(options: &Options, has_psk: bool) -> Trust {
 fn alpn(options: &Options) -> Vec<Vec<u8>> {
     match (&options.select_alpn, options.server) {
         (_, false) => options.advertise_alpn.clone(),
-        // A protocol that no client of the runner offers.
+        // The runner's clients never offer this protocol.
         (_, true) if options.reject_alpn => vec![b"none of these".to_vec()],
         (Some(protocol), true) => vec![protocol.clone().into_bytes()],
         (None, true) => Vec::new(),
@@ -349,7 +350,7 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
     let shares = match &options.key_shares {
         _ if hinted.is_some() => hinted.copied().into_iter().collect(),
         Some(shares) => shares.clone(),
-        // One share of a hybrid and one of a curve, as most clients have it.
+        // One share of a hybrid and one of a curve, as most clients send them.
         None if options.groups.is_empty() => KEY_SHARES.to_vec(),
         None => options.groups.first().copied().into_iter().collect(),
     };
@@ -369,13 +370,13 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
     })
 }
 
-/// Early data for these, and without ALPN.
+/// Allows early data for these protocols, and without ALPN.
 fn protocols(alpn: &[Vec<u8>]) -> EarlyDataProtocols {
     EarlyDataProtocols::named(alpn.to_vec()).and_unnamed()
 }
 
-/// How a server keeps the sessions of this version. BoringSSL has tickets for both, and session IDs where TLS 1.2 has no
-/// ticket; where the options leave it open, TLS 1.3 has tickets that only name what is kept, or ask for it.
+/// How a server keeps the sessions of this version. BoringSSL uses tickets in both versions, and session IDs in TLS 1.2 if
+/// there is no ticket. By default TLS 1.3 tickets only name a session, which is kept here or asked for.
 fn tickets(
     options: &Options,
     provider: &Arc<CryptoProvider>,
@@ -423,8 +424,8 @@ fn server(
         (false, true) => SingleUse::Ask,
         (false, false) => SingleUse::Sessions,
     };
-    // The question shows the ClientHello to those who want to check it, and the version that it asks for. A server that
-    // looks at the name acknowledges it.
+    // The question lets the shim check the ClientHello and its versions. It also makes the server acknowledge
+    // server_name.
     let config = ServerConfig::new(profile)?
         .with_client_auth(client_auth)?
         .with_tickets(tickets)

@@ -1,5 +1,5 @@
-//! Cipher suites and groups in the order of preference that the options say: ours, or among equals that of the client, which a
-//! server learns from the ClientHello.
+//! Orders cipher suites and groups by the preference of the options. Among equals the client's order decides, which a server
+//! learns from the ClientHello.
 
 use dunlin::ClientHelloInfo;
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
@@ -8,33 +8,33 @@ use dunlin::wire::NamedGroup;
 use crate::Failure;
 use crate::options::Options;
 
-/// The cipher suites of TLS 1.3 that the runner knows, in the order of our preference.
+/// The TLS 1.3 cipher suites that the runner knows, in the order of preference.
 const TLS13: [&Tls13CipherSuite; 3] = [
     &dunlin_awslc::TLS13_AES_128_GCM_SHA256,
     &dunlin_awslc::TLS13_AES_256_GCM_SHA384,
     &dunlin_awslc::TLS13_CHACHA20_POLY1305_SHA256,
 ];
 
-/// The groups where no option says so.
+/// The default groups.
 const GROUPS: [NamedGroup; 4] =
     [NamedGroup::X25519MLKEM768, NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
 
-/// Whether all suites are equals to a server of BoringSSL.
+/// Whether a server of BoringSSL treats all suites as equals.
 const fn are_equals(options: &Options) -> bool {
     options.cipher_suites.is_none() && !options.server_preference
 }
 
-/// The suites of TLS 1.3.
+/// The TLS 1.3 suites.
 pub(crate) fn tls13(options: &Options, client: Option<&ClientHelloInfo>) -> Vec<&'static Tls13CipherSuite> {
     let mut suites = TLS13.to_vec();
     if let Some(client) = client.filter(|_| are_equals(options)) {
-        as_liked(&mut suites, |s| s.id, &client.cipher_suites);
+        by_client_order(&mut suites, |s| s.id, &client.cipher_suites);
     }
     suites
 }
 
-/// The suites of TLS 1.2 that the options name; all that the runner may look for where they name none. Those with CBC are left
-/// out. Static RSA is for the laboratory, and last.
+/// The TLS 1.2 suites that the options name; by default all that the runner may test, except CBC. Static RSA, which is for
+/// the laboratory only, comes last.
 pub(crate) fn tls12(
     options: &Options,
     client: Option<&ClientHelloInfo>,
@@ -50,7 +50,7 @@ pub(crate) fn tls12(
         None | Some("ALL:3DES") => {
             let mut suites = all;
             if are_equals(options) {
-                as_liked(&mut suites, |s| s.id, theirs);
+                by_client_order(&mut suites, |s| s.id, theirs);
             }
             return Ok(suites);
         }
@@ -59,10 +59,10 @@ pub(crate) fn tls12(
     };
     let named = |name: &str| all.iter().copied().find(|s| s.id.name() == Some(name));
     let mut suites = Vec::new();
-    // Equals stand in brackets.
+    // Brackets enclose equals.
     for equals in names.split(':') {
         let mut equals: Vec<_> = equals.trim_matches(['[', ']']).split('|').filter_map(named).collect();
-        as_liked(&mut equals, |s| s.id, theirs);
+        by_client_order(&mut equals, |s| s.id, theirs);
         suites.extend(equals);
     }
     match suites.is_empty() {
@@ -82,7 +82,7 @@ pub(crate) fn groups(
     let mut equals = 0;
     for at in 0..names.len() {
         if options.groups_as_the_next.get(at) != Some(&true) {
-            as_liked(names.get_mut(equals..=at).unwrap_or_default(), |name| *name, theirs);
+            by_client_order(names.get_mut(equals..=at).unwrap_or_default(), |name| *name, theirs);
             equals = at + 1;
         }
     }
@@ -92,8 +92,8 @@ pub(crate) fn groups(
     names.iter().map(group).collect()
 }
 
-/// Puts equals in the order of the client, which has those first that it names.
-fn as_liked<T, I: PartialEq>(equals: &mut [T], id: impl Fn(&T) -> I, theirs: &[I]) {
+/// Sorts equals by the client's order; those that the client does not name come last.
+fn by_client_order<T, I: PartialEq>(equals: &mut [T], id: impl Fn(&T) -> I, theirs: &[I]) {
     equals.sort_by_key(|one| theirs.iter().position(|their| *their == id(one)).unwrap_or(usize::MAX));
 }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_stand_in_the_order_of_the_client() {
+    fn equal_suites_have_the_clients_order() {
         use CipherSuite as S;
         let names = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:\
                      [TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384|TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256]";
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_equals_where_a_flag_says_so() {
+    fn a_flag_makes_groups_equals() {
         let options =
             options("-curves 24 -curves 23 -curves 29 -curves-flags 0 -curves-flags 1 -curves-flags 0");
         let groups = vec![NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];

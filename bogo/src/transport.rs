@@ -5,20 +5,20 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpStream};
 
 use crate::options::Options;
 
-/// The largest piece that is read at once.
+/// The largest number of bytes to read at once.
 const READ: usize = 16 * 1024;
 
-/// A stream to the runner. It is closed so that what was written last still arrives.
+/// A stream to the runner. It is closed in a way that lets the last written bytes arrive.
 pub(crate) struct Transport {
     socket: TcpStream,
-    /// One byte at a time, to find what depends on more.
+    /// Give the engine one byte at a time, to expose code that depends on larger pieces.
     bytewise: bool,
-    /// The runner has closed, which its alert says better than a failed write.
+    /// Whether a write failed because the runner has closed. The error is ignored: the runner's alert says more.
     deaf: bool,
 }
 
 impl Transport {
-    /// Connects, and says which test this is.
+    /// Connects, and identifies the test to the runner.
     pub(crate) fn connect(options: &Options) -> io::Result<Self> {
         let mut socket = match options.ipv6 {
             true => TcpStream::connect((Ipv6Addr::LOCALHOST, options.port))?,
@@ -41,7 +41,7 @@ impl Transport {
         self.deaf |= self.socket.write_all(bytes).is_err();
     }
 
-    /// How many of `waiting` bytes the engine gets at once.
+    /// How many of the `waiting` bytes the engine gets at once.
     pub(crate) const fn portion(&self, waiting: usize) -> usize {
         if self.bytewise && waiting > 1 { 1 } else { waiting }
     }
@@ -49,7 +49,7 @@ impl Transport {
 
 impl Drop for Transport {
     fn drop(&mut self) {
-        // A socket with unread bytes is reset when it is closed, and the reset overtakes the alert before it.
+        // Closing a socket with unread bytes resets the connection, and the reset may destroy the alert. So read to the end.
         if self.socket.shutdown(Shutdown::Write).is_ok() {
             let mut rest = [0; READ];
             while matches!(self.socket.read(&mut rest), Ok(n) if n > 0) {}

@@ -1,5 +1,5 @@
-//! The board, Arm's MPS2 with the image AN386 (Cortex-M4F) as QEMU has it: serial ports, heap, stack, the way out.
-#![allow(unsafe_code, reason = "registers, the allocator and the stack's memory are reached in no other way")]
+//! The board: Arm's MPS2 with the image AN386 (Cortex-M4F) in QEMU. Serial ports, heap, stack, exit.
+#![allow(unsafe_code, reason = "registers, the allocator and the stack's memory need it")]
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::fmt::Write;
@@ -7,7 +7,7 @@ use core::panic::PanicInfo;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-// It brings the critical section that the allocator asks for.
+// Provides the critical section that the allocator needs.
 use cortex_m as _;
 use cortex_m_rt::{STACK_PAINT_VALUE, heap_start};
 use cortex_m_semihosting::{debug, hio};
@@ -30,7 +30,7 @@ struct Registers {
 const TRANSMIT_FULL: u32 = 1;
 const RECEIVE_FULL: u32 = 2;
 const ENABLE_BOTH: u32 = 3;
-/// The smallest that the UART works with.
+/// The smallest divisor that the UART supports.
 const BAUD_DIVISOR: u32 = 16;
 
 impl Uart {
@@ -39,7 +39,7 @@ impl Uart {
         Self::new(0x4000_4000)
     }
 
-    /// The line to the host, which says what a device knows by itself.
+    /// The line to the host, which provides what a real device would have itself.
     pub(crate) fn host() -> Self {
         Self::new(0x4000_5000)
     }
@@ -54,14 +54,14 @@ impl Uart {
         Self { registers }
     }
 
-    /// Waits for a byte.
+    /// Waits for a byte and returns it.
     pub(crate) fn read(&mut self) -> u8 {
         self.wait_while(|state| state & RECEIVE_FULL == 0);
         // SAFETY: as in `new`; the register holds one byte.
         unsafe { (&raw mut (*self.registers).data).read_volatile() as u8 }
     }
 
-    /// Sends all of it.
+    /// Sends all bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.wait_while(|state| state & TRANSMIT_FULL != 0);
@@ -76,10 +76,10 @@ impl Uart {
     }
 }
 
-/// More than any of the programs takes; what one took is in [`heap_peak`].
+/// The size of the heap, more than any of the programs needs. [`usage`] tells how much a program used.
 const HEAP_LEN: usize = 64 * 1024;
 
-/// The heap, which remembers how much of it was in use.
+/// The heap, which records how much of it was used.
 struct MeasuredHeap {
     heap: LlffHeap,
     peak: AtomicUsize,
@@ -106,23 +106,23 @@ unsafe impl GlobalAlloc for MeasuredHeap {
     }
 }
 
-/// Makes the heap. Call it once, before anything allocates.
+/// Initialises the heap. Call it once, before anything allocates.
 pub(crate) fn start_heap() {
-    // SAFETY: from the end of the static data; the stack begins at the other end of the RAM, which is twice as large.
+    // SAFETY: the heap follows the static data. The stack begins at the other end of the RAM, which is twice as large.
     unsafe { HEAP.heap.init(heap_start().addr(), HEAP_LEN) }
 }
 
-/// Memory that was taken until now, in bytes.
+/// The largest memory usage so far, in bytes.
 pub(crate) struct Usage {
-    /// The most that was allocated at one time, rounded as the allocator does.
+    /// The most that was allocated at one time, rounded up by the allocator.
     pub(crate) heap: usize,
-    /// The smallest heap in which the same allocations fit at the same places: with the gaps between them.
+    /// The smallest heap in which the same allocations fit at the same addresses, including the gaps between them.
     pub(crate) heap_span: usize,
     /// The deepest stack.
     pub(crate) stack: usize,
 }
 
-/// What was taken until now.
+/// The memory usage so far.
 pub(crate) fn usage() -> Usage {
     unsafe extern "C" {
         static _stack_start: u32;
@@ -130,7 +130,7 @@ pub(crate) fn usage() -> Usage {
     let start = heap_start().addr();
     let top = (&raw const _stack_start).addr();
     let words = (start + HEAP_LEN..top).step_by(size_of::<u32>());
-    // SAFETY: the words between the heap and the top of the stack, painted at start-up.
+    // SAFETY: the words lie between the heap and the top of the stack; the start-up code painted them.
     let is_paint = |address: &usize| unsafe {
         ptr::with_exposed_provenance::<u32>(*address).read_volatile() == STACK_PAINT_VALUE
     };
@@ -141,13 +141,13 @@ pub(crate) fn usage() -> Usage {
     }
 }
 
-/// Ends the program in failure, with the reason.
+/// Ends the program with a failure, and prints the reason.
 pub(crate) fn fail(reason: &str) -> ! {
     print(format_args!("failed: {reason}\n"));
     exit(debug::EXIT_FAILURE)
 }
 
-/// Ends the program in success, with what it took.
+/// Ends the program with success, and prints its memory usage.
 pub(crate) fn succeed() -> ! {
     let Usage { heap, heap_span, stack } = usage();
     print(format_args!("heap {heap}\nheap_span {heap_span}\nstack {stack}\n"));
@@ -156,7 +156,7 @@ pub(crate) fn succeed() -> ! {
 
 fn print(text: core::fmt::Arguments<'_>) {
     if let Ok(mut console) = hio::hstdout() {
-        // Nobody to tell if it fails: the host misses the lines.
+        // Ignore a failure: the host notices the missing lines.
         let _ = console.write_fmt(text);
     }
 }

@@ -1,4 +1,4 @@
-//! The client that all programs share: a handshake, a line sent and received, the end.
+//! The client that all programs share: it completes a handshake, sends and receives a line, and closes.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -12,11 +12,11 @@ use crate::board::{self, Uart};
 use crate::parameters::Parameters;
 use crate::random::SimulationRandom;
 
-/// The name that the server's certificate has to be for.
+/// The name that the server's certificate must have.
 const SERVER: &str = "localhost";
 const LINE: &[u8] = b"21.5 degrees in the greenhouse, and it travels light.\n";
 
-/// Runs the program with the configuration that `configure` makes of the parameters and the source of randomness.
+/// Runs the program with the configuration that `configure` makes.
 pub fn run(configure: Configure) -> ! {
     board::start_heap();
     let Ok(mut client) = Client::new(configure) else { board::fail("configuration") };
@@ -24,14 +24,14 @@ pub fn run(configure: Configure) -> ! {
         Ok(true) => board::succeed(),
         Ok(false) => board::fail("the echo differs"),
         Err(_) => {
-            // The alert: the server's log has the reason.
+            // Send the alert, so that the server's log has the reason.
             client.flush();
             board::fail("connection")
         }
     }
 }
 
-/// Makes the configuration of the parameters and the source of randomness.
+/// A function that makes the configuration from the parameters and a random source.
 pub type Configure = fn(&mut Parameters, Arc<dyn SecureRandom>) -> Result<ClientConfig, Error>;
 
 struct Client {
@@ -41,7 +41,7 @@ struct Client {
 }
 
 impl Client {
-    /// In a frame of its own, which is gone when the handshake begins.
+    /// Not inlined, so that its stack frame is gone when the handshake begins.
     #[inline(never)]
     fn new(configure: Configure) -> Result<Self, Error> {
         let mut parameters = Parameters::open();
@@ -54,7 +54,7 @@ impl Client {
         Ok(Self { connection, network: Uart::network(), now })
     }
 
-    /// The whole connection; whether the line came back as it was.
+    /// Runs the whole connection. Returns whether the server echoed the line unchanged.
     fn exchange(&mut self) -> Result<bool, Error> {
         while self.connection.is_handshaking() {
             self.step()?;
@@ -72,12 +72,12 @@ impl Client {
         Ok(same)
     }
 
-    /// Sends what there is and takes in a byte.
+    /// Sends all output and receives a byte.
     fn step(&mut self) -> Result<(), Error> {
         self.flush();
         let byte = self.network.read();
         self.connection.receive(self.now, &[byte])?;
-        // Without questions, events tell nothing that the connection does not.
+        // Without questions, the events can be ignored.
         while self.connection.poll_event().is_some() {}
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! TLS clients for a microcontroller that measure themselves, in QEMU's `mps2-an386`: what Dunlin takes on a device.
+//! TLS clients for a microcontroller, QEMU's `mps2-an386`. They measure how much memory Dunlin needs on a device.
 //!
-//! Each of the programs under `src/bin` connects over a serial line, completes a handshake of TLS 1.3, sends a line,
-//! expects it back, closes, and prints how much memory that took. What a device has of its own (an identity, a clock,
-//! a source of randomness) the host passes over a second serial line, so that the image is the same for all.
+//! Each program under `src/bin` connects over a serial line, completes a TLS 1.3 handshake, sends a line, expects it back,
+//! closes, and prints its memory usage. A real device has an identity, a clock and a random source. Here the host provides
+//! them over a second serial line, so that every run uses the same image.
 #![no_std]
 
 extern crate alloc;

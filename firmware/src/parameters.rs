@@ -1,4 +1,4 @@
-//! What the host tells the device: each parameter is two bytes of length, the higher first, and so many bytes.
+//! Reads the parameters that the host sends: each has a big-endian length of two bytes, then its value.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use dunlin::Now;
 
 use crate::board::Uart;
 
-/// The parameters, in the order in which they come.
+/// The parameters, in the order in which the host sends them.
 pub struct Parameters(Uart);
 
 impl Parameters {
@@ -20,8 +20,8 @@ impl Parameters {
         (0..len).map(|_| self.0.read()).collect()
     }
 
-    /// The next parameter: the time in milliseconds since 1970, in eight bytes. The device has no clock, and the
-    /// connection lives in one moment.
+    /// The next parameter: the time in milliseconds since 1970, in eight bytes. The device has no clock, so the time stands
+    /// still during the connection.
     pub(crate) fn now(&mut self) -> Now {
         Now::from_unix_ms(self.bytes().iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte)))
     }

@@ -1,4 +1,4 @@
-//! Randomness of the simulation: none at all.
+//! A deterministic substitute for a random source, for the simulation only.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use dunlin::crypto::{CryptoError, SecureRandom};
 use dunlin_rustcrypto::SHA256;
 
-/// SHA-256 over a seed and a counter. FOR THE SIMULATION ONLY: who knows the seed, which the host chose, knows every
-/// secret. A device asks its generator of random numbers.
+/// SHA-256 over a seed and a counter. FOR THE SIMULATION ONLY: the host chose the seed, and the seed reveals every secret.
+/// A real device must use its hardware random number generator.
 pub(crate) struct SimulationRandom {
     seed: Vec<u8>,
     counter: AtomicU32,

@@ -31,7 +31,7 @@ impl End for TlsConnection {
                 self.consume(now, n).unwrap();
             }
         }
-        // Whoever runs a connection takes its events.
+        // An application takes the events too.
         while self.poll_event().is_some() {}
         came
     }

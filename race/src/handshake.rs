@@ -1,28 +1,28 @@
-//! The ways to connect.
+//! The kinds of handshakes that are measured.
 
 use dunlin_tests::KeyType;
 
 use crate::stack::{Competitor, Stack};
 
-/// A way to connect.
+/// A kind of handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
-    /// With certificates of this kind on both sides.
+    /// TLS 1.3 with certificates of this key type on both sides.
     Full(KeyType),
-    /// By a ticket of a connection with P-256 certificates.
+    /// TLS 1.3, resumed with a ticket of a connection with P-256 certificates.
     Resumed,
-    /// In TLS 1.2, with certificates of this kind on both sides.
+    /// TLS 1.2 with certificates of this key type on both sides.
     Tls12(KeyType),
-    /// In TLS 1.2, with a pre-shared key and nothing else.
+    /// TLS 1.2 with only a pre-shared key.
     Tls12Psk,
 }
 
-/// Who has the pre-shared key.
+/// The identity of the pre-shared key.
 pub(crate) const PSK_IDENTITY: &str = "device-1";
 /// The pre-shared key.
 pub(crate) const PSK: [u8; 32] = [7; 32];
 
-/// Those of the table.
+/// The handshakes of the table, with their names.
 pub(crate) const HANDSHAKES: [(&str, Handshake); 7] = [
     ("full, ECDSA P-256", Handshake::Full(KeyType::P256)),
     ("full, RSA-2048", Handshake::Full(KeyType::Rsa2048)),
@@ -34,7 +34,7 @@ pub(crate) const HANDSHAKES: [(&str, Handshake); 7] = [
 ];
 
 impl Handshake {
-    /// The kind of certificates.
+    /// The key type of the certificates.
     pub(crate) const fn keys(self) -> KeyType {
         match self {
             Self::Full(typ) | Self::Tls12(typ) => typ,
@@ -42,7 +42,7 @@ impl Handshake {
         }
     }
 
-    /// Ready to connect in this way: has a ticket where it needs one. Nothing of who cannot.
+    /// Prepares a competitor for this handshake, with a ticket if it needs one; `None` if it does not support it.
     pub(crate) fn stack(self, competitor: Competitor) -> Option<Stack> {
         let resumed = self == Self::Resumed;
         let makers = match competitor {

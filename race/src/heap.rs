@@ -1,5 +1,5 @@
-//! The heap that an idle connection has after its handshake: what `malloc` has given out and not got back, whoever
-//! asked, so that what the C libraries take is counted with what Rust takes. Each competitor has a process of its own.
+//! Measures the heap of an idle connection after its handshake: the bytes that `malloc` has allocated and not freed. This
+//! counts C libraries as well as Rust. Each competitor runs in a separate process.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use crate::handshake::HANDSHAKES;
 use crate::stack::Competitor;
 use crate::table::{self, Rounds};
 
-/// So many that the few pieces that `malloc` keeps back for the next call are nothing beside them.
+/// Enough connections to make the pieces negligible that `malloc` keeps for the next call.
 const CONNECTIONS: usize = 2000;
 
 pub(crate) fn race() {
@@ -25,7 +25,7 @@ pub(crate) fn race() {
     rounds.print("idle connection", &["client", "server"]);
 }
 
-/// Prints what a client and a server have.
+/// Prints the heap of a client and of a server.
 pub(crate) fn measure(competitor: &str) {
     let stack = HANDSHAKES[0].1.stack(Competitor::named(competitor)).expect("all have it");
     let (mut clients, mut servers) = (Vec::new(), Vec::new());
@@ -42,10 +42,10 @@ pub(crate) fn measure(competitor: &str) {
     println!("{} {}", sizes[0], sizes[1]);
 }
 
-/// Bytes that `malloc` has given out.
+/// The bytes that `malloc` has allocated.
 fn allocated() -> usize {
-    #[expect(unsafe_code, reason = "glibc tells it in no other way")]
-    // SAFETY: it takes nothing and gives a struct of numbers.
+    #[expect(unsafe_code, reason = "glibc has no other interface for it")]
+    // SAFETY: the function takes no arguments and returns a struct of numbers.
     let info = unsafe { libc::mallinfo2() };
     info.uordblks + info.hblkhd
 }

@@ -1,5 +1,5 @@
-//! Instructions that a handshake takes, counted by valgrind's callgrind, which other processes cannot disturb. The
-//! processor that valgrind shows to programs has AES-NI and AVX2, but no SHA extensions and no AVX-512.
+//! Counts the instructions of a handshake with valgrind's callgrind, which other processes do not disturb. The processor
+//! that valgrind emulates has AES-NI and AVX2, but no SHA extensions and no AVX-512.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -8,9 +8,9 @@ use crate::handshake::{HANDSHAKES, Handshake};
 use crate::stack::Competitor;
 use crate::table::{self, Rounds};
 
-/// Handshakes that are counted.
+/// The number of counted handshakes.
 const COUNT: usize = 20;
-/// Handshakes before: what is made once is made there.
+/// The number of handshakes before, which exclude one-time initialisation from the count.
 const WARM_UP: usize = 3;
 
 pub(crate) fn race() {
@@ -41,7 +41,7 @@ fn count(name: &str, competitor: &str, side: &str) -> f64 {
     collected.trim().parse::<f64>().unwrap() / COUNT as f64 / 1e6
 }
 
-/// Connects so often, the work of one side in a function that valgrind knows.
+/// Connects `count` times. The work of one side goes through a function that valgrind counts.
 pub(crate) fn perform(name: &str, competitor: &str, side: &str, count: &str) {
     let side = ["client", "server"].iter().position(|known| *known == side).expect("client or server");
     let stack = handshake(name).stack(Competitor::named(competitor)).expect("a handshake that it has");

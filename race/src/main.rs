@@ -1,16 +1,16 @@
-//! A race in memory, on one thread: dunlin and rustls, both over AWS-LC, and OpenSSL take turns.
+//! Compares dunlin and rustls, both over AWS-LC, and OpenSSL. They take turns in memory, on one thread.
 //!
 //! ```sh
-//! make race                                          # all of it
+//! make race                                          # everything
 //! cd race && cargo run --release -- time             # time, throughput and heap
 //! cd race && cargo run --release -- instructions     # instructions, counted by valgrind
 //! cd race && cargo run --release -- heap
 //! ```
 //!
-//! Mutual TLS 1.3, chain of three of which leaf and intermediate are sent, key share on P-256, AES-128-GCM-SHA256. What a
-//! side takes is all from the making of its connection on, key share included. Bulk data goes in records of 16 KiB, one
-//! way. TLS 1.2 has the same with ECDHE_ECDSA and ECDHE_RSA, and TLS_PSK_WITH_AES_128_GCM_SHA256, which rustls does not
-//! have.
+//! The handshake is mutual TLS 1.3 with a chain of three, of which leaf and intermediate are sent, a key share on P-256, and
+//! AES-128-GCM-SHA256. The costs of a side begin with making its connection, including the key share. Bulk data goes in
+//! records of 16 KiB in one direction. TLS 1.2 is measured likewise with ECDHE_ECDSA and ECDHE_RSA, and with
+//! TLS_PSK_WITH_AES_128_GCM_SHA256, which rustls does not support.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a race may fail")]
 
 mod dunlin;
@@ -26,7 +26,7 @@ mod table;
 use handshake::HANDSHAKES;
 use stack::{Competitor, Stack};
 
-/// How often all take their turn.
+/// The number of rounds. In each round every competitor takes a turn.
 const ROUNDS: usize = 101;
 
 fn main() {

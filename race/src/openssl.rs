@@ -1,4 +1,4 @@
-//! The OpenSSL of the system.
+//! The system's OpenSSL.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -17,8 +17,8 @@ use openssl::x509::X509;
 use crate::handshake::{Handshake, PSK, PSK_IDENTITY};
 use crate::stack::{End, Maker};
 
-/// What came and what goes, in memory. All clients have one, all servers another: it is empty between two turns, and is no
-/// part of what a connection takes.
+/// Input and output in memory. All clients share one, and all servers another: it is empty between turns, and does not count
+/// as memory of a connection.
 #[derive(Clone, Default)]
 struct Wire(Rc<RefCell<Buffers>>);
 
@@ -27,7 +27,7 @@ struct Buffers {
     incoming: Vec<u8>,
     read: usize,
     outgoing: Vec<u8>,
-    /// Where data is read to.
+    /// The buffer for received data.
     data: Vec<u8>,
 }
 
@@ -60,7 +60,7 @@ impl OpenSslEnd {
         Self { stream: SslStream::new(ssl, wire.clone()).unwrap(), wire: wire.clone() }
     }
 
-    /// Goes on with the handshake as far as it gets.
+    /// Continues the handshake as far as possible.
     fn advance(&mut self) {
         if let Err(e) = self.stream.do_handshake() {
             assert_eq!(e.code(), ErrorCode::WANT_READ, "{e}");
@@ -68,7 +68,7 @@ impl OpenSslEnd {
     }
 }
 
-/// OpenSSL takes a connection that was not closed for a bad one, and forgets its session.
+/// OpenSSL forgets the session of a connection that was not closed, so close it.
 impl Drop for OpenSslEnd {
     fn drop(&mut self) {
         self.stream.set_shutdown(ShutdownState::SENT | ShutdownState::RECEIVED);
@@ -121,7 +121,7 @@ impl End for OpenSslEnd {
     }
 }
 
-/// Version and suite.
+/// Sets version and cipher suite.
 fn context(handshake: Handshake) -> SslContextBuilder {
     let mut builder = SslContext::builder(SslMethod::tls()).unwrap();
     let (version, suite) = match handshake {
@@ -137,7 +137,7 @@ fn context(handshake: Handshake) -> SslContextBuilder {
         false => builder.set_cipher_list(suite).unwrap(),
     }
     builder.set_groups_list("P-256").unwrap();
-    // Its idle connections keep 16 KiB otherwise.
+    // Otherwise idle connections keep buffers of 16 KiB.
     builder.set_mode(SslMode::RELEASE_BUFFERS);
     builder
 }
@@ -192,7 +192,7 @@ pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
     };
     server.set_num_tickets(usize::from(resumed)).unwrap();
     server.set_session_id_context(b"race").unwrap();
-    // Tickets name sessions that the server keeps, as those of the others do.
+    // Use stateful tickets, as the other competitors do.
     server.set_options(SslOptions::NO_TICKET);
     if !resumed {
         server.set_session_cache_mode(SslSessionCacheMode::OFF);

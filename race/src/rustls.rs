@@ -50,7 +50,7 @@ impl End for Connection {
     }
 }
 
-/// Nothing for keys that are shared before: it has none.
+/// Returns `None` for pre-shared keys, which rustls does not support.
 pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
     let pki = Pki::shared(handshake.keys());
     let resumed = handshake == Handshake::Resumed;

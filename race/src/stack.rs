@@ -1,20 +1,20 @@
-//! What all competitors have in common: two ends that exchange bytes.
+//! The common interface of all competitors: two ends that exchange bytes.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A round measures handshakes for so long at least, on each side.
+/// The least time of measured handshakes in a round, for each side.
 const ROUND: Duration = Duration::from_millis(15);
 /// The content of a record, in bytes.
 const RECORD: usize = 16 * 1024;
-/// Records that are sealed, and then opened, in a round.
+/// The number of records that are sealed, and then opened, in a batch.
 const RECORDS: usize = 16;
-/// How often they are in a round.
+/// The number of batches in a round.
 const BATCHES: usize = 40;
 
-/// Who takes part.
+/// A TLS stack that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Competitor {
     Dunlin,
@@ -45,9 +45,9 @@ impl Competitor {
 
 /// One end of a connection.
 pub(crate) trait End {
-    /// Takes all of `bytes`; gives how many bytes of data came.
+    /// Receives all of `bytes`. Returns the number of bytes of application data in them.
     fn take(&mut self, bytes: &[u8]) -> usize;
-    /// Moves what it has to send to the end of `out`.
+    /// Appends all output to `out`.
     fn give(&mut self, out: &mut Vec<u8>);
     /// Seals data.
     fn send(&mut self, data: &[u8]);
@@ -57,7 +57,7 @@ pub(crate) trait End {
 
 pub(crate) type Maker = Box<dyn Fn() -> Box<dyn End>>;
 
-/// What makes connections.
+/// A competitor, ready to make connections.
 pub(crate) struct Stack {
     pub(crate) client: Maker,
     pub(crate) server: Maker,
@@ -65,15 +65,15 @@ pub(crate) struct Stack {
     pub(crate) resumed: bool,
 }
 
-/// A side's work, whose instructions can be counted by the name of this function.
+/// Runs the work of a side. Valgrind counts the instructions inside this function by its name.
 #[inline(never)]
 pub(crate) fn counted_work(work: &mut dyn FnMut()) {
     work();
-    // Not a tail call, which would leave this function before the work is done.
+    // Prevent a tail call, which would leave this function before the work begins.
     black_box(());
 }
 
-/// The processor time of this thread: what others do on the machine is not in it.
+/// The processor time of this thread, which excludes other processes.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("less than a second"))
@@ -81,7 +81,7 @@ fn now() -> Duration {
 
 /// Two ends that are connected.
 pub(crate) struct Connected {
-    /// What the handshake took of client and server.
+    /// The time that the handshake took on the client and on the server.
     pub(crate) times: [Duration; 2],
     pub(crate) ends: [Box<dyn End>; 2],
 }
@@ -137,7 +137,7 @@ impl Stack {
 }
 
 impl Connected {
-    /// Megabytes a second that the client seals and the server opens.
+    /// Megabytes per second that the client seals, and that the server opens.
     pub(crate) fn bulk(&mut self) -> [f64; 2] {
         let data = [7; RECORD];
         let mut wires = [const { Vec::new() }; RECORDS];
@@ -155,7 +155,7 @@ impl Connected {
                 assert_eq!(server.take(wire), RECORD);
             }
             let opened = now();
-            // The first makes the buffers.
+            // The first batch allocates the buffers.
             if batch > 0 {
                 times[0] += sealed - start;
                 times[1] += opened - sealed;

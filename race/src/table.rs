@@ -1,10 +1,10 @@
-//! Medians, and ratios of what was measured in the same round.
+//! Prints medians, and ratios of values of the same round.
 
 use crate::stack::Competitor;
 
 const COMPETITORS: usize = Competitor::ALL.len();
 
-/// The first line of a table of this unit.
+/// Prints the head of a table with this unit.
 pub(crate) fn heading(unit: &str, what: &str) {
     print!("\n| {unit} |");
     Competitor::ALL.iter().for_each(|competitor| print!(" {} |", competitor.name()));
@@ -12,12 +12,12 @@ pub(crate) fn heading(unit: &str, what: &str) {
     println!("\n| --- |{}", " ---: |".repeat(2 * COMPETITORS - 1));
 }
 
-/// What was measured of both sides, a column a competitor; nothing of those that cannot do it.
+/// The values of both sides, one column for each competitor; `None` if it does not support the handshake.
 #[derive(Default)]
 pub(crate) struct Rounds(Vec<[Option<[f64; 2]>; COMPETITORS]>);
 
 impl Rounds {
-    /// Everybody takes a turn; who begins changes from round to round.
+    /// Every competitor takes a turn. A different one begins in each round.
     pub(crate) fn play(&mut self, round: usize, mut measure: impl FnMut(usize) -> Option<[f64; 2]>) {
         let mut row = [None; COMPETITORS];
         for turn in 0..COMPETITORS {
@@ -27,14 +27,15 @@ impl Rounds {
         self.0.push(row);
     }
 
-    /// A line a side: medians, then the medians of the ratios with their quartiles, where there is more than one round.
+    /// Prints a line for each side: the medians, then the medians of the ratios. With more than one round, the ratios have
+    /// quartiles.
     pub(crate) fn print(&self, what: &str, sides: &[&str; 2]) {
         for (at, side) in sides.iter().enumerate() {
             self.line(&format!("{what}, {side}"), |measured| measured[at]);
         }
     }
 
-    /// A line of both sides together.
+    /// Prints a line for the sum of both sides.
     pub(crate) fn print_sum(&self, what: &str) {
         self.line(what, |measured| measured.iter().sum());
     }
@@ -61,7 +62,7 @@ impl Rounds {
     }
 }
 
-/// Median, first and third quartile, where there are any values.
+/// Median, first and third quartile; `None` without values.
 fn quartiles(values: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! A device that shares a key with the server and wants forward secrecy: PSK with X25519 (psk_dhe_ke, RFC 8446 §2.2).
+//! The device has a pre-shared key and forward secrecy: PSK with X25519 (psk_dhe_ke, RFC 8446 §2.2).
 #![no_std]
 #![no_main]
 

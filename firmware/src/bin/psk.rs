@@ -1,4 +1,4 @@
-//! A device that shares a key with the server, and nothing else: PSK without (EC)DHE (psk_ke, RFC 8446 §2.2).
+//! The device has only a pre-shared key: PSK without (EC)DHE (psk_ke, RFC 8446 §2.2).
 #![no_std]
 #![no_main]
 
