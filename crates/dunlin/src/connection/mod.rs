@@ -1,6 +1,5 @@
 //! The face of the engine: bytes or datagrams in; bytes, events, questions and a timer out.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
@@ -9,7 +8,7 @@ use crate::config::{ClientConfig, ServerConfig};
 use crate::error::{Error, Internal, Misuse, PeerMisbehaved};
 use crate::handshake::output::{EarlyOutput, Event, MessageSize, Negotiated, Output, Renegotiation, Sending};
 use crate::handshake::question::{Answer, Kind, QuestionId};
-use crate::handshake::{Cx, State, client, server};
+use crate::handshake::{Cx, Step, client, server};
 use crate::message::Message;
 use crate::protocol::Side;
 use crate::record::datagram::Datagram;
@@ -32,7 +31,7 @@ pub use early::EarlyData;
 pub struct Connection<T> {
     side: Side,
     transport: T,
-    state: Option<Box<dyn State>>,
+    state: Option<Step>,
     output: Output,
     open_question: Option<(QuestionId, Kind)>,
     asked: u64,
@@ -153,7 +152,7 @@ impl<T: Transport> Connection<T> {
         if matches!(answer, Answer::Failed) && kind != Kind::FirstUse {
             return self.fail(Internal::QuestionFailed.into());
         }
-        let Some(state) = self.state.take() else { return Err(Misuse::NoSuchQuestion.into()) };
+        let Some(Step::Answer(state)) = self.state.take() else { return Err(Misuse::NoSuchQuestion.into()) };
         self.step(now, |cx| state.answer(cx, answer))?;
         self.drive(now)
     }
@@ -212,11 +211,13 @@ impl<T: Transport> Connection<T> {
             true => KeyUpdateRequest::UPDATE_REQUESTED,
             false => KeyUpdateRequest::UPDATE_NOT_REQUESTED,
         };
-        let mut state = self.state.take().ok_or(Internal::Bug("no state"))?;
+        let Some(Step::Traffic(mut state)) = self.state.take() else {
+            return self.fail(Internal::Bug("keys that cannot be updated").into());
+        };
         let now = self.now;
         self.step(now, |cx| {
             state.update_keys(cx, request)?;
-            Ok(state)
+            Ok(Step::Traffic(state))
         })
     }
 
@@ -241,7 +242,9 @@ impl<T: Transport> Connection<T> {
             (Renegotiation::Possible, _) | (Renegotiation::Asked, Side::Server) => {}
             _ => return Err(Misuse::NotSupported("renegotiation").into()),
         }
-        let state = self.state.take().ok_or(Internal::Bug("no state"))?;
+        let Some(Step::Renegotiable(state)) = self.state.take() else {
+            return self.fail(Internal::Bug("a renegotiation that cannot be").into());
+        };
         self.step(now, |cx| state.renegotiate(cx))
     }
 
@@ -323,11 +326,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// One step of the handshake, with its errors and questions.
-    fn step(
-        &mut self,
-        now: Now,
-        step: impl FnOnce(&mut Cx<'_>) -> Result<Box<dyn State>, Error>,
-    ) -> Result<(), Error> {
+    fn step(&mut self, now: Now, step: impl FnOnce(&mut Cx<'_>) -> Result<Step, Error>) -> Result<(), Error> {
         self.now = now;
         let mut cx = Cx { now, emitter: &mut self.transport, output: &mut self.output };
         match step(&mut cx) {
@@ -391,9 +390,12 @@ impl<T: Transport> Connection<T> {
     fn renegotiation_refused(&mut self) -> Result<(), Error> {
         self.output.renegotiation = Renegotiation::Possible;
         self.output.event(Event::RenegotiationRefused);
-        let state = self.state.take().ok_or(Internal::Bug("no state"))?;
         let now = self.now;
-        self.step(now, |cx| state.refused(cx))
+        match self.state.take() {
+            Some(Step::Refusable(state)) => self.step(now, |cx| state.refused(cx)),
+            Some(Step::Renegotiable(state)) => self.step(now, |cx| state.refused(cx)),
+            _ => self.fail(Internal::Bug("a refusal of what was not asked for").into()),
+        }
     }
 
     /// RFC 8446 §6: the level says nothing; close_notify and user_canceled end nothing by force, all others do. Before

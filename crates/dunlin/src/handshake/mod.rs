@@ -9,14 +9,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::error::{Error, Internal, Misuse};
+use crate::error::Error;
 use crate::handshake::output::Output;
 use crate::handshake::question::{Answer, Question};
-use crate::message::Message;
 use crate::protocol::Protocol;
 use crate::time::Now;
 use crate::transport::Emitter;
-use crate::wire::KeyUpdateRequest;
+
+pub(crate) use step::{AwaitAnswer, ExpectMessage, Step};
 
 pub(crate) mod cached;
 pub(crate) mod client;
@@ -29,6 +29,7 @@ pub(crate) mod retry;
 pub(crate) mod server;
 pub(crate) mod setup;
 pub(crate) mod signature;
+pub(crate) mod step;
 pub(crate) mod tls12;
 pub(crate) mod verify;
 
@@ -65,41 +66,14 @@ impl Cx<'_> {
     pub(crate) fn ask(
         &mut self,
         known: Result<Answer, Question>,
-        state: Box<dyn State>,
-    ) -> Result<Box<dyn State>, Error> {
+        state: Box<dyn AwaitAnswer>,
+    ) -> Result<Step, Error> {
         match known {
             Ok(answer) => state.answer(self, answer),
             Err(question) => {
                 self.output.question = Some(question);
-                Ok(state)
+                Ok(Step::Answer(state))
             }
         }
-    }
-}
-
-/// What the connection waits for. A state holds what is valid in it and nothing else; handling an input consumes
-/// it and gives the next.
-pub(crate) trait State: Send + Sync {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error>;
-
-    /// The answer to the question that this state waits for.
-    fn answer(self: Box<Self>, _: &mut Cx<'_>, _: Answer) -> Result<Box<dyn State>, Error> {
-        Err(Misuse::NoSuchQuestion.into())
-    }
-
-    /// Begins another handshake within this connection, or asks the client for one; only after the handshake, in TLS 1.2.
-    fn renegotiate(self: Box<Self>, _: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a renegotiation that cannot be").into())
-    }
-
-    /// The peer does not want the handshake that this side asked for within the connection; only after
-    /// [`State::renegotiate`].
-    fn refused(self: Box<Self>, _: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a refusal of what was not asked for").into())
-    }
-
-    /// Replaces the sending keys; only after the handshake.
-    fn update_keys(&mut self, _: &mut Cx<'_>, _: KeyUpdateRequest) -> Result<(), Error> {
-        Err(Misuse::HandshakeNotComplete.into())
     }
 }

@@ -3,7 +3,8 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::{Cx, State};
+use super::step::UpdateKeys;
+use super::{Cx, ExpectMessage, Step};
 use crate::error::{Error, PeerMisbehaved};
 use crate::handshake::output::Event;
 use crate::message::{self, Message, NewSessionTicket};
@@ -50,8 +51,8 @@ pub(crate) const MAX_TICKETS: u8 = 8;
 /// The longest ticket that a client keeps, in bytes: one of 2^16 would leave no room in its next ClientHello.
 pub(super) const MAX_TICKET_LEN: usize = 16 * 1024;
 
-impl State for Traffic {
-    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for Traffic {
+    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         match (message.typ, &mut self.on_ticket) {
             (HandshakeType::KEY_UPDATE, _) => self.key_update(cx, &message)?,
             (HandshakeType::NEW_SESSION_TICKET, OnTicket::Drop) => {
@@ -63,9 +64,11 @@ impl State for Traffic {
             }
             _ => return Err(message.unexpected("application data")),
         }
-        Ok(self)
+        Ok(Step::Traffic(self))
     }
+}
 
+impl UpdateKeys for Traffic {
     fn update_keys(&mut self, cx: &mut Cx<'_>, request: KeyUpdateRequest) -> Result<(), Error> {
         // RFC 9846 §4.7.3: no second request before the first is answered.
         let request = match request {

@@ -3,22 +3,21 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Cx, State, signature};
+use super::{AwaitAnswer, Cx, Step, signature};
 use crate::auth::PrivateKey;
 use crate::auth::select::Choice;
 use crate::cache::Fingerprint;
 use crate::compression;
 use crate::error::{Error, Internal, Misuse};
 use crate::handshake::question::{Answer, Question};
-use crate::message::{self, Message};
+use crate::message;
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
 use crate::wire::CertificateCompressionAlgorithm;
 
 /// What goes on after the proof was sent.
-pub(crate) type Then =
-    Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Box<dyn State>, Error> + Send + Sync>;
+pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Step, Error> + Send + Sync>;
 
 /// What the peer reads in a Certificate message.
 #[derive(Default)]
@@ -40,7 +39,7 @@ pub(crate) fn prove(
     Choice { index, scheme }: Choice,
     reads: &Reads,
     then: Then,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
     let response = stapled.map(|(_, response)| response.as_slice());
@@ -72,7 +71,7 @@ fn prove_key(
     side: Side,
     Choice { index, scheme }: Choice,
     then: Then,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let content = signature::content(side, transcript.current().as_ref());
     let then: Signed = Box::new(move |cx, signature| {
         let verify: Vec<u8> = message::CertificateVerify::write(scheme, &signature)?;
@@ -83,7 +82,7 @@ fn prove_key(
 }
 
 /// What goes on with a signature of ours.
-pub(super) type Signed = Box<dyn FnOnce(&mut Cx<'_>, Vec<u8>) -> Result<Box<dyn State>, Error> + Send + Sync>;
+pub(super) type Signed = Box<dyn FnOnce(&mut Cx<'_>, Vec<u8>) -> Result<Step, Error> + Send + Sync>;
 
 /// Signs `content` with the chosen credential, or asks for the signature, then goes on with `then`.
 pub(super) fn sign(
@@ -92,7 +91,7 @@ pub(super) fn sign(
     Choice { index, scheme }: Choice,
     content: Vec<u8>,
     then: Signed,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     cx.output.negotiated.own_signature = Some(scheme);
     let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
     let known = match credential.key() {
@@ -116,13 +115,8 @@ struct AwaitSignature {
     then: Signed,
 }
 
-impl State for AwaitSignature {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        // The driver holds messages back while a question is open.
-        Err(Internal::Bug("a message while a signature is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitSignature {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Signature(signature) = answer else { return Err(Misuse::WrongAnswer.into()) };
         (self.then)(cx, signature)
     }

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::client::start::Offer;
-use super::{Cx, State, client, server};
+use super::step::{Refusable, Renegotiate};
+use super::{Cx, ExpectMessage, Step, client, server};
 use crate::address::ServerAddress;
 use crate::auth::PeerIdentity;
 use crate::crypto::{SignatureAlgorithms, Tls12CipherSuite};
@@ -43,13 +44,11 @@ impl fmt::Debug for Handshakes {
     }
 }
 
-type StartClient =
-    fn(&mut Cx<'_>, Offer, HelloTranscript, &Message, &ServerHello<'_>) -> Result<Box<dyn State>, Error>;
+type StartClient = fn(&mut Cx<'_>, Offer, HelloTranscript, &Message, &ServerHello<'_>) -> Result<Step, Error>;
 
-type ClientRefused = fn(&mut Cx<'_>, Offer) -> Result<Box<dyn State>, Error>;
+type ClientRefused = fn(&mut Cx<'_>, Offer) -> Result<Step, Error>;
 
-type StartServer =
-    fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Previous>) -> Result<Box<dyn State>, Error>;
+type StartServer = fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Previous>) -> Result<Step, Error>;
 
 pub(crate) static HANDSHAKES: Handshakes = Handshakes {
     client_suites: client::tls12::usable_suites,
@@ -146,7 +145,7 @@ pub(super) enum Role {
 }
 
 impl Completed {
-    pub(super) fn connected(self, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+    pub(super) fn connected(self, cx: &mut Cx<'_>) -> Result<Step, Error> {
         let Self { role, master, randoms, finisheds, peer, extended, secure_renegotiation, renegotiated } =
             self;
         cx.emitter.handshake_complete();
@@ -164,7 +163,7 @@ impl Completed {
             false => Renegotiation::Impossible,
         };
         cx.output.event(if renegotiated { Event::Renegotiated } else { Event::Connected });
-        Ok(Box::new(Traffic { role, last: Previous { finisheds, extended } }))
+        Ok(Step::Renegotiable(Box::new(Traffic { role, last: Previous { finisheds, extended } })))
     }
 }
 
@@ -174,11 +173,11 @@ struct Traffic {
     last: Previous,
 }
 
-fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Box<dyn State>, Error> {
+fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {
     let Offer { config, server, previous, .. } = offer;
     let last = previous.ok_or(Internal::Bug("the first handshake is no renegotiation"))?;
     cx.output.data_waits = false;
-    Ok(Box::new(Traffic { role: Role::Client(config, server), last }))
+    Ok(Step::Renegotiable(Box::new(Traffic { role: Role::Client(config, server), last })))
 }
 
 impl Traffic {
@@ -196,8 +195,8 @@ impl Traffic {
     }
 }
 
-impl State for Traffic {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for Traffic {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         match (&self.role, message.typ) {
             (Role::Client(..), HandshakeType::HELLO_REQUEST) => hello_request::read(message.body())?,
             (Role::Server(_), HandshakeType::CLIENT_HELLO) => {}
@@ -206,12 +205,12 @@ impl State for Traffic {
         cx.output.count_idle("renegotiations")?;
         // RFC 5246 §7.2.1: nothing follows close_notify.
         if cx.output.send_closed {
-            return Ok(self);
+            return Ok(Step::Renegotiable(self));
         }
         if !self.may_renegotiate(cx) {
             // RFC 5746 §4.5, RFC 5246 §7.2.2: the peer is told, and decides what that is worth.
             cx.output.warning = Some(AlertDescription::NO_RENEGOTIATION);
-            return Ok(self);
+            return Ok(Step::Renegotiable(self));
         }
         match self.role {
             Role::Client(..) => self.renegotiate(cx),
@@ -222,8 +221,10 @@ impl State for Traffic {
             }
         }
     }
+}
 
-    fn renegotiate(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+impl Renegotiate for Traffic {
+    fn renegotiate(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
         cx.output.renegotiation = Renegotiation::Asked;
         match self.role {
             Role::Client(config, server) => {
@@ -235,13 +236,15 @@ impl State for Traffic {
             Role::Server(_) => {
                 cx.send(hello_request::write()?)?;
                 cx.emitter.end_of_flight()?;
-                Ok(self)
+                Ok(Step::Renegotiable(self))
             }
         }
     }
+}
 
+impl Refusable for Traffic {
     /// A server that has asked goes on as before.
-    fn refused(self: Box<Self>, _: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
-        Ok(self)
+    fn refused(self: Box<Self>, _: &mut Cx<'_>) -> Result<Step, Error> {
+        Ok(Step::Renegotiable(self))
     }
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
 
-use super::{Cx, State, signature};
+use super::{AwaitAnswer, Cx, ExpectMessage, Step, signature};
 use crate::auth::PeerIdentity;
 use crate::auth::cached;
 use crate::auth::verifier::{Algorithms, KeyUse};
@@ -33,9 +33,8 @@ pub(crate) struct Authenticated {
 }
 
 /// What goes on after the peer has proven who it is; `None` if it declined.
-pub(crate) type Then = Box<
-    dyn FnOnce(&mut Cx<'_>, Transcript, Option<Authenticated>) -> Result<Box<dyn State>, Error> + Send + Sync,
->;
+pub(crate) type Then =
+    Box<dyn FnOnce(&mut Cx<'_>, Transcript, Option<Authenticated>) -> Result<Step, Error> + Send + Sync>;
 
 /// Waits for the peer's Certificate.
 pub(crate) struct ExpectCertificate {
@@ -54,8 +53,8 @@ pub(crate) struct ExpectCertificate {
     pub(crate) then: Then,
 }
 
-impl State for ExpectCertificate {
-    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectCertificate {
+    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let body = match message.typ {
             // RFC 8879 §4: only where we asked for it.
             HandshakeType::COMPRESSED_CERTIFICATE if !self.profile.decompressors.is_empty() => {
@@ -81,7 +80,7 @@ impl State for ExpectCertificate {
             cx.output.negotiated.peer_certificate_cached = true;
             let Self { profile, transcript, peer, then, .. } = *self;
             let believed = BelievedPeer::cached(profile, cached, cx.now)?;
-            return Ok(Box::new(ExpectCertificateVerify { believed, transcript, peer, then }));
+            return Ok(Step::expect(ExpectCertificateVerify { believed, transcript, peer, then }));
         }
         let chain: Vec<CertificateDer<'static>> =
             certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
@@ -107,7 +106,7 @@ impl State for ExpectCertificate {
         let known = subject.judge(cx)?;
         let Self { profile, transcript, peer, certificate_type, then, .. } = *self;
         let then: Believed = Box::new(move |_, believed| {
-            Ok(Box::new(ExpectCertificateVerify { believed, transcript, peer, then }))
+            Ok(Step::expect(ExpectCertificateVerify { believed, transcript, peer, then }))
         });
         let usage = KeyUse::Sign;
         cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
@@ -141,8 +140,7 @@ impl Subject<'_> {
 }
 
 /// What goes on after the peer's chain or key was believed.
-pub(super) type Believed =
-    Box<dyn FnOnce(&mut Cx<'_>, BelievedPeer) -> Result<Box<dyn State>, Error> + Send + Sync>;
+pub(super) type Believed = Box<dyn FnOnce(&mut Cx<'_>, BelievedPeer) -> Result<Step, Error> + Send + Sync>;
 
 /// Waits for the verdict on the peer's chain or key.
 pub(super) struct AwaitVerification {
@@ -154,13 +152,8 @@ pub(super) struct AwaitVerification {
     pub(super) then: Believed,
 }
 
-impl State for AwaitVerification {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        // The driver holds messages back while a question is open.
-        Err(Internal::Bug("a message while a verification is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitVerification {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
         verdict?;
         let Self { profile, certificate_type, chain, usage, then } = *self;
@@ -258,8 +251,8 @@ struct ExpectCertificateVerify {
     then: Then,
 }
 
-impl State for ExpectCertificateVerify {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectCertificateVerify {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { believed, mut transcript, peer, then } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE_VERIFY, "CertificateVerify")?;
         let verify = message::CertificateVerify::read(body)?;

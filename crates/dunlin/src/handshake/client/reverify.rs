@@ -7,17 +7,16 @@ use pki_types::CertificateDer;
 
 use crate::address::ServerAddress;
 use crate::auth::PeerIdentity;
-use crate::error::{Error, Internal, Misuse};
+use crate::error::{Error, Misuse};
 use crate::handshake::question::Answer;
 use crate::handshake::verify::Subject;
-use crate::handshake::{Cx, State};
-use crate::message::Message;
+use crate::handshake::{AwaitAnswer, Cx, Step};
 use crate::protocol::Side;
 use crate::settings::ProfileSettings;
 use crate::wire::CertificateType;
 
 /// How the handshake goes on.
-pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>) -> Result<Box<dyn State>, Error> + Send + Sync>;
+pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>) -> Result<Step, Error> + Send + Sync>;
 
 /// Asks the trust settings about `peer`, which is in the session.
 pub(super) fn reverify(
@@ -26,7 +25,7 @@ pub(super) fn reverify(
     server: &ServerAddress,
     peer: Option<&PeerIdentity>,
     then: Then,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let (chain, certificate_type) = match peer {
         Some(PeerIdentity::X509(id)) => (id.chain.clone(), CertificateType::X509),
         Some(PeerIdentity::RawKey(key)) => {
@@ -52,13 +51,8 @@ struct AwaitReverification {
     then: Then,
 }
 
-impl State for AwaitReverification {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        // The driver holds messages back while a question is open.
-        Err(Internal::Bug("a message while a verification is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitReverification {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
         verdict?;
         (self.then)(cx)

@@ -20,8 +20,9 @@ use crate::extension::{
     signature_algorithms, status_request, supported_groups, supported_versions,
 };
 use crate::handshake::setup::{ClientConfig, EarlyDataClient};
+use crate::handshake::step::Refusable;
 use crate::handshake::tls12::Previous;
-use crate::handshake::{Cx, State};
+use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::protocol::Protocol;
 use crate::resume::{ClientSession, SessionKey};
@@ -130,7 +131,7 @@ pub(crate) fn start(
     cx: &mut Cx<'_>,
     config: Arc<ClientConfig>,
     server: ServerAddress,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let profile = &config.profile;
     let random_source = &*profile.provider.random;
     let mut random = [0; 32];
@@ -255,7 +256,7 @@ pub(in crate::handshake) fn renegotiate(
     config: Arc<ClientConfig>,
     server: ServerAddress,
     previous: Previous,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     cx.output.client_random = random;
@@ -281,7 +282,7 @@ pub(in crate::handshake) fn renegotiate(
 
 /// The server of the first session is still believed. That may have taken its time: RFC 8446 §4.6.1 allows no ticket after
 /// its lifetime.
-fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error> {
+fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     let is_over = |psk: &OfferedPsk| matches!(psk, OfferedPsk::Session(s) if !s.session.is_fresh(cx.now));
     if offer.psks.first().is_some_and(is_over) {
         offer.psks.remove(0);
@@ -292,7 +293,7 @@ fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, 
 }
 
 /// Sends the first ClientHello.
-fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error> {
+fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     if offer.config.handshake_cache.is_some() {
         // Until the server answers to it, if it is asked.
         cx.output.negotiated.cache = CacheOutcome::NotUsable;
@@ -305,7 +306,12 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Box<dyn State>, Error
     if let Some(early) = &offer.early {
         (early.steps.open)(cx, early, &offer, &transcript)?;
     }
-    Ok(Box::new(ExpectServerHello { offer, transcript: TranscriptSoFar::First(transcript) }))
+    let is_renegotiation = offer.previous.is_some();
+    let state = ExpectServerHello { offer, transcript: TranscriptSoFar::First(transcript) };
+    Ok(match is_renegotiation {
+        true => Step::Refusable(Box::new(state)),
+        false => Step::expect(state),
+    })
 }
 
 /// Under which key this client keeps tickets of this server.
@@ -474,8 +480,8 @@ struct ExpectServerHello {
     transcript: TranscriptSoFar,
 }
 
-impl State for ExpectServerHello {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectServerHello {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let body = message.expect(HandshakeType::SERVER_HELLO, "ServerHello")?;
         let hello = ServerHello::read(body)?;
         if self.chooses_older(&hello) {
@@ -493,8 +499,10 @@ impl State for ExpectServerHello {
         transcript.add(message.bytes());
         tls13::server_hello(cx, self.offer, transcript, suite, &hello)
     }
+}
 
-    fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+impl Refusable for ExpectServerHello {
+    fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
         let tls12 = self.offer.config.tls12(cx.protocol());
         let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
         if let Some(established) = cx.output.established.take() {
@@ -520,7 +528,7 @@ impl ExpectServerHello {
         cx: &mut Cx<'_>,
         message: &Message,
         hello: &ServerHello<'_>,
-    ) -> Result<Box<dyn State>, Error> {
+    ) -> Result<Step, Error> {
         // RFC 8446 §4.1.3: the server would have spoken TLS 1.3: somebody in between did not let it.
         if self.offer.offers_tls13() && is_downgrade(&hello.random) {
             return Err(PeerMisbehaved::Downgrade.into());
@@ -584,7 +592,7 @@ impl ExpectServerHello {
         message: &Message,
         hello: &ServerHello<'_>,
         suite: &'static Tls13CipherSuite,
-    ) -> Result<Box<dyn State>, Error> {
+    ) -> Result<Step, Error> {
         let Self { mut offer, transcript } = *self;
         // RFC 8446 §4.1.4: the client answers before anything else comes.
         cx.emitter.peer_waits()?;
@@ -630,7 +638,7 @@ impl ExpectServerHello {
         let hello = offer.client_hello(cx, Some(&transcript))?;
         cx.send_in(&mut transcript, hello)?;
         cx.emitter.end_of_flight()?;
-        Ok(Box::new(ExpectServerHello { offer, transcript: TranscriptSoFar::Retried(transcript, suite) }))
+        Ok(Step::expect(ExpectServerHello { offer, transcript: TranscriptSoFar::Retried(transcript, suite) }))
     }
 }
 

@@ -31,7 +31,7 @@ use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
 use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
-use crate::handshake::{Cx, State, prove};
+use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
 use crate::message::{
     self, Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
     ServerParams, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
@@ -151,7 +151,7 @@ pub(in crate::handshake) fn server_hello(
     transcript: HelloTranscript,
     message: &Message,
     hello: &ServerHello<'_>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let Offer { config, server, random, session_id, tls12_suites, tls12_session, previous, cache, .. } =
         offer;
     let offered = offer.extensions;
@@ -229,13 +229,13 @@ pub(in crate::handshake) fn server_hello(
         return resume(cx, handshake);
     }
     Ok(match suite.has_certificate() {
-        true => Box::new(ExpectCertificate { handshake }),
-        false => Box::new(ExpectServerKeyExchange { handshake, believed: None }),
+        true => Step::expect(ExpectCertificate { handshake }),
+        false => Step::expect(ExpectServerKeyExchange { handshake, believed: None }),
     })
 }
 
 /// The server takes up an earlier session: its Finished is next (RFC 5246 §7.3, figure 2).
-fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Box<dyn State>, Error> {
+fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
     let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug("no session"))?;
     let master = MasterSecret::resumed(handshake.suite, session.session.psk.clone());
     let peer = session.session.peer.clone();
@@ -256,8 +256,8 @@ struct ExpectCertificate {
     handshake: Handshake,
 }
 
-impl State for ExpectCertificate {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectCertificate {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
         let typ = handshake.types.server;
@@ -280,7 +280,7 @@ impl State for ExpectCertificate {
             }
         };
         match handshake.ocsp {
-            true => Ok(Box::new(ExpectCertificateStatus { handshake, shown })),
+            true => Ok(Step::expect(ExpectCertificateStatus { handshake, shown })),
             false => verify(cx, handshake, shown, None, None),
         }
     }
@@ -299,8 +299,8 @@ struct ExpectCertificateStatus {
     shown: Shown,
 }
 
-impl State for ExpectCertificateStatus {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectCertificateStatus {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, shown } = *self;
         // RFC 6066 §8: a server that has agreed to send it may leave it out.
         if message.typ != HandshakeType::CERTIFICATE_STATUS {
@@ -319,7 +319,7 @@ fn verify(
     shown: Shown,
     ocsp_response: Option<&[u8]>,
     next: Option<Message>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let profile = Arc::clone(&handshake.config.profile);
     let chain = match shown {
         Shown::Chain(chain) => chain,
@@ -354,11 +354,11 @@ fn believe(
     handshake: Handshake,
     believed: BelievedPeer,
     next: Option<Message>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let state = Box::new(ExpectServerKeyExchange { handshake, believed: Some(believed) });
     match next {
         Some(message) => state.message(cx, message),
-        None => Ok(state),
+        None => Ok(Step::Message(state)),
     }
 }
 
@@ -368,8 +368,8 @@ struct ExpectServerKeyExchange {
     believed: Option<BelievedPeer>,
 }
 
-impl State for ExpectServerKeyExchange {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectServerKeyExchange {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, believed } = *self;
         let suite = handshake.suite;
         // RFC 4279 §2, §4: without a hint there is no such message, and RFC 5246 §7.4.3: nor is there without anything to say.
@@ -400,7 +400,7 @@ impl State for ExpectServerKeyExchange {
             (believed, _) => Exchange::without_params(believed, read.hint)?,
         };
         handshake.transcript.add(message.bytes());
-        Ok(Box::new(ExpectServerHelloDone { handshake, exchange, request: None }))
+        Ok(Step::expect(ExpectServerHelloDone { handshake, exchange, request: None }))
     }
 }
 
@@ -430,8 +430,8 @@ struct ExpectServerHelloDone {
     request: Option<Tls12CertificateRequest>,
 }
 
-impl State for ExpectServerHelloDone {
-    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectServerHelloDone {
+    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         // RFC 5246 §7.4.4: only a server that has proven itself by a certificate asks for one.
         let may_ask = self.handshake.suite.may_ask_for_certificate() && self.request.is_none();
         if message.typ == HandshakeType::CERTIFICATE_REQUEST && may_ask {
@@ -445,7 +445,7 @@ impl State for ExpectServerHelloDone {
                 }
                 None => Tls12CertificateRequest::read(message.body())?,
             });
-            return Ok(self);
+            return Ok(Step::Message(self));
         }
         // RFC 5246 §7.4.4: an anonymous server that asks ends the handshake.
         if message.typ == HandshakeType::CERTIFICATE_REQUEST && self.handshake.suite.is_anonymous() {
@@ -485,12 +485,8 @@ struct AwaitPsk {
     choice: Option<select::Choice>,
 }
 
-impl State for AwaitPsk {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a message while a PSK is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitPsk {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { handshake, exchange, choice } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
         let psk = psk.filter(|psk| psk.is_for(ProtocolVersion::TLS1_2));
@@ -553,7 +549,7 @@ fn key_exchange(
     Exchange { peer, params, recipient, .. }: Exchange,
     choice: Option<select::Choice>,
     psk: Option<Arc<Psk>>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let suite = handshake.suite;
     let profile = Arc::clone(&handshake.config.profile);
     let psk = psk.as_deref();
@@ -594,7 +590,7 @@ fn finish(
     mut handshake: Handshake,
     master: MasterSecret,
     peer: Option<PeerIdentity>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let value = send_finished(cx, &mut handshake, &master)?;
     expect_finished(cx, handshake, master, peer, Some(value))
 }
@@ -621,10 +617,10 @@ fn expect_finished(
     master: MasterSecret,
     peer: Option<PeerIdentity>,
     sent: Option<VerifyData>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let state = ExpectFinished { handshake, master, peer, sent };
     if state.handshake.sessions.promised {
-        return Ok(Box::new(ExpectNewSessionTicket(state)));
+        return Ok(Step::expect(ExpectNewSessionTicket(state)));
     }
     state.armed(cx)
 }
@@ -632,8 +628,8 @@ fn expect_finished(
 /// Waits for the ticket that the server has promised.
 struct ExpectNewSessionTicket(ExpectFinished);
 
-impl State for ExpectNewSessionTicket {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectNewSessionTicket {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self(mut state) = *self;
         let body = message.expect(HandshakeType::NEW_SESSION_TICKET, "NewSessionTicket")?;
         let read = Tls12NewSessionTicket::read(body)?;
@@ -661,15 +657,15 @@ struct ExpectFinished {
 
 impl ExpectFinished {
     /// From here on the server's ChangeCipherSpec may come, and nothing else before it.
-    fn armed(self, cx: &mut Cx<'_>) -> Result<Box<dyn State>, Error> {
+    fn armed(self, cx: &mut Cx<'_>) -> Result<Step, Error> {
         let (_, theirs) = self.master.keys(&self.handshake.randoms);
         cx.emitter.read_keys(Epoch::Handshake, &theirs)?;
-        Ok(Box::new(self))
+        Ok(Step::expect(self))
     }
 }
 
-impl State for ExpectFinished {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectFinished {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, master, peer, sent } = *self;
         let body = message.expect(HandshakeType::FINISHED, "Finished")?;
         let hash = handshake.transcript.current();

@@ -24,7 +24,7 @@ use crate::handshake::output::Event;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
 use crate::handshake::setup::ClientConfig;
 use crate::handshake::verify::ExpectCertificate;
-use crate::handshake::{Cx, State, prove};
+use crate::handshake::{Cx, ExpectMessage, Step, prove};
 use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
@@ -68,7 +68,7 @@ pub(super) fn server_hello(
     transcript: Transcript,
     suite: &'static Tls13CipherSuite,
     hello: &ServerHello<'_>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let profile = &offer.config.profile;
     let selected = match hello.extensions.get::<pre_shared_key::Selected>()? {
         None => None,
@@ -152,7 +152,7 @@ pub(super) fn server_hello(
         early,
         cache: cache.map_or(Cache::None, Cache::Offered),
     };
-    Ok(Box::new(ExpectEncryptedExtensions { handshake, transcript, by_psk }))
+    Ok(Step::expect(ExpectEncryptedExtensions { handshake, transcript, by_psk }))
 }
 
 struct ExpectEncryptedExtensions {
@@ -161,8 +161,8 @@ struct ExpectEncryptedExtensions {
     by_psk: bool,
 }
 
-impl State for ExpectEncryptedExtensions {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectEncryptedExtensions {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, mut transcript, by_psk } = *self;
         let body = message.expect(HandshakeType::ENCRYPTED_EXTENSIONS, "EncryptedExtensions")?;
         let extensions = encrypted_extensions::read(body)?;
@@ -201,7 +201,7 @@ impl State for ExpectEncryptedExtensions {
         let reverifies = config.reverify && cx.output.negotiated.resumed && handshake.early.is_none();
         let (server, peer) = (handshake.server.clone(), handshake.peer.clone());
         let then: reverify::Then =
-            Box::new(move |_| Ok(Box::new(ExpectFinished { handshake, transcript, respond: None })));
+            Box::new(move |_| Ok(Step::expect(ExpectFinished { handshake, transcript, respond: None })));
         match certificates {
             Some(certificates) if reverifies => {
                 (certificates.reverify)(cx, &config.profile, &server, peer.as_ref(), then)
@@ -215,7 +215,7 @@ impl State for ExpectEncryptedExtensions {
 /// linked.
 pub(crate) struct Certificates {
     /// Goes on where the server proves itself by a certificate.
-    expect: fn(Handshake, Transcript, CertificateTypes) -> Box<dyn State>,
+    expect: fn(Handshake, Transcript, CertificateTypes) -> Step,
     /// Asks the trust settings once more about the server of the resumed session.
     pub(super) reverify: Reverify,
 }
@@ -233,11 +233,11 @@ type Reverify = fn(
     &ServerAddress,
     Option<&PeerIdentity>,
     reverify::Then,
-) -> Result<Box<dyn State>, Error>;
+) -> Result<Step, Error>;
 
 pub(crate) static CERTIFICATES: Certificates = Certificates {
     expect: |handshake, transcript, types| {
-        Box::new(ExpectCertificateOrRequest { handshake, transcript, types })
+        Step::expect(ExpectCertificateOrRequest { handshake, transcript, types })
     },
     reverify: reverify::reverify,
 };
@@ -308,8 +308,8 @@ struct ExpectCertificateOrRequest {
     types: CertificateTypes,
 }
 
-impl State for ExpectCertificateOrRequest {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectCertificateOrRequest {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { handshake, mut transcript, types } = *self;
         match message.typ {
             HandshakeType::CERTIFICATE_REQUEST => {
@@ -335,13 +335,13 @@ fn expect_certificate(
     transcript: Transcript,
     certificate_type: CertificateType,
     request: Option<Request>,
-) -> Box<dyn State> {
+) -> Step {
     let asked_ocsp = handshake.extensions.contains(&ExtensionType::STATUS_REQUEST);
     let cached = match &handshake.cache {
         Cache::Agreed(agreed) => agreed.server(certificate_type).cloned().map(Box::new),
         Cache::Offered(_) | Cache::None => None,
     };
-    Box::new(ExpectCertificate {
+    Step::expect(ExpectCertificate {
         profile: Arc::clone(&handshake.config.profile),
         transcript,
         peer: Side::Server,
@@ -357,7 +357,7 @@ fn expect_certificate(
                 agreed.server_proven(believed.flatten());
             }
             let respond = request.map(Request::into_response);
-            Ok(Box::new(ExpectFinished { handshake, transcript, respond }))
+            Ok(Step::expect(ExpectFinished { handshake, transcript, respond }))
         }),
     })
 }
@@ -433,8 +433,7 @@ impl Request {
 }
 
 /// What answers a CertificateRequest, once the server's Finished is verified.
-type Respond =
-    Box<dyn FnOnce(&mut Cx<'_>, Transcript, Complete) -> Result<Box<dyn State>, Error> + Send + Sync>;
+type Respond = Box<dyn FnOnce(&mut Cx<'_>, Transcript, Complete) -> Result<Step, Error> + Send + Sync>;
 
 struct ExpectFinished {
     handshake: Handshake,
@@ -443,8 +442,8 @@ struct ExpectFinished {
     respond: Option<Respond>,
 }
 
-impl State for ExpectFinished {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectFinished {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { handshake, mut transcript, respond } = *self;
         let body = message.expect(HandshakeType::FINISHED, "Finished")?;
         let _valid = handshake.server_secret.verify_finished(transcript.current().as_ref(), body)?;
@@ -514,7 +513,7 @@ struct Complete {
 }
 
 impl Complete {
-    fn finish(self, cx: &mut Cx<'_>, mut transcript: Transcript) -> Result<Box<dyn State>, Error> {
+    fn finish(self, cx: &mut Cx<'_>, mut transcript: Transcript) -> Result<Step, Error> {
         let value = self.client_secret.finished(transcript.current().as_ref());
         // It was for that alone, and in some libraries an HMAC key has more than a kilobyte.
         drop(self.client_secret);
@@ -543,6 +542,6 @@ impl Complete {
                 room: MAX_TICKETS,
             })),
         };
-        Ok(Box::new(Traffic::new(self.read, self.write, on_ticket)))
+        Ok(Step::Traffic(Box::new(Traffic::new(self.read, self.write, on_ticket))))
     }
 }

@@ -12,7 +12,7 @@ use crate::extension::pre_shared_key;
 use crate::handshake::output::{EarlyOutput, Sending};
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
-use crate::handshake::{Cx, State};
+use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
 use crate::message::{ClientHello, Message};
 use crate::protocol::Protocol;
 use crate::resume::{EarlyTerms, ServerSessions, Session, TicketKind};
@@ -174,12 +174,8 @@ pub(super) struct AwaitFirstUse {
     pub(super) session: Box<Session>,
 }
 
-impl State for AwaitFirstUse {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a message while a first use is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitFirstUse {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { mut search, candidate, session } = *self;
         let is_first_use = match answer {
             Answer::FirstUse(is_first) => is_first,
@@ -234,9 +230,9 @@ pub(super) fn open(
 }
 
 /// The server's Finished is sent; early data and its end are to come.
-pub(super) fn expect_end(cx: &mut Cx<'_>, finish: Finish, transcript: Transcript) -> Box<dyn State> {
+pub(super) fn expect_end(cx: &mut Cx<'_>, finish: Finish, transcript: Transcript) -> Step {
     cx.output.early.sending = Sending::Answer;
-    Box::new(ExpectEndOfEarlyData { finish, transcript })
+    Step::expect(ExpectEndOfEarlyData { finish, transcript })
 }
 
 struct ExpectEndOfEarlyData {
@@ -244,8 +240,8 @@ struct ExpectEndOfEarlyData {
     transcript: Transcript,
 }
 
-impl State for ExpectEndOfEarlyData {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectEndOfEarlyData {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { finish, mut transcript } = *self;
         // RFC 8446 §4.5: empty, and the last under its keys.
         if !message.expect(HandshakeType::END_OF_EARLY_DATA, "EndOfEarlyData")?.is_empty() {

@@ -9,7 +9,7 @@ use super::tls13;
 use crate::auth::Psk;
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
-use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
     ExtensionsWriter, alpn, certificate_type, cookie, key_share, pre_shared_key, psk_key_exchange_modes,
     server_name, signature_algorithms, supported_groups, supported_versions,
@@ -17,7 +17,7 @@ use crate::extension::{
 use crate::handshake::question::{Answer, ClientHelloInfo, Question};
 use crate::handshake::retry::{self, Retry};
 use crate::handshake::setup::ServerConfig;
-use crate::handshake::{Cx, State};
+use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
 use crate::message::server_hello::RETRY_RANDOM;
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::protocol::Protocol;
@@ -34,8 +34,8 @@ use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeM
 const MAX_IDENTITIES: usize = 5;
 
 /// A server waits for a ClientHello.
-pub(crate) fn start(config: Arc<ServerConfig>) -> Box<dyn State> {
-    Box::new(ExpectClientHello { config, retry: None })
+pub(crate) fn start(config: Arc<ServerConfig>) -> Step {
+    Step::expect(ExpectClientHello { config, retry: None })
 }
 
 struct ExpectClientHello {
@@ -51,8 +51,8 @@ struct SentRetry {
     spent: Option<Spent>,
 }
 
-impl State for ExpectClientHello {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectClientHello {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { config, retry } = *self;
         let body = message.expect(HandshakeType::CLIENT_HELLO, "ClientHello")?;
         let hello = ClientHello::read(body, cx.protocol())?;
@@ -162,12 +162,8 @@ struct AwaitProfile {
     message: Message,
 }
 
-impl State for AwaitProfile {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a message while a profile is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitProfile {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
         negotiate(cx, config.ok_or(PeerIncompatible::Refused)?, self.message, None)
     }
@@ -179,7 +175,7 @@ fn negotiate(
     config: Arc<ServerConfig>,
     message: Message,
     sent: Option<SentRetry>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     cx.output.key_log.clone_from(&config.profile.key_log);
     cx.output.key_update_after = config.profile.key_update_after;
     cx.output.negotiated.profile.clone_from(&config.profile.name);
@@ -299,7 +295,7 @@ pub(super) struct Search {
 }
 
 /// Works through the look-ups until one gives a usable PSK; without one, certificates are left.
-fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Box<dyn State>, Error> {
+fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
     let Some(candidate) = search.candidates.pop() else {
         let missing = search.missing.clone();
         return choose(cx, search, Err(missing));
@@ -343,12 +339,8 @@ struct AwaitPsk {
     candidate: Candidate,
 }
 
-impl State for AwaitPsk {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a message while a PSK is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitPsk {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { search, candidate } = *self;
         let secret = match (candidate.kind, answer) {
             (PskKind::Resumption, Answer::Session(session)) => session.map(PskSecret::Session),
@@ -373,7 +365,7 @@ pub(super) fn weigh(
     mut search: Search,
     candidate: Candidate,
     secret: Option<PskSecret>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let hello = ClientHello::read(search.message.body(), cx.protocol())?;
     if let Some(PskSecret::External(psk)) = &secret
         && common_suite(&search.config, &hello, Some(psk.hash())).is_none()
@@ -419,7 +411,7 @@ pub(super) fn has_valid_binder(
 
 /// What goes on with a session whose key is still there, or without it.
 pub(super) type AfterOrigin =
-    Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Box<dyn State>, Error> + Send + Sync>;
+    Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Step, Error> + Send + Sync>;
 
 /// A key that was taken away, or replaced under its identity, takes the sessions with it that stem from it.
 pub(super) fn check_origin(
@@ -427,7 +419,7 @@ pub(super) fn check_origin(
     config: Arc<ServerConfig>,
     session: Box<Session>,
     then: AfterOrigin,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let Some(identity) = session.origin() else { return then(cx, Some(session)) };
     let known = look_up(&config.psks, identity, cx.now);
     let known = known.ok_or_else(|| Question::FindPsk { identity: identity.to_vec() });
@@ -441,12 +433,8 @@ struct AwaitOrigin {
     then: AfterOrigin,
 }
 
-impl State for AwaitOrigin {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a message while a PSK is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitOrigin {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { config, mut session, then } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
         let sha256 = config.profile.provider.sha256;
@@ -455,12 +443,7 @@ impl State for AwaitOrigin {
     }
 }
 
-fn use_psk(
-    cx: &mut Cx<'_>,
-    search: Search,
-    candidate: Candidate,
-    secret: PskSecret,
-) -> Result<Box<dyn State>, Error> {
+fn use_psk(cx: &mut Cx<'_>, search: Search, candidate: Candidate, secret: PskSecret) -> Result<Step, Error> {
     let Candidate { index, identity, .. } = candidate;
     choose(cx, search, Ok(FoundPsk { index, identity, secret }))
 }
@@ -542,11 +525,7 @@ fn common_suite(
 }
 
 /// Everything is known: choose suite, group and credential, or ask for another ClientHello. Without a PSK, `psk` says why.
-fn choose(
-    cx: &mut Cx<'_>,
-    search: Search,
-    psk: Result<FoundPsk, PeerIncompatible>,
-) -> Result<Box<dyn State>, Error> {
+fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatible>) -> Result<Step, Error> {
     let Search { config, message, retry, spent, .. } = search;
     let (missing, psk) = (psk.as_ref().err().cloned(), psk.ok());
     let hello = ClientHello::read(message.body(), cx.protocol())?;
@@ -621,7 +600,7 @@ fn send_retry(
     message: &Message,
     hello: &ClientHello<'_>,
     Request { suite, group, spent }: Request,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     // RFC 8446 §2.1: the second ClientHello answers the request; none of it can be there yet.
     cx.emitter.peer_waits()?;
     let retry = Retry {
@@ -645,7 +624,7 @@ fn send_retry(
         let why = if config.early_data.is_some() { NoEarlyData::Retry } else { NoEarlyData::Disabled };
         cx.output.early_data(EarlyDataOutcome::Rejected(why));
     }
-    Ok(Box::new(ExpectClientHello { config, retry: Some(SentRetry { retry, cookie, spent }) }))
+    Ok(Step::expect(ExpectClientHello { config, retry: Some(SentRetry { retry, cookie, spent }) }))
 }
 
 fn retry_request(

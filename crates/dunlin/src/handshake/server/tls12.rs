@@ -14,7 +14,7 @@ use crate::auth::verifier::KeyUse;
 use crate::auth::{Credential, PeerIdentity, Psk, PskIdentity};
 use crate::cache::CacheOutcome;
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
-use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
+use crate::error::{AuthenticationFailure, Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::{
     ExtensionsWriter, alpn, ec_point_formats, extended_master_secret, renegotiation_info, server_name,
     session_ticket, status_request,
@@ -28,7 +28,7 @@ use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
 use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
-use crate::handshake::{Cx, State, prove};
+use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
 use crate::message::{
     self, Certificate, CertificateVerify, ClientHello, ClientKeyExchange, Message, ServerHello,
     ServerKeyExchange, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
@@ -109,7 +109,7 @@ pub(in crate::handshake) fn client_hello(
     config: Arc<ServerConfig>,
     message: Message,
     previous: Option<Previous>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     cx.output.oldest = cx.protocol().oldest();
     cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
     cx.emitter.agree(cx.protocol().oldest())?;
@@ -149,12 +149,8 @@ struct AwaitSession {
     message: Message,
 }
 
-impl State for AwaitSession {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a message while a session is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitSession {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Session(session) = answer else { return Err(Misuse::WrongAnswer.into()) };
         resume_or_not(cx, self.config, &self.message, session)
     }
@@ -165,7 +161,7 @@ fn resume_or_not(
     config: Arc<ServerConfig>,
     message: &Message,
     session: Option<Box<Session>>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let hello = ClientHello::read(message.body(), cx.protocol())?;
     let good = session.filter(|s| is_good(cx, &config, s, &hello));
     // RFC 7627 §5.3: every session here was made with it, and "the server MUST abort the abbreviated handshake".
@@ -198,7 +194,7 @@ fn resume(
     hello: &ClientHello<'_>,
     session: Session,
     suite: &'static Tls12CipherSuite,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
     cx.output.negotiated.alpn = application_protocol(&config, hello)?;
@@ -254,7 +250,7 @@ fn full(
     message: &Message,
     hello: &ClientHello<'_>,
     previous: Option<Previous>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let profile = Arc::clone(&config.profile);
     let Choice { suite, group, own } = choose(&config, hello)?;
     let random = server_random(&config)?;
@@ -445,7 +441,7 @@ fn server_key_exchange(
     mut handshake: Handshake,
     group: Option<&'static dyn KeyExchangeGroup>,
     own: Option<Own>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let profile = Arc::clone(&handshake.config.profile);
     let (signs, decrypts) = match own {
         Some(Own::Signs(choice)) => (Some(choice), None),
@@ -476,11 +472,7 @@ fn server_key_exchange(
     prove::sign(cx, &profile, own, content, then)
 }
 
-fn hello_done(
-    cx: &mut Cx<'_>,
-    mut handshake: Handshake,
-    exchange: ServerSide,
-) -> Result<Box<dyn State>, Error> {
+fn hello_done(cx: &mut Cx<'_>, mut handshake: Handshake, exchange: ServerSide) -> Result<Step, Error> {
     if handshake.client_type.is_some() {
         let Handshake { config, transcript, cache, .. } = &mut handshake;
         match cache.as_ref().and_then(|cache| cache.request()) {
@@ -494,8 +486,8 @@ fn hello_done(
     cx.send_in(&mut handshake.transcript, server_hello_done::write()?)?;
     cx.emitter.end_of_flight()?;
     Ok(match handshake.client_type {
-        Some(certificate_type) => Box::new(ExpectCertificate { handshake, exchange, certificate_type }),
-        None => Box::new(ExpectClientKeyExchange { handshake, exchange, client: None }),
+        Some(certificate_type) => Step::expect(ExpectCertificate { handshake, exchange, certificate_type }),
+        None => Step::expect(ExpectClientKeyExchange { handshake, exchange, client: None }),
     })
 }
 
@@ -519,8 +511,8 @@ struct ExpectCertificate {
     certificate_type: CertificateType,
 }
 
-impl State for ExpectCertificate {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectCertificate {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, exchange, certificate_type } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
         handshake.transcript.add(message.bytes());
@@ -531,14 +523,14 @@ impl State for ExpectCertificate {
             Form::Empty.bind(&mut handshake.transcript, cached.fingerprint());
             cx.output.negotiated.peer_certificate_cached = true;
             let client = Some(BelievedPeer::cached(profile, cached, cx.now)?);
-            return Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client }));
+            return Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client }));
         }
         let certificate = Certificate::read_tls12(body, certificate_type)?;
         let chain: Vec<_> = certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
         if chain.is_empty() {
             return match handshake.config.client_auth {
                 ClientAuth::Required => Err(AuthenticationFailure::NoCertificate.into()),
-                _ => Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client: None })),
+                _ => Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client: None })),
             };
         }
         let (peer, name, ocsp_response) = (Side::Client, None, None);
@@ -546,7 +538,7 @@ impl State for ExpectCertificate {
             Subject { profile: &profile, certificate_type, chain: &chain, peer, name, ocsp_response };
         let known = subject.judge(cx)?;
         let then: Believed = Box::new(move |_, believed| {
-            Ok(Box::new(ExpectClientKeyExchange { handshake, exchange, client: Some(believed) }))
+            Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client: Some(believed) }))
         });
         let usage = KeyUse::Sign;
         cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
@@ -560,8 +552,8 @@ struct ExpectClientKeyExchange {
     client: Option<BelievedPeer>,
 }
 
-impl State for ExpectClientKeyExchange {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectClientKeyExchange {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, exchange, client } = *self;
         let body = message.expect(HandshakeType::CLIENT_KEY_EXCHANGE, "ClientKeyExchange")?;
         let read = ClientKeyExchange::read(body, handshake.suite)?;
@@ -584,12 +576,8 @@ struct AwaitPsk {
     share: Vec<u8>,
 }
 
-impl State for AwaitPsk {
-    fn message(self: Box<Self>, _: &mut Cx<'_>, _: Message) -> Result<Box<dyn State>, Error> {
-        Err(Internal::Bug("a message while a PSK is awaited").into())
-    }
-
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Box<dyn State>, Error> {
+impl AwaitAnswer for AwaitPsk {
+    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { handshake, exchange, identity, share } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
         // RFC 4279 §2: an unknown identity goes on with a key that nobody has, and ends as a wrong key does.
@@ -611,7 +599,7 @@ fn keys_agreed(
     share: &[u8],
     psk: Option<(PeerIdentity, &[u8])>,
     client: Option<BelievedPeer>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let key = psk.as_ref().map(|(_, key)| *key);
     let premaster = exchange.complete(&handshake.config.profile, share, handshake.client_version, key)?;
     let session_hash = handshake.extended.then(|| handshake.transcript.current());
@@ -621,7 +609,7 @@ fn keys_agreed(
     // RFC 5246 §7.4.8: all messages so far, not their hash.
     let messages = handshake.transcript.take_messages();
     match client {
-        Some(client) => Ok(Box::new(ExpectCertificateVerify { handshake, master, messages, client })),
+        Some(client) => Ok(Step::expect(ExpectCertificateVerify { handshake, master, messages, client })),
         None => {
             let peer = psk.map(|(peer, _)| peer);
             expect_finished(cx, handshake, master, peer, None)
@@ -636,8 +624,8 @@ struct ExpectCertificateVerify {
     client: BelievedPeer,
 }
 
-impl State for ExpectCertificateVerify {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectCertificateVerify {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, master, messages, client } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE_VERIFY, "CertificateVerify")?;
         let verify = CertificateVerify::read(body)?;
@@ -673,12 +661,12 @@ fn expect_finished(
     master: MasterSecret,
     peer: Option<PeerIdentity>,
     sent: Option<VerifyData>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     // A client has one identity: where a pre-shared key names it, no certificate is asked for.
     check_same_peer(cx, peer.as_ref(), None)?;
     let (theirs, _) = master.keys(&handshake.randoms);
     cx.emitter.read_keys(Epoch::Handshake, &theirs)?;
-    Ok(Box::new(ExpectFinished { handshake, master, peer, sent }))
+    Ok(Step::expect(ExpectFinished { handshake, master, peer, sent }))
 }
 
 struct ExpectFinished {
@@ -688,8 +676,8 @@ struct ExpectFinished {
     sent: Option<VerifyData>,
 }
 
-impl State for ExpectFinished {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectFinished {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, master, peer, sent } = *self;
         let body = message.expect(HandshakeType::FINISHED, "Finished")?;
         let hash = handshake.transcript.current();

@@ -26,7 +26,7 @@ use crate::handshake::output::{EarlyOutput, Event};
 use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::verify::ExpectCertificate;
-use crate::handshake::{Cx, State, prove};
+use crate::handshake::{Cx, ExpectMessage, Step, prove};
 use crate::message::{
     self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
 };
@@ -66,7 +66,7 @@ pub(super) fn client_hello(
     mut choice: Choice,
     message: &Message,
     hello: &ClientHello<'_>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let Choice { config, suite, psk, spent, transcript, .. } = &mut choice;
     let early_secret = psk.as_ref().map(|psk| EarlySecret::new(suite, cx.protocol(), psk.secret.key()));
     if let (Some(psk), Some(secret)) = (&*psk, &early_secret) {
@@ -97,7 +97,7 @@ fn answer(
     verified: Verified,
     hello: &ClientHello<'_>,
     early_data: Option<EarlyDataOutcome>,
-) -> Result<Box<dyn State>, Error> {
+) -> Result<Step, Error> {
     let Verified { choice, early_secret } = verified;
     let Choice { config, suite, share, psk, mut transcript, .. } = choice;
     let protocol = cx.protocol();
@@ -424,7 +424,7 @@ struct Handshake {
 
 impl Handshake {
     /// Sends Finished and waits for the client's second flight.
-    fn finish(self, cx: &mut Cx<'_>, mut transcript: Transcript) -> Result<Box<dyn State>, Error> {
+    fn finish(self, cx: &mut Cx<'_>, mut transcript: Transcript) -> Result<Step, Error> {
         let value = self.server_secret.finished(transcript.current().as_ref());
         let finished = message::finished(value.as_ref())?;
         cx.send_in(&mut transcript, finished)?;
@@ -460,10 +460,10 @@ impl Handshake {
         let Some(certificate_type) = client_type else {
             return Ok(match self.takes_early_data {
                 true => early::expect_end(cx, finish, transcript),
-                false => Box::new(ExpectFinished { finish, transcript }),
+                false => Step::expect(ExpectFinished { finish, transcript }),
             });
         };
-        Ok(Box::new(ExpectCertificate {
+        Ok(Step::expect(ExpectCertificate {
             profile,
             transcript,
             peer: Side::Client,
@@ -478,7 +478,7 @@ impl Handshake {
                 if let Some(cache) = &mut finish.cache {
                     cache.client_proven(believed.flatten());
                 }
-                Ok(Box::new(ExpectFinished { finish, transcript }))
+                Ok(Step::expect(ExpectFinished { finish, transcript }))
             }),
         }))
     }
@@ -502,13 +502,9 @@ pub(super) struct Finish {
 
 impl Finish {
     /// Early data has ended; the client's Finished is next, under the keys of the handshake.
-    pub(super) fn after_early_data(
-        self,
-        cx: &mut Cx<'_>,
-        transcript: Transcript,
-    ) -> Result<Box<dyn State>, Error> {
+    pub(super) fn after_early_data(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
         cx.emitter.read_keys(Epoch::Handshake, &self.client_secret.keys(cx.protocol()))?;
-        Ok(Box::new(ExpectFinished { finish: self, transcript }))
+        Ok(Step::expect(ExpectFinished { finish: self, transcript }))
     }
 }
 
@@ -517,8 +513,8 @@ struct ExpectFinished {
     transcript: Transcript,
 }
 
-impl State for ExpectFinished {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Box<dyn State>, Error> {
+impl ExpectMessage for ExpectFinished {
+    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { finish, mut transcript } = *self;
         let body = message.expect(HandshakeType::FINISHED, "Finished")?;
         let _valid = finish.client_secret.verify_finished(transcript.current().as_ref(), body)?;
@@ -557,7 +553,7 @@ impl State for ExpectFinished {
             }
             cx.emitter.end_of_flight()?;
         }
-        Ok(Box::new(Traffic::new(read, write, OnTicket::Refuse)))
+        Ok(Step::Traffic(Box::new(Traffic::new(read, write, OnTicket::Refuse))))
     }
 }
 
