@@ -10,7 +10,7 @@ use crate::extension::{Context, Extensions, ExtensionsWriter, registry, rules};
 use crate::flight::ack;
 use crate::message::{
     self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, HEADER_LEN,
-    NewSessionTicket, ServerHello, encrypted_extensions, key_update,
+    Message, NewSessionTicket, ServerHello, encode, encrypted_extensions, key_update,
 };
 use crate::protocol::{Protocol, TransportKind};
 use crate::record::datagram::Datagram;
@@ -18,7 +18,7 @@ use crate::record::stream::Stream;
 use crate::resume::{ClientSession, Session, SettingsDigest};
 use crate::schedule::tls13::TrafficSecret;
 use crate::transport::{Epoch, Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel, CertificateType, ExtensionType};
+use crate::wire::{AlertDescription, AlertLevel, CertificateType, ExtensionType, HandshakeType};
 
 /// The messages that have extensions, as the registry of extensions tells them apart.
 const CONTEXTS: [Context; 7] = [
@@ -90,16 +90,18 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
     Ok(match codec {
         Codec::ClientHello(transport) => {
             let protocol = Protocol::newest(transport);
-            let hello = ClientHello::read(bytes, protocol)?;
-            let extensions = rewrite_extensions(&hello.extensions, Context::ClientHello)?;
+            let message = encode(HandshakeType::CLIENT_HELLO, |w| w.put(bytes))?;
+            let hello = ClientHello::read(Message::new(HandshakeType::CLIENT_HELLO, message), protocol)?;
+            let extensions = rewrite_extensions(&hello.extensions(), Context::ClientHello)?;
             let suites = &hello.cipher_suites;
-            let written = ClientHello::write(protocol, &hello.random, hello.session_id, suites, &extensions)?;
+            let written =
+                ClientHello::write(protocol, &hello.random, hello.session_id(), suites, &extensions)?;
             let is_exact = hello.legacy_version == protocol.legacy_version()
-                && hello.legacy_cookie.is_empty()
-                && hello.compression_methods == [0]
-                && !hello.extensions.types().any(|typ| typ == ExtensionType::STATUS_REQUEST)
+                && hello.legacy_cookie().is_empty()
+                && hello.compression_methods() == [0]
+                && !hello.extensions().types().any(|typ| typ == ExtensionType::STATUS_REQUEST)
                 // Before TLS 1.3 they could be left out.
-                && hello.extensions.types().next().is_some();
+                && hello.extensions().types().next().is_some();
             Rewritten { bytes: body(written), is_exact }
         }
         Codec::ServerHello(transport) => {

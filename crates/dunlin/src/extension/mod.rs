@@ -1,6 +1,8 @@
 //! The extensions: one file each, and one row in the [`registry`] that says in which messages it may stand.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, Writer};
@@ -46,21 +48,16 @@ pub(crate) trait Extension: Sized {
     fn write(&self, w: &mut Writer);
 }
 
-/// The extensions of a received message: placed where they may stand, none twice, every known one well-formed.
-#[derive(Debug, Default)]
-pub(crate) struct Extensions<'a> {
-    list: Vec<(ExtensionType, &'a [u8])>,
-}
+/// Which extensions a received message has, and where their bodies stand in it: placed where they may stand, none twice,
+/// every known one well-formed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ExtensionTable(Vec<(ExtensionType, Range<usize>)>);
 
-impl<'a> Extensions<'a> {
-    /// Reads `Extension extensions<0..2^16-1>` of a message.
-    pub(crate) fn read(r: &mut Reader<'a>, rules: &Rules) -> Result<Self, Error> {
-        Self::parse(r.vec16(0)?, rules)
-    }
-
-    pub(crate) fn parse(bytes: &'a [u8], rules: &Rules) -> Result<Self, Error> {
-        let mut list: Vec<(ExtensionType, &'a [u8])> = Vec::new();
-        let mut r = Reader::new(bytes, "extensions");
+impl ExtensionTable {
+    /// Reads `Extension extensions<0..2^16-1>`, which stands in the message behind its length.
+    pub(crate) fn read(extensions: &[u8], rules: &Rules) -> Result<Self, Error> {
+        let mut list: Vec<(ExtensionType, Range<usize>)> = Vec::new();
+        let mut r = Reader::new(extensions, "extensions");
         while !r.is_empty() {
             let typ = ExtensionType(r.u16()?);
             let body = r.vec16(0)?;
@@ -70,9 +67,38 @@ impl<'a> Extensions<'a> {
             }
             r.limit(list.len() + 1, MAX_EXTENSIONS)?;
             registry::check(typ, rules, body)?;
-            list.push((typ, body));
+            let end = extensions.len() - r.len();
+            list.push((typ, end - body.len()..end));
         }
-        Ok(Self { list })
+        Ok(Self(list))
+    }
+
+    /// The extensions in `bytes`, from which the table was read.
+    pub(crate) fn of<'a>(&'a self, bytes: &'a [u8]) -> Extensions<'a> {
+        Extensions { bytes, table: Cow::Borrowed(&self.0) }
+    }
+}
+
+/// The extensions of a received message, as its [`ExtensionTable`] has them.
+#[derive(Debug, Default)]
+pub(crate) struct Extensions<'a> {
+    bytes: &'a [u8],
+    table: Cow<'a, [(ExtensionType, Range<usize>)]>,
+}
+
+impl<'a> Extensions<'a> {
+    /// Reads `Extension extensions<0..2^16-1>` of a message.
+    pub(crate) fn read(r: &mut Reader<'a>, rules: &Rules) -> Result<Self, Error> {
+        Self::parse(r.vec16(0)?, rules)
+    }
+
+    pub(crate) fn parse(bytes: &'a [u8], rules: &Rules) -> Result<Self, Error> {
+        let ExtensionTable(table) = ExtensionTable::read(bytes, rules)?;
+        Ok(Self { bytes, table: Cow::Owned(table) })
+    }
+
+    fn body(&self, at: &Range<usize>) -> &'a [u8] {
+        self.bytes.get(at.clone()).unwrap_or_default()
     }
 
     /// Whether extensions that are not checked yet contain one of this type.
@@ -89,8 +115,8 @@ impl<'a> Extensions<'a> {
     /// The body of the extension `T`, if the message has it.
     pub(crate) fn get<T: Extension>(&self) -> Result<Option<T>, Error> {
         const { assert!(registry::has_row(T::TYPE), "no row in the registry") };
-        match self.list.iter().find(|(t, _)| *t == T::TYPE) {
-            Some((_, body)) => Reader::all(body, registry::name(T::TYPE), |r| T::read(r)).map(Some),
+        match self.table.iter().find(|(t, _)| *t == T::TYPE) {
+            Some((_, at)) => Reader::all(self.body(at), registry::name(T::TYPE), |r| T::read(r)).map(Some),
             None => Ok(None),
         }
     }
@@ -101,19 +127,19 @@ impl<'a> Extensions<'a> {
     }
 
     pub(crate) fn has(&self, typ: ExtensionType) -> bool {
-        self.list.iter().any(|(t, _)| *t == typ)
+        self.table.iter().any(|(t, _)| *t == typ)
     }
 
     pub(crate) fn last(&self) -> Option<ExtensionType> {
-        self.list.last().map(|(t, _)| *t)
+        self.table.last().map(|(t, _)| *t)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ExtensionType, &'a [u8])> {
-        self.list.iter().copied()
+        self.table.iter().map(|(typ, at)| (*typ, self.body(at)))
     }
 
     pub(crate) fn types(&self) -> impl Iterator<Item = ExtensionType> {
-        self.list.iter().map(|(t, _)| *t)
+        self.table.iter().map(|(t, _)| *t)
     }
 
     /// Every extension answers one that was offered (RFC 8446 §4.2).

@@ -33,7 +33,7 @@ pub(crate) struct Retry {
 
 impl Retry {
     /// RFC 8446 §4.1.2: the second ClientHello is the first, but for these.
-    pub(crate) fn check(&self, provider: &CryptoProvider, second: &ClientHello<'_>) -> Result<(), Error> {
+    pub(crate) fn check(&self, provider: &CryptoProvider, second: &ClientHello) -> Result<(), Error> {
         match unchanged(provider, second) == self.unchanged {
             true => Ok(()),
             false => Err(PeerMisbehaved::IllegalParameter("ClientHello: it changed after the retry").into()),
@@ -84,7 +84,7 @@ fn truncated(hash: &HashOutput) -> [u8; TRUNCATED] {
 }
 
 /// The digest of what a second ClientHello repeats: all but the extensions that RFC 8446 §4.1.2 lets change.
-pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello<'_>) -> [u8; TRUNCATED] {
+pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello) -> [u8; TRUNCATED] {
     const CHANGING: [ExtensionType; 5] = [
         ExtensionType::KEY_SHARE,
         ExtensionType::EARLY_DATA,
@@ -95,13 +95,13 @@ pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello<'_>) -> [
     let mut hash = provider.sha256.start();
     hash.update(&hello.legacy_version.0.to_be_bytes());
     hash.update(&hello.random);
-    hash.update(&[hello.session_id.len() as u8]);
-    hash.update(hello.session_id);
+    hash.update(&[hello.session_id().len() as u8]);
+    hash.update(hello.session_id());
     hash.update(&(hello.cipher_suites.len() as u16).to_be_bytes());
     for suite in &hello.cipher_suites {
         hash.update(&suite.0.to_be_bytes());
     }
-    for (typ, body) in hello.extensions.iter().filter(|(t, _)| !CHANGING.contains(t)) {
+    for (typ, body) in hello.extensions().iter().filter(|(t, _)| !CHANGING.contains(t)) {
         hash.update(&typ.0.to_be_bytes());
         hash.update(&(body.len() as u16).to_be_bytes());
         hash.update(body);

@@ -15,7 +15,7 @@ use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::ExtensionsWriter;
 use crate::handshake::output::{Event, Renegotiation};
 use crate::handshake::setup::{ClientConfig, ServerConfig};
-use crate::message::{Message, ServerHello, hello_request};
+use crate::message::{ClientHello, Message, ServerHello, hello_request};
 use crate::schedule::HelloTranscript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ProfileSettings;
@@ -48,7 +48,7 @@ type StartClient = fn(&mut Cx<'_>, Offer, HelloTranscript, &Message, &ServerHell
 
 type ClientRefused = fn(&mut Cx<'_>, Offer) -> Result<Step, Error>;
 
-type StartServer = fn(&mut Cx<'_>, Arc<ServerConfig>, Message, Option<Previous>) -> Result<Step, Error>;
+type StartServer = fn(&mut Cx<'_>, Arc<ServerConfig>, ClientHello, Option<Previous>) -> Result<Step, Error>;
 
 pub(crate) static HANDSHAKES: Handshakes = Handshakes {
     client_suites: client::tls12::usable_suites,
@@ -217,7 +217,8 @@ impl ExpectMessage for Traffic {
             Role::Server(config) => {
                 cx.output.renegotiation = Renegotiation::Impossible;
                 cx.output.begin_again();
-                server::tls12::client_hello(cx, config, message, Some(self.last))
+                let hello = ClientHello::read(message, cx.protocol())?;
+                server::tls12::client_hello(cx, config, hello, Some(self.last))
             }
         }
     }

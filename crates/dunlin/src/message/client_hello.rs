@@ -1,51 +1,89 @@
 //! `ClientHello` (RFC 8446 §4.1.2, RFC 9147 §5.3).
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use super::{decode, encode};
+use super::{Message, decode, encode};
 use crate::error::{Error, Malformed};
-use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
+use crate::extension::{Context, ExtensionTable, Extensions, ExtensionsWriter, rules};
 use crate::protocol::Protocol;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader};
 
-pub(crate) struct ClientHello<'a> {
+/// A ClientHello, read once: it keeps its message, and knows where its fields stand in it.
+pub(crate) struct ClientHello {
+    message: Message,
     pub(crate) legacy_version: ProtocolVersion,
     pub(crate) random: [u8; 32],
-    pub(crate) session_id: &'a [u8],
-    pub(crate) legacy_cookie: &'a [u8],
     pub(crate) cipher_suites: Vec<CipherSuite>,
-    pub(crate) compression_methods: &'a [u8],
-    pub(crate) extensions: Extensions<'a>,
+    session_id: Range<usize>,
+    legacy_cookie: Range<usize>,
+    compression_methods: Range<usize>,
+    extensions: Range<usize>,
+    table: ExtensionTable,
 }
 
-impl<'a> ClientHello<'a> {
-    pub(crate) fn read(body: &'a [u8], protocol: Protocol) -> Result<Self, Error> {
-        decode(body, "ClientHello", |r| {
+impl ClientHello {
+    pub(crate) fn read(message: Message, protocol: Protocol) -> Result<Self, Error> {
+        let body = message.body();
+        // What was read last ends where the rest begins.
+        let last = |r: &Reader<'_>, len: usize| body.len() - r.len() - len..body.len() - r.len();
+        let (legacy_version, random, fields, cipher_suites, table) = decode(body, "ClientHello", |r| {
             let legacy_version = ProtocolVersion(r.u16()?);
             let random = r.array()?;
-            let session_id = r.vec8(0)?;
-            if session_id.len() > 32 {
+            let len = r.vec8(0)?.len();
+            if len > 32 {
                 return Err(Malformed::Length("legacy_session_id").into());
             }
-            let legacy_cookie = if protocol.has_legacy_cookie() { r.vec8(0)? } else { &[] };
+            let session_id = last(r, len);
+            let len = if protocol.has_legacy_cookie() { r.vec8(0)?.len() } else { 0 };
+            let legacy_cookie = last(r, len);
             let suites = r.vec16(2)?;
             let cipher_suites = Reader::items(suites, "cipher_suites", |r| r.u16().map(CipherSuite))?;
-            let compression_methods = r.vec8(1)?;
+            let len = r.vec8(1)?.len();
+            let compression_methods = last(r, len);
             // Before TLS 1.3 a hello could end here.
-            let extensions = match r.is_empty() {
-                true => Extensions::default(),
-                false => Extensions::read(r, const { &rules(Context::ClientHello) })?,
-            };
-            Ok(Self {
-                legacy_version,
-                random,
-                session_id,
-                legacy_cookie,
-                cipher_suites,
-                compression_methods,
-                extensions,
-            })
+            let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };
+            let table = ExtensionTable::read(extensions, const { &rules(Context::ClientHello) })?;
+            let fields = [session_id, legacy_cookie, compression_methods, last(r, extensions.len())];
+            Ok::<_, Error>((legacy_version, random, fields, cipher_suites, table))
+        })?;
+        let [session_id, legacy_cookie, compression_methods, extensions] = fields;
+        Ok(Self {
+            legacy_version,
+            random,
+            cipher_suites,
+            session_id,
+            legacy_cookie,
+            compression_methods,
+            extensions,
+            table,
+            message,
         })
+    }
+
+    /// The message, as it was received.
+    pub(crate) const fn message(&self) -> &Message {
+        &self.message
+    }
+
+    pub(crate) fn session_id(&self) -> &[u8] {
+        self.field(&self.session_id)
+    }
+
+    pub(crate) fn legacy_cookie(&self) -> &[u8] {
+        self.field(&self.legacy_cookie)
+    }
+
+    pub(crate) fn compression_methods(&self) -> &[u8] {
+        self.field(&self.compression_methods)
+    }
+
+    pub(crate) fn extensions(&self) -> Extensions<'_> {
+        self.table.of(self.field(&self.extensions))
+    }
+
+    fn field(&self, at: &Range<usize>) -> &[u8] {
+        self.message.body().get(at.clone()).unwrap_or_default()
     }
 
     pub(crate) fn write(

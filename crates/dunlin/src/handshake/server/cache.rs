@@ -26,7 +26,7 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
         &self,
         cx: &mut Cx<'_>,
         config: &ServerConfig,
-        hello: &ClientHello<'_>,
+        hello: &ClientHello,
         sends: &Sends<'_>,
         usage: Use,
     ) -> Result<Option<Box<dyn Agreed>>, Error>;
@@ -36,7 +36,7 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
 pub(super) fn agree(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     sends: &Sends<'_>,
     usage: Use,
 ) -> Result<Option<Box<dyn Agreed>>, Error> {
@@ -103,12 +103,12 @@ impl Caching for ServerHandshakeCache {
         &self,
         cx: &mut Cx<'_>,
         config: &ServerConfig,
-        hello: &ClientHello<'_>,
+        hello: &ClientHello,
         sends: &Sends<'_>,
         usage: Use,
     ) -> Result<Option<Box<dyn Agreed>>, Error> {
-        let offer = hello.extensions.get::<Offer>()?.filter(|_| self.mode.has_tickets());
-        let info = hello.extensions.get::<cached_info::Offer>()?.filter(|_| self.mode.has_cached_info());
+        let offer = hello.extensions().get::<Offer>()?.filter(|_| self.mode.has_tickets());
+        let info = hello.extensions().get::<cached_info::Offer>()?.filter(|_| self.mode.has_cached_info());
         if offer.is_none() && info.is_none() {
             return Ok(None);
         }

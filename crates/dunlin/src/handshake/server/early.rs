@@ -92,9 +92,9 @@ pub(super) fn ticket_age_skew(
     cx: &Cx<'_>,
     index: usize,
     session: &Session,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
 ) -> Result<i64, Error> {
-    let offer = hello.extensions.require::<pre_shared_key::Offer>()?;
+    let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
     let identity = offer.identities.get(index).ok_or(Internal::Bug("PSK index"))?;
     let theirs = i64::from(identity.obfuscated_ticket_age.wrapping_sub(session.age_add));
     let ours = i64::try_from(cx.now.unix_ms.saturating_sub(session.issued_ms)).unwrap_or(i64::MAX);
@@ -136,14 +136,13 @@ pub(super) fn spend(
     session: &Session,
 ) -> Result<Option<Result<Answer, Question>>, Error> {
     let config = &search.config;
-    let hello = ClientHello::read(search.message.body(), cx.protocol())?;
     let is_spent = search.spent.as_ref().is_some_and(|spent| spent.identity == candidate.identity);
-    let counts = is_offered(&hello) || search.retry.is_some();
+    let counts = is_offered(&search.hello) || search.retry.is_some();
     // RFC 8446 §4.2.10: early data comes with the first PSK.
     if is_spent || !counts || candidate.index != 0 || session.early.is_none() {
         return Ok(None);
     }
-    if !cx.protocol().has_early_data() || !start::has_valid_binder(cx, search, &hello, session)? {
+    if !cx.protocol().has_early_data() || !start::has_valid_binder(cx, search, session)? {
         return Ok(None);
     }
     if let Some(store) = store(config) {
@@ -155,7 +154,7 @@ pub(super) fn spend(
     let hash = config.profile.provider.sha256.hash(&[b"dunlin early data", &candidate.identity]);
     let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug("SHA-256"))?;
     // The register hears of all of the time in which this ClientHello is fresh, which may be yet to come.
-    let ahead_ms = u64::try_from(ticket_age_skew(cx, candidate.index, session, &hello)?).unwrap_or(0);
+    let ahead_ms = u64::try_from(ticket_age_skew(cx, candidate.index, session, &search.hello)?).unwrap_or(0);
     let fresh_until = cx.now.unix_ms.saturating_add(ahead_ms).saturating_add(WINDOW_MS);
     let until_ms = fresh_until.min(session.expires_ms());
     Ok(match &config.single_use {
@@ -253,6 +252,6 @@ impl ExpectMessage for ExpectEndOfEarlyData {
 }
 
 /// Whether the client offers early data.
-pub(super) fn is_offered(hello: &ClientHello<'_>) -> bool {
-    hello.extensions.has(ExtensionType::EARLY_DATA)
+pub(super) fn is_offered(hello: &ClientHello) -> bool {
+    hello.extensions().has(ExtensionType::EARLY_DATA)
 }

@@ -54,8 +54,8 @@ struct SentRetry {
 impl ExpectMessage for ExpectClientHello {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { config, retry } = *self;
-        let body = message.expect(HandshakeType::CLIENT_HELLO, "ClientHello")?;
-        let hello = ClientHello::read(body, cx.protocol())?;
+        message.expect(HandshakeType::CLIENT_HELLO, "ClientHello")?;
+        let hello = ClientHello::read(message, cx.protocol())?;
         match offers_tls13(&hello, cx.protocol())? {
             true => check(&hello, cx.protocol())?,
             // A client without TLS 1.3 may still get another profile, but not after a retry, which is of TLS 1.3. DTLS 1.2 has
@@ -70,23 +70,23 @@ impl ExpectMessage for ExpectClientHello {
             // The choice for the first ClientHello holds for the second.
             if config.choose_profile {
                 let info = info(&hello)?;
-                let state = Box::new(AwaitProfile { message });
+                let state = Box::new(AwaitProfile { hello });
                 return cx.ask(Err(Question::ChooseProfile(info)), state);
             }
         }
-        negotiate(cx, config, message, retry)
+        negotiate(cx, config, hello, retry)
     }
 }
 
-fn offers_tls13(hello: &ClientHello<'_>, protocol: Protocol) -> Result<bool, Error> {
-    let versions = hello.extensions.get::<supported_versions::Offer>()?;
+fn offers_tls13(hello: &ClientHello, protocol: Protocol) -> Result<bool, Error> {
+    let versions = hello.extensions().get::<supported_versions::Offer>()?;
     Ok(versions.is_some_and(|v| v.0.contains(&protocol.version())))
 }
 
 /// RFC 8446 §4.2.1: the extension is what counts, and where there is none the version is 1.2 at most, whatever the field
 /// says.
-pub(super) fn offers_tls12(hello: &ClientHello<'_>) -> Result<bool, Error> {
-    let versions = hello.extensions.get::<supported_versions::Offer>()?;
+pub(super) fn offers_tls12(hello: &ClientHello) -> Result<bool, Error> {
+    let versions = hello.extensions().get::<supported_versions::Offer>()?;
     Ok(match versions {
         Some(versions) => versions.0.contains(&ProtocolVersion::TLS1_2),
         None => hello.legacy_version >= ProtocolVersion::TLS1_2,
@@ -94,8 +94,8 @@ pub(super) fn offers_tls12(hello: &ClientHello<'_>) -> Result<bool, Error> {
 }
 
 /// RFC 8446 §4.2.1: without a common version: protocol_version. What the client has is the first that has a name.
-pub(super) fn no_common_version(hello: &ClientHello<'_>, protocol: Protocol) -> Error {
-    let versions = hello.extensions.get::<supported_versions::Offer>().ok().flatten();
+pub(super) fn no_common_version(hello: &ClientHello, protocol: Protocol) -> Error {
+    let versions = hello.extensions().get::<supported_versions::Offer>().ok().flatten();
     let newest = match versions {
         Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
         None if protocol.descends_from_ssl() => Some(hello.legacy_version.min(protocol.legacy_version())),
@@ -105,20 +105,20 @@ pub(super) fn no_common_version(hello: &ClientHello<'_>, protocol: Protocol) -> 
 }
 
 /// What every ClientHello for 1.3 must be, whatever the configuration.
-fn check(hello: &ClientHello<'_>, protocol: Protocol) -> Result<(), Error> {
+fn check(hello: &ClientHello, protocol: Protocol) -> Result<(), Error> {
     // RFC 8446 §D.5: what says SSL 3.0 or less is refused, whatever else it offers.
     if protocol.descends_from_ssl() && hello.legacy_version.0 <= 0x0300 {
         return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
     }
     // RFC 8446 §4.1.2: exactly one compression method, null.
-    if hello.compression_methods != [0] {
+    if hello.compression_methods() != [0] {
         return Err(PeerMisbehaved::IllegalParameter("legacy_compression_methods").into());
     }
     // RFC 9147 §5.3: in a ClientHello of DTLS 1.3 it is empty.
-    if !hello.legacy_cookie.is_empty() {
+    if !hello.legacy_cookie().is_empty() {
         return Err(PeerMisbehaved::IllegalParameter("legacy_cookie").into());
     }
-    let extensions = &hello.extensions;
+    let extensions = hello.extensions();
     if extensions.has(ExtensionType::PRE_SHARED_KEY) {
         // RFC 8446 §4.2.11: it "MUST be the last extension in the ClientHello".
         if extensions.last() != Some(ExtensionType::PRE_SHARED_KEY) {
@@ -138,8 +138,8 @@ fn check(hello: &ClientHello<'_>, protocol: Protocol) -> Result<(), Error> {
 }
 
 /// The hints for the choice of a profile.
-fn info(hello: &ClientHello<'_>) -> Result<ClientHelloInfo, Error> {
-    let e = &hello.extensions;
+fn info(hello: &ClientHello) -> Result<ClientHelloInfo, Error> {
+    let e = hello.extensions();
     let psk = e.get::<pre_shared_key::Offer>()?;
     Ok(ClientHelloInfo {
         server_name: e.get::<server_name::HostName>()?.map(|n| n.0),
@@ -159,13 +159,13 @@ fn info(hello: &ClientHello<'_>) -> Result<ClientHelloInfo, Error> {
 
 /// Waits for the choice of the configuration for this client.
 struct AwaitProfile {
-    message: Message,
+    hello: ClientHello,
 }
 
 impl AwaitAnswer for AwaitProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        negotiate(cx, config.ok_or(PeerIncompatible::Refused)?, self.message, None)
+        negotiate(cx, config.ok_or(PeerIncompatible::Refused)?, self.hello, None)
     }
 }
 
@@ -173,7 +173,7 @@ impl AwaitAnswer for AwaitProfile {
 fn negotiate(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
-    message: Message,
+    hello: ClientHello,
     sent: Option<SentRetry>,
 ) -> Result<Step, Error> {
     cx.output.key_log.clone_from(&config.profile.key_log);
@@ -182,15 +182,14 @@ fn negotiate(
     if let Some(content) = config.profile.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
-    let hello = ClientHello::read(message.body(), cx.protocol())?;
     let tls12 = config.tls12(cx.protocol()).filter(|_| sent.is_none());
     if !(config.profile.has_tls13() && offers_tls13(&hello, cx.protocol())?) {
         let Some(tls12) = tls12.filter(|_| offers_tls12(&hello).unwrap_or(false)) else {
             return Err(no_common_version(&hello, cx.protocol()));
         };
-        return (tls12.server)(cx, Arc::clone(&config), message, None);
+        return (tls12.server)(cx, Arc::clone(&config), hello, None);
     }
-    let returned = hello.extensions.get::<cookie::Cookie>()?;
+    let returned = hello.extensions().get::<cookie::Cookie>()?;
     let mut spent = None;
     let retry = match (sent, returned) {
         (None, None) => None,
@@ -210,11 +209,12 @@ fn negotiate(
         retry.check(&config.profile.provider, &hello)?;
         cx.output.negotiated.retried = true;
         // RFC 8446 §4.1.2: the second ClientHello offers no early data.
-        if hello.extensions.has(ExtensionType::EARLY_DATA) {
+        if hello.extensions().has(ExtensionType::EARLY_DATA) {
             return Err(PeerMisbehaved::IllegalParameter("early_data after a retry").into());
         }
     }
-    let identities = hello.extensions.get::<pre_shared_key::Offer>()?.map_or_else(Vec::new, |o| o.identities);
+    let identities =
+        hello.extensions().get::<pre_shared_key::Offer>()?.map_or_else(Vec::new, |o| o.identities);
     let mode = psk_mode(&config, &hello)?;
     let psk_possible = config.allows_psk() && mode.is_some();
     let missing = match (mode, &config.psks) {
@@ -232,12 +232,12 @@ fn negotiate(
     }
     candidates.retain(|candidate| psk_possible || candidate.kind == PskKind::Resumption);
     candidates.reverse();
-    find_psk(cx, Search { config, message, retry, candidates, missing, psk_possible, spent })
+    find_psk(cx, Search { config, hello, retry, candidates, missing, psk_possible, spent })
 }
 
 /// The mode in which a PSK could be used with this client.
-fn psk_mode(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Option<PskKeyExchangeMode>, Error> {
-    let theirs = hello.extensions.get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
+fn psk_mode(config: &ServerConfig, hello: &ClientHello) -> Result<Option<PskKeyExchangeMode>, Error> {
+    let theirs = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
     let theirs = theirs.map_or_else(Vec::new, |m| m.0);
     let both = |mode| config.profile.allows_mode(mode) && theirs.contains(&mode);
     // Forward secrecy goes first wherever both sides allow it and have a group.
@@ -248,8 +248,8 @@ fn psk_mode(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Option<Psk
 }
 
 /// Why no PSK could be used with this client, whichever it has.
-fn no_psk_mode(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<PeerIncompatible, Error> {
-    let theirs = hello.extensions.get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
+fn no_psk_mode(config: &ServerConfig, hello: &ClientHello) -> Result<PeerIncompatible, Error> {
+    let theirs = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
     let common = theirs.is_some_and(|m| m.0.iter().any(|m| config.profile.allows_mode(*m)));
     Ok(if common { PeerIncompatible::Group } else { PeerIncompatible::PskMode })
 }
@@ -257,9 +257,9 @@ fn no_psk_mode(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<PeerInc
 /// Our groups that the client has too, in our order.
 fn common_groups(
     config: &ServerConfig,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
 ) -> Result<Vec<&'static dyn KeyExchangeGroup>, Error> {
-    let theirs = hello.extensions.get::<supported_groups::SupportedGroups>()?;
+    let theirs = hello.extensions().get::<supported_groups::SupportedGroups>()?;
     let theirs = theirs.map_or_else(Vec::new, |g| g.0);
     Ok(config.profile.groups.iter().copied().filter(|g| theirs.contains(&g.name())).collect())
 }
@@ -283,7 +283,7 @@ impl Candidate {
 /// The look-ups that are left, the next one last.
 pub(super) struct Search {
     pub(super) config: Arc<ServerConfig>,
-    pub(super) message: Message,
+    pub(super) hello: ClientHello,
     pub(super) retry: Option<Retry>,
     candidates: Vec<Candidate>,
     /// What is wrong if none of them can be used.
@@ -366,13 +366,12 @@ pub(super) fn weigh(
     candidate: Candidate,
     secret: Option<PskSecret>,
 ) -> Result<Step, Error> {
-    let hello = ClientHello::read(search.message.body(), cx.protocol())?;
     if let Some(PskSecret::External(psk)) = &secret
-        && common_suite(&search.config, &hello, Some(psk.hash())).is_none()
+        && common_suite(&search.config, &search.hello, Some(psk.hash())).is_none()
     {
         search.missing = PeerIncompatible::PskHash;
     }
-    match secret.filter(|s| s.is_usable(cx, &search, &hello)) {
+    match secret.filter(|s| s.is_usable(cx, &search)) {
         Some(PskSecret::Session(session)) => {
             let config = Arc::clone(&search.config);
             let then: AfterOrigin = Box::new(move |cx, session| match session {
@@ -387,13 +386,8 @@ pub(super) fn weigh(
 }
 
 /// Whether the client has the secret of the session that its first identity names.
-pub(super) fn has_valid_binder(
-    cx: &Cx<'_>,
-    search: &Search,
-    hello: &ClientHello<'_>,
-    session: &Session,
-) -> Result<bool, Error> {
-    let Search { config, message, retry, .. } = search;
+pub(super) fn has_valid_binder(cx: &Cx<'_>, search: &Search, session: &Session) -> Result<bool, Error> {
+    let Search { config, hello, retry, .. } = search;
     // A server without the suite's hash cannot tell; nor would it have opened the connection that made the session.
     let Some(suite) = config.profile.provider.suite(session.cipher_suite) else { return Ok(false) };
     let transcript = match retry {
@@ -401,7 +395,7 @@ pub(super) fn has_valid_binder(
         Some(retry) => rebuild(cx, config, hello, suite, retry)?,
     };
     let secret = EarlySecret::new(suite, cx.protocol(), session.psk.as_ref());
-    let verified = tls13::verify_binder(&secret, PskKind::Resumption, 0, &transcript, message, hello);
+    let verified = tls13::verify_binder(&secret, PskKind::Resumption, 0, &transcript, hello);
     match verified {
         Ok(()) => Ok(true),
         Err(Error::PeerMisbehaved(PeerMisbehaved::BadBinder)) => Ok(false),
@@ -483,8 +477,8 @@ impl PskSecret {
     }
 
     /// Whether it is still good, made under these very settings and for this name, and fits a common suite.
-    fn is_usable(&self, cx: &Cx<'_>, search: &Search, hello: &ClientHello<'_>) -> bool {
-        let config = &search.config;
+    fn is_usable(&self, cx: &Cx<'_>, search: &Search) -> bool {
+        let Search { config, hello, .. } = search;
         let bound = match self {
             Self::External(_) => true,
             Self::Session(session) => is_good(cx, config, session, hello),
@@ -501,13 +495,8 @@ impl PskSecret {
 }
 
 /// Whether a session is still good, and made under these very settings and for this name.
-pub(super) fn is_good(
-    cx: &Cx<'_>,
-    config: &ServerConfig,
-    session: &Session,
-    hello: &ClientHello<'_>,
-) -> bool {
-    let name = hello.extensions.get::<server_name::HostName>().ok().flatten().map(|n| n.0);
+pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hello: &ClientHello) -> bool {
+    let name = hello.extensions().get::<server_name::HostName>().ok().flatten().map(|n| n.0);
     session.is_fresh(cx.now)
         && session.transport == cx.protocol().transport()
         && session.settings == config.settings
@@ -517,7 +506,7 @@ pub(super) fn is_good(
 /// Our first suite that the client has too, with this hash if it matters.
 fn common_suite(
     config: &ServerConfig,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     hash: Option<HashAlgorithm>,
 ) -> Option<&'static Tls13CipherSuite> {
     let fits = |s: &&Tls13CipherSuite| hash.is_none_or(|h| h == s.hash.algorithm());
@@ -526,9 +515,8 @@ fn common_suite(
 
 /// Everything is known: choose suite, group and credential, or ask for another ClientHello. Without a PSK, `psk` says why.
 fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatible>) -> Result<Step, Error> {
-    let Search { config, message, retry, spent, .. } = search;
+    let Search { config, hello, retry, spent, .. } = search;
     let (missing, psk) = (psk.as_ref().err().cloned(), psk.ok());
-    let hello = ClientHello::read(message.body(), cx.protocol())?;
     let hash = psk.as_ref().and_then(|p| p.secret.hash(&config));
     let suite = common_suite(&config, &hello, hash).ok_or(PeerIncompatible::CipherSuite)?;
     if retry.as_ref().is_some_and(|r| r.cipher_suite != suite.id) {
@@ -539,13 +527,13 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
         None => None,
     };
     // RFC 8446 §9.2: a ClientHello with PSKs may leave out what certificates need; then there is nothing else.
-    let psk_alone = hello.extensions.has(ExtensionType::PRE_SHARED_KEY)
-        && !(hello.extensions.has(ExtensionType::SIGNATURE_ALGORITHMS)
-            && hello.extensions.has(ExtensionType::SUPPORTED_GROUPS));
+    let psk_alone = hello.extensions().has(ExtensionType::PRE_SHARED_KEY)
+        && !(hello.extensions().has(ExtensionType::SIGNATURE_ALGORITHMS)
+            && hello.extensions().has(ExtensionType::SUPPORTED_GROUPS));
     if let Some(missing) = missing
         && (config.profile.credentials.is_empty() || psk_alone)
     {
-        return Err(match hello.extensions.has(ExtensionType::PRE_SHARED_KEY) {
+        return Err(match hello.extensions().has(ExtensionType::PRE_SHARED_KEY) {
             true => missing.into(),
             // RFC 8446 §4.1.1: no parameters in common.
             false => PeerIncompatible::NoCredential("there is none, and no PSK was offered").into(),
@@ -554,7 +542,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
     let share = match mode {
         Some(PskKeyExchangeMode::PSK_KE) => None,
         _ => {
-            let shares = hello.extensions.require::<key_share::Offer>()?;
+            let shares = hello.extensions().require::<key_share::Offer>()?;
             let groups = common_groups(&config, &hello)?;
             let first = *groups.first().ok_or(PeerIncompatible::Group)?;
             let with_share = groups.into_iter().find_map(|g| Some((g, shares.share(g.name())?.to_vec())));
@@ -567,7 +555,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
                 (_, Some(share)) if retry.is_some() || !config.cookies => Some(share),
                 (None, share) => {
                     let group = if share.is_none() { Some(first) } else { None };
-                    return send_retry(cx, config, &message, &hello, Request { suite, group, spent });
+                    return send_retry(cx, config, &hello, Request { suite, group, spent });
                 }
                 // Only a cookie was asked for, and the share is gone.
                 (Some(_), _) => {
@@ -577,13 +565,13 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
         }
     };
     if retry.is_none() && config.cookies {
-        return send_retry(cx, config, &message, &hello, Request { suite, group: None, spent });
+        return send_retry(cx, config, &hello, Request { suite, group: None, spent });
     }
     let transcript = match retry {
         None => Transcript::new(suite.hash),
         Some(retry) => rebuild(cx, &config, &hello, suite, &retry)?,
     };
-    tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, spent, transcript }, &message, &hello)
+    tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, spent, transcript }, &hello)
 }
 
 /// What a HelloRetryRequest says, and the ticket that is used up.
@@ -597,8 +585,7 @@ struct Request {
 fn send_retry(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
-    message: &Message,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     Request { suite, group, spent }: Request,
 ) -> Result<Step, Error> {
     // RFC 8446 §2.1: the second ClientHello answers the request; none of it can be there yet.
@@ -606,7 +593,7 @@ fn send_retry(
     let retry = Retry {
         cipher_suite: suite.id,
         group: group.map(|g| g.name()),
-        hello_hash: suite.hash.hash(&[message.bytes()]),
+        hello_hash: suite.hash.hash(&[hello.message().bytes()]),
         unchanged: retry::unchanged(&config.profile.provider, hello),
     };
     let cookie = match config.cookies {
@@ -615,7 +602,7 @@ fn send_retry(
     };
     let request = retry_request(cx.protocol(), hello, &retry, cookie.clone())?;
     cx.send(request)?;
-    if !hello.session_id.is_empty() && cx.protocol().has_compatibility_mode() {
+    if !hello.session_id().is_empty() && cx.protocol().has_compatibility_mode() {
         cx.emitter.change_cipher_spec()?;
     }
     cx.emitter.end_of_flight()?;
@@ -629,7 +616,7 @@ fn send_retry(
 
 fn retry_request(
     protocol: Protocol,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     retry: &Retry,
     cookie: Option<Vec<u8>>,
 ) -> Result<Vec<u8>, Error> {
@@ -641,21 +628,21 @@ fn retry_request(
 }
 
 /// The session ID to send back (RFC 8446 §4.1.3); never on datagrams (RFC 9147 §5.3).
-pub(super) fn echo<'a>(protocol: Protocol, hello: &ClientHello<'a>) -> &'a [u8] {
-    if protocol.has_compatibility_mode() { hello.session_id } else { &[] }
+pub(super) fn echo(protocol: Protocol, hello: &ClientHello) -> &[u8] {
+    if protocol.has_compatibility_mode() { hello.session_id() } else { &[] }
 }
 
 /// The transcript up to the HelloRetryRequest, from what the retry or its cookie remembers.
 fn rebuild(
     cx: &Cx<'_>,
     config: &ServerConfig,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     suite: &'static Tls13CipherSuite,
     retry: &Retry,
 ) -> Result<Transcript, Error> {
     let mut transcript = Transcript::from_hello_hash(suite.hash, retry.hello_hash.as_ref());
     let cookie = match config.cookies {
-        true => hello.extensions.get::<cookie::Cookie>()?.map(|c| c.0),
+        true => hello.extensions().get::<cookie::Cookie>()?.map(|c| c.0),
         false => None,
     };
     transcript.add(&retry_request(cx.protocol(), hello, retry, cookie)?);

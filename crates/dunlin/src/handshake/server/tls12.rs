@@ -75,10 +75,10 @@ enum Keep {
 }
 
 impl Keep {
-    fn of(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Self, Error> {
+    fn of(config: &ServerConfig, hello: &ClientHello) -> Result<Self, Error> {
         let (kind, ids) = (&config.tickets.kind, &config.tickets.ids);
         Ok(match kind {
-            TicketKind::Stateless(_) if hello.extensions.has(ExtensionType::SESSION_TICKET) => Self::Ticket,
+            TicketKind::Stateless(_) if hello.extensions().has(ExtensionType::SESSION_TICKET) => Self::Ticket,
             TicketKind::None => Self::Nothing,
             TicketKind::Stateless(_) if ids.is_none() => Self::Nothing,
             TicketKind::Stateless(_) | TicketKind::Stateful(_) | TicketKind::Ask => {
@@ -90,12 +90,12 @@ impl Keep {
     }
 
     /// How a session was found that is resumed.
-    fn found(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Self, Error> {
-        let ticket = hello.extensions.get::<session_ticket::Ticket>()?;
+    fn found(config: &ServerConfig, hello: &ClientHello) -> Result<Self, Error> {
+        let ticket = hello.extensions().get::<session_ticket::Ticket>()?;
         let is_ticket = matches!(config.tickets.kind, TicketKind::Stateless(_))
             && ticket.is_some_and(|ticket| !ticket.0.is_empty());
         // RFC 5077 §3.4: with a ticket, the ID is the client's, and may be that of somebody else's session.
-        Ok(match <[u8; SESSION_NAME_LEN]>::try_from(hello.session_id) {
+        Ok(match <[u8; SESSION_NAME_LEN]>::try_from(hello.session_id()) {
             Ok(id) if !is_ticket => Self::Id(id),
             _ => Self::Ticket,
         })
@@ -107,24 +107,23 @@ impl Keep {
 pub(in crate::handshake) fn client_hello(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
-    message: Message,
+    hello: ClientHello,
     previous: Option<Previous>,
 ) -> Result<Step, Error> {
     cx.output.oldest = cx.protocol().oldest();
     cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
     cx.emitter.agree(cx.protocol().oldest())?;
     cx.emitter.peer_waits()?;
-    let hello = ClientHello::read(message.body(), cx.protocol())?;
     // In a renegotiation it is a new one: the key log names the secret by it.
     cx.output.client_random = hello.random;
     check(&config, &hello, previous.as_ref())?;
     check_continuity(cx, &hello)?;
     // A renegotiation is for what a resumption does not do: to prove something anew.
     if previous.is_some() {
-        return full(cx, config, &message, &hello, previous);
+        return full(cx, config, &hello, previous);
     }
-    let ticket = hello.extensions.get::<session_ticket::Ticket>()?.map_or_else(Vec::new, |t| t.0);
-    let id = hello.session_id;
+    let ticket = hello.extensions().get::<session_ticket::Ticket>()?.map_or_else(Vec::new, |t| t.0);
+    let id = hello.session_id();
     let known = match &config.tickets.kind {
         TicketKind::Stateless(seal) if !ticket.is_empty() => {
             let plain = seal.open(cx.now, config.settings.as_bytes(), &ticket);
@@ -136,36 +135,35 @@ pub(in crate::handshake) fn client_hello(
         TicketKind::Stateful(store) if !id.is_empty() => store.find(id).map(Box::new),
         TicketKind::Ask if !id.is_empty() => {
             let question = Question::FindSession { id: id.to_vec() };
-            return cx.ask(Err(question), Box::new(AwaitSession { config, message }));
+            return cx.ask(Err(question), Box::new(AwaitSession { config, hello }));
         }
         _ => None,
     };
-    resume_or_not(cx, config, &message, known)
+    resume_or_not(cx, config, hello, known)
 }
 
 /// Waits for the session under an ID.
 struct AwaitSession {
     config: Arc<ServerConfig>,
-    message: Message,
+    hello: ClientHello,
 }
 
 impl AwaitAnswer for AwaitSession {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Session(session) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        resume_or_not(cx, self.config, &self.message, session)
+        resume_or_not(cx, self.config, self.hello, session)
     }
 }
 
 fn resume_or_not(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
-    message: &Message,
+    hello: ClientHello,
     session: Option<Box<Session>>,
 ) -> Result<Step, Error> {
-    let hello = ClientHello::read(message.body(), cx.protocol())?;
     let good = session.filter(|s| is_good(cx, &config, s, &hello));
     // RFC 7627 §5.3: every session here was made with it, and "the server MUST abort the abbreviated handshake".
-    if good.is_some() && !hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
+    if good.is_some() && !hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET) {
         return Err(PeerIncompatible::ExtendedMasterSecret.into());
     }
     let suites = || config.profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
@@ -174,14 +172,11 @@ fn resume_or_not(
         let suite = suites().find(|s| s.id == session.cipher_suite)?;
         hello.cipher_suites.contains(&suite.id).then_some((session, suite))
     });
-    let Some((session, suite)) = with_suite else { return full(cx, config, message, &hello, None) };
-    let (message, for_origin) = (message.clone(), Arc::clone(&config));
-    let then: AfterOrigin = Box::new(move |cx, session| {
-        let hello = ClientHello::read(message.body(), cx.protocol())?;
-        match session {
-            Some(session) => resume(cx, config, &message, &hello, *session, suite),
-            None => full(cx, config, &message, &hello, None),
-        }
+    let Some((session, suite)) = with_suite else { return full(cx, config, &hello, None) };
+    let for_origin = Arc::clone(&config);
+    let then: AfterOrigin = Box::new(move |cx, session| match session {
+        Some(session) => resume(cx, config, &hello, *session, suite),
+        None => full(cx, config, &hello, None),
     });
     check_origin(cx, for_origin, session, then)
 }
@@ -190,8 +185,7 @@ fn resume_or_not(
 fn resume(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
-    message: &Message,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     session: Session,
     suite: &'static Tls12CipherSuite,
 ) -> Result<Step, Error> {
@@ -210,10 +204,10 @@ fn resume(
         cache.extensions(&mut w);
     }
     let mut transcript = HelloTranscript::default();
-    transcript.add(message.bytes());
+    transcript.add(hello.message().bytes());
     let mut transcript = transcript.start(suite.hash);
     // RFC 5077 §3.4: with a ticket too, the echo says that it was taken.
-    let server_hello = ServerHello::write(cx.protocol(), &random, hello.session_id, suite.id, &w)?;
+    let server_hello = ServerHello::write(cx.protocol(), &random, hello.session_id(), suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
     let negotiated = &mut cx.output.negotiated;
     negotiated.cipher_suite = Some(suite.id);
@@ -247,8 +241,7 @@ fn resume(
 fn full(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
-    message: &Message,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     previous: Option<Previous>,
 ) -> Result<Step, Error> {
     let profile = Arc::clone(&config.profile);
@@ -262,7 +255,7 @@ fn full(
     let credential = own.and_then(|own| profile.credentials.get(own.index()));
     let own_type = credential.map(|c| c.certificate_type());
     let response = stapled(&config, hello, own);
-    let extended = hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET);
+    let extended = hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET);
     // RFC 7627 §5.4: what is not bound to its handshake is not resumed.
     let keep = match extended && previous.is_none() {
         true => Keep::of(&config, hello)?,
@@ -287,7 +280,8 @@ fn full(
     if let Some(cache) = &cache {
         cache.extensions(&mut w);
     }
-    if suite.key_exchange == Tls12KeyExchange::Ecdhe && hello.extensions.has(ExtensionType::EC_POINT_FORMATS)
+    if suite.key_exchange == Tls12KeyExchange::Ecdhe
+        && hello.extensions().has(ExtensionType::EC_POINT_FORMATS)
     {
         w.put(&ec_point_formats::EcPointFormats);
     }
@@ -295,7 +289,7 @@ fn full(
     w.put_some(matches!(keep, Keep::Ticket).then_some(session_ticket::Promised).as_ref());
 
     let mut transcript = HelloTranscript::default();
-    transcript.add(message.bytes());
+    transcript.add(hello.message().bytes());
     let mut transcript = match client_type {
         Some(_) => transcript.start_keeping(suite.hash),
         None => transcript.start(suite.hash),
@@ -313,7 +307,7 @@ fn full(
     negotiated.cipher_suite = Some(suite.id);
     negotiated.group = group.map(|g| g.name());
     negotiated.resumed = false;
-    negotiated.server_name = hello.extensions.get::<server_name::HostName>()?.map(|n| n.0);
+    negotiated.server_name = hello.extensions().get::<server_name::HostName>()?.map(|n| n.0);
     let secure = is_renegotiation_secure(hello);
     let client_version = hello.legacy_version;
     let handshake = Handshake {
@@ -354,21 +348,21 @@ fn send_certificate(
 }
 
 /// What a ServerHello of TLS 1.2 says, full handshake or not.
-fn common_extensions(hello: &ClientHello<'_>, previous: Option<&Previous>, w: &mut ExtensionsWriter) {
+fn common_extensions(hello: &ClientHello, previous: Option<&Previous>, w: &mut ExtensionsWriter) {
     if is_renegotiation_secure(hello) {
         // RFC 5746 §3.6, §3.7: empty in the first handshake, and then how the one before has ended.
         let info = previous.map_or_else(Vec::new, |previous| previous.finisheds.both());
         w.put(&renegotiation_info::RenegotiationInfo(info));
     }
-    if hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) {
+    if hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET) {
         w.put(&extended_master_secret::ExtendedMasterSecret);
     }
 }
 
 /// What a ClientHello for TLS 1.2 must be.
-fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Previous>) -> Result<(), Error> {
+fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>) -> Result<(), Error> {
     // RFC 5246 §7.4.1.2: it must offer no compression.
-    if !hello.compression_methods.contains(&0) {
+    if !hello.compression_methods().contains(&0) {
         return Err(PeerMisbehaved::IllegalParameter("compression_methods").into());
     }
     // RFC 7507 §3.
@@ -377,7 +371,7 @@ fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Previ
     }
     // RFC 5746 §3.6: in the first handshake it is empty; §3.7: then it says how the one before has ended, and the signal
     // has no place.
-    let info = hello.extensions.get::<renegotiation_info::RenegotiationInfo>()?.map(|info| info.0);
+    let info = hello.extensions().get::<renegotiation_info::RenegotiationInfo>()?.map(|info| info.0);
     let signal = hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
     let is_right = match previous {
         Some(previous) => info.as_deref() == Some(&previous.finisheds.client[..]) && !signal,
@@ -389,7 +383,7 @@ fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Previ
     // RFC 7627 §5.2. Nor does a renegotiation lose what ties the handshakes of a connection together.
     let required = config.profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required)
         || previous.is_some_and(|previous| previous.extended);
-    match hello.extensions.has(ExtensionType::EXTENDED_MASTER_SECRET) || !required {
+    match hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET) || !required {
         true => Ok(()),
         false => Err(PeerIncompatible::ExtendedMasterSecret.into()),
     }
@@ -397,15 +391,15 @@ fn check(config: &ServerConfig, hello: &ClientHello<'_>, previous: Option<&Previ
 
 /// A renegotiation keeps the version (RFC 8446 §4.1.2), the name that the client asked for (RFC 6066 §3: a session is for one
 /// name), and the application protocol, which may be left out because it is agreed already.
-fn check_continuity(cx: &Cx<'_>, hello: &ClientHello<'_>) -> Result<(), Error> {
+fn check_continuity(cx: &Cx<'_>, hello: &ClientHello) -> Result<(), Error> {
     let Some(established) = &cx.output.established else { return Ok(()) };
     if !offers_tls12(hello)? {
         return Err(no_common_version(hello, cx.protocol()));
     }
-    if hello.extensions.get::<server_name::HostName>()?.map(|n| n.0) != established.server_name {
+    if hello.extensions().get::<server_name::HostName>()?.map(|n| n.0) != established.server_name {
         return Err(PeerMisbehaved::IllegalParameter("server_name: another one in a renegotiation").into());
     }
-    match (&established.alpn, hello.extensions.get::<alpn::Protocols>()?) {
+    match (&established.alpn, hello.extensions().get::<alpn::Protocols>()?) {
         (Some(agreed), Some(offered)) if !offered.0.contains(agreed) => {
             Err(PeerIncompatible::ApplicationProtocol.into())
         }
@@ -414,14 +408,14 @@ fn check_continuity(cx: &Cx<'_>, hello: &ClientHello<'_>) -> Result<(), Error> {
 }
 
 /// RFC 5746 §3.6: said by the extension or by the signal among the suites.
-fn is_renegotiation_secure(hello: &ClientHello<'_>) -> bool {
-    hello.extensions.has(ExtensionType::RENEGOTIATION_INFO)
+fn is_renegotiation_secure(hello: &ClientHello) -> bool {
+    hello.extensions().has(ExtensionType::RENEGOTIATION_INFO)
         || hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV)
 }
 
 /// The OCSP response for the credential, where the client asks for one.
-fn stapled<'a>(config: &'a ServerConfig, hello: &ClientHello<'_>, own: Option<Own>) -> Option<&'a [u8]> {
-    let own = own.filter(|_| hello.extensions.has(ExtensionType::STATUS_REQUEST))?;
+fn stapled<'a>(config: &'a ServerConfig, hello: &ClientHello, own: Option<Own>) -> Option<&'a [u8]> {
+    let own = own.filter(|_| hello.extensions().has(ExtensionType::STATUS_REQUEST))?;
     config.profile.stapled.iter().find(|(index, _)| *index == own.index()).map(|(_, r)| r.as_slice())
 }
 

@@ -41,9 +41,9 @@ impl Own {
 
 /// Our first suite that the client has, too, and for which both sides have what it needs. The error is the reason for the
 /// last one.
-pub(super) fn choose(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Choice, Error> {
+pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choice, Error> {
     let profile = &config.profile;
-    let groups = hello.extensions.get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
+    let groups = hello.extensions().get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
     let mut reason = PeerIncompatible::CipherSuite;
     let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
@@ -87,17 +87,18 @@ fn has_key_for(config: &ServerConfig, suite: &Tls12CipherSuite) -> bool {
 /// The credential for this suite and client.
 pub(super) fn credential(
     config: &ServerConfig,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     suite: &Tls12CipherSuite,
 ) -> Result<Result<Own, PeerIncompatible>, Error> {
-    let groups = hello.extensions.get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
-    let schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithms>()?;
+    let groups = hello.extensions().get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
+    let schemes = hello.extensions().get::<signature_algorithms::SignatureAlgorithms>()?;
     // RFC 9155 §2: who says nothing means SHA-1, which is none.
     let schemes = schemes.map_or_else(Vec::new, |s| s.0);
-    let types = hello.extensions.get::<certificate_type::ServerTypes>()?;
+    let types = hello.extensions().get::<certificate_type::ServerTypes>()?;
     let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
-    let chain_schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
-    let authorities = hello.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
+    let chain_schemes =
+        hello.extensions().get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
+    let authorities = hello.extensions().get::<certificate_authorities::CertificateAuthorities>()?;
     let authorities = authorities.map_or_else(Vec::new, |a| a.0);
     // RFC 8422 §5.1: the client's curves hold for the server's key, too.
     let has_curve = |scheme| {

@@ -61,19 +61,14 @@ struct Verified {
 }
 
 /// Verifies the binder, and decides on early data.
-pub(super) fn client_hello(
-    cx: &mut Cx<'_>,
-    mut choice: Choice,
-    message: &Message,
-    hello: &ClientHello<'_>,
-) -> Result<Step, Error> {
+pub(super) fn client_hello(cx: &mut Cx<'_>, mut choice: Choice, hello: &ClientHello) -> Result<Step, Error> {
     let Choice { config, suite, psk, spent, transcript, .. } = &mut choice;
     let early_secret = psk.as_ref().map(|psk| EarlySecret::new(suite, cx.protocol(), psk.secret.key()));
     if let (Some(psk), Some(secret)) = (&*psk, &early_secret) {
-        verify_binder(secret, psk.secret.kind(), psk.index, transcript, message, hello)?;
+        verify_binder(secret, psk.secret.kind(), psk.index, transcript, hello)?;
         use_up(cx, config, psk, spent.as_ref())?;
     }
-    transcript.add(message.bytes());
+    transcript.add(hello.message().bytes());
     cx.output.negotiated.alpn = application_protocol(config, hello)?;
     let skew = match psk {
         Some(FoundPsk { index, secret: PskSecret::Session(session), .. }) => {
@@ -95,7 +90,7 @@ pub(super) fn client_hello(
 fn answer(
     cx: &mut Cx<'_>,
     verified: Verified,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     early_data: Option<EarlyDataOutcome>,
 ) -> Result<Step, Error> {
     let Verified { choice, early_secret } = verified;
@@ -112,7 +107,7 @@ fn answer(
             let typ = own.typ;
             (Some(own), Some(typ))
         }
-        Some(_) if hello.extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE) => {
+        Some(_) if hello.extensions().has(ExtensionType::SERVER_CERTIFICATE_TYPE) => {
             (None, own_certificate(&config, hello).ok().map(|own| own.typ))
         }
         Some(_) => (None, None),
@@ -156,7 +151,7 @@ fn answer(
     config.profile.provider.random.fill(&mut random)?;
     let server_hello = ServerHello::write(protocol, &random, echo(protocol, hello), suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
-    if !hello.session_id.is_empty() && protocol.has_compatibility_mode() {
+    if !hello.session_id().is_empty() && protocol.has_compatibility_mode() {
         cx.emitter.change_cipher_spec()?;
     }
 
@@ -193,8 +188,8 @@ fn answer(
     negotiated.version = Some(protocol.version());
     negotiated.cipher_suite = Some(suite.id);
     negotiated.resumed = resumed;
-    negotiated.server_name = hello.extensions.get::<server_name::HostName>()?.map(|n| n.0);
-    let modes = hello.extensions.get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
+    negotiated.server_name = hello.extensions().get::<server_name::HostName>()?.map(|n| n.0);
+    let modes = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
     let takes_tickets = modes.is_some_and(|m| m.0.iter().any(|m| config.profile.allows_mode(*m)));
     let handshake = Handshake {
         server_name: negotiated.server_name.clone(),
@@ -229,13 +224,13 @@ pub(super) fn verify_binder(
     kind: PskKind,
     index: usize,
     transcript: &Transcript,
-    message: &Message,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
 ) -> Result<(), Error> {
-    let offer = hello.extensions.require::<pre_shared_key::Offer>()?;
+    let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
     let received = offer.binders.get(index).ok_or(Internal::Bug("binder"))?;
-    let end = message.bytes().len().saturating_sub(offer.binders_len());
-    let truncated = message.bytes().get(..end).ok_or(Internal::Bug("binders"))?;
+    let bytes = hello.message().bytes();
+    let end = bytes.len().saturating_sub(offer.binders_len());
+    let truncated = bytes.get(..end).ok_or(Internal::Bug("binders"))?;
     let expected = early.binder(kind, transcript.with(truncated).as_ref());
     match bool::from(expected.as_ref().ct_eq(received)) {
         true => Ok(()),
@@ -271,15 +266,16 @@ struct OwnCertificate {
 }
 
 /// The credential for this client.
-fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<OwnCertificate, Error> {
+fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
     // RFC 8446 §4.2.3: required where the server proves itself by certificate.
-    let schemes = hello.extensions.require::<signature_algorithms::SignatureAlgorithms>()?.0;
-    let types = hello.extensions.get::<certificate_type::ServerTypes>()?;
+    let schemes = hello.extensions().require::<signature_algorithms::SignatureAlgorithms>()?.0;
+    let types = hello.extensions().get::<certificate_type::ServerTypes>()?;
     let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
-    let authorities = hello.extensions.get::<certificate_authorities::CertificateAuthorities>()?;
+    let authorities = hello.extensions().get::<certificate_authorities::CertificateAuthorities>()?;
     let authorities = authorities.map_or_else(Vec::new, |a| a.0);
     let credentials = &config.profile.credentials;
-    let chain_schemes = hello.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
+    let chain_schemes =
+        hello.extensions().get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
     let wanted = Wanted {
         types: &types,
         schemes: &schemes,
@@ -290,9 +286,9 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Own
     let choice =
         select::select(config.profile.provider.signatures, credentials, &config.profile.reserved, &wanted)?;
     let credential = credentials.get(choice.index).ok_or(Internal::Bug("credential"))?;
-    let compressions = hello.extensions.get::<compress_certificate::CompressCertificate>()?;
+    let compressions = hello.extensions().get::<compress_certificate::CompressCertificate>()?;
     let compressions = compressions.map_or_else(Vec::new, |c| c.0);
-    let ocsp = hello.extensions.has(ExtensionType::STATUS_REQUEST);
+    let ocsp = hello.extensions().has(ExtensionType::STATUS_REQUEST);
     let reads = prove::Reads { compressions, ocsp, cached: None };
     Ok(OwnCertificate { choice, typ: credential.certificate_type(), reads })
 }
@@ -300,13 +296,13 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello<'_>) -> Result<Own
 /// The type of certificate that the client shall send; `None` if it is not asked for one.
 pub(super) fn client_certificate_type(
     config: &ServerConfig,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     by_psk: bool,
 ) -> Result<Option<CertificateType>, Error> {
     if by_psk || config.client_auth == ClientAuth::None {
         return Ok(None);
     }
-    let theirs = hello.extensions.get::<certificate_type::ClientTypes>()?;
+    let theirs = hello.extensions().get::<certificate_type::ClientTypes>()?;
     let asked = theirs.is_some();
     let theirs = theirs.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
     let ours = config.profile.peer_types();
@@ -322,10 +318,10 @@ pub(super) fn client_certificate_type(
 /// Our first protocol that the client has too.
 pub(super) fn application_protocol(
     config: &ServerConfig,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
 ) -> Result<Option<Vec<u8>>, Error> {
     let ours = &config.profile.alpn;
-    match hello.extensions.get::<alpn::Protocols>()? {
+    match hello.extensions().get::<alpn::Protocols>()? {
         Some(theirs) if !ours.is_empty() => {
             // RFC 7301 §3.2: no overlap: no_application_protocol.
             let chosen = ours.iter().find(|p| theirs.0.contains(p));
@@ -339,7 +335,7 @@ pub(super) fn application_protocol(
 pub(super) fn answers(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
-    hello: &ClientHello<'_>,
+    hello: &ClientHello,
     version: ProtocolVersion,
     server_type: Option<CertificateType>,
     client_type: Option<CertificateType>,
@@ -349,14 +345,14 @@ pub(super) fn answers(
     let profile = &config.profile;
     // RFC 6066 §3: acknowledged where the name was used, which is in the choice of a profile.
     // Not in a resumption, where the session has it.
-    if config.choose_profile && !resumes && hello.extensions.has(ExtensionType::SERVER_NAME) {
+    if config.choose_profile && !resumes && hello.extensions().has(ExtensionType::SERVER_NAME) {
         w.put(&server_name::Acknowledged);
     }
-    if hello.extensions.has(ExtensionType::APPLICATION_LAYER_PROTOCOL_NEGOTIATION) {
+    if hello.extensions().has(ExtensionType::APPLICATION_LAYER_PROTOCOL_NEGOTIATION) {
         w.put_some(cx.output.negotiated.alpn.clone().map(alpn::Selected).as_ref());
     }
-    let size = hello.extensions.get::<record_size_limit::RecordSizeLimit>()?;
-    let length = hello.extensions.get::<max_fragment_length::MaxFragmentLength>()?;
+    let size = hello.extensions().get::<record_size_limit::RecordSizeLimit>()?;
+    let length = hello.extensions().get::<max_fragment_length::MaxFragmentLength>()?;
     let (sent, received) = match (size, length) {
         (None, None) => (MAX_PLAINTEXT, MAX_PLAINTEXT),
         // RFC 8449 §4: sent only in answer; §5: then the other one is ignored.
@@ -375,12 +371,12 @@ pub(super) fn answers(
     cx.emitter.limit_received_records(received);
     // RFC 7250 §4.2: answered where the client asked and the type matters.
     if let Some(typ) = server_type
-        && hello.extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE)
+        && hello.extensions().has(ExtensionType::SERVER_CERTIFICATE_TYPE)
     {
         w.put(&certificate_type::ServerType(typ));
     }
     if let Some(typ) = client_type
-        && hello.extensions.has(ExtensionType::CLIENT_CERTIFICATE_TYPE)
+        && hello.extensions().has(ExtensionType::CLIENT_CERTIFICATE_TYPE)
     {
         w.put(&certificate_type::ClientType(typ));
     }
