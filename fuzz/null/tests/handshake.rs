@@ -12,7 +12,7 @@ use dunlin::{
 };
 use pki_types::{PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer};
 
-const PUBLIC_KEY: &[u8] = include_bytes!("../../dunlin-provider-tests/fixtures/ed25519.spki.der");
+const PUBLIC_KEY: &[u8] = include_bytes!("../../../crates/dunlin-provider-tests/fixtures/ed25519.spki.der");
 const NOW: Now = Now::from_unix_ms(1_767_225_600_000);
 
 /// Where the random of a ClientHello begins: behind the headers of record and message and the version.
