@@ -5,16 +5,16 @@ use std::alloc::System;
 use std::sync::Arc;
 
 use cap::Cap;
-use dunlin::{ClientAuth, ClientConfig, Profile, ServerConfig, Trust};
+use dunlin::{ClientAuth, ClientConfig, Profile, ServerConfig, TlsConnection, Trust};
 use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
 
 /// Counts what Rust code allocates; AWS-LC has some 1.2 kB of keys beside it.
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// On the heap, in bytes: the identity of a peer with two certificates of some 700 bytes together, secrets, and the list
-/// of messages.
-const MOST: usize = 2048;
+/// The connection itself and what it keeps on the heap, in bytes: the identity of a peer with two certificates of some 700 bytes
+/// together, secrets, and the list of messages. docs/performance.md has the figure with AWS-LC's keys.
+const MOST: usize = 2800;
 
 /// Beside a test in the same process the count would be of both.
 #[test]
@@ -42,7 +42,9 @@ fn an_idle_connection_keeps_little() {
     for (who, mut ends) in [("client", clients), ("server", servers)] {
         let before = ALLOCATOR.allocated();
         ends.clear();
-        let each = (before - ALLOCATOR.allocated()) / CONNECTIONS;
+        let heap = (before - ALLOCATOR.allocated()) / CONNECTIONS;
+        let each = size_of::<TlsConnection>() + heap;
+        println!("an idle {who} keeps {each} bytes, {heap} of them beside the connection");
         assert!(each <= MOST, "an idle {who} keeps {each} bytes");
     }
 }

@@ -262,7 +262,8 @@ impl<'a> Report<'a> {
     /// Who the peer is; with RSA_PSK by its key and by its certificate.
     fn peer(&self) -> String {
         let Negotiated { peer, peer_certified, .. } = self.negotiated;
-        let names: Vec<_> = peer.iter().chain(peer_certified).map(|p| printable(&identity(p))).collect();
+        let names: Vec<_> =
+            peer.iter().chain(peer_certified.as_deref()).map(|p| printable(&identity(p))).collect();
         if names.is_empty() { "anonymous".into() } else { names.join(" and ") }
     }
 

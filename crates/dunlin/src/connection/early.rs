@@ -31,13 +31,13 @@ impl EarlyData<'_> {
     /// The application protocol that the data speaks: that of the session, and if the server takes the data, of this
     /// connection.
     pub fn alpn(&self) -> Option<&[u8]> {
-        self.connection.output.early.alpn.as_deref()
+        self.connection.output.early.session.as_ref()?.alpn.as_deref()
     }
 
     /// Who the peer is by the session. On a server the peer has proven that, if not in this connection: early data that is
     /// an old copy is still this peer's.
-    pub const fn peer(&self) -> Option<&PeerIdentity> {
-        self.connection.output.early.peer.as_ref()
+    pub fn peer(&self) -> Option<&PeerIdentity> {
+        self.connection.output.early.session.as_ref()?.peer.as_ref()
     }
 
     /// How many more bytes a client may send; `None` on a server, whose answers have no limit.
@@ -94,8 +94,8 @@ impl EarlyData<'_> {
     /// # Errors
     /// `out` is longer than 255 hash lengths, or TLS itself uses the label (RFC 5705 §6).
     pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
-        match &self.connection.output.early.exporter {
-            Some(exporter) => schedule::export(exporter, label, Some(context), out),
+        match &self.connection.output.early.session {
+            Some(session) => schedule::export(&session.exporter, label, Some(context), out),
             None => Err(Misuse::HandshakeNotComplete.into()),
         }
     }

@@ -75,8 +75,9 @@ pub struct Negotiated {
     pub server_name: Option<String>,
     /// Who the peer is; `None` if it did not say.
     pub peer: Option<PeerIdentity>,
-    /// With RSA_PSK (RFC 4279 §4), where a client takes its key for the peer: who the server is by its certificate.
-    pub peer_certified: Option<PeerIdentity>,
+    /// With RSA_PSK (RFC 4279 §4), where a client takes its key for the peer: who the server is by its certificate. In a box, since
+    /// few connections have it.
+    pub peer_certified: Option<Box<PeerIdentity>>,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
     /// What became of early data.
@@ -165,7 +166,13 @@ pub(crate) enum Renegotiation {
 #[derive(Default)]
 pub(crate) struct EarlyOutput {
     pub(crate) sending: Sending,
-    pub(crate) exporter: Option<Exporter>,
+    /// In a box, so that an idle connection keeps no room for it.
+    pub(crate) session: Option<Box<EarlySession>>,
+}
+
+/// The session behind early data.
+pub(crate) struct EarlySession {
+    pub(crate) exporter: Exporter,
     /// The application protocol and the peer, as the session has them.
     pub(crate) alpn: Option<Vec<u8>>,
     pub(crate) peer: Option<PeerIdentity>,

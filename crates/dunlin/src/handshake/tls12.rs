@@ -114,10 +114,10 @@ pub(super) fn check_same_peer(
     certified: Option<&PeerIdentity>,
 ) -> Result<(), Error> {
     let Some(before) = &cx.output.established else { return Ok(()) };
-    let is_kept = |before: &Option<PeerIdentity>, now: Option<&PeerIdentity>| {
-        before.as_ref().is_none_or(|before| now.is_some_and(|now| before.is_same(now)))
+    let is_kept = |before: Option<&PeerIdentity>, now: Option<&PeerIdentity>| {
+        before.is_none_or(|before| now.is_some_and(|now| before.is_same(now)))
     };
-    match is_kept(&before.peer, peer) && is_kept(&before.peer_certified, certified) {
+    match is_kept(before.peer.as_ref(), peer) && is_kept(before.peer_certified.as_deref(), certified) {
         true => Ok(()),
         false => Err(PeerMisbehaved::IllegalParameter("identity: another one in a renegotiation").into()),
     }

@@ -1,5 +1,6 @@
 //! The client's early data: whether a session allows it, its keys, and the server's answer (RFC 8446 §4.2.10).
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use super::start::{Offer, OfferedPsk};
@@ -7,7 +8,7 @@ use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, EarlyDataProtocols, NoEarlyData};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::Cx;
-use crate::handshake::output::{EarlyOutput, Sending};
+use crate::handshake::output::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::setup::ClientConfig;
 use crate::message;
 use crate::resume::EarlyTerms;
@@ -85,9 +86,11 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
     cx.emitter.write_keys(Epoch::Early, &traffic.keys(cx.protocol()))?;
     cx.output.early = EarlyOutput {
         sending: Sending::EarlyData(terms.max_size),
-        exporter: Some(exporter),
-        alpn: terms.alpn.clone(),
-        peer: first.session.peer.clone(),
+        session: Some(Box::new(EarlySession {
+            exporter,
+            alpn: terms.alpn.clone(),
+            peer: first.session.peer.clone(),
+        })),
     };
     Ok(())
 }

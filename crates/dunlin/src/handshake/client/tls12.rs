@@ -566,7 +566,7 @@ fn key_exchange(
         None => (peer, None),
     };
     check_same_peer(cx, peer.as_ref(), certified.as_ref())?;
-    cx.output.negotiated.peer_certified = certified;
+    cx.output.negotiated.peer_certified = certified.map(Box::new);
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
     cx.send_in(&mut handshake.transcript, exchange)?;
     let session_hash = handshake.extended.then(|| handshake.transcript.current());

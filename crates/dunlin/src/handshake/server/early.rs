@@ -9,7 +9,7 @@ use super::tls13::{Choice, Finish};
 use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData, SingleUse};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerMisbehaved};
 use crate::extension::pre_shared_key;
-use crate::handshake::output::{EarlyOutput, Sending};
+use crate::handshake::output::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
@@ -221,9 +221,11 @@ pub(super) fn open(
     cx.emitter.limit_early_data(session.max_early_data());
     cx.output.early = EarlyOutput {
         sending: Sending::Nothing,
-        exporter: Some(exporter),
-        alpn: cx.output.negotiated.alpn.clone(),
-        peer: session.peer.clone(),
+        session: Some(Box::new(EarlySession {
+            exporter,
+            alpn: cx.output.negotiated.alpn.clone(),
+            peer: session.peer.clone(),
+        })),
     };
     Ok(())
 }
