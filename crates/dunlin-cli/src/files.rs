@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use dunlin_lab::caller::{self, give_file};
 use dunlin_pki::{Item, KeyPair};
 use pki_types::{CertificateDer, CertificateRevocationListDer};
 use tempfile::Builder;
@@ -25,6 +26,8 @@ pub(crate) enum Access {
     Public,
     /// The owner alone: mode 0600, for private and pre-shared keys.
     Secret,
+    /// Everybody: mode 0644, and the file belongs to the user who called sudo.
+    Caller,
 }
 
 /// What happens to a file that is there already.
@@ -172,17 +175,21 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
 
 /// Makes the directory `path` and those above it, where they are missing.
 pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
-    fs::create_dir_all(path).map_err(|error| match error.kind() {
+    fs::create_dir_all(path).map_err(|error| not_created(path, error))
+}
+
+/// The same, and the new directories belong to the user who called sudo.
+pub(crate) fn create_directory_for_caller(path: &Path) -> Result<(), Error> {
+    caller::create_directory(path).map_err(|error| not_created(path, error))
+}
+
+fn not_created(path: &Path, error: io::Error) -> Error {
+    match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
             Error::failed(path.display(), "not a directory", "give another place for the files")
         }
         _ => Error::failed(path.display(), error, "give a directory that can be made"),
-    })
-}
-
-/// Makes the directory that the file `path` goes into, and those above it, where they are missing.
-pub(crate) fn create_directory_of(path: &Path) -> Result<(), Error> {
-    create_directory(&directory_of(path))
+    }
 }
 
 /// Why `path` cannot be written.
@@ -201,7 +208,7 @@ pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
 fn write_beside(target: &Path, content: &[u8], access: Access, existing: Existing) -> io::Result<()> {
     let directory = directory_of(target);
     let mode = match access {
-        Access::Public => 0o644,
+        Access::Public | Access::Caller => 0o644,
         Access::Secret => 0o600,
     };
     let mut file = Builder::new()
@@ -209,6 +216,9 @@ fn write_beside(target: &Path, content: &[u8], access: Access, existing: Existin
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(&directory)?;
     file.write_all(content)?;
+    if access == Access::Caller {
+        give_file(file.as_file())?;
+    }
     file.as_file().sync_all()?;
     match existing {
         Existing::Keep => file.persist_noclobber(target),
@@ -241,7 +251,7 @@ pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-fn directory_of(path: &Path) -> PathBuf {
+pub(crate) fn directory_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),

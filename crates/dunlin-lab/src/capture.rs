@@ -1,9 +1,10 @@
 //! The packets that pass a device.
 
-use std::fs::File;
+use std::fs::Permissions;
 use std::io::{self, BufWriter, IoSliceMut, Write};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +21,7 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
 
 use crate::Error;
+use crate::caller::give_file;
 use crate::net::Namespace;
 
 /// The largest frame: an IP packet of 64 KiB behind an Ethernet header, and some room.
@@ -48,8 +50,8 @@ pub enum Direction {
     Received,
 }
 
-/// Looks at a device. The kernel puts a copy of each frame aside at the moment it passes, so that nothing is missed
-/// between two looks, and what was sent before the last look is in it.
+/// Captures the frames of a device. The kernel queues a copy of each frame as it passes, so no frame is missed between two
+/// looks, and the last look has every frame that was sent before it.
 #[derive(Debug)]
 pub struct Capture {
     socket: OwnedFd,
@@ -60,7 +62,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to look at the Ethernet `device` in a namespace, whose loopback has to be up.
+    /// Starts to capture at the Ethernet `device` of a namespace. Its loopback device must be up.
     ///
     /// # Errors
     /// Without such devices, or CAP_NET_RAW.
@@ -81,7 +83,7 @@ impl Capture {
         Ok(Self { socket, device, frames: Vec::new(), buffer: vec![0; MAX_FRAME], control })
     }
 
-    /// What passed up to now.
+    /// The frames so far.
     ///
     /// # Errors
     /// If frames were lost because too many passed between two looks.
@@ -90,7 +92,7 @@ impl Capture {
         Ok(&self.frames)
     }
 
-    /// Waits until `done` says so of what passed, but not longer than `timeout`; whether it did.
+    /// Waits until `done` accepts the frames, at most for `timeout`. Returns whether it did.
     ///
     /// # Errors
     /// Those of [`look`](Self::look).
@@ -110,7 +112,7 @@ impl Capture {
         Ok(true)
     }
 
-    /// All that passed.
+    /// Ends the capture and returns all frames.
     ///
     /// # Errors
     /// Those of [`look`](Self::look).
@@ -119,14 +121,14 @@ impl Capture {
         Ok(self.frames)
     }
 
-    /// Takes a frame out of the kernel; whether there was one.
+    /// Takes a frame out of the kernel's queue. Returns whether there was one.
     fn receive(&mut self) -> Result<bool, Error> {
         let mut into = [IoSliceMut::new(&mut self.buffer)];
         let fd = self.socket.as_raw_fd();
         let message = match recvmsg::<LinkAddr>(fd, &mut into, Some(&mut self.control), MsgFlags::empty()) {
             Ok(message) => message,
             Err(Errno::EAGAIN) => return Ok(false),
-            // The device went down, which is no end: it may come back.
+            // The device went down; it may come back.
             Err(Errno::EINTR | Errno::ENETDOWN) => return Ok(true),
             Err(errno) => return Err(broken(errno.desc())),
         };
@@ -205,14 +207,23 @@ pub fn write_pcap(frames: &[Frame], out: impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes frames into a pcap file at `path`, which is replaced if it is there.
+/// Writes frames into a pcap file at `path`, which replaces an older one and belongs to the user who called sudo.
 ///
 /// # Errors
 /// If it cannot be written.
 pub fn save_pcap(frames: &[Frame], path: &Path) -> Result<(), Error> {
     let failed =
         |error| Error::new(path.display(), error, "name a directory that is there and can be written");
-    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-    write_pcap(frames, &mut file)?;
-    file.flush().map_err(failed)
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut file = tempfile::Builder::new()
+        .prefix(".dunlin-")
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
+        .map_err(failed)?;
+    let mut out = BufWriter::new(&mut file);
+    write_pcap(frames, &mut out)?;
+    out.flush().map_err(failed)?;
+    drop(out);
+    give_file(file.as_file()).map_err(failed)?;
+    file.persist(path).map(drop).map_err(|error| failed(error.error))
 }

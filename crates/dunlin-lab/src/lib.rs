@@ -1,12 +1,13 @@
 //! The lab: what Dunlin's experiments stand on.
 //!
-//! A real run needs a network that nobody else uses: [`net`] makes one of namespaces, [`link`](mod@link) is a slow or
-//! lossy line between two of them. Both vanish with the process, however it ends. [`capture`] keeps what passes a device,
-//! [`count`] tells what it cost, layer by layer. [`experiment`] has what is measured by these means, [`report`] what is
-//! made of it.
+//! A real run needs a network of its own: [`net`] makes one of network namespaces, and [`link`](mod@link) is a slow or lossy
+//! line between two of them. Both vanish with the process, however it ends. [`capture`] keeps the packets of a device, and
+//! [`count`] counts their bytes, layer by layer. [`experiment`] has the experiments, [`report`] the tables and pages of their
+//! results. [`caller`] gives files to the user who called sudo.
 //!
-//! Nothing here is part of the protocol, and nothing but `dunlin lab` depends on it.
+//! This crate is no part of the protocol. Only `dunlin lab` depends on it.
 
+pub mod caller;
 pub mod capture;
 pub mod count;
 mod error;

@@ -53,8 +53,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let read = |path: &PathBuf| Ok(Report::read(path.display(), &files::read(path)?)?);
     let reports: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
     let path = args.out.join(PAGE);
-    files::create_directory(&args.out)?;
-    files::write(&path, page(&reports).as_bytes(), Access::Public, Existing::Replace)?;
+    files::create_directory_for_caller(&args.out)?;
+    files::check_writable(&path)?;
+    files::write(&path, page(&reports).as_bytes(), Access::Caller, Existing::Replace)?;
     let rows: usize = reports.iter().map(|report| report.rows.len()).sum();
     writeln!(out, "{}: experiments {}, rows {rows}", path.display(), reports.len())?;
     Ok(())

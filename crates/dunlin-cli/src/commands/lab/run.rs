@@ -119,11 +119,12 @@ pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
         .map_err(|error| Error::usage(error.what(), error.why(), error.advice()))?;
     let plan = args.plan(experiment)?;
     if let Some(path) = &args.json {
-        files::create_directory_of(path)?;
+        files::create_directory_for_caller(&files::directory_of(path))?;
         files::check_writable(path)?;
     }
     if let Some(directory) = &args.pcap {
-        files::create_directory(directory)?;
+        files::create_directory_for_caller(directory)?;
+        files::check_writable(&directory.join("capture.pcap"))?;
     }
     let progress = Progress::on_stderr();
     let rows = experiment.run(&plan, &progress)?;
@@ -133,7 +134,7 @@ pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
         let failed = |error| Error::failed(path.display(), error, "run it without --json");
         let mut json = serde_json::to_vec_pretty(&report).map_err(failed)?;
         json.push(b'\n');
-        files::write(path, &json, Access::Public, Existing::Replace)?;
+        files::write(path, &json, Access::Caller, Existing::Replace)?;
     }
     write!(out, "{report}")?;
     Ok(())
