@@ -12,8 +12,8 @@ use crate::Error;
 pub struct Ending(SignalFd);
 
 impl Ending {
-    /// From here on, the two signals wait to be noticed and no longer end the process. To be called before any other
-    /// thread is started, for those take over what this one blocks.
+    /// Blocks the two signals, so that they make this value readable instead of ending the process. Call it before the process
+    /// starts another thread: threads inherit the blocked signals.
     ///
     /// # Errors
     /// If the kernel has no descriptor to spare.

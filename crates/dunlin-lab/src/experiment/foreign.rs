@@ -66,7 +66,7 @@ impl Library {
         cc.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = cc.spawn().map_err(|error| failed(&format_args!("cc: {error}")))?;
         let source = [&[COMMON], self.source].concat().concat();
-        // A compiler that does not read all of it says why.
+        // A compiler that stops reading early gives the reason on stderr.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(source.as_bytes()));
         let output = child.wait_with_output().map_err(|error| failed(&error))?;
         if !output.status.success() {

@@ -1,4 +1,4 @@
-//! How exact the lab's own line is, on this machine: whoever trusts a figure that was measured over it looks here first.
+//! How exact the lab's own line is on this machine: read it before a figure that was measured over the line.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -26,7 +26,7 @@ const PAYLOAD: usize = 1000;
 const BURST: u32 = 100;
 /// How many datagrams are sent into a line that loses some.
 const LOSSES: u64 = 2000;
-/// Longer than any delay here; what takes longer does not come.
+/// Longer than any delay here: a datagram that takes longer is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The experiment `link`.

@@ -20,22 +20,32 @@ use crate::report::Row;
 
 /// Something to measure.
 pub trait Experiment: Sync {
-    /// What it is called; scripts rely on it.
+    /// Its name, which scripts rely on.
     fn name(&self) -> &'static str;
 
     /// What it measures, in a line.
     fn about(&self) -> &'static str;
 
+    /// The paper that it repeats: authors, title and where it appeared.
+    fn paper(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The values of its parameters that need an explanation, each with it.
+    fn terms(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// How it can be run; at least one way.
     fn ways(&self) -> &'static [Way];
 
-    /// How often each case is measured if nobody says.
+    /// How often each case is measured by default.
     fn runs(&self) -> u32;
 
     /// Measures.
     ///
     /// # Errors
-    /// What kept it from measuring: privileges, programs that are missing, a peer that failed.
+    /// Missing privileges or programs, or a peer that failed.
     fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error>;
 }
 
@@ -67,14 +77,14 @@ pub struct Plan {
     pub runs: u32,
     /// Only the smallest set that holds every case with a bar.
     pub quick: bool,
-    /// What decides chance.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Where to put a capture of each case, as a pcap file, if the experiment captures anything.
     pub captures: Option<PathBuf>,
 }
 
 impl Plan {
-    /// How `experiment` is run if nobody says otherwise: in its first way, as often as it likes.
+    /// The default plan of `experiment`: its first way, and its own number of runs.
     pub fn new(experiment: &dyn Experiment) -> Self {
         let way = experiment.ways().first().copied().unwrap_or(Way::Real);
         Self { way, runs: experiment.runs(), quick: false, seed: 1, captures: None }
@@ -97,23 +107,32 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
         .ok_or_else(|| Error::new("experiment", format_args!("no {name}"), "`dunlin lab list` shows all"))
 }
 
-/// Shows on stderr how far it is: a bar where that is a terminal, else a line now and then.
+/// Shows progress on stderr: a bar on a terminal, otherwise a line from time to time.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
-    /// Where there is no terminal: when the last line was written.
+    /// Without a terminal: when the last line was written.
     lines: Option<Mutex<Option<Instant>>>,
 }
 
-/// The shortest time between two lines: quick steps are not worth one each.
+/// The shortest time between two lines.
 const LINE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the bar is drawn while a step takes long, so that the elapsed time moves.
+const TICK: Duration = Duration::from_millis(250);
+
+/// The bar, with its times labelled.
+const BAR: &str = "{wide_bar} {pos}/{len}  elapsed {elapsed}, about {eta} left  {msg}";
 
 impl Progress {
     /// On stderr.
     pub fn on_stderr() -> Self {
-        let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta:>4} {msg}");
+        let style = ProgressStyle::with_template(BAR);
         let bar = ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let lines = (!io::stderr().is_terminal()).then(Mutex::default);
+        if lines.is_none() {
+            bar.enable_steady_tick(TICK);
+        }
         Self { bar, lines }
     }
 
@@ -122,34 +141,35 @@ impl Progress {
         Self { bar: ProgressBar::hidden(), lines: None }
     }
 
-    /// From here on there are this many steps.
+    /// Sets the number of all steps.
     pub fn steps(&self, steps: usize) {
         self.bar.set_length(steps as u64);
     }
 
-    /// What is being done.
+    /// Names the current step.
     pub fn now(&self, what: impl Into<Cow<'static, str>>) {
         self.bar.set_message(what);
     }
 
     /// Writes a line beside the bar, on stderr.
     pub fn note(&self, line: &str) {
-        // Who does not read stderr does not want to know.
+        // A closed stderr does not end an experiment.
         let _ = self.bar.suspend(|| writeln!(io::stderr(), "{line}"));
     }
 
-    /// A step is done.
+    /// Counts a step as done.
     pub fn step(&self) {
         self.bar.inc(1);
         let Some(lines) = &self.lines else { return };
         let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
         let mut last = lines.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last one is always told.
+        // The last step always gets a line.
         if done < all && last.is_some_and(|last| last.elapsed() < LINE_PAUSE) {
             return;
         }
         *last = Some(Instant::now());
-        self.note(&format!("{done}/{all} {}", self.bar.message()));
+        let seconds = self.bar.elapsed().as_secs();
+        self.note(&format!("{done}/{all} {} (elapsed {seconds} s)", self.bar.message()));
     }
 }
 

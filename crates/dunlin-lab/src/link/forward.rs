@@ -23,7 +23,7 @@ const MAX_PACKET: usize = 65535;
 /// How many packets are read from one device before the other gets its turn, and before those that are due are sent.
 const BATCH: usize = 64;
 
-/// Above everything that shares the processor in time slices; which of the real-time priorities does not matter.
+/// Any real-time priority is above all programs that share the processor in time slices.
 const PRIORITY: u8 = 10;
 
 /// How long before a packet is due the thread is awake and waits for the moment itself: the kernel wakes nobody that exactly.

@@ -34,7 +34,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes the devices, brings them up and forwards between them as `line` says; `seed` decides what is lost.
+    /// Makes the devices, brings them up and forwards between them by the properties of `line`. `seed` determines which packets
+    /// are lost.
     ///
     /// # Errors
     /// A line that cannot be, no TUN devices here, or no privileges to make one.
@@ -53,7 +54,7 @@ impl Link {
             let (stop, ended, counts) = (Arc::clone(&stop), Arc::clone(&ended), Arc::clone(&counts));
             let state = line::State::new(line.clone(), seed);
             std::thread::Builder::new().name("link".into()).spawn(move || {
-                // Neither can fail while the link is held, and nobody is told when it is not.
+                // Neither can fail while the link exists, and afterwards the result does not matter.
                 let _ = ready.send(in_real_time());
                 let result = forward::run(&devices, stop.as_fd(), state, &counts);
                 let _ = ended.write(1);
@@ -70,12 +71,12 @@ impl Link {
         self.realtime
     }
 
-    /// What was done with the packets so far.
+    /// The counts of packets so far.
     pub fn counts(&self) -> Counts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Forwards until `signal` becomes readable, and says what was done.
+    /// Forwards until `signal` becomes readable, and returns the counts.
     ///
     /// # Errors
     /// If the link ended before, because a device was taken away.
@@ -89,7 +90,7 @@ impl Link {
         self.stop()
     }
 
-    /// Ends the link and says what it did.
+    /// Ends the link and returns the counts.
     ///
     /// # Errors
     /// If it had ended before, because a device was taken away.
@@ -106,7 +107,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // How it ended was for those to know who call `stop`.
+        // Only a caller of `stop` learns how it ended.
         let _ = self.end();
     }
 }

@@ -14,14 +14,14 @@ pub struct End<'a> {
     pub namespace: &'a Namespace,
     /// Its name, at most 15 bytes.
     pub device: &'a str,
-    /// Its address and the length of the network's prefix; none if somebody else will set it.
+    /// Its address and the length of the network's prefix; none if the caller sets the address later.
     pub address: Option<(Ipv4Addr, u8)>,
     /// The largest IP packet it takes, in bytes.
     pub mtu: u16,
 }
 
-/// Joins two namespaces by a pair of Ethernet devices that do nothing cleverly: what one sends as a packet of at most the
-/// MTU, with its checksum, is what arrives.
+/// Joins two namespaces by a pair of Ethernet devices without offloads: each packet arrives as it was sent, within the MTU and
+/// with its checksum.
 ///
 /// # Errors
 /// Without the tools `ip` and `ethtool`, without privileges, or if there is such a device already.
@@ -38,7 +38,7 @@ pub fn veth(ends: [End<'_>; 2]) -> Result<(), Error> {
         end.namespace.ip(&[address.unwrap_or_default(), up].concat())?;
         let mut ethtool = Command::new("ethtool");
         ethtool.args(["-K", device]);
-        // Segments are joined and cut again, and checksums left out, on their way through memory: not on a real line.
+        // With offloads on, the kernel joins segments and leaves out checksums, which no real line does.
         for offload in ["tso", "gso", "gro", "sg", "tx", "rx"] {
             ethtool.args([offload, "off"]);
         }

@@ -1,4 +1,4 @@
-//! Where an experiment stands: namespaces, and processes that do not outlive it.
+//! Namespaces, and processes that do not outlive the experiment.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -12,8 +12,8 @@ use crate::Error;
 
 /// Starts processes in namespaces, and ends them all when it is dropped or when this process ends, even by SIGKILL.
 ///
-/// The processes have a PID namespace, whose first process does nothing but read from a pipe that only we can write to.
-/// When we are gone it reads the end, and ends; and with the first process the kernel ends all others.
+/// The processes have a PID namespace. Its first process only reads from a pipe that this process alone can write to. When this
+/// process is gone, the first process reads the end of the pipe and exits, and the kernel kills the others with it.
 #[derive(Debug)]
 pub struct Ground {
     first: Child,

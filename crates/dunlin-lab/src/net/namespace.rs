@@ -16,7 +16,7 @@ use crate::Error;
 /// Where `ip netns` keeps the namespaces that have a name.
 const NAMED: &str = "/run/netns";
 
-/// The namespace of whoever asks. Namespaces belong to threads, so it is the thread's and not the process's.
+/// The namespace of the calling thread: each thread of a process can have its own.
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace, held open.
@@ -30,8 +30,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new namespace, called `name` in messages. It has no device but a loopback that is down, and no IPv6, which would
-    /// speak up by itself and be counted.
+    /// A new namespace, called `name` in messages. It has only a loopback device, which is down, and no IPv6: IPv6 would send
+    /// packets of its own, which would be counted.
     ///
     /// # Errors
     /// Without the privileges to make one.
@@ -83,7 +83,7 @@ impl Namespace {
     /// Without the privileges to do so.
     pub fn enter(&self) -> Result<(), Error> {
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
-            // What was opened is a file, but no namespace of the network.
+            // The path is a file, but no network namespace.
             Errno::EINVAL => Error::new(
                 format_args!("network namespace {}", self.name),
                 "is something else",

@@ -9,7 +9,7 @@ pub(super) const STACK: &str = "stack";
 /// Its value for ours.
 const OURS: &str = "dunlin";
 
-/// Whether the row is about Dunlin: where nobody is named it is.
+/// Whether the row is about Dunlin: a row without a stack is.
 pub(super) fn is_ours(row: &Row) -> bool {
     row.get(STACK).is_none_or(|stack| stack == OURS)
 }
@@ -23,7 +23,7 @@ pub(super) enum Verdict {
     Worse,
 }
 
-/// What a better figure is.
+/// Whether a smaller or a larger figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
     Less,
@@ -31,7 +31,7 @@ enum Goal {
 }
 
 impl Goal {
-    /// Of the figure `name`: bytes and time are to be saved. A percentage can be of either kind and has none.
+    /// The goal of the figure `name`: bytes and time should be small, rates large. A percentage can be of either kind and has none.
     fn of(name: &str) -> Option<Self> {
         match name {
             _ if name.ends_with("_percent") => None,
@@ -93,10 +93,10 @@ impl<'a> Rivals<'a> {
     }
 }
 
-/// What tells the case from others, whoever it is about.
+/// The parameters of a row without its stack, as one text.
 fn case(row: &Row) -> String {
     let parameters = row.parameters().filter(|(name, _)| *name != STACK);
-    // The separator cannot be in a name that people gave: two cases are the same only if all their values are.
+    // No name has the separator in it, so two cases are equal only if all their values are.
     parameters.map(|(name, value)| format!("{name}\u{1f}{}\u{1f}", shown(value))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Reports as one page that needs nothing but itself.
+//! Reports as one self-contained page.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -6,14 +6,13 @@ use serde_json::Value;
 
 use super::compare::{Rivals, Verdict, is_ours};
 use super::{Kind, PAPER, Report, Row, columns, concise, names, plot};
-use crate::experiment;
+use crate::experiment::{self, Experiment};
 
 /// The style of the page, light and dark.
 const STYLE: &str = include_str!("page.css");
 
-/// A page of HTML about `reports`: a section each, with what it is, a
-/// plot, its rows as a table, and what repeats it. It holds no
-/// script and asks for nothing, so it can be read from a file, sent by mail and kept.
+/// A page of HTML about `reports`, with a section for each: its subject, its plots, its rows as a table, and the command that
+/// repeats it. The page has no script and fetches nothing, so it can be read from a file, mailed and archived.
 pub fn page(reports: &[Report]) -> String {
     let mut page = String::new();
     // Writing to a string does not fail.
@@ -23,7 +22,7 @@ pub fn page(reports: &[Report]) -> String {
 
 fn write_page(out: &mut String, reports: &[Report]) -> fmt::Result {
     out.write_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n")?;
-    // Whatever a browser takes text from a file for, it shall not fetch or run it.
+    // A second defence after the escaping: the browser fetches and runs nothing, whatever a file contains.
     out.write_str(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n",
     )?;
@@ -49,6 +48,7 @@ fn section(out: &mut String, number: usize, report: &Report) -> fmt::Result {
     writeln!(out, "<section id=\"r{number}\">\n<h2>{name}</h2>")?;
     if let Ok(known) = experiment::find(&report.experiment) {
         writeln!(out, "<p class=\"about\">{}</p>", Escaped(known.about()))?;
+        explanation(out, known)?;
     }
     plot::write(out, report)?;
     table(out, report)?;
@@ -56,7 +56,22 @@ fn section(out: &mut String, number: usize, report: &Report) -> fmt::Result {
     out.write_str("</section>\n")
 }
 
-/// What repeats it, and where it comes from.
+/// The paper that the experiment repeats, and the terms of its rows.
+fn explanation(out: &mut String, experiment: &dyn Experiment) -> fmt::Result {
+    if let Some(paper) = experiment.paper() {
+        writeln!(out, "<p class=\"note\">The paper: {}</p>", Escaped(paper))?;
+    }
+    if experiment.terms().is_empty() {
+        return Ok(());
+    }
+    out.write_str("<dl class=\"terms\">\n")?;
+    for (term, meaning) in experiment.terms() {
+        writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", Escaped(term), Escaped(meaning))?;
+    }
+    out.write_str("</dl>\n")
+}
+
+/// The command that repeats the experiment, and the machine it ran on.
 fn origin(out: &mut String, report: &Report) -> fmt::Result {
     let Report { version, machine, command, seed, runs, .. } = report;
     let threads =
@@ -270,7 +285,13 @@ mod tests {
         assert!(page.contains("<tr><td>wolfssl</td><td>1500</td>"), "{page}");
         assert!(page.contains("medians of 3 runs. In all rows: tls1.3. <b"), "{page}");
         assert!(page.contains("<code>dunlin lab run caching</code>"), "{page}");
-        assert!(page.contains(&Escaped(experiment::find("caching").unwrap().about()).to_string()), "{page}");
+        let caching = experiment::find("caching").unwrap();
+        assert!(page.contains(&Escaped(caching.about()).to_string()), "{page}");
+        assert!(page.contains("The paper: J. Bodenhausen"), "{page}");
+        for (mode, meaning) in caching.terms() {
+            let explained = format!("<dt>{mode}</dt><dd>{}</dd>", Escaped(meaning));
+            assert!(page.contains(&explained), "{explained}\n{page}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What an experiment found: as a table to read, as JSON for scripts and back, and as a page with plots ([`page`]).
+//! The results of an experiment: as a table to read, as JSON to write and read again, and as a page with plots ([`page`]).
 
 mod compare;
 mod html;
@@ -31,7 +31,7 @@ pub struct Report {
     /// What repeats it.
     #[serde(deserialize_with = "read::text")]
     pub command: String,
-    /// What decides chance, where chance plays a part.
+    /// The seed of all random choices.
     pub seed: u64,
     /// How often each row was measured.
     pub runs: u32,
@@ -41,7 +41,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report of what ran here and now.
+    /// A report of an experiment that ran on this machine.
     pub fn new(experiment: &str, command: String, seed: u64, runs: u32, rows: Vec<Row>) -> Self {
         let (experiment, version) = (experiment.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         Self { experiment, version, machine: Machine::this(), command, seed, runs, rows }
@@ -167,6 +167,13 @@ impl Row {
     }
 }
 
+/// The median of what was measured; zero of nothing.
+pub(crate) fn median_of(measured: &[f64]) -> f64 {
+    let mut sorted = measured.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    median(&sorted)
+}
+
 /// The middle one of `sorted`, or what is in the middle between two.
 fn median(sorted: &[f64]) -> f64 {
     let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
@@ -220,7 +227,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A value on the page, where points do not stand below each other anyway: without zeros at the end.
+/// A value on the page, without zeros at the end: decimal points need not be aligned there.
 fn concise(value: &Value) -> String {
     let text = shown(value);
     match value.is_f64() {

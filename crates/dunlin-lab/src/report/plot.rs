@@ -1,4 +1,4 @@
-//! A report as a plot: bars, which are read to the byte where it matters, in panels that share one scale.
+//! A report as a plot: bars with their figures, in panels that share one scale.
 //!
 //! Positions along the scale are percentages and all else is in pixels, so a panel is as wide as there is room for and its
 //! text stays as large as the page's.
@@ -12,7 +12,7 @@ use super::compare::{STACK, is_ours};
 use super::html::Escaped;
 use super::{Kind, PAPER, Report, Row, columns, concise, names};
 
-/// More bars are no plot; the table has them all.
+/// A plot with more bars is unreadable; the table has all rows.
 const MAX_BARS: usize = 400;
 /// Where bars begin, in pixels: right of their names.
 const LABEL: usize = 88;

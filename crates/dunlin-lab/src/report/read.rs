@@ -1,4 +1,4 @@
-//! A report read back from its JSON. Anybody may have written the file, so everything is within limits.
+//! A report read from JSON. The file is untrusted input, so every length has a limit.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Entry, Kind, PAPER, Report, Row, STATISTICS};
 use crate::Error;
 
-/// The largest experiment of the lab has some thousand rows; a page with more is no page any more.
+/// The largest experiment of the lab has some thousand rows, and no browser shows many more.
 const MAX_ROWS: usize = 10_000;
 /// Some 20 figures with 4 entries each are usual.
 const MAX_ENTRIES: usize = 256;

@@ -37,8 +37,8 @@ impl Column {
     }
 }
 
-/// Writes all rows in a table: parameters to the left, figures to the right, and no column that no row has. What is too wide
-/// becomes a table for each kind of row, which says once what all have in common, and has parts if that is not enough.
+/// Writes all rows as a table, with parameters to the left and figures to the right. A table that is too wide becomes one table for
+/// each kind of row, which states once what all rows have in common, and which has parts if it is still too wide.
 pub(super) fn write(rows: &[Row], f: &mut Formatter<'_>) -> fmt::Result {
     let all = columns_of(rows);
     if width(&all) <= MAX_WIDTH {

@@ -1,8 +1,8 @@
-//! What a device pays on radio networks: frames, time on the air and energy, over DTLS 1.3 in virtual time.
+//! The cost of a handshake on radio networks: frames, airtime and a device's energy, over DTLS 1.3 in virtual time.
 //!
-//! Nothing is lost, nobody waits for a free channel, and a frame is not acknowledged by the link: what is compared is what
-//! has to be sent. The energy is what the device's radio takes while it sends and while it receives; what it takes to
-//! listen in between depends on the network, and is not in it.
+//! No frame is lost, no device waits for a free channel, and links do not acknowledge frames: the figures compare what has to be
+//! sent. The energy is what the device's radio takes while it sends and while it receives. Listening in between depends on the
+//! network and is not in it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl Network {
             .figure("dtls_bytes", &of(&|all| all.dtls_bytes as f64))
             .figure("packets", &of(&|all| (all.up.frames + all.down.frames) as f64));
         match self.duty_cycle_percent {
-            // So long it must be since a device began to send, for it to send again without limit.
+            // From the start of this transmission, the device must wait this long before it may send the same again.
             Some(percent) => row.figure("duty_cycle_s", &of(&|all| ms(&all.up) / 1e3 * 100.0 / percent)),
             None => row,
         }

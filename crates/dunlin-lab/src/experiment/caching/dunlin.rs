@@ -67,10 +67,15 @@ impl Stack for Dunlin {
 pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
     let config =
         ClientConfig::new(profile(case, &case.keys.client, &case.keys.server)?).with_server_name_sent(false);
+    let config = match case.mode {
+        Mode::Resumption | Mode::ResumptionWithCache(_) => {
+            config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1)))
+        }
+        Mode::Vanilla | Mode::Cache(_) => config,
+    };
     Ok(match case.mode {
-        Mode::Vanilla => config,
-        Mode::Resumption => config.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))),
-        Mode::Cache(mode) => {
+        Mode::Vanilla | Mode::Resumption => config,
+        Mode::Cache(mode) | Mode::ResumptionWithCache(mode) => {
             config.with_handshake_cache(mode, Arc::new(MemoryClientCache::new(1)), DEFAULT_MAX_AGE)
         }
     })
@@ -79,12 +84,15 @@ pub(super) fn client(case: &Case<'_>) -> Result<ClientConfig, Error> {
 pub(super) fn server(case: &Case<'_>) -> Result<ServerConfig, Error> {
     let config = ServerConfig::new(profile(case, &case.keys.server, &case.keys.client)?).map_err(failed)?;
     let config = config.with_client_auth(ClientAuth::Required).map_err(failed)?;
-    Ok(match case.mode {
-        Mode::Vanilla => config,
-        Mode::Resumption => {
+    let config = match case.mode {
+        Mode::Resumption | Mode::ResumptionWithCache(_) => {
             config.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(CONNECTIONS.len()))))
         }
-        Mode::Cache(mode) => {
+        Mode::Vanilla | Mode::Cache(_) => config,
+    };
+    Ok(match case.mode {
+        Mode::Vanilla | Mode::Resumption => config,
+        Mode::Cache(mode) | Mode::ResumptionWithCache(mode) => {
             let store = Arc::new(MemoryServerCache::new(1));
             config.with_handshake_cache(mode, store, DEFAULT_MAX_AGE).map_err(failed)?
         }

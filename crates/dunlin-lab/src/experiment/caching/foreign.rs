@@ -107,7 +107,7 @@ impl Stack for Foreign {
     fn has(&self, case: &Case<'_>) -> bool {
         let has_keys =
             !matches!(case.keys.credential, Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44));
-        !matches!(case.mode, Mode::Cache(_)) && has_keys
+        matches!(case.mode, Mode::Vanilla | Mode::Resumption) && has_keys
     }
 
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {

@@ -1,5 +1,5 @@
-//! What the handshake cache takes of the heap: an entry, and at its peak a handshake. Valgrind's dhat counts it, in processes of
-//! their own: all that was asked for, by Rust and by C, without what the allocator adds. Each side of a handshake is a process.
+//! The heap that the handshake cache takes: of an entry, and of a handshake at its peak. Valgrind's dhat counts it in processes of
+//! their own: all bytes that Rust and C ask for, without what the allocator adds. Each side of a handshake is a process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,8 +14,9 @@ use dunlin::cache::{
 use dunlin::{ClientAuth, ClientConfig, Now, ServerAddress, ServerConfig, Side, TlsConnection};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 
+use super::super::Progress;
 use super::SERVER_NAME;
-use super::case::{CONNECTIONS, Case, Handshake, Keys, Mode, Protocol};
+use super::case::{CONNECTIONS, Case, Credential, Handshake, Keys, Mode, Protocol};
 use super::cost::Ends;
 use super::dunlin::{client, expect, failed, server};
 use super::valgrind;
@@ -24,8 +25,10 @@ use crate::report::Row;
 
 /// More than anything else here takes: while a side holds this, the heap is at its peak.
 const BALLAST: usize = 16 << 20;
-/// How many peers a store is filled with.
-const ENTRIES: u32 = 100_000;
+/// How many peers a store is filled with: the numbers of the paper's figure 7, and one at which the indexes are full.
+const ENTRIES: [u32; 6] = [10, 20, 30, 40, 50, MANY];
+/// An entry of a large store is counted at this number of peers.
+const MANY: u32 = 100_000;
 /// The largest flight, and more.
 const FLIGHT: usize = 1 << 16;
 
@@ -62,8 +65,9 @@ impl Task {
                 Self::Ballast(0, side),
                 Self::Ballast(1, side),
                 Self::Entries(0, side),
-                Self::Entries(ENTRIES, side),
             ]
+            .into_iter()
+            .chain(ENTRIES.map(|count| Self::Entries(count, side)))
         })
     }
 
@@ -79,7 +83,7 @@ impl Task {
         Self::all().find(|task| task.name() == name)
     }
 
-    /// Does it; who counts looks from outside.
+    /// Performs the task, while dhat counts from outside.
     pub(super) fn perform(self, case: &Case<'_>) -> Result<(), Error> {
         match self {
             Self::Entries(count, side) => fill(case, count, side),
@@ -101,30 +105,79 @@ impl Task {
     }
 }
 
-/// Rows of what an entry of each side's store takes, and of what a connection takes of each side's heap at its peak.
-pub(super) fn rows(keys: &Keys, protocol: Protocol, quick: bool) -> Result<Vec<Row>, Error> {
+/// The modes whose connections are counted. A quick run has those with a bar.
+fn modes(quick: bool) -> impl Iterator<Item = Mode> {
+    MODES.into_iter().filter(move |mode| !quick || *mode != BITHAC)
+}
+
+/// How many steps [`rows`] takes.
+pub(super) fn steps(quick: bool) -> usize {
+    // The tests of the stores have the bar of an entry, so a quick run has none.
+    modes(quick).count() * CONNECTIONS.len() + if quick { 0 } else { SIDES.len() * ENTRIES.len() }
+}
+
+/// The paper's peak with a cache, over that without, in percent (section V-C): of the initial handshake and of a repeated one.
+const PAPER_ADDED_PERCENT: [f64; CONNECTIONS.len()] = [3.44, 1.22];
+
+/// Rows of the peak heap of each side in a connection, and of the heap that the entries of each side's store take.
+pub(super) fn rows(
+    keys: &Keys,
+    protocol: Protocol,
+    quick: bool,
+    progress: &Progress,
+) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
-    for mode in MODES.into_iter().filter(|mode| !quick || *mode != BITHAC) {
+    let mut vanilla = [[0.0; 2]; CONNECTIONS.len()];
+    for mode in modes(quick) {
         let case = Case { keys, protocol, mode };
         for (number, connection) in CONNECTIONS.into_iter().enumerate() {
             let peaks = of_both(&case, |side| Task::Connection(number, side))?;
             let idle = of_both(&case, |side| Task::Ballast(number, side))?;
+            let heap = [peaks[0] - idle[0], peaks[1] - idle[1]];
             let row = case.row("dunlin").with("connection", connection);
-            let row = row.figure("client_heap_bytes", &[peaks[0] - idle[0]]);
-            rows.push(row.figure("server_heap_bytes", &[peaks[1] - idle[1]]));
+            let row = row.figure("client_heap_bytes", &heap[..1]).figure("server_heap_bytes", &heap[1..]);
+            rows.push(if mode == Mode::Vanilla {
+                vanilla[number] = heap;
+                row
+            } else {
+                let added = |side: usize| (heap[side] / vanilla[number][side] - 1.0) * 100.0;
+                row.figure("client_heap_added_percent", &[added(0)])
+                    .paper("client_heap_added_percent", PAPER_ADDED_PERCENT[number])
+                    .figure("server_heap_added_percent", &[added(1)])
+            });
+            progress.step();
         }
     }
     let case = Case { keys, protocol, mode: Mode::COMPACT };
-    // Tested where the stores are.
     for side in SIDES.into_iter().filter(|_| !quick) {
-        let told = |count| {
+        let heap = |count| {
             bytes("At t-end:", &valgrind::told(options(), &Task::Entries(count, side).name(), &case)?)
         };
-        let bytes = told(ENTRIES)? - told(0)?;
-        let row = case.row("dunlin").with("store", side_name(side)).with("entries", ENTRIES);
-        rows.push(row.figure("entry_bytes", &[bytes / f64::from(ENTRIES)]));
+        let empty = heap(0)?;
+        for count in ENTRIES {
+            let bytes = heap(count)? - empty;
+            let row = case.row("dunlin").with("store", side_name(side)).with("entries", count);
+            let row = row.figure("store_bytes", &[bytes]);
+            let row = row.figure("entry_bytes", &[bytes / f64::from(count)]);
+            rows.push(match (side, paper_entry(keys.credential)) {
+                (Side::Client, Some(entry)) => {
+                    row.paper("store_bytes", entry * f64::from(count)).paper("entry_bytes", entry)
+                }
+                _ => row,
+            });
+            progress.step();
+        }
     }
     Ok(rows)
+}
+
+/// What an entry of a client takes in the paper (section V-C and figure 7), in bytes.
+fn paper_entry(credential: Credential) -> Option<f64> {
+    match credential {
+        Credential::RSA2048 => Some(420.0),
+        Credential::P256 => Some(241.0),
+        _ => None,
+    }
 }
 
 /// What client and server have on the heap at its peak, each with its task.
@@ -133,7 +186,7 @@ fn of_both(case: &Case<'_>, task: impl Fn(Side) -> Task) -> Result<[f64; 2], Err
     Ok([bytes("At t-gmax:", &client)?, bytes("At t-gmax:", &server)?])
 }
 
-/// Who called is not asked, and to find that out takes longest.
+/// Without call stacks, which dhat takes longest to resolve.
 fn options() -> [OsString; 3] {
     ["--tool=dhat", "--dhat-out-file=/dev/null", "--read-inline-info=no"].map(OsString::from)
 }
@@ -170,7 +223,7 @@ impl Config {
         }
     }
 
-    /// One with the same keys that remembers nobody.
+    /// One with the same keys and without a cache.
     fn plain(&self) -> Result<Self, Error> {
         Ok(match self {
             Self::Client(config) => {
@@ -224,7 +277,7 @@ impl<'a> Half<'a> {
         if side == Side::Client {
             self.say(&mut connection)?;
         }
-        // Who has nothing to say any more says so.
+        // A side with nothing more to send sends a length of zero.
         while let Some(len) = self.hear()? {
             let (came, mut taken) = (self.flight.get(..len).unwrap_or_default(), Ok(0));
             done(&mut || taken = connection.receive(now, came));
@@ -293,7 +346,7 @@ fn fill(case: &Case<'_>, count: u32, side: Side) -> Result<(), Error> {
     let server = server(case)?.with_handshake_cache(mode, seen.clone(), DEFAULT_MAX_AGE).map_err(failed)?;
     Ends::of(client, server).handshake(|_, work| work())?;
     let nobody = || failed("nobody was kept");
-    let room = usize::try_from(ENTRIES).map_err(failed)?;
+    let room = usize::try_from(MANY).map_err(failed)?;
     match side {
         Side::Client => {
             let kept = seen.server.lock().unwrap_or_else(PoisonError::into_inner).take();

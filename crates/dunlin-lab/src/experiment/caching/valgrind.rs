@@ -1,4 +1,4 @@
-//! Parts of this program under valgrind, in processes of their own: it counts what nothing else on the machine disturbs.
+//! Parts of this program under valgrind, in processes of their own. No other program on the machine disturbs its counts.
 
 use std::ffi::OsString;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! What a handshake sends, on real sockets, captured: every byte of TLS, and every byte on the link that carried it.
+//! The bytes of a handshake on real sockets, captured: every TLS byte, and every byte on the link that carried it.
 
 use std::fmt::Display;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ use crate::net::{Ground, Namespace, Pair};
 const BUFFER: usize = 1 << 16;
 /// Longer than any handshake takes, even at the lowest rate.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often something is measured that TCP spoils.
+/// How often a measurement is repeated in which TCP sent packets again.
 const ATTEMPTS: u32 = 10;
 
 /// Who handshakes.
@@ -48,8 +48,8 @@ pub(super) struct Place<'a> {
     pub(super) address: Ipv4Addr,
 }
 
-/// The frames of one handshake on a connection of its own, from SYN to FIN. On a busy machine TCP may take a delay for a
-/// loss and send something again: then it is measured anew.
+/// The frames of one handshake on a connection of its own, from SYN to FIN. On a busy machine TCP may take a delay for a loss and
+/// send packets again; then the measurement is repeated.
 pub(super) fn frames(
     ground: &Ground,
     pair: &Pair,
@@ -140,7 +140,7 @@ impl End {
         Ok(Self { tcp, connection, buffer: vec![0; BUFFER] })
     }
 
-    /// Until this side knows that both are who they should be; when that was.
+    /// Completes the handshake of this side, and returns when that was.
     fn handshake(&mut self) -> Result<Instant, Error> {
         loop {
             let waiting = self.connection.transmit();
@@ -157,7 +157,7 @@ impl End {
         }
     }
 
-    /// Ends TCP, the client first, without a word of TLS: what was sent is the handshake alone.
+    /// Ends TCP, the client first, without close_notify: only the handshake was sent.
     fn close(&mut self, is_client: bool) -> Result<(), Error> {
         if is_client {
             self.tcp.shutdown(Shutdown::Write).map_err(socket)?;

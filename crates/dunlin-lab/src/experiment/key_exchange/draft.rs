@@ -66,8 +66,9 @@ type Flights = [usize; 3];
 
 const FLIGHTS: [&str; 3] = ["flight1_bytes", "flight2_bytes", "flight3_bytes"];
 
-/// How many handshakes a row is of: ECDSA signatures vary by a few bytes. A quarter of them is longer than the median, so that of
-/// twenty is one too long once in seventy times; that of so many never is, and being odd it is a length that occurred.
+/// How many handshakes a row has. ECDSA signatures vary by a few bytes, and a quarter of them is longer than the median length. The
+/// median of 20 would be a byte too long once in 70 runs; that of 101 practically never is. An odd number gives a length that
+/// occurred.
 const RUNS: u32 = 101;
 
 /// The rows.

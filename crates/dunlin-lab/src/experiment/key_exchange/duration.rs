@@ -1,9 +1,8 @@
-//! How long a handshake takes over a slow link: as the paper reckons, as we reckon, and really.
+//! The duration of a handshake over a slow link: by the paper's model, by our model, and measured.
 //!
-//! The paper adds up what both sides compute and what all bytes of TLS take at the rate. We count the frames instead, with
-//! the headers of TCP and IP, that nothing else is sent beside: flights follow each other, and so does the acknowledgement
-//! that TCP sends just before an answer. Those that cross a flight on their way do not delay it, as each direction has the
-//! rate for itself.
+//! The paper adds the processing time of both sides and the transmission time of all TLS bytes at the rate. Our model counts the
+//! frames that follow each other, with the headers of TCP and IP: the flights, and the acknowledgement that TCP sends just before
+//! an answer. Frames that cross a flight do not delay it, because each direction has the rate for itself.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -103,8 +102,8 @@ impl SlowLink {
     }
 }
 
-/// A segment takes longer here than TCP waits for acknowledgements elsewhere: it would send again what is still under way,
-/// and probe for a loss. Where links are slow, systems are told so.
+/// Raises TCP's timeouts. A segment takes longer here than TCP usually waits for an acknowledgement, so TCP would send again what is
+/// still under way.
 fn patient(namespace: &Namespace, address: Ipv4Addr) -> Result<(), Error> {
     namespace.ip(&format!("route replace {NETWORK} dev {DEVICE} src {address} rto_min 30s\n"))?;
     let probes = "/proc/sys/net/ipv4/tcp_early_retrans";

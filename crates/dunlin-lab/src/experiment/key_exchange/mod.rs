@@ -46,6 +46,34 @@ impl Experiment for KeyExchange {
         "what each way of agreeing on a key costs: bytes, processing time, duration over slow links"
     }
 
+    fn paper(&self) -> Option<&'static str> {
+        Some(
+            "F.-C. Kuo, H. Tschofenig, F. Meyer, X. Fu: Comparison Studies between Pre-Shared and Public Key Exchange \
+             Mechanisms for Transport Layer Security, University of Goettingen and Siemens. The draft is \
+             draft-ietf-iotops-security-protocol-comparison.",
+        )
+    }
+
+    fn terms(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("psk", "a pre-shared key alone"),
+            (
+                "dhe_psk, ecdhe_psk",
+                "a pre-shared key, and a fresh key exchange in a finite field or on a curve",
+            ),
+            ("rsa_psk", "a pre-shared key, and a secret under the server's RSA key"),
+            ("rsa", "the client encrypts the secret to the server's RSA key; obsolete"),
+            (
+                "dhe_rsa, ecdhe_rsa, ecdhe_ecdsa, dhe_dss",
+                "a fresh key exchange that the server signs; DSA is obsolete",
+            ),
+            ("dh_anon", "a fresh key exchange that neither side signs; obsolete"),
+            ("raw_key", "public keys without certificates (RFC 7250)"),
+            ("server, mutual", "the server alone has a certificate, or both sides have one"),
+            ("overtake", "above this rate RSA takes less time than DHE_PSK, by the paper's equation (1)"),
+        ]
+    }
+
     fn ways(&self) -> &'static [Way] {
         &[Way::Real, Way::Virtual]
     }
@@ -69,6 +97,7 @@ impl Experiment for KeyExchange {
             }
             rows.extend(measured);
         }
+        rows.extend(overtaking(&rows));
         rows.extend(slow);
         rows.extend(draft::rows(progress)?);
         Ok(rows)
@@ -251,6 +280,34 @@ impl<'a> Lab<'a> {
 /// The name of [`Parts::path_bytes`] in rows.
 const PATH: &str = "path_bytes";
 
+/// The rates above which RSA takes less time than DHE_PSK: the paper's conclusion, for each stack and size of keys. By its
+/// equation (1) both take the same time where the bytes that DHE_PSK saves take as long as what it computes more. There is no row
+/// where DHE_PSK computes less as well.
+fn overtaking(rows: &[Row]) -> Vec<Row> {
+    let is = |row: &Row, mechanism: &str| {
+        row.get("mechanism").is_some_and(|of| of == mechanism)
+            && row.get("protocol").is_some_and(|of| of == "tls1.2")
+    };
+    let number = |row: &Row, figure: &str| row.get(figure).and_then(Value::as_f64);
+    let cost = |row: &Row| {
+        Some((number(row, "handshake_bytes")?, number(row, "client_us")? + number(row, "server_us")?))
+    };
+    let rate = |rsa: &Row| {
+        let same = |row: &&Row| ["stack", "key_bits"].iter().all(|name| row.get(name) == rsa.get(name));
+        let psk = rows.iter().filter(|row| is(row, "dhe_psk")).find(same)?;
+        let ((psk_bytes, psk_us), (rsa_bytes, rsa_us)) = (cost(psk)?, cost(rsa)?);
+        // Bits over microseconds are megabits a second.
+        let kbit_per_s = (rsa_bytes - psk_bytes) * 8.0 / (psk_us - rsa_us) * 1e3;
+        let copied = ["stack", "protocol", "authentication", "key_bits", "way"].iter();
+        let row = copied.fold(Row::new().with("mechanism", "rsa"), |row, name| match rsa.get(name) {
+            Some(value) => row.with(name, value.clone()),
+            None => row,
+        });
+        (kbit_per_s > 0.0).then(|| row.figure("overtake_kbit_per_s", &[kbit_per_s]))
+    };
+    rows.iter().filter(|row| is(row, "rsa")).filter_map(rate).collect()
+}
+
 /// Adds what the paper has.
 fn with_paper(case: &Case, row: Row) -> Row {
     match case.paper {
@@ -261,4 +318,39 @@ fn with_paper(case: &Case, row: Row) -> Row {
 
 fn failed(why: impl Display) -> Error {
     Error::new("handshake", why, "run it again; if it stays, this is a fault in dunlin")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rsa_overtakes_where_bytes_and_time_balance() {
+        let row = |stack: &str, mechanism: &str, bits: u32, bytes: f64, us: f64| {
+            let row = Row::new().with("stack", stack).with("protocol", "tls1.2").with("mechanism", mechanism);
+            let row = row.with("key_bits", bits).figure("handshake_bytes", &[bytes]);
+            row.figure("client_us", &[us]).figure("server_us", &[us])
+        };
+        let rows = [
+            row("dunlin", "dhe_psk", 2048, 1000.0, 1000.0),
+            row("dunlin", "rsa", 2048, 1250.0, 500.0),
+            row("openssl", "dhe_psk", 2048, 1000.0, 5000.0),
+            row("openssl", "rsa", 2048, 1250.0, 500.0),
+            // RSA computes more: it never overtakes.
+            row("dunlin", "dhe_psk", 512, 400.0, 10.0),
+            row("dunlin", "rsa", 512, 700.0, 20.0),
+            row("dunlin", "rsa", 1024, 700.0, 20.0),
+        ];
+        let found: Vec<_> = overtaking(&rows)
+            .iter()
+            .map(|row| (row.get("stack").cloned(), row.get("overtake_kbit_per_s").and_then(Value::as_f64)))
+            .collect();
+        // 2000 bits take a millisecond at 2 Mbit/s; at 0.2222 Mbit/s they take nine.
+        let expected = [(Some("dunlin".into()), 2000.0), (Some("openssl".into()), 2000.0 / 9.0)];
+        assert_eq!(found.len(), expected.len());
+        for ((stack, rate), (expected_stack, expected_rate)) in found.into_iter().zip(expected) {
+            assert_eq!(stack, expected_stack);
+            assert!((rate.unwrap() / expected_rate - 1.0).abs() < 1e-9, "{rate:?}");
+        }
+    }
 }

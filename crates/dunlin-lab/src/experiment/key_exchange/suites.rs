@@ -211,7 +211,7 @@ fn tls13_cases() -> Vec<Case> {
         has_psk: true,
         certificates: None,
         key_bits: None,
-        // It takes a PSK alone only where it finds no group, and offers one all the same.
+        // OpenSSL takes a PSK alone only without a common group, and offers a group all the same.
         openssl: None,
         paper: None,
         is_legacy: false,
@@ -241,7 +241,7 @@ fn tls13_cases() -> Vec<Case> {
         Case {
             mechanism: "raw_key",
             certificates: Some(Certificates { are_raw: true, ..P256 }),
-            // It has raw public keys from 3.2 on.
+            // OpenSSL has raw public keys from version 3.2 on.
             openssl: None,
             ..ecdhe_ecdsa
         }
@@ -263,7 +263,7 @@ impl Case {
         }
     }
 
-    /// Who proves who it is.
+    /// Which sides authenticate.
     pub(super) fn authentication(&self) -> &'static str {
         match self.certificates {
             _ if self.has_psk => "mutual",
@@ -382,7 +382,7 @@ impl Certificates {
     }
 }
 
-/// Whom the client connects to.
+/// The server that the client connects to.
 pub(super) fn server_address() -> Result<ServerAddress, Error> {
     ServerAddress::parse(SERVER_NAME, 0).map_err(failed)
 }

@@ -1,6 +1,6 @@
-//! What a handshake costs in time, on each side, apart by what it is spent for: agreeing on keys, signatures, and the rest.
+//! The processing time of a handshake on each side, divided into key exchange, signatures and the rest.
 //!
-//! The engine does nothing for it. It is given a provider whose groups and signatures note how long they take.
+//! The engine needs no change for it: its provider has groups and signatures that record how long they take.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -184,8 +184,8 @@ impl Times {
     }
 }
 
-/// The same cryptography, and it notes what it takes; so do keys that it has loaded. Parts of a provider are static: these
-/// stay until the process ends, and are made once in an experiment.
+/// The same cryptography, which records its time, as do the keys that it loads. Parts of a provider are static, so these parts stay
+/// until the process ends; an experiment makes them once.
 pub(super) fn watched(crypto: &Crypto) -> Crypto {
     let all = &*crypto.provider;
     let group = |group: &&'static dyn KeyExchangeGroup| {

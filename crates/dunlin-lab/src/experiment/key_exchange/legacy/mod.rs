@@ -1,7 +1,7 @@
-//! What the paper measured and nobody shall use: static RSA, anonymous Diffie-Hellman, DSA, keys of 512 and 1024 bits.
+//! The paper's obsolete mechanisms, for measurements only: static RSA, anonymous Diffie-Hellman, DSA, keys of 512 and 1024 bits.
 //!
-//! The paper's suites had CBC; those with AES-GCM and the same key exchange stand in. dunlin-legacy verifies no DSA below 1024
-//! bits: in the cell of 512 the finite field has as many, and the keys have 1024, which is more to send and to compute.
+//! The paper's suites had CBC; these have AES-GCM and the same key exchange. dunlin-legacy verifies no DSA keys below 1024 bits:
+//! the rows with 512 bits have a finite field of 512 bits and DSA keys of 1024, which send and compute more.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use pki_types::PrivateKeyDer;
 
 use super::suites::{Case, Certificates, Crypto, End, Keys, RSA, Suite};
 
-/// The certificates and keys of a kind: they are committed, since hardly any tool makes them any more (README.md).
+/// Certificates and keys that are committed, because hardly any tool makes such keys any more (README.md).
 macro_rules! keys {
     ($kind:literal) => {
         (
