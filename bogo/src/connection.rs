@@ -157,7 +157,7 @@ impl Link<'_> {
         let used = self.answers.setup.credentials.used(negotiated);
         expect::check(options, negotiated, used, self.shared, is_resume)?;
         if self.is_tls12() {
-            self.check_tls12(negotiated.resumed)?;
+            self.check_tls12(negotiated.is_resumed())?;
         }
         if options.expect.ocsp_response.is_some() && options.expect.ocsp_response != self.shared.ocsp_response
         {

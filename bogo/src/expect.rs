@@ -20,7 +20,7 @@ pub(crate) fn check(
 ) -> Result<(), Failure> {
     let expect = &options.expect;
     same("the version", expect.version, negotiated.version)?;
-    if !negotiated.resumed {
+    if !negotiated.is_resumed() {
         shared.peer_signature = negotiated.peer_signature;
     }
     // In TLS 1.3 a resumption negotiates a group, too; in TLS 1.2 it does not.
@@ -35,7 +35,7 @@ pub(crate) fn check(
     }
     early_data(options, negotiated)?;
     let resumed = is_resume && !expect.session_miss;
-    same("resumption", Some(resumed), Some(negotiated.resumed))?;
+    same("resumption", Some(resumed), Some(negotiated.is_resumed()))?;
     let alpn = if options.server { &options.select_alpn } else { &expect.alpn };
     let alpn = alpn.as_ref().map(|p| p.as_bytes());
     if alpn != negotiated.alpn.as_deref() {
@@ -48,14 +48,14 @@ fn early_data(options: &Options, negotiated: &Negotiated) -> Result<(), Failure>
     let (expect, outcome) = (&options.expect, negotiated.early_data);
     same("the use of early data", expect.early_data, Some(outcome == EarlyDataOutcome::Accepted))?;
     // A client reports the HelloRetryRequest as the reason, even if the session is not resumed.
-    let resumed = negotiated.resumed || !options.server;
+    let resumed = negotiated.is_resumed() || !options.server;
     let reason = match negotiated.version {
         Some(ProtocolVersion::TLS1_2) => "protocol_version",
         _ => reasons::early_data(outcome, resumed),
     };
     same("the reason for early data", expect.early_data_reason.as_deref(), Some(reason))?;
     let skew = negotiated.ticket_age_skew_ms.map(|ms| ms / 1000);
-    let expected = expect.ticket_age_skew_s.filter(|_| negotiated.resumed);
+    let expected = expect.ticket_age_skew_s.filter(|_| negotiated.is_resumed());
     same("the skew of the ticket's age", expected, skew)
 }
 

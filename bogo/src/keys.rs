@@ -147,7 +147,7 @@ impl Credentials {
     /// The number of the credential that was used; -1 if it did not come from an option.
     pub(crate) fn used(&self, negotiated: &Negotiated) -> i32 {
         match &negotiated.peer {
-            Some(PeerIdentity::Psk(psk)) if !negotiated.resumed => {
+            Some(PeerIdentity::Psk(psk)) if !negotiated.is_resumed() => {
                 self.psk_numbers.get(&psk.identity).copied().unwrap_or(NONE)
             }
             _ => self.used.load(Ordering::Relaxed),

@@ -491,13 +491,13 @@ impl<'s> Play<'s> {
             Withheld::Binder => assert!(
                 self.side == Side::Client
                     || negotiated.version == Some(ProtocolVersion::TLS1_2)
-                    || !negotiated.resumed && !matches!(negotiated.peer, Some(PeerIdentity::Psk(_))),
+                    || !negotiated.is_resumed() && !matches!(negotiated.peer, Some(PeerIdentity::Psk(_))),
                 "believed {:?} without a binder",
                 negotiated.peer
             ),
             Withheld::Mac | Withheld::Tag => panic!("connected without {:?}", self.withheld),
             Withheld::Signature => assert!(
-                negotiated.resumed || matches!(negotiated.peer, None | Some(PeerIdentity::Psk(_))),
+                negotiated.is_resumed() || matches!(negotiated.peer, None | Some(PeerIdentity::Psk(_))),
                 "believed {:?} without a signature",
                 negotiated.peer
             ),
@@ -531,7 +531,7 @@ impl<'s> Play<'s> {
         assert!(self.early || !is_early, "early data is lost");
         let negotiated = self.tested.end().negotiated().expect("connected with nothing agreed");
         let is_cached = self.world.setting.is_peer_cached(self.side);
-        assert!(negotiated.peer_certificate_cached || !is_cached, "the cache is not used");
+        assert!(negotiated.is_peer_cached() || !is_cached, "the cache is not used");
         if self.world.setting.tls12.is_some() && self.world.setting.renegotiates() {
             self.renegotiate();
         }

@@ -50,7 +50,7 @@ impl End for TlsConnection {
     }
 
     fn is_resumed(&self) -> bool {
-        self.negotiated().unwrap().resumed
+        self.negotiated().unwrap().is_resumed()
     }
 }
 

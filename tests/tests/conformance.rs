@@ -227,7 +227,7 @@ fn a_resumed_server_is_verified_again_where_that_is_wanted() {
             }
             _ => Ok(()),
         };
-        (asked, pair.client.negotiated().is_some_and(|n| n.resumed), result)
+        (asked, pair.client.negotiated().is_some_and(|n| n.is_resumed()), result)
     };
     assert_eq!(answered(&once, Ok(())), (true, false, Ok(())));
     assert_eq!(answered(&once, Ok(())), (false, true, Ok(())));

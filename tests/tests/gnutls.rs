@@ -109,7 +109,7 @@ fn resumption_with_its_server() {
     for resumed in [false, true, true] {
         let mut link = Link::to_server(client(KeyType::P256, |c| c.with_sessions(sessions.clone())), &peer);
         link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.process.errors()));
-        assert_eq!(link.connection.negotiated().unwrap().resumed, resumed);
+        assert_eq!(link.connection.negotiated().unwrap().is_resumed(), resumed);
         link.wait_for(|e| matches!(e, Event::TicketReceived)).unwrap();
         link.close();
     }
@@ -126,7 +126,7 @@ fn resumption_with_its_client() {
             let mut link = Link::accept(connection, &listener);
             link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
             let negotiated = link.connection.negotiated().unwrap();
-            assert_eq!(negotiated.resumed, resumed);
+            assert_eq!(negotiated.is_resumed(), resumed);
             assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), "X.509 device-1");
             if !resumed {
                 link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();

@@ -182,7 +182,7 @@ fn resumption_with_its_server() {
     for resumed in [false, true, true] {
         let ours = client(typ, |c| c.with_sessions(sessions.clone()));
         let (link, said) = go.converse(ours, b"data");
-        assert_eq!(link.connection.negotiated().unwrap().resumed, resumed);
+        assert_eq!(link.connection.negotiated().unwrap().is_resumed(), resumed);
         assert_eq!(said["resumed"], resumed.to_string());
         assert_eq!((peer(&link).as_str(), said["peer"].as_str()), ("X.509 localhost", "device-1"));
     }
@@ -195,7 +195,7 @@ fn resumption_with_its_client() {
         let mut go = Go::new("client", KeyType::P256, &["-connections", "3"]);
         for resumed in [false, true, true] {
             let (link, said) = go.converse(from(&config), b"data");
-            assert_eq!(link.connection.negotiated().unwrap().resumed, resumed);
+            assert_eq!(link.connection.negotiated().unwrap().is_resumed(), resumed);
             assert_eq!(said["resumed"], resumed.to_string());
             assert_eq!((peer(&link).as_str(), said["peer"].as_str()), ("X.509 device-1", "localhost"));
         }

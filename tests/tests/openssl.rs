@@ -142,7 +142,7 @@ fn resumption_with_its_server() {
                 Link::to_server(client(KeyType::P256, |c| c.with_sessions(sessions.clone())), &peer);
             link.handshake().unwrap();
             let negotiated = link.connection.negotiated().unwrap();
-            assert_eq!(negotiated.resumed, resumed, "{more:?}");
+            assert_eq!(negotiated.is_resumed(), resumed, "{more:?}");
             assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), "X.509 localhost");
             link.wait_for(|e| matches!(e, Event::TicketReceived)).unwrap();
             link.close();
@@ -163,7 +163,7 @@ fn resumption_with_its_client() {
             let connection = dunlin::TlsConnection::server(&config, dunlin_tests::peer::now());
             let mut link = Link::accept(connection, &listener);
             link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
-            assert_eq!(link.connection.negotiated().unwrap().resumed, resumed);
+            assert_eq!(link.connection.negotiated().unwrap().is_resumed(), resumed);
             assert_eq!(
                 link.connection.negotiated().unwrap().peer.as_ref().unwrap().to_string(),
                 "X.509 device-1"

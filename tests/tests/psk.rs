@@ -64,7 +64,7 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Pair {
 }
 
 fn resumed(pair: &Pair) -> bool {
-    pair.server.negotiated().unwrap().resumed
+    pair.server.negotiated().unwrap().is_resumed()
 }
 
 #[test]

@@ -76,8 +76,8 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> 
     pair.connect().unwrap();
     pair.echo(b"hello").unwrap();
     let (ours, theirs) = (pair.client.negotiated().unwrap(), pair.server.negotiated().unwrap());
-    assert_eq!(ours.resumed, theirs.resumed);
-    (ours.resumed, pair)
+    assert_eq!(ours.is_resumed(), theirs.is_resumed());
+    (ours.is_resumed(), pair)
 }
 
 /// Two devices behind one store, or one that got another certificate: a session is that of the credential that made it.
@@ -319,7 +319,7 @@ fn a_ticket_is_for_one_name_and_port_and_for_one_setting_of_the_client() {
     let address = dunlin::ServerAddress::new(localhost().name, 5555);
     other_port.client = dunlin::TlsConnection::client(&client, address, NOW).unwrap();
     other_port.connect().unwrap();
-    assert!(!other_port.client.negotiated().unwrap().resumed);
+    assert!(!other_port.client.negotiated().unwrap().is_resumed());
     assert!(!connect(&config(client_profile().name("another")), &server, NOW).0);
     connect(&client, &server, NOW);
     assert!(connect(&client, &server, NOW).0);
@@ -424,7 +424,7 @@ fn sessions_that_are_kept_elsewhere() {
             pair.run().unwrap();
         }
         pair.echo(b"hello").unwrap();
-        assert_eq!(pair.server.negotiated().unwrap().resumed, resumed);
+        assert_eq!(pair.server.negotiated().unwrap().is_resumed(), resumed);
         for event in pair.server_events.drain(..) {
             match event {
                 // Through bytes, as a store would have it.

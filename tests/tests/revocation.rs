@@ -208,7 +208,7 @@ fn sessions_end_with_the_lists_that_must_not_be_overdue() {
         let server = Arc::new(server.with_tickets(tickets.lifetime(Duration::from_secs(5 * 24 * 3600))));
         let resumed = |hours: u64| {
             let mut pair = Pair::at(&client, &server, Now::from_unix_ms(now().unix_ms + hours * 3_600_000));
-            pair.run().map(|()| pair.server.negotiated().unwrap().resumed)
+            pair.run().map(|()| pair.server.negotiated().unwrap().is_resumed())
         };
         // The lists count for a day.
         assert_eq!(resumed(0), Ok(false));

@@ -211,7 +211,7 @@ impl Pair {
     }
 
     fn resumed(&self) -> bool {
-        let resumed = self.ours.negotiated().unwrap().resumed;
+        let resumed = self.ours.negotiated().unwrap().is_resumed();
         assert_eq!(self.theirs.handshake_kind() == Some(HandshakeKind::Resumed), resumed);
         resumed
     }

@@ -203,7 +203,7 @@ fn the_type_of_the_key_is_said_in_a_resumption() {
         pair.server.receive(NOW, &hello).unwrap();
         assert!(pair.server.transmit().windows(5).any(|w| w == RAW_KEY));
         pair.connect().unwrap();
-        assert!(pair.client.negotiated().unwrap().resumed);
+        assert!(pair.client.negotiated().unwrap().is_resumed());
     }
 }
 

@@ -491,7 +491,7 @@ fn tls_unique_is_the_same_at_both_ends_and_never_again() {
         let mut pair = Pair::new(&client, &server);
         assert_eq!(pair.client.tls_unique(), None);
         pair.connect().unwrap();
-        assert_eq!(pair.client.negotiated().unwrap().resumed, resumed);
+        assert_eq!(pair.client.negotiated().unwrap().is_resumed(), resumed);
         let binding = pair.client.tls_unique().unwrap();
         assert_eq!(pair.server.tls_unique(), Some(binding));
         assert!(!known.contains(&binding));

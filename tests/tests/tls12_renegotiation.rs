@@ -266,7 +266,7 @@ fn what_is_negotiated_changes_at_the_end() {
         }
         for (end, peer) in [(&pair.client, "X.509 localhost"), (&pair.server, "X.509 device-1")] {
             let negotiated = end.negotiated().unwrap();
-            assert!(!negotiated.resumed);
+            assert!(!negotiated.is_resumed());
             assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), peer);
             assert_eq!(negotiated.alpn.as_deref(), Some(&b"mqtt"[..]));
             assert_eq!(negotiated.server_name.as_deref(), Some("localhost"));
@@ -306,7 +306,7 @@ fn nobody_becomes_somebody_else() {
             hand_on(&*sessions, &clients[0], &clients[1]);
             let mut pair = Pair::new(&clients[1], &servers[1]);
             pair.connect().unwrap();
-            assert!(pair.client.negotiated().unwrap().resumed);
+            assert!(pair.client.negotiated().unwrap().is_resumed());
             pair.client.renegotiate(NOW).unwrap();
             let result = pair.run();
             let illegal = PeerMisbehaved::IllegalParameter("identity: another one in a renegotiation");
@@ -317,7 +317,7 @@ fn nobody_becomes_somebody_else() {
             assert_eq!(result, Err(illegal.clone().into()));
             assert_eq!(finds.error(), Some(&illegal.into()));
             assert_eq!(hears.error(), Some(&Error::AlertReceived(Alert::ILLEGAL_PARAMETER)));
-            assert!(finds.negotiated().unwrap().resumed, "what was agreed before is what is left");
+            assert!(finds.negotiated().unwrap().is_resumed(), "what was agreed before is what is left");
             assert_eq!(done(&pair), [0, 0]);
         }
     }

@@ -61,8 +61,8 @@ fn resumed(client: &ClientConfig, server: &ServerConfig, now: Now) -> bool {
         assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), peer);
         assert_eq!(negotiated.server_name.as_deref(), Some("localhost"));
     }
-    let resumed = pair.client.negotiated().unwrap().resumed;
-    assert_eq!(pair.server.negotiated().unwrap().resumed, resumed);
+    let resumed = pair.client.negotiated().unwrap().is_resumed();
+    assert_eq!(pair.server.negotiated().unwrap().is_resumed(), resumed);
     let certificate = pair.client.messages().iter().any(|m| m.typ == HandshakeType::CERTIFICATE);
     assert_eq!(certificate, !resumed);
     resumed
@@ -89,7 +89,7 @@ fn a_session_is_for_its_version_settings_suite_and_time() {
             let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
             pair.connect().unwrap();
             let negotiated = pair.client.negotiated().unwrap();
-            (negotiated.version.unwrap(), negotiated.resumed)
+            (negotiated.version.unwrap(), negotiated.is_resumed())
         };
         let both_client = client(both(), &sessions);
         // Of TLS 1.2, shown to a server that has learnt TLS 1.3; and back.
@@ -172,7 +172,7 @@ fn sessions_may_be_asked_for() {
     assert!(matches!(asked, Question::FindSession { id: asked } if asked == id));
     pair.server.answer(NOW, question, Answer::Session(Some(Box::new(session)))).unwrap();
     pair.connect().unwrap();
-    assert!(pair.client.negotiated().unwrap().resumed);
+    assert!(pair.client.negotiated().unwrap().is_resumed());
 }
 
 fn tls13() -> ProfileBuilder {
@@ -217,7 +217,7 @@ fn what_a_fatal_alert_has_ended_is_not_resumed() {
                     let mut pair = settled(&client, &server);
                     if history == 1 {
                         pair = settled(&client, &server);
-                        assert!(pair.client.negotiated().unwrap().resumed);
+                        assert!(pair.client.negotiated().unwrap().is_resumed());
                     } else if history == 2 {
                         renegotiate(&mut pair);
                     }
@@ -225,7 +225,7 @@ fn what_a_fatal_alert_has_ended_is_not_resumed() {
                     // Nobody can take a ticket back that has all in it.
                     let is_stateless = format!("{tickets:?}").contains("Stateless");
                     let expected = !forgets && is_stateless;
-                    let resumed = settled(&client, &server).client.negotiated().unwrap().resumed;
+                    let resumed = settled(&client, &server).client.negotiated().unwrap().is_resumed();
                     assert_eq!(resumed, expected, "{tickets:?} {history} {found_by:?} {forgets}");
                 }
             }
@@ -243,7 +243,7 @@ fn only_a_connection_that_fails_takes_its_session_along() {
         assert_eq!(pair.client.receive_end(), Err(Error::Truncated));
         assert_eq!(pair.server.receive_end(), Err(Error::Truncated));
         let mut pair = settled(&client, &server);
-        assert!(pair.client.negotiated().unwrap().resumed);
+        assert!(pair.client.negotiated().unwrap().is_resumed());
         pair.client.close();
         pair.run().unwrap();
         // The hello of one who does not know the secret.
@@ -300,7 +300,7 @@ fn who_resumes_by_a_ticket_takes_no_other_session_along() {
     pair.server.transmitted(flight.len());
     pair.client.receive(NOW, &with_session_id(&flight, &own)).unwrap();
     pair.connect().unwrap();
-    assert!(pair.server.negotiated().unwrap().resumed);
+    assert!(pair.server.negotiated().unwrap().is_resumed());
     fail(&mut pair, Side::Server);
     assert!(store.find(&id).is_some());
 }
@@ -355,7 +355,7 @@ fn a_psk_that_was_taken_away_takes_its_sessions_along() {
         for expected in [false, true] {
             let mut pair = Pair::new(&client, &server(vec![psk()]));
             pair.connect().unwrap();
-            assert_eq!(pair.client.negotiated().unwrap().resumed, expected);
+            assert_eq!(pair.client.negotiated().unwrap().is_resumed(), expected);
             assert_eq!(pair.server.negotiated().unwrap().peer.as_ref().unwrap().to_string(), "PSK d1");
         }
         assert_eq!(Pair::new(&client, &server(vec![])).run(), Err(PeerMisbehaved::BadFinished.into()));
@@ -394,7 +394,7 @@ fn nothing_is_resumed_without_extended_master_secret() {
         for expected in [false, true] {
             let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
             pair.connect().unwrap();
-            assert_eq!(pair.client.negotiated().unwrap().resumed, expected);
+            assert_eq!(pair.client.negotiated().unwrap().is_resumed(), expected);
         }
         let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
         let hello = pair.client.transmit().to_vec();
@@ -464,7 +464,10 @@ fn resumption_with_openssl() {
             let mut link = Link::to_server(connection, &peer);
             link.handshake().unwrap_or_else(|e| panic!("{more:?}: {e} / {}", peer.process.errors()));
             let negotiated = link.connection.negotiated().unwrap();
-            assert_eq!((negotiated.version, negotiated.resumed), (Some(ProtocolVersion::TLS1_2), expected));
+            assert_eq!(
+                (negotiated.version, negotiated.is_resumed()),
+                (Some(ProtocolVersion::TLS1_2), expected)
+            );
             assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), "X.509 localhost");
             link.close();
         }
@@ -482,7 +485,7 @@ fn resumption_with_openssl() {
             let mut link = Link::accept(connection, &listener);
             link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
             let negotiated = link.connection.negotiated().unwrap();
-            assert_eq!(negotiated.resumed, expected);
+            assert_eq!(negotiated.is_resumed(), expected);
             assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), "X.509 device-1");
             if !expected {
                 ends::wait_for_file(&session);

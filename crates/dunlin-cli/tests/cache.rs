@@ -17,6 +17,12 @@ fn cached(told: &Value) -> [bool; 2] {
     ["server_certificate_cached", "client_certificate_cached"].map(|name| told[name].as_bool().unwrap())
 }
 
+/// The bytes of the Certificate that this side has sent.
+fn sent_certificate(told: &Value) -> u64 {
+    let is_own = |m: &&Value| m["sent"] == true && m["name"] == "Certificate";
+    told["messages"].as_array().unwrap().iter().find(is_own).unwrap()["bytes"].as_u64().unwrap()
+}
+
 fn server(place: &Place, more: &str) -> Server {
     server_at(place, 0, more)
 }
@@ -34,7 +40,7 @@ fn every_mode_in_both_versions() {
             [("rfc7924", [true, false]), ("bithac", [true, true]), ("compact", [true, true])]
         {
             let options = format!("{version} --cache {mode}");
-            let server = server(&place, &options);
+            let server = server(&place, &format!("{options} --json"));
             let client = format!("{options} --cache-store {mode}{version}.cache");
             let first = connect(&server, &place, &client);
             assert_eq!(cached(&first), [false, false], "{options}");
@@ -42,7 +48,19 @@ fn every_mode_in_both_versions() {
             assert_eq!(cached(&repeat), repeated, "{options}");
             assert!(repeat["handshake_bytes_read"].as_u64() < first["handshake_bytes_read"].as_u64());
             assert_eq!(repeat["peer"], first["peer"]);
-            assert_eq!(repeat["resumed"], false);
+            // Each side says what it has saved: the difference between its two Certificate messages.
+            let of_server = [(); 2].map(|()| json(&server.process.line()));
+            for ([first, repeat], is_cached) in
+                [([&first, &repeat], repeated[1]), (of_server.each_ref(), repeated[0])]
+            {
+                let [sent, again] = [first, repeat].map(sent_certificate);
+                assert_eq!([&first["handshake"], &repeat["handshake"]], ["full", "cached"]);
+                assert_eq!(
+                    (&first["saved_bytes"], &repeat["saved_bytes"]),
+                    (&0.into(), &(sent - again).into())
+                );
+                assert_eq!(repeat["saved_bytes"].as_u64() > Some(300), is_cached, "{repeat}");
+            }
         }
     }
 }

@@ -64,7 +64,7 @@ fn forgets_the_previous_ticket_once_finished_is_acknowledged() {
     for _ in 0..3 {
         let mut pair = configs.pair();
         connect(&mut pair);
-        assert!(pair.server.negotiated().unwrap().peer_certificate_cached);
+        assert!(pair.server.negotiated().unwrap().is_peer_cached());
         drop(pair);
         assert_eq!(hello(), before);
     }
@@ -205,7 +205,7 @@ fn acknowledges_tickets_and_resumes() {
     for resumed in [false, true] {
         let mut pair = configs.pair();
         connect(&mut pair);
-        assert_eq!(pair.client.negotiated().unwrap().resumed, resumed);
+        assert_eq!(pair.client.negotiated().unwrap().is_resumed(), resumed);
         assert!(events(&mut pair.client).iter().any(|event| matches!(event, Event::TicketReceived)));
         // The last datagram is the client's acknowledgement.
         assert_eq!(pair.sent.last().unwrap().by, Side::Client);
@@ -231,7 +231,7 @@ fn dtls_has_no_early_data() {
         let mut pair = configs.pair();
         connect(&mut pair);
         for negotiated in [pair.client.negotiated().unwrap(), pair.server.negotiated().unwrap()] {
-            assert_eq!((negotiated.resumed, negotiated.early_data), (resumed, off));
+            assert_eq!((negotiated.is_resumed(), negotiated.early_data), (resumed, off));
         }
         configs.now = pair.now;
     }

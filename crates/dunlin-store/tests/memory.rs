@@ -37,7 +37,7 @@ fn server(tickets: Tickets) -> Arc<ServerConfig> {
 fn resumes(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> bool {
     let mut pair = Pair::at(client, server, now);
     pair.connect().unwrap();
-    pair.server.negotiated().unwrap().resumed
+    pair.server.negotiated().unwrap().is_resumed()
 }
 
 /// Keeps every ticket in order.

@@ -216,7 +216,7 @@ async fn waits_for_a_late_session() {
         TlsAcceptor::new(Arc::new(server.with_tickets(Tickets::ask()))).with_answers(store.clone());
     for resumed in [false, true, true] {
         let (mut client, mut server) = connect(&connector, &acceptor).await;
-        assert_eq!(server.negotiated().resumed, resumed);
+        assert_eq!(server.negotiated().is_resumed(), resumed);
         assert_eq!(server.negotiated().peer.as_ref().unwrap().to_string(), "X.509 device-1");
         // The ticket arrives before the end of the stream.
         tokio::try_join!(server.shutdown(), client.read_u8()).unwrap_err();
@@ -365,7 +365,7 @@ async fn resumes_with_tickets() {
     let acceptor = TlsAcceptor::new(Arc::new(server.with_tickets(Tickets::stateless(seal))));
     for resumed in [false, true] {
         let (mut client, mut server) = connect(&connector, &acceptor).await;
-        assert_eq!((client.negotiated().resumed, server.negotiated().resumed), (resumed, resumed));
+        assert_eq!((client.negotiated().is_resumed(), server.negotiated().is_resumed()), (resumed, resumed));
         tokio::try_join!(server.shutdown(), client.read_u8()).unwrap_err();
     }
 }

@@ -101,7 +101,7 @@ pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection};
 pub use crypto::CryptoProvider;
 pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};
 pub use error::Error;
-pub use handshake::output::{Event, MessageSize, Negotiated};
+pub use handshake::output::{Event, HandshakeKind, MessageSize, Negotiated};
 pub use handshake::question::{Answer, ClientHelloInfo, Question, QuestionId};
 pub use keylog::KeyLog;
 pub use pki_types;

@@ -101,9 +101,9 @@ impl Setup {
 /// Whether the server's and the client's certificates were left out; both sides must agree on it.
 fn cached(pair: &Pair) -> [bool; 2] {
     let [c, s] = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
-    assert_eq!(c.peer_certificate_cached, s.own_certificate_cached);
-    assert_eq!(s.peer_certificate_cached, c.own_certificate_cached);
-    [c.peer_certificate_cached, s.peer_certificate_cached]
+    assert_eq!(c.is_peer_cached(), s.is_own_cached());
+    assert_eq!(s.is_peer_cached(), c.is_own_cached());
+    [c.is_peer_cached(), s.is_peer_cached()]
 }
 
 /// Connects, and tells whether the server's and the client's certificates were left out.
@@ -113,7 +113,7 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> (Pair, [bo
     pair.echo(b"hello").unwrap();
     let [c, s] = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
     assert!(c.peer_signature.is_some() && s.own_signature == c.peer_signature);
-    assert!(!c.resumed && !s.resumed);
+    assert!(!c.is_resumed() && !s.is_resumed());
     let cached = cached(&pair);
     (pair, cached)
 }

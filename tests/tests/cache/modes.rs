@@ -446,5 +446,5 @@ fn over_datagrams(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [bo
             break;
         }
     }
-    [client, server].map(|end| end.negotiated().unwrap().peer_certificate_cached)
+    [client, server].map(|end| end.negotiated().unwrap().is_peer_cached())
 }

@@ -113,7 +113,7 @@ fn an_entry_ages_from_the_last_full_verification() {
             let mut pair =
                 Pair::at(client, server, Now::from_unix_ms(NOW.unix_ms + (DAY * days).as_millis() as u64));
             pair.connect().unwrap();
-            [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().peer_certificate_cached)
+            [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().is_peer_cached())
         };
         let both = ends(3 * DAY, 3 * DAY);
         for (day, cached) in [(0, false), (1, true), (2, true), (3, false), (4, true), (5, true), (6, false)]
@@ -276,7 +276,7 @@ fn a_ticket_shown_again_flushes_nothing() {
         }
         assert_eq!(store.len(), 1);
         pair.connect().unwrap();
-        assert!(pair.server.negotiated().unwrap().peer_certificate_cached);
+        assert!(pair.server.negotiated().unwrap().is_peer_cached());
     }
 }
 
@@ -301,7 +301,7 @@ fn a_resumption_leaves_the_cache_alone() {
                 pair.connect().unwrap();
                 for end in [&pair.client, &pair.server] {
                     let negotiated = end.negotiated().unwrap();
-                    assert!(negotiated.resumed && !negotiated.peer_certificate_cached);
+                    assert!(negotiated.is_resumed() && !negotiated.is_peer_cached());
                 }
             }
             assert_eq!(connect(&without, &server).1, [true; 2]);
@@ -331,8 +331,8 @@ fn a_pre_shared_key_leaves_the_cache_alone() {
         let mut pair = Pair::new(&by_key, &server);
         pair.connect().unwrap();
         let [c, s] = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
-        assert!(matches!(c.peer, Some(PeerIdentity::Psk(_))) && !c.peer_certificate_cached);
-        assert!(matches!(s.peer, Some(PeerIdentity::Psk(_))) && !s.peer_certificate_cached);
+        assert!(matches!(c.peer, Some(PeerIdentity::Psk(_))) && !c.is_peer_cached());
+        assert!(matches!(s.peer, Some(PeerIdentity::Psk(_))) && !s.is_peer_cached());
         assert_eq!((tickets(&client), store.len()), (before, 1));
         assert_eq!(connect(&client, &server).1, [true; 2], "{setup:?}");
     }

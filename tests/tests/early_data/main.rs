@@ -197,7 +197,7 @@ fn early_data_and_its_answer() {
         assert!(pair.client.early_data().is_none() && pair.server.early_data().is_none());
         for connection in [&pair.client, &pair.server] {
             let negotiated = connection.negotiated().unwrap();
-            assert!(negotiated.resumed && !negotiated.retried);
+            assert!(negotiated.is_resumed() && !negotiated.retried);
             assert_eq!(negotiated.early_data, EarlyDataOutcome::Accepted);
         }
         pair.echo(b"and now properly").unwrap();
@@ -371,7 +371,7 @@ fn what_a_server_does_not_take_and_why() {
             site.first(&client, &site.server());
             let mut pair = early(&client, &Arc::new(edit(&site)));
             assert_refused(&mut pair, server_says, client_says);
-            assert!(pair.server.negotiated().unwrap().resumed);
+            assert!(pair.server.negotiated().unwrap().is_resumed());
         }
     }
 }

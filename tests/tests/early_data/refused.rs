@@ -124,7 +124,7 @@ fn a_session_that_is_used_up_before_a_retry_resumes_after_it() {
         let mut pair = early(&site.client(), &Arc::new(site.server_with(|p| p).with_cookies(true)));
         assert_refused(&mut pair, NoEarlyData::Retry, NoEarlyData::Retry);
         let negotiated = pair.server.negotiated().unwrap();
-        assert!(negotiated.resumed && negotiated.retried);
+        assert!(negotiated.is_resumed() && negotiated.retried);
     }
 }
 
@@ -138,7 +138,7 @@ fn a_server_without_early_data_asks_once_for_the_first_use() {
     let Some((id, Question::FirstUse { .. })) = pair.server_question() else { panic!("nothing is asked") };
     pair.server.answer(NOW, id, Answer::FirstUse(true)).unwrap();
     assert_refused(&mut pair, NoEarlyData::Disabled, NoEarlyData::Retry);
-    assert!(pair.server.negotiated().unwrap().resumed);
+    assert!(pair.server.negotiated().unwrap().is_resumed());
 }
 
 /// A wrong binder proves nothing: it must not use up the ticket of another client.
@@ -222,7 +222,7 @@ fn a_session_that_ends_while_its_server_is_verified_again() {
         }
         pair.connect().unwrap();
         let negotiated = pair.client.negotiated().unwrap();
-        assert_eq!(negotiated.resumed, offers);
+        assert_eq!(negotiated.is_resumed(), offers);
         let none = EarlyDataOutcome::NotOffered(NoEarlyData::NoSession);
         assert_eq!(negotiated.early_data == none, !offers);
         while site.store.take(&key(&site), at(seconds)).is_some() {}

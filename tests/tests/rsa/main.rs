@@ -117,7 +117,7 @@ fn rsa_psk_leaves_the_client_no_session() {
         for _ in 0..2 {
             let mut pair = Pair::new(&client, &server);
             pair.connect().unwrap();
-            assert!(!pair.client.negotiated().unwrap().resumed);
+            assert!(!pair.client.negotiated().unwrap().is_resumed());
         }
     }
 }

@@ -40,7 +40,7 @@ Examples:
   dunlin client localhost:4433 --CAfile ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
 The options are spelled as those of s_client where they mean the same, and may be written its way: -CAfile.
-docs/stores.md says what --cache-store takes, and what lies beside it.
+docs/cache-choice.md helps to choose --cache and --cache-store. docs/stores.md says what --cache-store takes, and what lies beside it.
 The server is verified, unlike there: without --CAfile, --rpk-file or a PSK, by the authorities of this machine.
 
 On a terminal, lines with a single letter are commands, unless --quiet or --nocommands is given:
@@ -394,7 +394,7 @@ impl<'a> Client<'a> {
         let connected = connector.connect_with_early_data(tcp, server, &self.early_data).await;
         let (stream, taken) = connected.map_err(|e| self.failed(self.explainer(&progress).handshake(&e)))?;
         if let Some(tickets) = &self.tickets
-            && !stream.negotiated().resumed
+            && !stream.negotiated().is_resumed()
         {
             tickets.declined();
         }

@@ -46,7 +46,7 @@ enum Mode {
     Rfc7924,
     /// The same, and clients' certificates by tickets (BiTHaC).
     Bithac,
-    /// Both in the fewest bytes.
+    /// Both in the fewest bytes: recommended.
     Compact,
 }
 

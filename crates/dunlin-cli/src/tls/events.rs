@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use base64ct::{Base64, Encoding};
-use dunlin::{MessageSize, Side as TlsSide};
+use dunlin::{HandshakeKind, MessageSize, Side as TlsSide};
 use serde::Serialize;
 
 use crate::error::{Code, Error, Explanation};
@@ -120,12 +120,16 @@ pub(crate) struct Handshake {
     pub(crate) peer: Option<String>,
     pub(crate) peer_signature: Option<String>,
     pub(crate) own_signature: Option<String>,
+    #[serde(rename = "handshake")]
+    pub(crate) kind: Kind,
     pub(crate) resumed: bool,
     pub(crate) server_certificate_cached: bool,
     pub(crate) client_certificate_cached: bool,
     /// What became of the handshake cache; `null` where this side has none.
     pub(crate) cache: Option<String>,
     pub(crate) cache_code: Option<CacheCode>,
+    /// What this side did not send of its own certificates because of the cache.
+    pub(crate) saved_bytes: usize,
     pub(crate) hello_retry_request: bool,
     pub(crate) early_data: Option<String>,
     pub(crate) early_data_code: Option<&'static str>,
@@ -134,6 +138,28 @@ pub(crate) struct Handshake {
     pub(crate) handshake_bytes_read: u64,
     pub(crate) handshake_bytes_written: u64,
     pub(crate) messages: Vec<Message>,
+}
+
+/// What a handshake sent to prove who the two sides are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// Everything.
+    Full,
+    /// Signatures, but not all certificates: at least one side had those of the other in its cache.
+    Cached,
+    /// Nothing: an earlier session was resumed.
+    Resumed,
+}
+
+impl From<HandshakeKind> for Kind {
+    fn from(kind: HandshakeKind) -> Self {
+        match kind {
+            HandshakeKind::Cached { .. } => Self::Cached,
+            HandshakeKind::Resumed => Self::Resumed,
+            _ => Self::Full,
+        }
+    }
 }
 
 /// What became of the handshake cache, and why certificates were sent all the same.

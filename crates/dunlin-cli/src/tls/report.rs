@@ -53,9 +53,12 @@ impl<'a> Report<'a> {
             let accepted = if self.is_accepted() { "yes" } else { "not known yet" };
             writeln!(out, "Accepted           {accepted}")?;
         }
-        writeln!(out, "Resumed            {}", yes(n.resumed))?;
+        writeln!(out, "Resumed            {}", yes(n.is_resumed()))?;
         if let Some((_, cached)) = self.cached() {
             writeln!(out, "Cached             {cached}")?;
+        }
+        if n.saved_bytes > 0 {
+            writeln!(out, "Saved              {} bytes of this side's certificates", n.saved_bytes)?;
         }
         if n.version != Some(ProtocolVersion::TLS1_2) {
             writeln!(out, "HelloRetryRequest  {}", yes(n.retried))?;
@@ -87,10 +90,11 @@ impl<'a> Report<'a> {
         let n = self.negotiated;
         let mut words = vec![text(n.version), text(n.cipher_suite), text(n.group), self.peer()];
         words.extend(self.alpn().map(|alpn| format!("ALPN {alpn}")));
-        if n.resumed {
+        if n.is_resumed() {
             words.push("resumed".into());
         }
         words.extend(self.cached().map(|(_, cached)| format!("cached {cached}")));
+        words.extend((n.saved_bytes > 0).then(|| format!("saved {} bytes", n.saved_bytes)));
         if n.retried {
             words.push("after a HelloRetryRequest".into());
         }
@@ -113,11 +117,13 @@ impl<'a> Report<'a> {
             peer: n.peer.as_ref().map(|_| self.peer()),
             peer_signature: n.peer_signature.map(|s| name(&s)),
             own_signature: n.own_signature.map(|s| name(&s)),
-            resumed: n.resumed,
+            kind: n.kind.into(),
+            resumed: n.is_resumed(),
             server_certificate_cached,
             client_certificate_cached,
             cache,
             cache_code,
+            saved_bytes: n.saved_bytes,
             hello_retry_request: n.retried,
             early_data: self.early_data(),
             early_data_code: self.early_data_code(),
@@ -133,7 +139,7 @@ impl<'a> Report<'a> {
     pub(crate) fn is_accepted(&self) -> bool {
         let n = self.negotiated;
         let is_last = match n.version {
-            Some(ProtocolVersion::TLS1_2) => n.resumed == (self.side == Side::Client),
+            Some(ProtocolVersion::TLS1_2) => n.is_resumed() == (self.side == Side::Client),
             _ => self.side == Side::Client,
         };
         !is_last
@@ -141,7 +147,7 @@ impl<'a> Report<'a> {
 
     /// Whether the server's and the client's certificates were in the other side's cache.
     const fn certificates_cached(&self) -> [bool; 2] {
-        let Negotiated { own_certificate_cached: own, peer_certificate_cached: peer, .. } = *self.negotiated;
+        let (own, peer) = (self.negotiated.is_own_cached(), self.negotiated.is_peer_cached());
         match self.side {
             Side::Client => [peer, own],
             Side::Server => [own, peer],
@@ -193,7 +199,7 @@ impl<'a> Report<'a> {
     const fn why_nothing_is_cached(&self) -> (CacheCode, &'static str) {
         let n = self.negotiated;
         match (n.cache, self.side) {
-            (CacheOutcome::NotUsable, _) if n.resumed => (CacheCode::Resumed, "a session was resumed"),
+            (CacheOutcome::NotUsable, _) if n.is_resumed() => (CacheCode::Resumed, "a session was resumed"),
             (CacheOutcome::NotUsable, _) if matches!(n.peer, Some(PeerIdentity::Psk(_))) => {
                 (CacheCode::Psk, "this connection is by PSK")
             }

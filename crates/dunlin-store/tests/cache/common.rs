@@ -71,7 +71,7 @@ pub(crate) fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) ->
     let mut pair = Pair::new(client, server);
     pair.connect().unwrap();
     pair.echo(b"hello").unwrap();
-    [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().peer_certificate_cached)
+    [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().is_peer_cached())
 }
 
 /// A cache of a server that notes which tickets it has given out, and for whom.
@@ -358,7 +358,7 @@ pub(crate) fn replays_flush_nothing<R: Records + 'static>(store: R) {
     }
     assert_eq!(contents(), before);
     pair.connect().unwrap();
-    assert!(pair.server.negotiated().unwrap().peer_certificate_cached);
+    assert!(pair.server.negotiated().unwrap().is_peer_cached());
 }
 
 /// An owner of this group, with one record of its own.

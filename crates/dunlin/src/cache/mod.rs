@@ -33,14 +33,15 @@ pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub const MAX_CERTIFICATE_REQUEST: usize = 16 * 1024;
 
 /// What goes over the wire of a cache; two sides that differ use what they have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheMode {
     /// What RFC 7924 has, and nothing else: the server's messages, named by whole fingerprints.
     Rfc7924,
     /// RFC 7924 for the server's messages, and tickets for the client's Certificate.
     Bithac,
-    /// Both sides' messages, named by eight bytes each.
+    /// Both sides' messages, named by eight bytes each: the recommended mode, in the fewest bytes (docs/cache-choice.md).
+    #[default]
     Compact,
 }
 
@@ -72,7 +73,7 @@ pub enum CacheOutcome {
     NotAnswered,
     /// Both sides have one, as far as a client of [`CacheMode::Rfc7924`] or [`CacheMode::Bithac`] can tell: a server of RFC 7924 does
     /// not say that it has nothing to confirm. Which certificates were left out is in
-    /// [`crate::Negotiated::peer_certificate_cached`] and [`crate::Negotiated::own_certificate_cached`].
+    /// [`crate::Negotiated::kind`].
     Agreed,
 }
 

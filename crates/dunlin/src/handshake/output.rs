@@ -59,6 +59,25 @@ pub enum Event {
     PeerClosed,
 }
 
+/// What a handshake sent to prove who the two sides are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HandshakeKind {
+    /// Everything: certificates or raw public keys with signatures, or an external PSK.
+    #[default]
+    Full,
+    /// Signatures as in a full handshake, but at least one side's certificates were in the other side's handshake cache and were
+    /// not sent (docs/handshake-cache.md).
+    Cached {
+        /// The peer's cache had this side's certificates.
+        own: bool,
+        /// This side's cache had the peer's certificates.
+        peer: bool,
+    },
+    /// An earlier session was resumed: neither side signed.
+    Resumed,
+}
+
 /// What was agreed.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -78,8 +97,11 @@ pub struct Negotiated {
     /// With RSA_PSK (RFC 4279 §4), where a client takes its key for the peer: who the server is by its certificate. In a box, since
     /// few connections have it.
     pub peer_certified: Option<Box<PeerIdentity>>,
-    /// Whether an earlier session was resumed.
-    pub resumed: bool,
+    /// Whether the handshake was full, cached or a resumption.
+    pub kind: HandshakeKind,
+    /// The bytes that this side saved because the peer has its certificates in its cache: the length of the Certificate message
+    /// that it left out, uncompressed, less what it sent instead. What the peer left out only the peer knows.
+    pub saved_bytes: usize,
     /// What became of early data.
     pub early_data: EarlyDataOutcome,
     /// By how much the client's ticket is older than the server knows it to be (younger, if negative), in milliseconds:
@@ -93,11 +115,7 @@ pub struct Negotiated {
     pub own_signature: Option<SignatureScheme>,
     /// How the peer's Certificate message was compressed, if it was.
     pub peer_certificate_compression: Option<CertificateCompressionAlgorithm>,
-    /// Whether the peer left its certificates out because this side has them in its cache.
-    pub peer_certificate_cached: bool,
-    /// Whether this side left its own out, because the peer has them.
-    pub own_certificate_cached: bool,
-    /// What became of this side's cache.
+    /// What became of this side's cache; [`Self::kind`] says which certificates were left out.
     pub cache: CacheOutcome,
     /// What a client's cache had of the server before the handshake.
     pub known_server: Known,
@@ -108,6 +126,34 @@ pub struct Negotiated {
     pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The name of the profile.
     pub profile: String,
+}
+
+impl Negotiated {
+    /// Whether an earlier session was resumed.
+    pub const fn is_resumed(&self) -> bool {
+        matches!(self.kind, HandshakeKind::Resumed)
+    }
+
+    /// Whether this side did not send its certificates because the peer has them in its cache.
+    pub const fn is_own_cached(&self) -> bool {
+        matches!(self.kind, HandshakeKind::Cached { own: true, .. })
+    }
+
+    /// Whether the peer did not send its certificates because this side has them in its cache.
+    pub const fn is_peer_cached(&self) -> bool {
+        matches!(self.kind, HandshakeKind::Cached { peer: true, .. })
+    }
+
+    /// The peer's cache has this side's certificates, and that saved so many bytes.
+    pub(crate) const fn leave_own_out(&mut self, saved_bytes: usize) {
+        self.kind = HandshakeKind::Cached { own: true, peer: self.is_peer_cached() };
+        self.saved_bytes = saved_bytes;
+    }
+
+    /// This side's cache had the peer's certificates.
+    pub(crate) const fn take_peer_from_cache(&mut self) {
+        self.kind = HandshakeKind::Cached { own: self.is_own_cached(), peer: true };
+    }
 }
 
 /// A handshake message that was sent or received.

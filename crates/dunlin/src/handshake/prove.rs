@@ -45,9 +45,10 @@ pub(crate) fn prove(
     let response = stapled.map(|(_, response)| response.as_slice());
     if let Some(fingerprint) = &reads.cached {
         let abbreviated = message::Certificate::write(&[], core::iter::once(&[][..]), response)?;
+        let saved = message::Certificate::beyond_abbreviated(credential.entries());
+        cx.output.negotiated.leave_own_out(saved);
         cx.send_in(&mut transcript, abbreviated)?;
         transcript.add(&fingerprint.cached_object());
-        cx.output.negotiated.own_certificate_cached = true;
         return prove_key(cx, transcript, profile, side, Choice { index, scheme }, then);
     }
     // RFC 8879 §4: the transcript has the message as it is sent. What was compressed beforehand has no OCSP response.

@@ -155,7 +155,7 @@ impl Completed {
         // RFC 7627 §5.4: a master secret that two connections can share exports nothing.
         cx.output.exporter = if extended { Some(Box::new(master.into_exporter(randoms))) } else { None };
         // RFC 5246 §7.3: in a resumption the server's comes first.
-        let first = if cx.output.negotiated.resumed { finisheds.server } else { finisheds.client };
+        let first = if cx.output.negotiated.is_resumed() { finisheds.server } else { finisheds.client };
         cx.output.first_finished = Some(first);
         cx.output.connected = true;
         cx.output.renegotiation = match secure_renegotiation {

@@ -77,7 +77,7 @@ impl ExpectMessage for ExpectCertificate {
         {
             self.transcript.add(message.bytes());
             self.transcript.add(&cached.fingerprint.cached_object());
-            cx.output.negotiated.peer_certificate_cached = true;
+            cx.output.negotiated.take_peer_from_cache();
             let Self { profile, transcript, peer, then, .. } = *self;
             let believed = BelievedPeer::cached(profile, cached, cx.now)?;
             return Ok(Step::expect(ExpectCertificateVerify { believed, transcript, peer, then }));

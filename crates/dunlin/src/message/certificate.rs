@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{decode, encode};
+use super::{HEADER_LEN, decode, encode};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules, status_request};
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader};
@@ -89,6 +89,19 @@ impl<'a> Certificate<'a> {
             CertificateType::RAW_PUBLIC_KEY => w.vec24(|w| w.put(entries.next().unwrap_or_default())),
             _ => w.vec24(|w| entries.for_each(|entry| w.vec24(|w| w.put(entry)))),
         })
+    }
+
+    /// The length of the message that [`Self::write_tls12`] writes, in bytes with its header.
+    pub(crate) fn tls12_len<'e>(typ: CertificateType, entries: impl Iterator<Item = &'e [u8]>) -> usize {
+        let frame = if typ == CertificateType::RAW_PUBLIC_KEY { 0 } else { 3 };
+        entries.fold(HEADER_LEN + 3, |len, entry| len + frame + entry.len())
+    }
+
+    /// The bytes by which the message of TLS 1.3 with these entries is longer than an abbreviated one, whose only entry is empty.
+    pub(crate) fn beyond_abbreviated<'e>(entries: impl Iterator<Item = &'e [u8]>) -> usize {
+        // RFC 8446 §4.4.2: the length of cert_data, and that of the extensions.
+        const FRAME: usize = 3 + 2;
+        entries.fold(0, |len, entry| len + FRAME + entry.len()).saturating_sub(FRAME)
     }
 
     /// Writes the message, with an OCSP response for the first entry.

@@ -171,10 +171,10 @@ fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) ->
 /// To this side it must have been this kind of handshake.
 pub(super) fn expect(side: Side, negotiated: Option<&Negotiated>, wanted: Handshake) -> Result<(), Error> {
     let seen = negotiated.map(|all| {
-        let (own, peer) = (all.own_certificate_cached, all.peer_certificate_cached);
+        let (own, peer) = (all.is_own_cached(), all.is_peer_cached());
         match side {
-            Side::Client => [all.resumed, peer, own],
-            Side::Server => [all.resumed, own, peer],
+            Side::Client => [all.is_resumed(), peer, own],
+            Side::Server => [all.is_resumed(), own, peer],
         }
     });
     match seen == Some(wanted.parts()) {

@@ -23,7 +23,7 @@ use crate::extension::{
 };
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::key_exchange::ClientSide;
-use crate::handshake::output::{Event, Renegotiation};
+use crate::handshake::output::{Event, HandshakeKind, Renegotiation};
 use crate::handshake::post::MAX_TICKET_LEN;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ClientConfig;
@@ -239,7 +239,7 @@ fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
     let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug("no session"))?;
     let master = MasterSecret::resumed(handshake.suite, session.session.psk.clone());
     let peer = session.session.peer.clone();
-    cx.output.negotiated.resumed = true;
+    cx.output.negotiated.kind = HandshakeKind::Resumed;
     cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
     let (config, server) = (Arc::clone(&handshake.config), handshake.server.clone());
     let then: reverify::Then = {
@@ -265,7 +265,7 @@ impl ExpectMessage for ExpectCertificate {
         let shown = match handshake.cache.as_ref().and_then(|agreed| agreed.certificate(body, typ)) {
             Some((peer, form)) => {
                 form.bind(&mut handshake.transcript, &peer.fingerprint);
-                cx.output.negotiated.peer_certificate_cached = true;
+                cx.output.negotiated.take_peer_from_cache();
                 Shown::Cached(peer)
             }
             None => {
@@ -529,9 +529,11 @@ fn send_certificate(
     };
     if let Some(fingerprint) = cached {
         // docs/handshake-cache.md §4: whoever asked for what, a client's is bound by the synthetic message.
-        cx.send_in(&mut handshake.transcript, Form::Empty.write(HandshakeType::CERTIFICATE, &fingerprint)?)?;
+        let abbreviated = Form::Empty.write(HandshakeType::CERTIFICATE, &fingerprint)?;
+        let full = credential.map_or(0, |own| Certificate::tls12_len(own_type, own.entries()));
+        cx.output.negotiated.leave_own_out(full.saturating_sub(abbreviated.len()));
+        cx.send_in(&mut handshake.transcript, abbreviated)?;
         Form::Empty.bind(&mut handshake.transcript, &fingerprint);
-        cx.output.negotiated.own_certificate_cached = true;
         return Ok(choice);
     }
     let message = match credential {

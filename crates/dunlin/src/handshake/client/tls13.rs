@@ -20,7 +20,7 @@ use crate::extension::{
     max_fragment_length, pre_shared_key, record_size_limit, signature_algorithms,
 };
 use crate::handshake::cached::Use;
-use crate::handshake::output::Event;
+use crate::handshake::output::{Event, HandshakeKind};
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
 use crate::handshake::setup::ClientConfig;
 use crate::handshake::verify::ExpectCertificate;
@@ -121,7 +121,9 @@ pub(super) fn server_hello(
     let negotiated = &mut cx.output.negotiated;
     negotiated.version = Some(version);
     negotiated.cipher_suite = Some(suite.id);
-    negotiated.resumed = matches!(selected, Some(OfferedPsk::Session(_)));
+    if let Some(OfferedPsk::Session(_)) = selected {
+        negotiated.kind = HandshakeKind::Resumed;
+    }
     negotiated.profile = profile.name.clone();
 
     let early = selected.map(|psk| EarlySecret::new(suite, cx.protocol(), psk.key()));
@@ -198,7 +200,7 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         }
         // With early data it was verified before that was sent.
         let config = Arc::clone(&handshake.config);
-        let reverifies = config.reverify && cx.output.negotiated.resumed && handshake.early.is_none();
+        let reverifies = config.reverify && cx.output.negotiated.is_resumed() && handshake.early.is_none();
         let (server, peer) = (handshake.server.clone(), handshake.peer.clone());
         let then: reverify::Then =
             Box::new(move |_| Ok(Step::expect(ExpectFinished { handshake, transcript, respond: None })));

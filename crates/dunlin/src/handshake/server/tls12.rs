@@ -21,7 +21,7 @@ use crate::extension::{
 };
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::key_exchange::ServerSide;
-use crate::handshake::output::Event;
+use crate::handshake::output::{Event, HandshakeKind};
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::{
@@ -211,7 +211,7 @@ fn resume(
     cx.send_in(&mut transcript, server_hello)?;
     let negotiated = &mut cx.output.negotiated;
     negotiated.cipher_suite = Some(suite.id);
-    negotiated.resumed = true;
+    negotiated.kind = HandshakeKind::Resumed;
     if config.handshake_cache.is_some() {
         negotiated.cache = CacheOutcome::NotUsable;
     }
@@ -306,7 +306,6 @@ fn full(
     let negotiated = &mut cx.output.negotiated;
     negotiated.cipher_suite = Some(suite.id);
     negotiated.group = group.map(|g| g.name());
-    negotiated.resumed = false;
     negotiated.server_name = hello.extensions().get::<server_name::HostName>()?.map(|n| n.0);
     let secure = is_renegotiation_secure(hello);
     let client_version = hello.legacy_version;
@@ -335,9 +334,11 @@ fn send_certificate(
 ) -> Result<(), Error> {
     match cache.and_then(cache::Agreed::own) {
         Some((own, form)) => {
-            cx.send_in(transcript, form.write(HandshakeType::CERTIFICATE, &own)?)?;
+            let abbreviated = form.write(HandshakeType::CERTIFICATE, &own)?;
+            let full = Certificate::tls12_len(credential.certificate_type(), credential.entries());
+            cx.output.negotiated.leave_own_out(full.saturating_sub(abbreviated.len()));
+            cx.send_in(transcript, abbreviated)?;
             form.bind(transcript, &own);
-            cx.output.negotiated.own_certificate_cached = true;
             Ok(())
         }
         None => {
@@ -515,7 +516,7 @@ impl ExpectMessage for ExpectCertificate {
         let cached = handshake.cache.as_mut().and_then(|cache| cache.take_client());
         if let Some(cached) = cached.filter(|cached| Form::Empty.is(body, cached.fingerprint())) {
             Form::Empty.bind(&mut handshake.transcript, cached.fingerprint());
-            cx.output.negotiated.peer_certificate_cached = true;
+            cx.output.negotiated.take_peer_from_cache();
             let client = Some(BelievedPeer::cached(profile, cached, cx.now)?);
             return Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client }));
         }

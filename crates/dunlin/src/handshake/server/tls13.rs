@@ -22,7 +22,7 @@ use crate::extension::{
     signature_algorithms, supported_versions,
 };
 use crate::handshake::cached::Use;
-use crate::handshake::output::{EarlyOutput, Event};
+use crate::handshake::output::{EarlyOutput, Event, HandshakeKind};
 use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::verify::ExpectCertificate;
@@ -187,7 +187,9 @@ fn answer(
     let negotiated = &mut cx.output.negotiated;
     negotiated.version = Some(protocol.version());
     negotiated.cipher_suite = Some(suite.id);
-    negotiated.resumed = resumed;
+    if resumed {
+        negotiated.kind = HandshakeKind::Resumed;
+    }
     negotiated.server_name = hello.extensions().get::<server_name::HostName>()?.map(|n| n.0);
     let modes = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
     let takes_tickets = modes.is_some_and(|m| m.0.iter().any(|m| config.profile.allows_mode(*m)));
