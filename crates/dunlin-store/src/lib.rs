@@ -10,6 +10,8 @@
 //!
 //! Pre-shared keys are in the module `psk`: in files that people write (feature `files`), and in SQLite (feature `sqlite`).
 #![forbid(unsafe_code)]
+// A stranger's ticket is looked up here before anything is known of him.
+#![warn(clippy::indexing_slicing)]
 
 pub mod cache;
 mod client;

@@ -11,7 +11,7 @@ use dunlin::cache::{CachedPeer, ServerCache, Ticket};
 use hashbrown::HashTable;
 
 use super::older_tickets;
-use super::slab::{Handle, Slab};
+use super::slab::{Ends, Handle, Linked, Slab};
 
 /// What an entry may take on average, in bytes, if nothing else is said: twice what one with a key of RSA takes.
 pub(super) const MEAN_ENTRY: usize = 1024;
@@ -36,8 +36,8 @@ const MAX_COMMONS: usize = 1 << 16;
 struct Head {
     /// The newest, and the one before; twice the same where there is one.
     tickets: [Ticket; 2],
-    /// The neighbours in the list of the group: the older one first.
-    neighbours: [Handle; 2],
+    /// The neighbours in the list of the group.
+    neighbours: Ends,
     /// The number of what it has in common with others.
     common: [u8; 2],
 }
@@ -45,6 +45,12 @@ struct Head {
 impl Head {
     const fn common(&self) -> u16 {
         u16::from_be_bytes(self.common)
+    }
+}
+
+impl Linked for Head {
+    fn neighbours(&mut self) -> &mut Ends {
+        &mut self.neighbours
     }
 }
 
@@ -60,17 +66,20 @@ struct Entries {
 
 impl Entries {
     /// The ticket of which `index` is a handle and, in the last bit, which of two it is.
-    fn ticket(&self, index: u32) -> Ticket {
-        self.slab.head(Handle::from_u32(index >> 1)).tickets[index as usize & 1]
+    fn ticket(&self, index: u32) -> Option<Ticket> {
+        let [newest, before] = self.slab.head(Handle::from_u32(index >> 1))?.tickets;
+        Some(if index & 1 == 0 { newest } else { before })
     }
 
-    fn common(&self, at: Handle) -> &Common {
-        &self.commons[usize::from(self.slab.head(at).common())].0
+    fn common(&self, at: Handle) -> Option<&Common> {
+        let number = self.slab.head(at)?.common();
+        self.commons.get(usize::from(number)).map(|(common, _)| common)
     }
 
     /// By what a client is known again: whatever else is in its certificates, it has one entry.
-    fn client(&self, at: Handle) -> Client<'_> {
-        (CachedPeer::holder(self.slab.bytes(at)), &self.common(at).0)
+    fn client(&self, at: Handle) -> Option<Client<'_>> {
+        let (settings, _) = self.common(at)?;
+        Some((CachedPeer::holder(self.slab.bytes(at)?), settings))
     }
 
     /// Whether there is a number for this, or room for one.
@@ -88,9 +97,9 @@ impl Entries {
                 number
             }
         };
-        self.numbers.insert(common, number);
-        let of = &mut self.commons[usize::from(number)];
+        let of = self.commons.get_mut(usize::from(number))?;
         *of = (common, of.1 + 1);
+        self.numbers.insert(common, number);
         head.common = number.to_be_bytes();
         let at = self.slab.insert(head, own, max_slots);
         if at.is_none() {
@@ -100,12 +109,14 @@ impl Entries {
     }
 
     fn remove(&mut self, at: Handle) {
-        self.leave(self.slab.head(at).common());
+        if let Some(number) = self.slab.head(at).map(Head::common) {
+            self.leave(number);
+        }
         self.slab.remove(at);
     }
 
     fn leave(&mut self, number: u16) {
-        let (common, clients) = &mut self.commons[usize::from(number)];
+        let Some((common, clients)) = self.commons.get_mut(usize::from(number)) else { return };
         *clients -= 1;
         if *clients == 0 {
             self.numbers.remove(common);
@@ -121,14 +132,14 @@ type Client<'a> = (Option<(u8, &'a [u8])>, &'a [u8; 32]);
 /// a key again, so those are soon the oldest.
 struct Group {
     /// The oldest and the newest.
-    ends: [Handle; 2],
+    ends: Ends,
     len: usize,
     /// When the last one came.
     changed: u64,
 }
 
 impl Group {
-    const EMPTY: Self = Self { ends: [Handle::NONE; 2], len: 0, changed: 0 };
+    const EMPTY: Self = Self { ends: Ends::NONE, len: 0, changed: 0 };
 
     /// Its place in the order in which groups make room.
     const fn rank(&self, issuer: Shared) -> Rank {
@@ -137,9 +148,6 @@ impl Group {
 }
 
 type Rank = (usize, Reverse<u64>, Shared);
-
-const OLDER: usize = 0;
-const NEWER: usize = 1;
 
 /// Clients, their groups, and two indexes of four bytes for each name.
 #[derive(Default)]
@@ -158,20 +166,20 @@ struct Clients {
 
 impl Clients {
     fn find(&self, ticket: &Ticket) -> Option<Handle> {
-        let is_it = |index: &u32| self.entries.ticket(*index) == *ticket;
-        let index = self.by_ticket.find(self.hasher.hash_one(ticket), is_it);
+        let is_it = |index: &u32| self.entries.ticket(*index) == Some(*ticket);
+        let index = self.by_ticket.find(self.hasher.hash_one(Some(ticket)), is_it);
         index.map(|index| Handle::from_u32(*index >> 1))
     }
 
     /// The whole entry.
     fn peer(&self, at: Handle) -> Option<CachedPeer> {
-        let (settings, shared) = self.entries.common(at);
-        CachedPeer::from_bytes(&[&shared[..], self.entries.slab.bytes(at)].concat(), settings).ok()
+        let (settings, shared) = self.entries.common(at)?;
+        CachedPeer::from_bytes(&[&shared[..], self.entries.slab.bytes(at)?].concat(), settings).ok()
     }
 
     fn find_client(&self, client: Client<'_>) -> Option<Handle> {
-        let is_it = |at: &Handle| self.entries.client(*at) == client;
-        self.by_client.find(self.hasher.hash_one(client), is_it).copied()
+        let is_it = |at: &Handle| self.entries.client(*at) == Some(client);
+        self.by_client.find(self.hasher.hash_one(Some(client)), is_it).copied()
     }
 
     /// A client that is not there, under these tickets.
@@ -179,7 +187,7 @@ impl Clients {
         while !self.entries.has_room(&common) {
             self.evict_smallest();
         }
-        let head = Head { tickets, neighbours: [Handle::NONE; 2], common: [0; 2] };
+        let head = Head { tickets, neighbours: Ends::NONE, common: [0; 2] };
         let Some(at) = self.entries.insert(common, own, head, max_slots) else { return };
         let (entries, hasher) = (&self.entries, &self.hasher);
         let rehash = |at: &Handle| hasher.hash_one(entries.client(*at));
@@ -192,7 +200,9 @@ impl Clients {
     fn renew(&mut self, at: Handle, tickets: [Ticket; 2]) {
         self.forget_tickets(at);
         self.unlink(at);
-        self.entries.slab.head_mut(at).tickets = tickets;
+        if let Some(head) = self.entries.slab.head_mut(at) {
+            head.tickets = tickets;
+        }
         self.index(at);
         self.link(at);
     }
@@ -204,7 +214,7 @@ impl Clients {
         if let Ok(entry) = self.by_client.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
-        let len = self.entries.slab.bytes(at).len();
+        let len = self.entries.slab.bytes(at).map_or(0, <[u8]>::len);
         self.entries.remove(at);
         for at in self.entries.slab.scattered(len) {
             self.relocate(at);
@@ -214,7 +224,9 @@ impl Clients {
     /// Keeps the same in another page, where there is room for it.
     fn relocate(&mut self, from: Handle) {
         let slab = &mut self.entries.slab;
-        let (head, own) = (*slab.head(from), slab.bytes(from).to_vec());
+        let (Some(head), Some(own)) = (slab.head(from).copied(), slab.bytes(from).map(<[u8]>::to_vec)) else {
+            return;
+        };
         let Some(to) = slab.insert(head, &own, 1) else { return };
         let hash = self.hasher.hash_one(self.entries.client(from));
         if let Some(at) = self.by_client.find_mut(hash, |at| *at == from) {
@@ -222,17 +234,15 @@ impl Clients {
         }
         for (ticket, which) in head.tickets.iter().zip(0..) {
             let [from, to] = [from, to].map(|at| at.to_u32() << 1 | which);
-            if let Some(index) = self.by_ticket.find_mut(self.hasher.hash_one(ticket), |i| *i == from) {
+            if let Some(index) = self.by_ticket.find_mut(self.hasher.hash_one(Some(ticket)), |i| *i == from) {
                 *index = to;
             }
         }
-        let (_, issuer) = *self.entries.common(from);
-        for (there, back) in [(OLDER, NEWER), (NEWER, OLDER)] {
-            match (head.neighbours[there], self.groups.get_mut(&issuer)) {
-                (Handle::NONE, Some(group)) => group.ends[there] = to,
-                (Handle::NONE, None) => {}
-                (neighbour, _) => self.entries.slab.head_mut(neighbour).neighbours[back] = to,
-            }
+        let issuer = self.entries.common(from).map(|(_, issuer)| *issuer);
+        if let Some(group) = issuer.and_then(|issuer| self.groups.get_mut(&issuer)) {
+            let Ends { older, newer } = head.neighbours;
+            self.entries.slab.join(&mut group.ends, older, to);
+            self.entries.slab.join(&mut group.ends, to, newer);
         }
         self.entries.slab.remove(from);
     }
@@ -240,12 +250,14 @@ impl Clients {
     /// Makes a client known by its tickets.
     fn index(&mut self, at: Handle) {
         let (entries, hasher) = (&self.entries, &self.hasher);
-        let tickets = entries.slab.head(at).tickets;
+        let Some(tickets) = entries.slab.head(at).map(|head| head.tickets) else { return };
         let count = if tickets[0] == tickets[1] { 1 } else { 2 };
         for (ticket, which) in tickets.iter().zip(0..).take(count) {
-            let hash = hasher.hash_one(ticket);
+            let hash = hasher.hash_one(Some(ticket));
             // Of two clients with one ticket, which is chance, the later one has it.
-            if let Ok(other) = self.by_ticket.find_entry(hash, |index| entries.ticket(*index) == *ticket) {
+            if let Ok(other) =
+                self.by_ticket.find_entry(hash, |index| entries.ticket(*index) == Some(*ticket))
+            {
                 other.remove();
             }
             let rehash = |index: &u32| hasher.hash_one(entries.ticket(*index));
@@ -254,10 +266,11 @@ impl Clients {
     }
 
     fn forget_tickets(&mut self, at: Handle) {
-        let tickets = self.entries.slab.head(at).tickets;
+        let Some(tickets) = self.entries.slab.head(at).map(|head| head.tickets) else { return };
         for (ticket, which) in tickets.iter().zip(0..) {
             let index = at.to_u32() << 1 | which;
-            if let Ok(entry) = self.by_ticket.find_entry(self.hasher.hash_one(ticket), |i| *i == index) {
+            if let Ok(entry) = self.by_ticket.find_entry(self.hasher.hash_one(Some(ticket)), |i| *i == index)
+            {
                 entry.remove();
             }
         }
@@ -265,32 +278,26 @@ impl Clients {
 
     /// Makes a client the newest one of its group.
     fn link(&mut self, at: Handle) {
-        let (_, issuer) = *self.entries.common(at);
+        let Some((_, issuer)) = self.entries.common(at).copied() else { return };
         let group = self.groups.entry(issuer).or_insert(Group::EMPTY);
         self.changes += 1;
         self.ranks.remove(&group.rank(issuer));
-        let newest = std::mem::replace(&mut group.ends[NEWER], at);
-        self.entries.slab.head_mut(at).neighbours = [newest, Handle::NONE];
-        match newest {
-            Handle::NONE => group.ends[OLDER] = at,
-            newest => self.entries.slab.head_mut(newest).neighbours[NEWER] = at,
-        }
+        let newest = group.ends.newer;
+        self.entries.slab.join(&mut group.ends, newest, at);
+        self.entries.slab.join(&mut group.ends, at, Handle::NONE);
         group.len += 1;
         group.changed = self.changes;
         self.ranks.insert(group.rank(issuer));
     }
 
     fn unlink(&mut self, at: Handle) {
-        let neighbours = self.entries.slab.head(at).neighbours;
-        let (_, issuer) = *self.entries.common(at);
+        let Some(Ends { older, newer }) = self.entries.slab.head(at).map(|head| head.neighbours) else {
+            return;
+        };
+        let Some((_, issuer)) = self.entries.common(at).copied() else { return };
         let Some(group) = self.groups.get_mut(&issuer) else { return };
         self.ranks.remove(&group.rank(issuer));
-        for (to, from) in [(OLDER, NEWER), (NEWER, OLDER)] {
-            match neighbours[to] {
-                Handle::NONE => group.ends[to] = neighbours[from],
-                neighbour => self.entries.slab.head_mut(neighbour).neighbours[from] = neighbours[from],
-            }
-        }
+        self.entries.slab.join(&mut group.ends, older, newer);
         group.len -= 1;
         match group.len {
             0 => drop(self.groups.remove(&issuer)),
@@ -311,7 +318,7 @@ impl Clients {
     }
 
     fn evict_of(&mut self, rank: Option<Rank>) {
-        let oldest = rank.and_then(|(.., issuer)| Some(self.groups.get(&issuer)?.ends[OLDER]));
+        let oldest = rank.and_then(|(.., issuer)| Some(self.groups.get(&issuer)?.ends.older));
         if let Some(oldest) = oldest {
             self.remove(oldest);
         }
@@ -371,15 +378,16 @@ impl ServerCache for MemoryServerCache {
         let common = (settings, *shared);
         let client = (CachedPeer::holder(own), &settings);
         let known = proven.and_then(|ticket| clients.find(&ticket));
-        let known = known.filter(|at| clients.entries.client(*at) == client);
-        match known.or_else(|| clients.find_client(client)) {
-            Some(at) => {
-                let (head, kept) = (clients.entries.slab.head(at), clients.entries.slab.bytes(at));
+        let known = known.filter(|at| clients.entries.client(*at) == Some(client));
+        let known = known.or_else(|| clients.find_client(client));
+        let slab = &clients.entries.slab;
+        match known.and_then(|at| Some((at, slab.head(at)?, slab.bytes(at)?))) {
+            Some((at, head, kept)) => {
                 // A ticket stands for one Certificate.
                 let is_same = kept.first_chunk::<FINGERPRINT_LEN>() == own.first_chunk();
                 let older = older_tickets(ticket, &head.tickets, proven).find(|_| is_same);
                 let tickets = [ticket, older.unwrap_or(ticket)];
-                if kept == own && *clients.entries.common(at) == common {
+                if kept == own && clients.entries.common(at) == Some(&common) {
                     clients.renew(at, tickets);
                 } else {
                     clients.remove(at);

@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 
 use super::grouped::Grouped;
 use super::memory::{MEAN_ENTRY, MIN_BYTES};
-use super::slab::{Handle, Slab};
+use super::slab::{Ends, Handle, Linked, Slab};
 
 /// The longest name of a server that is kept, in bytes: one byte holds the length. No DNS name is longer (RFC 1035 §2.3.4).
 const MAX_NAME: usize = 255;
@@ -34,6 +34,10 @@ impl Common {
     const fn size(&self) -> usize {
         size_of::<Self>() + self.shared.len()
     }
+
+    const fn parts(&self) -> (&[u8; 32], &[u8]) {
+        (&self.settings, &self.shared)
+    }
 }
 
 /// Each [`Common`] once, by its number.
@@ -47,16 +51,13 @@ struct Commons {
 }
 
 impl Commons {
-    fn get(&self, number: u16) -> &Common {
-        &self.all[usize::from(number)]
+    fn get(&self, number: u16) -> Option<&Common> {
+        self.all.get(usize::from(number))
     }
 
     fn find(&self, settings: &[u8; 32], shared: &[u8]) -> Option<u16> {
-        let is_it = |number: &u16| {
-            let common = self.get(*number);
-            (&common.settings, &*common.shared) == (settings, shared)
-        };
-        self.numbers.find(self.hasher.hash_one((settings, shared)), is_it).copied()
+        let is_it = |number: &u16| self.get(*number).map(Common::parts) == Some((settings, shared));
+        self.numbers.find(self.hasher.hash_one(Some((settings, shared))), is_it).copied()
     }
 
     /// Whether there is a number for this, or room for one.
@@ -67,15 +68,15 @@ impl Commons {
     /// The number of this for one more entry; `None` if there can be no more numbers.
     fn enter(&mut self, settings: [u8; 32], shared: Vec<u8>) -> Option<u16> {
         if let Some(number) = self.find(&settings, &shared) {
-            self.all[usize::from(number)].users += 1;
+            self.all.get_mut(usize::from(number))?.users += 1;
             return Some(number);
         }
-        let hash = self.hasher.hash_one((&settings, &shared[..]));
+        let hash = self.hasher.hash_one(Some((&settings, &shared[..])));
         let common = Common { settings, shared: shared.into(), users: 1 };
-        self.in_use += common.size();
+        let size = common.size();
         let number = match self.free.pop() {
             Some(number) => {
-                self.all[usize::from(number)] = common;
+                *self.all.get_mut(usize::from(number))? = common;
                 number
             }
             None => {
@@ -84,23 +85,21 @@ impl Commons {
                 number
             }
         };
+        self.in_use += size;
         let (all, hasher) = (&self.all, &self.hasher);
-        let rehash = |number: &u16| {
-            let common = &all[usize::from(*number)];
-            hasher.hash_one((&common.settings, &*common.shared))
-        };
+        let rehash = |number: &u16| hasher.hash_one(all.get(usize::from(*number)).map(Common::parts));
         self.numbers.insert_unique(hash, number, rehash);
         Some(number)
     }
 
     /// One entry less has this number.
     fn leave(&mut self, number: u16) {
-        let common = &mut self.all[usize::from(number)];
+        let Some(common) = self.all.get_mut(usize::from(number)) else { return };
         common.users -= 1;
         if common.users > 0 {
             return;
         }
-        let hash = self.hasher.hash_one((&common.settings, &*common.shared));
+        let hash = self.hasher.hash_one(Some(common.parts()));
         self.in_use -= common.size();
         common.shared = Box::default();
         if let Ok(entry) = self.numbers.find_entry(hash, |other| *other == number) {
@@ -113,16 +112,19 @@ impl Commons {
 /// What stands beside the bytes of an entry.
 #[derive(Clone, Copy, Default)]
 struct Head {
-    /// The neighbours in the order of use: the older one first.
-    neighbours: [Handle; 2],
+    /// The neighbours in the order of use.
+    neighbours: Ends,
     /// The number of its [`Common`].
     common: [u8; 2],
     /// Whether a connection has its tickets.
     is_taken: bool,
 }
 
-const OLDER: usize = 0;
-const NEWER: usize = 1;
+impl Linked for Head {
+    fn neighbours(&mut self) -> &mut Ends {
+        &mut self.neighbours
+    }
+}
 
 /// The servers. Each entry is in the slab: the length of the name, the name, the port, and [`SplitServer::own`].
 struct Servers {
@@ -133,7 +135,7 @@ struct Servers {
     /// The names that have several: with many ports a name is one peer, and makes room first.
     crowded: Grouped<String, ServerKey, Handle>,
     /// The entries that were used longest ago and last.
-    ends: [Handle; 2],
+    ends: Ends,
     len: usize,
     hasher: RandomState,
 }
@@ -145,7 +147,7 @@ impl Default for Servers {
             commons: Commons::default(),
             single: HashTable::new(),
             crowded: Grouped::default(),
-            ends: [Handle::NONE; 2],
+            ends: Ends::NONE,
             len: 0,
             hasher: RandomState::new(),
         }
@@ -154,43 +156,44 @@ impl Default for Servers {
 
 impl Servers {
     /// The name, the port and the rest of an entry.
-    fn parts(&self, at: Handle) -> (&[u8], u16, &[u8]) {
-        let bytes = self.slab.bytes(at);
-        let (name, rest) = bytes[1..].split_at(usize::from(bytes[0]));
-        (name, u16::from_be_bytes([rest[0], rest[1]]), &rest[2..])
+    fn parts(&self, at: Handle) -> Option<(&[u8], u16, &[u8])> {
+        let (name, rest) = split_name(self.slab.bytes(at)?)?;
+        let (port, own) = rest.split_first_chunk()?;
+        Some((name, u16::from_be_bytes(*port), own))
     }
 
-    fn common_of(&self, at: Handle) -> u16 {
-        u16::from_be_bytes(self.slab.head(at).common)
+    fn common_of(&self, at: Handle) -> Option<u16> {
+        self.slab.head(at).map(|head| u16::from_be_bytes(head.common))
     }
 
     /// The port and the settings of an entry.
-    fn key(&self, at: Handle) -> ServerKey {
-        (self.parts(at).1, self.commons.get(self.common_of(at)).settings)
+    fn key(&self, at: Handle) -> Option<ServerKey> {
+        let (_, port, _) = self.parts(at)?;
+        Some((port, self.commons.get(self.common_of(at)?)?.settings))
     }
 
-    fn name(&self, at: Handle) -> String {
-        String::from_utf8_lossy(self.parts(at).0).into_owned()
+    fn name(&self, at: Handle) -> Option<String> {
+        self.parts(at).map(|(name, ..)| String::from_utf8_lossy(name).into_owned())
     }
 
     /// The only entry of a name.
     fn single(&self, name: &str) -> Option<Handle> {
-        let is_it = |at: &Handle| self.parts(*at).0 == name.as_bytes();
-        self.single.find(self.hasher.hash_one(name.as_bytes()), is_it).copied()
+        let is_it = |at: &Handle| self.parts(*at).is_some_and(|(of, ..)| of == name.as_bytes());
+        self.single.find(self.hasher.hash_one(Some(name.as_bytes())), is_it).copied()
     }
 
     fn find(&self, key: &CacheKey) -> Option<Handle> {
         let server = (key.port, key.settings);
         let crowded = self.crowded.get(&key.name, &server).copied();
-        crowded.or_else(|| self.single(&key.name).filter(|at| self.key(*at) == server))
+        crowded.or_else(|| self.single(&key.name).filter(|at| self.key(*at) == Some(server)))
     }
 
     fn entry(&self, at: Handle) -> Option<CachedServer> {
-        let (.., own) = self.parts(at);
-        let Common { settings, shared, .. } = self.commons.get(self.common_of(at));
+        let (.., own) = self.parts(at)?;
+        let Common { settings, shared, .. } = self.commons.get(self.common_of(at)?)?;
         let bytes = SplitServer::join(own, shared).ok()?;
         let mut entry = CachedServer::from_bytes(&bytes, settings).ok()?;
-        if self.slab.head(at).is_taken {
+        if self.slab.head(at)?.is_taken {
             entry.clear_tickets();
         }
         Some(entry)
@@ -219,9 +222,11 @@ impl Servers {
         };
         self.len += 1;
         self.link(at);
-        if let Some(other) = self.single(&key.name) {
+        if let Some(other) = self.single(&key.name)
+            && let Some(of_other) = self.key(other)
+        {
             self.leave_single(other);
-            self.crowded.insert(key.name.clone(), self.key(other), other);
+            self.crowded.insert(key.name.clone(), of_other, other);
         } else if self.crowded.len_of(&key.name) == 0 {
             self.enter_single(at);
             return;
@@ -231,15 +236,13 @@ impl Servers {
 
     fn enter_single(&mut self, at: Handle) {
         let (slab, hasher) = (&self.slab, &self.hasher);
-        let hash = |at: &Handle| {
-            let bytes = slab.bytes(*at);
-            hasher.hash_one(&bytes[1..][..usize::from(bytes[0])])
-        };
+        let name = |at: Handle| slab.bytes(at).and_then(split_name).map(|(name, _)| name);
+        let hash = |at: &Handle| hasher.hash_one(name(*at));
         self.single.insert_unique(hash(&at), at, hash);
     }
 
     fn leave_single(&mut self, at: Handle) {
-        let hash = self.hasher.hash_one(self.parts(at).0);
+        let hash = self.hasher.hash_one(self.parts(at).map(|(name, ..)| name));
         if let Ok(entry) = self.single.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
@@ -247,7 +250,7 @@ impl Servers {
 
     fn remove(&mut self, at: Handle) {
         self.unlink(at);
-        let (name, key) = (self.name(at), self.key(at));
+        let (Some(name), Some(key)) = (self.name(at), self.key(at)) else { return };
         if self.crowded.remove(&name, &key).is_none() {
             self.leave_single(at);
         } else if self.crowded.len_of(&name) == 1
@@ -256,8 +259,10 @@ impl Servers {
             self.crowded.remove(&name, &key);
             self.enter_single(last);
         }
-        self.commons.leave(self.common_of(at));
-        let len = self.slab.bytes(at).len();
+        if let Some(common) = self.common_of(at) {
+            self.commons.leave(common);
+        }
+        let len = self.slab.bytes(at).map_or(0, <[u8]>::len);
         self.slab.remove(at);
         self.len -= 1;
         for at in self.slab.scattered(len) {
@@ -267,21 +272,19 @@ impl Servers {
 
     /// Keeps the same in another page, where there is room for it.
     fn relocate(&mut self, from: Handle) {
-        let (head, bytes) = (*self.slab.head(from), self.slab.bytes(from).to_vec());
+        let (Some(name), Some(key)) = (self.name(from), self.key(from)) else { return };
+        let Some(head) = self.slab.head(from).copied() else { return };
+        let Some(bytes) = self.slab.bytes(from).map(<[u8]>::to_vec) else { return };
         let Some(to) = self.slab.insert(head, &bytes, 1) else { return };
-        let (name, key) = (self.name(from), self.key(from));
+        let hash = self.hasher.hash_one(Some(name.as_bytes()));
         if let Some(at) = self.crowded.get_mut(&name, &key) {
             *at = to;
-        } else if let Some(at) = self.single.find_mut(self.hasher.hash_one(name.as_bytes()), |at| *at == from)
-        {
+        } else if let Some(at) = self.single.find_mut(hash, |at| *at == from) {
             *at = to;
         }
-        for (there, back) in [(OLDER, NEWER), (NEWER, OLDER)] {
-            match head.neighbours[there] {
-                Handle::NONE => self.ends[there] = to,
-                neighbour => self.slab.head_mut(neighbour).neighbours[back] = to,
-            }
-        }
+        let Ends { older, newer } = head.neighbours;
+        self.slab.join(&mut self.ends, older, to);
+        self.slab.join(&mut self.ends, to, newer);
         self.slab.remove(from);
     }
 
@@ -289,37 +292,37 @@ impl Servers {
     fn touch(&mut self, at: Handle) {
         self.unlink(at);
         self.link(at);
-        let (name, key) = (self.name(at), self.key(at));
-        self.crowded.touch(&name, &key);
-    }
-
-    fn link(&mut self, at: Handle) {
-        let newest = std::mem::replace(&mut self.ends[NEWER], at);
-        self.slab.head_mut(at).neighbours = [newest, Handle::NONE];
-        match newest {
-            Handle::NONE => self.ends[OLDER] = at,
-            newest => self.slab.head_mut(newest).neighbours[NEWER] = at,
+        if let (Some(name), Some(key)) = (self.name(at), self.key(at)) {
+            self.crowded.touch(&name, &key);
         }
     }
 
+    fn link(&mut self, at: Handle) {
+        let newest = self.ends.newer;
+        self.slab.join(&mut self.ends, newest, at);
+        self.slab.join(&mut self.ends, at, Handle::NONE);
+    }
+
     fn unlink(&mut self, at: Handle) {
-        let neighbours = self.slab.head(at).neighbours;
-        for (there, back) in [(OLDER, NEWER), (NEWER, OLDER)] {
-            match neighbours[there] {
-                Handle::NONE => self.ends[there] = neighbours[back],
-                neighbour => self.slab.head_mut(neighbour).neighbours[back] = neighbours[back],
-            }
+        if let Some(Ends { older, newer }) = self.slab.head(at).map(|head| head.neighbours) {
+            self.slab.join(&mut self.ends, older, newer);
         }
     }
 
     /// Forgets the entry of the most crowded name that was used longest ago; where each name has one entry, that of all.
     fn evict(&mut self) {
         let crowded = self.crowded.oldest().map(|(.., at)| *at);
-        match crowded.unwrap_or(self.ends[OLDER]) {
+        match crowded.unwrap_or(self.ends.older) {
             Handle::NONE => {}
             at => self.remove(at),
         }
     }
+}
+
+/// The name with which an entry begins, after its length, and the rest.
+fn split_name(entry: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = entry.split_first()?;
+    rest.split_at_checked(usize::from(*len))
 }
 
 /// What a client knows of servers, in memory: those that were used last. The name with most ports makes room first.
@@ -379,7 +382,9 @@ impl ClientCache for MemoryClientCache {
         let at = servers.find(key)?;
         let entry = servers.entry(at);
         servers.touch(at);
-        servers.slab.head_mut(at).is_taken = true;
+        if let Some(head) = servers.slab.head_mut(at) {
+            head.is_taken = true;
+        }
         entry
     }
 }

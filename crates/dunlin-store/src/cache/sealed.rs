@@ -282,8 +282,9 @@ impl<R: Records> SealedServerCache<R> {
     }
 
     /// Keeps others from what there is of this client, until the result is dropped.
-    fn lock(&self, [.., byte]: &RecordName) -> MutexGuard<'_, ()> {
-        self.changes[usize::from(*byte) % self.changes.len()].lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, [.., byte]: &RecordName) -> Option<MutexGuard<'_, ()>> {
+        let lock = self.changes.get(usize::from(*byte) % self.changes.len())?;
+        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The fingerprint of the Certificate that the client had, and its tickets, newest first.

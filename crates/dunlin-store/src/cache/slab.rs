@@ -45,6 +45,22 @@ const MAX_SLOTS: usize = 64;
 /// A page of long entries has fewer slots, and this many bytes at most, if more than one fits.
 const PAGE_LEN: usize = 32 << 10;
 
+/// Two entries of a list, each of which can be [`Handle::NONE`]: the ends of the list, or the neighbours of an entry.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ends {
+    pub(super) older: Handle,
+    pub(super) newer: Handle,
+}
+
+impl Ends {
+    pub(super) const NONE: Self = Self { older: Handle::NONE, newer: Handle::NONE };
+}
+
+/// What stands beside the bytes of an entry that is in a list.
+pub(super) trait Linked: Copy + Default {
+    fn neighbours(&mut self) -> &mut Ends;
+}
+
 #[derive(Default)]
 struct Page<H> {
     used: u64,
@@ -52,7 +68,7 @@ struct Page<H> {
     bytes: Box<[u8]>,
 }
 
-impl<H: Copy + Default> Page<H> {
+impl<H: Linked> Page<H> {
     fn new(slots: usize, len: usize) -> Self {
         Self { used: 0, heads: vec![H::default(); slots].into(), bytes: vec![0; slots * len].into() }
     }
@@ -88,36 +104,53 @@ pub(super) struct Slab<H> {
     in_use: usize,
 }
 
-impl<H: Copy + Default> Slab<H> {
+impl<H: Linked> Slab<H> {
     /// What the entries take, in bytes. Pages take more, by less than two of them for each length if what is
     /// [scattered](Self::scattered) is always moved.
     pub(super) const fn in_use(&self) -> usize {
         self.in_use
     }
 
-    pub(super) fn head(&self, at: Handle) -> &H {
-        &self.pages[at.page()].heads[at.slot()]
+    /// `None` for [`Handle::NONE`], which has no page.
+    pub(super) fn head(&self, at: Handle) -> Option<&H> {
+        self.pages.get(at.page())?.heads.get(at.slot())
     }
 
-    pub(super) fn head_mut(&mut self, at: Handle) -> &mut H {
-        &mut self.pages[at.page()].heads[at.slot()]
+    pub(super) fn head_mut(&mut self, at: Handle) -> Option<&mut H> {
+        self.pages.get_mut(at.page())?.heads.get_mut(at.slot())
     }
 
-    pub(super) fn bytes(&self, at: Handle) -> &[u8] {
-        let page = &self.pages[at.page()];
+    pub(super) fn bytes(&self, at: Handle) -> Option<&[u8]> {
+        let page = self.pages.get(at.page())?;
         let len = page.entry_len();
-        &page.bytes[at.slot() * len..][..len]
+        page.bytes.get(at.slot() * len..)?.get(..len)
+    }
+
+    /// Makes two entries neighbours in the list with these `ends`. [`Handle::NONE`] makes the other one an end.
+    pub(super) fn join(&mut self, ends: &mut Ends, older: Handle, newer: Handle) {
+        match self.head_mut(older) {
+            Some(head) => head.neighbours().newer = newer,
+            None => ends.older = newer,
+        }
+        match self.head_mut(newer) {
+            Some(head) => head.neighbours().older = older,
+            None => ends.newer = older,
+        }
+    }
+
+    fn room(&self, page: usize) -> usize {
+        self.pages.get(page).map_or(0, Page::room)
     }
 
     /// Once entries of this length leave room for two pages: those of the emptiest page, which the others have room for. No other
     /// comes there any more, and when they have been inserted again, and removed, it is given back.
     pub(super) fn scattered(&mut self, len: usize) -> Vec<Handle> {
         let pages = self.roomy.get(&len).into_iter().flatten();
-        let Some(number) = pages.clone().copied().max_by_key(|number| self.pages[*number].room()) else {
+        let Some(number) = pages.clone().copied().max_by_key(|number| self.room(*number)) else {
             return Vec::new();
         };
-        let page = &self.pages[number];
-        if pages.map(|number| self.pages[*number].room()).sum::<usize>() < 2 * page.heads.len() {
+        let Some(page) = self.pages.get(number) else { return Vec::new() };
+        if pages.map(|number| self.room(*number)).sum::<usize>() < 2 * page.heads.len() {
             return Vec::new();
         }
         let used = (0..page.heads.len()).filter(|slot| page.used & 1 << slot != 0);
@@ -133,12 +166,12 @@ impl<H: Copy + Default> Slab<H> {
             Some(number) => *number,
             None => self.add_page(len, max_slots)?,
         };
-        let page = &mut self.pages[number];
+        let page = self.pages.get_mut(number)?;
         let slot = page.used.trailing_ones() as usize;
+        *page.heads.get_mut(slot)? = head;
+        page.bytes.get_mut(slot * len..)?.get_mut(..len)?.copy_from_slice(bytes);
         page.used |= 1 << slot;
         self.in_use += size_of::<H>() + len;
-        page.heads[slot] = head;
-        page.bytes[slot * len..][..len].copy_from_slice(bytes);
         if page.is_full() {
             self.leave_roomy(len, number);
         }
@@ -147,7 +180,7 @@ impl<H: Copy + Default> Slab<H> {
 
     pub(super) fn remove(&mut self, at: Handle) {
         let number = at.page();
-        let page = &mut self.pages[number];
+        let Some(page) = self.pages.get_mut(number) else { return };
         let len = page.entry_len();
         if page.is_full() {
             self.roomy.entry(len).or_default().push(number);
@@ -176,7 +209,7 @@ impl<H: Copy + Default> Slab<H> {
         *count += 1;
         let page = Page::new((PAGE_LEN / len.max(1)).min(max_slots).clamp(1, slots), len);
         match self.vacant.pop() {
-            Some(number) => self.pages[number] = page,
+            Some(number) => *self.pages.get_mut(number)? = page,
             None => self.pages.push(page),
         }
         self.roomy.entry(len).or_default().push(number);

@@ -250,7 +250,7 @@ pub fn render(before: &str, directory: &Path, set: &PskSet) -> Result<Zeroizing<
         before.parse().map_err(|_| PskFault::Toml("it cannot be edited".into()))?;
     match set.hint() {
         hint if hint == old.hint() => {}
-        Some(hint) => document["identity_hint"] = value(text_of(hint)),
+        Some(hint) => *document.entry("identity_hint").or_insert(Item::None) = value(text_of(hint)),
         None => drop(document.remove("identity_hint")),
     }
     let tables = document.remove("psk").map(Item::into_array_of_tables);
