@@ -9,12 +9,12 @@
 
 mod file;
 mod grouped;
+#[cfg(feature = "redis")]
+mod link;
 mod memory;
 mod memory_client;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "redis")]
-mod resp;
 mod sealed;
 mod slab;
 #[cfg(feature = "sqlite")]

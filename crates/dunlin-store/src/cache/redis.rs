@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionInfo, ConnectionLike, IntoConnectionInfo, RedisResult, Value};
 
-use super::resp::{Answer, Link, Trouble};
+use super::link::{self, Link};
 use super::trouble::{Pause, Reporter};
 use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
@@ -64,7 +64,7 @@ impl RedisRecords {
             pause: Pause::default(),
             reporter: Reporter::new(report),
         };
-        store.with(|link, until| link.ask(&redis::cmd("PING"), until));
+        store.with(|link| redis::cmd("PING").exec(link));
         Ok(store)
     }
 
@@ -78,23 +78,32 @@ impl RedisRecords {
     }
 
     /// What `ask` gives; `None` where Redis fails, which is reported.
-    fn with<T>(&self, ask: impl Fn(&mut Link, Instant) -> Result<T, Trouble>) -> Option<T> {
+    fn with<T>(&self, ask: impl Fn(&mut Link) -> RedisResult<T>) -> Option<T> {
         if self.pause.is_on() {
             return None;
         }
         let until = Instant::now() + self.timeout;
+        // The answer, and whether the connection is still there.
         let ask = |mut link: Link| {
-            let answer = ask(&mut link, until);
-            let mut idle = self.idle();
-            if !matches!(answer, Err(Trouble::Broken(_))) && idle.len() < MAX_IDLE {
+            link.begin(until);
+            let answer = ask(&mut link);
+            let (is_open, mut idle) = (link.is_open(), self.idle());
+            if is_open && idle.len() < MAX_IDLE {
                 idle.push(link);
             }
-            answer
+            (answer, is_open)
         };
         let used = self.idle().pop();
-        let answer = match used.map(ask) {
+        let (answer, is_open) = match used.map(ask) {
             // Redis may have closed it since it was used.
-            None | Some(Err(Trouble::Broken(_))) => Link::new(&self.place, until).and_then(ask),
+            None | Some((_, false)) => match Link::new(&self.place, until) {
+                Ok(link) => ask(link),
+                // Who refuses is there, and answers at once.
+                Err(error) => {
+                    let is_open = error.code().is_some();
+                    (Err(error), is_open)
+                }
+            },
             Some(answer) => answer,
         };
         match answer {
@@ -102,28 +111,16 @@ impl RedisRecords {
                 self.pause.end();
                 Some(value)
             }
-            Err(trouble) => {
-                // Who refuses is there, and answers at once.
-                if let Trouble::Broken(_) = trouble {
+            Err(error) => {
+                if !is_open {
                     self.idle().clear();
                     self.pause.begin();
                 }
-                let why = why(&trouble);
+                let why = link::why(&error);
                 self.reporter.fault(&CacheFault::Unusable { store: self.store(), why });
                 None
             }
         }
-    }
-}
-
-fn why(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Broken(error) => error.to_string(),
-        Trouble::Refused(said) => match said.split(' ').next().unwrap_or_default() {
-            "NOAUTH" => "it wants a password: write redis://:PASSWORD@HOST".to_owned(),
-            "WRONGPASS" => "it refuses the user or the password of the URL".to_owned(),
-            _ => format!("it says: {}", said.escape_debug()),
-        },
     }
 }
 
@@ -136,16 +133,15 @@ impl Records for RedisRecords {
         // Who can write there could have put half a gigabyte. What does not exist is empty.
         let mut command = redis::cmd("GETRANGE");
         command.arg(key(name)).arg(0).arg(MAX_RECORD_LEN - 1);
-        let answer = self.with(|link, until| {
-            link.say(&command.get_packed_command(), until)?;
-            match link.answer(MAX_RECORD_LEN as usize) {
-                // Something else stands there, which is no record.
-                Err(Trouble::Refused(why)) if why.starts_with("WRONGTYPE") => Ok(Answer::Nothing),
-                answer => answer,
-            }
+        let answer = self.with(|link| match link.req_command(&command)? {
+            // Something else stands there, which is no record.
+            Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Value::Nil),
+            answer => answer.extract_error(),
         });
         match answer? {
-            Answer::Bytes(bytes) if !bytes.is_empty() => Some(bytes),
+            Value::BulkString(bytes) if !bytes.is_empty() && bytes.len() <= MAX_RECORD_LEN as usize => {
+                Some(bytes)
+            }
             _ => None,
         }
     }
@@ -159,22 +155,7 @@ impl Records for RedisRecords {
         for name in stale {
             pipe.cmd("DEL").arg(key(name));
         }
-        let (commands, count) = (pipe.get_packed_pipeline(), records.len() + stale.len());
-        let written = self.with(|link, until| {
-            link.say(&commands, until)?;
-            // All answers are taken, so that the next question gets its own: that it begins, what it queues, what came of that.
-            let (mut due, mut refused) = (count + 2, None);
-            while due > 0 {
-                due -= 1;
-                match link.answer(0) {
-                    Ok(Answer::Array(all)) if due == 0 => due = all.min(count),
-                    Ok(_) => {}
-                    Err(Trouble::Refused(why)) => drop(refused.get_or_insert(why)),
-                    Err(broken) => return Err(broken),
-                }
-            }
-            refused.map_or(Ok(()), |why| Err(Trouble::Refused(why)))
-        });
+        let written = self.with(|link| pipe.exec(link));
         if written.is_some() {
             self.reporter.works(|| self.store());
         }

@@ -266,7 +266,9 @@ fn whoever_answers_for_redis() {
     for (answer, pause, expected) in [
         (vec![21, 3, 3, 0, 2, 2, 70], at_once, tls),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), at_once, tls),
-        (vec![b'+'; 1 << 20], at_once, tls),
+        (vec![b'+'; 1 << 20], at_once, more),
+        (b"*2000000000\r\n".repeat(1 << 14), at_once, tls),
+        ([&b"*2000000000\r\n"[..], &b"+\r\n".repeat(1 << 16)].concat(), at_once, more),
         (vec![], at_once, hangs_up),
         (much, at_once, more),
         (vec![b'+'; 1 << 20], slowly, late),

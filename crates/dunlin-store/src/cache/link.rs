@@ -1,0 +1,212 @@
+//! A connection to Redis with one deadline for connecting, the question and its answers. The protocol is the `redis` crate's; its own
+//! `Connection` is not used because it connects to a Unix socket without a timeout, starts its read timeout anew with each read, and
+//! buffers an answer of any length.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use redis::{
+    ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind as RedisErrorKind, Parser, RedisError,
+    RedisResult, Value,
+};
+
+use super::MAX_RECORD_LEN;
+
+/// The most bytes that are read for one question: a record, and a kilobyte for what stands around it or for error messages.
+const MAX_ANSWER_LEN: usize = MAX_RECORD_LEN as usize + 1024;
+
+trait Socket: Read + Write + Send {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout)).and_then(|()| self.set_write_timeout(Some(timeout)))
+    }
+}
+
+impl Socket for UnixStream {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout)).and_then(|()| self.set_write_timeout(Some(timeout)))
+    }
+}
+
+/// A socket that reads and writes until a deadline, and reads a bounded number of bytes.
+struct Timed {
+    socket: Box<dyn Socket>,
+    until: Instant,
+    /// How many bytes may still be read.
+    room: usize,
+}
+
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(late()) } else { Ok(left) }
+}
+
+fn late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "it does not answer in time")
+}
+
+/// A socket says `WouldBlock` where its time is up.
+fn timely<T>(result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => late(),
+        _ => error,
+    })
+}
+
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let room = self.room.min(bytes.len());
+        let Some(bytes) = bytes.get_mut(..room).filter(|bytes| !bytes.is_empty()) else {
+            return Err(io::Error::other("it says more than it was asked for"));
+        };
+        self.socket.set_timeout(left(self.until)?)?;
+        let read = timely(self.socket.read(bytes))?;
+        if read == 0 {
+            let why = "it hangs up without an answer, as a port for TLS does: name one without";
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, why));
+        }
+        self.room -= read;
+        Ok(read)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_timeout(left(self.until)?)?;
+        timely(self.socket.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+/// A connection.
+pub(super) struct Link {
+    timed: Timed,
+    parser: Parser,
+    db: i64,
+    is_open: bool,
+}
+
+impl Link {
+    /// Connects until then, and says who asks and for which database.
+    pub(super) fn new(to: &ConnectionInfo, until: Instant) -> RedisResult<Self> {
+        let timed = Timed { socket: socket(to.addr(), until)?, until, room: MAX_ANSWER_LEN };
+        let settings = to.redis_settings();
+        let mut link = Self { timed, parser: Parser::new(), db: settings.db(), is_open: true };
+        if let Some(password) = settings.password() {
+            redis::cmd("AUTH").arg(settings.username()).arg(password).exec(&mut link)?;
+        }
+        if link.db != 0 {
+            redis::cmd("SELECT").arg(link.db).exec(&mut link)?;
+        }
+        Ok(link)
+    }
+
+    /// Begins a question, which is to be answered by then.
+    pub(super) const fn begin(&mut self, until: Instant) {
+        self.timed.until = until;
+        self.timed.room = MAX_ANSWER_LEN;
+    }
+
+    /// `result`; after an error of the connection or of the protocol nothing more is asked.
+    fn checked<T>(&mut self, result: RedisResult<T>) -> RedisResult<T> {
+        self.is_open &= result.is_ok();
+        result
+    }
+
+    fn send(&mut self, commands: &[u8]) -> RedisResult<()> {
+        let sent = self.timed.write_all(commands).map_err(RedisError::from);
+        self.checked(sent)
+    }
+
+    fn receive(&mut self) -> RedisResult<Value> {
+        let received = self.parser.parse_value(&mut self.timed);
+        self.checked(received)
+    }
+}
+
+impl ConnectionLike for Link {
+    fn req_packed_command(&mut self, command: &[u8]) -> RedisResult<Value> {
+        self.send(command)?;
+        self.receive()
+    }
+
+    fn req_packed_commands(
+        &mut self,
+        commands: &[u8],
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        self.send(commands)?;
+        // All answers are taken, so that the next question gets its own. The first refusal says why the others follow.
+        let (mut values, mut refused) = (Vec::new(), None);
+        for index in 0..offset + count {
+            match self.receive()? {
+                Value::ServerError(error) if index < offset => drop(refused.get_or_insert(error)),
+                value if index >= offset => values.push(value),
+                _ => {}
+            }
+        }
+        refused.map_or(Ok(values), |error| Err(error.into()))
+    }
+
+    fn get_db(&self) -> i64 {
+        self.db
+    }
+
+    fn check_connection(&mut self) -> bool {
+        redis::cmd("PING").exec(self).is_ok()
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open
+    }
+}
+
+/// What went wrong, in words for a user.
+pub(super) fn why(error: &RedisError) -> String {
+    match (error.kind(), error.code()) {
+        (RedisErrorKind::Io, _) => error.to_string(),
+        (RedisErrorKind::Parse, _) => {
+            "what it says is not Redis's protocol, at least not in the clear: name a port without TLS"
+                .to_owned()
+        }
+        (_, Some("NOAUTH")) => "it wants a password: write redis://:PASSWORD@HOST".to_owned(),
+        (_, Some("WRONGPASS")) => "it refuses the user or the password of the URL".to_owned(),
+        (_, Some(code)) => match error.detail() {
+            Some(detail) => format!("it says: {} {}", code.escape_debug(), detail.escape_debug()),
+            None => format!("it says: {}", code.escape_debug()),
+        },
+        (_, None) => error.to_string().escape_debug().to_string(),
+    }
+}
+
+fn socket(to: &ConnectionAddr, until: Instant) -> io::Result<Box<dyn Socket>> {
+    match to {
+        ConnectionAddr::Tcp(host, port) => {
+            let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
+            for address in (host.as_str(), *port).to_socket_addrs()? {
+                match TcpStream::connect_timeout(&address, left(until)?) {
+                    Ok(stream) => return stream.set_nodelay(true).map(|()| Box::new(stream) as _),
+                    Err(error) => last = error,
+                }
+            }
+            timely(Err(last))
+        }
+        ConnectionAddr::Unix(path) => {
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+            // This holds for connecting, too, where as many wait already as may.
+            socket.set_write_timeout(Some(left(until)?.max(Duration::from_micros(1))))?;
+            timely(socket.connect(&socket2::SockAddr::unix(path)?))?;
+            Ok(Box::new(UnixStream::from(socket)))
+        }
+        _ => Err(io::Error::new(ErrorKind::Unsupported, "there is no TLS to Redis")),
+    }
+}
