@@ -201,6 +201,10 @@ pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
             Error::failed(path.display(), why, "make it first")
         }
         io::ErrorKind::IsADirectory => Error::failed(path.display(), "a directory", "give a file"),
+        io::ErrorKind::StorageFull => Error::failed(path.display(), "its file system is full", "make room"),
+        io::ErrorKind::QuotaExceeded => {
+            Error::failed(path.display(), "the user's disk quota is used up", "make room")
+        }
         _ => Error::failed(path.display(), error, "give a path in a directory that can be written to"),
     }
 }
@@ -305,6 +309,16 @@ mod tests {
         symlink(dir.path().join("nowhere"), &dangling).unwrap();
         assert!(check_new(&[&dangling], Existing::Keep).is_err());
         assert!(write(&dangling, b"", Access::Public, Existing::Keep).is_err());
+    }
+
+    #[test]
+    fn a_full_disk_is_named_with_what_to_do() {
+        for (kind, why) in [
+            (io::ErrorKind::StorageFull, "f: its file system is full; make room"),
+            (io::ErrorKind::QuotaExceeded, "f: the user's disk quota is used up; make room"),
+        ] {
+            assert_eq!(unwritable(Path::new("f"), &kind.into()).to_string(), why);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 
 use super::grouped::Grouped;
 use super::trouble::{
-    BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, behind_links, beside, set_aside,
+    self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, behind_links, beside, set_aside,
 };
 use super::{CacheFault, KeyId, Owner, Record, RecordName, Records, Report};
 
@@ -103,7 +103,7 @@ impl FileRecords {
     }
 
     fn unusable(&self, error: &io::Error) -> CacheFault {
-        CacheFault::Unusable { store: self.path.display().to_string(), why: error.to_string() }
+        CacheFault::Unusable { store: self.path.display().to_string(), why: trouble::why(error) }
     }
 
     /// Whether it is written.
@@ -115,7 +115,7 @@ impl FileRecords {
             }
             Err(error) => {
                 self.pause.begin();
-                self.reporter.fault(&self.unusable(error));
+                self.reporter.fails(|| self.unusable(error));
             }
         }
         written.is_ok()
@@ -148,7 +148,7 @@ impl FileRecords {
         if self.look(seen)? {
             return Ok(());
         }
-        self.reporter.fault(&set_aside(&self.path, &[""], INCONSISTENT)?);
+        self.reporter.tell(&set_aside(&self.path, &[""], INCONSISTENT)?);
         *seen = Seen::default();
         Ok(())
     }
@@ -199,8 +199,7 @@ impl FileRecords {
         fs::rename(&new, &self.path)?;
         seen.stamp = Some(stamp(&file.metadata()?));
         // The name is part of the directory, which has to reach the disk as well.
-        let directory = self.path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory)?.sync_all()
+        File::open(trouble::directory_of(&self.path))?.sync_all()
     }
 
     fn change(&self, change: impl FnOnce(&mut Owners)) -> io::Result<()> {
@@ -237,7 +236,7 @@ impl Records for FileRecords {
     fn used_with(&self, key: &KeyId) {
         let names = &self.seen().owners.by_name;
         if !names.is_empty() && !names.keys().any(|name| name.starts_with(key)) {
-            self.reporter.fault(&CacheFault::OtherKey { store: self.path.display().to_string() });
+            self.reporter.tell(&CacheFault::OtherKey { store: self.path.display().to_string() });
         }
     }
 }

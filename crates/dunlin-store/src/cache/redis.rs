@@ -116,8 +116,7 @@ impl RedisRecords {
                     self.idle().clear();
                     self.pause.begin();
                 }
-                let why = link::why(&error);
-                self.reporter.fault(&CacheFault::Unusable { store: self.store(), why });
+                self.reporter.fails(|| CacheFault::Unusable { store: self.store(), why: link::why(&error) });
                 None
             }
         }

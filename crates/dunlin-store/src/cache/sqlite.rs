@@ -113,19 +113,22 @@ impl SqliteRecords {
     }
 
     fn unusable(&self, why: &Failure) -> CacheFault {
-        CacheFault::Unusable { store: self.path.display().to_string(), why: why.to_string() }
+        // SQLite has one error, of input and output, for much that lack of room can do.
+        let full = if let Failure::Other(_) = why { trouble::lack_of_room(&self.path) } else { None };
+        let why = full.unwrap_or_else(|| why.to_string());
+        CacheFault::Unusable { store: self.path.display().to_string(), why }
     }
 
     fn fails(&self, pause: &Pause, why: &Failure) {
         pause.begin();
-        self.reporter.fault(&self.unusable(why));
+        self.reporter.fails(|| self.unusable(why));
     }
 
     /// Opens the database, or a new one if that is damaged.
     fn connect(&self) -> Result<Connection, Failure> {
         let mut connection = match connect(&self.path) {
             Err(Failure::Damage(why)) => {
-                self.reporter.fault(&trouble::set_aside(&self.path, &FILES, &why)?);
+                self.reporter.tell(&trouble::set_aside(&self.path, &FILES, &why)?);
                 connect(&self.path)
             }
             opened => opened,
@@ -178,9 +181,9 @@ impl From<rusqlite::Error> for Failure {
         let why = error.to_string().lines().next().unwrap_or_default().to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked,
+            Some(ErrorCode::DiskFull) => Self::Other(trouble::FULL.to_owned()),
             Some(
                 ErrorCode::CannotOpen
-                | ErrorCode::DiskFull
                 | ErrorCode::FileLockingProtocolFailed
                 | ErrorCode::OutOfMemory
                 | ErrorCode::PermissionDenied
@@ -194,7 +197,7 @@ impl From<rusqlite::Error> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Other(error.to_string())
+        Self::Other(trouble::why(&error))
     }
 }
 
@@ -327,7 +330,7 @@ impl Records for SqliteRecords {
             connection.query_row(sql, [key], |row| row.get(0))
         });
         if of_others == Some(true) {
-            self.reporter.fault(&CacheFault::OtherKey { store: self.path.display().to_string() });
+            self.reporter.tell(&CacheFault::OtherKey { store: self.path.display().to_string() });
         }
     }
 }

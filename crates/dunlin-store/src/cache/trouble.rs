@@ -1,5 +1,6 @@
 //! What all stores do where something goes wrong, and the words for it.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -65,6 +66,42 @@ pub(super) const INCONSISTENT: &str = "what is in it does not fit together";
 /// Why nothing is kept while somebody else writes.
 pub(super) const LOCKED: &str = "another process has it locked";
 
+/// A store that cannot be written for lack of room, and what to do.
+pub(super) const FULL: &str = "its file system is full: make room";
+
+/// Whether a file cannot be written for lack of room, in words.
+pub(super) fn is_full(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::StorageFull => Some("its file system is full"),
+        io::ErrorKind::QuotaExceeded => Some("the user's disk quota is used up"),
+        _ => None,
+    }
+}
+
+/// An error of the operating system in words for a user.
+pub(super) fn why(error: &io::Error) -> String {
+    is_full(error).map_or_else(|| error.to_string(), |full| format!("{full}: make room"))
+}
+
+/// How much a trial writes, in bytes: more than SQLite needs to open a database.
+#[cfg(feature = "sqlite")]
+const TRIAL_LEN: usize = 64 << 10;
+
+/// Whether there is no room where `store` is, in words: SQLite does not tell. A file without a name is written and forgotten.
+#[cfg(feature = "sqlite")]
+pub(super) fn lack_of_room(store: &Path) -> Option<String> {
+    let trial = tempfile::tempfile_in(directory_of(store));
+    let error = trial
+        .and_then(|mut file| file.write_all(&vec![0; TRIAL_LEN]).and_then(|()| file.sync_all()))
+        .err()?;
+    is_full(&error).map(|_| why(&error))
+}
+
+/// The directory in which `path` is.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Told of what goes wrong in a store, once until it is used again. It must not hold up a handshake.
 pub type Report = Box<dyn Fn(&CacheFault) + Send + Sync>;
 
@@ -79,10 +116,14 @@ impl Reporter {
         Self { report, fails: AtomicBool::new(false) }
     }
 
-    pub(super) fn fault(&self, fault: &CacheFault) {
-        let is_failure = matches!(fault, CacheFault::Unusable { .. });
-        if !is_failure || !self.fails.swap(true, Ordering::Relaxed) {
-            (self.report)(fault);
+    pub(super) fn tell(&self, fault: &CacheFault) {
+        (self.report)(fault);
+    }
+
+    /// The store fails; why is asked where it has not been told yet.
+    pub(super) fn fails(&self, fault: impl FnOnce() -> CacheFault) {
+        if !self.fails.swap(true, Ordering::Relaxed) {
+            (self.report)(&fault());
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod common;
 mod file;
+mod full;
 #[cfg(feature = "redis")]
 mod redis;
 mod sealed;
