@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use dunlin_lab::caller::{self, give_file};
@@ -243,16 +243,6 @@ pub(crate) fn lock_directory_of(path: &Path) -> Result<File, Error> {
     File::open(&directory)
         .and_then(|file| file.lock().map(|()| file))
         .map_err(|error| unwritable(path, &error))
-}
-
-/// Whether two names are of one file, which need not be there.
-pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
-    let found = |path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
-    let name = |path: &Path| Some((fs::canonicalize(directory_of(path)).ok()?, path.file_name()?.to_owned()));
-    match (found(one), found(other)) {
-        (None, None) => one == other || name(one).is_some_and(|one| name(other) == Some(one)),
-        (one, other) => one == other,
-    }
 }
 
 pub(crate) fn directory_of(path: &Path) -> PathBuf {

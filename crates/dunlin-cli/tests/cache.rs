@@ -375,6 +375,18 @@ fn a_store_that_cannot_be_used_is_done_without() {
 }
 
 #[test]
+fn refuses_the_store_of_the_other_side() {
+    let place = place();
+    for store in ["shared", "sqlite:shared.db"] {
+        let server = server(&place, &format!("--cache compact --cache-store {store}"));
+        let client = format!("client localhost:{} {CLIENT} {OWN}", server.port);
+        let told = place.dunlin_fails(&format!("{client} --cache compact --cache-store {store}"), 2);
+        let why = "a client and a server cannot share a store, and the other side has this one";
+        assert!(told.contains(why) && told.ends_with("give each side a file of its own"), "{told}");
+    }
+}
+
+#[test]
 fn a_password_that_others_can_read_is_told_of() {
     let place = place();
     place.write("k", [7; 32]);
@@ -442,11 +454,16 @@ fn wrong_options_are_refused() {
     let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {no_url}"), 1);
     assert!(told.contains("bad.url: no URL of a Redis") && !told.contains("geheim"), "{told}");
     pipe(&place, "pipe");
+    place.write("wide.key", [7; 32]);
+    place.set_mode("wide.key", 0o640);
+    std::os::unix::fs::symlink("k.key", place.path("link.key")).unwrap();
     for (options, words) in [
         ("--cache compact --cache-store c --cache-key short.key", "short.key: it has 5 bytes"),
         ("--cache compact --cache-store c --cache-key pipe", "pipe: it is no file"),
         ("--cache compact --cache-store redis://localhost:1 --cache-key pipe", "pipe: it is no file"),
-        ("--cache compact --cache-store redis://localhost:1 --cache-key none", "/dev/urandom > none;"),
+        ("--cache compact --cache-store redis://localhost:1 --cache-key none", "/dev/urandom > none)"),
+        ("--cache compact --cache-store c --cache-key wide.key", "(mode 0640); chmod 600 wide.key"),
+        ("--cache compact --cache-store c --cache-key link.key", "link.key: it is a symbolic link"),
     ] {
         let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {options}"), 1);
         assert!(told.contains(words), "{options}: {told}");

@@ -1,6 +1,5 @@
 //! The handshake cache of a client or a server (docs/handshake-cache.md), by its options.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +7,17 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use dunlin::ClientConfig;
 use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
-use dunlin::crypto::{CryptoProvider, MAX_KEY_LEN};
-use dunlin_store::cache::{
-    CacheFault, DEFAULT_REDIS_TIMEOUT, FileRecords, Records, RedisRecords, SealedClientCache,
-    SealedServerCache, Sealer, SqliteRecords,
-};
+use dunlin::crypto::CryptoProvider;
+use dunlin_store::cache::{CacheFault, CacheStore, KeyFault, OpenError, Report};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
-use zeroize::Zeroizing;
 
 use super::lists::seconds;
 use crate::error::{Error, printable, warn};
-use crate::files::{self, Access, Existing};
+use crate::files;
 
 const HEADING: &str = "Handshake cache";
-/// Clients that a server keeps, in memory or in a database.
+/// Clients that a server keeps in memory.
 const MAX_CLIENTS: usize = 100_000;
-/// Servers or clients in a file, which is written as a whole at each change.
-const MAX_IN_FILE: usize = 1000;
 /// The longest `--cache-max-age`, ten years: longer ones are a mistake, such as milliseconds.
 const LONGEST_MAX_AGE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
@@ -82,9 +75,6 @@ pub(crate) struct CacheOptions {
     cache_max_age: Option<Duration>,
 }
 
-/// What a store keeps, and what seals it.
-type Store = (Arc<dyn Records>, Sealer);
-
 impl CacheOptions {
     /// `config` with the cache, if there shall be one. `has_trust` is whether there are certificates that it believes, and
     /// `connects_again` whether this run makes more than one connection.
@@ -103,9 +93,10 @@ impl CacheOptions {
             let why = "what is kept is gone at the end of this run, which makes one connection";
             warn(&format!("--cache: {why}; add --cache-store"));
         }
-        let cache: Arc<dyn ClientCache> = match self.open(store.filter(|_| has_trust), provider)? {
+        let open = |store: CacheStore, report| store.open_client(provider, report);
+        let cache: Arc<dyn ClientCache> = match self.open(store.filter(|_| has_trust), open)? {
             None => Arc::new(MemoryClientCache::default()),
-            Some((records, sealer)) => Arc::new(SealedClientCache::new(records, sealer)),
+            Some(cache) => Arc::new(cache),
         };
         Ok(config.with_handshake_cache(mode.into(), cache, self.max_age()))
     }
@@ -134,9 +125,10 @@ impl CacheOptions {
             warn(why);
         }
         let store = store.filter(|_| of_no_use.is_none());
-        let cache: Arc<dyn ServerCache> = match self.open(store, provider)? {
+        let open = |store: CacheStore, report| store.open_server(provider, report);
+        let cache: Arc<dyn ServerCache> = match self.open(store, open)? {
             None => Arc::new(MemoryServerCache::new(MAX_CLIENTS)),
-            Some((records, sealer)) => Arc::new(SealedServerCache::new(records, sealer)),
+            Some(cache) => Arc::new(cache),
         };
         Ok(Some((mode.into(), cache, self.max_age())))
     }
@@ -145,47 +137,71 @@ impl CacheOptions {
         self.cache_max_age.unwrap_or(DEFAULT_MAX_AGE)
     }
 
-    /// Where the store is, and its key.
-    fn place(&self) -> Result<Option<(Place, PathBuf)>, Error> {
+    /// Where the store is.
+    fn place(&self) -> Result<Option<Place>, Error> {
         let Some(place) = self.cache_store.as_deref() else { return Ok(None) };
         let place = Place::parse(place)?;
-        let key = match (&self.cache_key, place.path()) {
-            (Some(key), _) => key.clone(),
-            (None, Some(store)) if !place.is_redis() => {
-                let mut name = store.as_os_str().to_owned();
-                name.push(".key");
-                name.into()
-            }
-            (None, _) => {
-                let why = "what is in Redis is sealed by a key that all its servers have";
-                return Err(Error::usage("--cache-store", why, "name its file with --cache-key"));
-            }
-        };
-        if place.path().is_some_and(|store| files::are_same(store, &key)) {
-            let why = "it is the file of --cache-store";
-            return Err(Error::usage("--cache-key", why, "give the key a file of its own"));
+        if place.is_redis() && self.cache_key.is_none() {
+            let why = "what is in Redis is sealed by a key that all its servers have";
+            return Err(Error::usage("--cache-store", why, "name its file with --cache-key"));
         }
-        Ok(Some((place, key)))
+        Ok(Some(place))
     }
 
-    /// The store at a place, and what seals it. No key is made for a store that cannot be, and no Redis is asked without one.
-    /// `None`, and a warning, where it cannot be used: a device with a full or damaged disk is to connect all the same.
-    fn open(
+    /// Opens the cache in the store at `place`. `None`, and a warning, where it cannot be used: a device with a full or damaged disk
+    /// is to connect all the same.
+    fn open<C>(
         &self,
-        store: Option<(Place, PathBuf)>,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Option<Store>, Error> {
-        let Some((place, key)) = store else { return Ok(None) };
-        let sealer = || sealer(&key, place.is_redis(), provider);
-        let open = || place.open(provider, self.max_age());
-        let (sealer, records) = match place.is_redis() {
-            true => (sealer()?, open()?),
-            false => {
-                let Some(records) = open()? else { return Ok(None) };
-                (sealer()?, Some(records))
-            }
+        place: Option<Place>,
+        open: impl FnOnce(CacheStore, Report) -> Result<C, OpenError>,
+    ) -> Result<Option<C>, Error> {
+        let Some(place) = place else { return Ok(None) };
+        let store = place.store()?.with_max_age(self.max_age());
+        let store = match &self.cache_key {
+            Some(key) => store.with_key_file(key),
+            None => store,
         };
-        Ok(records.zip(sealer))
+        let error = match open(store, Box::new(report)) {
+            Ok(cache) => return Ok(Some(cache)),
+            Err(error) => error,
+        };
+        match (&error, &place) {
+            (OpenError::Store(CacheFault::OtherSide { store, .. }), _) => {
+                let why = "a client and a server cannot share a store, and the other side has this one";
+                let what = format!("--cache-store {}", store.display());
+                Err(Error::usage(what, why, "give each side a file of its own"))
+            }
+            // A Redis that does not answer is no error.
+            (OpenError::Store(_), Place::Redis(_)) => {
+                Err(Error::usage("--cache-store", "no URL of a Redis", URL))
+            }
+            (OpenError::Store(_), Place::RedisIn(path)) => {
+                Err(Error::failed(path.display(), "no URL of a Redis", URL))
+            }
+            (OpenError::Store(fault), _) => {
+                warn(&format!("{fault}; {IN_MEMORY}"));
+                Ok(None)
+            }
+            (OpenError::Key { fault: KeyFault::Unwritable(_), .. }, _) => {
+                warn(&format!("{error}; {}; {IN_MEMORY}", error.advice()));
+                Ok(None)
+            }
+            (OpenError::Key { file, fault }, _) => Err(Error::failed(file.display(), fault, error.advice())),
+            (OpenError::KeyIsStore(_), _) => {
+                Err(Error::usage("--cache-key", "it is the file of --cache-store", error.advice()))
+            }
+            _ => Err(Error::failed("--cache-store", &error, error.advice())),
+        }
+    }
+}
+
+/// Tells what happens to a store.
+fn report(fault: &CacheFault) {
+    match fault {
+        CacheFault::Unusable { .. } => warn(&format!("{fault}; until it works again, certificates are sent")),
+        // A user who has mistyped the name of a key, or has lost it, would wonder why nothing is found in the store.
+        CacheFault::NewKey { .. } => anstream::eprintln!("dunlin: {}", printable(&fault.to_string())),
+        _ => warn(&fault.to_string()),
     }
 }
 
@@ -241,57 +257,24 @@ impl Place {
         matches!(self, Self::Redis(_) | Self::RedisIn(_))
     }
 
-    /// The file that is named.
-    fn path(&self) -> Option<&Path> {
-        match self {
-            Self::File(path) | Self::Sqlite(path) | Self::RedisIn(path) => Some(path),
-            Self::Redis(_) => None,
-        }
+    fn store(&self) -> Result<CacheStore, Error> {
+        Ok(match self {
+            Self::File(path) => CacheStore::file(path),
+            Self::Sqlite(path) => CacheStore::sqlite(path),
+            Self::Redis(url) => CacheStore::redis(url),
+            Self::RedisIn(path) => CacheStore::redis(url_in(path)?),
+        })
     }
+}
 
-    /// `None`, and a warning, where it cannot be used.
-    fn open(
-        &self,
-        provider: &Arc<CryptoProvider>,
-        max_age: Duration,
-    ) -> Result<Option<Arc<dyn Records>>, Error> {
-        let report = Box::new(|fault: &CacheFault| match fault {
-            CacheFault::Unusable { .. } => {
-                warn(&format!("{fault}; until it works again, certificates are sent"));
-            }
-            _ => warn(&fault.to_string()),
-        });
-        let redis = |url: &str| {
-            let records = RedisRecords::new(url, max_age, DEFAULT_REDIS_TIMEOUT, report.clone());
-            // The library's own words are about URLs in general.
-            records.map_err(|_| ("no URL of a Redis", URL))
-        };
-        let opened: Result<Arc<dyn Records>, _> = match self {
-            // To open a pipe waits for who writes into it.
-            Self::File(path) | Self::Sqlite(path)
-                if fs::metadata(path).is_ok_and(|found| !found.is_file()) =>
-            {
-                Err(format!("{}: it is no file", path.display()))
-            }
-            Self::File(path) => FileRecords::open(path, provider, MAX_IN_FILE, report)
-                .map(|records| Arc::new(records) as _)
-                .map_err(|fault| fault.to_string()),
-            Self::Sqlite(path) => SqliteRecords::open(path, MAX_CLIENTS, report)
-                .map(|records| Arc::new(records) as _)
-                .map_err(|fault| fault.to_string()),
-            Self::RedisIn(path) => {
-                files::warn_of_access(path, "the password");
-                let content = files::read(path)?;
-                let url = str::from_utf8(&content).map_or("", str::trim);
-                let records = check_url(url).and_then(|()| redis(url));
-                Ok(Arc::new(records.map_err(|(why, advice)| Error::failed(path.display(), why, advice))?))
-            }
-            Self::Redis(url) => {
-                let refused = |(why, advice)| Error::usage("--cache-store", why, advice);
-                Ok(Arc::new(redis(url).map_err(refused)?))
-            }
-        };
-        Ok(opened.inspect_err(|why| warn(&format!("{why}; {IN_MEMORY}"))).ok())
+/// The URL of a Redis in a file.
+fn url_in(path: &Path) -> Result<String, Error> {
+    files::warn_of_access(path, "the password");
+    let content = files::read(path)?;
+    let url = str::from_utf8(&content).map_or("", str::trim);
+    match check_url(url) {
+        Ok(()) => Ok(url.to_owned()),
+        Err((why, advice)) => Err(Error::failed(path.display(), why, advice)),
     }
 }
 
@@ -307,57 +290,4 @@ fn check_url(url: &str) -> Result<(), (&'static str, &'static str)> {
         None if url.starts_with("redis+unix:///") => Ok(()),
         None => Err(("no URL of a Redis", URL)),
     }
-}
-
-/// What seals a store with the key at `path`; `None`, and a warning, where a key that is to be made cannot be written.
-fn sealer(path: &Path, of_redis: bool, provider: &Arc<CryptoProvider>) -> Result<Option<Sealer>, Error> {
-    let key = match path.try_exists() {
-        Ok(false) if of_redis => {
-            let file = path.display();
-            let advice = format!(
-                "copy it from a server that has it; for the first one: head -c 32 /dev/urandom > {file}; chmod 600 {file}"
-            );
-            return Err(Error::failed(file, "no such key, and all servers of a Redis have one", advice));
-        }
-        Ok(false) => match new_key(path, provider)? {
-            Some(key) => key,
-            None => return Ok(None),
-        },
-        _ => read_key(path)?,
-    };
-    let failed = |e| Error::failed(path.display(), e, "start again; if it stays, this is a fault in dunlin");
-    Sealer::new(provider.clone(), &key).map(Some).map_err(failed)
-}
-
-fn new_key(path: &Path, provider: &CryptoProvider) -> Result<Option<Zeroizing<[u8; MAX_KEY_LEN]>>, Error> {
-    let mut key = Zeroizing::new([0; MAX_KEY_LEN]);
-    let failed = |e| Error::failed("randomness", e, "look at the system's random source");
-    provider.random.fill(&mut *key).map_err(failed)?;
-    match files::write(path, &*key, Access::Secret, Existing::Keep) {
-        Ok(()) => {}
-        // Another process has made it at the same time.
-        Err(_) if path.exists() => return read_key(path).map(Some),
-        Err(error) => {
-            warn(&format!("{error}; {IN_MEMORY}"));
-            return Ok(None);
-        }
-    }
-    // Whoever has mistyped the name of a key that is there, or has lost it, would wonder why nothing is found in the store.
-    anstream::eprintln!("dunlin: {}: a new key for the store", printable(&path.display().to_string()));
-    Ok(Some(key))
-}
-
-fn read_key(path: &Path) -> Result<Zeroizing<[u8; MAX_KEY_LEN]>, Error> {
-    let advice = "give the key of this store, or a path where there is nothing yet";
-    // To open a pipe waits for who writes into it.
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Err(Error::failed(path.display(), "it is no file", advice));
-    }
-    files::warn_of_access(path, "the keys");
-    let bytes = files::read(path)?;
-    let key = <[u8; MAX_KEY_LEN]>::try_from(bytes.as_slice()).map(Zeroizing::new);
-    key.map_err(|_| {
-        let why = format!("it has {} bytes, and a key that seals a store has {MAX_KEY_LEN}", bytes.len());
-        Error::failed(path.display(), why, advice)
-    })
 }

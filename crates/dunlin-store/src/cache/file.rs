@@ -9,19 +9,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, mem, thread};
 
+use dunlin::Side;
 use dunlin::crypto::{CryptoProvider, Hash};
 use nix::fcntl::OFlag;
 
 use super::grouped::Grouped;
 use super::trouble::{
-    self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, behind_links, beside, set_aside,
+    self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_FILE, NO_STORE, Pause, Reporter, behind_links, beside,
+    set_aside,
 };
 use super::{CacheFault, KeyId, Owner, Record, RecordName, Records, Report};
 
-/// What a file begins with: the format and its version.
-const MAGIC: &[u8; 8] = b"dunlnhc1";
+/// What a file begins and ends with: the format and its version. Either one is enough to know a damaged file by.
+const MAGIC: &[u8; 8] = b"dunlnhc2";
 
-/// SHA-256 over all before it, at the end. It finds damage, and proves nothing: records are sealed.
+/// SHA-256 over all before it. It finds damage, and proves nothing: records are sealed.
 const DIGEST_LEN: usize = 32;
 
 /// Of an owner: its name, its group, how many records it has.
@@ -42,6 +44,7 @@ const MAX_FILE_LEN: u64 = 16 << 20;
 /// power. A damaged file is set aside (`.damaged`, in place of an older one).
 pub struct FileRecords {
     path: PathBuf,
+    side: Side,
     sha256: &'static dyn Hash,
     capacity: usize,
     seen: Mutex<Seen>,
@@ -67,6 +70,31 @@ fn stamp(of: &Metadata) -> Stamp {
 /// How often it is tried to get a lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
+/// The file is the other side's.
+#[derive(Debug)]
+struct OtherSide;
+
+impl fmt::Display for OtherSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is the store of the other side")
+    }
+}
+
+impl std::error::Error for OtherSide {}
+
+const fn side_byte(side: Side) -> u8 {
+    match side {
+        Side::Client => b'c',
+        Side::Server => b's',
+    }
+}
+
+/// Whether a file is one of ours, be it damaged: its beginning or its end shows it, with one byte wrong at most.
+fn is_ours(bytes: &[u8]) -> bool {
+    let is_magic = |part: &[u8]| part.iter().zip(MAGIC).filter(|(byte, ours)| byte != ours).count() <= 1;
+    is_magic(bytes) || bytes.last_chunk::<{ MAGIC.len() }>().is_some_and(|end| is_magic(end))
+}
+
 /// All records of all owners.
 #[derive(Default)]
 struct Owners {
@@ -75,12 +103,15 @@ struct Owners {
 }
 
 impl FileRecords {
-    /// In the file at `path`, which need not be there, with room for so many owners, at least one: servers or clients.
+    /// In the file at `path`, which is made if it is not there, with room for so many owners, at least one: servers that a client
+    /// knows, or clients that a server knows, by the `side` whose cache this is.
     ///
     /// # Errors
-    /// There can be no file at `path`, or it cannot be read, or it is none of ours. Damage is no error, but reported.
+    /// There can be no file at `path`, or it cannot be read, or it is none of ours, or that of the other side. Damage is no error,
+    /// but reported.
     pub fn open(
         path: &Path,
+        side: Side,
         provider: &Arc<CryptoProvider>,
         capacity: usize,
         report: Report,
@@ -88,10 +119,10 @@ impl FileRecords {
         let (sha256, seen, pause) = (provider.sha256, Mutex::default(), Pause::default());
         let (capacity, reporter) = (capacity.max(1), Reporter::new(report));
         let path = behind_links(path);
-        let store = Self { path, sha256, capacity, seen, pause, reporter };
+        let store = Self { path, side, sha256, capacity, seen, pause, reporter };
         store.read().map_err(|error| store.unusable(&error))?;
         // Who could not write it later hears of it now, and who finds damage keeps others out while it is set aside.
-        match store.lock_file().and_then(|_locked| store.load(&mut store.seen())) {
+        match store.lock_file().and_then(|_locked| store.load_or_make(&mut store.seen())) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(store.unusable(&error)),
             loaded => drop(store.tell(loaded)),
         }
@@ -103,6 +134,9 @@ impl FileRecords {
     }
 
     fn unusable(&self, error: &io::Error) -> CacheFault {
+        if error.get_ref().is_some_and(|error| error.is::<OtherSide>()) {
+            return CacheFault::OtherSide { store: self.path.clone(), of: self.side.peer() };
+        }
         CacheFault::Unusable { store: self.path.display().to_string(), why: trouble::why(error) }
     }
 
@@ -142,6 +176,12 @@ impl FileRecords {
         }
     }
 
+    /// The same, and makes the file where there is none: so the other side finds it taken.
+    fn load_or_make(&self, seen: &mut Seen) -> io::Result<()> {
+        self.load(seen)?;
+        if seen.stamp.is_none() { self.save(seen) } else { Ok(()) }
+    }
+
     /// Sees what the file says, under the lock. A damaged one is set aside.
     fn load(&self, seen: &mut Seen) -> io::Result<()> {
         seen.stamp = None;
@@ -161,7 +201,10 @@ impl FileRecords {
         }
         *seen = Seen::default();
         let Some((bytes, stamp)) = self.read()? else { return Ok(true) };
-        let Some(owners) = parse(&bytes, self.sha256) else { return Ok(false) };
+        let Some((side, owners)) = parse(&bytes, self.sha256) else { return Ok(false) };
+        if side != self.side {
+            return Err(io::Error::other(OtherSide));
+        }
         *seen = Seen { owners, stamp: Some(stamp) };
         Ok(true)
     }
@@ -169,7 +212,7 @@ impl FileRecords {
     /// What is in the file, if there is one. Whatever is not a store, be it somebody's key, is left alone.
     fn read(&self) -> io::Result<Option<(Vec<u8>, Stamp)>> {
         match fs::metadata(&self.path) {
-            Ok(found) if !found.is_file() => return Err(io::Error::other("it is no file")),
+            Ok(found) if !found.is_file() => return Err(io::Error::other(NO_FILE)),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -177,16 +220,14 @@ impl FileRecords {
         let (mut bytes, file) = (Vec::new(), File::open(&self.path)?);
         let stamp = stamp(&file.metadata()?);
         file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
-        // One byte of the beginning may be damaged, too.
-        let others = bytes.iter().zip(MAGIC).filter(|(byte, ours)| byte != ours).count();
-        match others > 1 {
-            true => Err(io::Error::new(ErrorKind::InvalidData, NO_STORE)),
-            false => Ok(Some((bytes, stamp))),
+        match is_ours(&bytes) {
+            true => Ok(Some((bytes, stamp))),
+            false => Err(io::Error::new(ErrorKind::InvalidData, NO_STORE)),
         }
     }
 
     fn save(&self, seen: &mut Seen) -> io::Result<()> {
-        let bytes = seen.owners.to_bytes(self.sha256);
+        let bytes = seen.owners.to_bytes(self.side, self.sha256);
         let new = beside(&self.path, ".new");
         // What another one has left when it was killed, or a link that somebody has put there.
         match fs::remove_file(&new) {
@@ -281,12 +322,13 @@ impl Owners {
         let records = self.entries.iter().flat_map(|(_, _, records)| records);
         let heads = OWNER_HEAD_LEN * self.entries.len() + RECORD_HEAD_LEN * self.by_name.len();
         let sealed: u64 = records.map(|record| record.bytes.len() as u64).sum();
-        sealed + (MAGIC.len() + heads + DIGEST_LEN) as u64
+        sealed + (2 * MAGIC.len() + 1 + heads + DIGEST_LEN) as u64
     }
 
-    /// Of each group the oldest first: the owner, its group, and each record with its length; at the end the digest.
-    fn to_bytes(&self, sha256: &dyn Hash) -> Vec<u8> {
+    /// The side; of each group the oldest first: the owner, its group, and each record with its length; at the end the digest.
+    fn to_bytes(&self, side: Side, sha256: &dyn Hash) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
+        bytes.push(side_byte(side));
         for (group, owner, records) in self.entries.iter() {
             bytes.extend_from_slice(owner);
             bytes.extend_from_slice(group);
@@ -299,17 +341,19 @@ impl Owners {
         }
         let digest = sha256.hash(&[&bytes]);
         bytes.extend_from_slice(digest.as_ref());
+        bytes.extend_from_slice(MAGIC);
         bytes
     }
 }
 
 /// What [`Owners::to_bytes`] made; `None` for anything else.
-fn parse(bytes: &[u8], sha256: &dyn Hash) -> Option<Owners> {
-    let (content, digest) = bytes.split_last_chunk::<DIGEST_LEN>()?;
+fn parse(bytes: &[u8], sha256: &dyn Hash) -> Option<(Side, Owners)> {
+    let (content, digest) = bytes.strip_suffix(MAGIC)?.split_last_chunk::<DIGEST_LEN>()?;
     if bytes.len() as u64 > MAX_FILE_LEN || sha256.hash(&[content]).as_ref() != digest {
         return None;
     }
-    let mut rest = content.strip_prefix(MAGIC)?;
+    let (side, mut rest) = content.strip_prefix(MAGIC)?.split_first()?;
+    let side = [Side::Client, Side::Server].into_iter().find(|of| side_byte(*of) == *side)?;
     let mut owners = Owners::default();
     while !rest.is_empty() {
         let owner = Owner { name: take(&mut rest)?, group: take(&mut rest)? };
@@ -324,7 +368,7 @@ fn parse(bytes: &[u8], sha256: &dyn Hash) -> Option<Owners> {
         let records = (0..count).map(record).collect::<Option<_>>()?;
         owners.insert(owner, records);
     }
-    Some(owners)
+    Some((side, owners))
 }
 
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {

@@ -2,17 +2,19 @@
 //!
 //! [`MemoryClientCache`] and [`MemoryServerCache`] keep entries where only this process can write. What leaves the process is
 //! sealed, record for record, by a [`Sealer`] with a key that is not in the store (docs/handshake-cache.md §5, rule 9):
-//! [`SealedClientCache`] and [`SealedServerCache`] do that for any store of [`Records`].
+//! [`SealedClientCache`] and [`SealedServerCache`] do that for any store of [`Records`]; [`CacheStore`] opens one with its key file.
 //!
 //! A store never fails a handshake, and holds none up for long: what it cannot read is no entry, what it cannot write is forgotten, a
 //! [`CacheFault`] tells of it, and nobody asks again for a while.
 
 mod file;
 mod grouped;
+mod key_file;
 #[cfg(feature = "redis")]
 mod link;
 mod memory;
 mod memory_client;
+mod open;
 #[cfg(feature = "redis")]
 mod redis;
 mod sealed;
@@ -24,8 +26,10 @@ mod trouble;
 use dunlin::cache::Ticket;
 
 pub use file::FileRecords;
+pub use key_file::KeyFault;
 pub use memory::MemoryServerCache;
 pub use memory_client::MemoryClientCache;
+pub use open::{CacheStore, OpenError, PersistentClientCache, PersistentServerCache};
 #[cfg(feature = "redis")]
 pub use redis::{DEFAULT_REDIS_TIMEOUT, RedisRecords};
 pub use sealed::{KeyId, Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};

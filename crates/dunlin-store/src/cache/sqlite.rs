@@ -1,16 +1,19 @@
 //! Records in SQLite, for many of them on one machine: a change is a transaction, and several processes may make them.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dunlin::Side;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
-use super::trouble::{self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter};
+use super::trouble::{
+    self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_FILE, NO_STORE, Pause, Reporter, side_name,
+};
 use super::{CacheFault, KeyId, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
 /// "DUNC": tells our databases from those of others (`PRAGMA application_id`).
@@ -20,8 +23,14 @@ const APPLICATION_ID: [u8; 4] = *b"DUNC";
 const APPLICATION_ID_AT: usize = 68;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
+/// Stands in a page of its own, so that a database is known whose beginning was overwritten. The side whose it is follows.
+const MARK: &str = "dunlin handshake cache of a ";
+
+/// How far is looked for the mark, in bytes: it is on one of the first pages.
+const MARK_WITHIN: u64 = 64 << 10;
+
 /// The version of the tables (`PRAGMA user_version`).
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// What a database has beside its file.
 const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
@@ -43,6 +52,7 @@ CREATE TABLE grp (name BLOB PRIMARY KEY, owners INTEGER NOT NULL, used INTEGER N
 CREATE INDEX grp_size ON grp (owners DESC, used);
 CREATE TABLE total (owners INTEGER NOT NULL) STRICT;
 INSERT INTO total VALUES (0);
+CREATE TABLE mark (text TEXT NOT NULL) STRICT;
 CREATE TRIGGER owner_comes AFTER INSERT ON owner BEGIN
     INSERT INTO grp VALUES (new.grp, 1, new.used)
         ON CONFLICT (name) DO UPDATE SET owners = owners + 1, used = excluded.used;
@@ -73,6 +83,7 @@ const CHECKS: [&str; 4] = [
 /// One that another process has locked is not waited for longer than a quarter of a second, and then not asked for a while.
 pub struct SqliteRecords {
     path: PathBuf,
+    side: Side,
     capacity: i64,
     /// None while it cannot be opened.
     connection: Mutex<Option<Connection>>,
@@ -86,13 +97,15 @@ pub struct SqliteRecords {
 
 impl SqliteRecords {
     /// In the database at `path`, which is made with mode 0600 if it is not there, with room for so many owners, at least one:
-    /// servers or clients.
+    /// servers that a client knows, or clients that a server knows, by the `side` whose cache this is.
     ///
     /// # Errors
-    /// There can be no database at `path`, or it is none of ours. Damage is no error, but reported, and so is a lock.
-    pub fn open(path: &Path, capacity: usize, report: Report) -> Result<Self, CacheFault> {
+    /// There can be no database at `path`, or it is none of ours, or that of the other side. Damage is no error, but reported, and so
+    /// is a lock.
+    pub fn open(path: &Path, side: Side, capacity: usize, report: Report) -> Result<Self, CacheFault> {
         let store = Self {
             path: trouble::behind_links(path),
+            side,
             capacity: i64::try_from(capacity.max(1)).unwrap_or(i64::MAX),
             connection: Mutex::default(),
             ticks: Arc::default(),
@@ -113,6 +126,9 @@ impl SqliteRecords {
     }
 
     fn unusable(&self, why: &Failure) -> CacheFault {
+        if let Failure::OtherSide = why {
+            return CacheFault::OtherSide { store: self.path.clone(), of: self.side.peer() };
+        }
         // SQLite has one error, of input and output, for much that lack of room can do.
         let full = if let Failure::Other(_) = why { trouble::lack_of_room(&self.path) } else { None };
         let why = full.unwrap_or_else(|| why.to_string());
@@ -126,10 +142,10 @@ impl SqliteRecords {
 
     /// Opens the database, or a new one if that is damaged.
     fn connect(&self) -> Result<Connection, Failure> {
-        let mut connection = match connect(&self.path) {
+        let mut connection = match connect(&self.path, self.side) {
             Err(Failure::Damage(why)) => {
                 self.reporter.tell(&trouble::set_aside(&self.path, &FILES, &why)?);
-                connect(&self.path)
+                connect(&self.path, self.side)
             }
             opened => opened,
         }?;
@@ -172,6 +188,8 @@ enum Failure {
     /// Its file is not what we have written.
     Damage(String),
     Locked,
+    /// It is the other side's.
+    OtherSide,
     Other(String),
 }
 
@@ -205,6 +223,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Locked => f.write_str(LOCKED),
+            Self::OtherSide => f.write_str("it is the store of the other side"),
             Self::Damage(why) | Self::Other(why) => f.write_str(why),
         }
     }
@@ -212,13 +231,18 @@ impl fmt::Display for Failure {
 
 /// Whether there is a database yet. Whatever is none of ours is left alone: one byte of what tells may be damaged.
 fn is_there(path: &Path) -> Result<bool, Failure> {
+    // To open a pipe waits for who writes into it.
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(Failure::Other(NO_FILE.to_owned()));
+    }
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let mut head = Vec::new();
-    File::open(path)?.take((APPLICATION_ID_AT + APPLICATION_ID.len()) as u64).read_to_end(&mut head)?;
+    File::open(path)?.take(MARK_WITHIN).read_to_end(&mut head)?;
     let magic = head.iter().zip(MAGIC);
     let id = head.iter().skip(APPLICATION_ID_AT).zip(&APPLICATION_ID);
     match magic.chain(id).filter(|(byte, ours)| byte != ours).count() {
         0 | 1 => Ok(!head.is_empty()),
+        _ if head.windows(MARK.len()).any(|text| text == MARK.as_bytes()) => Ok(true),
         _ => Err(Failure::Other(NO_STORE.to_owned())),
     }
 }
@@ -241,7 +265,11 @@ fn schema(connection: &Connection) -> rusqlite::Result<Vec<(String, String, Opti
     rows.collect()
 }
 
-fn connect(path: &Path) -> Result<Connection, Failure> {
+fn mark(side: Side) -> String {
+    format!("{MARK}{}", side_name(side))
+}
+
+fn connect(path: &Path, side: Side) -> Result<Connection, Failure> {
     let is_there = is_there(path)?;
     let mut connection = open(path)?;
     if !is_there {
@@ -249,6 +277,7 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if schema(&transaction)?.is_empty() {
             transaction.execute_batch(SCHEMA)?;
+            transaction.execute("INSERT INTO mark VALUES (?1)", [mark(side)])?;
             transaction.pragma_update(None, "application_id", i32::from_be_bytes(APPLICATION_ID))?;
             transaction.pragma_update(None, "user_version", VERSION)?;
         }
@@ -263,6 +292,14 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
         || connection.is_readonly("main")?
     {
         return Err(Failure::Damage("its tables are others".to_owned()));
+    }
+    let of = |side| {
+        let sql = "SELECT count(*) = 1 AND min(text) = ?1 FROM mark";
+        connection.query_row(sql, [mark(side)], |row| row.get::<_, Option<bool>>(0))
+    };
+    if of(side)? != Some(true) {
+        let is_others = of(side.peer())? == Some(true);
+        return Err(if is_others { Failure::OtherSide } else { Failure::Damage(INCONSISTENT.to_owned()) });
     }
     // Readers go on while somebody writes. What the last moments before a loss of power had kept may be lost with it.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;

@@ -1,11 +1,14 @@
 //! What all stores do where something goes wrong, and the words for it.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
+
+use dunlin::Side;
 
 /// What there is to tell of a store. The cache goes on without what is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,18 @@ pub enum CacheFault {
         /// Where the store is.
         store: String,
     },
+    /// The file is the store of the other side: what a client and what a server keep are in files of their own.
+    OtherSide {
+        /// Where the store is.
+        store: PathBuf,
+        /// Whose it is.
+        of: Side,
+    },
+    /// A new key was made for a store. One that was there has been lost, or its name was mistyped, or the store is new.
+    NewKey {
+        /// Where the key is.
+        file: PathBuf,
+    },
     /// There is something in the store, and all of it was sealed with another key.
     OtherKey {
         /// Where the store is.
@@ -48,6 +63,11 @@ impl fmt::Display for CacheFault {
             }
             Self::Unusable { store, why } => write!(f, "{store}: {why}"),
             Self::Usable { store } => write!(f, "{store}: it is used again"),
+            Self::NewKey { file } => write!(f, "{}: a new key for the store", file.display()),
+            Self::OtherSide { store, of } => {
+                let (store, side) = (store.display(), side_name(*of));
+                write!(f, "{store}: it is the store of a {side}: give each side a file of its own")
+            }
             Self::OtherKey { store } => {
                 write!(f, "{store}: nothing in this store opens with this key: it begins anew")
             }
@@ -57,8 +77,18 @@ impl fmt::Display for CacheFault {
 
 impl std::error::Error for CacheFault {}
 
+pub(super) const fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    }
+}
+
 /// Why a file is left alone that is no store, be it somebody's key.
 pub(super) const NO_STORE: &str = "it is no handshake cache";
+
+/// Why a directory or a pipe is no store.
+pub(super) const NO_FILE: &str = "it is no file";
 
 /// Why a store is set aside that was written by us and then by chance.
 pub(super) const INCONSISTENT: &str = "what is in it does not fit together";
@@ -186,6 +216,16 @@ pub(super) fn behind_links(path: &Path) -> PathBuf {
         at = at.parent().unwrap_or(Path::new("")).join(to);
     }
     fs::canonicalize(&at).unwrap_or(at)
+}
+
+/// Whether two names are of one file, which need not be there.
+pub(super) fn are_same(one: &Path, other: &Path) -> bool {
+    let found = |path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let name = |path: &Path| Some((fs::canonicalize(directory_of(path)).ok()?, path.file_name()?.to_owned()));
+    match (found(one), found(other)) {
+        (None, None) => one == other || name(one).is_some_and(|one| name(other) == Some(one)),
+        (one, other) => one == other,
+    }
 }
 
 /// The path with something more at its end.

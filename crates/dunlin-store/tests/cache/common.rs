@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dunlin::cache::{
     CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, DEFAULT_MAX_AGE, ServerCache, Ticket,
 };
-use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, ServerConfig, TlsConnection, Trust};
+use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, ServerConfig, Side, TlsConnection, Trust};
 use dunlin_store::cache::{
-    MemoryClientCache, MemoryServerCache, Owner, Record, RecordName, Records, Report, SealedClientCache,
-    SealedServerCache, Sealer,
+    CacheFault, MemoryClientCache, MemoryServerCache, Owner, Record, RecordName, Records, Report,
+    SealedClientCache, SealedServerCache, Sealer,
 };
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 use zeroize::Zeroizing;
@@ -144,14 +144,14 @@ impl<R: Records> Records for Open<R> {
     }
 }
 
-/// Both caches in one store, which `open` opens again each time, as after a restart. Returns what was told by the first with
+/// Both caches, each in the store of its side, which `open` opens again each time, as after a restart. Returns what was told by the first with
 /// another key.
-pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn(Report) -> R) -> Vec<String> {
+pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn(Side, Report) -> R) -> Vec<String> {
     let pki = Pki::shared(KeyType::P256);
     let faults = Faults::default();
     let ends = |key| {
-        let clients = Arc::new(SealedClientCache::new(open(faults.report()), sealer(key)));
-        let servers = Arc::new(SealedServerCache::new(open(faults.report()), sealer(key)));
+        let clients = Arc::new(SealedClientCache::new(open(Side::Client, faults.report()), sealer(key)));
+        let servers = Arc::new(SealedServerCache::new(open(Side::Server, faults.report()), sealer(key)));
         (client(pki, clients), server(pki, servers))
     };
     let (c, s) = ends(1);
@@ -176,8 +176,33 @@ pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn(Report) 
 
 /// What [`what_is_kept_survives`] returns of a store that can tell: a word from each of the two caches.
 pub(crate) fn other_key(path: &Path) -> [String; 2] {
-    let told = format!("{}: nothing in this store opens with this key: it begins anew", path.display());
-    [told.clone(), told]
+    let told = |path: PathBuf| {
+        format!("{}: nothing in this store opens with this key: it begins anew", path.display())
+    };
+    [Side::Client, Side::Server].map(|side| told(of_side(path, side)))
+}
+
+/// The store of this side beside `path`.
+pub(crate) fn of_side(path: &Path, side: Side) -> PathBuf {
+    path.with_extension(format!("{side:?}"))
+}
+
+/// What one side keeps the other one does not open, and it stays as it is.
+pub(crate) fn the_other_side_is_refused<R: Records>(
+    path: &Path,
+    open: impl Fn(Side, Report) -> Result<R, CacheFault>,
+) {
+    let (owner, record) = owner(1, 0);
+    for side in [Side::Client, Side::Server] {
+        let store = open(side, no_fault()).unwrap();
+        let other = open(side.peer(), no_fault()).map(drop).unwrap_err();
+        assert_eq!(other, CacheFault::OtherSide { store: path.to_owned(), of: side });
+        assert!(store.put(&owner, std::slice::from_ref(&record), &[]));
+        drop(store);
+        assert!(open(side.peer(), no_fault()).is_err());
+        assert_eq!(open(side, no_fault()).unwrap().get(&owner.name).as_ref(), Some(&record.bytes));
+        std::fs::remove_file(path).unwrap();
+    }
 }
 
 /// Keeps the one server of a handshake.

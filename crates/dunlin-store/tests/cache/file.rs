@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use dunlin::Side;
 use dunlin_store::cache::{CacheFault, FileRecords, Records};
 use dunlin_tests::awslc;
 use tempfile::TempDir;
@@ -18,13 +19,15 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 fn open(path: &Path) -> FileRecords {
-    FileRecords::open(path, &awslc(), 8, no_fault()).unwrap()
+    FileRecords::open(path, Side::Server, &awslc(), 8, no_fault()).unwrap()
 }
 
 #[test]
 fn what_is_kept_survives() {
     let (_directory, path) = place();
-    let told = common::what_is_kept_survives(|report| FileRecords::open(&path, &awslc(), 8, report).unwrap());
+    let told = common::what_is_kept_survives(|side, report| {
+        FileRecords::open(&common::of_side(&path, side), side, &awslc(), 8, report).unwrap()
+    });
     assert_eq!(told, common::other_key(&path));
 }
 
@@ -78,7 +81,7 @@ fn damage_anywhere_is_set_aside() {
     for damaged in cut.chain(flipped).chain([longer]) {
         fs::write(&path, &damaged).unwrap();
         let faults = Faults::default();
-        let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
+        let store = FileRecords::open(&path, Side::Server, &awslc(), 8, faults.report()).unwrap();
         let expected = CacheFault::Damaged {
             store: path.clone(),
             aside: aside.clone(),
@@ -91,11 +94,46 @@ fn damage_anywhere_is_set_aside() {
     // It is written anew, also by one that had it open before.
     let (owner, record) = &records[0];
     let faults = Faults::default();
-    let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
+    let store = FileRecords::open(&path, Side::Server, &awslc(), 8, faults.report()).unwrap();
     fs::write(&path, &whole[..20]).unwrap();
     store.put(owner, std::slice::from_ref(record), &[]);
     assert_eq!(faults.take().len(), 1);
     assert_eq!(open(&path).get(&owner.name).as_ref(), Some(&record.bytes));
+}
+
+#[test]
+fn refuses_the_store_of_the_other_side() {
+    let (_directory, path) = place();
+    common::the_other_side_is_refused(&path, |side, report| {
+        FileRecords::open(&path, side, &awslc(), 8, report)
+    });
+}
+
+/// A store is known by its end where its beginning was overwritten, and by nothing where all of it was.
+#[test]
+fn a_damaged_beginning_is_set_aside() {
+    let (_directory, path) = place();
+    let (owner, record) = common::owner(1, 0);
+    open(&path).put(&owner, std::slice::from_ref(&record), &[]);
+    let whole = fs::read(&path).unwrap();
+    for len in [2, 8, 20, whole.len() - 8, whole.len()] {
+        for byte in [0, 0x5a] {
+            let mut damaged = whole.clone();
+            damaged[..len].fill(byte);
+            fs::write(&path, &damaged).unwrap();
+            let faults = Faults::default();
+            let opened = FileRecords::open(&path, Side::Server, &awslc(), 8, faults.report());
+            if len == whole.len() {
+                assert!(opened.unwrap_err().to_string().contains("it is no handshake cache"));
+                assert_eq!(fs::read(&path).unwrap(), damaged);
+                continue;
+            }
+            assert!(opened.unwrap().put(&owner, std::slice::from_ref(&record), &[]));
+            let told = faults.take();
+            assert!(told.len() == 1 && told[0].contains("set aside as"), "{told:?}");
+            assert_eq!(fs::read(path.with_extension("damaged")).unwrap(), damaged);
+        }
+    }
 }
 
 /// A name that was mistyped, or means what is no store, costs nobody a file.
@@ -107,10 +145,10 @@ fn what_is_no_store_is_left_alone() {
     let (owner, record) = common::owner(1, 0);
     let store = open(&path);
     let faults = Faults::default();
-    let other = FileRecords::open(&link, &awslc(), 8, faults.report()).unwrap();
+    let other = FileRecords::open(&link, Side::Server, &awslc(), 8, faults.report()).unwrap();
     for content in [&b"-----BEGIN PRIVATE KEY-----"[..], b"short"] {
         fs::write(&path, content).unwrap();
-        let told = FileRecords::open(&path, &awslc(), 8, no_fault()).unwrap_err().to_string();
+        let told = FileRecords::open(&path, Side::Server, &awslc(), 8, no_fault()).unwrap_err().to_string();
         assert!(told.contains("it is no handshake cache"), "{told}");
         other.put(&owner, std::slice::from_ref(&record), &[]);
         assert_eq!(fs::read(&path).unwrap(), content);
@@ -136,7 +174,7 @@ fn a_link_to_nothing_stays() {
     // One that leads nowhere is an error.
     let circle = directory.path().join("circle");
     std::os::unix::fs::symlink("circle", &circle).unwrap();
-    assert!(FileRecords::open(&circle, &awslc(), 8, no_fault()).is_err());
+    assert!(FileRecords::open(&circle, Side::Server, &awslc(), 8, no_fault()).is_err());
 }
 
 /// Several processes may write: nobody loses what another one kept.
@@ -176,7 +214,7 @@ fn a_locked_file_is_not_waited_for() {
     let lock = fs::File::open(path.with_extension("lock")).unwrap();
     lock.lock().unwrap();
     let faults = Faults::default();
-    let store = FileRecords::open(&path, &awslc(), 8, faults.report()).unwrap();
+    let store = FileRecords::open(&path, Side::Server, &awslc(), 8, faults.report()).unwrap();
     let (another, newer) = common::owner(1, 1);
     for _ in 0..50 {
         store.put(&another, std::slice::from_ref(&newer), &[]);
@@ -205,7 +243,7 @@ fn links_beside_it_are_not_followed() {
     fs::remove_file(path.with_extension("lock")).unwrap();
     let nowhere = directory.path().join("nowhere");
     std::os::unix::fs::symlink(&nowhere, path.with_extension("lock")).unwrap();
-    assert!(FileRecords::open(&path, &awslc(), 8, no_fault()).is_err());
+    assert!(FileRecords::open(&path, Side::Server, &awslc(), 8, no_fault()).is_err());
     assert!(!nowhere.exists());
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
 }
@@ -225,7 +263,7 @@ fn what_cannot_be_kept_is_not_there() {
 #[test]
 fn what_could_not_be_written_is_not_shown_again() {
     let (_directory, path) = place();
-    let store = FileRecords::open(&path, &awslc(), 8, Faults::default().report()).unwrap();
+    let store = FileRecords::open(&path, Side::Server, &awslc(), 8, Faults::default().report()).unwrap();
     let new = path.with_extension("new");
     common::what_could_not_be_written_is_not_shown_again(store, |fails| match fails {
         true => fs::create_dir(&new).unwrap(),
@@ -242,7 +280,8 @@ fn nothing_takes_no_room() {
 #[test]
 fn where_no_file_can_be_there_is_a_fault() {
     let (directory, path) = place();
-    let fault = |path: &Path| FileRecords::open(path, &awslc(), 8, no_fault()).unwrap_err().to_string();
+    let fault =
+        |path: &Path| FileRecords::open(path, Side::Server, &awslc(), 8, no_fault()).unwrap_err().to_string();
     assert!(fault(&path.join("in a file that is none")).contains("No such file or directory"));
     assert!(fault(directory.path()).contains("it is no file"));
 }

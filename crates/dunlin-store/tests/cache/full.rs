@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use dunlin_store::cache::{CacheFault, FileRecords, Records, Report};
+use dunlin::Side;
+use dunlin_store::cache::{CacheFault, CacheStore, FileRecords, Records, Report};
 use dunlin_tests::awslc;
 use tempfile::TempDir;
 
@@ -74,7 +75,13 @@ fn says_that_it_is_full<R: Records>(room: &Path, open: impl Fn(&Path, Report) ->
 #[test]
 fn a_file_says_that_its_disk_is_full() {
     on_a_small_disk("full::a_file_says_that_its_disk_is_full", |room| {
-        says_that_it_is_full(room, |path, report| FileRecords::open(path, &awslc(), 8, report));
+        says_that_it_is_full(room, |path, report| FileRecords::open(path, Side::Server, &awslc(), 8, report));
+        fill(&room.join("ballast"));
+        let error =
+            CacheStore::file(room.join("cache")).open_server(&awslc(), no_fault()).map(drop).unwrap_err();
+        let told = format!("{}: its file system is full", room.join("cache.key").display());
+        assert_eq!((error.to_string(), error.advice()), (told, "make room".to_owned()));
+        assert!(!room.join("cache.key").exists());
     });
 }
 
@@ -84,15 +91,16 @@ fn a_database_says_that_its_disk_is_full() {
     use dunlin_store::cache::SqliteRecords;
 
     on_a_small_disk("full::a_database_says_that_its_disk_is_full", |room| {
-        says_that_it_is_full(room, |path, report| SqliteRecords::open(path, 8, report));
+        says_that_it_is_full(room, |path, report| SqliteRecords::open(path, Side::Server, 8, report));
         // SQLite calls this an I/O error: it has no room for the file that the processes share.
         let ballast = room.join("ballast");
         fill(&ballast);
-        let refused = SqliteRecords::open(&room.join("cache"), 8, no_fault()).unwrap_err().to_string();
+        let refused =
+            SqliteRecords::open(&room.join("cache"), Side::Server, 8, no_fault()).unwrap_err().to_string();
         assert!(refused.ends_with("its file system is full: make room"), "{refused}");
         fs::remove_file(&ballast).unwrap();
         let (owner, _) = common::owner(1, 7);
-        let store = SqliteRecords::open(&room.join("cache"), 8, no_fault()).unwrap();
+        let store = SqliteRecords::open(&room.join("cache"), Side::Server, 8, no_fault()).unwrap();
         assert!(store.get(&owner.name).is_some());
     });
 }

@@ -4,6 +4,7 @@
 mod common;
 mod file;
 mod full;
+mod open;
 #[cfg(feature = "redis")]
 mod redis;
 mod sealed;

@@ -97,7 +97,7 @@ fn start(port: u16, directory: &TempDir) -> Result<Child, String> {
 #[test]
 fn what_is_kept_survives() {
     let redis = Redis::new();
-    let open = |report| RedisRecords::new(&redis.url(), DEFAULT_MAX_AGE, PATIENT, report).unwrap();
+    let open = |_, report| RedisRecords::new(&redis.url(), DEFAULT_MAX_AGE, PATIENT, report).unwrap();
     // It cannot tell what is in it.
     assert_eq!(common::what_is_kept_survives(open), [""; 0]);
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dunlin::Side;
 use dunlin::cache::ServerCache;
 use dunlin_store::MemoryClientCache;
 use dunlin_store::cache::{Records, SealedServerCache, SqliteRecords};
@@ -20,13 +21,15 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 fn open(path: &Path) -> SqliteRecords {
-    SqliteRecords::open(path, 8, no_fault()).unwrap()
+    SqliteRecords::open(path, Side::Server, 8, no_fault()).unwrap()
 }
 
 #[test]
 fn what_is_kept_survives() {
     let (_directory, path) = place();
-    let told = common::what_is_kept_survives(|report| SqliteRecords::open(&path, 8, report).unwrap());
+    let told = common::what_is_kept_survives(|side, report| {
+        SqliteRecords::open(&common::of_side(&path, side), side, 8, report).unwrap()
+    });
     assert_eq!(told, common::other_key(&path));
 }
 
@@ -101,7 +104,7 @@ fn records_go_with_their_owner() {
 fn damage_is_set_aside() {
     let (_directory, path) = place();
     let fill = || {
-        let store = SqliteRecords::open(&path, 1000, no_fault()).unwrap();
+        let store = SqliteRecords::open(&path, Side::Server, 1000, no_fault()).unwrap();
         for number in 0..200 {
             let (owner, record) = common::owner(1, number);
             store.put(&owner, &[record], &[]);
@@ -113,15 +116,21 @@ fn damage_is_set_aside() {
     let page = 4096;
     assert!(whole.len() > 6 * page);
     let mut damaged: Vec<_> = [10, 100, page, 3 * page + 17].map(|len| whole[..len].to_vec()).into();
-    damaged.extend((1..5).map(|n| {
+    damaged.extend((0..5).map(|n| {
         let mut bytes = whole.clone();
         bytes[n * page..(n + 1) * page].fill(0x5a);
         bytes
     }));
+    // The beginning alone, or all of the first page and more.
+    for (len, byte) in [(2, 0x5a), (16, 0x5a), (100, 0), (3 * page, 0)] {
+        let mut bytes = whole.clone();
+        bytes[..len].fill(byte);
+        damaged.push(bytes);
+    }
     for bytes in damaged {
         fs::write(&path, &bytes).unwrap();
         let faults = Faults::default();
-        let store = SqliteRecords::open(&path, 8, faults.report()).unwrap();
+        let store = SqliteRecords::open(&path, Side::Server, 8, faults.report()).unwrap();
         let told = faults.take();
         assert!(told.len() == 1 && told[0].contains("set aside as"), "{told:?}");
         assert_eq!(fs::read(&aside).unwrap(), bytes);
@@ -136,9 +145,9 @@ fn damage_is_set_aside() {
     // In a database that is open: it is read again when somebody else has written.
     fill();
     let faults = Faults::default();
-    let store = SqliteRecords::open(&path, 1000, faults.report()).unwrap();
+    let store = SqliteRecords::open(&path, Side::Server, 1000, faults.report()).unwrap();
     let (owner, record) = common::owner(1, 7);
-    let other = SqliteRecords::open(&path, 1000, no_fault()).unwrap();
+    let other = SqliteRecords::open(&path, Side::Server, 1000, no_fault()).unwrap();
     fs::write(&path, [&whole[..100], &vec![0x5a; whole.len() - 100]].concat()).unwrap();
     other.put(&owner, std::slice::from_ref(&record), &[]);
     let there = |n| store.get(&common::owner(1, n).0.name).is_some();
@@ -149,6 +158,12 @@ fn damage_is_set_aside() {
     assert!(there(7));
 }
 
+#[test]
+fn refuses_the_store_of_the_other_side() {
+    let (_directory, path) = place();
+    common::the_other_side_is_refused(&path, |side, report| SqliteRecords::open(&path, side, 8, report));
+}
+
 /// A bit that is another, in any byte of a database: nothing fails, nobody is invented, and the cache goes on.
 #[test]
 fn a_bit_anywhere_is_no_matter() {
@@ -157,7 +172,7 @@ fn a_bit_anywhere_is_no_matter() {
     let path = directory.path().join("cache.db");
     let pki = Pki::shared(KeyType::P256);
     let servers = |report| {
-        let records = SqliteRecords::open(&path, 8, report).unwrap();
+        let records = SqliteRecords::open(&path, Side::Server, 8, report).unwrap();
         Arc::new(SealedServerCache::new(records, sealer(1)))
     };
     let noted = Arc::new(Noted::new(servers(no_fault())));
@@ -210,13 +225,15 @@ fn a_hostile_schema_runs_nothing() {
         "UPDATE owner SET used = 9223372036854775807;".to_owned(),
         "DELETE FROM total;".to_owned(),
         "UPDATE record SET owner = x'00';".to_owned(),
-        "PRAGMA user_version = 2;".to_owned(),
+        "PRAGMA user_version = 3;".to_owned(),
+        "DELETE FROM mark;".to_owned(),
+        "UPDATE mark SET text = 'dunlin handshake cache of a';".to_owned(),
     ];
     let (owner, record) = common::owner(1, 7);
     for (sql, before) in hostile.iter().flat_map(|sql| [(sql, true), (sql, false)]) {
         let (_directory, path) = place();
         let faults = Faults::default();
-        let opened = || SqliteRecords::open(&path, 8, faults.report()).unwrap();
+        let opened = || SqliteRecords::open(&path, Side::Server, 8, faults.report()).unwrap();
         let mut store = opened();
         store.put(&owner, std::slice::from_ref(&record), &[]);
         let hostile = Connection::open(&path).unwrap();
@@ -254,7 +271,7 @@ fn a_locked_database_is_not_waited_for() {
     let lock = "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;";
     other.execute_batch(lock).unwrap();
     let faults = Faults::default();
-    let store = SqliteRecords::open(&path, 8, faults.report()).unwrap();
+    let store = SqliteRecords::open(&path, Side::Server, 8, faults.report()).unwrap();
     for _ in 0..50 {
         assert_eq!(store.get(&owner.name), None);
         store.put(&owner, std::slice::from_ref(&record), &[]);
@@ -309,7 +326,7 @@ fn what_is_read_does_not_end_the_pause_of_writers() {
     let (_directory, path) = place();
     let (owner, record) = common::owner(1, 7);
     let faults = Faults::default();
-    let store = SqliteRecords::open(&path, 8, faults.report()).unwrap();
+    let store = SqliteRecords::open(&path, Side::Server, 8, faults.report()).unwrap();
     let put = || store.put(&owner, std::slice::from_ref(&record), &[]);
     assert!(put());
     let other = Connection::open(&path).unwrap();
@@ -349,7 +366,7 @@ fn a_database_of_somebody_else_is_left_alone() {
     let (directory, path) = place();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1);").unwrap();
-    let fault = |path: &Path| SqliteRecords::open(path, 8, no_fault()).unwrap_err().to_string();
+    let fault = |path: &Path| SqliteRecords::open(path, Side::Server, 8, no_fault()).unwrap_err().to_string();
     assert!(fault(&path).contains("it is no handshake cache"));
     assert_eq!(other.query_row("SELECT x FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
     for content in [&b"-----BEGIN PRIVATE KEY-----"[..], b"short"] {
@@ -358,7 +375,7 @@ fn a_database_of_somebody_else_is_left_alone() {
         assert!(fault(&key).contains("it is no handshake cache"));
         assert_eq!(fs::read(&key).unwrap(), content);
     }
-    assert!(fault(directory.path()).contains("Is a directory"));
+    assert!(fault(directory.path()).contains("it is no file"));
 }
 
 /// A link stays, also where nothing was behind it, and what it points to is set aside.
@@ -372,7 +389,7 @@ fn a_link_stays() {
     bytes[47] ^= 1;
     fs::write(&path, bytes).unwrap();
     let faults = Faults::default();
-    drop(SqliteRecords::open(&link, 8, faults.report()).unwrap());
+    drop(SqliteRecords::open(&link, Side::Server, 8, faults.report()).unwrap());
     assert!(faults.take().len() == 1 && fs::symlink_metadata(&link).unwrap().is_symlink());
     drop(open(&link));
 }

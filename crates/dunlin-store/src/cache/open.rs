@@ -1,0 +1,286 @@
+//! A persistent handshake cache in one call: its store, and the key file that seals it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+#[cfg(feature = "redis")]
+use std::time::Duration;
+
+use dunlin::Side;
+#[cfg(feature = "redis")]
+use dunlin::cache::DEFAULT_MAX_AGE;
+use dunlin::crypto::CryptoProvider;
+use dunlin::error::Error;
+
+#[cfg(feature = "sqlite")]
+use super::SqliteRecords;
+use super::key_file::{self, KeyFault};
+use super::trouble::{are_same, beside};
+use super::{CacheFault, FileRecords, Records, Report, SealedClientCache, SealedServerCache, Sealer};
+#[cfg(feature = "redis")]
+use super::{DEFAULT_REDIS_TIMEOUT, RedisRecords};
+
+/// How many peers a file has room for, if nothing else is said: it is written as a whole at each change.
+const FILE_CAPACITY: usize = 1000;
+
+/// How many peers a database has room for, if nothing else is said.
+#[cfg(feature = "sqlite")]
+const SQLITE_CAPACITY: usize = 100_000;
+
+/// The cache that [`CacheStore::open_client`] opens.
+pub type PersistentClientCache = SealedClientCache<Arc<dyn Records>>;
+
+/// The cache that [`CacheStore::open_server`] opens.
+pub type PersistentServerCache = SealedServerCache<Arc<dyn Records>>;
+
+/// A handshake cache that outlives the process: where it is, and the file with the key that seals it.
+///
+/// ```
+/// use dunlin_store::cache::CacheStore;
+///
+/// # fn open(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>) -> Result<(), dunlin_store::cache::OpenError> {
+/// // Makes `servers.cache` and `servers.cache.key` where they are missing.
+/// let cache = CacheStore::file("servers.cache")
+///     .open_client(&provider, Box::new(|fault| eprintln!("{fault}")))?;
+/// # drop(cache);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The cache goes to [`ClientConfig::with_handshake_cache`](dunlin::ClientConfig::with_handshake_cache) or
+/// [`ServerConfig::with_handshake_cache`](dunlin::ServerConfig::with_handshake_cache). docs/stores.md compares the stores.
+#[derive(Clone)]
+pub struct CacheStore {
+    place: Place,
+    key_file: Option<PathBuf>,
+    capacity: Option<usize>,
+    #[cfg(feature = "redis")]
+    max_age: Duration,
+    #[cfg(feature = "redis")]
+    timeout: Duration,
+}
+
+#[derive(Clone)]
+enum Place {
+    File(PathBuf),
+    #[cfg(feature = "sqlite")]
+    Sqlite(PathBuf),
+    #[cfg(feature = "redis")]
+    Redis(String),
+}
+
+impl CacheStore {
+    const fn new(place: Place) -> Self {
+        Self {
+            place,
+            key_file: None,
+            capacity: None,
+            #[cfg(feature = "redis")]
+            max_age: DEFAULT_MAX_AGE,
+            #[cfg(feature = "redis")]
+            timeout: DEFAULT_REDIS_TIMEOUT,
+        }
+    }
+
+    /// In a file, with room for 1000 peers: see [`FileRecords`].
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::new(Place::File(path.into()))
+    }
+
+    /// In a database, with room for 100,000 peers: see [`SqliteRecords`].
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite(path: impl Into<PathBuf>) -> Self {
+        Self::new(Place::Sqlite(path.into()))
+    }
+
+    /// In the Redis at this URL: see [`RedisRecords::new`]. It needs a key file ([`Self::with_key_file`]), a copy of which all
+    /// servers have.
+    #[cfg(feature = "redis")]
+    pub fn redis(url: impl Into<String>) -> Self {
+        Self::new(Place::Redis(url.into()))
+    }
+
+    /// With the key in this file. By default it has the name of the file or database and `.key` at the end.
+    ///
+    /// The file has 32 random bytes, mode 0600, and is no symbolic link. A missing one is made, except for a Redis.
+    #[must_use]
+    pub fn with_key_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.key_file = Some(path.into());
+        self
+    }
+
+    /// With room for this number of peers, at least one. A Redis is bounded by its own `maxmemory`.
+    #[must_use]
+    pub const fn with_capacity(mut self, peers: usize) -> Self {
+        self.capacity = Some(peers);
+        self
+    }
+
+    /// With records that expire in Redis after this time: that of the handshake cache, by default [`DEFAULT_MAX_AGE`].
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub const fn with_max_age(mut self, max_age: Duration) -> Self {
+        self.max_age = max_age;
+        self
+    }
+
+    /// With this time for each question to Redis, by default [`DEFAULT_REDIS_TIMEOUT`].
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub const fn with_redis_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Opens the store as a client's cache, and makes it and its key file where they are missing. `report` is told of each
+    /// failure, and of a new key ([`CacheFault::NewKey`]).
+    ///
+    /// # Errors
+    /// The store cannot be opened, or is a server's; the key file cannot be read or made, or others than its owner have access to
+    /// it, or it is a symbolic link or the store itself.
+    pub fn open_client(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        report: Report,
+    ) -> Result<PersistentClientCache, OpenError> {
+        self.open(Side::Client, provider, report)
+            .map(|(records, sealer)| SealedClientCache::new(records, sealer))
+    }
+
+    /// Opens the store as a server's cache, and makes it and its key file where they are missing. `report` is told of each
+    /// failure, and of a new key ([`CacheFault::NewKey`]).
+    ///
+    /// # Errors
+    /// As for [`Self::open_client`], where the store is a client's.
+    pub fn open_server(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        report: Report,
+    ) -> Result<PersistentServerCache, OpenError> {
+        self.open(Side::Server, provider, report)
+            .map(|(records, sealer)| SealedServerCache::new(records, sealer))
+    }
+
+    fn open(
+        &self,
+        side: Side,
+        provider: &Arc<CryptoProvider>,
+        report: Report,
+    ) -> Result<(Arc<dyn Records>, Sealer), OpenError> {
+        let (path, key_file) = (self.path(), self.key_file()?);
+        if path.is_some_and(|store| are_same(store, &key_file)) {
+            return Err(OpenError::KeyIsStore(key_file));
+        }
+        let report: Arc<dyn Fn(&CacheFault) + Send + Sync> = report.into();
+        let told = Arc::clone(&report);
+        let records =
+            || self.records(side, provider, Box::new(move |fault| told(fault))).map_err(OpenError::Store);
+        let sealer = || {
+            let opened = key_file::open(&key_file, provider, path.is_some());
+            let (key, is_new) = opened.map_err(|fault| OpenError::Key { file: key_file.clone(), fault })?;
+            let sealer = Sealer::new(Arc::clone(provider), &key).map_err(OpenError::Provider)?;
+            if is_new {
+                report(&CacheFault::NewKey { file: key_file.clone() });
+            }
+            Ok(sealer)
+        };
+        // No key is made for a store that cannot be, and no Redis is asked without one.
+        if path.is_some() {
+            let records = records()?;
+            return sealer().map(|sealer| (records, sealer));
+        }
+        let sealer = sealer()?;
+        records().map(|records| (records, sealer))
+    }
+
+    /// The file or database.
+    fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::File(path) => Some(path),
+            #[cfg(feature = "sqlite")]
+            Place::Sqlite(path) => Some(path),
+            #[cfg(feature = "redis")]
+            Place::Redis(_) => None,
+        }
+    }
+
+    fn key_file(&self) -> Result<PathBuf, OpenError> {
+        let default = || self.path().map(|path| beside(path, ".key"));
+        self.key_file.clone().or_else(default).ok_or(OpenError::NoKeyFile)
+    }
+
+    fn records(
+        &self,
+        side: Side,
+        provider: &Arc<CryptoProvider>,
+        report: Report,
+    ) -> Result<Arc<dyn Records>, CacheFault> {
+        let capacity = |default| self.capacity.unwrap_or(default);
+        Ok(match &self.place {
+            Place::File(path) => {
+                Arc::new(FileRecords::open(path, side, provider, capacity(FILE_CAPACITY), report)?)
+            }
+            #[cfg(feature = "sqlite")]
+            Place::Sqlite(path) => {
+                Arc::new(SqliteRecords::open(path, side, capacity(SQLITE_CAPACITY), report)?)
+            }
+            #[cfg(feature = "redis")]
+            Place::Redis(url) => Arc::new(RedisRecords::new(url, self.max_age, self.timeout, report)?),
+        })
+    }
+}
+
+impl fmt::Debug for CacheStore {
+    /// Without the URL of a Redis, in which there may be a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheStore").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+/// Why a persistent cache cannot be opened. The text says what is wrong; [`OpenError::advice`] what to do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The store cannot be used. A cache in memory can take its place.
+    Store(CacheFault),
+    /// The key file cannot be used.
+    Key {
+        /// The key file.
+        file: PathBuf,
+        /// What is wrong with it.
+        fault: KeyFault,
+    },
+    /// A Redis without a key file: its servers need copies of one key.
+    NoKeyFile,
+    /// The key file is the store.
+    KeyIsStore(PathBuf),
+    /// The provider has no AEAD to seal records with.
+    Provider(Error),
+}
+
+impl OpenError {
+    /// What to do about it.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Store(_) => "use another store, or a cache in memory".to_owned(),
+            Self::Key { file, fault } => fault.advice(file),
+            Self::NoKeyFile => "name the key file that all servers have a copy of".to_owned(),
+            Self::KeyIsStore(_) => "give the key a file of its own".to_owned(),
+            Self::Provider(_) => "add a cipher suite with a key of 256 bits to the provider".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(fault) => write!(f, "{fault}"),
+            Self::Key { file, fault } => write!(f, "{}: {fault}", file.display()),
+            Self::NoKeyFile => f.write_str("a store in Redis needs a key file"),
+            Self::KeyIsStore(file) => write!(f, "{}: it is the file of the store", file.display()),
+            Self::Provider(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
