@@ -1,5 +1,7 @@
 //! Errors of reading and making keys, certificates and CRLs.
 
+use std::io::ErrorKind;
+
 use crate::{KeyType, RevocationReason};
 
 /// Why a key, certificate or CRL could not be made or read. The text says what is wrong; [`Error::advice`] says what to
@@ -49,6 +51,9 @@ pub enum Error {
     /// The PEM does not parse.
     #[error("malformed PEM ({0})")]
     MalformedPem(String),
+    /// The file cannot be read; the kind of the error.
+    #[error("it cannot be read: {0}")]
+    Unreadable(ErrorKind),
     /// The file is neither PEM nor DER of a known kind.
     #[error("neither PEM nor DER of a certificate, key or CRL")]
     UnknownFormat,
@@ -105,6 +110,7 @@ impl Error {
             | Self::MalformedPublicKey(_)
             | Self::MalformedPem(_)
             | Self::UnknownFormat => "give an undamaged PEM or DER file".into(),
+            Self::Unreadable(_) => "give a file that can be read".into(),
             Self::Missing(what) => format!("give a file that holds a {what}"),
             Self::BadSubject(_) => {
                 "write it in the notation of RFC 4514, e.g. \"CN=name,O=organisation\"".into()

@@ -19,9 +19,13 @@
 //!
 //! [`Authority::revocation_list`] makes a CRL, which revokes certificates of the authority.
 //!
-//! This crate validates nothing: the engine does that, with webpki.
+//! [`LoadedCredential::load`] reads a certificate chain and its key from PEM files for a client or a server, and checks that they
+//! belong together.
+//!
+//! This crate validates no chain: the engine does that, with webpki.
 
 mod authority;
+mod credential;
 mod crl;
 mod encode;
 mod error;
@@ -33,6 +37,7 @@ mod time;
 mod tree;
 
 pub use authority::{Authority, Identity};
+pub use credential::{CredentialFault, LoadError, LoadedCredential, Refusal};
 pub use crl::{CrlSpec, RevocationReason};
 pub use error::Error;
 pub use inspect::{CertificateInfo, Part, PublicKeyInfo, RevocationListInfo, RevokedInfo};

@@ -9,12 +9,11 @@ use dunlin::auth::{Psk, RawKeyTrust, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm, SigningKey};
 use dunlin::wire::SignatureScheme;
 use dunlin::{ClientAuth, Credential, Side, TransportKind, Trust};
-use dunlin_pki::{CertificateInfo, Item, KeyPair, format_time};
+use dunlin_pki::{CertificateInfo, CredentialFault, Item, KeyPair, LoadedCredential};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{Identity, PskError, PskRecord, PskRecords, PskSet, ShortKeys, State, lifecycle};
-use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
-use webpki::EndEntityCert;
+use pki_types::SubjectPublicKeyInfoDer;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, reason, warn};
@@ -51,22 +50,17 @@ impl TlsOptions {
         }
         let (mut raw_keys, mut chains) = (vec![], vec![]);
         for i in 0..self.cert.len().max(self.key.len()) {
-            let cert = self.cert.get(i);
-            let Some(key_file) = self.key.get(i).or(cert) else { continue };
-            let pair = match self.key.get(i) {
-                Some(path) => files::private_key(path)?,
-                None => files::find_private_key(key_file)?.ok_or_else(|| {
-                    let advice = "give it with --key, or a file that holds both";
-                    Error::failed(key_file.display(), "no private key in it", advice)
-                })?,
+            let key = match self.cert.get(i) {
+                Some(cert) => {
+                    let loaded = load(cert, self.key.get(i), side, provider)?;
+                    chains.push(loaded.credential);
+                    loaded.key
+                }
+                None => {
+                    let Some(path) = self.key.get(i) else { continue };
+                    signing_key(&files::private_key(path)?, path, provider)?
+                }
             };
-            let key = signing_key(&pair, key_file, provider)?;
-            if let Some(cert) = cert {
-                let chain = files::certificates(cert)?;
-                check_match(&chain, cert, &pair, key_file)?;
-                warn_of_refusal(&chain, cert, side);
-                chains.push(Credential::x509(chain, key.clone()));
-            }
             if raw {
                 raw_keys.push(Credential::raw_key(key));
             }
@@ -370,62 +364,40 @@ fn warn_of(path: &Path, then: &'static str) -> Box<dyn Fn(&PskError) + Send + Sy
 }
 
 fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, Error> {
-    let unusable = |error: &dunlin_pki::Error| Error::in_file(path, error);
-    let der = pair.to_pkcs8().map_err(|e| unusable(&e))?;
-    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(&der[..]));
-    provider.key_loader.load(&der).map_err(|_| unusable(&dunlin_pki::Error::UnusableKey))
+    pair.signing_key(provider).map_err(|error| Error::in_file(path, &error))
 }
 
-/// Whether the key is that of the first certificate; if not, every handshake would fail at the peer.
-fn check_match(chain: &[CertificateDer<'_>], cert: &Path, pair: &KeyPair, key: &Path) -> Result<(), Error> {
-    let leaf =
-        chain.first().ok_or_else(|| Error::in_file(cert, &dunlin_pki::Error::Missing("certificate")))?;
-    let leaf = EndEntityCert::try_from(leaf).map_err(|_| {
-        Error::in_file(cert, &dunlin_pki::Error::MalformedCertificate("not of version 3".into()))
-    })?;
-    match leaf.subject_public_key_info() == *pair.public_key() {
-        true => Ok(()),
-        false => {
+/// The chain in a file with its key, which may be in the same one. Says if every peer with a right clock will refuse it.
+fn load(
+    cert: &Path,
+    key: Option<&PathBuf>,
+    side: Side,
+    provider: &CryptoProvider,
+) -> Result<LoadedCredential, Error> {
+    let chain = files::read(cert)?;
+    let own = key.map(|key| files::read(key)).transpose()?;
+    let own = own.as_ref().unwrap_or(&chain);
+    let loaded = LoadedCredential::from_pem(&chain, own, side, SystemTime::now(), provider);
+    let key = key.map_or(cert, PathBuf::as_path);
+    let loaded = loaded.map_err(|fault| match fault {
+        CredentialFault::Certificate(error) => Error::in_file(cert, &error),
+        CredentialFault::Key(error @ dunlin_pki::Error::KeyMismatch) => {
             let why = format!("not the key of the first certificate in {}", cert.display());
-            Err(Error::failed(key.display(), why, "give the key that was made with this certificate"))
+            Error::failed(key.display(), why, error.advice())
         }
+        CredentialFault::Key(error @ dunlin_pki::Error::Missing(_)) if key == cert => {
+            Error::failed(key.display(), error, "give it with --key, or a file that holds both")
+        }
+        CredentialFault::Key(error) => Error::in_file(key, &error),
+    })?;
+    if let Some(refusal) = &loaded.refusal {
+        warn(&format!("{}: {refusal}: peers will refuse it", cert.display()));
     }
+    Ok(loaded)
 }
 
 /// The longest hint that every client takes, in bytes: BoringSSL and older versions of OpenSSL end at more.
 const MAX_COMMON_HINT: usize = 128;
-
-/// Says if every peer with a right clock will refuse the own certificate.
-fn warn_of_refusal(chain: &[CertificateDer<'_>], path: &Path, side: Side) {
-    let now = SystemTime::now();
-    // RFC 5280 §4.2.1.12: without a list, or with any of them in it, it serves both.
-    let (purpose, role) = match side {
-        Side::Client => ("clientAuth", "client"),
-        Side::Server => ("serverAuth", "server"),
-    };
-    let is_for_others = |certificate: &CertificateInfo| {
-        let purposes = &certificate.purposes;
-        !purposes.is_empty() && !purposes.iter().any(|p| p == purpose || p == "anyExtendedKeyUsage")
-    };
-    let fault = chain.iter().enumerate().find_map(|(i, der)| {
-        let certificate = CertificateInfo::from_der(der).ok()?;
-        let of = if i == 0 { String::new() } else { format!(", that of {},", certificate.subject) };
-        if certificate.not_after < now {
-            Some(format!("a certificate{of} expired at {}", format_time(certificate.not_after)))
-        } else if certificate.not_before > now {
-            Some(format!("a certificate{of} is not valid before {}", format_time(certificate.not_before)))
-        } else if i == 0 && certificate.ca {
-            Some("the certificate is an authority's and serves as no leaf".to_owned())
-        } else if i == 0 && is_for_others(&certificate) {
-            Some(format!("the certificate is not for a {role}: its purposes lack {purpose}"))
-        } else {
-            None
-        }
-    });
-    if let Some(fault) = fault {
-        warn(&format!("{}: {fault}: peers will refuse it", path.display()));
-    }
-}
 
 fn anchors(path: &Path) -> Result<X509Trust, Error> {
     let certificates = files::certificates(path)?;
