@@ -9,18 +9,19 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use dunlin::wire::CipherSuite;
-use dunlin::{PskSource, ServerConfig};
+use dunlin::{MessageSize, PskSource, ServerConfig};
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::error::{Error, Explanation, printable, warn};
+use crate::error::{Code, Error, Explanation, count};
 use crate::stop::{self, STOP_PATIENCE, Stop};
-use crate::tls::events::{At, Connection, Event, Failure, Side};
+use crate::tls::counted::{Counted, Traffic};
+use crate::tls::events::{At, AtMessage, Connection, Ended, Event, Failure, Message, Side};
 use crate::tls::follow::{Followed, Outcome};
-use crate::tls::log::Log;
+use crate::tls::log::{Level, Log};
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::psks::{NamedPsks, ServerPsks};
@@ -42,7 +43,7 @@ docs/stores.md says what --cache-store takes, and what lies beside it.
 It listens on 127.0.0.1 unless --accept names another address: 0.0.0.0 and [::] are all of them.
 
 Without --echo or --rev, what clients send goes to stdout, and stdin goes to the client that came first.
-What is said of connections goes to stderr: stdout is for data. With --json, and --echo or --rev, no data goes to stdout,
+The log goes to stderr: stdout is for data. Each line has its time (UTC), level, client, and what happened. With --json, and --echo or --rev, no data goes to stdout,
 and the objects go there.
 
 The server follows the files of --cert, --key, --CAfile, --rpk-file and --CRL: new connections use new content. SIGHUP reads
@@ -71,7 +72,14 @@ pub(crate) struct Args {
     /// Connections at the same time; others wait.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     max_connections: usize,
-    /// Nothing but data and failures.
+    /// End connections on which no byte passes for so long, in seconds; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    idle_timeout: u64,
+    /// What to log: error, warn (failed connections, too), info (each connection and its end, too) or debug (each handshake
+    /// message, too).
+    #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true, default_value = "info")]
+    log_level: Level,
+    /// Nothing but data and failures: as --log-level warn.
     #[arg(long, short)]
     quiet: bool,
     /// The lines as JSON.
@@ -108,9 +116,10 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
         // Only where it is wanted: who reads stdin takes it from others.
         let input = (!args.echo && !args.rev).then(|| Arc::new(Mutex::new(Input::new(false))));
         let (stopped, lost) = (watch::Sender::new(false), OnceLock::new());
+        let level = if args.quiet { args.log_level.min(Level::Warn) } else { args.log_level };
         let log = match on_stdout(&args) {
-            true => Log::new(io::stdout(), args.json)?,
-            false => Log::new(io::stderr(), args.json)?,
+            true => Log::new(io::stdout(), args.json, level)?,
+            false => Log::new(io::stderr(), args.json, level)?,
         };
         let server = Arc::new(Server { args, config, psks, input, stopped, lost, log });
         let result = server.clone().run().await;
@@ -120,6 +129,19 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
     // A read of stdin may be waiting, which nothing can end.
     runtime.shutdown_background();
     result
+}
+
+/// What a connection of this server is over.
+type Transport = Counted<TcpStream>;
+
+/// This server, and a client.
+const fn at(from: SocketAddr) -> At {
+    At::new(Side::Server, from)
+}
+
+/// Closes a connection in this direction. A client that does not take the close_notify is not waited for.
+async fn close(stream: &mut TlsStream<Transport>) -> io::Result<()> {
+    tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await.unwrap_or(Ok(()))
 }
 
 /// Whether what is said of connections goes to stdout: where that is for objects.
@@ -149,11 +171,9 @@ impl Server {
         let listener =
             listener.map_err(|e| Error::failed(address, e, "give another address with --accept"))?;
         let address = listener.local_addr()?;
-        if !self.args.quiet {
-            self.say(&match self.args.json {
-                true => Event::Listening { address }.line(),
-                false => format!("dunlin server: listening on {address}"),
-            })?;
+        if self.log.wants(Level::Info) {
+            let text = || format!("listening on {address}");
+            self.say(&self.log.render(Level::Info, text, || Event::Listening { address }))?;
         }
         let server = self.clone();
         tokio::spawn(async move {
@@ -163,7 +183,7 @@ impl Server {
         let server = self.clone();
         tokio::spawn(async move {
             while hangups.recv().await.is_some() {
-                server.config.reload(|outcome| server.tell_reload(&outcome));
+                server.config.reload(|outcome| server.tell_reload(outcome));
             }
         });
         let mut connections = Connections::default();
@@ -192,7 +212,8 @@ impl Server {
             let (tcp, from) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(e) => {
-                    anstream::eprintln!("dunlin: warning: a connection was not accepted: {e}");
+                    let why = format!("a connection was not accepted: {e}; free file descriptors or memory");
+                    self.log.say(Level::Error, || why.clone(), || Event::NotAccepted { why: why.clone() });
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -214,6 +235,10 @@ impl Server {
 
     /// Serves one client; whether all went well.
     async fn serve(self: &Arc<Self>, tcp: TcpStream, from: SocketAddr) -> bool {
+        // A transport without it works as well.
+        let _ = tcp.set_nodelay(true);
+        let (tcp, traffic) = Counted::new(tcp);
+        self.log.say(Level::Debug, || format!("{from} accepted"), || Event::Incoming(at(from)));
         let psks = self.psks.clone().map(|psks| Arc::new(NamedPsks::new(psks)));
         let offered = Arc::new(OnceLock::new());
         let explainer = Explainer::server(&self.args.tls, psks.as_deref(), &offered);
@@ -227,32 +252,41 @@ impl Server {
             }
         };
         self.log_connection(false, from, &stream);
-        let served = tokio::select! {
-            served = self.data(from, &mut stream) => served,
-            () = self.stopped() => match tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await {
-                Ok(closed) => closed,
-                // The client takes nothing, not even that.
-                Err(_) => Ok(()),
-            },
+        let limit = Some(Duration::from_secs(self.args.idle_timeout)).filter(|limit| !limit.is_zero());
+        let (served, by) = tokio::select! {
+            served = self.data(from, &mut stream) => (served.map_err(Some), "by the client"),
+            () = self.stopped() => (close(&mut stream).await.map_err(Some), "by this server"),
+            () = traffic.idle(limit) => {
+                let _ = close(&mut stream).await;
+                (Err(None), "by this server")
+            }
         };
-        if let Err(e) = &served
-            && self.lost.get().is_none()
-        {
-            self.log_failure(from, explainer.stream(e, stream.negotiated().version));
+        match &served {
+            Err(None) => self.log_failure(from, self.idle()),
+            Err(Some(e)) if self.lost.get().is_none() => {
+                self.log_failure(from, explainer.stream(e, stream.negotiated().version));
+            }
+            _ => {}
         }
+        self.log_end(from, &traffic, served.is_ok().then_some(by));
         served.is_ok()
+    }
+
+    /// Why a silent connection ends.
+    fn idle(&self) -> Explanation {
+        let why = format!("no byte has passed for {}", count(self.args.idle_timeout, "second"));
+        let advice = "raise --idle-timeout if clients may be silent for longer";
+        Explanation { code: Code::TIMEOUT, ..Explanation::new(why, advice) }
     }
 
     async fn handshake(
         self: &Arc<Self>,
-        tcp: TcpStream,
+        tcp: Transport,
         from: SocketAddr,
         psks: Option<Arc<NamedPsks>>,
         offered: Arc<OnceLock<Vec<CipherSuite>>>,
-    ) -> Result<TlsStream<TcpStream>, HandshakeError> {
-        // A transport without it works as well.
-        let _ = tcp.set_nodelay(true);
-        let mut config = self.config.current(|outcome| self.tell_reload(&outcome));
+    ) -> Result<TlsStream<Transport>, HandshakeError> {
+        let mut config = self.config.current(|outcome| self.tell_reload(outcome));
         if let Some(psks) = psks {
             config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
         }
@@ -263,16 +297,20 @@ impl Server {
             let _ = offered.set(hello.cipher_suites.clone());
             Some(config.clone())
         });
-        if !self.args.tls.msg {
+        let level = if self.args.tls.msg { Level::Info } else { Level::Debug };
+        if !self.log.wants(level) {
             return acceptor.accept_until(tcp, self.stopped()).await;
         }
         let server = self.clone();
-        let log = move |message: &_| server.log.line(format!("{from} {}", message_line(message)));
+        let log = move |message: &MessageSize| {
+            let event = || Event::Message(AtMessage { at: at(from), message: Message::new(message) });
+            server.log.say(level, || format!("{from} {}", message_line(message)), event);
+        };
         acceptor.with_on_message(log).accept_until(tcp, self.stopped()).await
     }
 
     /// Answers data with what the options say.
-    async fn data(&self, from: SocketAddr, stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+    async fn data(&self, from: SocketAddr, stream: &mut TlsStream<Transport>) -> io::Result<()> {
         let early = stream.take_early_data();
         let renegotiated = |stream: &_| self.log_connection(true, from, stream);
         match (self.args.echo, self.args.rev) {
@@ -295,8 +333,8 @@ impl Server {
 
     async fn pipe(
         &self,
-        stream: &mut TlsStream<TcpStream>,
-        renegotiated: impl Fn(&TlsStream<TcpStream>),
+        stream: &mut TlsStream<Transport>,
+        renegotiated: impl Fn(&TlsStream<Transport>),
     ) -> io::Result<()> {
         let mut input = self.input.as_ref().and_then(|input| input.try_lock().ok());
         let piped = pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait, renegotiated).await;
@@ -318,42 +356,46 @@ impl Server {
     }
 
     /// Tells of files that were read again.
-    fn tell_reload(&self, outcome: &Outcome) {
+    fn tell_reload(&self, outcome: Outcome) {
         match outcome {
-            Outcome::Reloaded(_) if self.args.quiet => {}
             Outcome::Reloaded(paths) => {
-                let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-                anstream::eprintln!("dunlin: read again: {}", printable(&names.join(", ")));
+                let files: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                let text = || format!("read again: {}", files.join(", "));
+                self.log.say(Level::Info, text, || Event::Reloaded { files: files.clone() });
             }
-            Outcome::Refused(why) => warn(why),
+            Outcome::Refused(why) => {
+                self.log.say(Level::Warn, || why.clone(), || Event::NotReloaded { why: why.clone() });
+            }
         }
     }
 
     /// Tells of a connection, or of another handshake within one.
-    fn log_connection(&self, is_again: bool, from: SocketAddr, stream: &TlsStream<TcpStream>) {
+    fn log_connection(&self, is_again: bool, from: SocketAddr, stream: &TlsStream<Transport>) {
         let report = Report::new(stream);
-        if self.args.quiet {
-            return;
-        }
-        self.log.line(match (self.args.json, is_again) {
-            (true, _) => {
-                let connection = Connection::new(At::new(Side::Server, from), &report);
-                let event = if is_again { Event::Renegotiation } else { Event::Connection };
-                event(connection.into()).line()
-            }
-            (false, true) => format!("{from} renegotiated: {}", report.parameters()),
-            (false, false) => format!("{from} connected: {}", report.line()),
+        let text = || match is_again {
+            true => format!("{from} renegotiated: {}", report.parameters()),
+            false => format!("{from} connected: {}", report.log_line()),
+        };
+        self.log.say(Level::Info, text, || {
+            let event = if is_again { Event::Renegotiation } else { Event::Connection };
+            event(Connection::new(at(from), &report).into())
         });
     }
 
     fn log_failure(&self, from: SocketAddr, explanation: Explanation) {
-        self.log.line(match self.args.json {
-            true => Event::Failure(Failure::of_peer(At::new(Side::Server, from), explanation)).line(),
-            false => {
-                let Explanation { why, advice, .. } = explanation;
-                printable(&format!("{from} failed: {why}; {advice}"))
-            }
-        });
+        let text = format!("{from} failed: {}; {}", explanation.why, explanation.advice);
+        self.log.say(Level::Warn, || text, || Event::Failure(Failure::of_peer(at(from), explanation)));
+    }
+
+    /// Tells of the end of a connection, and by which side if it was orderly.
+    fn log_end(&self, from: SocketAddr, traffic: &Traffic, by: Option<&str>) {
+        let (bytes_read, bytes_written, orderly) = (traffic.read(), traffic.written(), by.is_some());
+        let text = || {
+            let end = by.map_or_else(|| "not orderly".into(), |by| format!("orderly, {by}"));
+            format!("{from} ended: read {bytes_read} bytes, wrote {bytes_written}; {end}")
+        };
+        let event = || Event::Ended(Ended { at: at(from), bytes_read, bytes_written, orderly });
+        self.log.say(Level::Info, text, event);
     }
 
     /// Says the first line: a server whose lines nobody can read does not begin.
@@ -402,13 +444,13 @@ struct Renegotiations<F> {
     then: F,
 }
 
-impl<F: Fn(&TlsStream<TcpStream>)> Renegotiations<F> {
+impl<F: Fn(&TlsStream<Transport>)> Renegotiations<F> {
     const fn told_to(then: F) -> Self {
         Self { seen: 0, then }
     }
 
     /// More data of the stream, which are still to be consumed; none at its end.
-    async fn data(&mut self, stream: &mut TlsStream<TcpStream>) -> io::Result<Vec<u8>> {
+    async fn data(&mut self, stream: &mut TlsStream<Transport>) -> io::Result<Vec<u8>> {
         poll_fn(|cx| {
             let data = Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(<[u8]>::to_vec);
             let completed = stream.renegotiations().completed;
@@ -421,8 +463,8 @@ impl<F: Fn(&TlsStream<TcpStream>)> Renegotiations<F> {
 }
 
 async fn echo(
-    stream: &mut TlsStream<TcpStream>,
-    renegotiated: impl Fn(&TlsStream<TcpStream>),
+    stream: &mut TlsStream<Transport>,
+    renegotiated: impl Fn(&TlsStream<Transport>),
 ) -> io::Result<()> {
     let mut renegotiations = Renegotiations::told_to(renegotiated);
     loop {
@@ -437,8 +479,8 @@ async fn echo(
 }
 
 async fn reverse(
-    stream: &mut TlsStream<TcpStream>,
-    renegotiated: impl Fn(&TlsStream<TcpStream>),
+    stream: &mut TlsStream<Transport>,
+    renegotiated: impl Fn(&TlsStream<Transport>),
 ) -> io::Result<()> {
     let mut renegotiations = Renegotiations::told_to(renegotiated);
     let mut line = vec![];

@@ -28,6 +28,27 @@ pub(crate) enum Event {
     Data(Data),
     /// A connection has ended in an orderly way.
     Closed(At),
+    /// A server has accepted a TCP connection.
+    Incoming(At),
+    /// A handshake message on a server's connection.
+    Message(AtMessage),
+    /// A connection of a server has ended.
+    Ended(Ended),
+    /// A server has read these files again, and uses their content.
+    Reloaded {
+        /// Their names.
+        files: Vec<String>,
+    },
+    /// A server has read files again, and goes on with their previous content.
+    NotReloaded {
+        /// Why.
+        why: String,
+    },
+    /// A server could not accept a TCP connection.
+    NotAccepted {
+        /// Why.
+        why: String,
+    },
     /// A connection, or the command, has failed.
     Failure(Failure),
     /// A server's reader was too slow: these lines are missing.
@@ -118,6 +139,9 @@ pub(crate) struct Handshake {
     pub(crate) alpn: Option<String>,
     pub(crate) server_name: Option<String>,
     pub(crate) peer: Option<String>,
+    /// Of the peer's certificate, in hexadecimal.
+    pub(crate) peer_serial: Option<String>,
+    pub(crate) peer_sha256: Option<String>,
     pub(crate) peer_signature: Option<String>,
     pub(crate) own_signature: Option<String>,
     #[serde(rename = "handshake")]
@@ -206,6 +230,27 @@ impl Message {
         let name = dunlin_explain::names::message(message.typ, message.is_retry);
         Self { sent: message.sent, name, bytes: message.len }
     }
+}
+
+/// A handshake message of one of several connections.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct AtMessage {
+    #[serde(flatten)]
+    pub(crate) at: At,
+    #[serde(flatten)]
+    pub(crate) message: Message,
+}
+
+/// The end of a server's connection.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Ended {
+    #[serde(flatten)]
+    pub(crate) at: At,
+    /// On the transport.
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    /// Whether a close_notify ended it.
+    pub(crate) orderly: bool,
 }
 
 /// Data that came, a record or a part of one.

@@ -1,6 +1,7 @@
 //! What the commands that speak TLS share: options, and what becomes of them; reports; reasons; pipes.
 
 pub(crate) mod cache;
+pub(crate) mod counted;
 pub(crate) mod crl;
 pub(crate) mod events;
 pub(crate) mod follow;

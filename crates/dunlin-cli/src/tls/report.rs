@@ -85,6 +85,14 @@ impl<'a> Report<'a> {
         format!("{}; handshake read {read} bytes, wrote {written}", self.parameters())
     }
 
+    /// The same for a log, with the serial number of the peer's certificate.
+    pub(crate) fn log_line(&self) -> String {
+        let HandshakeBytes { read, written } = self.bytes;
+        let serial = self.certificate_marks().map(|[serial, _]| format!("; certificate serial {serial}"));
+        let (parameters, serial) = (self.parameters(), serial.unwrap_or_default());
+        format!("{parameters}{serial}; handshake read {read} bytes, wrote {written}")
+    }
+
     /// What was agreed, in one line.
     pub(crate) fn parameters(&self) -> String {
         let n = self.negotiated;
@@ -102,12 +110,24 @@ impl<'a> Report<'a> {
         words.join(", ")
     }
 
+    /// The serial number of the peer's certificate, and SHA-256 of the certificate, in hexadecimal.
+    fn certificate_marks(&self) -> Option<[String; 2]> {
+        let Negotiated { peer, peer_certified, .. } = self.negotiated;
+        let leaf = peer.iter().chain(peer_certified).find_map(|peer| match peer {
+            PeerIdentity::X509(x509) => x509.chain.first(),
+            _ => None,
+        })?;
+        let digest = dunlin_awslc::SHA256.hash(&[leaf]);
+        Some([CertificateInfo::from_der(leaf).ok()?.serial, base16ct::lower::encode_string(digest.as_ref())])
+    }
+
     /// For scripts (docs/json.md).
     pub(crate) fn handshake(&self) -> Handshake {
         let n = self.negotiated;
         let name = |value: &dyn ToString| value.to_string();
         let [server_certificate_cached, client_certificate_cached] = self.certificates_cached();
         let (cache_code, cache) = self.cached().unzip();
+        let (peer_serial, peer_sha256) = self.certificate_marks().map(<(String, String)>::from).unzip();
         Handshake {
             version: n.version.map(|v| name(&v)),
             cipher_suite: n.cipher_suite.map(|s| name(&s)),
@@ -115,6 +135,8 @@ impl<'a> Report<'a> {
             alpn: n.alpn.as_deref().map(|alpn| String::from_utf8_lossy(alpn).into_owned()),
             server_name: n.server_name.clone(),
             peer: n.peer.as_ref().map(|_| self.peer()),
+            peer_serial,
+            peer_sha256,
             peer_signature: n.peer_signature.map(|s| name(&s)),
             own_signature: n.own_signature.map(|s| name(&s)),
             kind: n.kind.into(),

@@ -76,18 +76,24 @@ impl Running {
         Self { stdin: None, keyboard: Some(keyboard.into()), child, lines: stdout, stderr }
     }
 
+    /// The next line on stdout, but for a server's word of a connection's end.
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("another line on stdout")
+        let next = || self.lines.recv_timeout(PATIENCE).expect("another line on stdout");
+        std::iter::repeat_with(next).find(|line| !is_end(line)).unwrap()
     }
 
-    /// The next line on stderr.
+    /// The next line on stderr, but for a server's word of a connection's end.
     pub(crate) fn log(&self) -> String {
-        self.stderr.recv_timeout(PATIENCE).expect("another line on stderr")
+        std::iter::repeat_with(|| self.any_log()).find(|line| !is_end(line)).unwrap()
     }
 
     /// The next line on stderr with `text` in it.
     pub(crate) fn log_with(&self, text: &str) -> String {
-        std::iter::repeat_with(|| self.log()).find(|line| line.contains(text)).unwrap()
+        std::iter::repeat_with(|| self.any_log()).find(|line| line.contains(text)).unwrap()
+    }
+
+    fn any_log(&self) -> String {
+        self.stderr.recv_timeout(PATIENCE).expect("another line on stderr")
     }
 
     pub(crate) fn write(&mut self, text: &str) {
@@ -97,7 +103,7 @@ impl Running {
         }
     }
 
-    /// Closes stdin and waits for the end: the status, the rest of stdout, and stderr.
+    /// Closes stdin and waits for the end: the status, the rest of stdout, and stderr but for the ends of connections.
     pub(crate) fn end(mut self) -> (i32, String, String) {
         drop(self.stdin.take());
         if self.keyboard.is_some() {
@@ -105,7 +111,7 @@ impl Running {
             self.write("\x04");
         }
         let rest: Vec<_> = self.lines.iter().collect();
-        let stderr: Vec<_> = self.stderr.iter().collect();
+        let stderr: Vec<_> = self.stderr.iter().filter(|line| !is_end(line)).collect();
         (self.child.wait().unwrap().code().unwrap(), rest.join("\n"), stderr.join("\n"))
     }
 }
@@ -115,6 +121,11 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether a server tells of the end of a connection, which it does after each.
+fn is_end(line: &str) -> bool {
+    line.contains(" ended: read ") || line.contains("\"event\":\"ended\"")
 }
 
 /// The port that a server says it listens on.

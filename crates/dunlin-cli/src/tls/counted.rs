@@ -1,0 +1,101 @@
+//! A transport that counts its bytes, so that a server sees which of its connections are idle.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, sleep_until};
+
+/// What has passed over a transport.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    read: AtomicU64,
+    written: AtomicU64,
+    began: Instant,
+    /// When the last byte passed, in milliseconds after `began`.
+    last_ms: AtomicU64,
+}
+
+impl Traffic {
+    fn note(&self, counter: &AtomicU64, n: usize) {
+        if n > 0 {
+            counter.fetch_add(n as u64, Ordering::Relaxed);
+            let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.last_ms.store(ms, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes read.
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// The bytes written.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Waits until no byte has passed for `limit`; for ever without one.
+    pub(crate) async fn idle(&self, limit: Option<Duration>) {
+        let Some(limit) = limit else { return std::future::pending().await };
+        loop {
+            let last = self.began + Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
+            // A limit beyond the clock's range is none.
+            let Some(due) = last.checked_add(limit) else { return std::future::pending().await };
+            if due <= Instant::now() {
+                return;
+            }
+            sleep_until(due).await;
+        }
+    }
+}
+
+/// A transport and what has passed over it.
+#[derive(Debug)]
+pub(crate) struct Counted<IO> {
+    io: IO,
+    traffic: Arc<Traffic>,
+}
+
+impl<IO> Counted<IO> {
+    /// A transport that begins now, and its counts.
+    pub(crate) fn new(io: IO) -> (Self, Arc<Traffic>) {
+        let zero = || AtomicU64::new(0);
+        let traffic = Traffic { read: zero(), written: zero(), began: Instant::now(), last_ms: zero() };
+        let traffic = Arc::new(traffic);
+        (Self { io, traffic: traffic.clone() }, traffic)
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Counted<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut self.io).poll_read(cx, buf));
+        self.traffic.note(&self.traffic.read, buf.filled().len() - before);
+        Poll::Ready(read)
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Counted<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, data));
+        self.traffic.note(&self.traffic.written, *written.as_ref().unwrap_or(&0));
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
