@@ -75,6 +75,9 @@ pub(crate) struct CacheOptions {
     cache_max_age: Option<Duration>,
 }
 
+/// A server's cache: its mode, its store, and how long an entry is used.
+pub(super) type OpenCache = (CacheMode, Arc<dyn ServerCache>, Duration);
+
 impl CacheOptions {
     /// `config` with the cache, if there shall be one. `has_trust` is whether there are certificates that it believes, and
     /// `connects_again` whether this run makes more than one connection.
@@ -107,7 +110,7 @@ impl CacheOptions {
         provider: &Arc<CryptoProvider>,
         has_certificates: bool,
         asks: bool,
-    ) -> Result<Option<(CacheMode, Arc<dyn ServerCache>, Duration)>, Error> {
+    ) -> Result<Option<OpenCache>, Error> {
         let Some(mode) = self.cache else { return Ok(None) };
         let store = self.place()?;
         let of_no_use = match mode {
