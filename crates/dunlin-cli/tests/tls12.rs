@@ -583,3 +583,25 @@ fn options_that_contradict_each_other() {
     let (defaults, by_name) = help.split_once("By name alone:").unwrap();
     assert!(!defaults.contains("CCM8") && by_name.contains("CCM8"), "{help}");
 }
+
+/// RFC 7627 §5.2: required unless the command line does without.
+#[test]
+fn a_peer_without_extended_master_secret_is_taken_where_it_is_allowed() {
+    let place = place();
+    place.write(
+        "openssl.cnf",
+        "openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_default = default\n[default]\nOptions = -ExtendedMasterSecret\n",
+    );
+    for (allow, says) in
+        [("", "the client does not have the extended master secret"), ("--allow-no-ems", " connected: ")]
+    {
+        let server = Server::new(&place, &format!("{SERVER} -tls1_2 {allow}"));
+        let mut client = Command::new("openssl");
+        client.env("OPENSSL_CONF", place.path("openssl.cnf"));
+        client.args(["s_client", "-tls1_2", "-connect", &format!("127.0.0.1:{}", server.port)]);
+        let _client = Running::start(&mut client);
+        let log = server.process.log_with(if allow.is_empty() { " failed: " } else { " connected: " });
+        assert!(log.contains(says), "{log}");
+        assert!(!allow.is_empty() || log.contains("--allow-no-ems"), "{log}");
+    }
+}

@@ -96,6 +96,9 @@ pub(crate) struct TlsOptions {
     #[cfg(feature = "legacy-lab")]
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) legacy_lab: bool,
+    /// Speak TLS 1.2 also with peers that do not have the extended master secret (RFC 7627).
+    #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
+    pub(crate) allow_no_ems: bool,
     /// Let the peer begin another handshake within a connection of TLS 1.2 (RFC 5746): 32 at most without data between
     /// them.
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
@@ -407,6 +410,7 @@ impl TlsOptions {
             }
             builder = builder.tls12_cipher_suites(self.tls12_suites(side)).renegotiation(self.renegotiation);
             builder = builder.rsa_encryption(dunlin_rsa::ENCRYPTION);
+            builder = builder.extended_master_secret_required(!self.allow_no_ems);
             #[cfg(feature = "legacy-lab")]
             {
                 builder = self.obsolete(builder)?;

@@ -317,6 +317,10 @@ impl<'a> Explainer<'a> {
                 format!("this {own} finds {why}"),
                 "compare --groups of both sides; suites with DHE need a finite field, such as ffdhe2048",
             ),
+            P::ExtendedMasterSecret => Explanation::new(
+                format!("the {peer} does not have the extended master secret, which this {own} requires"),
+                format!("let the {peer} have it, or start this {own} with --allow-no-ems"),
+            ),
             P::NoPsk => Explanation::new(
                 format!("the {peer} offers no pre-shared key of {}", self.psk_source()),
                 "give both sides the same identity and key",
