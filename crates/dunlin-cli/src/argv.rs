@@ -62,14 +62,15 @@ pub(crate) fn not_taken(argument: &str, before: Option<&str>) -> Option<(String,
     }
     if is_verify(argument) {
         // Only a client does not have it.
-        let why = format!(
-            "{argument} is not needed: a server is always verified, and its chain may have any depth"
-        );
-        return Some((why, "leave it out, and say whom to trust with --CAfile"));
+        let why = format!("{argument} is not needed: a server is always verified");
+        return Some((
+            why,
+            "leave it out, say whom to trust with --CAfile, and how deep a chain may be with --verify-depth",
+        ));
     }
     let option = before.filter(|option| is_verify(option) && argument.parse::<u32>().is_ok())?;
-    let why = format!("{option} takes no depth: a chain to an authority of --CAfile may have any");
-    Some((why, "leave the number out"))
+    let why = format!("{option} takes no depth");
+    Some((why, "leave the number out, or give it with --verify-depth"))
 }
 
 /// `text`, which names options as this program has them, with those of `args` as they were typed.

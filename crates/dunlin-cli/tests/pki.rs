@@ -364,7 +364,7 @@ fn bad_input_gets_an_error_of_one_line() {
         (
             &format!("{leaf} root.pem --issuer-key small.key"),
             1,
-            "small.key: not a private key of a supported type",
+            "small.key: the RSA key is too short: at least 2048 bits are required; make a longer key",
         ),
         (
             &format!("{leaf} server.pem --issuer-key server.key"),
@@ -490,4 +490,70 @@ fn crl_names_the_reason_of_a_failure() {
         let told = place.dunlin_fails(&command, code);
         assert!(told.contains(why), "{command}: {told}");
     }
+}
+
+/// What no path to a root says: whether the key can prove anything.
+#[test]
+fn verify_names_short_keys_and_keys_that_may_not_sign() {
+    let place = Place::new();
+    let issue = |key: &str, extensions: &str, name: &str, issuer: &str| {
+        place.write("extensions", format!("subjectAltName=DNS:localhost\n{extensions}"));
+        place.tool("openssl", &format!("genpkey {key} -out {name}.key"));
+        place.tool("openssl", &format!("req -new -key {name}.key -subj /CN={name} -out {name}.csr"));
+        let by = format!("-CA {issuer}.pem -CAkey {issuer}.key -CAcreateserial -extfile extensions -days 2");
+        place.tool("openssl", &format!("x509 -req -in {name}.csr {by} -out {name}.pem"));
+    };
+    let (p256, rsa) =
+        ("-algorithm EC -pkeyopt ec_paramgen_curve:P-256", "-algorithm RSA -pkeyopt rsa_keygen_bits:1024");
+    place.dunlin("pki ca --name Root --cert root.pem --key root.key --key-type p256");
+    issue(rsa, "", "short", "root");
+    issue(p256, "keyUsage=keyAgreement", "agrees", "root");
+    issue(p256, "keyUsage=digitalSignature", "signs", "root");
+    issue(rsa, "basicConstraints=critical,CA:TRUE", "weak", "root");
+    issue(p256, "", "below", "weak");
+    place.write("chain.pem", place.read("below.pem") + &place.read("weak.pem"));
+    place.dunlin("pki verify --ca root.pem signs.pem --server");
+    for (chain, says) in [
+        ("short.pem", "short.pem: the RSA key of CN=short has 1024 bits, and at least 2048 are required; "),
+        (
+            "agrees.pem",
+            "agrees.pem: its key may not sign handshakes: keyUsage is keyAgreement, without digitalSignature; ",
+        ),
+        ("chain.pem", "chain.pem: the RSA key of CN=weak has 1024 bits, and at least 2048 are required; "),
+    ] {
+        let line = place.dunlin_fails(&format!("pki verify --ca root.pem {chain}"), 1);
+        assert!(line.contains(says), "{line}");
+    }
+}
+
+#[test]
+fn verify_takes_a_maximum_depth() {
+    let place = Place::new();
+    place.dunlin("pki demo --out . --key-type p256");
+    place.dunlin("pki verify --ca root.pem server.pem --verify-depth 1");
+    let line = place.dunlin_fails("pki verify --ca root.pem server.pem --verify-depth 0", 1);
+    assert!(line.contains("more authorities between it and the trusted one than allowed; "), "{line}");
+}
+
+/// An authority that may have no other below it has two keys, the second certified by the first.
+#[test]
+fn verify_does_not_call_a_self_issued_authority_a_wrong_signature() {
+    let place = Place::new();
+    place.dunlin("pki ca --name Root --cert root.pem --key root.key --key-type p256");
+    let sign = |name: &str, subject: &str, issuer: &str, extensions: &str| {
+        place.write("extensions", extensions);
+        place.tool(
+            "openssl",
+            &format!("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out {name}.key"),
+        );
+        place.tool("openssl", &format!("req -new -key {name}.key -subj {subject} -out {name}.csr"));
+        let by = format!("-CA {issuer}.pem -CAkey {issuer}.key -CAcreateserial -extfile extensions -days 2");
+        place.tool("openssl", &format!("x509 -req -in {name}.csr {by} -out {name}.pem"));
+    };
+    sign("old", "/CN=Authority", "root", "basicConstraints=critical,CA:TRUE,pathlen:0");
+    sign("new", "/CN=Authority", "old", "basicConstraints=critical,CA:TRUE");
+    sign("leaf", "/CN=leaf", "new", "subjectAltName=DNS:localhost");
+    place.write("chain.pem", place.read("leaf.pem") + &place.read("new.pem") + &place.read("old.pem"));
+    let line = place.dunlin_fails("pki verify --ca root.pem chain.pem", 1);
+    assert!(line.contains("breaks a constraint of an authority; ") && !line.contains("signature"), "{line}");
 }

@@ -27,6 +27,11 @@ fn each_side_says_which_check_failed() {
             "the client refused what this server proves itself with, pki/server.pem (alert unknown_ca)",
         ),
         (
+            "--CAfile pki/root.pem -verify_depth 0",
+            "this client refused the server: its chain has more authorities than allowed: more than 0; raise --verify-depth",
+            "the client refused what this server proves itself with, pki/server.pem (alert unknown_ca)",
+        ),
+        (
             "--CAfile pki/root.pem --servername example.org",
             "this client refused the server: its certificate is not for example.org but for localhost, 127.0.0.1; ",
             "the client refused what this server proves itself with, pki/server.pem (alert bad_certificate)",
@@ -297,11 +302,13 @@ fn what_cannot_work_is_said_before_connecting() {
         ),
         ("client --key-update 0", "invalid value '0' for '--key-update <RECORDS>'"),
         ("server --naccept 0", "invalid value '0' for '--naccept <N>': not a number from 1 on"),
+        ("server -Verify 3", "-Verify takes no depth; leave the number out, or give it with --verify-depth"),
+        ("client -verify 3", "-verify is not needed: a server is always verified; "),
+        ("client --verify-depth 1 --insecure", "--verify-depth: no chain is verified; "),
         (
-            "server -Verify 3",
-            "-Verify takes no depth: a chain to an authority of --CAfile may have any; leave",
+            "client --verify-depth 1 --psk 000102030405060708090a0b0c0d0e0f",
+            "--verify-depth: no certificates are verified; ",
         ),
-        ("client -verify 3", "-verify is not needed: a server is always verified, "),
         ("client --timeout 0", "not a number of seconds from 1 on"),
         ("server", "server: nothing to prove itself with; "),
         (

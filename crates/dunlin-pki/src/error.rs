@@ -18,6 +18,9 @@ pub enum Error {
     /// The private key does not parse, or its type or size is not supported.
     #[error("not a private key of a supported type")]
     UnusableKey,
+    /// The RSA key has fewer than 2048 bits.
+    #[error("the RSA key is too short: at least 2048 bits are required")]
+    ShortKey,
     /// The private key is protected by a password.
     #[error("the private key is encrypted")]
     EncryptedKey,
@@ -90,6 +93,7 @@ impl Error {
             Self::Crypto => "check the system's memory and random source".into(),
             Self::UnknownKeyType(_) => format!("choose one of {}", KeyType::names()),
             Self::UnusableKey => format!("give an unencrypted key of type {}", KeyType::names()),
+            Self::ShortKey => format!("make a longer key, or one of another type: {}", KeyType::names()),
             Self::EncryptedKey => "decrypt it first, e.g. with `openssl pkey`".into(),
             Self::KeyMismatch => "give the key that was made with this certificate".into(),
             Self::NotAnAuthority => {

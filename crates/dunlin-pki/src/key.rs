@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
+use aws_lc_rs::error::KeyRejected;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
@@ -139,7 +140,8 @@ impl KeyPair {
     /// Reads a private key from PKCS#8, PKCS#1 or SEC 1.
     ///
     /// # Errors
-    /// [`Error::UnusableKey`] if it does not parse, or if its type or size is not supported.
+    /// [`Error::ShortKey`] if it is RSA with fewer than 2048 bits; [`Error::UnusableKey`] if it does not parse, or if its type or
+    /// size is not supported.
     pub fn from_der(key: &PrivateKeyDer<'_>) -> Result<Self, Error> {
         let der = key.secret_der();
         // AWS-LC ignores trailing bytes, so `der` checks first that there are none.
@@ -155,8 +157,13 @@ impl KeyPair {
         if let Ok(pair) = PqdsaKeyPair::from_pkcs8(&ML_DSA_44_SIGNING, der) {
             return Self::new(KeyType::MlDsa44, Pair::MlDsa44(pair));
         }
-        let pair = rsa::KeyPair::from_pkcs8(der).or_else(|_| rsa::KeyPair::from_der(der));
-        let pair = pair.map_err(|_| Error::UnusableKey)?;
+        // The text of the error is all that AWS-LC tells of it.
+        let reason =
+            |e: KeyRejected| if e.to_string() == "TooSmall" { Error::ShortKey } else { Error::UnusableKey };
+        let pair = match rsa::KeyPair::from_pkcs8(der).map_err(reason) {
+            Err(Error::UnusableKey) => rsa::KeyPair::from_der(der).map_err(reason),
+            pair => pair,
+        }?;
         let typ = match pair.public_modulus_len() {
             256 => KeyType::Rsa2048,
             384 => KeyType::Rsa3072,

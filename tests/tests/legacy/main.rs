@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use dunlin::auth::X509Trust;
 use dunlin::crypto::{KeyExchangeGroup, Tls12Authentication as Auth, Tls12CipherSuite, Tls12KeyExchange};
-use dunlin::error::PeerMisbehaved;
+use dunlin::error::{AuthenticationFailure, PeerMisbehaved, ShortKey};
 use dunlin::pki_types::pem::PemObject;
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
 use dunlin::wire::{AlertDescription, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme};
-use dunlin::{ClientAuth, ClientConfig, Credential, Profile, ProfileBuilder, ServerConfig, Trust};
+use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ProfileBuilder, ServerConfig, Trust};
 use dunlin_awslc::tls12::TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
 use dunlin_legacy::identity::{DSA_1024, DSA_2048, Identity, RSA_512, RSA_1024};
 use dunlin_legacy::{LAB_512, LAB_1024, LAB_2048, TLS12_LEGACY_CIPHER_SUITES};
 use dunlin_tests::tamper::{message, messages, records};
-use dunlin_tests::{NOW, Pair};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 
 const FIELDS: [&dyn KeyExchangeGroup; 3] = [LAB_512, LAB_1024, LAB_2048];
 
@@ -237,7 +237,7 @@ fn what_does_not_go_together() {
         authentication: Auth::Ecdsa,
         ..*TLS12_LEGACY_CIPHER_SUITES[0]
     };
-    let profile = || Profile::builder(dunlin_tests::awslc()).tls12_cipher_suites(vec![&SUITE]);
+    let profile = || Profile::builder(awslc()).tls12_cipher_suites(vec![&SUITE]);
     let refused = profile().build().unwrap_err().to_string();
     assert!(refused.contains("for the laboratory only"), "{refused}");
     let refused = profile().danger_legacy_lab().build().unwrap_err().to_string();
@@ -254,7 +254,28 @@ fn the_usual_provider_takes_no_short_key() {
     }
     // A certificate of 1024 bits is no certificate to it.
     let suite = &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
-    let client = Profile::builder(dunlin_tests::awslc()).tls12_cipher_suites(vec![suite]);
-    let error = pair(trusting(client, &RSA_1024), serving(profile(suite), &RSA_1024)).run().unwrap_err();
-    assert!(error.to_string().contains("signature"), "{error}");
+    let client = Profile::builder(awslc()).tls12_cipher_suites(vec![suite]);
+    let error = pair(trusting(client.clone(), &RSA_1024), serving(profile(suite), &RSA_1024)).run();
+    let of_root = |e: &Error| match e {
+        Error::Authentication(AuthenticationFailure::KeyTooShort(key)) => {
+            (key.bits, key.common_name.is_some())
+        }
+        e => panic!("{e}"),
+    };
+    assert_eq!(of_root(&error.unwrap_err()), (1024, true));
+    // Nor does one prove anything, whoever believes it.
+    let anyone = || Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None };
+    let short = |bits| AuthenticationFailure::KeyTooShort(ShortKey { bits, common_name: None });
+    for (identity, bits) in [(&RSA_512, 512), (&RSA_1024, 1024)] {
+        let mut of_server = pair(client.clone().trust(anyone()), serving(profile(suite), identity));
+        assert_eq!(of_server.run(), Err(short(bits).into()));
+        assert_eq!(of_server.server.error(), Some(&Error::AlertReceived(AlertDescription::BAD_CERTIFICATE)));
+        let pki = Pki::shared(KeyType::Rsa2048);
+        let server = client.clone().trust(anyone()).credentials(vec![pki.server.x509(&awslc())]);
+        let server = ServerConfig::new(server.build().unwrap()).unwrap();
+        let server = server.with_client_auth(ClientAuth::Required).unwrap();
+        let of_client = ClientConfig::new(serving(profile(suite).trust(anyone()), identity).build().unwrap());
+        let mut of_client = Pair::new(&Arc::new(of_client), &Arc::new(server));
+        assert_eq!(of_client.run(), Err(short(bits).into()));
+    }
 }

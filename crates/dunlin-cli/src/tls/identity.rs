@@ -75,7 +75,7 @@ impl TlsOptions {
         if insecure {
             anstream::eprintln!("dunlin: warning: --insecure: whoever answers is taken for the server");
             let raw_key = raw.then_some(RawKeyTrust::DangerAnyone);
-            return Ok(Trust { x509: Some(X509Trust::DangerAnyone), raw_key });
+            return self.with_depth(Trust { x509: Some(X509Trust::DangerAnyone), raw_key });
         }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
         let x509 = match &self.ca_file {
@@ -83,7 +83,19 @@ impl TlsOptions {
             None if raw || self.has_psk() => None,
             None => Some(system_anchors()?),
         };
-        Ok(Trust { x509, raw_key })
+        self.with_depth(Trust { x509, raw_key })
+    }
+
+    /// The same trust for chains within --verify-depth.
+    fn with_depth(&self, trust: Trust) -> Result<Trust, Error> {
+        let Some(depth) = self.verify_depth else { return Ok(trust) };
+        let advice = "leave it out, or give trusted authorities with --CAfile";
+        let Some(x509) = trust.x509 else {
+            return Err(Error::usage("--verify-depth", "no certificates are verified", advice));
+        };
+        let x509 = x509.with_max_depth(depth);
+        let x509 = x509.map_err(|_| Error::usage("--verify-depth", "no chain is verified", advice))?;
+        Ok(Trust { x509: Some(x509), raw_key: trust.raw_key })
     }
 
     /// Which clients a server believes, but for revocation.
@@ -106,7 +118,7 @@ impl TlsOptions {
             let advice = "give --cert and --key, --enable-server-rpk and --key, or --psk-file";
             return Err(Error::usage("server", "nothing to prove itself with", advice));
         }
-        Ok(Trust { x509, raw_key })
+        self.with_depth(Trust { x509, raw_key })
     }
 
     /// Says which options about clients have no effect, because no client is asked who it is.

@@ -51,6 +51,9 @@ pub(crate) struct TlsOptions {
     /// The same for every certificate of the chain.
     #[arg(long, help_heading = "Identity")]
     pub(crate) crl_check_all: bool,
+    /// Allow at most this many authorities between the peer's certificate and the trusted one; neither is counted.
+    #[arg(long, value_name = "N", help_heading = "Identity")]
+    pub(crate) verify_depth: Option<u8>,
     /// The server proves itself by a raw public key (RFC 7250).
     #[arg(long, help_heading = "Identity")]
     pub(crate) enable_server_rpk: bool,

@@ -18,6 +18,9 @@ use crate::tls::lists;
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
 
+/// How many authorities webpki takes between a certificate and its anchor.
+const MAX_DEPTH: u8 = 6;
+
 /// How many names of a certificate are told.
 const MAX_NAMES: usize = 8;
 
@@ -411,6 +414,16 @@ impl<'a> Explainer<'a> {
                 refused(format!(", at {}", date(certificate))),
                 "check the clock, or let it be renewed",
             ),
+            F::KeyTooShort(_) => Explanation::new(
+                refused(String::new()),
+                "let it be issued with an RSA key of 2048 bits, or a key of another type",
+            ),
+            F::ChainTooLong => {
+                let most = self.options.verify_depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH);
+                let raise = if most < MAX_DEPTH { "raise --verify-depth, or " } else { "" };
+                let advice = format!("{raise}trust an authority nearer to the {peer} with --CAfile");
+                Explanation::new(refused(format!(": more than {most}")), advice)
+            }
             F::CaAsEndEntity => {
                 Explanation::new(refused(String::new()), "let the authority issue one with `dunlin pki leaf`")
             }
@@ -567,6 +580,7 @@ const fn peer(side: Side) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dunlin::error::ShortKey;
 
     /// The advice names what the user can look at, for each failure another.
     #[test]
@@ -595,6 +609,17 @@ mod tests {
         assert!(told.contains("--alpn"), "{told}");
         let told = Explainer::client(&options, false).handshake(&plain()).advice;
         assert_eq!(told, "another protocol than TLS may answer there: check the port");
+    }
+
+    #[test]
+    fn a_key_that_is_too_short_is_named() {
+        let short = ShortKey { bits: 1024, common_name: None };
+        let error = HandshakeError::Tls(Error::Authentication(AuthenticationFailure::KeyTooShort(short)));
+        let told = Explainer::client(&TlsOptions::default(), false).handshake(&error);
+        let says =
+            "this client refused the server: its RSA key has 1024 bits, and at least 2048 are required";
+        assert_eq!(told.why, says);
+        assert_eq!(told.advice, "let it be issued with an RSA key of 2048 bits, or a key of another type");
     }
 
     /// Others than OpenSSL and we refuse a wrong key with alerts of other meanings.

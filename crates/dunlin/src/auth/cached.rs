@@ -1,7 +1,7 @@
 //! Authentication by what is kept of a peer that was verified before (docs/handshake-cache.md): its key has to sign this
 //! handshake as ever.
 
-use pki_types::SubjectPublicKeyInfoDer;
+use pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use webpki::RawPublicKeyEntity;
 
 use super::verifier::{Algorithms, verify_with};
@@ -15,6 +15,9 @@ pub(crate) fn verify_signature(
     content: &[u8],
     signature: &[u8],
 ) -> Result<SignatureValid, Error> {
-    let key = RawPublicKeyEntity::try_from(key).map_err(|_| AuthenticationFailure::BadRawKey)?;
-    verify_with(algorithms, |algorithm| key.verify_signature(algorithm, content, signature))
+    let entity = RawPublicKeyEntity::try_from(key).map_err(|_| AuthenticationFailure::BadRawKey)?;
+    let verify = |algorithm: &dyn SignatureVerificationAlgorithm| {
+        entity.verify_signature(algorithm, content, signature)
+    };
+    verify_with(algorithms, || key.clone(), verify)
 }

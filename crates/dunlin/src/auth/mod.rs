@@ -12,6 +12,7 @@ use crate::crypto::{Hash, RsaDecryption, SigningKey};
 use crate::wire::{CertificateType, SignatureScheme};
 
 pub(crate) mod cached;
+mod chain;
 pub(crate) mod der;
 mod psk;
 pub(crate) mod raw_key;

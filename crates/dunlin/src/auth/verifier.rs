@@ -9,9 +9,10 @@ use pki_types::{
     CertificateDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime,
 };
 
-use super::{PeerIdentity, Trust};
+use super::der::tlv;
+use super::{PeerIdentity, Trust, chain};
 use crate::crypto::CryptoProvider;
-use crate::error::{AuthenticationFailure, Error, PeerMisbehaved};
+use crate::error::{AuthenticationFailure, Error, PeerMisbehaved, ShortKey};
 use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::wire::CertificateType;
@@ -102,9 +103,11 @@ pub(crate) trait Verifier: Send + Sync + fmt::Debug {
     ) -> Result<PeerIdentity, AuthenticationFailure>;
 }
 
-/// A scheme has several algorithms where it leaves the curve open: one of them has to fit the key, and to verify.
-pub(super) fn verify_with(
+/// A scheme has several algorithms where it leaves the curve open: one of them has to fit the key, and to verify. `key` is asked for
+/// if none does.
+pub(super) fn verify_with<'k>(
     algorithms: Algorithms<'_>,
+    key: impl FnOnce() -> SubjectPublicKeyInfoDer<'k>,
     verify: impl Fn(&dyn SignatureVerificationAlgorithm) -> Result<(), webpki::Error>,
 ) -> Result<SignatureValid, Error> {
     let mut fits = algorithms.is_empty();
@@ -114,6 +117,9 @@ pub(super) fn verify_with(
             Err(webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_)) => {}
             Err(_) => fits = true,
         }
+    }
+    if let Some(bits) = tlv(&key()).and_then(|(_, key, _)| chain::short_rsa(key)) {
+        return Err(AuthenticationFailure::KeyTooShort(ShortKey { bits, common_name: None }).into());
     }
     match fits {
         true => Err(PeerMisbehaved::BadSignature.into()),

@@ -1,11 +1,16 @@
 //! Authentication by X.509: path validation by rustls-webpki (RFC 5280), names by RFC 6125 and RFC 9525.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, TrustAnchor, UnixTime};
-use webpki::{EndEntityCert, KeyUsage};
+use pki_types::{
+    CertificateDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, TrustAnchor,
+    UnixTime,
+};
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
+use super::chain;
 use super::der::{seconds, sequence, tlv};
 use super::verifier::{Algorithms, KeyUse, Verifier, verify_with};
 use super::{PeerIdentity, Revocation, X509Identity};
@@ -13,6 +18,7 @@ use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
 use crate::proof::SignatureValid;
 use crate::protocol::Side;
+use crate::time::Now;
 use crate::wire::CertificateType;
 
 /// Which chains are believed.
@@ -22,6 +28,9 @@ pub enum X509Trust {
     Anchors(Vec<TrustAnchor<'static>>),
     /// The same, unless something on the way is revoked. Make them with [`X509Trust::with_revocation`].
     Unrevoked(Vec<TrustAnchor<'static>>, Revocation),
+    /// The same as the trust in the box, with this many authorities at most between the certificate and an anchor. Make it with
+    /// [`X509Trust::with_max_depth`].
+    MaxDepth(u8, Box<Self>),
     /// Whatever the answer to [`crate::Question::Verify`] says.
     Ask,
     /// Any: the peer proves that it has the leaf's key, and the application must decide what that is worth.
@@ -53,16 +62,49 @@ impl X509Trust {
     pub fn with_revocation(self, revocation: Revocation) -> Result<Self, Error> {
         match self {
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Ok(Self::Unrevoked(anchors, revocation)),
+            Self::MaxDepth(depth, trust) => {
+                Ok(Self::MaxDepth(depth, Box::new(trust.with_revocation(revocation)?)))
+            }
             Self::Ask | Self::DangerAnyone => {
                 Err(Misuse::Config("revocation lists need trust anchors beside them".into()).into())
             }
         }
     }
 
+    /// The same anchors, and at most `depth` authorities between the peer's certificate and an anchor, neither of which is counted:
+    /// 0 allows only certificates that an anchor has issued. webpki takes six authorities at most in any case.
+    ///
+    /// # Errors
+    /// There are no anchors to count to.
+    pub fn with_max_depth(self, depth: u8) -> Result<Self, Error> {
+        match self {
+            Self::Anchors(_) | Self::Unrevoked(..) => Ok(Self::MaxDepth(depth, Box::new(self))),
+            Self::MaxDepth(_, trust) => Ok(Self::MaxDepth(depth, trust)),
+            Self::Ask | Self::DangerAnyone => {
+                Err(Misuse::Config("a maximum depth needs trust anchors beside it".into()).into())
+            }
+        }
+    }
+
+    /// Verifies a chain, leaf first, as a handshake does with these algorithms: of a server if `peer` is that side, and for `name`
+    /// if there is one. `None` where the verdict is that of [`crate::Question::Verify`]. Whether the leaf's key may sign or
+    /// encrypt (keyUsage) is not looked at.
+    pub fn verify_chain(
+        &self,
+        algorithms: &[&'static dyn SignatureVerificationAlgorithm],
+        chain: &[CertificateDer<'_>],
+        peer: Side,
+        name: Option<&ServerName<'_>>,
+        now: Now,
+    ) -> Option<Result<(), AuthenticationFailure>> {
+        self.believes(algorithms, chain, peer, name, now.unix())
+    }
+
     /// The anchors, where it has some.
     fn anchor_list(&self) -> Option<&[TrustAnchor<'static>]> {
         match self {
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Some(anchors),
+            Self::MaxDepth(_, trust) => trust.anchor_list(),
             Self::Ask | Self::DangerAnyone => None,
         }
     }
@@ -71,6 +113,7 @@ impl X509Trust {
     fn lists_good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         match self {
             Self::Unrevoked(_, revocation) => revocation.good_until_s(chain),
+            Self::MaxDepth(_, trust) => trust.lists_good_until_s(chain),
             Self::Anchors(_) | Self::Ask | Self::DangerAnyone => u64::MAX,
         }
     }
@@ -96,6 +139,11 @@ impl Verifier for X509Trust {
         match self {
             Self::Ask => add(b"X.509 asked"),
             Self::DangerAnyone => add(b"X.509 of anyone"),
+            Self::MaxDepth(depth, trust) => {
+                add(b"X.509 of depth");
+                add(&[*depth]);
+                trust.settings(add);
+            }
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => {
                 add(b"X.509");
                 for anchor in anchors {
@@ -125,10 +173,17 @@ impl Verifier for X509Trust {
         if chain.first().is_some_and(|leaf| EndEntityCert::try_from(leaf).is_err()) {
             return Some(Err(AuthenticationFailure::BadEncoding));
         }
-        let verify = |anchors, revocation| verify(algorithms, anchors, revocation, chain, peer, name, now);
-        match self {
+        let (depth, trust) = match self {
+            Self::MaxDepth(depth, trust) => (*depth, &**trust),
+            trust => (u8::MAX, trust),
+        };
+        let verify =
+            |anchors, revocation| verify(algorithms, (anchors, depth), revocation, chain, peer, name, now);
+        match trust {
             Self::Anchors(anchors) => Some(verify(anchors, None)),
             Self::Unrevoked(anchors, revocation) => Some(verify(anchors, Some(revocation))),
+            // A depth within a depth is not made, and none is taken.
+            Self::MaxDepth(..) => Some(Err(AuthenticationFailure::ChainTooLong)),
             Self::Ask => None,
             Self::DangerAnyone => Some(Ok(())),
         }
@@ -164,7 +219,10 @@ impl Verifier for X509Trust {
         signature: &[u8],
     ) -> Result<SignatureValid, Error> {
         let leaf = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
-        verify_with(algorithms, |algorithm| leaf.verify_signature(algorithm, content, signature))
+        let verify = |algorithm: &dyn SignatureVerificationAlgorithm| {
+            leaf.verify_signature(algorithm, content, signature)
+        };
+        verify_with(algorithms, || leaf.subject_public_key_info(), verify)
     }
 
     fn identity(
@@ -178,7 +236,7 @@ impl Verifier for X509Trust {
 
 fn verify(
     algorithms: Algorithms<'_>,
-    anchors: &[TrustAnchor<'_>],
+    (anchors, depth): (&[TrustAnchor<'_>], u8),
     revocation: Option<&Revocation>,
     chain: &[CertificateDer<'_>],
     peer: Side,
@@ -186,7 +244,10 @@ fn verify(
     now: UnixTime,
 ) -> Result<(), AuthenticationFailure> {
     let (leaf, intermediates) = chain.split_first().ok_or(AuthenticationFailure::NoCertificate)?;
-    let failure = |e| failure(&e, chain, name);
+    let failure = |e| match e {
+        webpki::Error::InvalidSignatureForPublicKey => chain::bad_signature(algorithms, anchors, chain),
+        e => failure(&e, chain, name),
+    };
     let leaf = EndEntityCert::try_from(leaf).map_err(failure)?;
     let usage = match peer {
         Side::Server => KeyUsage::server_auth(),
@@ -194,7 +255,11 @@ fn verify(
     };
     let lists = revocation.map(Revocation::lists).unwrap_or_default();
     let revocation = revocation.map(|r| r.options(&lists)).transpose()?;
-    leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, revocation, None)
+    let is_short = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count() > depth.into() {
+        true => Err(webpki::Error::MaximumPathDepthExceeded),
+        false => Ok(()),
+    };
+    leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, revocation, Some(&is_short))
         .map_err(failure)?;
     if let Some(name) = name {
         leaf.verify_is_valid_for_subject_name(name).map_err(failure)?;
@@ -220,10 +285,9 @@ fn failure(
             names: context.presented.iter().map(|name| plain(name)).collect(),
         },
         W::UnknownIssuer => F::UnknownIssuer,
+        W::MaximumPathDepthExceeded => F::ChainTooLong,
         // The key of the issuer, found by its name, is of a type that did not make the signature.
-        W::InvalidSignatureForPublicKey | W::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
-            F::BadChainSignature
-        }
+        W::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => F::BadChainSignature,
         W::CertRevoked => F::Revoked,
         W::UnknownRevocationStatus => F::UnknownRevocationStatus,
         W::CrlExpired { .. } => F::OverdueRevocationList,
@@ -285,7 +349,7 @@ impl X509Identity {
 
 /// The first common name in a distinguished name without its header, as webpki keeps them; `None` where it has none that
 /// can stand in a line of text.
-fn common_name(mut name: &[u8]) -> Option<String> {
+pub(super) fn common_name(mut name: &[u8]) -> Option<String> {
     // id-at-commonName (RFC 5280 §A.1).
     const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
     while let Some((_, mut set, rest)) = tlv(name) {
@@ -361,7 +425,7 @@ pub(super) fn names(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The fields of a certificate from the issuer on (RFC 5280 §4.1): issuer, validity, subject, …
-fn from_issuer(certificate: &[u8]) -> Option<&[u8]> {
+pub(super) fn from_issuer(certificate: &[u8]) -> Option<&[u8]> {
     let (_, certificate, _) = tlv(certificate)?;
     let (_, mut tbs, _) = tlv(certificate)?;
     // version [0] is optional; then serialNumber and signature stand before the issuer.

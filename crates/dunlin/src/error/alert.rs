@@ -97,9 +97,12 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
         A::NoCertificate => Alert::CERTIFICATE_REQUIRED,
         // It is no certificate, but a structure of RFC 7250 §3.
         A::BadRawKey => Alert::DECODE_ERROR,
-        A::BadEncoding | A::NameMismatch { .. } | A::BadChainSignature => Alert::BAD_CERTIFICATE,
+        A::BadEncoding | A::NameMismatch { .. } | A::BadChainSignature | A::KeyTooShort(_) => {
+            Alert::BAD_CERTIFICATE
+        }
         A::NotValidYet(_) | A::Expired(_) => Alert::CERTIFICATE_EXPIRED,
-        A::UnknownIssuer | A::UnknownRawKey => Alert::UNKNOWN_CA,
+        // OpenSSL says the same of a chain that is too long.
+        A::UnknownIssuer | A::UnknownRawKey | A::ChainTooLong => Alert::UNKNOWN_CA,
         A::WrongPurpose
         | A::CaAsEndEntity
         | A::WrongKeyUsage

@@ -191,6 +191,11 @@ pub enum AuthenticationFailure {
     WrongKeyUsage,
     /// The chain breaks a constraint of its issuers.
     ConstraintViolated,
+    /// There are more authorities between the certificate and the trust anchors than this side allows
+    /// ([`crate::auth::X509Trust::with_max_depth`]).
+    ChainTooLong,
+    /// An RSA key of the chain is too short to prove anything.
+    KeyTooShort(ShortKey),
     /// The certificate is revoked.
     Revoked,
     /// There is no revocation list of the issuer of a certificate.
@@ -231,6 +236,25 @@ impl fmt::Display for OutOfDate {
             (_, Some(name)) => write!(f, "the certificate of {name} in its chain"),
             (_, None) => f.write_str("a certificate of its chain"),
         }
+    }
+}
+
+/// An RSA key that is too short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShortKey {
+    /// Its length in bits. At least 2048 are required.
+    pub bits: usize,
+    /// The common name of the authority whose key it is; `None` for the peer's own key, or an authority without a name.
+    pub common_name: Option<String>,
+}
+
+impl fmt::Display for ShortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.common_name {
+            Some(name) => write!(f, "the RSA key of {name}, an authority of its chain,")?,
+            None => f.write_str("its RSA key")?,
+        }
+        write!(f, " has {} bits, and at least 2048 are required", self.bits)
     }
 }
 
@@ -428,6 +452,8 @@ impl fmt::Display for AuthenticationFailure {
             Self::CaAsEndEntity => f.write_str("its certificate is an authority's, which serves as no leaf"),
             Self::WrongPurpose => f.write_str("its certificate may not be used for this role"),
             Self::ConstraintViolated => f.write_str("its chain breaks a constraint of its issuers"),
+            Self::ChainTooLong => f.write_str("its chain has more authorities than allowed"),
+            Self::KeyTooShort(key) => write!(f, "{key}"),
             Self::Revoked => f.write_str("its certificate is revoked"),
             Self::UnknownRevocationStatus => {
                 f.write_str("there is no revocation list of an issuer of its chain")
