@@ -119,9 +119,9 @@ fn close_notify_during_the_handshake_is_answered() {
             dunlin_tests::carry(from, to, pair.now).1.unwrap();
         }
         if by_client {
-            pair.client.close()
+            pair.client.close();
         } else {
-            pair.server.close()
+            pair.server.close();
         }
         let result = pair.run();
         let (closer, other) = match by_client {
