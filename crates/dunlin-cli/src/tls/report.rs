@@ -113,7 +113,7 @@ impl<'a> Report<'a> {
     /// The serial number of the peer's certificate, and SHA-256 of the certificate, in hexadecimal.
     fn certificate_marks(&self) -> Option<[String; 2]> {
         let Negotiated { peer, peer_certified, .. } = self.negotiated;
-        let leaf = peer.iter().chain(peer_certified).find_map(|peer| match peer {
+        let leaf = peer.iter().chain(peer_certified.as_deref()).find_map(|peer| match peer {
             PeerIdentity::X509(x509) => x509.chain.first(),
             _ => None,
         })?;
