@@ -44,8 +44,8 @@ impl Connection<Datagram> {
     /// The data of the next record, as the peer sent it. Records can be lost and change places on the way.
     pub fn read(&mut self) -> Option<Vec<u8>> {
         let data = self.transport.receiver().read()?;
-        self.output.reset_idle();
-        self.output.heard(true);
+        self.effects.reset_idle();
+        self.commit.heard(true);
         Some(data)
     }
 

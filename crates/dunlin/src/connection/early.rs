@@ -3,7 +3,7 @@
 use super::Connection;
 use crate::auth::PeerIdentity;
 use crate::error::{Error, Misuse};
-use crate::handshake::output::Sending;
+use crate::handshake::progress::Sending;
 use crate::protocol::Side;
 use crate::record::stream::Stream;
 use crate::schedule;
@@ -16,7 +16,7 @@ impl Connection<Stream> {
     ///
     /// Nothing of it comes through [`Connection::send`] or [`Connection::received`].
     pub fn early_data(&mut self) -> Option<EarlyData<'_>> {
-        let open = !matches!(self.output.early.sending, Sending::Nothing) && self.error.is_none();
+        let open = !matches!(self.progress.early.sending, Sending::Nothing) && self.error.is_none();
         open.then_some(EarlyData { connection: self })
     }
 }
@@ -31,18 +31,18 @@ impl EarlyData<'_> {
     /// The application protocol that the data speaks: that of the session, and if the server takes the data, of this
     /// connection.
     pub fn alpn(&self) -> Option<&[u8]> {
-        self.connection.output.early.session.as_ref()?.alpn.as_deref()
+        self.connection.progress.early.session.as_ref()?.alpn.as_deref()
     }
 
     /// Who the peer is by the session. On a server the peer has proven that, if not in this connection: early data that is
     /// an old copy is still this peer's.
     pub fn peer(&self) -> Option<&PeerIdentity> {
-        self.connection.output.early.session.as_ref()?.peer.as_ref()
+        self.connection.progress.early.session.as_ref()?.peer.as_ref()
     }
 
     /// How many more bytes a client may send; `None` on a server, whose answers have no limit.
     pub fn room(&self) -> Option<u32> {
-        match self.connection.output.early.sending {
+        match self.connection.progress.early.sending {
             Sending::EarlyData(_) if self.connection.transport.needs_key_update(None) => Some(0),
             Sending::EarlyData(left) => Some(left),
             Sending::Answer | Sending::Nothing => None,
@@ -60,15 +60,16 @@ impl EarlyData<'_> {
     /// The cipher failed, or this side has closed.
     pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         let connection = &mut *self.connection;
-        if connection.output.send_closed {
+        if connection.progress.send_closed {
             return Err(Misuse::SendClosed.into());
         }
-        let part = connection.output.early.sending.part(data, connection.transport.needs_key_update(None))?;
+        let part =
+            connection.progress.early.sending.part(data, connection.transport.needs_key_update(None))?;
         let sent = match connection.transport.sender().application_data(part) {
             Ok(n) => n,
             Err(e) => return connection.fail(e).map(|()| 0),
         };
-        if let Sending::EarlyData(left) = &mut connection.output.early.sending {
+        if let Sending::EarlyData(left) = &mut connection.progress.early.sending {
             *left = left.saturating_sub(u32::try_from(sent).unwrap_or(u32::MAX));
         }
         Ok(sent)
@@ -94,7 +95,7 @@ impl EarlyData<'_> {
     /// # Errors
     /// `out` is longer than 255 hash lengths, or TLS itself uses the label (RFC 5705 §6).
     pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
-        match &self.connection.output.early.session {
+        match &self.connection.progress.early.session {
             Some(session) => schedule::export(&session.exporter, label, Some(context), out),
             None => Err(Misuse::HandshakeNotComplete.into()),
         }

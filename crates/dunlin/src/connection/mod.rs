@@ -1,12 +1,17 @@
 //! The face of the engine: bytes or datagrams in; bytes, events, questions and a timer out.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::{Error, Internal, Misuse, PeerMisbehaved};
-use crate::handshake::output::{EarlyOutput, Event, MessageSize, Negotiated, Output, Renegotiation, Sending};
+use crate::handshake::commit::Commit;
+use crate::handshake::effects::Effects;
+use crate::handshake::event::{Event, MessageSize};
+use crate::handshake::negotiated::Negotiated;
+use crate::handshake::progress::{EarlyOutput, Progress, Renegotiation, Sending};
 use crate::handshake::question::{Answer, Kind, QuestionId};
 use crate::handshake::{Cx, Step, client, server};
 use crate::message::Message;
@@ -32,7 +37,11 @@ pub struct Connection<T> {
     side: Side,
     transport: T,
     state: Option<Step>,
-    output: Output,
+    effects: Effects,
+    /// What the handshake that is under way has agreed on so far; an idle connection keeps none.
+    draft: Option<Box<Negotiated>>,
+    commit: Commit,
+    progress: Progress,
     open_question: Option<(QuestionId, Kind)>,
     asked: u64,
     error: Option<Error>,
@@ -50,13 +59,15 @@ pub type DtlsConnection = Connection<Datagram>;
 #[allow(private_bounds, reason = "the transports are ours alone")]
 impl<T: Transport> Connection<T> {
     fn new(side: Side, transport: T, now: Now) -> Self {
-        let mut output = Output::default();
-        output.oldest = transport.protocol();
+        let progress = Progress { oldest: transport.protocol(), ..Progress::default() };
         Self {
             side,
             transport,
             state: None,
-            output,
+            effects: Effects::default(),
+            draft: None,
+            commit: Commit::default(),
+            progress,
             open_question: None,
             asked: 0,
             error: None,
@@ -73,8 +84,8 @@ impl<T: Transport> Connection<T> {
         now: Now,
     ) -> Result<Self, Error> {
         let mut connection = Self::new(Side::Client, transport, now);
-        connection.output.key_log = config.profile.key_log.clone();
-        connection.output.key_update_after = config.profile.key_update_after;
+        connection.effects.key_log = config.profile.key_log.clone();
+        connection.progress.key_update_after = config.profile.key_update_after;
         let config = Arc::clone(config);
         connection.step(now, |cx| client::start::start(cx, config, server))?;
         Ok(connection)
@@ -93,7 +104,7 @@ impl<T: Transport> Connection<T> {
 
     /// Whether the handshake is still going on.
     pub const fn is_handshaking(&self) -> bool {
-        !self.output.connected && self.error.is_none()
+        !self.progress.is_connected() && self.error.is_none()
     }
 
     /// The error that ended the connection.
@@ -108,27 +119,26 @@ impl<T: Transport> Connection<T> {
 
     /// Whether this side will send nothing more: it has closed, or the connection failed.
     pub const fn has_closed(&self) -> bool {
-        self.output.send_closed || self.error.is_some()
+        self.progress.send_closed || self.error.is_some()
     }
 
     /// What was agreed; `None` before the peer's Finished was verified. Another handshake within the connection changes it
     /// when it is complete, and not before.
     pub fn negotiated(&self) -> Option<&Negotiated> {
-        let latest = || self.output.connected.then_some(&self.output.negotiated);
-        self.output.established.as_deref().or_else(latest)
+        self.progress.negotiated.as_deref()
     }
 
     /// The handshake messages so far with their sizes, in order.
     pub fn messages(&self) -> &[MessageSize] {
-        &self.output.messages
+        &self.effects.messages
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.output.events.pop_front();
-        if self.output.events.is_empty() {
+        let event = self.effects.events.pop_front();
+        if self.effects.events.is_empty() {
             // An idle connection keeps no queue.
-            self.output.events = VecDeque::new();
+            self.effects.events = VecDeque::new();
         }
         event
     }
@@ -165,12 +175,12 @@ impl<T: Transport> Connection<T> {
     /// (RFC 5705 §6), or [`Misuse::NotSupported`]: TLS 1.2 without extended master secret exports nothing (RFC 7627 §5.4).
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         self.check()?;
-        match &self.output.exporter {
-            Some(exporter) if self.output.connected || self.answers_early_data() => {
+        match &self.progress.exporter {
+            Some(exporter) if self.progress.is_connected() || self.answers_early_data() => {
                 schedule::export(&**exporter, label, context, out)
             }
             // RFC 7627 §5.4.
-            None if self.output.connected => {
+            None if self.progress.is_connected() => {
                 Err(Misuse::NotSupported("an exporter without extended master secret").into())
             }
             _ => Err(Misuse::HandshakeNotComplete.into()),
@@ -180,12 +190,12 @@ impl<T: Transport> Connection<T> {
     /// The channel binding tls-unique (RFC 5929 §3), which older protocols above TLS 1.2 ask for: the first Finished of the
     /// latest handshake. TLS 1.3 has none; there it is [`Self::export`] with the label of RFC 9266.
     pub fn tls_unique(&self) -> Option<[u8; 12]> {
-        self.output.first_finished.filter(|_| self.error.is_none())
+        self.progress.first_finished.filter(|_| self.error.is_none())
     }
 
     /// Whether this is a server between its Finished and the client's that took early data.
     const fn answers_early_data(&self) -> bool {
-        matches!(self.output.early.sending, Sending::Answer)
+        matches!(self.progress.early.sending, Sending::Answer)
     }
 
     /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3).
@@ -195,10 +205,10 @@ impl<T: Transport> Connection<T> {
     /// and over datagrams [`Misuse::KeyUpdateWaits`], which leave the connection as it is.
     pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         self.check()?;
-        if self.output.send_closed {
+        if self.progress.send_closed {
             return Err(Misuse::SendClosed.into());
         }
-        if !self.output.connected {
+        if !self.progress.is_connected() {
             return Err(Misuse::HandshakeNotComplete.into());
         }
         if !self.transport.protocol().has_key_update() {
@@ -234,10 +244,10 @@ impl<T: Transport> Connection<T> {
     /// renegotiation, which leaves the connection as it is; or the connection is closed or over.
     pub fn renegotiate(&mut self, now: Now) -> Result<(), Error> {
         self.check()?;
-        if self.output.send_closed {
+        if self.progress.send_closed {
             return Err(Misuse::SendClosed.into());
         }
-        match (self.output.renegotiation, self.side) {
+        match (self.progress.renegotiation, self.side) {
             // A server that got no answer may ask again.
             (Renegotiation::Possible, _) | (Renegotiation::Asked, Side::Server) => {}
             _ => return Err(Misuse::NotSupported("renegotiation").into()),
@@ -250,17 +260,17 @@ impl<T: Transport> Connection<T> {
 
     /// Sends close_notify: no more data follows from here. The peer's may still come.
     pub fn close(&mut self) {
-        if !self.output.send_closed && self.error.is_none() {
+        if !self.progress.send_closed && self.error.is_none() {
             // Whoever is done with a connection has no reason to doubt it.
-            self.output.heard(true);
+            self.commit.heard(true);
             self.send_close_notify();
         }
     }
 
     /// Ends the sending direction, if it is open.
     fn send_close_notify(&mut self) {
-        if !self.output.send_closed {
-            self.output.send_closed = true;
+        if !self.progress.send_closed {
+            self.progress.send_closed = true;
             // Only a failing cipher can refuse, and then there is nothing to say any more.
             let _ = self.transport.alert(AlertLevel::WARNING, AlertDescription::CLOSE_NOTIFY);
         }
@@ -276,10 +286,10 @@ impl<T: Transport> Connection<T> {
     /// Whether data can be sent.
     fn check_send(&mut self) -> Result<(), Error> {
         self.check()?;
-        if self.output.send_closed {
+        if self.progress.send_closed {
             return Err(Misuse::SendClosed.into());
         }
-        if !self.output.connected {
+        if !self.progress.is_connected() {
             return Err(Misuse::HandshakeNotComplete.into());
         }
         if !self.transport.protocol().has_key_update() {
@@ -287,7 +297,7 @@ impl<T: Transport> Connection<T> {
             if self.transport.needs_key_update(None) {
                 return self.fail(Internal::KeyExhausted.into());
             }
-        } else if self.transport.needs_key_update(self.output.key_update_after) {
+        } else if self.transport.needs_key_update(self.progress.key_update_after) {
             self.update_keys(false)?;
         }
         Ok(())
@@ -306,20 +316,18 @@ impl<T: Transport> Connection<T> {
 
     fn end(&mut self, error: Error, alert: Option<AlertDescription>) {
         if let Some(alert) = alert
-            && !self.output.send_closed
+            && !self.progress.send_closed
         {
-            self.output.send_closed = true;
+            self.progress.send_closed = true;
             let _ = self.transport.alert(AlertLevel::FATAL, alert);
         }
         self.state = None;
         self.open_question = None;
-        self.output.exporter = None;
-        self.output.early = EarlyOutput::default();
-        if let Some(undo) = self.output.on_failure.take() {
-            undo();
-        }
+        self.progress.exporter = None;
+        self.progress.early = EarlyOutput::default();
+        self.commit.undo();
         if alert.is_some() || matches!(error, Error::AlertReceived(_)) {
-            self.output.forget_sessions();
+            self.commit.forget_sessions(&mut self.effects);
         }
         self.transport.discard_input();
         self.error = Some(error);
@@ -328,23 +336,32 @@ impl<T: Transport> Connection<T> {
     /// One step of the handshake, with its errors and questions.
     fn step(&mut self, now: Now, step: impl FnOnce(&mut Cx<'_>) -> Result<Step, Error>) -> Result<(), Error> {
         self.now = now;
-        let mut cx = Cx { now, emitter: &mut self.transport, output: &mut self.output };
+        let mut draft = self.draft.take().unwrap_or_default();
+        let mut cx = Cx {
+            now,
+            emitter: &mut self.transport,
+            effects: &mut self.effects,
+            draft: &mut draft,
+            commit: &mut self.commit,
+            progress: &mut self.progress,
+        };
         match step(&mut cx) {
             Ok(state) => self.state = Some(state),
             Err(e) => return self.fail(e),
         }
+        self.draft = (!self.progress.is_settled()).then_some(draft);
         // A peer that does not read what it is warned of is not warned again.
-        if let Some(warning) = self.output.warning.take()
+        if let Some(warning) = self.effects.warning.take()
             && self.transport.has_room()
             && let Err(e) = self.transport.alert(AlertLevel::WARNING, warning)
         {
             return self.fail(e);
         }
-        if let Some(question) = self.output.question.take() {
+        if let Some(question) = self.effects.question.take() {
             let id = QuestionId(self.asked);
             self.asked += 1;
             self.open_question = Some((id, question.kind()));
-            self.output.event(Event::Question(id, question));
+            self.effects.event(Event::Question(id, question));
         }
         Ok(())
     }
@@ -356,10 +373,10 @@ impl<T: Transport> Connection<T> {
             match self.transport.next() {
                 Ok(None) => break,
                 Ok(Some(Incoming::Message(message))) => {
-                    self.output.note_message(false, message.bytes());
-                    self.output.heard(true);
+                    self.effects.note_message(false, message.bytes());
+                    self.commit.heard(true);
                     if self.is_idle_request(&message) {
-                        match self.output.count_idle("HelloRequests") {
+                        match self.effects.count_idle("HelloRequests") {
                             Ok(()) => continue,
                             Err(e) => return self.fail(e),
                         }
@@ -368,7 +385,7 @@ impl<T: Transport> Connection<T> {
                     self.step(now, |cx| state.message(cx, message))?;
                 }
                 Ok(Some(Incoming::Alert(level, description))) => self.alert(level, description)?,
-                Ok(Some(Incoming::Acknowledgement)) => self.output.heard(true),
+                Ok(Some(Incoming::Acknowledgement)) => self.commit.heard(true),
                 Err(e) => return self.fail(e),
             }
         }
@@ -378,9 +395,9 @@ impl<T: Transport> Connection<T> {
     /// Whether it is a HelloRequest that comes to a client while it negotiates: it is ignored, and no transcript has it
     /// (RFC 5246 §7.4.1.1). So is one that comes while nobody takes what is to be sent: answers would pile up.
     fn is_idle_request(&self, message: &Message) -> bool {
-        let negotiates = !self.output.connected || self.output.established.is_some();
+        let negotiates = !self.progress.is_settled();
         self.side == Side::Client
-            && self.output.oldest.has_warnings()
+            && self.progress.oldest.has_warnings()
             && (negotiates || !self.transport.has_room())
             && message.typ == HandshakeType::HELLO_REQUEST
             && message.body().is_empty()
@@ -388,8 +405,8 @@ impl<T: Transport> Connection<T> {
 
     /// The peer does not want another handshake within the connection (RFC 5246 §7.2.2): all stays as it is.
     fn renegotiation_refused(&mut self) -> Result<(), Error> {
-        self.output.renegotiation = Renegotiation::Possible;
-        self.output.event(Event::RenegotiationRefused);
+        self.progress.renegotiation = Renegotiation::Possible;
+        self.effects.event(Event::RenegotiationRefused);
         let now = self.now;
         match self.state.take() {
             Some(Step::Refusable(state)) => self.step(now, |cx| state.refused(cx)),
@@ -405,13 +422,13 @@ impl<T: Transport> Connection<T> {
         if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
             return self.fail(PeerMisbehaved::IllegalParameter("alert level").into());
         }
-        let is_warning = self.output.oldest.has_warnings() && level == AlertLevel::WARNING;
+        let is_warning = self.progress.oldest.has_warnings() && level == AlertLevel::WARNING;
         match description {
-            AlertDescription::CLOSE_NOTIFY if self.output.connected => {
+            AlertDescription::CLOSE_NOTIFY if self.progress.is_connected() => {
                 self.peer_closed = true;
-                self.output.heard(true);
+                self.commit.heard(true);
                 self.transport.discard_input();
-                self.output.event(Event::PeerClosed);
+                self.effects.event(Event::PeerClosed);
                 Ok(())
             }
             AlertDescription::CLOSE_NOTIFY => {
@@ -420,18 +437,18 @@ impl<T: Transport> Connection<T> {
                 self.fail(Error::AlertReceived(description))
             }
             AlertDescription::NO_RENEGOTIATION
-                if is_warning && self.output.renegotiation == Renegotiation::Asked =>
+                if is_warning && self.progress.renegotiation == Renegotiation::Asked =>
             {
                 self.renegotiation_refused()
             }
             _ if is_warning || description == AlertDescription::USER_CANCELED => {
-                match self.output.count_warning() {
+                match self.effects.count_warning() {
                     Ok(()) => Ok(()),
                     Err(e) => self.fail(e),
                 }
             }
             description => {
-                self.output.heard(false);
+                self.commit.heard(false);
                 self.fail(Error::AlertReceived(description))
             }
         }

@@ -90,8 +90,8 @@ impl Connection<Stream> {
     /// So much of the open record was used, early data or not.
     pub(super) fn consumed(&mut self, now: Now, n: usize) -> Result<(), Error> {
         if n > 0 {
-            self.output.reset_idle();
-            self.output.heard(true);
+            self.effects.reset_idle();
+            self.commit.heard(true);
         }
         self.transport.receiver().consume(n);
         self.check()?;
@@ -109,7 +109,7 @@ impl Connection<Stream> {
     /// a server that has closed.
     pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         self.check_send()?;
-        if self.output.data_waits {
+        if self.progress.data_waits {
             // Who has closed completes no handshake.
             let never = Error::AlertReceived(AlertDescription::CLOSE_NOTIFY);
             return if self.peer_closed { Err(never) } else { Ok(0) };

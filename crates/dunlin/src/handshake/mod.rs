@@ -9,20 +9,29 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::early::EarlyDataOutcome;
 use crate::error::Error;
-use crate::handshake::output::Output;
 use crate::handshake::question::{Answer, Question};
 use crate::protocol::Protocol;
 use crate::time::Now;
 use crate::transport::Emitter;
 
+use commit::Commit;
+use effects::Effects;
+use event::Event;
+use negotiated::Negotiated;
+use progress::{EarlyOutput, Progress};
 pub(crate) use step::{AwaitAnswer, ExpectMessage, Step};
 
 pub(crate) mod cached;
 pub(crate) mod client;
+pub(crate) mod commit;
+pub(crate) mod effects;
+pub(crate) mod event;
 pub(crate) mod key_exchange;
-pub(crate) mod output;
+pub(crate) mod negotiated;
 pub(crate) mod post;
+pub(crate) mod progress;
 pub(crate) mod prove;
 pub(crate) mod question;
 pub(crate) mod retry;
@@ -37,7 +46,11 @@ pub(crate) mod verify;
 pub(crate) struct Cx<'a> {
     pub(crate) now: Now,
     pub(crate) emitter: &'a mut dyn Emitter,
-    pub(crate) output: &'a mut Output,
+    pub(crate) effects: &'a mut Effects,
+    /// What this handshake agrees on, as far as it is known.
+    pub(crate) draft: &'a mut Box<Negotiated>,
+    pub(crate) commit: &'a mut Commit,
+    pub(crate) progress: &'a mut Progress,
 }
 
 impl Cx<'_> {
@@ -46,9 +59,49 @@ impl Cx<'_> {
         self.emitter.protocol()
     }
 
+    /// What the handshake has agreed on if it is complete, and else what it has agreed on so far.
+    pub(crate) fn agreed(&self) -> &Negotiated {
+        match &self.progress.negotiated {
+            Some(negotiated) if self.progress.is_settled() => negotiated,
+            _ => self.draft,
+        }
+    }
+
+    /// The handshake is complete: its draft is in force.
+    pub(crate) fn complete(&mut self, event: Event) {
+        self.progress.negotiated = Some(core::mem::take(self.draft));
+        self.progress.renegotiating = false;
+        self.progress.data_waits = false;
+        self.effects.event(event);
+    }
+
+    /// Another handshake begins within the connection. What it does not agree anew stays as it is.
+    pub(crate) fn begin_again(&mut self) {
+        if let Some(previous) = &self.progress.negotiated {
+            **self.draft = Negotiated {
+                version: previous.version,
+                alpn: previous.alpn.clone(),
+                server_name: previous.server_name.clone(),
+                early_data: previous.early_data,
+                profile: previous.profile.clone(),
+                ..Negotiated::default()
+            };
+        }
+        self.progress.renegotiating = true;
+    }
+
+    /// Early data was offered: notes what became of it; unless it was accepted, none is sent from now on.
+    pub(crate) fn early_data(&mut self, outcome: EarlyDataOutcome) {
+        self.draft.early_data = outcome;
+        if outcome != EarlyDataOutcome::Accepted {
+            self.progress.early = EarlyOutput::default();
+        }
+        self.effects.event(Event::EarlyData(outcome));
+    }
+
     /// Sends a message, and notes its size.
     pub(crate) fn send(&mut self, message: Vec<u8>) -> Result<(), Error> {
-        self.output.note_message(true, &message);
+        self.effects.note_message(true, &message);
         self.emitter.message(message)
     }
 
@@ -71,7 +124,7 @@ impl Cx<'_> {
         match known {
             Ok(answer) => state.answer(self, answer),
             Err(question) => {
-                self.output.question = Some(question);
+                self.effects.question = Some(question);
                 Ok(Step::Answer(state))
             }
         }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use super::step::UpdateKeys;
 use super::{Cx, ExpectMessage, Step};
 use crate::error::{Error, PeerMisbehaved};
-use crate::handshake::output::Event;
+use crate::handshake::event::Event;
 use crate::message::{self, Message, NewSessionTicket};
 use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
@@ -75,7 +75,7 @@ impl UpdateKeys for Traffic {
             KeyUpdateRequest::UPDATE_REQUESTED if !self.requested => {
                 self.requested = true;
                 // The answer is work that we asked for.
-                cx.output.reset_idle();
+                cx.effects.reset_idle();
                 request
             }
             _ => KeyUpdateRequest::UPDATE_NOT_REQUESTED,
@@ -95,15 +95,15 @@ impl Traffic {
 
     fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
         let request = message::key_update::read(message.body())?;
-        cx.output.count_idle("KeyUpdates")?;
+        cx.effects.count_idle("KeyUpdates")?;
         self.requested = false;
         let read = self.read.next();
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         self.read = read.rest();
-        cx.output.event(Event::PeerUpdatedKeys);
+        cx.effects.event(Event::PeerUpdatedKeys);
         // RFC 8446 §4.6.3: one answer may stand for several requests: requests alone cannot make our output grow. It
         // is due before our next data, so it is never due after close_notify.
-        let due = !cx.output.send_closed && !cx.emitter.has_unsent_key_update();
+        let due = !cx.progress.send_closed && !cx.emitter.has_unsent_key_update();
         if request == KeyUpdateRequest::UPDATE_REQUESTED && due {
             // The answer does not ask again, or it would never end.
             self.update_keys(cx, KeyUpdateRequest::UPDATE_NOT_REQUESTED)?;
@@ -118,8 +118,8 @@ fn ticket<'m>(cx: &mut Cx<'_>, message: &'m Message) -> Result<NewSessionTicket<
     if u64::from(ticket.lifetime) > MAX_LIFETIME.as_secs() {
         return Err(PeerMisbehaved::IllegalParameter("ticket_lifetime").into());
     }
-    cx.output.count_idle("tickets")?;
-    cx.output.event(Event::TicketReceived);
+    cx.effects.count_idle("tickets")?;
+    cx.effects.event(Event::TicketReceived);
     Ok(ticket)
 }
 
@@ -138,15 +138,13 @@ impl TicketIntake {
             transport: self.key.transport,
             lifetime_s: ticket.lifetime,
             age_add: ticket.age_add,
-            peer: cx.output.negotiated.peer.clone(),
+            peer: cx.agreed().peer.clone(),
             settings: self.settings,
             server_name: Some(self.key.name.clone()),
-            early: (ticket.max_early_data > 0 && cx.protocol().has_early_data()).then(|| EarlyTerms {
-                max_size: ticket.max_early_data,
-                alpn: cx.output.negotiated.alpn.clone(),
-            }),
+            early: (ticket.max_early_data > 0 && cx.protocol().has_early_data())
+                .then(|| EarlyTerms { max_size: ticket.max_early_data, alpn: cx.agreed().alpn.clone() }),
         };
         let session = ClientSession { ticket: ticket.ticket.into(), is_id: false, session };
-        cx.output.keep_session(&self.store, self.key.clone(), session);
+        cx.commit.keep_session(&self.store, self.key.clone(), session);
     }
 }

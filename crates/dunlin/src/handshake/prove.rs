@@ -46,7 +46,7 @@ pub(crate) fn prove(
     if let Some(fingerprint) = &reads.cached {
         let abbreviated = message::Certificate::write(&[], core::iter::once(&[][..]), response)?;
         let saved = message::Certificate::beyond_abbreviated(credential.entries());
-        cx.output.negotiated.leave_own_out(saved);
+        cx.draft.leave_own_out(saved);
         cx.send_in(&mut transcript, abbreviated)?;
         transcript.add(&fingerprint.cached_object());
         return prove_key(cx, transcript, profile, side, Choice { index, scheme }, then);
@@ -54,7 +54,7 @@ pub(crate) fn prove(
     // RFC 8879 §4: the transcript has the message as it is sent. What was compressed beforehand has no OCSP response.
     let certificate = match compression::choose(&profile.compressed, index, &reads.compressions) {
         Some((algorithm, message)) if stapled.is_none() => {
-            cx.output.negotiated.own_certificate_compression = Some(algorithm);
+            cx.draft.own_certificate_compression = Some(algorithm);
             message.to_vec()
         }
         // RFC 8446 §4.4.2: in the handshake the context is empty.
@@ -93,7 +93,7 @@ pub(super) fn sign(
     content: Vec<u8>,
     then: Signed,
 ) -> Result<Step, Error> {
-    cx.output.negotiated.own_signature = Some(scheme);
+    cx.draft.own_signature = Some(scheme);
     let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
     let known = match credential.key() {
         PrivateKey::Here(key) => {

@@ -13,7 +13,8 @@ use crate::auth::PeerIdentity;
 use crate::crypto::{SignatureAlgorithms, Tls12CipherSuite};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::ExtensionsWriter;
-use crate::handshake::output::{Event, Renegotiation};
+use crate::handshake::event::Event;
+use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::{ClientHello, Message, ServerHello, hello_request};
 use crate::schedule::HelloTranscript;
@@ -113,7 +114,7 @@ pub(super) fn check_same_peer(
     peer: Option<&PeerIdentity>,
     certified: Option<&PeerIdentity>,
 ) -> Result<(), Error> {
-    let Some(before) = &cx.output.established else { return Ok(()) };
+    let Some(before) = cx.progress.previous() else { return Ok(()) };
     let is_kept = |before: Option<&PeerIdentity>, now: Option<&PeerIdentity>| {
         before.is_none_or(|before| now.is_some_and(|now| before.is_same(now)))
     };
@@ -149,20 +150,17 @@ impl Completed {
         let Self { role, master, randoms, finisheds, peer, extended, secure_renegotiation, renegotiated } =
             self;
         cx.emitter.handshake_complete();
-        cx.output.established = None;
-        cx.output.data_waits = false;
-        cx.output.negotiated.peer = peer;
+        cx.draft.peer = peer;
         // RFC 7627 §5.4: a master secret that two connections can share exports nothing.
-        cx.output.exporter = if extended { Some(Box::new(master.into_exporter(randoms))) } else { None };
+        cx.progress.exporter = if extended { Some(Box::new(master.into_exporter(randoms))) } else { None };
         // RFC 5246 §7.3: in a resumption the server's comes first.
-        let first = if cx.output.negotiated.is_resumed() { finisheds.server } else { finisheds.client };
-        cx.output.first_finished = Some(first);
-        cx.output.connected = true;
-        cx.output.renegotiation = match secure_renegotiation {
+        let first = if cx.draft.is_resumed() { finisheds.server } else { finisheds.client };
+        cx.progress.first_finished = Some(first);
+        cx.progress.renegotiation = match secure_renegotiation {
             true => Renegotiation::Possible,
             false => Renegotiation::Impossible,
         };
-        cx.output.event(if renegotiated { Event::Renegotiated } else { Event::Connected });
+        cx.complete(if renegotiated { Event::Renegotiated } else { Event::Connected });
         Ok(Step::Renegotiable(Box::new(Traffic { role, last: Previous { finisheds, extended } })))
     }
 }
@@ -176,7 +174,8 @@ struct Traffic {
 fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {
     let Offer { config, server, previous, .. } = offer;
     let last = previous.ok_or(Internal::Bug("the first handshake is no renegotiation"))?;
-    cx.output.data_waits = false;
+    cx.progress.data_waits = false;
+    cx.progress.renegotiating = false;
     Ok(Step::Renegotiable(Box::new(Traffic { role: Role::Client(config, server), last })))
 }
 
@@ -187,7 +186,7 @@ impl Traffic {
             Role::Client(config, _) => &config.profile,
             Role::Server(config) => &config.profile,
         };
-        match cx.output.renegotiation {
+        match cx.progress.renegotiation {
             Renegotiation::Impossible => false,
             Renegotiation::Possible => profile.tls12.as_ref().is_some_and(|tls12| tls12.renegotiation),
             Renegotiation::Asked => true,
@@ -202,21 +201,21 @@ impl ExpectMessage for Traffic {
             (Role::Server(_), HandshakeType::CLIENT_HELLO) => {}
             _ => return Err(message.unexpected("application data")),
         }
-        cx.output.count_idle("renegotiations")?;
+        cx.effects.count_idle("renegotiations")?;
         // RFC 5246 §7.2.1: nothing follows close_notify.
-        if cx.output.send_closed {
+        if cx.progress.send_closed {
             return Ok(Step::Renegotiable(self));
         }
         if !self.may_renegotiate(cx) {
             // RFC 5746 §4.5, RFC 5246 §7.2.2: the peer is told, and decides what that is worth.
-            cx.output.warning = Some(AlertDescription::NO_RENEGOTIATION);
+            cx.effects.warning = Some(AlertDescription::NO_RENEGOTIATION);
             return Ok(Step::Renegotiable(self));
         }
         match self.role {
             Role::Client(..) => self.renegotiate(cx),
             Role::Server(config) => {
-                cx.output.renegotiation = Renegotiation::Impossible;
-                cx.output.begin_again();
+                cx.progress.renegotiation = Renegotiation::Impossible;
+                cx.begin_again();
                 let hello = ClientHello::read(message, cx.protocol())?;
                 server::tls12::client_hello(cx, config, hello, Some(self.last))
             }
@@ -226,12 +225,12 @@ impl ExpectMessage for Traffic {
 
 impl Renegotiate for Traffic {
     fn renegotiate(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
-        cx.output.renegotiation = Renegotiation::Asked;
+        cx.progress.renegotiation = Renegotiation::Asked;
         match self.role {
             Role::Client(config, server) => {
                 // Many a server takes no data within a handshake, nor are the new keys proven before its Finished.
-                cx.output.data_waits = true;
-                cx.output.begin_again();
+                cx.progress.data_waits = true;
+                cx.begin_again();
                 client::start::renegotiate(cx, config, server, self.last)
             }
             Role::Server(_) => {

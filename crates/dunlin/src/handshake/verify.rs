@@ -59,7 +59,7 @@ impl ExpectMessage for ExpectCertificate {
             // RFC 8879 §4: only where we asked for it.
             HandshakeType::COMPRESSED_CERTIFICATE if !self.profile.decompressors.is_empty() => {
                 let compressed = message::CompressedCertificate::read(message.body())?;
-                cx.output.negotiated.peer_certificate_compression = Some(compressed.algorithm);
+                cx.draft.peer_certificate_compression = Some(compressed.algorithm);
                 Cow::Owned(compression::decompress(&self.profile.decompressors, &compressed)?)
             }
             _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE, "Certificate")?),
@@ -77,7 +77,7 @@ impl ExpectMessage for ExpectCertificate {
         {
             self.transcript.add(message.bytes());
             self.transcript.add(&cached.fingerprint.cached_object());
-            cx.output.negotiated.take_peer_from_cache();
+            cx.draft.take_peer_from_cache();
             let Self { profile, transcript, peer, then, .. } = *self;
             let believed = BelievedPeer::cached(profile, cached, cx.now)?;
             return Ok(Step::expect(ExpectCertificateVerify { believed, transcript, peer, then }));
@@ -226,7 +226,7 @@ impl BelievedPeer {
         signature: &[u8],
     ) -> Result<Authenticated, Error> {
         let Self { profile, presented, verified } = self;
-        cx.output.negotiated.peer_signature = Some(scheme);
+        cx.draft.peer_signature = Some(scheme);
         let (proof, identity, cached) = match presented {
             Presented::Chain(certificate_type, chain) => {
                 let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;

@@ -181,7 +181,7 @@ impl Caching for ClientHandshakeCache {
         let key = CacheKey { name: server.host(), port: server.port, settings: *config.settings.as_bytes() };
         let entry = self.store.take(&key).unwrap_or_default();
         let known = entry.known(cx.now, &config.settings, self.max_age);
-        cx.output.negotiated.known_server = known;
+        cx.draft.known_server = known;
         let CachedServer { server, certificate_request, tickets, suspended: _ } = entry;
         let entry = Arc::new(Entry { store: Arc::clone(&self.store), key });
         let mut tickets = Tickets { tickets, back_to: Some(Arc::clone(&entry)) };
@@ -196,10 +196,10 @@ impl Caching for ClientHandshakeCache {
         let is_ours = |(_, own): &(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
         tickets.tickets.sort_by_key(|ticket| !is_ours(ticket));
         let shown = tickets.tickets.iter().filter(|ticket| shows && is_ours(ticket)).count();
-        cx.output.negotiated.ticket_shown = shown > 0;
+        cx.draft.ticket_shown = shown > 0;
         if server.is_some() {
             let entry = Arc::clone(&entry);
-            cx.output.on_failure = Some(Box::new(move || entry.suspend()));
+            cx.commit.on_failure = Some(Box::new(move || entry.suspend()));
         }
         let (mode, own) = (self.mode, Arc::clone(&self.fingerprints));
         Some(Box::new(CacheOffer { mode, own, entry, server, request, shown, tickets }))
@@ -349,7 +349,7 @@ impl Agreed for InUse {
     ) -> Result<(), Error> {
         let Self { offer, is_used, server: cached, used, has_tickets, received, proven, .. } = *self;
         let is_proven_anew = cached.is_none();
-        let server = match (cached, &cx.output.negotiated.peer) {
+        let server = match (cached, &cx.agreed().peer) {
             (Some(cached), _) => Some(*cached),
             (None, Some(server)) => CachedPeer::new(
                 &config.profile.trust,
@@ -361,7 +361,7 @@ impl Agreed for InUse {
             (None, None) => None,
         };
         let mut new = Vec::new();
-        if let (Some(own), Some(exporter)) = (proven.filter(|_| has_tickets), &cx.output.exporter) {
+        if let (Some(own), Some(exporter)) = (proven.filter(|_| has_tickets), &cx.progress.exporter) {
             let mut ticket = Name::default();
             exporter.export(TICKET_LABEL, Some(own.as_bytes()), &mut ticket)?;
             // A server without the Finished knows no newer one than that.
@@ -387,7 +387,7 @@ impl Agreed for InUse {
             kept.suspended &= is_used;
         });
         if finished == HasFinished::Unknown {
-            cx.output.on_word = Some(Box::new(move |well| match well {
+            cx.commit.on_word = Some(Box::new(move |well| match well {
                 // An older ticket would only show that two connections are of one client.
                 true => entry.update(|entry| entry.tickets.retain(|ticket| Some(*ticket) != used)),
                 false => entry.suspend(),

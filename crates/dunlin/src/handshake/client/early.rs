@@ -8,7 +8,7 @@ use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, EarlyDataProtocols, NoEarlyData};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::Cx;
-use crate::handshake::output::{EarlyOutput, EarlySession, Sending};
+use crate::handshake::progress::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::setup::ClientConfig;
 use crate::message;
 use crate::resume::EarlyTerms;
@@ -77,14 +77,14 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
     let hash = hello.start(suite.hash).current();
     let traffic = secret.client_traffic(hash.as_ref());
     let exporter = secret.exporter(hash.as_ref());
-    cx.output.log_secret("CLIENT_EARLY_TRAFFIC_SECRET", traffic.bytes());
-    cx.output.log_secret("EARLY_EXPORTER_SECRET", exporter.bytes());
+    cx.effects.log_secret("CLIENT_EARLY_TRAFFIC_SECRET", traffic.bytes());
+    cx.effects.log_secret("EARLY_EXPORTER_SECRET", exporter.bytes());
     if !offer.session_id.is_empty() {
         // RFC 8446 §D.4: before the early data.
         cx.emitter.change_cipher_spec()?;
     }
     cx.emitter.write_keys(Epoch::Early, &traffic.keys(cx.protocol()))?;
-    cx.output.early = EarlyOutput {
+    cx.progress.early = EarlyOutput {
         sending: Sending::EarlyData(terms.max_size),
         session: Some(Box::new(EarlySession {
             exporter,
@@ -97,7 +97,7 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
 
 /// What the server will not take.
 pub(super) fn reject(cx: &mut Cx<'_>, why: NoEarlyData) {
-    cx.output.early_data(EarlyDataOutcome::Rejected(why));
+    cx.early_data(EarlyDataOutcome::Rejected(why));
 }
 
 fn accept(cx: &mut Cx<'_>, early: &EarlyOffer, suite: &'static Tls13CipherSuite) -> Result<(), Error> {
@@ -105,14 +105,14 @@ fn accept(cx: &mut Cx<'_>, early: &EarlyOffer, suite: &'static Tls13CipherSuite)
     if suite.id != early.suite.id {
         return Err(PeerMisbehaved::EarlyDataMismatch("cipher suite").into());
     }
-    if cx.output.negotiated.alpn != early.terms.alpn {
+    if cx.draft.alpn != early.terms.alpn {
         return Err(PeerMisbehaved::EarlyDataMismatch("application protocol").into());
     }
-    cx.output.early_data(EarlyDataOutcome::Accepted);
+    cx.early_data(EarlyDataOutcome::Accepted);
     Ok(())
 }
 
 fn end(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<(), Error> {
-    cx.output.early = EarlyOutput::default();
+    cx.progress.early = EarlyOutput::default();
     cx.send_in(transcript, message::encode(HandshakeType::END_OF_EARLY_DATA, |_| ())?)
 }

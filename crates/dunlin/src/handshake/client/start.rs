@@ -208,16 +208,16 @@ pub(crate) fn start(
     if let Some(content) = profile.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
-    cx.output.client_random = random;
+    cx.effects.client_random = random;
     if !tls12_suites.is_empty() {
-        cx.output.oldest = cx.protocol().oldest();
+        cx.progress.oldest = cx.protocol().oldest();
     }
     let early = match &config.early_data {
         Some(EarlyDataClient { protocols, steps }) => (steps.offer)(cx, &config, protocols, &psks),
         None => Err(NoEarlyData::Disabled),
     };
     if let Err(why) = &early {
-        cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(*why);
+        cx.draft.early_data = EarlyDataOutcome::NotOffered(*why);
     }
     let early = early.ok();
     let cache = config.handshake_cache.as_ref();
@@ -259,7 +259,7 @@ pub(in crate::handshake) fn renegotiate(
 ) -> Result<Step, Error> {
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
-    cx.output.client_random = random;
+    cx.effects.client_random = random;
     let tls12 = config.tls12(cx.protocol()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
     let tls12_suites = (tls12.client_suites)(&config);
     let offer = Offer {
@@ -287,7 +287,7 @@ fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     if offer.psks.first().is_some_and(is_over) {
         offer.psks.remove(0);
         offer.early = None;
-        cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(NoEarlyData::NoSession);
+        cx.draft.early_data = EarlyDataOutcome::NotOffered(NoEarlyData::NoSession);
     }
     send_first(cx, offer)
 }
@@ -296,7 +296,7 @@ fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
 fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     if offer.config.handshake_cache.is_some() {
         // Until the server answers to it, if it is asked.
-        cx.output.negotiated.cache = CacheOutcome::NotUsable;
+        cx.draft.cache = CacheOutcome::NotUsable;
     }
     let mut transcript = HelloTranscript::default();
     let hello = offer.client_hello(cx, None)?;
@@ -505,9 +505,6 @@ impl Refusable for ExpectServerHello {
     fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
         let tls12 = self.offer.config.tls12(cx.protocol());
         let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
-        if let Some(established) = cx.output.established.take() {
-            cx.output.negotiated = *established;
-        }
         (tls12.client_refused)(cx, self.offer)
     }
 }
@@ -555,7 +552,7 @@ impl ExpectServerHello {
         let protocol = cx.protocol();
         match hello.extensions.get::<supported_versions::Selected>()? {
             Some(selected) if selected.0 == protocol.version() && self.offer.offers_tls13() => {
-                cx.output.oldest = cx.protocol();
+                cx.progress.oldest = cx.protocol();
             }
             // RFC 8446 §4.2.1: a version that was not offered, or one before 1.3: illegal_parameter.
             Some(_) => return Err(PeerMisbehaved::NotOffered("version").into()),
@@ -634,7 +631,7 @@ impl ExpectServerHello {
         }
         let mut transcript = transcript.start(suite.hash).into_retry();
         transcript.add(message.bytes());
-        cx.output.negotiated.retried = true;
+        cx.draft.retried = true;
         let hello = offer.client_hello(cx, Some(&transcript))?;
         cx.send_in(&mut transcript, hello)?;
         cx.emitter.end_of_flight()?;

@@ -22,9 +22,11 @@ use crate::extension::{
     session_ticket, supported_groups,
 };
 use crate::handshake::cached::{Form, Use};
+use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ClientSide;
-use crate::handshake::output::{Event, HandshakeKind, Renegotiation};
+use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::MAX_TICKET_LEN;
+use crate::handshake::progress::Renegotiation;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ClientConfig;
 use crate::handshake::tls12::{
@@ -156,8 +158,8 @@ pub(in crate::handshake) fn server_hello(
         offer;
     let offered = offer.extensions;
     let extensions = &hello.extensions;
-    cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
-    cx.output.renegotiation = Renegotiation::Impossible;
+    cx.draft.version = Some(ProtocolVersion::TLS1_2);
+    cx.progress.renegotiation = Renegotiation::Impossible;
     extensions.answer(&offered)?;
     cx.emitter.agree(cx.protocol().oldest())?;
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
@@ -184,8 +186,8 @@ pub(in crate::handshake) fn server_hello(
     if !extended && (required || resumed.is_some()) {
         return Err(PeerIncompatible::ExtendedMasterSecret.into());
     }
-    cx.output.negotiated.cipher_suite = Some(suite.id);
-    cx.output.negotiated.profile.clone_from(&profile.name);
+    cx.draft.cipher_suite = Some(suite.id);
+    cx.draft.profile.clone_from(&profile.name);
     read_answers(cx, profile, extensions, ProtocolVersion::TLS1_2)?;
     let types = certificate_types(profile, extensions)?;
     let ocsp = extensions.has(ExtensionType::STATUS_REQUEST);
@@ -206,7 +208,7 @@ pub(in crate::handshake) fn server_hello(
     let cache = match cache {
         Some(offer) => {
             let agreed = offer.answered(extensions, usage)?;
-            cx.output.negotiated.cache = usage.outcome(agreed.is_some());
+            cx.draft.cache = usage.outcome(agreed.is_some());
             agreed
         }
         None => None,
@@ -239,8 +241,8 @@ fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
     let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug("no session"))?;
     let master = MasterSecret::resumed(handshake.suite, session.session.psk.clone());
     let peer = session.session.peer.clone();
-    cx.output.negotiated.kind = HandshakeKind::Resumed;
-    cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
+    cx.draft.kind = HandshakeKind::Resumed;
+    cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
     let (config, server) = (Arc::clone(&handshake.config), handshake.server.clone());
     let then: reverify::Then = {
         let peer = peer.clone();
@@ -265,7 +267,7 @@ impl ExpectMessage for ExpectCertificate {
         let shown = match handshake.cache.as_ref().and_then(|agreed| agreed.certificate(body, typ)) {
             Some((peer, form)) => {
                 form.bind(&mut handshake.transcript, &peer.fingerprint);
-                cx.output.negotiated.take_peer_from_cache();
+                cx.draft.take_peer_from_cache();
                 Shown::Cached(peer)
             }
             None => {
@@ -531,7 +533,7 @@ fn send_certificate(
         // docs/handshake-cache.md §4: whoever asked for what, a client's is bound by the synthetic message.
         let abbreviated = Form::Empty.write(HandshakeType::CERTIFICATE, &fingerprint)?;
         let full = credential.map_or(0, |own| Certificate::tls12_len(own_type, own.entries()));
-        cx.output.negotiated.leave_own_out(full.saturating_sub(abbreviated.len()));
+        cx.draft.leave_own_out(full.saturating_sub(abbreviated.len()));
         cx.send_in(&mut handshake.transcript, abbreviated)?;
         Form::Empty.bind(&mut handshake.transcript, &fingerprint);
         return Ok(choice);
@@ -558,7 +560,7 @@ fn key_exchange(
     let identity = psk.map_or_else(Vec::new, |psk| psk.identity().to_vec());
     let ClientSide { group, share, premaster } =
         ClientSide::respond(suite, &profile, params.as_ref(), recipient.as_ref(), psk.map(|psk| psk.key()))?;
-    cx.output.negotiated.group = group;
+    cx.draft.group = group;
     // Who has the key has proven by Finished who it is.
     let of_key =
         |psk: &Psk| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
@@ -568,13 +570,13 @@ fn key_exchange(
         None => (peer, None),
     };
     check_same_peer(cx, peer.as_ref(), certified.as_ref())?;
-    cx.output.negotiated.peer_certified = certified.map(Box::new);
+    cx.draft.peer_certified = certified.map(Box::new);
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
     cx.send_in(&mut handshake.transcript, exchange)?;
     let session_hash = handshake.extended.then(|| handshake.transcript.current());
     let session_hash = session_hash.as_ref().map(AsRef::as_ref);
     let master = MasterSecret::new(suite, &premaster, &handshake.randoms, session_hash);
-    cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
+    cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
     // RFC 5246 §7.4.8: all messages so far, not their hash.
     let messages = handshake.transcript.take_messages();
     let Some(choice) = choice else { return finish(cx, handshake, master, peer) };
@@ -683,8 +685,8 @@ impl ExpectMessage for ExpectFinished {
         let Handshake {
             config, server: address, randoms, extended, sessions, suite, previous, cache, ..
         } = handshake;
-        cx.output.on_failure = None;
-        cx.output.negotiated.server_name = Some(address.host());
+        cx.commit.on_failure = None;
+        cx.draft.server_name = Some(address.host());
         // RFC 7627 §5.4: what is not bound to its handshake is not resumed. Nor is what a certificate has proven together with a
         // pre-shared key: a session remembers the key alone, and would outlive the certificate.
         let is_kept = extended && !(suite.has_psk() && suite.has_certificate());
@@ -706,9 +708,9 @@ impl ExpectMessage for ExpectFinished {
         }
         if let (Some((session, is_new)), Some(store)) = (session.flatten(), &config.sessions) {
             let key = session_key(&config, &address, cx.protocol());
-            cx.output.keep_session(store, key, session);
+            cx.commit.keep_session(store, key, session);
             if is_new {
-                cx.output.event(Event::TicketReceived);
+                cx.effects.event(Event::TicketReceived);
             }
         }
         Ok(state)

@@ -20,7 +20,8 @@ use crate::extension::{
     max_fragment_length, pre_shared_key, record_size_limit, signature_algorithms,
 };
 use crate::handshake::cached::Use;
-use crate::handshake::output::{Event, HandshakeKind};
+use crate::handshake::event::Event;
+use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
 use crate::handshake::setup::ClientConfig;
 use crate::handshake::verify::ExpectCertificate;
@@ -88,7 +89,7 @@ pub(super) fn server_hello(
             }
             let at = offer.shares.iter().position(|s| s.offers(entry.group));
             let share = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered("group"))?);
-            cx.output.negotiated.group = Some(entry.group);
+            cx.draft.group = Some(entry.group);
             Some(share.complete(&entry)?)
         }
         // Only psk_ke does without.
@@ -118,7 +119,7 @@ pub(super) fn server_hello(
         early::reject(cx, NoEarlyData::NotResumed);
     }
     let version = cx.protocol().version();
-    let negotiated = &mut cx.output.negotiated;
+    let negotiated = &mut cx.draft;
     negotiated.version = Some(version);
     negotiated.cipher_suite = Some(suite.id);
     if let Some(OfferedPsk::Session(_)) = selected {
@@ -131,8 +132,8 @@ pub(super) fn server_hello(
     let hash = transcript.current();
     let client_secret = secret.traffic(Side::Client, hash.as_ref());
     let server_secret = secret.traffic(Side::Server, hash.as_ref());
-    cx.output.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
-    cx.output.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
+    cx.effects.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
+    cx.effects.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
     cx.emitter.read_keys(Epoch::Handshake, &server_secret.keys(cx.protocol()))?;
     if !offer.session_id.is_empty() {
         cx.emitter.change_cipher_spec()?;
@@ -188,7 +189,7 @@ impl ExpectMessage for ExpectEncryptedExtensions {
             // docs/handshake-cache.md §5.7: nothing is used together with a PSK, and nothing kept.
             let usage = if by_psk { Use::Nothing } else { Use::Tls13 };
             let agreed = offer.answered(&extensions, usage)?;
-            cx.output.negotiated.cache = usage.outcome(agreed.is_some());
+            cx.draft.cache = usage.outcome(agreed.is_some());
             handshake.cache = agreed.map_or(Cache::None, Cache::Agreed);
         }
         transcript.add(message.bytes());
@@ -200,7 +201,7 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         }
         // With early data it was verified before that was sent.
         let config = Arc::clone(&handshake.config);
-        let reverifies = config.reverify && cx.output.negotiated.is_resumed() && handshake.early.is_none();
+        let reverifies = config.reverify && cx.draft.is_resumed() && handshake.early.is_none();
         let (server, peer) = (handshake.server.clone(), handshake.peer.clone());
         let then: reverify::Then =
             Box::new(move |_| Ok(Step::expect(ExpectFinished { handshake, transcript, respond: None })));
@@ -262,7 +263,7 @@ pub(super) fn read_answers(
         if !profile.alpn.contains(&protocol) {
             return Err(PeerMisbehaved::NotOffered("application protocol").into());
         }
-        cx.output.negotiated.alpn = Some(protocol);
+        cx.draft.alpn = Some(protocol);
     }
     let size = extensions.get::<record_size_limit::RecordSizeLimit>()?;
     let length = extensions.get::<max_fragment_length::MaxFragmentLength>()?;
@@ -471,10 +472,10 @@ impl ExpectMessage for ExpectFinished {
         let read = master.traffic(Side::Server, hash.as_ref());
         let write = master.traffic(Side::Client, hash.as_ref());
         let exporter = master.exporter(hash.as_ref());
-        cx.output.log_secret("CLIENT_TRAFFIC_SECRET_0", write.bytes());
-        cx.output.log_secret("SERVER_TRAFFIC_SECRET_0", read.bytes());
-        cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
-        cx.output.exporter = Some(Box::new(exporter));
+        cx.effects.log_secret("CLIENT_TRAFFIC_SECRET_0", write.bytes());
+        cx.effects.log_secret("SERVER_TRAFFIC_SECRET_0", read.bytes());
+        cx.effects.log_secret("EXPORTER_SECRET", exporter.bytes());
+        cx.progress.exporter = Some(Box::new(exporter));
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         if let Some(offer) = early {
             (offer.steps.end)(cx, &mut transcript)?;
@@ -524,14 +525,13 @@ impl Complete {
         cx.emitter.write_keys(Epoch::Application, &self.write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
         cx.emitter.handshake_complete();
-        cx.output.on_failure = None;
-        cx.output.negotiated.server_name = Some(self.server.host());
-        cx.output.negotiated.peer = self.peer;
+        cx.commit.on_failure = None;
+        cx.draft.server_name = Some(self.server.host());
+        cx.draft.peer = self.peer;
         if let Some(agreed) = self.cache {
             agreed.keep(cx, &self.config, HasFinished::Unknown)?;
         }
-        cx.output.connected = true;
-        cx.output.event(Event::Connected);
+        cx.complete(Event::Connected);
         let on_ticket = match &self.config.sessions {
             None => OnTicket::Drop,
             Some(store) => OnTicket::Keep(Box::new(TicketIntake {

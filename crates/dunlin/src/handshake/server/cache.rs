@@ -137,7 +137,7 @@ impl Caching for ServerHandshakeCache {
             Form::Fingerprint => has_in_info(typ, fingerprint),
         };
         let offer = offer.unwrap_or_default();
-        cx.output.negotiated.ticket_shown = !offer.tickets.is_empty();
+        cx.draft.ticket_shown = !offer.tickets.is_empty();
         let own = sends.credential.and_then(|index| self.fingerprints.get(index)).copied();
         agreed.own = own.filter(|own| has(cached_info::CERT, offer.certificate, own));
         let sha256 = config.profile.provider.sha256;
@@ -188,10 +188,12 @@ impl Agreed for InUse {
     }
 
     fn keep(self: Box<Self>, cx: &Cx<'_>, config: &ServerConfig) -> Result<(), Error> {
-        let Some(exporter) = cx.output.exporter.as_ref().filter(|_| self.has_tickets) else { return Ok(()) };
+        let Some(exporter) = cx.progress.exporter.as_ref().filter(|_| self.has_tickets) else {
+            return Ok(());
+        };
         // A handshake that used it makes it no younger.
         let proven = self.believed.as_ref().and(self.ticket).map(|(ticket, _)| ticket);
-        let peer = match (self.believed, &cx.output.negotiated.peer) {
+        let peer = match (self.believed, &cx.agreed().peer) {
             (Some(cached), _) => Some(*cached),
             (None, Some(client)) => CachedPeer::new(
                 &config.profile.trust,

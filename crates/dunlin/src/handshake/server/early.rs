@@ -9,7 +9,7 @@ use super::tls13::{Choice, Finish};
 use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData, SingleUse};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerMisbehaved};
 use crate::extension::pre_shared_key;
-use crate::handshake::output::{EarlyOutput, EarlySession, Sending};
+use crate::handshake::progress::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
@@ -35,7 +35,7 @@ fn bearer<'a>(
         return Err(NoEarlyData::NotResumed);
     };
     // RFC 8446 §4.2.10 for all that follows.
-    if cx.output.negotiated.retried {
+    if cx.draft.retried {
         return Err(NoEarlyData::Retry);
     }
     let terms = session.early.as_ref().ok_or(NoEarlyData::NotForSession)?;
@@ -51,7 +51,7 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
     if session.cipher_suite != choice.suite.id {
         return Err(NoEarlyData::CipherSuite);
     }
-    if terms.alpn != cx.output.negotiated.alpn || !server.protocols.allow(terms.alpn.as_ref()) {
+    if terms.alpn != cx.draft.alpn || !server.protocols.allow(terms.alpn.as_ref()) {
         return Err(NoEarlyData::ApplicationProtocol);
     }
     // RFC 8446 §8.3.
@@ -81,7 +81,7 @@ fn store(config: &ServerConfig) -> Option<&Arc<dyn ServerSessions>> {
 
 /// What new tickets of this connection allow.
 pub(super) fn terms(cx: &Cx<'_>, config: &ServerConfig) -> Option<EarlyTerms> {
-    let alpn = &cx.output.negotiated.alpn;
+    let alpn = &cx.agreed().alpn;
     let server = usable(config, cx.protocol()).filter(|server| server.protocols.allow(alpn.as_ref()))?;
     Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone() })
 }
@@ -215,15 +215,15 @@ pub(super) fn open(
     let hash = transcript.current();
     let traffic = secret.client_traffic(hash.as_ref());
     let exporter = secret.exporter(hash.as_ref());
-    cx.output.log_secret("CLIENT_EARLY_TRAFFIC_SECRET", traffic.bytes());
-    cx.output.log_secret("EARLY_EXPORTER_SECRET", exporter.bytes());
+    cx.effects.log_secret("CLIENT_EARLY_TRAFFIC_SECRET", traffic.bytes());
+    cx.effects.log_secret("EARLY_EXPORTER_SECRET", exporter.bytes());
     cx.emitter.read_keys(Epoch::Early, &traffic.keys(cx.protocol()))?;
     cx.emitter.limit_early_data(session.max_early_data());
-    cx.output.early = EarlyOutput {
+    cx.progress.early = EarlyOutput {
         sending: Sending::Nothing,
         session: Some(Box::new(EarlySession {
             exporter,
-            alpn: cx.output.negotiated.alpn.clone(),
+            alpn: cx.draft.alpn.clone(),
             peer: session.peer.clone(),
         })),
     };
@@ -232,7 +232,7 @@ pub(super) fn open(
 
 /// The server's Finished is sent; early data and its end are to come.
 pub(super) fn expect_end(cx: &mut Cx<'_>, finish: Finish, transcript: Transcript) -> Step {
-    cx.output.early.sending = Sending::Answer;
+    cx.progress.early.sending = Sending::Answer;
     Step::expect(ExpectEndOfEarlyData { finish, transcript })
 }
 

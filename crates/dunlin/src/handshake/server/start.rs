@@ -66,7 +66,7 @@ impl ExpectMessage for ExpectClientHello {
             false => {}
         }
         if retry.is_none() {
-            cx.output.client_random = hello.random;
+            cx.effects.client_random = hello.random;
             // The choice for the first ClientHello holds for the second.
             if config.choose_profile {
                 let info = info(&hello)?;
@@ -176,9 +176,9 @@ fn negotiate(
     hello: ClientHello,
     sent: Option<SentRetry>,
 ) -> Result<Step, Error> {
-    cx.output.key_log.clone_from(&config.profile.key_log);
-    cx.output.key_update_after = config.profile.key_update_after;
-    cx.output.negotiated.profile.clone_from(&config.profile.name);
+    cx.effects.key_log.clone_from(&config.profile.key_log);
+    cx.progress.key_update_after = config.profile.key_update_after;
+    cx.draft.profile.clone_from(&config.profile.name);
     if let Some(content) = config.profile.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
@@ -207,7 +207,7 @@ fn negotiate(
     };
     if let Some(retry) = &retry {
         retry.check(&config.profile.provider, &hello)?;
-        cx.output.negotiated.retried = true;
+        cx.draft.retried = true;
         // RFC 8446 §4.1.2: the second ClientHello offers no early data.
         if hello.extensions().has(ExtensionType::EARLY_DATA) {
             return Err(PeerMisbehaved::IllegalParameter("early_data after a retry").into());
@@ -609,7 +609,7 @@ fn send_retry(
     if early::is_offered(hello) {
         cx.emitter.skip_early_data();
         let why = if config.early_data.is_some() { NoEarlyData::Retry } else { NoEarlyData::Disabled };
-        cx.output.early_data(EarlyDataOutcome::Rejected(why));
+        cx.early_data(EarlyDataOutcome::Rejected(why));
     }
     Ok(Step::expect(ExpectClientHello { config, retry: Some(SentRetry { retry, cookie, spent }) }))
 }

@@ -20,8 +20,9 @@ use crate::extension::{
     session_ticket, status_request,
 };
 use crate::handshake::cached::{Form, Use};
+use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ServerSide;
-use crate::handshake::output::{Event, HandshakeKind};
+use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::{
@@ -110,12 +111,12 @@ pub(in crate::handshake) fn client_hello(
     hello: ClientHello,
     previous: Option<Previous>,
 ) -> Result<Step, Error> {
-    cx.output.oldest = cx.protocol().oldest();
-    cx.output.negotiated.version = Some(ProtocolVersion::TLS1_2);
+    cx.progress.oldest = cx.protocol().oldest();
+    cx.draft.version = Some(ProtocolVersion::TLS1_2);
     cx.emitter.agree(cx.protocol().oldest())?;
     cx.emitter.peer_waits()?;
     // In a renegotiation it is a new one: the key log names the secret by it.
-    cx.output.client_random = hello.random;
+    cx.effects.client_random = hello.random;
     check(&config, &hello, previous.as_ref())?;
     check_continuity(cx, &hello)?;
     // A renegotiation is for what a resumption does not do: to prove something anew.
@@ -191,7 +192,7 @@ fn resume(
 ) -> Result<Step, Error> {
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
-    cx.output.negotiated.alpn = application_protocol(&config, hello)?;
+    cx.draft.alpn = application_protocol(&config, hello)?;
     // RFC 7250 §4.2: no answer would mean X.509, which the client may not take.
     let own =
         credential(&config, hello, suite)?.ok().and_then(|own| config.profile.credentials.get(own.index()));
@@ -209,7 +210,7 @@ fn resume(
     // RFC 5077 §3.4: with a ticket too, the echo says that it was taken.
     let server_hello = ServerHello::write(cx.protocol(), &random, hello.session_id(), suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
-    let negotiated = &mut cx.output.negotiated;
+    let negotiated = &mut cx.draft;
     negotiated.cipher_suite = Some(suite.id);
     negotiated.kind = HandshakeKind::Resumed;
     if config.handshake_cache.is_some() {
@@ -217,7 +218,7 @@ fn resume(
     }
     negotiated.server_name.clone_from(&session.server_name);
     let master = MasterSecret::resumed(suite, session.psk.clone());
-    cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
+    cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
     let secure = is_renegotiation_secure(hello);
     let keep = Keep::found(&config, hello)?;
     let mut handshake = Handshake {
@@ -262,7 +263,7 @@ fn full(
         false => Keep::Nothing,
     };
     if previous.is_none() {
-        cx.output.negotiated.alpn = application_protocol(&config, hello)?;
+        cx.draft.alpn = application_protocol(&config, hello)?;
     }
     let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, client_type, false)?;
     common_extensions(hello, previous.as_ref(), &mut w);
@@ -275,7 +276,7 @@ fn full(
         Some(_) => None,
     };
     if config.handshake_cache.is_some() {
-        cx.output.negotiated.cache = usage.outcome(cache.is_some());
+        cx.draft.cache = usage.outcome(cache.is_some());
     }
     if let Some(cache) = &cache {
         cache.extensions(&mut w);
@@ -303,7 +304,7 @@ fn full(
     if let Some(response) = response {
         cx.send_in(&mut transcript, certificate_status::write(response)?)?;
     }
-    let negotiated = &mut cx.output.negotiated;
+    let negotiated = &mut cx.draft;
     negotiated.cipher_suite = Some(suite.id);
     negotiated.group = group.map(|g| g.name());
     negotiated.server_name = hello.extensions().get::<server_name::HostName>()?.map(|n| n.0);
@@ -336,7 +337,7 @@ fn send_certificate(
         Some((own, form)) => {
             let abbreviated = form.write(HandshakeType::CERTIFICATE, &own)?;
             let full = Certificate::tls12_len(credential.certificate_type(), credential.entries());
-            cx.output.negotiated.leave_own_out(full.saturating_sub(abbreviated.len()));
+            cx.draft.leave_own_out(full.saturating_sub(abbreviated.len()));
             cx.send_in(transcript, abbreviated)?;
             form.bind(transcript, &own);
             Ok(())
@@ -393,14 +394,14 @@ fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>
 /// A renegotiation keeps the version (RFC 8446 §4.1.2), the name that the client asked for (RFC 6066 §3: a session is for one
 /// name), and the application protocol, which may be left out because it is agreed already.
 fn check_continuity(cx: &Cx<'_>, hello: &ClientHello) -> Result<(), Error> {
-    let Some(established) = &cx.output.established else { return Ok(()) };
+    let Some(previous) = cx.progress.previous() else { return Ok(()) };
     if !offers_tls12(hello)? {
         return Err(no_common_version(hello, cx.protocol()));
     }
-    if hello.extensions().get::<server_name::HostName>()?.map(|n| n.0) != established.server_name {
+    if hello.extensions().get::<server_name::HostName>()?.map(|n| n.0) != previous.server_name {
         return Err(PeerMisbehaved::IllegalParameter("server_name: another one in a renegotiation").into());
     }
-    match (&established.alpn, hello.extensions().get::<alpn::Protocols>()?) {
+    match (&previous.alpn, hello.extensions().get::<alpn::Protocols>()?) {
         (Some(agreed), Some(offered)) if !offered.0.contains(agreed) => {
             Err(PeerIncompatible::ApplicationProtocol.into())
         }
@@ -516,7 +517,7 @@ impl ExpectMessage for ExpectCertificate {
         let cached = handshake.cache.as_mut().and_then(|cache| cache.take_client());
         if let Some(cached) = cached.filter(|cached| Form::Empty.is(body, cached.fingerprint())) {
             Form::Empty.bind(&mut handshake.transcript, cached.fingerprint());
-            cx.output.negotiated.take_peer_from_cache();
+            cx.draft.take_peer_from_cache();
             let client = Some(BelievedPeer::cached(profile, cached, cx.now)?);
             return Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client }));
         }
@@ -600,7 +601,7 @@ fn keys_agreed(
     let session_hash = handshake.extended.then(|| handshake.transcript.current());
     let session_hash = session_hash.as_ref().map(AsRef::as_ref);
     let master = MasterSecret::new(handshake.suite, &premaster, &handshake.randoms, session_hash);
-    cx.output.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
+    cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
     // RFC 5246 §7.4.8: all messages so far, not their hash.
     let messages = handshake.transcript.take_messages();
     match client {
@@ -700,7 +701,7 @@ impl ExpectMessage for ExpectFinished {
         let state = completed.connected(cx)?;
         // Not before: whoever has no more than the name of a session does not get it forgotten.
         if let Keep::Id(id) = keep {
-            cx.output.kept.extend(config.tickets.kept(&id));
+            cx.commit.kept.extend(config.tickets.kept(&id));
         }
         if let Some(cache) = cache {
             cache.keep(cx, &config)?;
@@ -728,7 +729,7 @@ fn keep_session(
         age_add: 0,
         peer: peer.cloned(),
         settings: config.settings,
-        server_name: cx.output.negotiated.server_name.clone(),
+        server_name: cx.draft.server_name.clone(),
         early: None,
     };
     match (&handshake.keep, &config.tickets.kind) {
@@ -746,7 +747,7 @@ fn keep_session(
             }
         }
         (Keep::Id(id), TicketKind::Stateful(store)) => store.put(id, session),
-        (Keep::Id(id), _) => cx.output.event(Event::NewSession(id.to_vec(), session)),
+        (Keep::Id(id), _) => cx.effects.event(Event::NewSession(id.to_vec(), session)),
         (Keep::Nothing | Keep::Ticket, _) => {}
     }
     Ok(())

@@ -22,8 +22,10 @@ use crate::extension::{
     signature_algorithms, supported_versions,
 };
 use crate::handshake::cached::Use;
-use crate::handshake::output::{EarlyOutput, Event, HandshakeKind};
+use crate::handshake::event::Event;
+use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::{OnTicket, Traffic};
+use crate::handshake::progress::EarlyOutput;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step, prove};
@@ -69,19 +71,19 @@ pub(super) fn client_hello(cx: &mut Cx<'_>, mut choice: Choice, hello: &ClientHe
         use_up(cx, config, psk, spent.as_ref())?;
     }
     transcript.add(hello.message().bytes());
-    cx.output.negotiated.alpn = application_protocol(config, hello)?;
+    cx.draft.alpn = application_protocol(config, hello)?;
     let skew = match psk {
         Some(FoundPsk { index, secret: PskSecret::Session(session), .. }) => {
             Some(early::ticket_age_skew(cx, *index, session, hello)?)
         }
         _ => None,
     };
-    cx.output.negotiated.ticket_age_skew_ms = skew;
+    cx.draft.ticket_age_skew_ms = skew;
     let early_data = early::is_offered(hello).then(|| early::outcome(cx, &choice, skew));
     // What a retry has refused stays refused.
-    if early_data.is_none() && !cx.output.negotiated.retried {
+    if early_data.is_none() && !cx.draft.retried {
         let why = early::judge(cx, &choice, skew).err().unwrap_or(NoEarlyData::Declined);
-        cx.output.negotiated.early_data = EarlyDataOutcome::NotOffered(why);
+        cx.draft.early_data = EarlyDataOutcome::NotOffered(why);
     }
     answer(cx, Verified { choice, early_secret }, hello, early_data)
 }
@@ -119,7 +121,7 @@ fn answer(
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let cache = cache::agree(cx, &config, hello, &sends, usage)?;
     if config.handshake_cache.is_some() {
-        cx.output.negotiated.cache = usage.outcome(cache.is_some());
+        cx.draft.cache = usage.outcome(cache.is_some());
     }
     let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
     let version = protocol.version();
@@ -136,7 +138,7 @@ fn answer(
         Some((group, peer)) => {
             let answer = group.respond(&*config.profile.provider.random, &peer);
             let (share, shared) = answer.map_err(|_| PeerMisbehaved::BadKeyShare)?;
-            cx.output.negotiated.group = Some(group.name());
+            cx.draft.group = Some(group.name());
             (Some(key_share::Selected(key_share::Entry { group: group.name(), share })), Some(shared))
         }
     };
@@ -159,8 +161,8 @@ fn answer(
     let hash = transcript.current();
     let client_secret = secret.traffic(Side::Client, hash.as_ref());
     let server_secret = secret.traffic(Side::Server, hash.as_ref());
-    cx.output.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
-    cx.output.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
+    cx.effects.log_secret("CLIENT_HANDSHAKE_TRAFFIC_SECRET", client_secret.bytes());
+    cx.effects.log_secret("SERVER_HANDSHAKE_TRAFFIC_SECRET", server_secret.bytes());
     if !takes_early_data {
         cx.emitter.read_keys(Epoch::Handshake, &client_secret.keys(protocol))?;
     }
@@ -169,7 +171,7 @@ fn answer(
         if !takes_early_data {
             cx.emitter.skip_early_data();
         }
-        cx.output.early_data(outcome);
+        cx.early_data(outcome);
     }
     cx.send_in(&mut transcript, encrypted_extensions::write(&extensions)?)?;
     if client_type.is_some() {
@@ -184,7 +186,7 @@ fn answer(
         }
         Some((PskSecret::Session(session), _)) => (session.peer, session.authenticated_ms, true),
     };
-    let negotiated = &mut cx.output.negotiated;
+    let negotiated = &mut cx.draft;
     negotiated.version = Some(protocol.version());
     negotiated.cipher_suite = Some(suite.id);
     if resumed {
@@ -253,7 +255,7 @@ fn use_up(
             TicketKind::Stateful(store) if !store.remove(&psk.identity) => {
                 return Err(PeerMisbehaved::SessionUsedTwice.into());
             }
-            TicketKind::Ask => cx.output.event(Event::SessionUsed(psk.identity.clone())),
+            TicketKind::Ask => cx.effects.event(Event::SessionUsed(psk.identity.clone())),
             TicketKind::Stateful(_) | TicketKind::Stateless(_) | TicketKind::None => {}
         }
     }
@@ -351,7 +353,7 @@ pub(super) fn answers(
         w.put(&server_name::Acknowledged);
     }
     if hello.extensions().has(ExtensionType::APPLICATION_LAYER_PROTOCOL_NEGOTIATION) {
-        w.put_some(cx.output.negotiated.alpn.clone().map(alpn::Selected).as_ref());
+        w.put_some(cx.draft.alpn.clone().map(alpn::Selected).as_ref());
     }
     let size = hello.extensions().get::<record_size_limit::RecordSizeLimit>()?;
     let length = hello.extensions().get::<max_fragment_length::MaxFragmentLength>()?;
@@ -431,10 +433,10 @@ impl Handshake {
         let read = master.traffic(Side::Client, hash.as_ref());
         let write = master.traffic(Side::Server, hash.as_ref());
         let exporter = master.exporter(hash.as_ref());
-        cx.output.log_secret("CLIENT_TRAFFIC_SECRET_0", read.bytes());
-        cx.output.log_secret("SERVER_TRAFFIC_SECRET_0", write.bytes());
-        cx.output.log_secret("EXPORTER_SECRET", exporter.bytes());
-        cx.output.exporter = Some(Box::new(exporter));
+        cx.effects.log_secret("CLIENT_TRAFFIC_SECRET_0", read.bytes());
+        cx.effects.log_secret("SERVER_TRAFFIC_SECRET_0", write.bytes());
+        cx.effects.log_secret("EXPORTER_SECRET", exporter.bytes());
+        cx.progress.exporter = Some(Box::new(exporter));
         cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
 
@@ -520,13 +522,12 @@ impl ExpectMessage for ExpectFinished {
         let Finish { config, suite, master, read, write, peer, cache, .. } = finish;
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         cx.emitter.handshake_complete();
-        cx.output.negotiated.peer.clone_from(&peer);
+        cx.draft.peer.clone_from(&peer);
         if let Some(cache) = cache {
             cache.keep(cx, &config)?;
         }
-        cx.output.early = EarlyOutput::default();
-        cx.output.connected = true;
-        cx.output.event(Event::Connected);
+        cx.progress.early = EarlyOutput::default();
+        cx.complete(Event::Connected);
         if finish.takes_tickets && !config.tickets.is_none() {
             let secret = master.into_resumption(transcript.current().as_ref());
             let protocol = cx.protocol();
@@ -586,12 +587,12 @@ fn send_ticket(
         }
         TicketKind::Stateful(store) => {
             store.put(&name, session);
-            cx.output.kept.extend(config.tickets.kept(&name));
+            cx.commit.kept.extend(config.tickets.kept(&name));
             name.to_vec()
         }
         TicketKind::Ask => {
-            cx.output.event(Event::NewSession(name.to_vec(), session));
-            cx.output.kept.extend(config.tickets.kept(&name));
+            cx.effects.event(Event::NewSession(name.to_vec(), session));
+            cx.commit.kept.extend(config.tickets.kept(&name));
             name.to_vec()
         }
     };
