@@ -15,6 +15,11 @@ use dunlin_pki::{Authority, CrlSpec, Identity, KeyType, Tree, TreeSpec, Validity
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::peer::now;
 use dunlin_tests::{Pair, awslc, providers};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
+    CrlIssuingDistributionPoint, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
+    SerialNumber,
+};
 
 type List = CertificateRevocationListDer<'static>;
 
@@ -232,7 +237,115 @@ fn lists_that_cannot_work_are_refused() {
     let (other, newer) = (list(&tree.intermediate, &[]), list(&tree.root, &[tree.intermediate.chain()]));
     let error = Revocation::new([good.clone(), other, newer]).unwrap_err().to_string();
     assert!(error.contains("revocation list 3: it is of the same issuer as list 1"), "{error}");
+    // One of them is for every certificate, whatever the point of the other.
+    let divided = Divided::new(false);
+    let (whole, shard) = (divided.list(None, &[]), divided.list(Some("http://a"), &[]));
+    for lists in [[whole.clone(), shard.clone()], [shard, whole]] {
+        let error = Revocation::new(lists).unwrap_err().to_string();
+        assert!(error.contains("revocation list 2: it is of the same issuer as list 1"), "{error}");
+    }
     for trust in [X509Trust::Ask, X509Trust::DangerAnyone] {
         assert!(trust.with_revocation(Revocation::new([good.clone()]).unwrap()).is_err());
+    }
+}
+
+/// An authority that divides its revocation lists (RFC 5280 §5.2.5), and a server's certificate with the serial number 7.
+struct Divided {
+    root: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+    server: Credential,
+}
+
+impl Divided {
+    /// The server's certificate names the distribution point `http://a`, or none.
+    fn new(names_a_point: bool) -> Self {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        let root = params.self_signed(&key).unwrap().der().clone();
+        let issuer = Issuer::new(params, key);
+        let mut params = CertificateParams::new(vec!["localhost".into()]).unwrap();
+        params.serial_number = Some(SerialNumber::from(7u64));
+        if names_a_point {
+            params.crl_distribution_points = vec![CrlDistributionPoint { uris: vec!["http://a".into()] }];
+        }
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().der().clone();
+        let key = awslc().key_loader.load(&PrivateKeyDer::Pkcs8(key.serialize_der().into())).unwrap();
+        Self { root, issuer, server: Credential::x509(vec![leaf], key) }
+    }
+
+    fn list(&self, point: Option<&str>, revoked: &[u64]) -> List {
+        self.list_until(point, revoked, 2090)
+    }
+
+    fn list_until(&self, point: Option<&str>, revoked: &[u64], next_year: i32) -> List {
+        let date = rcgen::date_time_ymd(2020, 1, 1);
+        let revoked = revoked.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date,
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let point = point.map(|uri| CrlIssuingDistributionPoint {
+            distribution_point: CrlDistributionPoint { uris: vec![uri.into()] },
+            scope: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: date,
+            next_update: rcgen::date_time_ymd(next_year, 1, 1),
+            crl_number: SerialNumber::from(1u64),
+            issuing_distribution_point: point,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().der().clone()
+    }
+
+    fn connect(&self, revocation: Revocation) -> Result<(), Error> {
+        let trust = X509Trust::anchors([self.root.clone()]).unwrap().with_revocation(revocation).unwrap();
+        let client = Profile::builder(awslc()).trust(Trust { x509: Some(trust), raw_key: None });
+        let client = Arc::new(ClientConfig::new(client.build().unwrap()));
+        let server = Profile::builder(awslc()).credentials(vec![self.server.clone()]).build().unwrap();
+        Pair::at(&client, &Arc::new(ServerConfig::new(server).unwrap()), now()).run()
+    }
+}
+
+#[test]
+fn every_list_that_applies_is_asked_in_whatever_order() {
+    let past = 2021;
+    let other = Divided::new(false);
+    for names_a_point in [false, true] {
+        let divided = Divided::new(names_a_point);
+        let (a, b) = (divided.list(Some("http://a"), &[]), divided.list(Some("http://b"), &[8]));
+        let b_revokes = divided.list(Some("http://b"), &[7]);
+        let b_is_overdue = divided.list_until(Some("http://b"), &[], past);
+        let overdue = Err(Failure::OverdueRevocationList.into());
+        // A certificate that names its list needs no other one to be current.
+        let b_overdue = if names_a_point { Ok(()) } else { overdue.clone() };
+        let a_is_overdue = divided.list_until(Some("http://a"), &[], past);
+        for (first, second, expected) in [
+            (&a, &b, Ok(())),
+            (&a, &b_revokes, Err(Failure::Revoked.into())),
+            (&a, &b_is_overdue, b_overdue),
+            (&a_is_overdue, &b, overdue),
+        ] {
+            for lists in [[first, second], [second, first]] {
+                let revocation = Revocation::new(lists.map(Clone::clone)).unwrap().refuse_overdue();
+                assert_eq!(divided.connect(revocation), expected, "names a point: {names_a_point}");
+            }
+        }
+        let settings = |lists: [&List; 2]| {
+            let revocation = Revocation::new(lists.map(Clone::clone)).unwrap();
+            let trust = X509Trust::anchors([divided.root.clone()]).unwrap();
+            let trust = Trust { x509: Some(trust.with_revocation(revocation).unwrap()), raw_key: None };
+            let profile = Profile::builder(awslc()).trust(trust).build().unwrap();
+            *ClientConfig::new(profile).session_settings().as_bytes()
+        };
+        assert_eq!(settings([&a, &b]), settings([&b, &a]));
+        // A list that the issuer has not signed.
+        let forged = other.list(Some("http://b"), &[]);
+        assert!(names_a_point || divided.connect(Revocation::new([a, forged]).unwrap()).is_err());
     }
 }

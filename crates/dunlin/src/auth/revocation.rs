@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, CertificateRevocationListDer};
 use webpki::{
-    CertRevocationList, ExpirationPolicy, OwnedCertRevocationList, RevocationCheckDepth, RevocationOptions,
-    RevocationOptionsBuilder, UnknownStatusPolicy,
+    Cert, CertRevocationList, ExpirationPolicy, OwnedCertRevocationList, RevocationCheckDepth,
+    RevocationOptions, RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
 };
 
 use super::der::{seconds, tlv};
@@ -32,30 +32,42 @@ impl Revocation {
     /// With these lists. Their signatures are verified with each chain, by the key of its issuer.
     ///
     /// # Errors
-    /// There is none, or one does not parse, is not of version 2 or has no date of the next; or two are of one issuer for
-    /// the same certificates, of which only the first would count. Which, counted from 1.
+    /// There is none, or one does not parse, is not of version 2 or has no date of the next; or two of one issuer are for the
+    /// same certificates, because their distribution points are the same, or one has none (RFC 5280 §5.2.5). Which, counted
+    /// from 1.
     pub fn new<'l>(lists: impl IntoIterator<Item = CertificateRevocationListDer<'l>>) -> Result<Self, Error> {
-        let (mut parsed, mut encoded, mut next_s) =
-            (Vec::<CertRevocationList<'_>>::new(), Vec::new(), Vec::new());
+        let mut all = Vec::<(CertRevocationList<'_>, CertificateRevocationListDer<'_>, u64)>::new();
         for (i, der) in lists.into_iter().enumerate() {
             let refused = |why: String| Misuse::Config(alloc::format!("revocation list {}: {why}", i + 1));
             let list = OwnedCertRevocationList::from_der(&der).map_err(|e| refused(e.to_string()))?;
             let list = CertRevocationList::from(list);
-            let scope = |l: &CertRevocationList<'_>| {
-                (l.issuer().to_vec(), l.issuing_distribution_point().map(<[u8]>::to_vec))
+            // A list without a distribution point is for every certificate of its issuer.
+            let overlaps = |other: &CertRevocationList<'_>| {
+                let points = (other.issuing_distribution_point(), list.issuing_distribution_point());
+                other.issuer() == list.issuer()
+                    && (points.0 == points.1 || points.0.is_none() || points.1.is_none())
             };
-            // webpki asks the first list that is in charge, and no other.
-            if let Some(other) = parsed.iter().position(|other| scope(other) == scope(&list)) {
-                let why =
-                    alloc::format!("it is of the same issuer as list {}: keep the newer one", other + 1);
+            if let Some(other) = all.iter().position(|(other, ..)| overlaps(other)) {
+                let why = alloc::format!(
+                    "it is of the same issuer as list {} and for the same certificates: keep the newer one, or only lists with a \
+                     distribution point each",
+                    other + 1
+                );
                 return Err(refused(why).into());
             }
-            parsed.push(list);
-            next_s.push(next_update(&der).ok_or_else(|| refused("it has no date of the next".into()))?);
-            encoded.push(CertificateRevocationListDer::from(der.to_vec()));
+            let next_s = next_update(&der).ok_or_else(|| refused("it has no date of the next".into()))?;
+            all.push((list, der.to_vec().into(), next_s));
         }
-        if parsed.is_empty() {
+        if all.is_empty() {
             return Err(Misuse::Config("there is no revocation list".into()).into());
+        }
+        // The order in which the caller gives the lists says nothing.
+        all.sort_by(|(a, a_der, _), (b, b_der, _)| (a.issuer(), &**a_der).cmp(&(b.issuer(), &**b_der)));
+        let (mut parsed, mut encoded, mut next_s) = (Vec::new(), Vec::new(), Vec::new());
+        for (list, der, next) in all {
+            parsed.push(list);
+            encoded.push(der);
+            next_s.push(next);
         }
         Ok(Self {
             lists: Arc::new(parsed),
@@ -120,9 +132,38 @@ impl Revocation {
         in_charge.map(|(_, next_s)| next_s.saturating_sub(1)).min().unwrap_or(u64::MAX)
     }
 
-    /// The lists as [`Self::options`] takes them.
-    pub(super) fn lists(&self) -> Vec<&CertRevocationList<'static>> {
-        self.lists.iter().collect()
+    /// The lists as [`Self::options`] takes them, once for each round in which `chain` has to be verified. webpki asks the first
+    /// list that applies to a certificate. Several apply where a certificate names no distribution point and its issuer has
+    /// divided its lists: each is the first in one of the rounds, so each is asked.
+    pub(super) fn rounds(&self, chain: &[CertificateDer<'_>]) -> Vec<Vec<&CertRevocationList<'static>>> {
+        let issuers: Vec<_> = self.lists.chunk_by(|a, b| a.issuer() == b.issuer()).collect();
+        let open = chain.iter().filter(|certificate| !x509::has_distribution_points(certificate));
+        let open: Vec<_> = open.filter_map(|certificate| x509::names(certificate)).collect();
+        let applies = |lists: &[CertRevocationList<'_>]| {
+            open.iter().any(|(i, _)| lists.iter().any(|l| l.issuer() == *i))
+        };
+        let count = issuers.iter().filter(|lists| applies(lists)).map(|lists| lists.len()).max();
+        let rotated = |round: usize| {
+            let lists = issuers.iter().flat_map(move |lists| {
+                lists.iter().cycle().skip(round % lists.len().max(1)).take(lists.len())
+            });
+            lists.collect()
+        };
+        (0..count.unwrap_or(1)).map(rotated).collect()
+    }
+
+    /// Refuses `path` if any list of the issuer has one of its certificates, whichever of the lists applies: an issuer gives
+    /// each serial number once (RFC 5280 §4.1.2.2).
+    pub(super) fn check(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
+        let is_revoked = |certificate: &Cert<'_>| {
+            let mut lists = self.lists.iter().filter(|list| list.issuer() == certificate.issuer());
+            lists.any(|list| !matches!(list.find_serial(certificate.serial()), Ok(None)))
+        };
+        let above = matches!(self.depth, RevocationCheckDepth::Chain);
+        match is_revoked(path.end_entity()) || above && path.intermediate_certificates().any(is_revoked) {
+            true => Err(webpki::Error::CertRevoked),
+            false => Ok(()),
+        }
     }
 
     /// What webpki is told.

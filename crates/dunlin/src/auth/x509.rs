@@ -8,7 +8,7 @@ use pki_types::{
     CertificateDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, TrustAnchor,
     UnixTime,
 };
-use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
+use webpki::{EndEntityCert, KeyUsage, RevocationOptions, VerifiedPath};
 
 use super::chain;
 use super::der::{seconds, sequence, tlv};
@@ -253,19 +253,31 @@ fn verify(
         Side::Server => KeyUsage::server_auth(),
         Side::Client => KeyUsage::client_auth(),
     };
-    let lists = revocation.map(Revocation::lists).unwrap_or_default();
-    let revocation = revocation.map(|r| r.options(&lists)).transpose()?;
-    let is_short = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count() > depth.into() {
+    let check = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count() > depth.into() {
         true => Err(webpki::Error::MaximumPathDepthExceeded),
-        false => Ok(()),
+        false => revocation.map_or(Ok(()), |revocation| revocation.check(path)),
     };
-    leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, revocation, Some(&is_short))
-        .map_err(failure)?;
+    let verify = |options: Option<RevocationOptions<'_>>| {
+        let check: Check<'_> = &check;
+        let path = leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, options, Some(check));
+        path.map(drop).map_err(failure)
+    };
+    match revocation {
+        None => verify(None)?,
+        Some(revocation) => {
+            for lists in revocation.rounds(chain) {
+                verify(Some(revocation.options(&lists)?))?;
+            }
+        }
+    }
     if let Some(name) = name {
         leaf.verify_is_valid_for_subject_name(name).map_err(failure)?;
     }
     Ok(())
 }
+
+/// What webpki asks of a path beside its own checks.
+type Check<'c> = &'c dyn Fn(&VerifiedPath<'_>) -> Result<(), webpki::Error>;
 
 /// The check that failed, in our words.
 fn failure(
@@ -392,6 +404,17 @@ fn allows(certificate: &[u8], usage: KeyUse) -> bool {
 /// The bits of the extension keyUsage.
 fn key_usage(certificate: &[u8]) -> Option<&[u8]> {
     const KEY_USAGE: [u8; 3] = [0x55, 0x1d, 0x0f];
+    // In the OCTET STRING a BIT STRING, which begins with the number of unused bits.
+    tlv(extension(certificate, KEY_USAGE)?)?.1.get(1..)
+}
+
+/// Whether a certificate says where its revocation list is (RFC 5280 §4.2.1.13).
+pub(super) fn has_distribution_points(certificate: &[u8]) -> bool {
+    extension(certificate, [0x55, 0x1d, 0x1f]).is_some()
+}
+
+/// The value of an extension below id-ce (RFC 5280 §4.2.1).
+fn extension(certificate: &[u8], wanted: [u8; 3]) -> Option<&[u8]> {
     const BOOLEAN: u8 = 1;
     let (_, certificate, _) = tlv(certificate)?;
     let (_, mut fields, _) = tlv(certificate)?;
@@ -407,11 +430,9 @@ fn key_usage(certificate: &[u8]) -> Option<&[u8]> {
     loop {
         let (_, extension, rest) = tlv(extensions)?;
         let (_, id, after) = tlv(extension)?;
-        if id == KEY_USAGE {
+        if id == wanted {
             let (tag, value, after) = tlv(after)?;
-            let value = if tag == BOOLEAN { tlv(after)?.1 } else { value };
-            // In the OCTET STRING a BIT STRING, which begins with the number of unused bits.
-            return tlv(value)?.1.get(1..);
+            return if tag == BOOLEAN { tlv(after).map(|(_, value, _)| value) } else { Some(value) };
         }
         extensions = rest;
     }
