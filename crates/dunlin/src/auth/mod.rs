@@ -1,6 +1,7 @@
 //! How a side proves who it is: an ordered list of typed credentials, one file a way, and the trust in the
 //! peer's.
 
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -153,13 +154,62 @@ impl PskIdentity {
     }
 }
 
+/// A name that a certificate gives its subject (RFC 5280 §4.2.1.6). The kinds are apart: a URI can have the text of any DNS name,
+/// and the constraints of an authority's DNS names do not bind it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SubjectName {
+    /// A DNS name.
+    Dns(String),
+    /// A URI, as the certificate has it: not normalised.
+    Uri(String),
+}
+
+impl SubjectName {
+    /// Before the text of a URI in sessions and entries of the handshake cache. No DNS name contains it.
+    const URI: &str = "\0";
+
+    /// The text of the name, without its kind.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Dns(text) | Self::Uri(text) => text,
+        }
+    }
+
+    /// As sessions and entries of the handshake cache have it.
+    pub(crate) fn encode(&self) -> Cow<'_, str> {
+        match self {
+            Self::Dns(name) => Cow::Borrowed(name),
+            Self::Uri(uri) => Cow::Owned([Self::URI, uri].concat()),
+        }
+    }
+
+    /// From what [`Self::encode`] made.
+    pub(crate) fn decode(text: &str) -> Self {
+        match text.strip_prefix(Self::URI) {
+            Some(uri) => Self::Uri(uri.into()),
+            None => Self::Dns(text.into()),
+        }
+    }
+}
+
+/// The kind of a URI is shown, and no control character is.
+impl fmt::Display for SubjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(name) => write!(f, "{}", name.escape_debug()),
+            Self::Uri(uri) => write!(f, "URI:{}", uri.escape_debug()),
+        }
+    }
+}
+
 /// The identity in a chain of certificates.
 #[derive(Clone, PartialEq, Eq)]
 pub struct X509Identity {
     /// The chain as received, leaf first; empty after a resumption by a stateless ticket, which does not carry it.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The leaf's DNS names and URIs.
-    pub names: Vec<String>,
+    /// The leaf's DNS names, then its URIs.
+    pub names: Vec<SubjectName>,
     /// The common name of a leaf without such names, for logs: it is not what a name is verified by (RFC 9525 §2).
     pub common_name: Option<String>,
     /// SHA-256 of the leaf.
@@ -187,6 +237,7 @@ impl fmt::Debug for PeerIdentity {
     }
 }
 
+/// In one line of text: control characters are escaped.
 impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex =
@@ -195,8 +246,8 @@ impl fmt::Display for PeerIdentity {
             Self::X509(id) => {
                 f.write_str("X.509 ")?;
                 match (id.names.first(), &id.common_name) {
-                    (Some(name), _) => f.write_str(name),
-                    (None, Some(name)) => write!(f, "CN={name}"),
+                    (Some(name), _) => write!(f, "{name}"),
+                    (None, Some(name)) => write!(f, "CN={}", name.escape_debug()),
                     (None, None) => {
                         f.write_str("sha256:")?;
                         hex(f, &id.fingerprint)
@@ -224,6 +275,41 @@ impl fmt::Display for PeerIdentity {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    fn x509(names: Vec<SubjectName>, common_name: Option<&str>) -> PeerIdentity {
+        let common_name = common_name.map(String::from);
+        let (chain, fingerprint) = (Vec::new(), [0; 32]);
+        PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s: 0 })
+    }
+
+    #[test]
+    fn an_identity_is_shown_with_its_kind_and_without_control_characters() {
+        for (identity, shown) in [
+            (x509(alloc::vec![SubjectName::Dns("a.example".into())], None), "X.509 a.example"),
+            (x509(alloc::vec![SubjectName::Uri("a.example".into())], None), "X.509 URI:a.example"),
+            (x509(alloc::vec![SubjectName::Uri("a:\n\u{1b}[2J".into())], None), "X.509 URI:a:\\n\\u{1b}[2J"),
+            (x509(alloc::vec![SubjectName::Uri("a:\u{202e}b".into())], None), "X.509 URI:a:\\u{202e}b"),
+            (x509(alloc::vec![], Some("a\rb")), "X.509 CN=a\\rb"),
+        ] {
+            assert_eq!(identity.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn a_name_is_decoded_with_its_kind() {
+        let uri = SubjectName::Uri("a.example".into());
+        assert_ne!(uri, SubjectName::Dns("a.example".into()));
+        for name in [uri, SubjectName::Dns("a.example".into()), SubjectName::Uri(String::new())] {
+            assert_eq!(SubjectName::decode(&name.encode()), name);
         }
     }
 }

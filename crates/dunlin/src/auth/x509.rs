@@ -13,7 +13,7 @@ use webpki::{EndEntityCert, KeyUsage, RevocationOptions, VerifiedPath};
 use super::chain;
 use super::der::{seconds, sequence, tlv};
 use super::verifier::{Algorithms, KeyUse, Verifier, verify_with};
-use super::{PeerIdentity, Revocation, X509Identity};
+use super::{PeerIdentity, Revocation, SubjectName, X509Identity};
 use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
 use crate::proof::SignatureValid;
@@ -253,13 +253,17 @@ fn verify(
         Side::Server => KeyUsage::server_auth(),
         Side::Client => KeyUsage::client_auth(),
     };
-    let check = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count() > depth.into() {
-        true => Err(webpki::Error::MaximumPathDepthExceeded),
-        false => revocation.map_or(Ok(()), |revocation| revocation.check(path)),
+    let check = |path: &VerifiedPath<'_>| {
+        if path.intermediate_certificates().count() > depth.into() {
+            return Err(webpki::Error::MaximumPathDepthExceeded);
+        }
+        check_uris(path)?;
+        revocation.map_or(Ok(()), |revocation| revocation.check(path))
     };
     let verify = |options: Option<RevocationOptions<'_>>| {
         let check: Check<'_> = &check;
-        let path = leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, options, Some(check));
+        let path =
+            leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, options, Some(check));
         path.map(drop).map_err(failure)
     };
     match revocation {
@@ -278,6 +282,19 @@ fn verify(
 
 /// What webpki asks of a path beside its own checks.
 type Check<'c> = &'c dyn Fn(&VerifiedPath<'_>) -> Result<(), webpki::Error>;
+
+/// A leaf below an authority whose names are constrained has no URI: webpki compares none with the constraints, and an
+/// authority for some DNS names could name any URI (RFC 5280 §4.2.1.10: process the constraint or reject the certificate).
+fn check_uris(path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
+    const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
+    let mut above = path.intermediate_certificates();
+    let constrained = path.anchor().name_constraints.is_some()
+        || above.any(|authority| extension(&authority.der(), NAME_CONSTRAINTS).is_some());
+    match constrained && path.end_entity().valid_uri_names().next().is_some() {
+        true => Err(webpki::Error::NameConstraintViolation),
+        false => Ok(()),
+    }
+}
 
 /// The check that failed, in our words.
 fn failure(
@@ -350,8 +367,9 @@ impl X509Identity {
             *to = *from;
         }
         let parsed = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
+        let dns = parsed.valid_dns_names().map(|name| SubjectName::Dns(name.into()));
         let names: Vec<_> =
-            parsed.valid_dns_names().chain(parsed.valid_uri_names()).map(ToString::to_string).collect();
+            dns.chain(parsed.valid_uri_names().map(|uri| SubjectName::Uri(uri.into()))).collect();
         let common_name = if names.is_empty() { common_name(parsed.subject()) } else { None };
         let ends = chain.iter().map(|c| validity(c).map_or(0, |(_, end)| end));
         let not_after_s = ends.chain([trust.lists_good_until_s(&chain)]).min().unwrap_or(0);

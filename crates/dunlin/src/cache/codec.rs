@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! CachedPeer
-//!     uint8  version = 1
+//!     uint8  version = 2
 //!     opaque issuer[8]
 //!     opaque F[32]
 //!     uint8  form                bits 0-2: of the key, bit 3: a raw key, bit 4: a common name, bits 5-7: number of names
@@ -11,10 +11,10 @@
 //!     opaque key                 what its form leaves of the SubjectPublicKeyInfo; the whole one with its length
 //!     opaque fingerprint[32]     of the leaf; not for raw keys
 //!     uint16 number of names     where the form says 7
-//!     opaque text, with its length: the common name, and the names
+//!     opaque text, with its length: the common name, and the names; a zero byte stands before a URI
 //!
 //! CachedServer
-//!     uint8  version = 1
+//!     uint8  version = 2
 //!     uint8  flags               bit 0: suspended, bit 1: a server is there, bit 2: a CertificateRequest is there
 //!     uint8  number of tickets
 //!     { opaque ticket[8]; opaque F[32] } for each
@@ -25,13 +25,14 @@
 //! The length of a text or a key has one byte below 128, and two otherwise, of which the first bit is set. The digest of the
 //! settings is no part of it: a store keeps it beside, or binds the entry to it.
 
+use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use pki_types::SubjectPublicKeyInfoDer;
 
 use super::{CachedPeer, CachedServer, Fingerprint, ISSUER_LEN, MAX_CERTIFICATE_REQUEST};
-use crate::auth::{PeerIdentity, X509Identity};
+use crate::auth::{PeerIdentity, SubjectName, X509Identity};
 use crate::error::{Error, Malformed, Misuse};
 use crate::extension::handshake_cache::{MAX_TICKETS, NAME_LEN};
 use crate::resume::SettingsDigest;
@@ -39,7 +40,8 @@ use crate::wire::{CertificateType, Reader, Writer};
 
 const WHAT: &str = "entry of the handshake cache";
 
-const VERSION: u8 = 1;
+/// Version 1 did not say which names are URIs.
+const VERSION: u8 = 2;
 
 /// The largest entry for one peer, in bytes: room for any key in use and hundreds of names. A peer has all its names or is not
 /// kept.
@@ -168,12 +170,15 @@ impl CachedPeer {
         Ok(w.finish()?)
     }
 
-    fn texts(&self) -> impl Iterator<Item = &String> {
+    fn texts(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let x509 = match &self.identity {
             PeerIdentity::X509(id) => Some(id),
             _ => None,
         };
-        x509.into_iter().flat_map(|id| id.common_name.iter().chain(&id.names))
+        x509.into_iter().flat_map(|id| {
+            let common_name = id.common_name.as_deref().map(Cow::Borrowed);
+            common_name.into_iter().chain(id.names.iter().map(SubjectName::encode))
+        })
     }
 
     /// How long it is at most, in bytes; it may be a few less.
@@ -262,7 +267,8 @@ impl CachedPeer {
             let fingerprint = r.array()?;
             let count = if few == MANY_NAMES { r.u16()? } else { few.into() };
             let common_name = if has_common_name { Some(read_text(r)?) } else { None };
-            let names = (0..count).map(|_| read_text(r)).collect::<Result<_, _>>()?;
+            let names = (0..count).map(|_| read_text(r).map(|text| SubjectName::decode(&text)));
+            let names = names.collect::<Result<_, _>>()?;
             let chain = Vec::new();
             let id = X509Identity { chain, names, common_name, fingerprint, not_after_s };
             (CertificateType::X509, PeerIdentity::X509(id))
@@ -424,7 +430,7 @@ mod tests {
     fn x509(key: Vec<u8>, names: &[&str], common_name: Option<&str>) -> CachedPeer {
         let id = X509Identity {
             chain: Vec::new(),
-            names: names.iter().map(ToString::to_string).collect(),
+            names: names.iter().map(|name| SubjectName::decode(name)).collect(),
             common_name: common_name.map(String::from),
             fingerprint: [7; 32],
             not_after_s: 253_402_300_799,
@@ -463,6 +469,7 @@ mod tests {
             x509(vec![0x30; 200], &[""], Some("")),
             x509(key(1), &["a"; 6], None),
             x509(key(1), &["a"; 7], Some("b")),
+            x509(key(1), &["a", "\0a:b"], None),
             raw(key(2)),
             raw(vec![0x30; 44]),
         ]
@@ -574,7 +581,9 @@ mod tests {
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 assert!(CachedPeer::from_bytes(&bytes, &SETTINGS).ok() != Some(peer.clone()), "{bit}");
             }
-            CachedPeer::from_bytes(&[&[VERSION + 1], &bytes[1..]].concat(), &SETTINGS).unwrap_err();
+            for version in [VERSION - 1, VERSION + 1] {
+                CachedPeer::from_bytes(&[&[version], &bytes[1..]].concat(), &SETTINGS).unwrap_err();
+            }
             let entry = CachedServer {
                 server: Some(peer),
                 tickets: vec![([1; 8], Fingerprint([2; 32]))],

@@ -11,7 +11,7 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::auth::{PeerIdentity, Psk, PskIdentity, X509Identity};
+use crate::auth::{PeerIdentity, Psk, PskIdentity, SubjectName, X509Identity};
 use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
 use crate::protocol::TransportKind;
@@ -71,6 +71,12 @@ pub struct Session {
 
 /// The bit beside the kind of transport that says that terms for early data follow: others carry no byte for them.
 const WITH_EARLY_TERMS: u8 = 0x80;
+
+/// The bit beside it that is in every session: names have their kind. Sessions of a version that did not know whether a name is a
+/// DNS name or a URI are not read.
+const TYPED_NAMES: u8 = 0x40;
+/// The same over datagrams.
+const TYPED_NAMES_DATAGRAM: u8 = TYPED_NAMES | TransportKind::Datagram as u8;
 
 impl Session {
     /// Whether it can still be used: neither the ticket nor the identity in it is too old. A clock that went
@@ -160,7 +166,14 @@ impl Session {
     /// peer's names would make it too large: a peer has all its names or does not resume.
     pub(crate) fn to_ticket(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
         if let Some(PeerIdentity::X509(id)) = &self.peer
-            && id.names.iter().chain(&id.common_name).map(String::len).sum::<usize>() > MAX_TICKET_NAMES
+            && id
+                .names
+                .iter()
+                .map(|name| name.text())
+                .chain(id.common_name.as_deref())
+                .map(str::len)
+                .sum::<usize>()
+                > MAX_TICKET_NAMES
         {
             return Ok(None);
         }
@@ -174,7 +187,7 @@ impl Session {
     }
 
     fn write(&self, w: &mut Writer) {
-        w.u8(self.transport as u8 | if self.early.is_some() { WITH_EARLY_TERMS } else { 0 });
+        w.u8(self.transport as u8 | TYPED_NAMES | if self.early.is_some() { WITH_EARLY_TERMS } else { 0 });
         w.u16(self.cipher_suite.0);
         w.u64(self.issued_ms);
         // The age of the identity at issue, in seconds, takes half the room of a second date. Rounded up: many renewals
@@ -189,7 +202,7 @@ impl Session {
                 w.u8(1);
                 w.put(&id.fingerprint);
                 w.u64(id.not_after_s);
-                w.vec16(|w| id.names.iter().for_each(|n| w.vec16(|w| w.put(n.as_bytes()))));
+                w.vec16(|w| id.names.iter().for_each(|n| w.vec16(|w| w.put(n.encode().as_bytes()))));
                 w.vec16(|w| w.put(id.common_name.as_deref().unwrap_or_default().as_bytes()));
             }
             Some(PeerIdentity::RawKey(key)) => {
@@ -214,8 +227,8 @@ impl Session {
     fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
         let kind = r.u8()?;
         let transport = match kind & !WITH_EARLY_TERMS {
-            0 => TransportKind::Stream,
-            1 => TransportKind::Datagram,
+            TYPED_NAMES => TransportKind::Stream,
+            TYPED_NAMES_DATAGRAM => TransportKind::Datagram,
             _ => return Err(Malformed::Value("session").into()),
         };
         let cipher_suite = CipherSuite(r.u16()?);
@@ -257,7 +270,8 @@ fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
         1 => {
             let fingerprint = r.array()?;
             let not_after_s = r.u64()?;
-            let names = Reader::items(r.vec16(0)?, "session", |r| text(r.vec16(0)?))?;
+            let name = |r: &mut Reader<'_>| text(r.vec16(0)?).map(|name| SubjectName::decode(&name));
+            let names = Reader::items(r.vec16(0)?, "session", name)?;
             let common_name = Some(text(r.vec16(0)?)?).filter(|name| !name.is_empty());
             let chain = Vec::new();
             Some(PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s }))
@@ -486,7 +500,12 @@ mod tests {
     fn session(names: &[String]) -> Session {
         let peer = X509Identity {
             chain: alloc::vec![CertificateDer::from(alloc::vec![1, 2, 3])],
-            names: names.to_vec(),
+            names: names
+                .iter()
+                .cloned()
+                .map(SubjectName::Dns)
+                .chain([SubjectName::Uri("a:b".into())])
+                .collect(),
             common_name: Some("device-1".into()),
             fingerprint: [7; 32],
             not_after_s: 9,
@@ -535,13 +554,29 @@ mod tests {
         assert_eq!((back.early, back.transport), (None, TransportKind::Datagram));
     }
 
+    /// It did not say which names are URIs.
+    #[test]
+    fn rejects_a_session_of_the_format_without_kinds_of_names() {
+        let session = session(&[]);
+        let mut ticket = session.to_ticket().unwrap().unwrap();
+        Session::from_ticket(&ticket, session.settings).unwrap();
+        ticket[0] &= !TYPED_NAMES;
+        Session::from_ticket(&ticket, session.settings).unwrap_err();
+    }
+
     #[test]
     fn a_peer_has_all_its_names_or_no_ticket() {
         let few: Vec<String> = (0..50).map(|i| alloc::format!("name-{i:04}")).collect();
         let many: Vec<String> = (0..60).map(|i| alloc::format!("name-{i:04}")).collect();
         let ticket = session(&few).to_ticket().unwrap().unwrap();
         let back = Session::from_ticket(&ticket, SettingsDigest([8; 32])).unwrap();
-        assert!(matches!(&back.peer, Some(PeerIdentity::X509(id)) if id.names == few && id.chain.is_empty()));
+        assert!(matches!(&back.peer, Some(PeerIdentity::X509(id)) if id.chain.is_empty()));
+        let names = |session: &Session| match &session.peer {
+            Some(PeerIdentity::X509(id)) => id.names.clone(),
+            _ => Vec::new(),
+        };
+        assert_eq!(names(&back), names(&session(&few)));
+        assert_eq!(names(&back).last(), Some(&SubjectName::Uri("a:b".into())));
         assert!(
             matches!(back.peer, Some(PeerIdentity::X509(id)) if id.common_name.as_deref() == Some("device-1"))
         );
