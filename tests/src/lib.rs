@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use dunlin::auth::X509Trust;
-use dunlin::crypto::{CryptoProvider, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
+use dunlin::crypto::{
+    CryptoError, CryptoProvider, SecureRandom, SigningKey, Tls12Authentication, Tls12CipherSuite,
+    Tls12KeyExchange,
+};
 use dunlin::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
 };
-use dunlin::wire::CipherSuite;
+use dunlin::wire::{CipherSuite, SignatureScheme};
 use dunlin::{
     ClientConfig, Credential, Error, Event, Now, Question, QuestionId, ServerAddress, ServerConfig,
     TlsConnection,
@@ -145,7 +148,7 @@ impl Pki {
 
 impl Leaf {
     /// The key, loaded.
-    pub fn signing_key(&self, provider: &CryptoProvider) -> Arc<dyn dunlin::crypto::SigningKey> {
+    pub fn signing_key(&self, provider: &CryptoProvider) -> Arc<dyn SigningKey> {
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
         provider.key_loader.load(&der).expect("key")
     }
@@ -179,6 +182,51 @@ impl Leaf {
     /// As a raw public key.
     pub fn raw_key(&self, provider: &CryptoProvider) -> Credential {
         Credential::raw_key(self.signing_key(provider))
+    }
+}
+
+/// A key that signs for the public key of somebody else, as a thief of a certificate has to.
+#[derive(Debug)]
+pub struct ForeignKey {
+    claims: SubjectPublicKeyInfoDer<'static>,
+    own: Arc<dyn SigningKey>,
+}
+
+impl ForeignKey {
+    /// A chain, leaf first, with the public key of its leaf, and a key that is another one.
+    pub fn x509(
+        chain: Vec<CertificateDer<'static>>,
+        claims: SubjectPublicKeyInfoDer<'static>,
+        own: Arc<dyn SigningKey>,
+    ) -> Credential {
+        Credential::x509(chain, Arc::new(Self { claims, own }))
+    }
+}
+
+/// The public key of a certificate.
+pub fn public_key(certificate: &CertificateDer<'_>) -> SubjectPublicKeyInfoDer<'static> {
+    webpki::EndEntityCert::try_from(certificate)
+        .expect("a certificate")
+        .subject_public_key_info()
+        .into_owned()
+}
+
+impl SigningKey for ForeignKey {
+    fn schemes(&self) -> &[SignatureScheme] {
+        self.own.schemes()
+    }
+
+    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        &self.claims
+    }
+
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        self.own.sign(scheme, message, random)
     }
 }
 

@@ -12,7 +12,7 @@ use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, Event, Profile, ProfileBuilder, PskSource, Question,
     ServerConfig, Trust,
 };
-use dunlin_tests::{KEY_TYPES, KeyType, Leaf, Pair, Pki, awslc, providers};
+use dunlin_tests::{ForeignKey, KEY_TYPES, KeyType, Leaf, Pair, Pki, awslc, providers};
 
 fn x509(pki: &Pki) -> Trust {
     Trust { x509: Some(pki.trust()), raw_key: None }
@@ -425,9 +425,10 @@ fn wrong_chains_names_and_times_are_refused_with_their_alert() {
     let good = || pki.server.x509(&provider);
     let now = dunlin_tests::NOW;
     let year = |y: u64| dunlin::Now::from_unix_ms((y - 1970) * 31_556_952_000);
-    let authority = || match good() {
-        Credential::X509 { chain, key } => Credential::X509 { chain: chain[1..].to_vec(), key },
-        other => other,
+    let authority = || {
+        let chain = pki.server.chain[1..].to_vec();
+        let claims = dunlin_tests::public_key(&chain[0]);
+        ForeignKey::x509(chain, claims, pki.server.signing_key(&provider))
     };
     use AuthenticationFailure as F;
     let failure = |(result, alert): (Result<(), Error>, Option<Error>)| match (result, alert) {
@@ -475,8 +476,21 @@ fn wrong_chains_names_and_times_are_refused_with_their_alert() {
 fn a_key_that_is_not_the_certificates_is_found_out() {
     let provider = awslc();
     let (pki, other) = (Pki::new(KeyType::P256), Pki::new(KeyType::P256));
-    let Credential::X509 { key, .. } = other.server.x509(&provider) else { panic!() };
-    let credential = Credential::X509 { chain: pki.server.chain.clone(), key };
+    let key = other.server.signing_key(&provider);
+    for credential in [
+        Credential::x509(pki.server.chain.clone(), key.clone()),
+        Credential::RawKey {
+            public_key: pki.server.public_key.clone(),
+            key: dunlin::auth::PrivateKey::Here(key.clone()),
+        },
+    ] {
+        let credentials = vec![pki.client.x509(&provider), credential];
+        let refused = Profile::builder(provider.clone()).credentials(credentials).build().unwrap_err();
+        let why = "the private key of credential 1 is not the key of its certificate";
+        assert!(refused.to_string().contains(why), "{refused}");
+    }
+    // A key that lies about itself is found out by the peer.
+    let credential = ForeignKey::x509(pki.server.chain.clone(), pki.server.public_key.clone(), key);
     let server = Profile::builder(provider.clone()).credentials(vec![credential]).build().unwrap();
     let client = Profile::builder(provider).trust(x509(&pki)).build().unwrap();
     let server = Arc::new(ServerConfig::new(server).unwrap());

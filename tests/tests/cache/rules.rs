@@ -9,12 +9,12 @@ use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use dunlin::pki_types::ServerName;
 use dunlin::wire::HandshakeType;
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Credential, Error, Now, Profile, PskSource, Question, ServerAddress,
-    ServerConfig, TlsConnection, Trust,
+    Answer, ClientAuth, ClientConfig, Error, Now, Profile, PskSource, Question, ServerAddress, ServerConfig,
+    TlsConnection, Trust,
 };
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::tamper::{Secrets, extension, rewrite};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry};
+use dunlin_tests::{ForeignKey, KeyType, NOW, Pair, Pki, awslc, carry};
 
 use crate::tickets::shown;
 use crate::{Ends, connect, lengths, of_version, setups};
@@ -193,12 +193,9 @@ fn a_failed_proof_makes_the_next_handshake_full() {
         connect(&client, &server);
         assert_eq!(connect(&client, &server).1, [true; 2]);
         let pki = Pki::shared(KeyType::P256);
-        let (Credential::X509 { chain, .. }, Credential::X509 { key, .. }) =
-            (pki.server.x509(&awslc()), pki.client.x509(&awslc()))
-        else {
-            panic!("no X.509")
-        };
-        let thief = setup.profile(KeyType::P256, false).credentials(vec![Credential::X509 { chain, key }]);
+        let (claims, key) = (pki.server.public_key.clone(), pki.client.signing_key(&awslc()));
+        let credential = ForeignKey::x509(pki.server.chain.clone(), claims, key);
+        let thief = setup.profile(KeyType::P256, false).credentials(vec![credential]);
         let thief = Arc::new(setup.server_config(thief, ClientAuth::Required, &store));
         let shows = || shown(Pair::new(&client, &server).client.transmit());
         let before = shows();

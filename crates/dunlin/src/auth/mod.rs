@@ -97,6 +97,20 @@ impl Credential {
         }
     }
 
+    /// Whether its private key is the one of its certificate or raw key: the public keys are compared, nothing is signed. A key that
+    /// is elsewhere counts as right: nothing here knows it, and a wrong one fails in every handshake.
+    pub(crate) fn has_its_own_key(&self) -> bool {
+        match self {
+            Self::X509 { key: PrivateKey::Elsewhere { .. }, .. }
+            | Self::RawKey { key: PrivateKey::Elsewhere { .. }, .. } => true,
+            Self::X509 { chain, key: PrivateKey::Here(key) } => {
+                // Without a certificate there is nothing to compare; a rule of the profile says so.
+                chain.first().is_none_or(|leaf| x509::public_key_info(leaf) == Some(&**key.public_key()))
+            }
+            Self::RawKey { public_key, key: PrivateKey::Here(key) } => public_key == key.public_key(),
+        }
+    }
+
     /// Its private key.
     pub const fn key(&self) -> &PrivateKey {
         match self {

@@ -463,6 +463,15 @@ pub(super) fn names(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     tlv(rest).map(|(_, subject, _)| (issuer, subject))
 }
 
+/// The SubjectPublicKeyInfo of a certificate, with its header.
+pub(super) fn public_key_info(certificate: &[u8]) -> Option<&[u8]> {
+    let (_, _issuer, rest) = tlv(from_issuer(certificate)?)?;
+    let (_, _validity, rest) = tlv(rest)?;
+    let (_, _subject, key) = tlv(rest)?;
+    let (_, _, after) = tlv(key)?;
+    key.get(..key.len().checked_sub(after.len())?)
+}
+
 /// The fields of a certificate from the issuer on (RFC 5280 §4.1): issuer, validity, subject, …
 pub(super) fn from_issuer(certificate: &[u8]) -> Option<&[u8]> {
     let (_, certificate, _) = tlv(certificate)?;

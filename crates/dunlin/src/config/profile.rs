@@ -3,6 +3,7 @@
 //! A profile is what both roles share: what is offered or accepted, how this side proves itself, whom it
 //! believes. A server can have several and choose one for each client ([`crate::Question::ChooseProfile`]).
 
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use crate::auth::verifier::Verifiers;
 use crate::auth::{Credential, Trust};
 use crate::compression::{self, CertificateCompressor, CertificateDecompressor};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
-use crate::error::Error;
+use crate::error::{Error, Misuse};
 use crate::handshake::tls12::{HANDSHAKES, Handshakes};
 use crate::keylog::KeyLog;
 use crate::settings::{ProfileSettings, Tls12};
@@ -70,6 +71,7 @@ impl Profile {
             legacy_lab: false,
             tls12_part: None,
             check_provider: true,
+            foreign_key: None,
         }
     }
 
@@ -118,6 +120,8 @@ pub struct ProfileBuilder {
     legacy_lab: bool,
     tls12_part: Option<Tls12Part>,
     check_provider: bool,
+    /// The first credential whose private key is another one's.
+    foreign_key: Option<usize>,
 }
 
 /// What a profile reaches by its suites of TLS 1.2 alone.
@@ -205,8 +209,11 @@ impl ProfileBuilder {
         self
     }
 
-    /// How this side proves who it is, in order of preference: the first that suits the peer is used.
+    /// How this side proves who it is, in order of preference: the first that suits the peer is used. A private key that is here
+    /// must be the one of its certificate or raw key.
     pub fn credentials(mut self, credentials: Vec<Credential>) -> Self {
+        // Checked here and not among the rules: programs without credentials do not link the check.
+        self.foreign_key = credentials.iter().position(|credential| !credential.has_its_own_key());
         self.profile.credentials = credentials;
         self
     }
@@ -367,6 +374,14 @@ impl ProfileBuilder {
             tls12.renegotiation = self.renegotiation;
             tls12.rsa = self.rsa;
             tls12.legacy_lab = self.legacy_lab;
+        }
+        if let Some(index) = self.foreign_key {
+            let name = &self.profile.name;
+            let why = format!(
+                "profile {name}: the private key of credential {index} is not the key of its certificate: give the two that \
+                 belong together"
+            );
+            return Err(Misuse::Config(why).into());
         }
         rules::check(&self.profile)?;
         if let Some(why) = self.tls12_part.and_then(|part| (part.fault)(&self.profile)) {
