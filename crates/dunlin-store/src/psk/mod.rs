@@ -20,6 +20,7 @@ use dunlin::auth::{ExternalPsk, Psk};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
 use dunlin::{Error, Now, TransportKind};
 use hashlink::LinkedHashMap;
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 pub use error::{PskError, PskFault};
@@ -111,7 +112,7 @@ pub struct Revoked {
 }
 
 /// A pre-shared key with its properties. The key is wiped on drop. There is no `Debug`, which could reveal it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct PskRecord {
     /// The identity by which the client names the key.
     pub identity: Identity,
@@ -146,7 +147,26 @@ pub enum State {
     Revoked,
 }
 
+impl PartialEq for PskRecord {
+    fn eq(&self, other: &Self) -> bool {
+        // Every field is named: a new one does not compile until it is compared, too.
+        let Self { identity, key: _, hash, name, not_before_s, not_after_s, revoked, allow_short, import } =
+            self;
+        let others = (&other.identity, &other.hash, &other.name, &other.not_before_s, &other.not_after_s);
+        (identity, hash, name, not_before_s, not_after_s) == others
+            && (revoked, allow_short, import) == (&other.revoked, &other.allow_short, &other.import)
+            && self.has_key_of(other)
+    }
+}
+
+impl Eq for PskRecord {}
+
 impl PskRecord {
+    /// Whether both have the same key. The time of the comparison depends on the lengths of the keys, not on their content.
+    pub fn has_key_of(&self, other: &Self) -> bool {
+        self.key.as_slice().ct_eq(other.key.as_slice()).into()
+    }
+
     /// A key for cipher suites with SHA-256, without a device, valid at any time.
     pub const fn new(identity: Identity, key: Zeroizing<Vec<u8>>) -> Self {
         Self {
@@ -388,6 +408,30 @@ impl PskRecords for PskSet {
 #[allow(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_with_another_key_or_another_field_differ() {
+        let record = || PskRecord::new(Identity::parse(b"d1").unwrap(), Zeroizing::new(vec![1; 16]));
+        assert!(record() == record());
+        let other = |edit: fn(&mut PskRecord)| {
+            let mut other = record();
+            edit(&mut other);
+            assert!(other != record());
+            other
+        };
+        for key in [vec![1; 15], vec![1; 17], [vec![1; 15], vec![2]].concat(), vec![]] {
+            let other = PskRecord::new(record().identity, Zeroizing::new(key));
+            assert!(!other.has_key_of(&record()) && other != record());
+        }
+        other(|r| r.identity = Identity::parse(b"d2").unwrap());
+        other(|r| r.hash = HashAlgorithm::Sha384);
+        other(|r| r.name = Some("d".into()));
+        other(|r| r.not_before_s = Some(1));
+        other(|r| r.not_after_s = Some(1));
+        other(|r| r.revoked = Some(Revoked { at_s: 1, reason: None }));
+        other(|r| r.allow_short = true);
+        assert!(other(|r| r.import = Some(vec![])).has_key_of(&record()));
+    }
 
     #[test]
     fn reads_back_every_identity_it_writes() {

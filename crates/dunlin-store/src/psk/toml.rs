@@ -263,7 +263,7 @@ pub fn render(before: &str, directory: &Path, set: &PskSet) -> Result<Zeroizing<
         let Some(id) = identity(table) else { continue };
         let (was, is) = (old.record(id.as_bytes()), set.record(id.as_bytes()));
         if let Some(is) = is.filter(|_| was != is) {
-            write_fields(table, is, was.is_none_or(|was| was.key != is.key))?;
+            write_fields(table, is, was.is_none_or(|was| !was.has_key_of(is)))?;
         }
     }
     for record in set.iter().filter(|r| old.record(r.identity.as_bytes()).is_none()) {

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use subtle::ConstantTimeEq;
 
 use crate::crypto::{Hash, RsaDecryption, SigningKey};
 use crate::wire::{CertificateType, SignatureScheme};
@@ -239,7 +240,7 @@ impl PeerIdentity {
         match (self, other) {
             (Self::X509(a), Self::X509(b)) => a.fingerprint == b.fingerprint,
             (Self::RawKey(a), Self::RawKey(b)) => a == b,
-            (Self::Psk(a), Self::Psk(b)) => a.identity == b.identity && a.digest == b.digest,
+            (Self::Psk(a), Self::Psk(b)) => a.identity == b.identity && a.digest.ct_eq(&b.digest).into(),
             _ => false,
         }
     }
