@@ -14,7 +14,9 @@ use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::wire::CertificateType;
 
-/// Which raw public keys are believed.
+/// Which raw public keys are believed. A raw key has no name, no dates and no purpose (RFC 7250 §6): a client that has several
+/// keys here accepts each of them from every server, whatever name it connects to. Give each server a configuration with its own
+/// key, or answer [`crate::Question::Verify`] ([`RawKeyTrust::Ask`]), which shows the name.
 #[derive(Clone, Debug)]
 pub enum RawKeyTrust {
     /// These.

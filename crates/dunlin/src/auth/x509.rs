@@ -38,7 +38,8 @@ pub enum X509Trust {
 }
 
 impl X509Trust {
-    /// The anchors in root certificates.
+    /// The anchors in root certificates: name, key and name constraints of each. Its dates, path length, key usage and signature do
+    /// not count, as RFC 5280 §6.1.1 (d) leaves it: an anchor counts until the caller takes it away.
     ///
     /// # Errors
     /// There is none, or one does not parse; which, counted from 1.
