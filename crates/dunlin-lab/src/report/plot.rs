@@ -149,6 +149,15 @@ fn caching(plain: View) -> Vec<View> {
             figure: Some("server_instructions"),
             ..computed
         },
+        View {
+            caption: Some("Heap of a store by the number of its entries (the paper's figure 7)"),
+            figure: Some("store_bytes"),
+            // The paper draws small stores; beside a large one they would vanish.
+            rows: |row| row.number("entries").is_some_and(|entries| entries <= 50.0),
+            bar: "store",
+            group: &["entries"],
+            ..plain
+        },
         on_air("Time on the air over 802.15.4 in ms", |row| is(row, "medium", "ieee802154")),
         on_air("Time on the air over LoRaWAN, SF7, in ms", |row| is(row, "medium", "lorawan_sf7")),
         on_air("Time on the air over LoRaWAN, SF12, in ms", |row| is(row, "medium", "lorawan_sf12")),
