@@ -1,4 +1,4 @@
-//! Files and databases of pre-shared keys: read, changed, and explained in a line where something is wrong.
+//! Reads and changes files and databases of pre-shared keys, and turns their faults into errors of one line.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -30,7 +30,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// All keys of a file or a database. It says if others can read them, too.
+/// All keys of a file or a database. Warns if other users can read them.
 pub(crate) fn read(path: &Path, short: ShortKeys) -> Result<PskSet, Error> {
     let set = match Format::of(path) {
         Format::Sqlite if path.exists() => SqlitePsks::open(path).and_then(|psks| psks.keys()),
@@ -45,8 +45,8 @@ pub(crate) fn read(path: &Path, short: ShortKeys) -> Result<PskSet, Error> {
     set.map_err(|e| unusable(path, &e))
 }
 
-/// Changes a file or a database, which is made if there is none and `create` says so: wholly, and with no other change of
-/// this program in between.
+/// Changes a file or a database; creates it if it does not exist and `create` is set. The change is atomic, and excludes
+/// other changes by this program.
 pub(crate) fn change<T>(
     path: &Path,
     create: bool,
@@ -58,7 +58,7 @@ pub(crate) fn change<T>(
     };
     let _lock = files::lock_directory_of(path)?;
     if !create && !path.exists() {
-        // It says so.
+        // Reading the missing file gives the error.
         files::read(path)?;
     }
     let format = Format::of(path);
@@ -67,7 +67,7 @@ pub(crate) fn change<T>(
         return psks.change(change).map_err(refused);
     }
     let before = if path.exists() { files::read(path)? } else { Default::default() };
-    // What is there already is only carried over, whatever its length.
+    // Keep existing keys of any length.
     let (mut set, _) =
         file::parse(&before, format, directory_of(path), ShortKeys::Allow).map_err(|e| unusable(path, &e))?;
     let result = change(&mut set).map_err(refused)?;
@@ -83,12 +83,12 @@ pub(crate) fn change<T>(
     Ok(result)
 }
 
-/// A key, a line or a store that cannot be used, in one line.
+/// The error of one line for a key, a line or a store that cannot be used.
 pub(crate) fn unusable(path: &Path, error: &PskError) -> Error {
     Error::failed(path.display(), error, error.fault.advice())
 }
 
-/// The identity in an argument.
+/// Reads the identity in an argument.
 pub(crate) fn identity(text: &str, what: &str) -> Result<Identity, Error> {
     Identity::parse(text.as_bytes()).map_err(|fault| Error::usage(what, &fault, fault.advice()))
 }
