@@ -172,7 +172,7 @@ fn certificates_that_do_not_serve_are_explained() {
     let (said, _) = refused(leaf, "ed/root.pem");
     assert!(said.contains("it was not issued by the CA of this name in ed/root.pem; "), "{said}");
     let said = place.dunlin_fails("pki verify --ca ed/root.pem x.pem", 1);
-    assert!(said.contains("by a key of another type than its authority has; "), "{said}");
+    assert!(said.contains("signature does not match the type of its issuer's key; "), "{said}");
     // The intermediate certificate is not sent.
     let sub = leaf.replace("pki/root", "pki/intermediate");
     let (said, _) = refused(&format!("{sub} --no-chain"), root);
@@ -245,7 +245,7 @@ fn what_cannot_work_is_said_before_connecting() {
         ),
         (
             "client --CAfile garbage.pem",
-            "garbage.pem: malformed PEM (what stands between its lines is not base64); ",
+            "garbage.pem: malformed PEM (the text between its BEGIN and END lines is not base64); ",
         ),
         (
             "client --CAfile cut.pem",
