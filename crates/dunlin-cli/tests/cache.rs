@@ -83,7 +83,7 @@ fn a_store_outlives_the_process_on_either_side() {
     // With another key the store has nothing, and the handshake is a full one.
     let other = server("--cache compact --cache-store server.cache --cache-key other.key");
     assert_eq!(cached(&connect(&other, &place, client)), [true, false]);
-    let told = "server.cache: nothing in this store opens with this key: it begins anew";
+    let told = "server.cache: no entry in this store opens with this key: the cache starts empty";
     assert!(other.warnings.contains(told), "{}", other.warnings);
     drop(other);
     // What was damaged is set aside, and told once.
@@ -348,12 +348,12 @@ fn a_store_that_cannot_be_used_is_done_without() {
         // Nobody can make a file there, root neither.
         ("/proc/self/c", "/proc/self/c"),
         ("sqlite:/proc/self/c", "/proc/self/c"),
-        ("zeroed", "zeroed: it is no handshake cache"),
-        ("sqlite:zeroed", "zeroed: it is no handshake cache"),
-        ("pki/client.key", "pki/client.key: it is no handshake cache"),
-        ("pipe", "pipe: it is no file"),
-        ("sqlite:pipe", "pipe: it is no file"),
-        ("sqlite:pki", "pki: it is no file"),
+        ("zeroed", "zeroed: not a handshake cache"),
+        ("sqlite:zeroed", "zeroed: not a handshake cache"),
+        ("pki/client.key", "pki/client.key: not a handshake cache"),
+        ("pipe", "pipe: not a regular file"),
+        ("sqlite:pipe", "pipe: not a regular file"),
+        ("sqlite:pki", "pki: not a regular file"),
         ("c --cache-key none/k", "none/k: there is no directory none"),
     ] {
         let own = if store.contains("--cache-key") { "" } else { "--cache-key seal" };
@@ -459,8 +459,8 @@ fn wrong_options_are_refused() {
     std::os::unix::fs::symlink("k.key", place.path("link.key")).unwrap();
     for (options, words) in [
         ("--cache compact --cache-store c --cache-key short.key", "short.key: it has 5 bytes"),
-        ("--cache compact --cache-store c --cache-key pipe", "pipe: it is no file"),
-        ("--cache compact --cache-store redis://localhost:1 --cache-key pipe", "pipe: it is no file"),
+        ("--cache compact --cache-store c --cache-key pipe", "pipe: not a regular file"),
+        ("--cache compact --cache-store redis://localhost:1 --cache-key pipe", "pipe: not a regular file"),
         ("--cache compact --cache-store redis://localhost:1 --cache-key none", "/dev/urandom > none)"),
         ("--cache compact --cache-store c --cache-key wide.key", "(mode 0640); chmod 600 wide.key"),
         ("--cache compact --cache-store c --cache-key link.key", "link.key: it is a symbolic link"),

@@ -1,4 +1,4 @@
-//! A client's tickets.
+//! A client's sessions.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,26 +10,26 @@ use hashlink::LruCache;
 
 type Servers = LruCache<SessionKey, VecDeque<ClientSession>>;
 
-/// A client's tickets in memory: those of the servers that were used last, some for each.
+/// A client's sessions in memory: a few for each of the most recently used servers.
 pub struct MemoryClientSessions {
     servers: Mutex<Servers>,
     tickets: usize,
 }
 
 impl MemoryClientSessions {
-    /// Room for so many `servers`, with so many `tickets` each; at least one of each.
+    /// Room for `servers` servers with `tickets` sessions each; at least one of each.
     pub fn new(servers: usize, tickets: usize) -> Self {
         Self { servers: Mutex::new(LruCache::new(servers.max(1))), tickets: tickets.max(1) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Servers> {
-        // Nothing that runs under the lock leaves a deque half changed.
+        // No code panics halfway through a change under this lock.
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Default for MemoryClientSessions {
-    /// Room for 256 servers, with 4 tickets each.
+    /// Room for 256 servers with 4 sessions each.
     fn default() -> Self {
         Self::new(256, 4)
     }

@@ -1,16 +1,14 @@
-//! Where the two sides of resumption keep what they need ([`dunlin::resume`]), in memory; and where pre-shared keys are
-//! kept.
+//! Stores for clients and servers: resumption ([`dunlin::resume`]), the handshake cache, pre-shared keys.
 //!
-//! * A client: [`MemoryClientSessions`].
-//! * A server that keeps its sessions: [`MemoryServerSessions`].
-//! * A server whose tickets carry the session: [`RotatingTickets`], and for early data beside it [`MemoryUseOnce`].
-//! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and more in the module [`cache`], in stores that outlive the process.
+//! * Sessions of a client: [`MemoryClientSessions`].
+//! * Sessions of a server that keeps them: [`MemoryServerSessions`].
+//! * Tickets that carry the session: [`RotatingTickets`]; a server that accepts early data adds [`MemoryUseOnce`].
+//! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and in the module [`cache`] stores that outlive the process.
+//! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature `sqlite`).
 //!
-//! All are bounded, can be shared by any number of connections, and have no clock: the engine tells the time.
-//!
-//! Pre-shared keys are in the module `psk`: in files that people write (feature `files`), and in SQLite (feature `sqlite`).
+//! Every store is bounded, can be shared by any number of connections, and has no clock: the engine passes the time.
 #![forbid(unsafe_code)]
-// A stranger's ticket is looked up here before anything is known of him.
+// Look-ups take tickets from unauthenticated peers.
 #![warn(clippy::indexing_slicing)]
 
 pub mod cache;

@@ -1,4 +1,4 @@
-//! Which tickets early data came with.
+//! The register of tickets that were used for early data.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -9,13 +9,13 @@ use dunlin::early::EARLY_DATA_WINDOW;
 use dunlin::resume::UseOnce;
 use dunlin::{Instant, Now};
 
-/// A register of used tickets in memory, for the servers of one process. What it says no to does not come again either: a
-/// ticket for which it has no room closes it until the first flight that brought the ticket is too old. So a flood of early
-/// data costs other clients a round trip, and opens nobody to replays.
+/// A register of used tickets in memory, for the servers of one process. A full register refuses the early data of every new
+/// ticket until the flight with the ticket that it could not record is too old. So a flood of early data costs other clients a
+/// round trip, but allows no replay.
 pub struct MemoryUseOnce {
     register: Mutex<Register>,
     capacity: usize,
-    /// When it began to know, if something came before.
+    /// When the register started, if tickets could have come before.
     started: Option<Instant>,
 }
 
@@ -24,17 +24,17 @@ type Id = [u8; 32];
 /// All times are in milliseconds since 1970.
 #[derive(Default)]
 struct Register {
-    /// Until when each is remembered.
+    /// When each ticket may be forgotten.
     known: HashMap<Id, u64>,
-    /// The same, soonest first.
+    /// The same, earliest first.
     by_date: BTreeSet<(u64, Id)>,
-    /// The last moment at which a flight may be fresh whose ticket has come and is not known: it came before the start, or
-    /// was refused for lack of room, or was forgotten, which matters where the clock goes back.
+    /// Until this moment a flight may be fresh although its ticket came before and is not recorded: it came before the start, the
+    /// register was full, or the ticket was forgotten and then the clock went back.
     unknown_until: u64,
 }
 
 impl Register {
-    /// Remembers the ticket if there is room; whether it comes for the first time.
+    /// Records the ticket if there is room. Returns whether this is its first use.
     fn is_new(&mut self, now: u64, id: Id, until: u64, capacity: usize) -> bool {
         while let Some((date, old)) = self.by_date.first().copied()
             && date < now
@@ -48,7 +48,7 @@ impl Register {
             self.unknown_until = self.unknown_until.max(until);
             return false;
         }
-        // One ticket can come with flights that are fresh at different times.
+        // Flights with the same ticket can be fresh at different times.
         if known.is_none_or(|date| date < until) {
             if let Some(date) = self.known.insert(id, until) {
                 self.by_date.remove(&(date, id));
@@ -59,14 +59,16 @@ impl Register {
     }
 }
 
-/// So long after its arrival a first flight that was taken can be fresh: its sender's clock may be ahead by a window.
+/// How long a flight can stay fresh after its arrival: the client's clock may be one window ahead.
 const TWO_WINDOWS: Duration = EARLY_DATA_WINDOW.saturating_mul(2);
 
 impl MemoryUseOnce {
-    /// Room for so many tickets at once, twice 32 bytes and a date each. What came before `started` is not known, so nothing
-    /// is taken for new until what was taken then would be refused for its age (RFC 8446 §8.2), by both clocks: one that is
-    /// put forward makes nothing older. What was refused then because its sender's clock was ahead by more than
-    /// [`EARLY_DATA_WINDOW`] is not known after a start; with [`Self::with_new_keys`] it is never taken.
+    /// Room for `capacity` tickets at once, each with two copies of 32 bytes and a date.
+    ///
+    /// The register does not know which tickets came before `started`. So it refuses every ticket until those would be refused for
+    /// their age (RFC 8446 §8.2), by both clocks: a wall clock that is put forward does not shorten the wait. It also does not know
+    /// flights that were refused before the start because the client's clock was more than [`EARLY_DATA_WINDOW`] ahead. A register
+    /// made by [`Self::with_new_keys`] never accepts those.
     pub fn new(capacity: usize, started: Now) -> Self {
         let window = u64::try_from(TWO_WINDOWS.as_millis()).unwrap_or(u64::MAX);
         let register =
@@ -74,7 +76,7 @@ impl MemoryUseOnce {
         Self { register: Mutex::new(register), capacity, started: Some(started.monotonic) }
     }
 
-    /// The same where no ticket from before can be opened: the keys of the tickets were made with it.
+    /// A register for new ticket keys. It accepts tickets at once, because tickets from before the start cannot be opened.
     pub fn with_new_keys(capacity: usize) -> Self {
         Self { register: Mutex::default(), capacity, started: None }
     }
@@ -83,7 +85,7 @@ impl MemoryUseOnce {
 impl UseOnce for MemoryUseOnce {
     fn first_use(&self, now: Now, id: &[u8; 32], until_ms: u64) -> bool {
         let is_ready = self.started.is_none_or(|started| now.monotonic.since(started) > TWO_WINDOWS);
-        // Nothing that runs under the lock leaves the register half changed.
+        // No code panics halfway through a change under this lock.
         let mut register = self.register.lock().unwrap_or_else(PoisonError::into_inner);
         register.is_new(now.unix_ms, *id, until_ms, self.capacity) && is_ready
     }

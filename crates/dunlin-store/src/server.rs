@@ -7,38 +7,38 @@ use dunlin::Now;
 use dunlin::resume::{ServerSessions, Session};
 use hashlink::LinkedHashMap;
 
-/// A server's sessions in memory, the oldest first. They are forgotten once they were resumed, when room is needed,
-/// or when they have expired.
+/// A server's sessions in memory, oldest first. A session is removed when it is resumed, when the store is full, or when it
+/// has expired.
 pub struct MemoryServerSessions {
     sessions: Mutex<LinkedHashMap<Vec<u8>, Session>>,
     capacity: usize,
 }
 
 impl MemoryServerSessions {
-    /// Room for so many sessions, at least one. When it is full, the oldest goes: with one lifetime for all, it is
-    /// the one that would expire first.
+    /// Room for `capacity` sessions, at least one. A full store drops the oldest session, which would expire first if all
+    /// sessions have the same lifetime.
     pub fn new(capacity: usize) -> Self {
         Self { sessions: Mutex::default(), capacity: capacity.max(1) }
     }
 
-    /// Forgets the sessions that cannot be used any more. They are never resumed; this only gives their memory back
-    /// and wipes their secrets early.
+    /// Removes the sessions that have expired. The engine never resumes them; this frees their memory and wipes their secrets
+    /// early.
     pub fn remove_expired(&self, now: Now) {
         self.lock().retain(|_, session| session.is_fresh(now));
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether there is none.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkedHashMap<Vec<u8>, Session>> {
-        // Nothing that runs under the lock leaves the map half changed.
+        // No code panics halfway through a change under this lock.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,25 +11,25 @@ use dunlin::resume::{DEFAULT_LIFETIME, SealTickets};
 use dunlin::{Instant, Now};
 use zeroize::{Zeroize, Zeroizing};
 
-/// Tells the keys of one server apart, no more: it need not be unguessable.
+/// The name only tells the keys of one server apart. It need not be unguessable.
 const KEY_NAME_LEN: usize = 4;
 
-/// Tickets under one key. With random nonces of 96 bits, a collision is then less likely than 2^-32 (NIST
+/// How many tickets one key seals. With random nonces of 96 bits, a collision is then less likely than 2^-32 (NIST
 /// SP 800-38D §8.3).
 const MAX_SEALS: u64 = 1 << 32;
 
 /// Seals tickets with random keys that change with time.
 ///
-/// A key seals for one period and opens for another; then it is wiped. So a ticket can be opened for one period at
-/// least, and someone who takes the keys from a running server reads no resumption older than two.
+/// A key seals tickets for one period, opens them for one more, and is then wiped. So a ticket can be opened for at least one
+/// period, and an attacker who steals the keys of a running server cannot read resumptions older than two periods.
 ///
-/// A ticket is the name of its key, a random nonce (a counter would show which tickets a client got together), the
+/// A ticket consists of the key's name, a random nonce (a counter would show which tickets a client got together), the
 /// ciphertext and its tag: 32 bytes more than the session.
 pub struct RotatingTickets {
     provider: Arc<CryptoProvider>,
     aead: &'static dyn Aead,
     period: Duration,
-    /// The newest last. Handshakes only read; one in a period writes.
+    /// The newest key last. Handshakes only read this list; one handshake a period adds a key.
     keys: RwLock<Vec<TicketKey>>,
 }
 
@@ -41,8 +41,8 @@ struct TicketKey {
 }
 
 impl RotatingTickets {
-    /// With a period of [`DEFAULT_LIFETIME`], and an AEAD of the provider's: the first with a key of 256 bits, so
-    /// that no suite's sessions are sealed below their strength.
+    /// Keys with a period of [`DEFAULT_LIFETIME`], for the first AEAD of the provider that has a key of 256 bits: so tickets are
+    /// sealed as strongly as the sessions of any suite.
     ///
     /// # Errors
     /// The provider has no AEAD with a tag of 16 bytes.
@@ -55,8 +55,7 @@ impl RotatingTickets {
         Ok(Self { provider, aead, period: DEFAULT_LIFETIME, keys: RwLock::default() })
     }
 
-    /// How long a key seals. Make it no shorter than the lifetime of the tickets: they are not opened for longer than
-    /// one to two periods.
+    /// Sets how long a key seals tickets. Choose at least the lifetime of the tickets: a ticket opens for one to two periods.
     #[must_use]
     pub const fn with_period(mut self, period: Duration) -> Self {
         self.period = period;
@@ -79,14 +78,14 @@ impl RotatingTickets {
         now.monotonic.since(key.since) < self.period.saturating_mul(2)
     }
 
-    /// Wipes the keys that are too old.
+    /// Wipes keys that no longer open tickets.
     fn wipe(&self, now: Now) {
         if !self.read().iter().all(|k| self.opens(k, now)) {
             self.write().retain(|k| self.opens(k, now));
         }
     }
 
-    /// Makes a new key, unless somebody else just did.
+    /// Makes a new key, unless another thread has just made one.
     fn renew(&self, now: Now) -> Result<(), CryptoError> {
         let mut keys = self.write();
         if !keys.last().is_some_and(|k| self.seals(k, now)) {

@@ -1,4 +1,4 @@
-//! The handshake cache in memory: what an entry takes, what is forgotten first, and what nobody can change
+//! The handshake cache in memory: the size of entries, the order of eviction, and what peers cannot influence
 //! (docs/handshake-cache.md, rule 8).
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -18,15 +18,15 @@ use dunlin_tests::{KeyType, Pair, Pki, awslc};
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The heap is counted for the whole process: one test at a time.
+/// The heap count covers the whole process, so only one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What is on the heap now and was not `before`, in bytes.
+/// The growth of the heap since `before`, in bytes.
 fn more_than(before: usize) -> usize {
     HEAP.allocated().saturating_sub(before)
 }
 
-/// Keeps the one client and the one server of a handshake.
+/// Stores the client and the server of one handshake.
 #[derive(Debug, Default)]
 struct Seen {
     client: Mutex<Option<CachedPeer>>,
@@ -49,7 +49,7 @@ impl ClientCache for Seen {
     }
 }
 
-/// A client and a server as they are kept after a handshake.
+/// A client and a server as a handshake leaves them in the caches.
 fn seen(typ: KeyType) -> (CachedPeer, CachedServer) {
     let pki = Pki::shared(typ);
     let profile = |leaf: &dunlin_tests::Leaf| {
@@ -69,7 +69,7 @@ fn seen(typ: KeyType) -> (CachedPeer, CachedServer) {
     (seen.client.lock().unwrap().take().unwrap(), seen.server.lock().unwrap().take().unwrap())
 }
 
-/// Another client of some issuer: the issuer stands after the version, and the fingerprint follows it.
+/// Another client of some issuer. In its bytes, the issuer follows the version, and the fingerprint follows the issuer.
 fn another(peer: &CachedPeer, issuer: u8, number: u32) -> CachedPeer {
     let mut bytes = peer.to_bytes().unwrap();
     let holder = holder_at(&bytes);
@@ -80,14 +80,14 @@ fn another(peer: &CachedPeer, issuer: u8, number: u32) -> CachedPeer {
     CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap()
 }
 
-/// Where the middle of the key is.
+/// The offset of the middle of the key.
 fn holder_at(bytes: &[u8]) -> usize {
     let (_, key) = CachedPeer::holder(&bytes[CachedPeer::SHARED_LEN..]).unwrap();
     let at = bytes.windows(key.len()).position(|window| window == key);
     at.unwrap() + key.len() / 2
 }
 
-/// The `nth` ticket of a client: as random as real ones, of which any bytes may be alike.
+/// The `nth` ticket of a client. It is as random as a real one.
 fn ticket(issuer: u8, number: u32, nth: u8) -> Ticket {
     let n = u64::from(number) << 16 | u64::from(issuer) << 8 | u64::from(nth);
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
@@ -95,9 +95,9 @@ fn ticket(issuer: u8, number: u32, nth: u8) -> Ticket {
 
 const MANY: u32 = 100_000;
 
-/// lab.md's bar: what 100,000 clients take, all indexes and both tickets included, by client.
+/// lab.md's bar: the memory for each of 100,000 clients, all indexes and both tickets included.
 #[test]
-fn a_hundred_thousand_clients_take_little() {
+fn keeps_a_hundred_thousand_clients_in_little_memory() {
     let _alone = ALONE.lock();
     for (typ, bar) in [(KeyType::P256, 200), (KeyType::Rsa2048, 400)] {
         let (peer, _) = seen(typ);
@@ -121,9 +121,9 @@ fn a_hundred_thousand_clients_take_little() {
     }
 }
 
-/// A flood of one issuer's clients does not push out those of another, and what it has taken is bounded in bytes too.
+/// A flood of one issuer's clients does not evict the clients of another issuer, and its bytes are bounded, too.
 #[test]
-fn a_flood_pushes_out_itself() {
+fn a_flood_evicts_only_its_own_issuer() {
     let _alone = ALONE.lock();
     let (peer, _) = seen(KeyType::P256);
     let store = MemoryServerCache::new(1000);
@@ -134,7 +134,7 @@ fn a_flood_pushes_out_itself() {
     assert_eq!(store.len(), 1000);
     assert!((0..100).all(|n| there(1, n)));
     assert!((MANY - 900..MANY).all(|n| there(2, n)) && !there(2, MANY - 901));
-    // Two that are alike share the room: whoever comes takes from the larger one, at the end from himself.
+    // Two equal groups share the capacity: a new client evicts from the larger group, in the end from its own.
     (100..2000).for_each(|n| put(1, n));
     assert_eq!((0..2000).filter(|n| there(1, *n)).count(), 500);
     assert_eq!((0..MANY).filter(|n| there(2, *n)).count(), 500);
@@ -147,10 +147,10 @@ fn a_flood_pushes_out_itself() {
     assert!(small.find(&ticket(1, 999, 0)).is_some());
 }
 
-/// Where bytes are the bound, who comes takes the room of the oldest and of no more, in whatever order they came; and the heap stays
-/// near the bound, also where entries of one length take the place of those of another.
+/// If bytes are the limit, a new client evicts only as many of the oldest clients as it needs, in any order of arrival. The heap stays near
+/// the limit, also while entries of one length replace those of another.
 #[test]
-fn who_comes_takes_the_room_of_a_few() {
+fn a_new_client_evicts_only_a_few() {
     let _alone = ALONE.lock();
     let max_bytes = 300_000;
     let kinds = [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519].map(|typ| seen(typ).0);
@@ -164,7 +164,7 @@ fn who_comes_takes_the_room_of_a_few() {
         let count = store.len();
         store.put(ticket(1, number, nth), peer.clone(), None);
         assert_eq!(store.find(&ticket(1, number, nth)), Some(peer));
-        // One of RSA takes the room of a few others.
+        // A client with an RSA key evicts a few others.
         assert!(store.len() + 5 > count, "{count} clients, and then {}", store.len());
     };
     for number in 0..30_000 {
@@ -186,9 +186,9 @@ fn who_comes_takes_the_room_of_a_few() {
     assert_eq!((0..30_000).filter(found).count(), store.len());
 }
 
-/// Of the clients of an issuer, the one that has proven itself longest ago is forgotten; asking for it changes nothing.
+/// Among the clients of an issuer, the one that proved its key longest ago is evicted. A look-up does not change the order.
 #[test]
-fn who_comes_stays() {
+fn keeps_a_new_client() {
     let _alone = ALONE.lock();
     let (peer, _) = seen(KeyType::P256);
     let store = MemoryServerCache::new(3);
@@ -199,7 +199,7 @@ fn who_comes_stays() {
     put(3, 0, None);
     let there = |number, nth| store.find(&ticket(1, number, nth)).is_some();
     assert!(there(0, 1) && !there(1, 0) && there(2, 0) && there(3, 0));
-    // Issuers that come and go leave nothing behind.
+    // Evicted issuers leave no memory behind.
     for issuer in 0..=255 {
         store.put(ticket(issuer, 9, 0), another(&peer, issuer, 9), None);
         assert!(store.find(&ticket(issuer, 9, 0)).is_some());
@@ -207,9 +207,9 @@ fn who_comes_stays() {
     assert_eq!(store.len(), 3);
 }
 
-/// A new ticket takes the place of the one that was proven, and the other one stays; without one the newest that there was.
+/// A new ticket replaces the proven one, and the other one stays. Without a proven ticket, the newest one stays.
 #[test]
-fn a_ticket_takes_the_place_of_the_proven_one() {
+fn a_new_ticket_replaces_the_proven_one() {
     let _alone = ALONE.lock();
     let (peer, _) = seen(KeyType::P256);
     let store = MemoryServerCache::new(3);
@@ -220,26 +220,25 @@ fn a_ticket_takes_the_place_of_the_proven_one() {
     assert_eq!(put(0, None), [0]);
     assert_eq!(put(1, Some(0)), [1]);
     assert_eq!(put(2, None), [1, 2]);
-    // Of two endpoints in front of one store, each has its own.
+    // Two endpoints in front of one store have a ticket each.
     assert_eq!(put(3, Some(1)), [2, 3]);
     assert_eq!(put(4, Some(2)), [3, 4]);
     assert_eq!(put(5, Some(4)), [3, 5]);
-    // One that is not there any more, as another connection of the client was faster.
+    // The proven ticket is gone, because another connection of the client was faster.
     assert_eq!(put(6, Some(1)), [5, 6]);
     assert_eq!(put(7, None), [6, 7]);
     assert_eq!(store.len(), 1);
 }
 
-/// Whatever a client sends beside its key, and whoever has issued its certificate, it has one entry; and a ticket stands for one
-/// Certificate.
+/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is bound to one Certificate.
 #[test]
-fn a_client_has_one_entry() {
+fn keeps_one_entry_for_each_client() {
     let _alone = ALONE.lock();
     let (peer, _) = seen(KeyType::P256);
     let store = MemoryServerCache::new(1000);
     for number in 0..100u8 {
         let mut bytes = peer.to_bytes().unwrap();
-        // Never the fingerprint that it has: of one Certificate, more tickets than one are kept.
+        // Always another fingerprint: the cache keeps several tickets of one Certificate.
         bytes[CachedPeer::SHARED_LEN] ^= number + 1;
         bytes[1] = number % 3;
         let client = CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap();
@@ -250,9 +249,9 @@ fn a_client_has_one_entry() {
     }
 }
 
-/// Clients under settings that are no more go before those of the same issuer that come under the new ones.
+/// Clients under abandoned settings are evicted before those of the same issuer under the new settings.
 #[test]
-fn old_settings_make_room() {
+fn evicts_clients_under_old_settings_first() {
     let _alone = ALONE.lock();
     let (peer, _) = seen(KeyType::P256);
     let store = MemoryServerCache::new(100);
@@ -270,7 +269,7 @@ fn old_settings_make_room() {
         }
         assert_eq!(store.len(), 100);
     }
-    // Two servers with settings of their own share the room of an issuer.
+    // Two servers with different settings share the capacity of an issuer.
     let two = MemoryServerCache::new(100);
     for number in 0..100 {
         for settings in 1..=2 {
@@ -280,9 +279,9 @@ fn old_settings_make_room() {
     assert!((50..100).all(|n| (1..=2).all(|settings| two.find(&ticket(settings, n, 0)).is_some())));
 }
 
-/// More issuers than there are numbers for: those of whom there are fewest make room, and who comes is kept.
+/// With more issuers than numbers, the cache evicts from the smallest issuers and keeps the new client.
 #[test]
-fn no_number_of_issuers_keeps_a_client_out() {
+fn keeps_a_new_client_among_too_many_issuers() {
     let _alone = ALONE.lock();
     let (peer, _) = seen(KeyType::P256);
     let store = MemoryServerCache::new(2 * MANY as usize);
@@ -299,9 +298,9 @@ fn no_number_of_issuers_keeps_a_client_out() {
     assert!(store.find(&ticket(0, 0, 0)).is_none());
 }
 
-/// Entries of other lengths, coming and going, are found and forgotten as those of one.
+/// Entries of changing lengths are found and evicted like entries of one length.
 #[test]
-fn entries_of_many_lengths() {
+fn keeps_entries_of_many_lengths() {
     let _alone = ALONE.lock();
     let kinds = [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519, KeyType::MlDsa44].map(|typ| seen(typ).0);
     let is_freed = || {
@@ -321,11 +320,11 @@ fn entries_of_many_lengths() {
         drop(store);
         more_than(before) < 1000
     };
-    // Meanwhile the test runner may have started the thread of another test, which then waits for this one; but not each time.
+    // The test runner may start a thread meanwhile, which changes the heap, but not each time.
     assert!((0..3).any(|_| is_freed()));
 }
 
-/// The same client by a name of `len` bytes.
+/// The same client with a name of `len` bytes.
 fn named(peer: &CachedPeer, len: u16) -> CachedPeer {
     let bytes = peer.to_bytes().unwrap();
     let old = b"\x08device-1";
@@ -336,9 +335,9 @@ fn named(peer: &CachedPeer, len: u16) -> CachedPeer {
     CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap()
 }
 
-/// An issuer that gives each client a name of another length takes little more than its entries.
+/// An issuer whose clients all have names of different lengths takes little more memory than its entries.
 #[test]
-fn lengths_that_are_rare_take_little() {
+fn rare_lengths_take_little_memory() {
     let _alone = ALONE.lock();
     let (peer, _) = seen(KeyType::P256);
     let max_bytes = 300_000;
@@ -354,9 +353,9 @@ fn lengths_that_are_rare_take_little() {
     assert!(store.len() > 250, "{}", store.len());
 }
 
-/// A client keeps the servers that it used last, and many ports of one name do not push out another name.
+/// A client keeps the most recently used servers, and many ports of one name do not evict another name.
 #[test]
-fn a_client_keeps_what_it_uses() {
+fn a_client_keeps_recently_used_servers() {
     let _alone = ALONE.lock();
     let (_, server) = seen(KeyType::P256);
     let settings = *server_settings(&server);
@@ -371,15 +370,15 @@ fn a_client_keeps_what_it_uses() {
     assert!(store.take(&key("a", 1)).is_some());
     let ports: Vec<_> = (0..100).filter(|port| store.take(&key("b", *port)).is_some()).collect();
     assert_eq!(ports, [0, 98, 99]);
-    // What cannot be kept is not there, and what was there before is not, either.
+    // An entry that cannot be stored removes the previous one.
     let other = CacheKey { settings: [1; 32], ..key("a", 1) };
     put(&other);
     assert!(store.take(&other).is_none());
 }
 
-/// lab.md's bar: what a server takes in a client's store of 100,000, all indexes included.
+/// lab.md's bar: the memory for each server in a client's cache of 100,000, all indexes included.
 #[test]
-fn a_hundred_thousand_servers_take_little() {
+fn keeps_a_hundred_thousand_servers_in_little_memory() {
     let _alone = ALONE.lock();
     for (typ, bar) in [(KeyType::P256, 241), (KeyType::Rsa2048, 420)] {
         let (_, server) = seen(typ);
@@ -398,7 +397,7 @@ fn a_hundred_thousand_servers_take_little() {
     }
 }
 
-/// The server by the fingerprint of its Certificate.
+/// The server with this number in the fingerprint of its Certificate.
 fn numbered(server: &CachedServer, number: u32) -> CachedServer {
     let settings = server_settings(server);
     let peer = server.server().unwrap();
@@ -409,10 +408,10 @@ fn numbered(server: &CachedServer, number: u32) -> CachedServer {
     CachedServer::from_bytes(&bytes, settings).unwrap()
 }
 
-/// The name with most entries makes room first, of equals the one that changed longest ago; of its entries, and where each name
-/// has one, the entry that was used longest ago.
+/// A full cache evicts from the name with most entries; among equal names, from the one that changed longest ago. It evicts the least
+/// recently used entry of that name, or of all names if each has one entry.
 #[test]
-fn a_client_forgets_in_the_order_of_use() {
+fn a_client_evicts_in_order_of_use() {
     let _alone = ALONE.lock();
     const CAPACITY: usize = 40;
     let kinds = [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519].map(|typ| seen(typ).1);
@@ -469,9 +468,9 @@ fn a_client_forgets_in_the_order_of_use() {
     assert!(more_than(before) < 200_000, "{}", more_than(before));
 }
 
-/// Tickets go out once, and come back with the next update.
+/// Tickets are taken once, and return with the next update.
 #[test]
-fn a_client_has_its_tickets_once() {
+fn a_client_takes_its_tickets_once() {
     let _alone = ALONE.lock();
     let (_, server) = seen(KeyType::P256);
     let key = CacheKey { name: "a".to_owned(), port: 1, settings: *server_settings(&server) };
@@ -485,7 +484,7 @@ fn a_client_has_its_tickets_once() {
     assert_eq!(store.take(&key), Some(server));
 }
 
-/// The settings under which it was verified: those that it can be written for.
+/// The settings under which the server was verified. Its entry can be written for no others.
 fn server_settings(server: &CachedServer) -> &[u8; 32] {
     server.server().unwrap().settings().as_bytes()
 }

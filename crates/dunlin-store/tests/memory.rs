@@ -15,7 +15,7 @@ use dunlin_tests::{NOW, Pair, awslc};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// So much after the beginning.
+/// The time since the start.
 fn after(time: Duration) -> Now {
     Now::from_unix_ms(NOW.unix_ms + u64::try_from(time.as_millis()).unwrap())
 }
@@ -33,14 +33,14 @@ fn server(tickets: Tickets) -> Arc<ServerConfig> {
     Arc::new(config.with_tickets(tickets))
 }
 
-/// Whether a connection at this time resumes.
+/// Connects at this time, and returns whether the session was resumed.
 fn resumes(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> bool {
     let mut pair = Pair::at(client, server, now);
     pair.connect().unwrap();
     pair.server.negotiated().unwrap().is_resumed()
 }
 
-/// Keeps every ticket in order.
+/// Stores every ticket in order.
 #[derive(Debug, Default)]
 struct All(Mutex<Vec<ClientSession>>);
 
@@ -58,7 +58,7 @@ impl ClientSessions for All {
     }
 }
 
-/// So many tickets, all issued at this time.
+/// `count` tickets, all issued at this time.
 fn tickets(count: u8, now: Now) -> Vec<ClientSession> {
     let all = Arc::new(All::default());
     let store = Arc::new(MemoryServerSessions::new(100));
@@ -89,7 +89,7 @@ fn client_takes_the_newest_once() {
 }
 
 #[test]
-fn client_shows_a_ticket_to_nobody_else() {
+fn client_shows_a_ticket_to_its_server_only() {
     let store = MemoryClientSessions::default();
     store.put(key("a"), tickets(1, NOW).remove(0));
     let others = [
@@ -185,7 +185,7 @@ fn sealed_tickets_resume_for_their_lifetime() {
     let client = client(Arc::new(MemoryClientSessions::default()));
     assert!(!resumes(&client, &server, NOW));
     assert!(resumes(&client, &server, after(HOUR / 2)), "a ticket of the first key");
-    // The second key begins with the next ticket.
+    // The next ticket makes the second key.
     assert!(resumes(&client, &server, after(HOUR + HOUR / 4)));
     assert!(resumes(&client, &server, after(HOUR * 2)));
     assert!(!resumes(&client, &server, after(HOUR * 3)), "the ticket has expired");
@@ -227,7 +227,7 @@ fn sealed_tickets_are_bound() {
 }
 
 #[test]
-fn a_ticket_is_used_once_however_many_ask() {
+fn accepts_a_ticket_once_among_concurrent_uses() {
     let register = MemoryUseOnce::with_new_keys(16);
     for id in 0..8 {
         let firsts = std::thread::scope(|scope| {
@@ -241,12 +241,12 @@ fn a_ticket_is_used_once_however_many_ask() {
 }
 
 #[test]
-fn a_full_register_refuses_and_forgets_only_what_is_over() {
+fn a_full_register_forgets_only_expired_tickets() {
     let register = MemoryUseOnce::with_new_keys(2);
     let until = after(HOUR).unix_ms;
     assert!(register.first_use(NOW, &[1; 32], until));
     assert!(register.first_use(NOW, &[2; 32], until + 1));
-    // The last moment of the first, then room for one.
+    // At the last moment of the first ticket the register is full; after it there is room for one.
     assert!(!register.first_use(after(HOUR), &[1; 32], until));
     let over = Now::from_unix_ms(until + 1);
     assert!(register.first_use(over, &[3; 32], 2 * until));
@@ -254,9 +254,9 @@ fn a_full_register_refuses_and_forgets_only_what_is_over() {
     assert!(!register.first_use(over, &[4; 32], 2 * until));
 }
 
-/// RFC 8446 §8.2: what was refused for lack of room is no more fresh when there is room.
+/// RFC 8446 §8.2: when the register has room again, it still refuses a ticket that it refused when it was full.
 #[test]
-fn what_a_full_register_refused_stays_refused() {
+fn a_full_register_keeps_refusing_a_ticket() {
     let register = MemoryUseOnce::with_new_keys(1);
     let at = |s| after(Duration::from_secs(s));
     assert!(register.first_use(NOW, &[1; 32], at(120).unix_ms));
@@ -274,15 +274,15 @@ fn the_last_date_of_a_ticket_counts() {
     assert!(register.first_use(NOW, &[1; 32], at(60).unix_ms));
     assert!(!register.first_use(NOW, &[1; 32], at(500).unix_ms));
     assert!(!register.first_use(NOW, &[1; 32], at(90).unix_ms));
-    // It takes the room of one.
+    // The ticket counts once.
     assert!(register.first_use(NOW, &[2; 32], at(30).unix_ms));
     assert!(register.first_use(at(100), &[3; 32], at(160).unix_ms));
     assert!(!register.first_use(at(400), &[1; 32], at(500).unix_ms));
 }
 
-/// A wall clock that ran ahead and was put right brings nothing back.
+/// Correcting a wall clock that ran ahead does not make a forgotten ticket fresh again.
 #[test]
-fn what_was_forgotten_too_soon_is_not_taken_again() {
+fn refuses_a_ticket_that_was_forgotten_early() {
     let register = MemoryUseOnce::with_new_keys(4);
     let until = after(Duration::from_secs(60)).unix_ms;
     assert!(register.first_use(NOW, &[1; 32], until));
@@ -293,7 +293,7 @@ fn what_was_forgotten_too_soon_is_not_taken_again() {
     assert!(register.first_use(then, &[3; 32], then.unix_ms));
 }
 
-/// RFC 8446 §8.2: what was used before the start is not known until it has become too old.
+/// RFC 8446 §8.2: after a start, the register refuses tickets until earlier ones have become too old.
 #[test]
 fn a_register_that_has_just_started_refuses() {
     let register = MemoryUseOnce::new(3, NOW);
@@ -302,10 +302,10 @@ fn a_register_that_has_just_started_refuses() {
     for now in [NOW, before] {
         assert!(!register.first_use(now, &[1; 32], u64::MAX));
     }
-    // A wall clock that is put forward makes nothing older.
+    // Putting the wall clock forward does not shorten the wait.
     let jumped = Now { monotonic: before.monotonic, unix_ms: after(HOUR).unix_ms };
     assert!(!register.first_use(jumped, &[2; 32], u64::MAX));
-    // What was refused has come before.
+    // A refused ticket counts as used.
     assert!([1, 2].iter().all(|id| !register.first_use(ready, &[*id; 32], u64::MAX)));
     assert!(register.first_use(ready, &[3; 32], u64::MAX));
 }

@@ -1,4 +1,4 @@
-//! Keys in files and in SQLite: what is read and refused, what stays in a file that is changed, what a server sees.
+//! Keys in files and in SQLite: parsing, errors, comments that survive a change, and servers that follow changes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ fn record(identity: &str, byte: u8) -> PskRecord {
     PskRecord::new(identity, Zeroizing::new(vec![byte; 16]))
 }
 
-/// A record with everything in it.
+/// A record with every field set.
 fn full(identity: &str) -> PskRecord {
     PskRecord {
         hash: HashAlgorithm::Sha384,
@@ -133,9 +133,9 @@ fn malformed_toml_is_named_with_its_line() {
     assert!(toml::parse(&huge, Path::new("")).is_err_and(|e| e.fault == PskFault::TooLarge(16)));
 }
 
-/// Whatever a file is cut to and changed to, it is refused in one line or read; and what was read can be written.
+/// Each truncated or altered file is either refused with one line, or can be written again.
 #[test]
-fn damaged_toml() {
+fn refuses_or_preserves_damaged_toml() {
     let mut set = PskSet::default();
     [full("a"), record("b", 2)].into_iter().for_each(|r| set.put(r).unwrap());
     let whole = toml::render("", Path::new(""), &set).unwrap().as_bytes().to_vec();
@@ -159,7 +159,7 @@ fn damaged_toml() {
 }
 
 #[test]
-fn toml_keeps_what_people_wrote() {
+fn toml_keeps_comments_and_formatting() {
     let before = format!(
         "# Keys of the pumps.\nidentity_hint = \"h\"\n\n[[psk]] # the first\nidentity = \"#61\"   # a\n\
          key = \"{KEY}\"\nname = \"pump 1\" # at the door\n\n[[psk]]\nidentity = \"b\"\nkey = \"{KEY}\"\n"
@@ -183,7 +183,7 @@ fn toml_keeps_what_people_wrote() {
 }
 
 #[test]
-fn every_store_gives_back_what_it_was_given() {
+fn every_store_returns_equal_records() {
     let dir = tempfile::tempdir().unwrap();
     let records = [full("a"), full("#00ff"), PskRecord { allow_short: true, ..record("b", 2) }];
     let mut set = PskSet::default();
@@ -200,7 +200,7 @@ fn every_store_gives_back_what_it_was_given() {
         .change(|all| {
             all.set_identity_hint(set.hint().map(<[u8]>::to_vec))?;
             records.iter().rev().try_for_each(|r| all.put(r.clone()))?;
-            // In place, the order of the first time stays.
+            // Replacing records keeps their order.
             records.iter().try_for_each(|r| all.remove(&r.identity).map(drop))?;
             records.iter().try_for_each(|r| all.put(r.clone()))
         })
@@ -213,7 +213,7 @@ fn every_store_gives_back_what_it_was_given() {
 }
 
 #[test]
-fn a_change_happens_whole_or_not_at_all() {
+fn a_change_is_atomic() {
     let dir = tempfile::tempdir().unwrap();
     let database = SqlitePsks::open_or_create(&dir.path().join("keys.db")).unwrap();
     let failed: Result<(), PskError> = database.change(|all| {
@@ -264,7 +264,7 @@ fn writers_at_once_lose_nothing() {
     );
 }
 
-/// A file of a server, and what it was told of it.
+/// The keys of a server in a file, and the reported errors.
 struct Served {
     _dir: TempDir,
     path: PathBuf,
@@ -293,7 +293,7 @@ fn a_server_follows_its_file_and_keeps_the_keys_when_it_breaks() {
     let served = served("keys.psk", &format!("a:{KEY}\n"));
     let known = || ["a", "b"].map(|identity| knows(&served.file, identity, at(0)));
     assert_eq!(known(), [true, false]);
-    // Of the same length, in the same file, perhaps in the same tick of its clock.
+    // The new content has the same length and inode, perhaps even the same time stamp.
     fs::write(&served.path, format!("b:{KEY}\n")).unwrap();
     assert_eq!(known(), [false, true]);
     for (broken, told) in [("b:00\n", "line 1: the key has 2 bytes"), ("nothing", "line 1: no colon")] {
@@ -323,7 +323,7 @@ fn a_server_follows_the_files_that_its_file_names() {
 
 const STARVED: &str = "DUNLIN_TEST_STARVED";
 
-/// Not a test by itself: the child of the next one, which may open few files and changes its own.
+/// The child process of the next test, not a test by itself. It may open only a few files, and changes its key file.
 #[test]
 fn starved() {
     if std::env::var_os(STARVED).is_none() {
@@ -331,14 +331,14 @@ fn starved() {
     }
     let served = served("keys.psk", &format!("a:{KEY}\n"));
     fs::write(&served.path, format!("b:{KEY}\n")).unwrap();
-    // A later look sees no other change.
+    // A later check finds no further change.
     while !Stamp::of(&served.path).unwrap().is_settled() {
         thread::sleep(Duration::from_millis(100));
     }
     let opened: Vec<_> = std::iter::repeat_with(|| File::open("/dev/null")).map_while(Result::ok).collect();
     assert!(knows(&served.file, "a", at(0)), "the old key stays");
     drop(opened);
-    // It is read again once a second.
+    // An unreadable file is tried again once a second.
     while !knows(&served.file, "b", at(0)) {
         thread::sleep(Duration::from_millis(100));
     }
@@ -346,9 +346,9 @@ fn starved() {
     println!("it is read");
 }
 
-/// A process that has too many files open when its keys change reads them once it has fewer.
+/// A process with too many open files reads changed keys once it can open files again.
 #[test]
-fn a_file_that_cannot_be_read_for_a_moment_is_read_later() {
+fn reads_a_temporarily_unreadable_file_later() {
     let output = Command::new("sh")
         .args(["-c", "ulimit -n 50; exec \"$0\" --exact starved --nocapture"])
         .arg(std::env::current_exe().unwrap())
@@ -391,7 +391,7 @@ fn a_hint_is_read_live() {
 }
 
 #[test]
-fn a_database_that_fails_knows_no_key_and_says_so() {
+fn reports_a_failing_database_and_knows_no_key() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("keys.db");
     let told = Arc::new(Mutex::new(0));
@@ -406,7 +406,7 @@ fn a_database_that_fails_knows_no_key_and_says_so() {
     assert_eq!(*told.lock().unwrap(), 1);
 }
 
-/// RFC 9258: by the identity on the wire alone, the key and its context are found again.
+/// RFC 9258: the identity on the wire suffices to find the key and its context.
 #[test]
 fn imported_keys_are_found() {
     let imported = PskRecord { import: Some(b"both".to_vec()), ..record("device", 1) };

@@ -1,4 +1,4 @@
-//! Records in one file, for devices: it is replaced as a whole, so that a loss of power at any moment leaves the old or the new.
+//! Records in one file, for devices. Each change replaces the whole file, so a loss of power leaves the old or the new one.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -20,28 +20,28 @@ use super::trouble::{
 };
 use super::{CacheFault, KeyId, Owner, Record, RecordName, Records, Report};
 
-/// What a file begins and ends with: the format and its version. Either one is enough to know a damaged file by.
+/// The first and last bytes of a file: the format and its version. Either one identifies a damaged file.
 const MAGIC: &[u8; 8] = b"dunlnhc2";
 
-/// SHA-256 over all before it. It finds damage, and proves nothing: records are sealed.
+/// SHA-256 of all bytes before it. It detects damage only; against forgery, records are sealed.
 const DIGEST_LEN: usize = 32;
 
-/// Of an owner: its name, its group, how many records it has.
+/// The head of an owner: its name, its group, its number of records.
 const OWNER_HEAD_LEN: usize = 16 + 8 + 4;
 
-/// Of a record: its name and its length.
+/// The head of a record: its name and its length.
 const RECORD_HEAD_LEN: usize = 16 + 4;
 
-/// The largest file that is read, in bytes: thousands of servers, and little enough for a device.
+/// The largest file that is read, in bytes: room for thousands of servers, and small enough for a device.
 const MAX_FILE_LEN: u64 = 16 << 20;
 
-/// Records in a file. Every change writes the whole file, and waits in the thread of the handshake until it is on the disk: it is
-/// meant for the few servers of a device, or the few hundred clients of a small server.
+/// Records in a file. Each change writes the whole file, and the thread of the handshake waits until it is on the disk. So a file suits
+/// the few servers of a device, or the few hundred clients of a small server.
 ///
-/// Several processes may use one file: a change is made under a lock (a file beside it, ending in `.lock`) and to what the file says
-/// then; a lock that another process holds for longer than a quarter of a second is not waited for, and nothing is kept for a while.
-/// It is written beside (`.new`), synchronised, renamed, and the directory is synchronised, so what was kept survives a loss of
-/// power. A damaged file is set aside (`.damaged`, in place of an older one).
+/// Several processes may use one file. A process locks a file beside it (`.lock`), reads the store, and then changes it. It waits a
+/// quarter of a second for the lock; after that, the store drops changes for a while. A change is written to a new file (`.new`),
+/// synchronised and renamed, and the directory is synchronised, so it survives a loss of power. A damaged file is renamed (`.damaged`,
+/// which replaces an older one).
 pub struct FileRecords {
     path: PathBuf,
     side: Side,
@@ -52,31 +52,31 @@ pub struct FileRecords {
     reporter: Reporter,
 }
 
-/// What the file said last, and which one it was.
+/// The content of the file when it was last read, and which file that was.
 #[derive(Default)]
 struct Seen {
     owners: Owners,
     stamp: Option<Stamp>,
 }
 
-/// Device, number, length and time of the last change, in seconds and nanoseconds. Two of our files that were written in the same
-/// moment may have the same: who writes reads it again in any case.
+/// Device, inode, length, and the time of the last change in seconds and nanoseconds. Two files that were written at the same moment may
+/// share a stamp, so a writer always reads the file again.
 type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(of: &Metadata) -> Stamp {
     (of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec())
 }
 
-/// How often it is tried to get a lock.
+/// The interval between attempts to get the lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The file is the other side's.
+/// The file belongs to the other side.
 #[derive(Debug)]
 struct OtherSide;
 
 impl fmt::Display for OtherSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it is the store of the other side")
+        f.write_str("the store belongs to the other side")
     }
 }
 
@@ -89,7 +89,7 @@ const fn side_byte(side: Side) -> u8 {
     }
 }
 
-/// Whether a file is one of ours, be it damaged: its beginning or its end shows it, with one byte wrong at most.
+/// Whether a file is a store, damaged or not: its first or last bytes match, except for one byte at most.
 fn is_ours(bytes: &[u8]) -> bool {
     let is_magic = |part: &[u8]| part.iter().zip(MAGIC).filter(|(byte, ours)| byte != ours).count() <= 1;
     is_magic(bytes) || bytes.last_chunk::<{ MAGIC.len() }>().is_some_and(|end| is_magic(end))
@@ -103,12 +103,11 @@ struct Owners {
 }
 
 impl FileRecords {
-    /// In the file at `path`, which is made if it is not there, with room for so many owners, at least one: servers that a client
-    /// knows, or clients that a server knows, by the `side` whose cache this is.
+    /// Opens the file at `path`, or creates it if it is missing. `side` is the side whose cache this is. The file has room for
+    /// `capacity` owners, at least one: servers that a client knows, or clients that a server knows.
     ///
     /// # Errors
-    /// There can be no file at `path`, or it cannot be read, or it is none of ours, or that of the other side. Damage is no error,
-    /// but reported.
+    /// The file cannot be created or read, is not a handshake cache, or belongs to the other side. Damage is reported, and is no error.
     pub fn open(
         path: &Path,
         side: Side,
@@ -121,7 +120,7 @@ impl FileRecords {
         let path = behind_links(path);
         let store = Self { path, side, sha256, capacity, seen, pause, reporter };
         store.read().map_err(|error| store.unusable(&error))?;
-        // Who could not write it later hears of it now, and who finds damage keeps others out while it is set aside.
+        // Locking finds missing permissions now, and keeps other processes out while a damaged file is set aside.
         match store.lock_file().and_then(|_locked| store.load_or_make(&mut store.seen())) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(store.unusable(&error)),
             loaded => drop(store.tell(loaded)),
@@ -140,7 +139,7 @@ impl FileRecords {
         CacheFault::Unusable { store: self.path.display().to_string(), why: trouble::why(error) }
     }
 
-    /// Whether it is written.
+    /// Reports the result of a write, and returns whether it succeeded.
     fn tell(&self, written: io::Result<()>) -> bool {
         match &written {
             Ok(()) => {
@@ -155,8 +154,8 @@ impl FileRecords {
         written.is_ok()
     }
 
-    /// Keeps other writers out until the result is dropped. The lock is on another file, as a file that is replaced takes its lock
-    /// with it.
+    /// Keeps other writers out until the result is dropped. The lock is on a file of its own, because replacing the store would lose a
+    /// lock on it.
     fn lock_file(&self) -> io::Result<File> {
         let file = OpenOptions::new()
             .create(true)
@@ -176,13 +175,13 @@ impl FileRecords {
         }
     }
 
-    /// The same, and makes the file where there is none: so the other side finds it taken.
+    /// Loads the file, or creates it if it is missing, so that the other side finds it taken.
     fn load_or_make(&self, seen: &mut Seen) -> io::Result<()> {
         self.load(seen)?;
         if seen.stamp.is_none() { self.save(seen) } else { Ok(()) }
     }
 
-    /// Sees what the file says, under the lock. A damaged one is set aside.
+    /// Loads the file, under the lock. A damaged file is set aside.
     fn load(&self, seen: &mut Seen) -> io::Result<()> {
         seen.stamp = None;
         if self.look(seen)? {
@@ -193,7 +192,7 @@ impl FileRecords {
         Ok(())
     }
 
-    /// Reads the file again if it is another than that which was seen; whether it is in order. If it is not, nothing is seen.
+    /// Reads the file again if it changed. Returns false, with nothing loaded, if it is damaged.
     fn look(&self, seen: &mut Seen) -> io::Result<bool> {
         let now = fs::metadata(&self.path).ok().map(|found| stamp(&found));
         if seen.stamp.is_some() && seen.stamp == now {
@@ -209,7 +208,7 @@ impl FileRecords {
         Ok(true)
     }
 
-    /// What is in the file, if there is one. Whatever is not a store, be it somebody's key, is left alone.
+    /// The content of the file, if it exists. A foreign file, such as a private key, is an error.
     fn read(&self) -> io::Result<Option<(Vec<u8>, Stamp)>> {
         match fs::metadata(&self.path) {
             Ok(found) if !found.is_file() => return Err(io::Error::other(NO_FILE)),
@@ -229,7 +228,7 @@ impl FileRecords {
     fn save(&self, seen: &mut Seen) -> io::Result<()> {
         let bytes = seen.owners.to_bytes(self.side, self.sha256);
         let new = beside(&self.path, ".new");
-        // What another one has left when it was killed, or a link that somebody has put there.
+        // Remove the remains of a killed process, or a link that another user created.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -239,7 +238,7 @@ impl FileRecords {
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
         seen.stamp = Some(stamp(&file.metadata()?));
-        // The name is part of the directory, which has to reach the disk as well.
+        // The directory holds the name, so it has to reach the disk, too.
         File::open(trouble::directory_of(&self.path))?.sync_all()
     }
 
@@ -248,7 +247,7 @@ impl FileRecords {
         let _locked = self.lock_file()?;
         self.load(&mut seen)?;
         change(&mut seen.owners);
-        // Until it is written, the file says something else.
+        // The file differs from memory until it is written.
         seen.stamp = None;
         self.save(&mut seen)
     }
@@ -257,7 +256,7 @@ impl FileRecords {
 impl Records for FileRecords {
     fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
         let mut seen = self.seen();
-        // What is wrong is found again, and told, by the next who writes.
+        // The next write finds and reports a failure.
         self.look(&mut seen).ok()?;
         let owner = seen.owners.by_name.get(name)?;
         let mut records = seen.owners.entries.get(&owner.group, &owner.name)?.iter();
@@ -290,7 +289,7 @@ impl fmt::Debug for FileRecords {
 
 impl Owners {
     fn put(&mut self, owner: &Owner, records: &[Record]) {
-        // It may have another issuer now.
+        // The owner may have a new issuer, and so another group.
         let group = self.by_name.get(&owner.name).map_or(owner.group, |before| before.group);
         if let Some(before) = self.entries.remove(&group, &owner.name) {
             self.forget(&before);
@@ -317,7 +316,7 @@ impl Owners {
         }
     }
 
-    /// How long the file is, in bytes.
+    /// The length of the file in bytes.
     fn len(&self) -> u64 {
         let records = self.entries.iter().flat_map(|(_, _, records)| records);
         let heads = OWNER_HEAD_LEN * self.entries.len() + RECORD_HEAD_LEN * self.by_name.len();
@@ -325,7 +324,7 @@ impl Owners {
         sealed + (2 * MAGIC.len() + 1 + heads + DIGEST_LEN) as u64
     }
 
-    /// The side; of each group the oldest first: the owner, its group, and each record with its length; at the end the digest.
+    /// The format: magic, side, owners, digest, magic. Each owner has its name, its group and its records; each group is oldest first.
     fn to_bytes(&self, side: Side, sha256: &dyn Hash) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.push(side_byte(side));
@@ -346,7 +345,7 @@ impl Owners {
     }
 }
 
-/// What [`Owners::to_bytes`] made; `None` for anything else.
+/// Parses the output of [`Owners::to_bytes`]; `None` for anything else.
 fn parse(bytes: &[u8], sha256: &dyn Hash) -> Option<(Side, Owners)> {
     let (content, digest) = bytes.strip_suffix(MAGIC)?.split_last_chunk::<DIGEST_LEN>()?;
     if bytes.len() as u64 > MAX_FILE_LEN || sha256.hash(&[content]).as_ref() != digest {

@@ -1,4 +1,4 @@
-//! A map that knows whose entries are most, and which of those were used longest ago.
+//! A map of groups that finds the largest group, and in it the least recently used entry.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -6,18 +6,18 @@ use std::hash::Hash;
 
 use hashlink::LinkedHashMap;
 
-/// The entries of a group, oldest first, and when the last one came.
+/// The entries of a group, oldest first, and the time of its last change.
 struct Group<K, V> {
     entries: LinkedHashMap<K, V>,
     changed: u64,
 }
 
-/// Entries in groups. The order in a group is that of use, and no step takes longer with more entries, but for the logarithm of the
-/// number of groups.
+/// Entries in groups, ordered by last use within a group. Each step takes time that is logarithmic in the number of groups and
+/// independent of the number of entries.
 pub(super) struct Grouped<G, K, V> {
-    /// None is empty.
+    /// No group is empty.
     groups: HashMap<G, Group<K, V>>,
-    /// The largest last; of equals the one that nobody came to for longest.
+    /// The largest group last; among equal sizes, the least recently changed one.
     sizes: BTreeSet<(usize, Reverse<u64>, G)>,
     len: usize,
     changes: u64,
@@ -34,7 +34,7 @@ impl<G: Clone + Ord + Hash, K: Clone + Eq + Hash, V> Grouped<G, K, V> {
         self.len
     }
 
-    /// Who inserts them in this order gets the same.
+    /// All entries, in an order whose insertion rebuilds the same map.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&G, &K, &V)> {
         let mut groups: Vec<_> = self.groups.iter().collect();
         groups.sort_by_key(|(_, of)| of.changed);
@@ -47,12 +47,12 @@ impl<G: Clone + Ord + Hash, K: Clone + Eq + Hash, V> Grouped<G, K, V> {
         self.groups.get(group)?.entries.get(key)
     }
 
-    /// The same for one who uses it by that.
+    /// Gets an entry and makes it the newest of its group.
     pub(super) fn touch(&mut self, group: &G, key: &K) -> Option<&mut V> {
         self.groups.get_mut(group)?.entries.to_back(key)
     }
 
-    /// As the newest of its group; what stood there.
+    /// Inserts an entry as the newest of its group, and returns the previous one.
     pub(super) fn insert(&mut self, group: G, key: K, value: V) -> Option<V> {
         self.changes += 1;
         let changed = self.changes;
@@ -101,7 +101,7 @@ impl<G: Clone + Ord + Hash, K: Clone + Eq + Hash, V> Grouped<G, K, V> {
         Some((group, key, value))
     }
 
-    /// Takes out the oldest of the largest group.
+    /// Removes the oldest entry of the largest group.
     pub(super) fn evict(&mut self) -> Option<(K, V)> {
         let (group, key, _) = self.oldest()?;
         let (group, key) = (group.clone(), key.clone());

@@ -15,25 +15,25 @@ use super::trouble::{self, NO_FILE};
 /// The key of a store.
 pub(super) type Key = Zeroizing<[u8; MAX_KEY_LEN]>;
 
-/// What is wrong with a key file.
+/// Why a key file cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum KeyFault {
-    /// It is missing, and cannot be made: other servers have it.
+    /// It is missing, and must be copied from another server.
     Missing,
-    /// It is a directory or a pipe.
+    /// It is no regular file.
     NotAFile,
-    /// It is a symbolic link, which another user may have put there.
+    /// It is a symbolic link, which another user may have created.
     SymbolicLink,
-    /// Others than its owner have access to it; its mode.
+    /// Users other than its owner have access to it; the value is its mode.
     Access(u32),
-    /// It has another number of bytes than a key.
+    /// Its length in bytes is not that of a key.
     Length(u64),
     /// It cannot be read.
     Unreadable(io::Error),
-    /// A new one cannot be written.
+    /// A new key file cannot be written.
     Unwritable(io::Error),
-    /// The provider has no random bytes for a new one.
+    /// The provider returned no random bytes for a new key.
     Random(CryptoError),
 }
 
@@ -47,7 +47,7 @@ impl KeyFault {
             Self::SymbolicLink => "name the file that the link points to".to_owned(),
             Self::Access(_) => format!("chmod 600 {file}"),
             Self::NotAFile | Self::Length(_) => {
-                "give the key of this store, or a path where there is nothing yet".to_owned()
+                "give the key of this store, or the path of a new file".to_owned()
             }
             Self::Unreadable(_) => "give a file that can be read".to_owned(),
             Self::Unwritable(error) if trouble::is_full(error).is_some() => "make room".to_owned(),
@@ -79,7 +79,7 @@ impl fmt::Display for KeyFault {
     }
 }
 
-/// The key in the file at `path`, and whether it is new: a missing file is made if `make` says so.
+/// Reads the key in the file at `path`, and returns whether it is new. If `make` is set, a missing file is created.
 pub(super) fn open(path: &Path, provider: &CryptoProvider, make: bool) -> Result<(Key, bool), KeyFault> {
     match read(path) {
         Err(KeyFault::Missing) if make => {}
@@ -89,14 +89,14 @@ pub(super) fn open(path: &Path, provider: &CryptoProvider, make: bool) -> Result
     provider.random.fill(&mut *key).map_err(KeyFault::Random)?;
     match write(path, &key) {
         Ok(()) => Ok((key, true)),
-        // Another process has made it at the same time.
+        // Another process created the file at the same time.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => read(path).map(|key| (key, false)),
         Err(error) => Err(KeyFault::Unwritable(error)),
     }
 }
 
 fn read(path: &Path) -> Result<Key, KeyFault> {
-    // To open a pipe would wait for a writer.
+    // Without O_NONBLOCK, opening a pipe would wait for a writer.
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
     let mut file = file.map_err(|error| match error.kind() {
@@ -120,7 +120,7 @@ fn read(path: &Path) -> Result<Key, KeyFault> {
     Ok(key)
 }
 
-/// Writes the file whole or not at all: another process may look for it at the same time.
+/// Writes the file atomically: another process may read it at the same time.
 fn write(path: &Path, key: &Key) -> io::Result<()> {
     let directory = trouble::directory_of(path);
     if !directory.exists() {
@@ -136,6 +136,6 @@ fn write(path: &Path, key: &Key) -> io::Result<()> {
     file.write_all(&key[..])?;
     file.as_file().sync_all()?;
     file.persist_noclobber(path).map_err(|error| error.error)?;
-    // The name is part of the directory, which has to reach the disk as well.
+    // The directory holds the name, so it has to reach the disk, too.
     File::open(directory)?.sync_all()
 }

@@ -14,7 +14,7 @@ use redis::{
 
 use super::MAX_RECORD_LEN;
 
-/// The most bytes that are read for one question: a record, and a kilobyte for what stands around it or for error messages.
+/// The most bytes that are read for one question: a record, and a kilobyte for its frame or for error messages.
 const MAX_ANSWER_LEN: usize = MAX_RECORD_LEN as usize + 1024;
 
 trait Socket: Read + Write + Send {
@@ -47,10 +47,10 @@ fn left(until: Instant) -> io::Result<Duration> {
 }
 
 fn late() -> io::Error {
-    io::Error::new(ErrorKind::TimedOut, "it does not answer in time")
+    io::Error::new(ErrorKind::TimedOut, "no answer in time")
 }
 
-/// A socket says `WouldBlock` where its time is up.
+/// A socket whose timeout expires returns `WouldBlock`.
 fn timely<T>(result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => late(),
@@ -62,12 +62,13 @@ impl Read for Timed {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let room = self.room.min(bytes.len());
         let Some(bytes) = bytes.get_mut(..room).filter(|bytes| !bytes.is_empty()) else {
-            return Err(io::Error::other("it says more than it was asked for"));
+            return Err(io::Error::other("the answer is longer than a record can be"));
         };
         self.socket.set_timeout(left(self.until)?)?;
         let read = timely(self.socket.read(bytes))?;
         if read == 0 {
-            let why = "it hangs up without an answer, as a port for TLS does: name one without";
+            let why =
+                "the connection was closed without an answer, as a TLS port does: name a port without TLS";
             return Err(io::Error::new(ErrorKind::UnexpectedEof, why));
         }
         self.room -= read;
@@ -86,7 +87,7 @@ impl Write for Timed {
     }
 }
 
-/// A connection.
+/// A connection to Redis.
 pub(super) struct Link {
     timed: Timed,
     parser: Parser,
@@ -95,7 +96,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects until then, and says who asks and for which database.
+    /// Connects before the deadline, authenticates, and selects the database.
     pub(super) fn new(to: &ConnectionInfo, until: Instant) -> RedisResult<Self> {
         let timed = Timed { socket: socket(to.addr(), until)?, until, room: MAX_ANSWER_LEN };
         let settings = to.redis_settings();
@@ -109,13 +110,13 @@ impl Link {
         Ok(link)
     }
 
-    /// Begins a question, which is to be answered by then.
+    /// Starts a question with this deadline.
     pub(super) const fn begin(&mut self, until: Instant) {
         self.timed.until = until;
         self.timed.room = MAX_ANSWER_LEN;
     }
 
-    /// `result`; after an error of the connection or of the protocol nothing more is asked.
+    /// Returns `result`. After an error of the connection or the protocol, the connection is not used again.
     fn checked<T>(&mut self, result: RedisResult<T>) -> RedisResult<T> {
         self.is_open &= result.is_ok();
         result
@@ -145,7 +146,7 @@ impl ConnectionLike for Link {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         self.send(commands)?;
-        // All answers are taken, so that the next question gets its own. The first refusal says why the others follow.
+        // Read all answers, so that the next question gets its own. The first refusal is the cause of the others.
         let (mut values, mut refused) = (Vec::new(), None);
         for index in 0..offset + count {
             match self.receive()? {
@@ -170,19 +171,18 @@ impl ConnectionLike for Link {
     }
 }
 
-/// What went wrong, in words for a user.
+/// The error in words for a user.
 pub(super) fn why(error: &RedisError) -> String {
     match (error.kind(), error.code()) {
         (RedisErrorKind::Io, _) => error.to_string(),
         (RedisErrorKind::Parse, _) => {
-            "what it says is not Redis's protocol, at least not in the clear: name a port without TLS"
-                .to_owned()
+            "the answer is not Redis's protocol, perhaps TLS: name a Redis port without TLS".to_owned()
         }
-        (_, Some("NOAUTH")) => "it wants a password: write redis://:PASSWORD@HOST".to_owned(),
-        (_, Some("WRONGPASS")) => "it refuses the user or the password of the URL".to_owned(),
+        (_, Some("NOAUTH")) => "Redis needs a password: write redis://:PASSWORD@HOST".to_owned(),
+        (_, Some("WRONGPASS")) => "Redis refuses the user or the password of the URL".to_owned(),
         (_, Some(code)) => match error.detail() {
-            Some(detail) => format!("it says: {} {}", code.escape_debug(), detail.escape_debug()),
-            None => format!("it says: {}", code.escape_debug()),
+            Some(detail) => format!("Redis answers: {} {}", code.escape_debug(), detail.escape_debug()),
+            None => format!("Redis answers: {}", code.escape_debug()),
         },
         (_, None) => error.to_string().escape_debug().to_string(),
     }
@@ -191,7 +191,7 @@ pub(super) fn why(error: &RedisError) -> String {
 fn socket(to: &ConnectionAddr, until: Instant) -> io::Result<Box<dyn Socket>> {
     match to {
         ConnectionAddr::Tcp(host, port) => {
-            let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
+            let mut last = io::Error::new(ErrorKind::NotFound, "the host name has no address");
             for address in (host.as_str(), *port).to_socket_addrs()? {
                 match TcpStream::connect_timeout(&address, left(until)?) {
                     Ok(stream) => return stream.set_nodelay(true).map(|()| Box::new(stream) as _),
@@ -202,11 +202,11 @@ fn socket(to: &ConnectionAddr, until: Instant) -> io::Result<Box<dyn Socket>> {
         }
         ConnectionAddr::Unix(path) => {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
-            // This holds for connecting, too, where as many wait already as may.
+            // The write timeout also limits connect(), which blocks while the listener's backlog is full.
             socket.set_write_timeout(Some(left(until)?.max(Duration::from_micros(1))))?;
             timely(socket.connect(&socket2::SockAddr::unix(path)?))?;
             Ok(Box::new(UnixStream::from(socket)))
         }
-        _ => Err(io::Error::new(ErrorKind::Unsupported, "there is no TLS to Redis")),
+        _ => Err(io::Error::new(ErrorKind::Unsupported, "TLS to Redis is not supported")),
     }
 }

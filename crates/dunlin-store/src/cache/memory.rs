@@ -13,32 +13,32 @@ use hashbrown::HashTable;
 use super::older_tickets;
 use super::slab::{Ends, Handle, Linked, Slab};
 
-/// What an entry may take on average, in bytes, if nothing else is said: twice what one with a key of RSA takes.
+/// The default average size of an entry in bytes: twice that of an entry with an RSA key.
 pub(super) const MEAN_ENTRY: usize = 1024;
 
-/// Room for a few entries with many names, however few there may be, in bytes.
+/// The least capacity in bytes: room for a few entries with many names.
 pub(super) const MIN_BYTES: usize = 64 << 10;
 
-/// What an entry begins with, which is the same for all clients of one issuer.
+/// The first bytes of an entry, which are the same for all clients of one issuer.
 type Shared = [u8; CachedPeer::SHARED_LEN];
 
-/// What all clients of one issuer under the same settings have in common: the digest of the settings, and how their bytes begin.
+/// What all clients of one issuer under the same settings share: the digest of the settings, and the first bytes of the entry.
 type Common = ([u8; 32], Shared);
 
-/// The fingerprint follows what is shared.
+/// The length of the fingerprint, which follows the shared bytes.
 const FINGERPRINT_LEN: usize = 32;
 
-/// How many of them there can be: a head has room for a number below.
+/// The most [`Common`] values: a head has room for a number of 16 bits.
 const MAX_COMMONS: usize = 1 << 16;
 
-/// What stands beside the bytes of an entry.
+/// The head of an entry.
 #[derive(Clone, Copy, Default)]
 struct Head {
-    /// The newest, and the one before; twice the same where there is one.
+    /// The newest ticket and the previous one; twice the same ticket if there is only one.
     tickets: [Ticket; 2],
     /// The neighbours in the list of the group.
     neighbours: Ends,
-    /// The number of what it has in common with others.
+    /// The number of its [`Common`].
     common: [u8; 2],
 }
 
@@ -54,18 +54,18 @@ impl Linked for Head {
     }
 }
 
-/// What is kept of each client.
+/// The entries of all clients.
 #[derive(Default)]
 struct Entries {
     slab: Slab<Head>,
-    /// By the number in a head, each with how many clients it is for. Those for none are free.
+    /// The shared parts by number, each with its number of clients. A part without clients is free.
     commons: Vec<(Common, usize)>,
     free: Vec<u16>,
     numbers: HashMap<Common, u16>,
 }
 
 impl Entries {
-    /// The ticket of which `index` is a handle and, in the last bit, which of two it is.
+    /// The ticket of an index: a handle, and in the last bit which of the two tickets.
     fn ticket(&self, index: u32) -> Option<Ticket> {
         let [newest, before] = self.slab.head(Handle::from_u32(index >> 1))?.tickets;
         Some(if index & 1 == 0 { newest } else { before })
@@ -76,18 +76,18 @@ impl Entries {
         self.commons.get(usize::from(number)).map(|(common, _)| common)
     }
 
-    /// By what a client is known again: whatever else is in its certificates, it has one entry.
+    /// What identifies a client: its key and the settings. A client has one entry, whatever its certificates say.
     fn client(&self, at: Handle) -> Option<Client<'_>> {
         let (settings, _) = self.common(at)?;
         Some((CachedPeer::holder(self.slab.bytes(at)?), settings))
     }
 
-    /// Whether there is a number for this, or room for one.
+    /// Whether this part has a number, or can get one.
     fn has_room(&self, common: &Common) -> bool {
         self.numbers.contains_key(common) || self.numbers.len() < MAX_COMMONS
     }
 
-    /// Keeps a client with its number. `None` if there can be no more.
+    /// Inserts a client. Returns `None` if there can be no more.
     fn insert(&mut self, common: Common, own: &[u8], mut head: Head, max_slots: usize) -> Option<Handle> {
         let number = match self.numbers.get(&common).copied().or_else(|| self.free.pop()) {
             Some(number) => number,
@@ -125,23 +125,23 @@ impl Entries {
     }
 }
 
-/// Holder and settings.
+/// The holder of the key, and the settings.
 type Client<'a> = (Option<(u8, &'a [u8])>, &'a [u8; 32]);
 
-/// The clients of one issuer, as a list through their heads, under whatever settings: under settings that are no more nobody proves
-/// a key again, so those are soon the oldest.
+/// The clients of one issuer under any settings, as a list through their heads. Clients under abandoned settings never connect again, so
+/// they soon become the oldest.
 struct Group {
-    /// The oldest and the newest.
+    /// The oldest and the newest client.
     ends: Ends,
     len: usize,
-    /// When the last one came.
+    /// The time of the last change.
     changed: u64,
 }
 
 impl Group {
     const EMPTY: Self = Self { ends: Ends::NONE, len: 0, changed: 0 };
 
-    /// Its place in the order in which groups make room.
+    /// Its rank for eviction.
     const fn rank(&self, issuer: Shared) -> Rank {
         (self.len, Reverse(self.changed), issuer)
     }
@@ -149,16 +149,16 @@ impl Group {
 
 type Rank = (usize, Reverse<u64>, Shared);
 
-/// Clients, their groups, and two indexes of four bytes for each name.
+/// Clients, their groups, and two indexes with four bytes for each key.
 #[derive(Default)]
 struct Clients {
     entries: Entries,
     /// See [`Entries::ticket`].
     by_ticket: HashTable<u32>,
     by_client: HashTable<Handle>,
-    /// None is empty.
+    /// No group is empty.
     groups: HashMap<Shared, Group>,
-    /// The largest last; of equals the one that nobody came to for longest.
+    /// The largest group last; among equal sizes, the least recently changed one.
     ranks: BTreeSet<Rank>,
     hasher: RandomState,
     changes: u64,
@@ -182,7 +182,7 @@ impl Clients {
         self.by_client.find(self.hasher.hash_one(Some(client)), is_it).copied()
     }
 
-    /// A client that is not there, under these tickets.
+    /// Inserts a new client under these tickets.
     fn insert(&mut self, common: Common, own: &[u8], tickets: [Ticket; 2], max_slots: usize) {
         while !self.entries.has_room(&common) {
             self.evict_smallest();
@@ -196,7 +196,7 @@ impl Clients {
         self.link(at);
     }
 
-    /// The same client under other tickets, and as the one that came last.
+    /// Gives a client new tickets, and makes it the newest of its group.
     fn renew(&mut self, at: Handle, tickets: [Ticket; 2]) {
         self.forget_tickets(at);
         self.unlink(at);
@@ -221,7 +221,7 @@ impl Clients {
         }
     }
 
-    /// Keeps the same in another page, where there is room for it.
+    /// Moves an entry to another page.
     fn relocate(&mut self, from: Handle) {
         let slab = &mut self.entries.slab;
         let (Some(head), Some(own)) = (slab.head(from).copied(), slab.bytes(from).map(<[u8]>::to_vec)) else {
@@ -247,14 +247,14 @@ impl Clients {
         self.entries.slab.remove(from);
     }
 
-    /// Makes a client known by its tickets.
+    /// Enters the tickets of a client into the index.
     fn index(&mut self, at: Handle) {
         let (entries, hasher) = (&self.entries, &self.hasher);
         let Some(tickets) = entries.slab.head(at).map(|head| head.tickets) else { return };
         let count = if tickets[0] == tickets[1] { 1 } else { 2 };
         for (ticket, which) in tickets.iter().zip(0..).take(count) {
             let hash = hasher.hash_one(Some(ticket));
-            // Of two clients with one ticket, which is chance, the later one has it.
+            // If two clients have the same ticket by chance, the later one gets it.
             if let Ok(other) =
                 self.by_ticket.find_entry(hash, |index| entries.ticket(*index) == Some(*ticket))
             {
@@ -276,7 +276,7 @@ impl Clients {
         }
     }
 
-    /// Makes a client the newest one of its group.
+    /// Makes a client the newest of its group.
     fn link(&mut self, at: Handle) {
         let Some((_, issuer)) = self.entries.common(at).copied() else { return };
         let group = self.groups.entry(issuer).or_insert(Group::EMPTY);
@@ -305,13 +305,13 @@ impl Clients {
         }
     }
 
-    /// Forgets the oldest of the largest group.
+    /// Evicts the oldest client of the largest group.
     fn evict(&mut self) {
         self.evict_of(self.ranks.last().copied());
     }
 
-    /// Forgets the oldest of the smallest group: of equals, of the one that nobody came to for longest. So the fewest make room
-    /// where there are too many groups.
+    /// Evicts the oldest client of the smallest group; among equal sizes, of the least recently changed one. So too many groups evict as
+    /// few clients as possible.
     fn evict_smallest(&mut self) {
         let len = self.ranks.first().map_or(0, |(len, ..)| *len);
         self.evict_of(self.ranks.range(..(len + 1, Reverse(u64::MAX), [0; _])).next_back().copied());
@@ -325,8 +325,8 @@ impl Clients {
     }
 }
 
-/// What a server knows of clients, in memory: those that have proven their key last. The issuer with most clients makes room first.
-/// A question for a ticket, which anybody can put, keeps nobody in it.
+/// A server's cache of clients in memory: the clients that proved their keys most recently. A full cache evicts from the issuer with most
+/// clients. A look-up by ticket does not count as use, because any peer can cause one.
 pub struct MemoryServerCache {
     clients: Mutex<Clients>,
     capacity: usize,
@@ -334,32 +334,32 @@ pub struct MemoryServerCache {
 }
 
 impl MemoryServerCache {
-    /// Room for so many clients, at least one, and a kilobyte for each.
+    /// Room for `capacity` clients, at least one, and a kilobyte for each.
     pub fn new(capacity: usize) -> Self {
         let max_bytes = capacity.saturating_mul(MEAN_ENTRY).max(MIN_BYTES);
         Self { clients: Mutex::default(), capacity: capacity.max(1), max_bytes }
     }
 
-    /// So many bytes for their entries, without the indexes, which take some twenty for each, and without the room for the next
-    /// ones, of less than 64 KiB for each length that entries have; at least one client is kept.
+    /// Limits the bytes of all entries; at least one client is kept. The indexes take some twenty bytes more for each client, and free slots
+    /// less than 64 KiB for each length of entries.
     #[must_use]
     pub const fn with_max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
         self
     }
 
-    /// How many clients there are.
+    /// The number of clients.
     pub fn len(&self) -> usize {
         self.lock().by_client.len()
     }
 
-    /// Whether there is none.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Clients> {
-        // Nothing that runs under the lock can fail half-way.
+        // No code panics halfway through a change under this lock.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -383,7 +383,7 @@ impl ServerCache for MemoryServerCache {
         let slab = &clients.entries.slab;
         match known.and_then(|at| Some((at, slab.head(at)?, slab.bytes(at)?))) {
             Some((at, head, kept)) => {
-                // A ticket stands for one Certificate.
+                // A ticket is bound to one Certificate.
                 let is_same = kept.first_chunk::<FINGERPRINT_LEN>() == own.first_chunk();
                 let older = older_tickets(ticket, &head.tickets, proven).find(|_| is_same);
                 let tickets = [ticket, older.unwrap_or(ticket)];

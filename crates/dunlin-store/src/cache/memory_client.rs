@@ -60,12 +60,12 @@ impl Commons {
         self.numbers.find(self.hasher.hash_one(Some((settings, shared))), is_it).copied()
     }
 
-    /// Whether there is a number for this, or room for one.
+    /// Whether this part has a number, or can get one.
     fn has_room(&self, settings: &[u8; 32], shared: &[u8]) -> bool {
         self.numbers.len() < MAX_COMMONS || self.find(settings, shared).is_some()
     }
 
-    /// The number of this for one more entry; `None` if there can be no more numbers.
+    /// The number of this part for one more entry; `None` if there can be no more numbers.
     fn enter(&mut self, settings: [u8; 32], shared: Vec<u8>) -> Option<u16> {
         if let Some(number) = self.find(&settings, &shared) {
             self.all.get_mut(usize::from(number))?.users += 1;
@@ -92,7 +92,7 @@ impl Commons {
         Some(number)
     }
 
-    /// One entry less has this number.
+    /// Counts one entry less for this number, and frees it with the last one.
     fn leave(&mut self, number: u16) {
         let Some(common) = self.all.get_mut(usize::from(number)) else { return };
         common.users -= 1;
@@ -109,7 +109,7 @@ impl Commons {
     }
 }
 
-/// What stands beside the bytes of an entry.
+/// The head of an entry.
 #[derive(Clone, Copy, Default)]
 struct Head {
     /// The neighbours in the order of use.
@@ -132,7 +132,7 @@ struct Servers {
     commons: Commons,
     /// The names that have one entry, by name.
     single: HashTable<Handle>,
-    /// The names that have several: with many ports a name is one peer, and makes room first.
+    /// The names that have several entries. All ports of a name are one peer, and crowded names are evicted first.
     crowded: Grouped<String, ServerKey, Handle>,
     /// The entries that were used longest ago and last.
     ends: Ends,
@@ -199,12 +199,12 @@ impl Servers {
         Some(entry)
     }
 
-    /// What all entries take, in bytes, without the indexes.
+    /// The bytes that all entries take, without the indexes.
     const fn in_use(&self) -> usize {
         self.slab.in_use() + self.commons.in_use
     }
 
-    /// Keeps an entry for a server that has none, as the one that was used last.
+    /// Inserts an entry for a new server as the most recently used one.
     fn insert(&mut self, key: &CacheKey, bytes: &[u8], max_slots: usize) {
         let Ok(SplitServer { own, shared }) = SplitServer::new(bytes) else { return };
         let Some(len) = u8::try_from(key.name.len()).ok().filter(|_| key.name.len() <= MAX_NAME) else {
@@ -270,7 +270,7 @@ impl Servers {
         }
     }
 
-    /// Keeps the same in another page, where there is room for it.
+    /// Moves an entry to another page.
     fn relocate(&mut self, from: Handle) {
         let (Some(name), Some(key)) = (self.name(from), self.key(from)) else { return };
         let Some(head) = self.slab.head(from).copied() else { return };
@@ -309,7 +309,7 @@ impl Servers {
         }
     }
 
-    /// Forgets the entry of the most crowded name that was used longest ago; where each name has one entry, that of all.
+    /// Evicts the least recently used entry of the most crowded name, or of all names if each has one entry.
     fn evict(&mut self) {
         let crowded = self.crowded.oldest().map(|(.., at)| *at);
         match crowded.unwrap_or(self.ends.older) {
@@ -325,9 +325,9 @@ fn split_name(entry: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(*len))
 }
 
-/// What a client knows of servers, in memory: those that were used last. The name with most ports makes room first.
+/// A client's cache of servers in memory: the most recently used ones. A full cache evicts from the name with most ports.
 ///
-/// What servers of one operator have in common, such as the client's own fingerprint and the CertificateRequest, is kept once.
+/// The cache keeps once what servers of one operator share, such as the client's own fingerprint and the CertificateRequest.
 pub struct MemoryClientCache {
     servers: Mutex<Servers>,
     capacity: usize,
@@ -342,7 +342,7 @@ impl MemoryClientCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Servers> {
-        // Nothing that runs under the lock leaves an entry half changed.
+        // No code panics halfway through a change under this lock.
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,11 @@
 //! The handshake cache ([`dunlin::cache`]): in memory, and in stores that outlive the process.
 //!
-//! [`MemoryClientCache`] and [`MemoryServerCache`] keep entries where only this process can write. What leaves the process is
-//! sealed, record for record, by a [`Sealer`] with a key that is not in the store (docs/handshake-cache.md §5, rule 9):
-//! [`SealedClientCache`] and [`SealedServerCache`] do that for any store of [`Records`]; [`CacheStore`] opens one with its key file.
+//! [`MemoryClientCache`] and [`MemoryServerCache`] keep entries in memory. Outside of the process, a [`Sealer`] seals each record with a
+//! key that is not in the store (docs/handshake-cache.md §5, rule 9). [`SealedClientCache`] and [`SealedServerCache`] do that for any
+//! store of [`Records`]; [`CacheStore`] opens such a cache together with its key file.
 //!
-//! A store never fails a handshake, and holds none up for long: what it cannot read is no entry, what it cannot write is forgotten, a
-//! [`CacheFault`] tells of it, and nobody asks again for a while.
+//! A store never makes a handshake fail and never delays it for long. A record that cannot be read is treated as missing, and one that
+//! cannot be written is dropped. The store then reports a [`CacheFault`] and pauses.
 
 mod file;
 mod grouped;
@@ -37,13 +37,12 @@ pub use sealed::{KeyId, Owner, Record, RecordName, Records, SealedClientCache, S
 pub use sqlite::SqliteRecords;
 pub use trouble::{CacheFault, Report};
 
-/// The longest record that is taken from a store, in bytes: somewhat more than the longest that is put there, which has a whole
-/// CertificateRequest in it.
+/// The longest record that is read from a store, in bytes. The longest that is written, with a whole CertificateRequest, is shorter.
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 const MAX_RECORD_LEN: u32 = 32 << 10;
 
-/// Which of a client's tickets can stay beside a `new` one, which takes the place of the one that was `proven`: the others, newest
-/// first, as the client may use them with servers that share the store under other names.
+/// The older tickets that a client keeps beside a `new` one, newest first. The new ticket replaces the `proven` one; the client may
+/// use the others with servers that share the store under other names.
 fn older_tickets(
     new: Ticket,
     before: &[Ticket],

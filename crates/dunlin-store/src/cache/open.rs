@@ -20,10 +20,10 @@ use super::{CacheFault, FileRecords, Records, Report, SealedClientCache, SealedS
 #[cfg(feature = "redis")]
 use super::{DEFAULT_REDIS_TIMEOUT, RedisRecords};
 
-/// How many peers a file has room for, if nothing else is said: it is written as a whole at each change.
+/// The default capacity of a file, in peers. It is small because each change rewrites the whole file.
 const FILE_CAPACITY: usize = 1000;
 
-/// How many peers a database has room for, if nothing else is said.
+/// The default capacity of a database, in peers.
 #[cfg(feature = "sqlite")]
 const SQLITE_CAPACITY: usize = 100_000;
 
@@ -33,13 +33,13 @@ pub type PersistentClientCache = SealedClientCache<Arc<dyn Records>>;
 /// The cache that [`CacheStore::open_server`] opens.
 pub type PersistentServerCache = SealedServerCache<Arc<dyn Records>>;
 
-/// A handshake cache that outlives the process: where it is, and the file with the key that seals it.
+/// A handshake cache that outlives the process: its place, and the file with the key that seals it.
 ///
 /// ```
 /// use dunlin_store::cache::CacheStore;
 ///
 /// # fn open(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>) -> Result<(), dunlin_store::cache::OpenError> {
-/// // Makes `servers.cache` and `servers.cache.key` where they are missing.
+/// // Creates `servers.cache` and `servers.cache.key` if they are missing.
 /// let cache = CacheStore::file("servers.cache")
 ///     .open_client(&provider, Box::new(|fault| eprintln!("{fault}")))?;
 /// # drop(cache);
@@ -47,7 +47,7 @@ pub type PersistentServerCache = SealedServerCache<Arc<dyn Records>>;
 /// # }
 /// ```
 ///
-/// The cache goes to [`ClientConfig::with_handshake_cache`](dunlin::ClientConfig::with_handshake_cache) or
+/// Pass the cache to [`ClientConfig::with_handshake_cache`](dunlin::ClientConfig::with_handshake_cache) or
 /// [`ServerConfig::with_handshake_cache`](dunlin::ServerConfig::with_handshake_cache). docs/stores.md compares the stores.
 #[derive(Clone)]
 pub struct CacheStore {
@@ -82,41 +82,41 @@ impl CacheStore {
         }
     }
 
-    /// In a file, with room for 1000 peers: see [`FileRecords`].
+    /// A cache in a file, with room for 1000 peers: see [`FileRecords`].
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::new(Place::File(path.into()))
     }
 
-    /// In a database, with room for 100,000 peers: see [`SqliteRecords`].
+    /// A cache in a SQLite database, with room for 100,000 peers: see [`SqliteRecords`].
     #[cfg(feature = "sqlite")]
     pub fn sqlite(path: impl Into<PathBuf>) -> Self {
         Self::new(Place::Sqlite(path.into()))
     }
 
-    /// In the Redis at this URL: see [`RedisRecords::new`]. It needs a key file ([`Self::with_key_file`]), a copy of which all
-    /// servers have.
+    /// A cache in the Redis at this URL: see [`RedisRecords::new`]. All its servers need copies of one key file
+    /// ([`Self::with_key_file`]).
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> Self {
         Self::new(Place::Redis(url.into()))
     }
 
-    /// With the key in this file. By default it has the name of the file or database and `.key` at the end.
+    /// Sets the key file. By default its name is the name of the file or database and `.key`.
     ///
-    /// The file has 32 random bytes, mode 0600, and is no symbolic link. A missing one is made, except for a Redis.
+    /// The file has 32 random bytes and mode 0600, and must not be a symbolic link. A missing key file is created, except for a Redis.
     #[must_use]
     pub fn with_key_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.key_file = Some(path.into());
         self
     }
 
-    /// With room for this number of peers, at least one. A Redis is bounded by its own `maxmemory`.
+    /// Sets the capacity in peers, at least one. It does not affect a Redis, which has its own `maxmemory`.
     #[must_use]
     pub const fn with_capacity(mut self, peers: usize) -> Self {
         self.capacity = Some(peers);
         self
     }
 
-    /// With records that expire in Redis after this time: that of the handshake cache, by default [`DEFAULT_MAX_AGE`].
+    /// Sets when records expire in Redis: the maximum age of the handshake cache, by default [`DEFAULT_MAX_AGE`].
     #[cfg(feature = "redis")]
     #[must_use]
     pub const fn with_max_age(mut self, max_age: Duration) -> Self {
@@ -124,7 +124,7 @@ impl CacheStore {
         self
     }
 
-    /// With this time for each question to Redis, by default [`DEFAULT_REDIS_TIMEOUT`].
+    /// Sets the time limit for each question to Redis, by default [`DEFAULT_REDIS_TIMEOUT`].
     #[cfg(feature = "redis")]
     #[must_use]
     pub const fn with_redis_timeout(mut self, timeout: Duration) -> Self {
@@ -132,12 +132,12 @@ impl CacheStore {
         self
     }
 
-    /// Opens the store as a client's cache, and makes it and its key file where they are missing. `report` is told of each
-    /// failure, and of a new key ([`CacheFault::NewKey`]).
+    /// Opens the store as a client's cache, and creates the store and its key file if they are missing. It calls `report` for each
+    /// failure and for a new key ([`CacheFault::NewKey`]).
     ///
     /// # Errors
-    /// The store cannot be opened, or is a server's; the key file cannot be read or made, or others than its owner have access to
-    /// it, or it is a symbolic link or the store itself.
+    /// The store cannot be opened, or belongs to a server. The key file cannot be read or created, is open to other users, is a
+    /// symbolic link, or is the store itself.
     pub fn open_client(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -147,11 +147,11 @@ impl CacheStore {
             .map(|(records, sealer)| SealedClientCache::new(records, sealer))
     }
 
-    /// Opens the store as a server's cache, and makes it and its key file where they are missing. `report` is told of each
-    /// failure, and of a new key ([`CacheFault::NewKey`]).
+    /// Opens the store as a server's cache, and creates the store and its key file if they are missing. It calls `report` for each
+    /// failure and for a new key ([`CacheFault::NewKey`]).
     ///
     /// # Errors
-    /// As for [`Self::open_client`], where the store is a client's.
+    /// As for [`Self::open_client`]; here a client's store is refused.
     pub fn open_server(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -184,7 +184,7 @@ impl CacheStore {
             }
             Ok(sealer)
         };
-        // No key is made for a store that cannot be, and no Redis is asked without one.
+        // Open a file first, so that no key is made for an unusable store; read a Redis's key before connecting.
         if path.is_some() {
             let records = records()?;
             return sealer().map(|sealer| (records, sealer));
@@ -193,7 +193,7 @@ impl CacheStore {
         records().map(|records| (records, sealer))
     }
 
-    /// The file or database.
+    /// The path of the file or database.
     fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::File(path) => Some(path),
@@ -231,7 +231,7 @@ impl CacheStore {
 }
 
 impl fmt::Debug for CacheStore {
-    /// Without the URL of a Redis, in which there may be a password.
+    /// Omits the URL of a Redis, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CacheStore").field("path", &self.path()).finish_non_exhaustive()
     }
@@ -241,7 +241,7 @@ impl fmt::Debug for CacheStore {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The store cannot be used. A cache in memory can take its place.
+    /// The store cannot be used. Use a cache in memory instead.
     Store(CacheFault),
     /// The key file cannot be used.
     Key {
@@ -250,21 +250,21 @@ pub enum OpenError {
         /// What is wrong with it.
         fault: KeyFault,
     },
-    /// A Redis without a key file: its servers need copies of one key.
+    /// A Redis without a key file: all its servers need copies of one key.
     NoKeyFile,
     /// The key file is the store.
     KeyIsStore(PathBuf),
-    /// The provider has no AEAD to seal records with.
+    /// The provider has no AEAD that can seal records.
     Provider(Error),
 }
 
 impl OpenError {
-    /// What to do about it.
+    /// What the user can do about it.
     pub fn advice(&self) -> String {
         match self {
             Self::Store(_) => "use another store, or a cache in memory".to_owned(),
             Self::Key { file, fault } => fault.advice(file),
-            Self::NoKeyFile => "name the key file that all servers have a copy of".to_owned(),
+            Self::NoKeyFile => "name the key file, of which all servers have a copy".to_owned(),
             Self::KeyIsStore(_) => "give the key a file of its own".to_owned(),
             Self::Provider(_) => "add a cipher suite with a key of 256 bits to the provider".to_owned(),
         }
@@ -277,7 +277,7 @@ impl fmt::Display for OpenError {
             Self::Store(fault) => write!(f, "{fault}"),
             Self::Key { file, fault } => write!(f, "{}: {fault}", file.display()),
             Self::NoKeyFile => f.write_str("a store in Redis needs a key file"),
-            Self::KeyIsStore(file) => write!(f, "{}: it is the file of the store", file.display()),
+            Self::KeyIsStore(file) => write!(f, "{}: the key file is the store itself", file.display()),
             Self::Provider(error) => write!(f, "{error}"),
         }
     }

@@ -10,27 +10,27 @@ use super::link::{self, Link};
 use super::trouble::{Pause, Reporter};
 use super::{CacheFault, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
-/// How long a handshake waits for Redis at each question, if nothing else is said: in a network where it is worth asking, an answer
-/// takes a millisecond.
+/// How long a handshake waits for each answer of Redis by default. In a network where a shared cache pays off, an answer takes a
+/// millisecond.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Connections that are kept while nobody needs them: those of more handshakes at once are closed.
+/// How many idle connections are kept. Connections beyond that are closed after use.
 const MAX_IDLE: usize = 32;
 
-/// What keys begin with.
+/// The prefix of all keys.
 const PREFIX: &[u8] = b"dunlin:cache:";
 
-/// Records in a Redis that several servers may share. Records expire, and Redis may be told to evict them: keep it for nothing
-/// else, or on a database of its own. What bounds it is its own `maxmemory`, of some two kilobytes for each client, with
-/// `maxmemory-policy allkeys-lru`; without them, clients that come once fill its memory until their records expire, and with the
-/// policy `noeviction` a full one takes nobody new. Where two servers write of one client at once, one of its tickets may stay until
-/// it expires, beside those that are to be there: Redis does not know whose a record is.
+/// Records in a Redis that several servers may share. Records expire, and Redis may evict them: use a Redis, or at least a database,
+/// that serves nothing else. Limit its size with `maxmemory`, some two kilobytes for each client, and `maxmemory-policy allkeys-lru`.
+/// Without a limit, clients that connect once fill its memory until their records expire; with the policy `noeviction`, a full Redis
+/// takes no new client. If two servers write records of one client at once, a superseded ticket may stay until it expires, because
+/// Redis does not know the owner of a record.
 ///
-/// A handshake never fails by it: where Redis does not answer in time there is no entry, and nobody asks again for a while, from a
-/// tenth of a second to ten seconds. A question blocks the thread for the timeout at most, whatever Redis does, and one handshake
-/// at a time finds out whether it answers again.
+/// Redis never makes a handshake fail. If it does not answer in time, the entry is treated as missing, and the store pauses for a tenth
+/// of a second to ten seconds. A question blocks the thread for the timeout at most, whatever Redis does. After a pause, one handshake
+/// at a time tests whether Redis answers again.
 ///
-/// Traffic is in the clear, and need not be otherwise: records are sealed, and their names are keyed digests.
+/// Traffic is in the clear and needs no encryption: records are sealed, and their names are keyed digests.
 pub struct RedisRecords {
     place: ConnectionInfo,
     timeout: Duration,
@@ -41,20 +41,20 @@ pub struct RedisRecords {
 }
 
 impl RedisRecords {
-    /// At this URL: `redis://[user][:password]@host:port/database` or `redis+unix:///path?db=database`. A host that is an address
-    /// is asked for in no directory, which has no timeout. Records expire after `max_age`, which is that of the handshake cache;
-    /// each question waits for `timeout`, [`DEFAULT_REDIS_TIMEOUT`] for instance. Whether Redis answers is asked once, and reported
-    /// if it does not.
+    /// Connects to a URL: `redis://[user][:password]@host:port/database` or `redis+unix:///path?db=database`. Give the host as an IP
+    /// address: the look-up of a name has no timeout. Records expire after `max_age`, the maximum age of the handshake cache. Each
+    /// question waits for `timeout`, for instance [`DEFAULT_REDIS_TIMEOUT`]. A Redis that does not answer now is reported, and is no
+    /// error.
     ///
     /// # Errors
-    /// It is no such URL, or the timeout is zero.
+    /// The URL is malformed, or the timeout is zero.
     pub fn new(url: &str, max_age: Duration, timeout: Duration, report: Report) -> Result<Self, CacheFault> {
         // The URL may have a password in it.
         let unusable = |why: String| CacheFault::Unusable { store: "Redis".to_owned(), why };
         let place = url.into_connection_info();
-        let place = place.map_err(|error| unusable(format!("no URL of a Redis: {error}")))?;
+        let place = place.map_err(|error| unusable(format!("not a Redis URL: {error}")))?;
         if timeout.is_zero() {
-            return Err(unusable("a timeout of zero: give a millisecond or more".to_owned()));
+            return Err(unusable("the timeout is zero: give a millisecond or more".to_owned()));
         }
         let store = Self {
             place,
@@ -69,7 +69,7 @@ impl RedisRecords {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
-        // Nothing that runs under the lock leaves anything half changed.
+        // No code panics halfway through a change under this lock.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,13 +77,13 @@ impl RedisRecords {
         format!("Redis at {}", self.place.addr())
     }
 
-    /// What `ask` gives; `None` where Redis fails, which is reported.
+    /// Returns the answer to `ask`, or `None` after reporting that Redis fails.
     fn with<T>(&self, ask: impl Fn(&mut Link) -> RedisResult<T>) -> Option<T> {
         if self.pause.is_on() {
             return None;
         }
         let until = Instant::now() + self.timeout;
-        // The answer, and whether the connection is still there.
+        // The answer, and whether the connection is still open.
         let ask = |mut link: Link| {
             link.begin(until);
             let answer = ask(&mut link);
@@ -95,10 +95,10 @@ impl RedisRecords {
         };
         let used = self.idle().pop();
         let (answer, is_open) = match used.map(ask) {
-            // Redis may have closed it since it was used.
+            // Redis may have closed an idle connection.
             None | Some((_, false)) => match Link::new(&self.place, until) {
                 Ok(link) => ask(link),
-                // Who refuses is there, and answers at once.
+                // A Redis that refuses is reachable, so no pause is needed.
                 Err(error) => {
                     let is_open = error.code().is_some();
                     (Err(error), is_open)
@@ -129,11 +129,11 @@ fn key(name: &RecordName) -> Vec<u8> {
 
 impl Records for RedisRecords {
     fn get(&self, name: &RecordName) -> Option<Vec<u8>> {
-        // Who can write there could have put half a gigabyte. What does not exist is empty.
+        // GETRANGE bounds the answer: another writer could have stored half a gigabyte. A missing key is an empty string.
         let mut command = redis::cmd("GETRANGE");
         command.arg(key(name)).arg(0).arg(MAX_RECORD_LEN - 1);
         let answer = self.with(|link| match link.req_command(&command)? {
-            // Something else stands there, which is no record.
+            // The key holds another type, so no record.
             Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Value::Nil),
             answer => answer.extract_error(),
         });

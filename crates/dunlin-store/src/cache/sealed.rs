@@ -1,4 +1,4 @@
-//! The two caches over a store that others may be able to write: every record is sealed, and bound to its place.
+//! The two caches over a store that others may be able to write. Every record is sealed and bound to its place.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,44 +13,44 @@ use zeroize::Zeroizing;
 
 use super::older_tickets;
 
-/// Under what a store keeps a record. It is a keyed digest: who reads the store learns no ticket that has not been shown yet, and
-/// no name of a server. It begins with the [`KeyId`].
+/// The name of a record in a store: a keyed digest that begins with the [`KeyId`]. So a reader of the store learns no unused ticket and
+/// no server name.
 pub type RecordName = [u8; 16];
 
-/// With what the names of all records under one key begin, and by chance few others.
+/// The first bytes of the names of all records under one key. Names under other keys begin with it only by chance.
 pub type KeyId = [u8; 4];
 
-/// Something sealed, and its place.
+/// A sealed record and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its place.
+    /// The name under which it is stored.
     pub name: RecordName,
-    /// What stands there; sealed, so that it can be kept anywhere.
+    /// The sealed content, which can be stored anywhere.
     pub bytes: Vec<u8>,
 }
 
-/// What records are about: a client, or a server. A bounded store forgets all records of one at a time.
+/// The subject of records: a client or a server. A bounded store evicts all records of an owner together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Which one: the name of one of its records.
+    /// The name of one of its records.
     pub name: RecordName,
-    /// A keyed digest of whom it has its certificate from. A bounded store that is full takes from the largest group first, and there from the owner
-    /// that was written longest ago (docs/handshake-cache.md §5, rule 8).
+    /// A keyed digest of its certificate's issuer. A full store evicts from the largest group the owner that was written longest ago
+    /// (docs/handshake-cache.md §5, rule 8).
     pub group: [u8; 8],
 }
 
-/// A store of records for [`SealedClientCache`] and [`SealedServerCache`]. It need not be trusted with anything but to be there.
+/// A store of records for [`SealedClientCache`] and [`SealedServerCache`]. It has to be available, and need not be trusted otherwise.
 pub trait Records: Send + Sync + fmt::Debug {
-    /// The record of this name, which may come from an unauthenticated peer: nothing changes by the question, not even what is
-    /// forgotten first.
+    /// Returns the record of this name. The name may come from an unauthenticated peer, so a look-up must not change anything, not even
+    /// the order of eviction.
     fn get(&self, name: &RecordName) -> Option<Vec<u8>>;
-    /// Keeps these records of one owner in place of all that it had, all at once where the store can. `stale` are those that go, as
-    /// far as the cache knows: a store that knows whose a record is need not look at them. A store is bounded and may forget.
+    /// Replaces all records of an owner by these, atomically if the store can. `stale` names the records to remove, as far as the cache
+    /// knows them; a store that knows the owner of a record may ignore it. A store is bounded and may evict records.
     ///
-    /// Whether it is done. If not, what the owner had before may be there still, or what it has now may be.
+    /// Returns whether the store did it. If not, the owner may have its previous records, or the new ones.
     fn put(&self, owner: &Owner, records: &[Record], stale: &[RecordName]) -> bool;
-    /// A cache with this key begins to use the store. One that can tell that it has records, and none under this key, reports
-    /// [`CacheFault::OtherKey`](super::CacheFault).
+    /// Tells the store that a cache with this key starts to use it. If the store can tell that it has records, but none under this key,
+    /// it reports [`CacheFault::OtherKey`](super::CacheFault).
     fn used_with(&self, _: &KeyId) {}
 }
 
@@ -68,26 +68,26 @@ impl<R: Records + ?Sized> Records for Arc<R> {
     }
 }
 
-/// What a record is: no record is taken for one of another kind.
+/// The kind of a record. A record of one kind does not open as one of another kind.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// What a client keeps of a server.
+    /// A client's entry about a server.
     Server = 1,
-    /// What a server keeps of a client, under a ticket.
+    /// A server's entry about a client, under a ticket.
     Client = 2,
-    /// Under which tickets a server keeps a client.
+    /// A server's list of the tickets of a client.
     Tickets = 3,
 }
 
-/// So that the key says nothing elsewhere, and may do other things there.
+/// Labels that separate the subkeys from each other and from other uses of the key.
 const SEAL_LABEL: &[u8] = b"dunlin handshake cache 1 seal";
 const NAME_LABEL: &[u8] = b"dunlin handshake cache 1 name";
 
 const SETTINGS_LEN: usize = 32;
 
-/// Seals records with a key that is not in the store. Its AEAD is one of the provider's with a key of 256 bits; nonces are
-/// random; the additional data are what the record is, the digest of the settings, and the ticket or the name of the server that
-/// it is for. So who can write the store can lose records and put back older ones of the same place, which age as ever, and no more.
+/// Seals records with a key that is not in the store, by an AEAD of the provider with a key of 256 bits and random nonces. The additional
+/// data are the kind of the record, the digest of the settings, and the ticket or the server's name. So a writer of the store can remove
+/// records, and can restore older ones in the same place, which expire as usual, and nothing else.
 pub struct Sealer {
     provider: Arc<CryptoProvider>,
     aead: &'static dyn Aead,
@@ -97,7 +97,7 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// With this key, which must be random, and kept elsewhere than the records.
+    /// A sealer with this key, which must be random and must not be kept with the records.
     ///
     /// # Errors
     /// The provider has no AEAD with a key of 32 bytes and a tag of 16.
@@ -134,13 +134,13 @@ impl Sealer {
         bytes
     }
 
-    /// A key for each place: a key of AES-GCM bears 2^32 random nonces (NIST SP 800-38D §8.3), which a busy server would spend in
-    /// weeks.
+    /// The key for one place. A single AES-GCM key allows 2^32 random nonces (NIST SP 800-38D §8.3), which a busy server would use up
+    /// in weeks.
     fn key(&self, aad: &[u8]) -> HashOutput {
         self.seal.sign(&[aad])
     }
 
-    /// The digest of the settings, a nonce, the ciphertext and its tag.
+    /// Seals a record: the digest of the settings, a nonce, the ciphertext and its tag.
     fn seal(
         &self,
         kind: Kind,
@@ -157,7 +157,7 @@ impl Sealer {
         Ok(Record { name: self.name(kind, index), bytes })
     }
 
-    /// What was sealed for this place, and the digest of its settings. A bad tag is no entry.
+    /// Opens a record of this place, and returns the digest of the settings and the content; `None` if the tag is wrong.
     fn open(&self, kind: Kind, index: &[u8], sealed: &[u8]) -> Option<([u8; SETTINGS_LEN], Vec<u8>)> {
         let (settings, rest) = sealed.split_first_chunk::<SETTINGS_LEN>()?;
         let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>()?;
@@ -169,7 +169,7 @@ impl Sealer {
     }
 }
 
-/// All lengths but the last are fixed.
+/// The encoding is unambiguous: all lengths but the last are fixed.
 fn additional_data(kind: Kind, index: &[u8], settings: &[u8; SETTINGS_LEN]) -> Vec<u8> {
     [&[kind as u8], &settings[..], index].concat()
 }
@@ -180,20 +180,20 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// What a client knows of servers, sealed, in a store. Changes are made one after the other in this process, so a store that is
-/// slow holds up the connections to all servers, each for as long as the store may take; of several processes that use one store at
-/// the same time, each may show a ticket that the other shows, and so may one after another that could not write it.
+/// A client's cache of servers, sealed, in a store. A process makes one change at a time, so a slow store delays the connections to all
+/// servers. Processes that use one store at the same time may show the same ticket, and so may a process after another one that could
+/// not write.
 #[derive(Debug)]
 pub struct SealedClientCache<R> {
     records: R,
     sealer: Sealer,
-    /// Of which entries a connection has taken the tickets: in the store they are still there, so that one that breaks off
-    /// writes nothing. Where a change could not be written, they stay taken.
+    /// Entries whose tickets a connection has taken. The store still has them, so that an aborted connection writes nothing. They stay
+    /// taken if a change cannot be written.
     taken: Mutex<HashSet<RecordName>>,
 }
 
 impl<R: Records> SealedClientCache<R> {
-    /// In this store, which other caches may use as well.
+    /// A cache in this store, which it may share with other caches.
     pub fn new(records: R, sealer: Sealer) -> Self {
         records.used_with(&sealer.id);
         Self { records, sealer, taken: Mutex::default() }
@@ -207,23 +207,23 @@ impl<R: Records> SealedClientCache<R> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record as it is in the store.
+    /// Reads the entry from the store.
     fn read(&self, name: &RecordName, index: &[u8]) -> Option<CachedServer> {
         let sealed = self.records.get(name)?;
         let (settings, bytes) = self.sealer.open(Kind::Server, index, &sealed)?;
         CachedServer::from_bytes(&bytes, &settings).ok()
     }
 
-    /// Whether the store has this now.
+    /// Writes the entry, and returns whether the store has it.
     fn write(&self, key: &CacheKey, name: RecordName, index: &[u8], entry: &CachedServer) -> bool {
         let sealed = entry
             .to_bytes(&key.settings)
             .and_then(|bytes| Ok(self.sealer.seal(Kind::Server, index, &key.settings, &bytes)?));
-        // One name with many ports is one peer.
+        // All ports of one name are one peer.
         let owner = Owner { name, group: self.sealer.group(Kind::Server, key.name.as_bytes()) };
         match sealed {
             Ok(record) => self.records.put(&owner, &[record], &[]),
-            // What cannot be kept is not what stood there before, either.
+            // An entry that cannot be sealed must not leave the previous one in place.
             Err(_) => self.records.put(&owner, &[], &[name]),
         }
     }
@@ -241,7 +241,7 @@ impl<R: Records> ClientCache for SealedClientCache<R> {
             entry.clear_tickets();
         }
         change(&mut entry);
-        // What is not to be shown again may be in a store that cannot be written, or not be read at the moment.
+        // A used ticket may still be in a store that cannot be written, or cannot be read at the moment.
         let is_stored =
             if entry == before { stored.is_some() } else { self.write(key, name, &index, &entry) };
         if is_stored {
@@ -263,31 +263,31 @@ impl<R: Records> ClientCache for SealedClientCache<R> {
     }
 }
 
-/// What a server knows of clients, sealed, in a store that several servers may share. A client has one record for each of its tickets,
-/// four at most, and one that says which they are.
+/// A server's cache of clients, sealed, in a store that several servers may share. A client has one record for each of its tickets, at
+/// most four, and one that lists them.
 #[derive(Debug)]
 pub struct SealedServerCache<R> {
     records: R,
     sealer: Sealer,
-    /// By a byte of the client's name. Of two connections of one client that are completed at once, each is to see what the other
-    /// has written, and other clients need not wait for them.
+    /// Locks, chosen by a byte of the client's name. If two connections of one client complete at once, each sees what the other wrote;
+    /// most other clients do not wait for them.
     changes: [Mutex<()>; 64],
 }
 
 impl<R: Records> SealedServerCache<R> {
-    /// In this store, which other caches may use as well.
+    /// A cache in this store, which it may share with other caches.
     pub fn new(records: R, sealer: Sealer) -> Self {
         records.used_with(&sealer.id);
         Self { records, sealer, changes: [const { Mutex::new(()) }; 64] }
     }
 
-    /// Keeps others from what there is of this client, until the result is dropped.
+    /// Locks the records of this client until the result is dropped.
     fn lock(&self, [.., byte]: &RecordName) -> Option<MutexGuard<'_, ()>> {
         let lock = self.changes.get(usize::from(*byte) % self.changes.len())?;
         Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The fingerprint of the Certificate that the client had, and its tickets, newest first.
+    /// The fingerprint of the client's Certificate, and its tickets, newest first.
     fn tickets(&self, client: &[u8]) -> Option<([u8; FINGERPRINT_LEN], Vec<Ticket>)> {
         let sealed = self.records.get(&self.sealer.name(Kind::Tickets, client))?;
         let (_, bytes) = self.sealer.open(Kind::Tickets, client, &sealed)?;
@@ -300,7 +300,7 @@ impl<R: Records> SealedServerCache<R> {
 
 const FINGERPRINT_LEN: usize = 32;
 
-/// How many tickets a client has: so many names or ports of servers that share the store can it go to in turn.
+/// How many tickets a client has. It can use as many names or ports of servers that share the store in turn.
 const MAX_TICKETS: usize = 4;
 
 impl<R: Records> ServerCache for SealedServerCache<R> {
@@ -322,7 +322,7 @@ impl<R: Records> ServerCache for SealedServerCache<R> {
         let owner = Owner { name: self.sealer.name(Kind::Tickets, &index), group };
         let _changes = self.lock(&owner.name);
         let (known, before) = self.tickets(&index).unwrap_or_default();
-        // A ticket stands for one Certificate.
+        // A ticket is bound to one Certificate.
         let older =
             older_tickets(ticket, &before, proven).filter(|_| known == *fingerprint).take(MAX_TICKETS - 1);
         let tickets: Vec<_> = [ticket].into_iter().chain(older).collect();

@@ -1,8 +1,8 @@
-//! Many small entries of a few lengths, without an allocation for each: pages of slots that are all of one length.
+//! Many small entries of a few lengths, without an allocation for each. The slots of a page have one length.
 
 use std::collections::HashMap;
 
-/// Where an entry is: its page and its slot. Bytes, so that nothing that holds one has to be aligned.
+/// The page and the slot of an entry. It is an array of bytes, so that no type that holds it needs alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle([u8; 4]);
 
@@ -20,7 +20,7 @@ impl Handle {
         Self(number.to_be_bytes())
     }
 
-    /// Below 2^31: one bit is left for an index.
+    /// The number is below 2^31, which leaves one bit for an index.
     pub(super) const fn to_u32(self) -> u32 {
         u32::from_be_bytes(self.0)
     }
@@ -39,13 +39,13 @@ impl Handle {
     }
 }
 
-/// The slots of a page, at most: which of them are used is one word.
+/// The most slots of a page: one word marks the used ones.
 const MAX_SLOTS: usize = 64;
 
-/// A page of long entries has fewer slots, and this many bytes at most, if more than one fits.
+/// The most bytes of a page with more than one slot. Pages of long entries have fewer slots.
 const PAGE_LEN: usize = 32 << 10;
 
-/// Two entries of a list, each of which can be [`Handle::NONE`]: the ends of the list, or the neighbours of an entry.
+/// The two ends of a list, or the two neighbours of an entry; each may be [`Handle::NONE`].
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ends {
     pub(super) older: Handle,
@@ -56,7 +56,7 @@ impl Ends {
     pub(super) const NONE: Self = Self { older: Handle::NONE, newer: Handle::NONE };
 }
 
-/// What stands beside the bytes of an entry that is in a list.
+/// The head of an entry in a list.
 pub(super) trait Linked: Copy + Default {
     fn neighbours(&mut self) -> &mut Ends;
 }
@@ -73,7 +73,7 @@ impl<H: Linked> Page<H> {
         Self { used: 0, heads: vec![H::default(); slots].into(), bytes: vec![0; slots * len].into() }
     }
 
-    /// The length of its entries.
+    /// The length of the page's entries.
     const fn entry_len(&self) -> usize {
         match self.heads.len() {
             0 => 0,
@@ -85,7 +85,7 @@ impl<H: Linked> Page<H> {
         self.room() == 0
     }
 
-    /// How many slots are free.
+    /// The number of free slots.
     const fn room(&self) -> usize {
         self.heads.len() - self.used.count_ones() as usize
     }
@@ -95,23 +95,23 @@ impl<H: Linked> Page<H> {
 #[derive(Default)]
 pub(super) struct Slab<H> {
     pages: Vec<Page<H>>,
-    /// Numbers of pages that are given back.
+    /// The numbers of freed pages.
     vacant: Vec<usize>,
-    /// The pages with room, by the length of their entries.
+    /// The pages with free slots, by the length of their entries.
     roomy: HashMap<usize, Vec<usize>>,
-    /// How many pages there are for each length.
+    /// The number of pages for each length.
     counts: HashMap<usize, u32>,
     in_use: usize,
 }
 
 impl<H: Linked> Slab<H> {
-    /// What the entries take, in bytes. Pages take more, by less than two of them for each length if what is
-    /// [scattered](Self::scattered) is always moved.
+    /// The bytes that the entries take. The pages take more: less than two pages for each length, if the caller always moves
+    /// [scattered](Self::scattered) entries.
     pub(super) const fn in_use(&self) -> usize {
         self.in_use
     }
 
-    /// `None` for [`Handle::NONE`], which has no page.
+    /// The head of an entry; `None` for [`Handle::NONE`], which has no page.
     pub(super) fn head(&self, at: Handle) -> Option<&H> {
         self.pages.get(at.page())?.heads.get(at.slot())
     }
@@ -126,7 +126,7 @@ impl<H: Linked> Slab<H> {
         page.bytes.get(at.slot() * len..)?.get(..len)
     }
 
-    /// Makes two entries neighbours in the list with these `ends`. [`Handle::NONE`] makes the other one an end.
+    /// Links two neighbours in the list with these `ends`. If one is [`Handle::NONE`], the other becomes an end.
     pub(super) fn join(&mut self, ends: &mut Ends, older: Handle, newer: Handle) {
         match self.head_mut(older) {
             Some(head) => head.neighbours().newer = newer,
@@ -142,8 +142,8 @@ impl<H: Linked> Slab<H> {
         self.pages.get(page).map_or(0, Page::room)
     }
 
-    /// Once entries of this length leave room for two pages: those of the emptiest page, which the others have room for. No other
-    /// comes there any more, and when they have been inserted again, and removed, it is given back.
+    /// Returns the entries of the emptiest page once the pages of this length have free slots for two pages. The caller inserts them again,
+    /// which uses other pages, and removes them; the empty page is then freed.
     pub(super) fn scattered(&mut self, len: usize) -> Vec<Handle> {
         let pages = self.roomy.get(&len).into_iter().flatten();
         let Some(number) = pages.clone().copied().max_by_key(|number| self.room(*number)) else {
@@ -159,7 +159,7 @@ impl<H: Linked> Slab<H> {
         entries
     }
 
-    /// Keeps an entry. A new page has so many slots at most. `None` if there can be no more pages.
+    /// Inserts an entry. A new page has at most `max_slots` slots. Returns `None` if there can be no more pages.
     pub(super) fn insert(&mut self, head: H, bytes: &[u8], max_slots: usize) -> Option<Handle> {
         let len = bytes.len();
         let number = match self.roomy.get(&len).and_then(|pages| pages.last()) {
@@ -201,9 +201,9 @@ impl<H: Linked> Slab<H> {
 
     fn add_page(&mut self, len: usize, max_slots: usize) -> Option<usize> {
         let number = self.vacant.last().copied().unwrap_or(self.pages.len());
-        // Its last slot must have a handle.
+        // The page's last slot must have a handle.
         Handle::new(number, MAX_SLOTS - 1)?;
-        // The first page of a length has one slot, and the next ones four times as many each: lengths that are rare take little.
+        // The first page of a length has one slot, and each further one four times as many, so that rare lengths take little memory.
         let count = self.counts.entry(len).or_default();
         let slots = 1usize << (2 * *count).min(MAX_SLOTS.ilog2());
         *count += 1;

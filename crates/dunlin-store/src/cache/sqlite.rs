@@ -1,4 +1,4 @@
-//! Records in SQLite, for many of them on one machine: a change is a transaction, and several processes may make them.
+//! Records in SQLite, for many peers on one machine. A change is a transaction, and several processes may write.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -16,33 +16,33 @@ use super::trouble::{
 };
 use super::{CacheFault, KeyId, MAX_RECORD_LEN, Owner, Record, RecordName, Records, Report};
 
-/// "DUNC": tells our databases from those of others (`PRAGMA application_id`).
+/// "DUNC" identifies our databases (`PRAGMA application_id`).
 const APPLICATION_ID: [u8; 4] = *b"DUNC";
 
-/// Where it stands in the file, and with what every database begins (SQLite, "Database File Format" §1.3).
+/// Its offset in the file, and the first bytes of every database (SQLite, "Database File Format" §1.3).
 const APPLICATION_ID_AT: usize = 68;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// Stands in a page of its own, so that a database is known whose beginning was overwritten. The side whose it is follows.
+/// A text on a page of its own, which identifies a database whose beginning was overwritten. The name of its side follows.
 const MARK: &str = "dunlin handshake cache of a ";
 
-/// How far is looked for the mark, in bytes: it is on one of the first pages.
+/// How many bytes are searched for the mark, which is on one of the first pages.
 const MARK_WITHIN: u64 = 64 << 10;
 
 /// The version of the tables (`PRAGMA user_version`).
 const VERSION: i64 = 2;
 
-/// What a database has beside its file.
+/// The endings of a database's files.
 const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-/// How many steps of SQLite's machine a question may take: a thousand times what ours take. They are counted in ticks.
+/// How many steps of SQLite's virtual machine a query may take, counted in ticks: a thousand times what our queries take.
 const MAX_TICKS: u32 = 100;
 const STEPS_IN_A_TICK: i32 = 10_000;
 
-/// How many owners a change makes room by, at most: there may have been room for more once, and no handshake waits for all of it.
+/// How many owners one change evicts at most. After a reduction of the capacity, no handshake has to evict all surplus owners.
 const MAX_EVICTED: usize = 100;
 
-/// Owners in the order of use, and how many of them each group has, so that nothing has to be counted.
+/// Owners in order of use, with the number of owners in each group, so that no query has to count.
 const SCHEMA: &str = "
 CREATE TABLE owner (used INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, grp BLOB NOT NULL) STRICT;
 CREATE INDEX owner_grp ON owner (grp, used);
@@ -69,7 +69,7 @@ CREATE TRIGGER owner_goes AFTER DELETE ON owner BEGIN
 END;
 ";
 
-/// Finds what no statement of ours has made: pages, rows and indexes that do not fit, counts that are none.
+/// These queries find what our statements cannot have made: inconsistent pages, rows, indexes and counts.
 const CHECKS: [&str; 4] = [
     "SELECT min(integrity_check = 'ok') FROM pragma_integrity_check",
     "SELECT (SELECT max(owners) FROM total) = count(*) AND ifnull(max(used), 0) < 1 << 62 FROM owner",
@@ -79,29 +79,29 @@ const CHECKS: [&str; 4] = [
          AND NOT EXISTS (SELECT 1 FROM record WHERE owner NOT IN (SELECT name FROM owner))",
 ];
 
-/// Records in a database. A damaged one is set aside (`.damaged`, in place of an older one), and a new one stands in its place.
-/// One that another process has locked is not waited for longer than a quarter of a second, and then not asked for a while.
+/// Records in a database. A damaged database is renamed (`.damaged`, which replaces an older one), and a new one replaces it. A
+/// handshake waits a quarter of a second for a database that another process has locked; then the store pauses for a while.
 pub struct SqliteRecords {
     path: PathBuf,
     side: Side,
     capacity: i64,
-    /// None while it cannot be opened.
+    /// `None` while the database cannot be opened.
     connection: Mutex<Option<Connection>>,
-    /// What the question that is asked has taken until now.
+    /// The ticks of the current query.
     ticks: Arc<AtomicU32>,
-    /// Readers go on while somebody else writes, so each has its own.
+    /// Readers continue while another process writes, so reads and writes pause separately.
     reads: Pause,
     writes: Pause,
     reporter: Reporter,
 }
 
 impl SqliteRecords {
-    /// In the database at `path`, which is made with mode 0600 if it is not there, with room for so many owners, at least one:
-    /// servers that a client knows, or clients that a server knows, by the `side` whose cache this is.
+    /// Opens the database at `path`, or creates it with mode 0600 if it is missing. `side` is the side whose cache this is. The database
+    /// has room for `capacity` owners, at least one: servers that a client knows, or clients that a server knows.
     ///
     /// # Errors
-    /// There can be no database at `path`, or it is none of ours, or that of the other side. Damage is no error, but reported, and so
-    /// is a lock.
+    /// The database cannot be created or opened, is not a handshake cache, or belongs to the other side. Damage and a lock are reported,
+    /// and are no errors.
     pub fn open(path: &Path, side: Side, capacity: usize, report: Report) -> Result<Self, CacheFault> {
         let store = Self {
             path: trouble::behind_links(path),
@@ -129,7 +129,7 @@ impl SqliteRecords {
         if let Failure::OtherSide = why {
             return CacheFault::OtherSide { store: self.path.clone(), of: self.side.peer() };
         }
-        // SQLite has one error, of input and output, for much that lack of room can do.
+        // SQLite reports some effects of a full file system as a general I/O error.
         let full = if let Failure::Other(_) = why { trouble::lack_of_room(&self.path) } else { None };
         let why = full.unwrap_or_else(|| why.to_string());
         CacheFault::Unusable { store: self.path.display().to_string(), why }
@@ -140,7 +140,7 @@ impl SqliteRecords {
         self.reporter.fails(|| self.unusable(why));
     }
 
-    /// Opens the database, or a new one if that is damaged.
+    /// Opens the database, or a new one if it is damaged.
     fn connect(&self) -> Result<Connection, Failure> {
         let mut connection = match connect(&self.path, self.side) {
             Err(Failure::Damage(why)) => {
@@ -149,14 +149,14 @@ impl SqliteRecords {
             }
             opened => opened,
         }?;
-        // It may become another database while it is open. SQLite's own count is that of all runs of a statement.
+        // Another process may change the schema while it is open. SQLite's own step count adds up all runs of a statement.
         let ticks = Arc::clone(&self.ticks);
         let is_too_long = move || ticks.fetch_add(1, Ordering::Relaxed) >= MAX_TICKS;
         connection.progress_handler(STEPS_IN_A_TICK, Some(is_too_long))?;
         Ok(connection)
     }
 
-    /// What `run` gives; `None` if the database fails, which is reported. A damaged one is opened again, and checked by that.
+    /// Returns the result of `run`, or `None` after reporting a failure. A damaged database is opened again, which checks it.
     fn with<T>(&self, pause: &Pause, run: impl Fn(&mut Connection) -> rusqlite::Result<T>) -> Option<T> {
         let mut held = self.lock();
         if pause.is_on() {
@@ -183,19 +183,19 @@ impl SqliteRecords {
     }
 }
 
-/// Why a database does not do what it should.
+/// Why a database fails.
 enum Failure {
-    /// Its file is not what we have written.
+    /// The file is damaged.
     Damage(String),
     Locked,
-    /// It is the other side's.
+    /// The database belongs to the other side.
     OtherSide,
     Other(String),
 }
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
-        // The first line: what follows quotes the statement.
+        // Only the first line: the others quote the statement.
         let why = error.to_string().lines().next().unwrap_or_default().to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked,
@@ -207,7 +207,7 @@ impl From<rusqlite::Error> for Failure {
                 | ErrorCode::PermissionDenied
                 | ErrorCode::SystemIoFailure,
             ) => Self::Other(why),
-            // Our statements are right, so it is the database that is not.
+            // Our statements are correct, so any other error is damage.
             _ => Self::Damage(why),
         }
     }
@@ -223,15 +223,15 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Locked => f.write_str(LOCKED),
-            Self::OtherSide => f.write_str("it is the store of the other side"),
+            Self::OtherSide => f.write_str("the store belongs to the other side"),
             Self::Damage(why) | Self::Other(why) => f.write_str(why),
         }
     }
 }
 
-/// Whether there is a database yet. Whatever is none of ours is left alone: one byte of what tells may be damaged.
+/// Whether the file has a database. A foreign file is an error; one byte of the identifying bytes may be damaged.
 fn is_there(path: &Path) -> Result<bool, Failure> {
-    // To open a pipe waits for who writes into it.
+    // Opening a pipe would wait for a reader.
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(Failure::Other(NO_FILE.to_owned()));
     }
@@ -251,13 +251,13 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // Who can write the file must not have us run anything by it.
+    // Another writer of the file must not make us run code from it.
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     Ok(connection)
 }
 
-/// What there is in a database, word for word.
+/// The schema of a database, verbatim.
 fn schema(connection: &Connection) -> rusqlite::Result<Vec<(String, String, Option<String>)>> {
     let sql = "SELECT name, tbl_name, substr(sql, 1, 4000) FROM sqlite_schema ORDER BY name LIMIT 100";
     let mut statement = connection.prepare(sql)?;
@@ -273,7 +273,7 @@ fn connect(path: &Path, side: Side) -> Result<Connection, Failure> {
     let is_there = is_there(path)?;
     let mut connection = open(path)?;
     if !is_there {
-        // Of two that make one at once, the second one finds it made.
+        // If two processes create it at once, the second one finds the tables.
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if schema(&transaction)?.is_empty() {
             transaction.execute_batch(SCHEMA)?;
@@ -291,7 +291,7 @@ fn connect(path: &Path, side: Side) -> Result<Connection, Failure> {
         || schema(&connection)? != schema(&ours)?
         || connection.is_readonly("main")?
     {
-        return Err(Failure::Damage("its tables are others".to_owned()));
+        return Err(Failure::Damage("its tables are not those of a handshake cache".to_owned()));
     }
     let of = |side| {
         let sql = "SELECT count(*) = 1 AND min(text) = ?1 FROM mark";
@@ -301,7 +301,7 @@ fn connect(path: &Path, side: Side) -> Result<Connection, Failure> {
         let is_others = of(side.peer())? == Some(true);
         return Err(if is_others { Failure::OtherSide } else { Failure::Damage(INCONSISTENT.to_owned()) });
     }
-    // Readers go on while somebody writes. What the last moments before a loss of power had kept may be lost with it.
+    // With a WAL, readers continue while a process writes. A loss of power may lose the last few changes.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     for check in CHECKS {
@@ -328,7 +328,7 @@ impl Records for SqliteRecords {
             let execute = |sql: &str, values: &[&dyn rusqlite::ToSql]| {
                 transaction.prepare_cached(sql).and_then(|mut statement| statement.execute(values))
             };
-            // It may have another issuer now.
+            // The owner may have a new issuer, and so another group.
             let sql = "DELETE FROM owner WHERE name = ?1 AND (?2 OR grp <> ?3)";
             execute(sql, &[&owner.name, &records.is_empty(), &owner.group])?;
             if records.is_empty() {
@@ -343,7 +343,7 @@ impl Records for SqliteRecords {
                 let sql = "INSERT OR REPLACE INTO record (name, owner, bytes) VALUES (?1, ?2, ?3)";
                 execute(sql, &[name, &owner.name, bytes])?;
             }
-            // The oldest of the largest group; of groups that are as large, of the one that nobody came to for longest.
+            // Evict the oldest owner of the largest group; among equal groups, of the least recently used one.
             let evict = "DELETE FROM owner WHERE used = (SELECT min(used) FROM owner WHERE grp =
                              (SELECT name FROM grp ORDER BY owners DESC, used LIMIT 1))
                          AND (SELECT owners FROM total) > ?1";

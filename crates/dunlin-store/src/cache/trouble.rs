@@ -1,4 +1,4 @@
-//! What all stores do where something goes wrong, and the words for it.
+//! How all stores handle failures, and the texts for them.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -10,46 +10,46 @@ use std::{fmt, fs, io};
 
 use dunlin::Side;
 
-/// What there is to tell of a store. The cache goes on without what is lost.
+/// An event of a store that its user should know. The cache goes on without the lost entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheFault {
-    /// The store was damaged, and a new one stands in its place.
+    /// The store was damaged. It was renamed, and a new one replaces it.
     Damaged {
-        /// Where the store is.
+        /// The store.
         store: PathBuf,
-        /// Where the damaged one is now.
+        /// The new path of the damaged store.
         aside: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// The store cannot be used, for now or for good.
+    /// The store cannot be used, temporarily or permanently.
     Unusable {
-        /// Where the store is.
+        /// The store.
         store: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// A store that could not be used is used again.
+    /// The store can be used again.
     Usable {
-        /// Where the store is.
+        /// The store.
         store: String,
     },
-    /// The file is the store of the other side: what a client and what a server keep are in files of their own.
+    /// The file is the store of the other side. A client and a server need files of their own.
     OtherSide {
-        /// Where the store is.
+        /// The store.
         store: PathBuf,
-        /// Whose it is.
+        /// The side that owns it.
         of: Side,
     },
-    /// A new key was made for a store. One that was there has been lost, or its name was mistyped, or the store is new.
+    /// A new key file was created: for a new store, or because the previous one was lost or its name is mistyped.
     NewKey {
-        /// Where the key is.
+        /// The key file.
         file: PathBuf,
     },
-    /// There is something in the store, and all of it was sealed with another key.
+    /// The store has records, and all of them were sealed with another key.
     OtherKey {
-        /// Where the store is.
+        /// The store.
         store: String,
     },
 }
@@ -62,14 +62,14 @@ impl fmt::Display for CacheFault {
                 write!(f, "{store}: damaged ({why}); set aside as {aside}, the cache starts empty")
             }
             Self::Unusable { store, why } => write!(f, "{store}: {why}"),
-            Self::Usable { store } => write!(f, "{store}: it is used again"),
-            Self::NewKey { file } => write!(f, "{}: a new key for the store", file.display()),
+            Self::Usable { store } => write!(f, "{store}: the store works again"),
+            Self::NewKey { file } => write!(f, "{}: created a new key for the store", file.display()),
             Self::OtherSide { store, of } => {
                 let (store, side) = (store.display(), side_name(*of));
-                write!(f, "{store}: it is the store of a {side}: give each side a file of its own")
+                write!(f, "{store}: the store belongs to a {side}: give each side a file of its own")
             }
             Self::OtherKey { store } => {
-                write!(f, "{store}: nothing in this store opens with this key: it begins anew")
+                write!(f, "{store}: no entry in this store opens with this key: the cache starts empty")
             }
         }
     }
@@ -84,22 +84,22 @@ pub(super) const fn side_name(side: Side) -> &'static str {
     }
 }
 
-/// Why a file is left alone that is no store, be it somebody's key.
-pub(super) const NO_STORE: &str = "it is no handshake cache";
+/// Reported for a foreign file, such as a private key. It is left alone.
+pub(super) const NO_STORE: &str = "not a handshake cache";
 
-/// Why a directory or a pipe is no store.
-pub(super) const NO_FILE: &str = "it is no file";
+/// Reported for a directory or a pipe.
+pub(super) const NO_FILE: &str = "not a regular file";
 
-/// Why a store is set aside that was written by us and then by chance.
-pub(super) const INCONSISTENT: &str = "what is in it does not fit together";
+/// Reported for a damaged store, which is set aside.
+pub(super) const INCONSISTENT: &str = "its content is inconsistent";
 
-/// Why nothing is kept while somebody else writes.
-pub(super) const LOCKED: &str = "another process has it locked";
+/// Reported while another process writes.
+pub(super) const LOCKED: &str = "locked by another process";
 
-/// A store that cannot be written for lack of room, and what to do.
+/// Reported when a store cannot be written for lack of space.
 pub(super) const FULL: &str = "its file system is full: make room";
 
-/// Whether a file cannot be written for lack of room, in words.
+/// The text for an error that means lack of space; `None` for other errors.
 pub(super) fn is_full(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         io::ErrorKind::StorageFull => Some("its file system is full"),
@@ -108,16 +108,16 @@ pub(super) fn is_full(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// An error of the operating system in words for a user.
+/// The text of an operating system error for a user.
 pub(super) fn why(error: &io::Error) -> String {
     is_full(error).map_or_else(|| error.to_string(), |full| format!("{full}: make room"))
 }
 
-/// How much a trial writes, in bytes: more than SQLite needs to open a database.
+/// What a trial writes: more bytes than SQLite needs to open a database.
 #[cfg(feature = "sqlite")]
 const TRIAL_LEN: usize = 64 << 10;
 
-/// Whether there is no room where `store` is, in words: SQLite does not tell. A file without a name is written and forgotten.
+/// Writes an unnamed trial file beside `store`. Returns the error text if the file system has no space: SQLite does not always say so.
 #[cfg(feature = "sqlite")]
 pub(super) fn lack_of_room(store: &Path) -> Option<String> {
     let trial = tempfile::tempfile_in(directory_of(store));
@@ -127,15 +127,15 @@ pub(super) fn lack_of_room(store: &Path) -> Option<String> {
     is_full(&error).map(|_| why(&error))
 }
 
-/// The directory in which `path` is.
+/// The directory of `path`.
 pub(super) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Told of what goes wrong in a store, once until it is used again. It must not hold up a handshake.
+/// Called for each failure of a store, but only once until the store works again. It must not block.
 pub type Report = Box<dyn Fn(&CacheFault) + Send + Sync>;
 
-/// Tells that a store fails once, until it works again.
+/// Reports a failing store once, until it works again.
 pub(super) struct Reporter {
     report: Report,
     fails: AtomicBool,
@@ -150,14 +150,14 @@ impl Reporter {
         (self.report)(fault);
     }
 
-    /// The store fails; why is asked where it has not been told yet.
+    /// Reports a failure unless one is reported already.
     pub(super) fn fails(&self, fault: impl FnOnce() -> CacheFault) {
         if !self.fails.swap(true, Ordering::Relaxed) {
             (self.report)(&fault());
         }
     }
 
-    /// Something was written: that it can be read again is not enough.
+    /// Reports the recovery after a successful write. A successful read is not enough.
     pub(super) fn works(&self, store: impl FnOnce() -> String) {
         if self.fails.swap(false, Ordering::Relaxed) {
             (self.report)(&CacheFault::Usable { store: store() });
@@ -165,14 +165,14 @@ impl Reporter {
     }
 }
 
-/// How long a handshake waits for another process that writes.
+/// How long a handshake waits while another process writes.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// After a failure nobody asks for so long; twice as long after each further one.
+/// The pause after a failure. Each further failure doubles it.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Keeps handshakes from a store that fails, so that no more than one at a time waits for it.
+/// Keeps handshakes away from a failing store, so that only one at a time waits for it.
 #[derive(Default)]
 pub(super) struct Pause(Mutex<(Option<Instant>, Duration)>);
 
@@ -181,7 +181,7 @@ impl Pause {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is no use to ask. After a pause one may, and the others wait as long again for what he finds.
+    /// Whether callers should skip the store. When a pause ends, one caller may try, and the pause starts again for the others.
     pub(super) fn is_on(&self) -> bool {
         let mut pause = self.lock();
         let (Some(until), length) = *pause else { return false };
@@ -205,10 +205,10 @@ impl Pause {
     }
 }
 
-/// The most links that a path may have one after the other: those of Linux (path_resolution(7)).
+/// How many symbolic links are followed: as many as Linux follows (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// Where a store is whose path may be a link, be it to nothing yet: so the link stays, and what it points to is replaced or set aside.
+/// Resolves symbolic links, also to missing files. So the link stays, and its target is replaced or set aside.
 pub(super) fn behind_links(path: &Path) -> PathBuf {
     let mut at = path.to_owned();
     for _ in 0..MAX_LINKS {
@@ -218,7 +218,7 @@ pub(super) fn behind_links(path: &Path) -> PathBuf {
     fs::canonicalize(&at).unwrap_or(at)
 }
 
-/// Whether two names are of one file, which need not be there.
+/// Whether two paths name the same file, which may be missing.
 pub(super) fn are_same(one: &Path, other: &Path) -> bool {
     let found = |path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     let name = |path: &Path| Some((fs::canonicalize(directory_of(path)).ok()?, path.file_name()?.to_owned()));
@@ -228,14 +228,14 @@ pub(super) fn are_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The path with something more at its end.
+/// The path with `ending` appended.
 pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// Renames a damaged store, and the files beside it that have these `endings`, out of the way.
+/// Renames a damaged store together with its files that have these `endings`.
 pub(super) fn set_aside(store: &Path, endings: &[&str], why: &str) -> io::Result<CacheFault> {
     let aside = beside(store, ".damaged");
     for ending in endings {

@@ -1,4 +1,4 @@
-//! What every store must do, with entries of real handshakes.
+//! Tests for every store, with entries of real handshakes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,12 +22,12 @@ pub(crate) fn sealer(key: u8) -> Sealer {
     Sealer::new(awslc(), &Zeroizing::new([key; 32])).unwrap()
 }
 
-/// Nothing goes wrong in this test.
+/// A report for tests without failures.
 pub(crate) fn no_fault() -> Report {
     Box::new(|fault| panic!("{fault}"))
 }
 
-/// Keeps what is reported.
+/// Collects the reports.
 #[derive(Clone, Default)]
 pub(crate) struct Faults(Arc<Mutex<Vec<String>>>);
 
@@ -58,7 +58,7 @@ pub(crate) fn client(pki: &Pki, cache: Arc<dyn ClientCache>) -> Arc<ClientConfig
     ))
 }
 
-/// A server that believes clients of this PKI.
+/// A server that trusts clients of this PKI.
 pub(crate) fn server(clients: &Pki, cache: Arc<dyn ServerCache>) -> Arc<ServerConfig> {
     let profile = profile(Pki::shared(KeyType::P256), clients, false);
     let config = ServerConfig::new(profile.build().unwrap()).unwrap();
@@ -66,7 +66,7 @@ pub(crate) fn server(clients: &Pki, cache: Arc<dyn ServerCache>) -> Arc<ServerCo
     Arc::new(config.with_client_auth(ClientAuth::Required).unwrap())
 }
 
-/// Connects, and tells whether the server's and the client's certificates were left out.
+/// Connects, and returns whether the server's and the client's certificates were cached.
 pub(crate) fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [bool; 2] {
     let mut pair = Pair::new(client, server);
     pair.connect().unwrap();
@@ -74,7 +74,7 @@ pub(crate) fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) ->
     [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().is_peer_cached())
 }
 
-/// A cache of a server that notes which tickets it has given out, and for whom.
+/// A server's cache that records each ticket with its client.
 #[derive(Debug)]
 pub(crate) struct Noted<C>(C, Mutex<Vec<(Ticket, CachedPeer)>>);
 
@@ -99,7 +99,7 @@ impl<C: Deref<Target: ServerCache> + fmt::Debug + Send + Sync> ServerCache for N
     }
 }
 
-/// A store whose records all can be seen and changed, as one can who has the database but no key.
+/// A store that lets a test read and change all records, like an attacker with the database but without the key.
 #[derive(Debug)]
 pub(crate) struct Open<R> {
     inner: R,
@@ -119,7 +119,7 @@ impl<R: Records> Open<R> {
         self.inner.get(name).unwrap()
     }
 
-    /// Overwrites a record, and leaves the others of its owner as they are.
+    /// Overwrites a record, and keeps the other records of its owner.
     pub(crate) fn write(&self, name: RecordName, bytes: Vec<u8>) {
         let all = self.all.lock().unwrap();
         let (owner, _) = all[&name];
@@ -144,9 +144,11 @@ impl<R: Records> Records for Open<R> {
     }
 }
 
-/// Both caches, each in the store of its side, which `open` opens again each time, as after a restart. Returns what was told by the first with
+/// Tests both caches, each in a store that `open` opens again each time, as after a restart. Returns the reports of the first use with
 /// another key.
-pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn(Side, Report) -> R) -> Vec<String> {
+pub(crate) fn entries_survive_a_restart<R: Records + 'static>(
+    open: impl Fn(Side, Report) -> R,
+) -> Vec<String> {
     let pki = Pki::shared(KeyType::P256);
     let faults = Faults::default();
     let ends = |key| {
@@ -162,7 +164,7 @@ pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn(Side, Re
         assert_eq!(connect(&c, &s), [true; 2]);
     }
     assert_eq!(faults.take(), [""; 0]);
-    // Under another key there is nothing, and what is there stays as it was.
+    // With another key the cache is empty, and the entries under the first key stay.
     let (c, s) = ends(2);
     let told = faults.take();
     assert_eq!(connect(&c, &s), [false; 2]);
@@ -174,21 +176,21 @@ pub(crate) fn what_is_kept_survives<R: Records + 'static>(open: impl Fn(Side, Re
     told
 }
 
-/// What [`what_is_kept_survives`] returns of a store that can tell: a word from each of the two caches.
+/// What [`entries_survive_a_restart`] returns for a file or a database: a report from each of the two caches.
 pub(crate) fn other_key(path: &Path) -> [String; 2] {
     let told = |path: PathBuf| {
-        format!("{}: nothing in this store opens with this key: it begins anew", path.display())
+        format!("{}: no entry in this store opens with this key: the cache starts empty", path.display())
     };
     [Side::Client, Side::Server].map(|side| told(of_side(path, side)))
 }
 
-/// The store of this side beside `path`.
+/// The path of this side's store.
 pub(crate) fn of_side(path: &Path, side: Side) -> PathBuf {
     path.with_extension(format!("{side:?}"))
 }
 
-/// What one side keeps the other one does not open, and it stays as it is.
-pub(crate) fn the_other_side_is_refused<R: Records>(
+/// Neither side opens the store of the other, nor changes it.
+pub(crate) fn refuses_the_store_of_the_other_side<R: Records>(
     path: &Path,
     open: impl Fn(Side, Report) -> Result<R, CacheFault>,
 ) {
@@ -205,7 +207,7 @@ pub(crate) fn the_other_side_is_refused<R: Records>(
     }
 }
 
-/// Keeps the one server of a handshake.
+/// Stores the server of one handshake.
 #[derive(Debug, Default)]
 struct Seen(Mutex<CachedServer>);
 
@@ -215,8 +217,8 @@ impl ClientCache for Seen {
     }
 }
 
-/// What cannot be kept is not there, and neither is what was there before.
-pub(crate) fn what_cannot_be_kept_is_not_there<R: Records>(store: R) {
+/// An entry that cannot be stored removes the previous one.
+pub(crate) fn an_entry_that_cannot_be_stored_removes_the_previous_one<R: Records>(store: R) {
     let pki = Pki::shared(KeyType::P256);
     let seen = Arc::new(Seen::default());
     connect(&client(pki, seen.clone()), &server(pki, Arc::new(MemoryServerCache::new(1))));
@@ -232,8 +234,8 @@ pub(crate) fn what_cannot_be_kept_is_not_there<R: Records>(store: R) {
     assert!(cache.take(&key).is_none());
 }
 
-/// A client that could not write shows no ticket twice: `fails` makes the store, which reports nothing, fail or work again.
-pub(crate) fn what_could_not_be_written_is_not_shown_again<R: Records + 'static>(
+/// A client whose store cannot be written shows no ticket twice. `fails` makes the store fail or work again.
+pub(crate) fn shows_no_ticket_twice_after_a_failed_write<R: Records + 'static>(
     store: R,
     fails: impl Fn(bool),
 ) {
@@ -245,7 +247,7 @@ pub(crate) fn what_could_not_be_written_is_not_shown_again<R: Records + 'static>
     assert_eq!(connect(&client, &server), [false; 2]);
     fails(true);
     assert_eq!(connect(&client, &server), [true; 2]);
-    // The server knows the ticket before still, should it be shown.
+    // The server still knows the previous ticket, so it would accept it.
     let (first, peer) = servers.given()[0].clone();
     for _ in 0..4 {
         servers.put(first, peer.clone(), None);
@@ -253,13 +255,13 @@ pub(crate) fn what_could_not_be_written_is_not_shown_again<R: Records + 'static>
     }
     fails(false);
     let (owner, record) = owner(1, 0);
-    until_it_is_kept(&*store, &owner, &record);
+    write_until_stored(&*store, &owner, &record);
     connect(&client, &server);
     assert_eq!(connect(&client, &server), [true; 2]);
 }
 
-/// Rule 9: who can write the store, without its key, makes the server believe nobody, and a client no server.
-pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R) {
+/// Rule 9: an attacker who can write the store, but lacks its key, cannot forge a client or a server.
+pub(crate) fn a_writer_without_the_key_forges_no_peer<R: Records + 'static>(store: R, foreign: R) {
     let pki = Pki::shared(KeyType::P256);
     let other = Pki::shared(KeyType::Ed25519);
     let store = Arc::new(Open::new(store));
@@ -267,7 +269,7 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
     let one = client(pki, Arc::new(SealedClientCache::new(Arc::clone(&store), sealer(1))));
     let two = client(other, Arc::new(MemoryClientCache::default()));
     let (server_one, server_two) = (server(pki, cache.clone()), server(other, cache.clone()));
-    // Two clients with two tickets each: one that they know, and one for another endpoint.
+    // Two clients with two tickets each: one of their own, and one of another endpoint.
     let elsewhere = |pki| client(pki, Arc::new(MemoryClientCache::default()));
     for (one, two) in [(&one, &two), (&elsewhere(pki), &elsewhere(other))] {
         connect(one, &server_one);
@@ -279,7 +281,7 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
     let found: Vec<_> = believed().iter().map(|p| p.as_ref().map(|p| *p.fingerprint())).collect();
     assert_eq!(found, right);
 
-    // Every record in the place of every other one: of a client, of a server, of a list of tickets.
+    // Put every record in the place of every other one: clients, servers, lists of tickets.
     let names = store.names();
     let honest: Vec<_> = names.iter().map(|name| store.bytes(name)).collect();
     assert_eq!(names.len(), 2 * 3 + 1);
@@ -290,7 +292,7 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
             for (before, now) in before.iter().zip(believed()) {
                 assert!(now.is_none() || now == *before);
             }
-            // A record of a ticket is gone with it.
+            // Writing may remove the record of a ticket; restore it.
             store.write(*name, own.clone());
         }
         assert_eq!(believed(), before);
@@ -303,7 +305,7 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
     });
     assert_eq!(lost.count(), 4);
 
-    // The same tickets, sealed under a key of the attacker's, for clients of the attacker's.
+    // The attacker seals the same tickets under a key of its own, for its own clients.
     let mallory = Arc::new(Open::new(foreign));
     let forge = SealedServerCache::new(Arc::clone(&mallory), sealer(9));
     for (ticket, peer) in &tickets {
@@ -320,17 +322,17 @@ pub(crate) fn a_writer_invents_nobody<R: Records + 'static>(store: R, foreign: R
             );
         }
     }
-    // By now all is forged: nobody is believed, and handshakes are full.
+    // Now every record is forged, so the server knows no client and handshakes are full.
     assert!(believed().iter().all(Option::is_none));
     assert_eq!(connect(&one, &server_one), [false; 2]);
     assert_eq!(connect(&one, &server_one), [true; 2]);
 }
 
-/// Four endpoints in front of one store: a client that goes from one to the other is known to all.
-pub(crate) fn endpoints_know_a_client<R: Records + 'static>(store: R) {
+/// Four endpoints share one store: all know a client that moves from one to another.
+pub(crate) fn four_endpoints_know_one_client<R: Records + 'static>(store: R) {
     let pki = Pki::shared(KeyType::P256);
     let server = server(pki, Arc::new(SealedServerCache::new(store, sealer(1))));
-    // What it keeps of each is under the name of that one.
+    // The client has one cache for each endpoint.
     let endpoints = [(); 4].map(|()| client(pki, Arc::new(MemoryClientCache::default())));
     for round in 0..4 {
         for client in &endpoints {
@@ -342,9 +344,8 @@ pub(crate) fn endpoints_know_a_client<R: Records + 'static>(store: R) {
     }
 }
 
-/// Whatever a client sends beside its key, and whoever has issued its certificate, it has one entry; and a ticket stands for one
-/// Certificate.
-pub(crate) fn a_client_has_one_entry<R: Records + 'static>(store: R) {
+/// A client has one entry for its key, whatever else its certificate says and whoever issued it. A ticket is bound to one Certificate.
+pub(crate) fn keeps_one_entry_for_each_client<R: Records + 'static>(store: R) {
     let pki = Pki::shared(KeyType::P256);
     let store = Arc::new(Open::new(store));
     let cache = Arc::new(Noted::new(Arc::new(SealedServerCache::new(Arc::clone(&store), sealer(1)))));
@@ -353,7 +354,7 @@ pub(crate) fn a_client_has_one_entry<R: Records + 'static>(store: R) {
     for number in 0..100u8 {
         let mut bytes = peer.to_bytes().unwrap();
         bytes[1] = number % 3;
-        // Never the fingerprint that it has: of one Certificate, more tickets than one are kept.
+        // Always another fingerprint: the cache keeps several tickets of one Certificate.
         bytes[CachedPeer::SHARED_LEN] ^= number + 1;
         let client = CachedPeer::from_bytes(&bytes, peer.settings().as_bytes()).unwrap();
         cache.put([number; 8], client.clone(), None);
@@ -363,8 +364,8 @@ pub(crate) fn a_client_has_one_entry<R: Records + 'static>(store: R) {
     }
 }
 
-/// Rules 5 and 8: an observer that shows a ticket again changes nothing in the store.
-pub(crate) fn replays_flush_nothing<R: Records + 'static>(store: R) {
+/// Rules 5 and 8: an observer that replays a ticket changes nothing in the store.
+pub(crate) fn replayed_tickets_change_nothing<R: Records + 'static>(store: R) {
     let pki = Pki::shared(KeyType::P256);
     let store = Arc::new(Open::new(store));
     let server = server(pki, Arc::new(SealedServerCache::new(Arc::clone(&store), sealer(1))));
@@ -377,7 +378,7 @@ pub(crate) fn replays_flush_nothing<R: Records + 'static>(store: R) {
     for _ in 0..100 {
         let mut observed = TlsConnection::server(&server, NOW);
         observed.receive(NOW, &hello).unwrap();
-        // What is no message of this handshake ends it.
+        // A message that does not belong to the handshake ends it.
         let garbage = [23, 3, 3, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         observed.receive(NOW, &garbage).unwrap_err();
     }
@@ -386,15 +387,15 @@ pub(crate) fn replays_flush_nothing<R: Records + 'static>(store: R) {
     assert!(pair.server.negotiated().unwrap().is_peer_cached());
 }
 
-/// An owner of this group, with one record of its own.
+/// An owner of this group with one record.
 pub(crate) fn owner(group: u8, number: u32) -> (Owner, Record) {
     let mut name = [group; 16];
     name[..4].copy_from_slice(&number.to_be_bytes());
     (Owner { name, group: [group; 8] }, Record { name, bytes: number.to_be_bytes().repeat(8) })
 }
 
-/// Rule 8: the largest group makes room, and in it what was written longest ago. `store` has room for eight.
-pub(crate) fn the_largest_group_makes_room(store: &impl Records) {
+/// Rule 8: the store evicts the least recently written owner of the largest group. `store` has room for eight.
+pub(crate) fn evicts_from_the_largest_group(store: &impl Records) {
     let put = |group, number| {
         let (owner, record) = owner(group, number);
         store.put(&owner, &[record], &[]);
@@ -404,7 +405,7 @@ pub(crate) fn the_largest_group_makes_room(store: &impl Records) {
     (0..100).for_each(|n| put(2, n));
     assert!((0..3).all(|n| there(1, n)));
     assert_eq!((0..100).filter(|n| there(2, *n)).collect::<Vec<_>>(), [95, 96, 97, 98, 99]);
-    // What is asked for is not younger by that, what is written is.
+    // A look-up does not make an owner newer; a write does.
     assert!(there(2, 95));
     put(2, 96);
     put(2, 100);
@@ -413,11 +414,11 @@ pub(crate) fn the_largest_group_makes_room(store: &impl Records) {
     assert!(there(2, 96) && !there(2, 97) && (0..3).all(|n| there(1, n)));
 }
 
-/// Longer than any pause of a store.
+/// A limit longer than any pause of a store.
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// Writes until the store does it, as it may rest after a failure.
-pub(crate) fn until_it_is_kept(store: &impl Records, owner: &Owner, record: &Record) {
+/// Writes until the store accepts it: it may pause after a failure.
+pub(crate) fn write_until_stored(store: &impl Records, owner: &Owner, record: &Record) {
     let mut changed = record.clone();
     changed.bytes.push(0);
     let until = Instant::now() + PATIENT;
@@ -427,8 +428,8 @@ pub(crate) fn until_it_is_kept(store: &impl Records, owner: &Owner, record: &Rec
     }
 }
 
-/// What is written of an owner is all that it has: also where two writers knew nothing of each other.
-pub(crate) fn an_owner_has_what_was_written_last(store: &impl Records) {
+/// A write replaces all records of an owner, also those of another writer.
+pub(crate) fn a_write_replaces_all_records_of_an_owner(store: &impl Records) {
     let (one, first) = owner(1, 0);
     let more = |number: u8| Record { name: [number; 16], bytes: vec![number; 9] };
     for number in 10..30 {
@@ -439,8 +440,8 @@ pub(crate) fn an_owner_has_what_was_written_last(store: &impl Records) {
     }
 }
 
-/// What is taken out leaves room for another. `store` has room for eight.
-pub(crate) fn nothing_takes_no_room(store: &impl Records) {
+/// A removed owner frees its place. `store` has room for eight.
+pub(crate) fn an_owner_without_records_takes_no_capacity(store: &impl Records) {
     let [(gone, record), (stays, other)] = [owner(1, 0), owner(1, 1)];
     store.put(&gone, std::slice::from_ref(&record), &[]);
     store.put(&stays, &[other], &[]);

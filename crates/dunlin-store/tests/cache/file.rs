@@ -23,47 +23,47 @@ fn open(path: &Path) -> FileRecords {
 }
 
 #[test]
-fn what_is_kept_survives() {
+fn entries_survive_a_restart() {
     let (_directory, path) = place();
-    let told = common::what_is_kept_survives(|side, report| {
+    let told = common::entries_survive_a_restart(|side, report| {
         FileRecords::open(&common::of_side(&path, side), side, &awslc(), 8, report).unwrap()
     });
     assert_eq!(told, common::other_key(&path));
 }
 
 #[test]
-fn a_writer_invents_nobody() {
+fn a_writer_without_the_key_forges_no_peer() {
     let (_directory, path) = place();
-    common::a_writer_invents_nobody(open(&path), open(&path.with_extension("foreign")));
+    common::a_writer_without_the_key_forges_no_peer(open(&path), open(&path.with_extension("foreign")));
 }
 
 #[test]
-fn endpoints_know_a_client() {
+fn four_endpoints_know_one_client() {
     let (_directory, path) = place();
-    common::endpoints_know_a_client(open(&path));
+    common::four_endpoints_know_one_client(open(&path));
 }
 
 #[test]
-fn a_client_has_one_entry() {
+fn keeps_one_entry_for_each_client() {
     let (_directory, path) = place();
-    common::a_client_has_one_entry(open(&path));
+    common::keeps_one_entry_for_each_client(open(&path));
 }
 
 #[test]
-fn replays_flush_nothing() {
+fn replayed_tickets_change_nothing() {
     let (_directory, path) = place();
-    common::replays_flush_nothing(open(&path));
+    common::replayed_tickets_change_nothing(open(&path));
 }
 
 #[test]
-fn the_largest_group_makes_room() {
+fn evicts_from_the_largest_group() {
     let (_directory, path) = place();
-    common::the_largest_group_makes_room(&open(&path));
+    common::evicts_from_the_largest_group(&open(&path));
 }
 
-/// A file that was cut or changed anywhere is set aside, with one word about it, and the cache goes on.
+/// A file that was truncated or changed anywhere is set aside with one report, and the cache goes on.
 #[test]
-fn damage_anywhere_is_set_aside() {
+fn sets_aside_a_file_damaged_anywhere() {
     let (_directory, path) = place();
     let records: Vec<_> = (0..3).map(|n| common::owner(1, n)).collect();
     for (owner, record) in &records {
@@ -85,13 +85,13 @@ fn damage_anywhere_is_set_aside() {
         let expected = CacheFault::Damaged {
             store: path.clone(),
             aside: aside.clone(),
-            why: "what is in it does not fit together".to_owned(),
+            why: "its content is inconsistent".to_owned(),
         };
         assert_eq!(faults.take(), [expected.to_string()]);
         assert_eq!(fs::read(&aside).unwrap(), damaged);
         assert!(records.iter().all(|(owner, _)| store.get(&owner.name).is_none()));
     }
-    // It is written anew, also by one that had it open before.
+    // A store that was open before writes a new file, too.
     let (owner, record) = &records[0];
     let faults = Faults::default();
     let store = FileRecords::open(&path, Side::Server, &awslc(), 8, faults.report()).unwrap();
@@ -104,14 +104,14 @@ fn damage_anywhere_is_set_aside() {
 #[test]
 fn refuses_the_store_of_the_other_side() {
     let (_directory, path) = place();
-    common::the_other_side_is_refused(&path, |side, report| {
+    common::refuses_the_store_of_the_other_side(&path, |side, report| {
         FileRecords::open(&path, side, &awslc(), 8, report)
     });
 }
 
-/// A store is known by its end where its beginning was overwritten, and by nothing where all of it was.
+/// The end identifies a store whose beginning was overwritten. Nothing identifies a store that was overwritten as a whole.
 #[test]
-fn a_damaged_beginning_is_set_aside() {
+fn sets_aside_a_file_with_a_damaged_beginning() {
     let (_directory, path) = place();
     let (owner, record) = common::owner(1, 0);
     open(&path).put(&owner, std::slice::from_ref(&record), &[]);
@@ -124,7 +124,7 @@ fn a_damaged_beginning_is_set_aside() {
             let faults = Faults::default();
             let opened = FileRecords::open(&path, Side::Server, &awslc(), 8, faults.report());
             if len == whole.len() {
-                assert!(opened.unwrap_err().to_string().contains("it is no handshake cache"));
+                assert!(opened.unwrap_err().to_string().contains("not a handshake cache"));
                 assert_eq!(fs::read(&path).unwrap(), damaged);
                 continue;
             }
@@ -136,9 +136,9 @@ fn a_damaged_beginning_is_set_aside() {
     }
 }
 
-/// A name that was mistyped, or means what is no store, costs nobody a file.
+/// A mistyped name does not destroy a foreign file.
 #[test]
-fn what_is_no_store_is_left_alone() {
+fn leaves_a_foreign_file_alone() {
     let (directory, path) = place();
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
@@ -149,7 +149,7 @@ fn what_is_no_store_is_left_alone() {
     for content in [&b"-----BEGIN PRIVATE KEY-----"[..], b"short"] {
         fs::write(&path, content).unwrap();
         let told = FileRecords::open(&path, Side::Server, &awslc(), 8, no_fault()).unwrap_err().to_string();
-        assert!(told.contains("it is no handshake cache"), "{told}");
+        assert!(told.contains("not a handshake cache"), "{told}");
         other.put(&owner, std::slice::from_ref(&record), &[]);
         assert_eq!(fs::read(&path).unwrap(), content);
     }
@@ -160,9 +160,9 @@ fn what_is_no_store_is_left_alone() {
     assert_eq!(open(&link).get(&owner.name).as_ref(), Some(&record.bytes));
 }
 
-/// A link stays also where there is nothing behind it yet, and it is one to a link.
+/// Links stay links, also if they form a chain and their target does not exist yet.
 #[test]
-fn a_link_to_nothing_stays() {
+fn follows_links_to_missing_files() {
     let (directory, path) = place();
     let [link, other] = ["link", "other"].map(|name| directory.path().join(name));
     std::os::unix::fs::symlink("other", &link).unwrap();
@@ -171,15 +171,15 @@ fn a_link_to_nothing_stays() {
     assert!(open(&link).put(&owner, std::slice::from_ref(&record), &[]));
     assert!([&link, &other].iter().all(|link| fs::symlink_metadata(link).unwrap().is_symlink()));
     assert_eq!(open(&path).get(&owner.name), Some(record.bytes));
-    // One that leads nowhere is an error.
+    // A circular link is an error.
     let circle = directory.path().join("circle");
     std::os::unix::fs::symlink("circle", &circle).unwrap();
     assert!(FileRecords::open(&circle, Side::Server, &awslc(), 8, no_fault()).is_err());
 }
 
-/// Several processes may write: nobody loses what another one kept.
+/// Several processes may write without losing each other's entries.
 #[test]
-fn writers_see_each_other() {
+fn concurrent_writers_lose_no_entries() {
     let (_directory, path) = place();
     let stores = [open(&path), open(&path)];
     for number in 0..6 {
@@ -190,9 +190,9 @@ fn writers_see_each_other() {
     assert!((0..6).all(|n| store.get(&common::owner(1, n).0.name).is_some()));
 }
 
-/// What one process writes another one reads, also where each has the file open.
+/// A process reads what another one writes while both have the file open.
 #[test]
-fn readers_see_writers() {
+fn readers_see_changes_of_other_processes() {
     let (_directory, path) = place();
     let (reader, writer) = (open(&path), open(&path));
     for number in 0..6 {
@@ -205,9 +205,9 @@ fn readers_see_writers() {
     assert_eq!(reader.get(&common::owner(1, 0).0.name), None);
 }
 
-/// Somebody has the lock, also when the file is opened: it is said once, and not waited for each time.
+/// While another process holds the lock, the store reports it once and does not wait at each write.
 #[test]
-fn a_locked_file_is_not_waited_for() {
+fn does_not_wait_for_a_locked_file() {
     let (_directory, path) = place();
     let (owner, record) = common::owner(1, 0);
     open(&path).put(&owner, std::slice::from_ref(&record), &[]);
@@ -220,18 +220,18 @@ fn a_locked_file_is_not_waited_for() {
         store.put(&another, std::slice::from_ref(&newer), &[]);
         assert_eq!(store.get(&another.name), None);
     }
-    // Who only reads needs no lock.
+    // Readers need no lock.
     assert_eq!(store.get(&owner.name), Some(record.bytes));
     let place = path.display();
-    assert_eq!(faults.take(), [format!("{place}: another process has it locked")]);
+    assert_eq!(faults.take(), [format!("{place}: locked by another process")]);
     drop(lock);
-    common::until_it_is_kept(&store, &another, &newer);
-    assert_eq!(faults.take(), [format!("{place}: it is used again")]);
+    common::write_until_stored(&store, &another, &newer);
+    assert_eq!(faults.take(), [format!("{place}: the store works again")]);
 }
 
-/// Who can write the directory has us write nowhere else.
+/// Another user who can write the directory cannot redirect our writes.
 #[test]
-fn links_beside_it_are_not_followed() {
+fn follows_no_links_beside_the_store() {
     let (directory, path) = place();
     let victim = directory.path().join("victim");
     fs::write(&victim, "precious").unwrap();
@@ -249,46 +249,46 @@ fn links_beside_it_are_not_followed() {
 }
 
 #[test]
-fn an_owner_has_what_was_written_last() {
+fn a_write_replaces_all_records_of_an_owner() {
     let (_directory, path) = place();
-    common::an_owner_has_what_was_written_last(&open(&path));
+    common::a_write_replaces_all_records_of_an_owner(&open(&path));
 }
 
 #[test]
-fn what_cannot_be_kept_is_not_there() {
+fn an_entry_that_cannot_be_stored_removes_the_previous_one() {
     let (_directory, path) = place();
-    common::what_cannot_be_kept_is_not_there(open(&path));
+    common::an_entry_that_cannot_be_stored_removes_the_previous_one(open(&path));
 }
 
 #[test]
-fn what_could_not_be_written_is_not_shown_again() {
+fn shows_no_ticket_twice_after_a_failed_write() {
     let (_directory, path) = place();
     let store = FileRecords::open(&path, Side::Server, &awslc(), 8, Faults::default().report()).unwrap();
     let new = path.with_extension("new");
-    common::what_could_not_be_written_is_not_shown_again(store, |fails| match fails {
+    common::shows_no_ticket_twice_after_a_failed_write(store, |fails| match fails {
         true => fs::create_dir(&new).unwrap(),
         false => fs::remove_dir(&new).unwrap(),
     });
 }
 
 #[test]
-fn nothing_takes_no_room() {
+fn an_owner_without_records_takes_no_capacity() {
     let (_directory, path) = place();
-    common::nothing_takes_no_room(&open(&path));
+    common::an_owner_without_records_takes_no_capacity(&open(&path));
 }
 
 #[test]
-fn where_no_file_can_be_there_is_a_fault() {
+fn reports_a_path_that_cannot_be_a_file() {
     let (directory, path) = place();
     let fault =
         |path: &Path| FileRecords::open(path, Side::Server, &awslc(), 8, no_fault()).unwrap_err().to_string();
     assert!(fault(&path.join("in a file that is none")).contains("No such file or directory"));
-    assert!(fault(directory.path()).contains("it is no file"));
+    assert!(fault(directory.path()).contains("not a regular file"));
 }
 
 const WRITER: &str = "DUNLIN_TEST_WRITER";
 
-/// Not a test by itself: the child of the next one, which writes until it is killed, and says what it has written.
+/// The child process of the next test, not a test by itself. It writes until it is killed, and prints what it has written.
 #[test]
 fn writer() {
     let Some(path) = std::env::var_os(WRITER) else { return };
@@ -301,7 +301,7 @@ fn writer() {
     }
 }
 
-/// Whoever writes may be killed at any moment: what it had written is there, or what it was about to write, and all of it.
+/// If a writer is killed at any moment, the file has its last completed write or the next one, and is whole.
 #[test]
 fn a_killed_writer_leaves_the_old_or_the_new() {
     let (_directory, path) = place();
@@ -314,7 +314,7 @@ fn a_killed_writer_leaves_the_old_or_the_new() {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut written = lines.filter_map(|line| line.unwrap().strip_prefix("wrote ")?.parse::<u32>().ok());
-        // Some writes further each time, and somewhere in one: as far as the child gets while this loop spins.
+        // Kill it a few writes later each time, and in the middle of one: as far as it gets during this loop.
         let told = written.nth(1 + round as usize % 7).unwrap();
         for n in 0..round * round * 50 {
             std::hint::black_box(n);

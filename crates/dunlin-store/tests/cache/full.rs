@@ -66,8 +66,8 @@ fn says_that_it_is_full<R: Records>(room: &Path, open: impl Fn(&Path, Report) ->
 
     // Nothing was set aside, and all goes on when there is room again.
     fs::remove_file(&ballast).unwrap();
-    common::until_it_is_kept(&store, &owner, &record);
-    assert_eq!(faults.take(), [format!("{}: it is used again", path.display())]);
+    common::write_until_stored(&store, &owner, &record);
+    assert_eq!(faults.take(), [format!("{}: the store works again", path.display())]);
     drop(open(&other, no_fault()).unwrap());
     assert!(!room.join("cache.damaged").exists() && !room.join("other.damaged").exists());
 }

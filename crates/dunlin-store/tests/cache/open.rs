@@ -40,7 +40,10 @@ fn makes_the_store_and_a_key_file_of_mode_0600() {
             assert_eq!(connect(&ends.0, &ends.1), [known; 2]);
             let told = faults.take();
             assert_eq!(told.len(), if known { 0 } else { 2 }, "{told:?}");
-            assert!(told.iter().all(|told| told.ends_with(".key: a new key for the store")), "{told:?}");
+            assert!(
+                told.iter().all(|told| told.ends_with(".key: created a new key for the store")),
+                "{told:?}"
+            );
         }
     }
     let files = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
@@ -53,7 +56,7 @@ fn makes_the_store_and_a_key_file_of_mode_0600() {
 }
 
 #[test]
-fn refuses_a_key_file_that_is_not_its_owners_alone() {
+fn refuses_a_key_file_that_others_can_access() {
     let (_directory, path) = place();
     let key = path.with_extension("key");
     let fault = |key: &Path| {

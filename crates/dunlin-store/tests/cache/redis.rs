@@ -1,4 +1,4 @@
-//! Records in Redis: a real one, on a free port of loopback.
+//! Records in Redis: a real server on a free loopback port.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 
 use crate::common::{self, Faults, client, connect, no_fault, sealer, server};
 
-/// Longer than any answer takes on a busy machine.
+/// A limit longer than any answer takes on a busy machine.
 const PATIENT: Duration = Duration::from_secs(20);
 
-/// What it says when it takes connections.
+/// Redis logs this when it accepts connections.
 const READY: &str = "Ready to accept connections";
 
-/// A Redis that keeps nothing on the disk, and ends with its test.
+/// A Redis that stores nothing on disk and ends with its test.
 struct Redis {
     port: u16,
     directory: TempDir,
@@ -31,7 +31,7 @@ struct Redis {
 impl Redis {
     fn new() -> Self {
         let directory = TempDir::new().unwrap();
-        // Somebody else may take the port before Redis does.
+        // Another process may take the port before Redis does.
         let started = (0..5).find_map(|_| {
             let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
             Some((port, start(port, &directory).inspect_err(|log| println!("{log}")).ok()?))
@@ -64,13 +64,13 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It may have been stopped already.
+        // The test may have stopped it already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Returns when it takes connections; what it said, if it never does.
+/// Returns when Redis accepts connections, or returns its log if it never does.
 fn start(port: u16, directory: &TempDir) -> Result<Child, String> {
     let spawned = Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"])
@@ -95,44 +95,44 @@ fn start(port: u16, directory: &TempDir) -> Result<Child, String> {
 }
 
 #[test]
-fn what_is_kept_survives() {
+fn entries_survive_a_restart() {
     let redis = Redis::new();
     let open = |_, report| RedisRecords::new(&redis.url(), DEFAULT_MAX_AGE, PATIENT, report).unwrap();
-    // It cannot tell what is in it.
-    assert_eq!(common::what_is_kept_survives(open), [""; 0]);
+    // A Redis cannot tell which keys its records have.
+    assert_eq!(common::entries_survive_a_restart(open), [""; 0]);
 }
 
 #[test]
-fn what_cannot_be_kept_is_not_there() {
+fn an_entry_that_cannot_be_stored_removes_the_previous_one() {
     let redis = Redis::new();
-    common::what_cannot_be_kept_is_not_there(redis.records());
+    common::an_entry_that_cannot_be_stored_removes_the_previous_one(redis.records());
 }
 
 #[test]
-fn a_writer_invents_nobody() {
+fn a_writer_without_the_key_forges_no_peer() {
     let (redis, foreign) = (Redis::new(), Redis::new());
-    common::a_writer_invents_nobody(redis.records(), foreign.records());
+    common::a_writer_without_the_key_forges_no_peer(redis.records(), foreign.records());
 }
 
 #[test]
-fn endpoints_know_a_client() {
+fn four_endpoints_know_one_client() {
     let redis = Redis::new();
-    common::endpoints_know_a_client(redis.records());
+    common::four_endpoints_know_one_client(redis.records());
 }
 
 #[test]
-fn a_client_has_one_entry() {
+fn keeps_one_entry_for_each_client() {
     let redis = Redis::new();
-    common::a_client_has_one_entry(redis.records());
+    common::keeps_one_entry_for_each_client(redis.records());
 }
 
 #[test]
-fn replays_flush_nothing() {
+fn replayed_tickets_change_nothing() {
     let redis = Redis::new();
-    common::replays_flush_nothing(redis.records());
+    common::replayed_tickets_change_nothing(redis.records());
 }
 
-/// A client that one server knows is known to the other, also by the ticket before.
+/// Two servers know the same client, also by its previous ticket.
 #[test]
 fn two_servers_share_their_clients() {
     let redis = Redis::new();
@@ -144,11 +144,11 @@ fn two_servers_share_their_clients() {
     for n in 1..6 {
         assert_eq!(connect(&client, &servers[n % 2]), [true; 2]);
     }
-    // Who has another key shares nothing.
+    // A server with another key shares nothing.
     assert_eq!(connect(&client, &servers[2]), [true, false]);
 }
 
-/// Records are there for no longer than the cache believes them, and those of older tickets go.
+/// Records expire with the maximum age of the cache, and those of superseded tickets are deleted.
 #[test]
 fn records_expire() {
     let redis = Redis::new();
@@ -160,7 +160,7 @@ fn records_expire() {
     }
     let mut connection = redis.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
-    // Four tickets, and which they are.
+    // Four tickets, and the list of them.
     assert_eq!(keys.len(), 5);
     for key in keys {
         let left: u64 = redis::cmd("PTTL").arg(key).query(&mut connection).unwrap();
@@ -169,9 +169,9 @@ fn records_expire() {
     }
 }
 
-/// What is no record of ours is no entry, and nothing fails by it.
+/// A foreign value counts as a missing entry and causes no failure.
 #[test]
-fn what_is_no_record_is_no_entry() {
+fn ignores_values_that_are_no_records() {
     let redis = Redis::new();
     let records = redis.records();
     let (owner, record) = common::owner(1, 1);
@@ -190,7 +190,7 @@ fn what_is_no_record_is_no_entry() {
     assert!(records.get(&owner.name).unwrap().len() < 40_000);
 }
 
-/// Redis stops, and handshakes are full; it comes back, and they are not.
+/// Handshakes are full while Redis is down, and cached again after it comes back.
 #[test]
 fn a_server_goes_on_without_redis() {
     let mut redis = Redis::new();
@@ -208,19 +208,19 @@ fn a_server_goes_on_without_redis() {
     let told = faults.take();
     assert!(told.len() == 1 && told[0].starts_with("Redis at 127.0.0.1"), "{told:?}");
     redis.start();
-    // It is empty, and nobody asks it before the pause is over.
+    // Redis is empty now, and the store asks it only after the pause.
     let until = Instant::now() + PATIENT;
     while connect(&client, &server) != [true; 2] {
-        assert!(Instant::now() < until, "nobody asks again: {:?}", faults.take());
+        assert!(Instant::now() < until, "the store does not ask again: {:?}", faults.take());
     }
     assert_eq!(connect(&client, &server), [true; 2]);
     let told = faults.take();
-    assert!(told.len() == 1 && told[0].ends_with("it is used again"), "{told:?}");
+    assert!(told.len() == 1 && told[0].ends_with("the store works again"), "{told:?}");
 }
 
-/// A server that starts before Redis does is told so, and finds it later.
+/// A server that starts before Redis reports that, and finds it later.
 #[test]
-fn a_redis_that_is_not_there_yet() {
+fn finds_a_redis_that_starts_later() {
     let mut redis = Redis::new();
     redis.stop();
     let faults = Faults::default();
@@ -229,12 +229,12 @@ fn a_redis_that_is_not_there_yet() {
     assert!(told.len() == 1 && told[0].contains("Connection refused"), "{told:?}");
     redis.start();
     let (owner, record) = common::owner(1, 1);
-    common::until_it_is_kept(&records, &owner, &record);
+    common::write_until_stored(&records, &owner, &record);
     let told = faults.take();
-    assert!(told.len() == 1 && told[0].ends_with("it is used again"), "{told:?}");
+    assert!(told.len() == 1 && told[0].ends_with("the store works again"), "{told:?}");
 }
 
-/// Answers each connection with `answer`, byte by byte as long as anybody reads, and then hangs up.
+/// Answers each connection with `answer` and closes it. With a `pause`, it sends byte by byte.
 fn impostor(answer: Vec<u8>, pause: Duration) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -253,13 +253,14 @@ fn impostor(answer: Vec<u8>, pause: Duration) -> u16 {
     port
 }
 
-/// Whoever answers in its place: no answer holds anybody up or fills the memory, and what is wrong is said in one line.
+/// No answer of another program blocks the store or fills the memory, and one line reports each.
 #[test]
-fn whoever_answers_for_redis() {
-    let tls = "127.0.0.1:PORT: what it says is not Redis's protocol, at least not in the clear: name a port without TLS";
-    let hangs_up = "127.0.0.1:PORT: it hangs up without an answer, as a port for TLS does: name one without";
-    let more = "127.0.0.1:PORT: it says more than it was asked for";
-    let late = "127.0.0.1:PORT: it does not answer in time";
+fn reports_any_answer_of_an_impostor() {
+    let tls =
+        "127.0.0.1:PORT: the answer is not Redis's protocol, perhaps TLS: name a Redis port without TLS";
+    let hangs_up = "127.0.0.1:PORT: the connection was closed without an answer, as a TLS port does: name a port without TLS";
+    let more = "127.0.0.1:PORT: the answer is longer than a record can be";
+    let late = "127.0.0.1:PORT: no answer in time";
     let (at_once, slowly) = (Duration::ZERO, Duration::from_millis(10));
     let mut much = b"$2000000000\r\n".to_vec();
     much.resize(1 << 22, b'x');
@@ -275,9 +276,9 @@ fn whoever_answers_for_redis() {
         (
             b"-WRONGPASS invalid username-password pair\r\n".to_vec(),
             at_once,
-            "127.0.0.1:PORT: it refuses the user or the password of the URL",
+            "127.0.0.1:PORT: Redis refuses the user or the password of the URL",
         ),
-        (b"-NOPERM \x1b[31m\r\n".to_vec(), at_once, "127.0.0.1:PORT: it says: NOPERM \\u{1b}[31m"),
+        (b"-NOPERM \x1b[31m\r\n".to_vec(), at_once, "127.0.0.1:PORT: Redis answers: NOPERM \\u{1b}[31m"),
     ] {
         let port = impostor(answer, pause);
         let faults = Faults::default();
@@ -289,9 +290,9 @@ fn whoever_answers_for_redis() {
     }
 }
 
-/// A password and a database, those of the URL.
+/// The store uses the password and the database of the URL.
 #[test]
-fn a_redis_with_a_password() {
+fn uses_the_password_and_database_of_the_url() {
     let redis = Redis::new();
     let mut connection = redis.connection();
     redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("secret").exec(&mut connection).unwrap();
@@ -299,7 +300,8 @@ fn a_redis_with_a_password() {
         let url = format!("redis://{user}127.0.0.1:{}/3", redis.port);
         RedisRecords::new(&url, DEFAULT_MAX_AGE, PATIENT, report).unwrap()
     };
-    for (user, why) in [("", "it wants a password"), (":wrong@", "it refuses the user or the password")] {
+    for (user, why) in [("", "Redis needs a password"), (":wrong@", "Redis refuses the user or the password")]
+    {
         let faults = Faults::default();
         let records = open(user, faults.report());
         assert_eq!(records.get(&[0; 16]), None);
@@ -312,7 +314,7 @@ fn a_redis_with_a_password() {
     assert_eq!(records.get(&owner.name), Some(record.bytes));
     redis::cmd("SELECT").arg(3).exec(&mut connection).unwrap();
     assert_eq!(redis::cmd("DBSIZE").query::<u32>(&mut connection).unwrap(), 1);
-    // A full one keeps nothing new, says so once, and still answers.
+    // A full Redis stores nothing new, is reported once, and still answers look-ups.
     redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").exec(&mut connection).unwrap();
     let faults = Faults::default();
     let records = open(":secret@", faults.report());
@@ -325,9 +327,9 @@ fn a_redis_with_a_password() {
     assert!(told.len() == 1 && told[0].contains("OOM"), "{told:?}");
 }
 
-/// A connection that Redis has closed meanwhile is no trouble.
+/// The store replaces an idle connection that Redis has closed.
 #[test]
-fn a_connection_that_was_closed() {
+fn replaces_a_closed_connection() {
     let redis = Redis::new();
     let records = redis.records();
     let (owner, record) = common::owner(1, 1);
@@ -337,9 +339,9 @@ fn a_connection_that_was_closed() {
     assert_eq!(records.get(&owner.name), Some(record.bytes));
 }
 
-/// A Redis that takes connections and says nothing holds a handshake up for the timeout, and the next ones not at all.
+/// A Redis that accepts connections but does not answer delays one handshake by the timeout, and the next ones not at all.
 #[test]
-fn a_server_does_not_wait_for_redis() {
+fn a_silent_redis_delays_one_handshake() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let pki = Pki::shared(KeyType::P256);
     let url = format!("redis://127.0.0.1:{}/", silent.local_addr().unwrap().port());
@@ -355,9 +357,9 @@ fn a_server_does_not_wait_for_redis() {
     assert!(!faults.take().is_empty());
 }
 
-/// A Redis that takes no connection any more, where as many wait already as may, is not waited for either.
+/// The timeout also limits connecting to a Redis whose backlog is full.
 #[test]
-fn a_redis_with_a_full_backlog() {
+fn does_not_wait_for_a_full_backlog() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("redis");
     let address = SockAddr::unix(&path).unwrap();
@@ -378,16 +380,16 @@ fn a_redis_with_a_full_backlog() {
         RedisRecords::new(&url, DEFAULT_MAX_AGE, Duration::from_millis(50), report)
     });
     let fault = faults.recv_timeout(PATIENT).unwrap();
-    assert!(fault.ends_with("it does not answer in time"), "{fault}");
+    assert!(fault.ends_with("no answer in time"), "{fault}");
 }
 
 #[test]
-fn a_password_is_not_told() {
+fn reports_no_password() {
     let faults = Faults::default();
     let open = |url: &str| RedisRecords::new(url, DEFAULT_MAX_AGE, PATIENT, faults.report());
     for url in ["http://:secret@127.0.0.1/", "no URL", "redis://:secret@127.0.0.1:99999/"] {
         let fault = open(url).unwrap_err().to_string();
-        assert!(fault.starts_with("Redis: no URL of a Redis") && !fault.contains("secret"), "{fault}");
+        assert!(fault.starts_with("Redis: not a Redis URL") && !fault.contains("secret"), "{fault}");
     }
     assert!(RedisRecords::new("redis://127.0.0.1/", DEFAULT_MAX_AGE, Duration::ZERO, no_fault()).is_err());
     let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! What the sealed caches do over any store.
+//! The sealed caches over any store.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
@@ -11,7 +11,7 @@ use dunlin_tests::{KeyType, Pki};
 
 use crate::common::{Noted, client, connect, sealer, server};
 
-/// Keeps everything, and lets others run after each question.
+/// Stores everything, and yields to other threads after each look-up.
 #[derive(Debug, Default)]
 struct Slow(Mutex<HashMap<RecordName, Vec<u8>>>);
 
@@ -30,9 +30,9 @@ impl Records for Slow {
     }
 }
 
-/// A client that completes two connections at once is known by the tickets of both, and by four at most.
+/// After two simultaneous connections, the server knows a client by both tickets, and by at most four.
 #[test]
-fn connections_of_one_client_at_once_are_both_known() {
+fn knows_both_of_two_simultaneous_connections() {
     let pki = Pki::shared(KeyType::P256);
     let records = Arc::new(Slow::default());
     let cache = Arc::new(Noted::new(Arc::new(SealedServerCache::new(Arc::clone(&records), sealer(1)))));
@@ -51,7 +51,7 @@ fn connections_of_one_client_at_once_are_both_known() {
             }
         });
         assert!(tickets.iter().all(|ticket| cache.find(ticket).is_some()), "{round}");
-        // Those and the two before, and the list of them.
+        // These two, the previous two, and the list of them.
         assert_eq!(records.0.lock().unwrap().len(), if round == 1 { 4 } else { 5 }, "{round}");
     }
 }

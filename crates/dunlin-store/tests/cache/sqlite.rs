@@ -25,47 +25,47 @@ fn open(path: &Path) -> SqliteRecords {
 }
 
 #[test]
-fn what_is_kept_survives() {
+fn entries_survive_a_restart() {
     let (_directory, path) = place();
-    let told = common::what_is_kept_survives(|side, report| {
+    let told = common::entries_survive_a_restart(|side, report| {
         SqliteRecords::open(&common::of_side(&path, side), side, 8, report).unwrap()
     });
     assert_eq!(told, common::other_key(&path));
 }
 
 #[test]
-fn a_writer_invents_nobody() {
+fn a_writer_without_the_key_forges_no_peer() {
     let (_directory, path) = place();
-    common::a_writer_invents_nobody(open(&path), open(&path.with_extension("foreign")));
+    common::a_writer_without_the_key_forges_no_peer(open(&path), open(&path.with_extension("foreign")));
 }
 
 #[test]
-fn endpoints_know_a_client() {
+fn four_endpoints_know_one_client() {
     let (_directory, path) = place();
-    common::endpoints_know_a_client(open(&path));
+    common::four_endpoints_know_one_client(open(&path));
 }
 
 #[test]
-fn a_client_has_one_entry() {
+fn keeps_one_entry_for_each_client() {
     let (_directory, path) = place();
-    common::a_client_has_one_entry(open(&path));
+    common::keeps_one_entry_for_each_client(open(&path));
 }
 
 #[test]
-fn replays_flush_nothing() {
+fn replayed_tickets_change_nothing() {
     let (_directory, path) = place();
-    common::replays_flush_nothing(open(&path));
+    common::replayed_tickets_change_nothing(open(&path));
 }
 
 #[test]
-fn the_largest_group_makes_room() {
+fn evicts_from_the_largest_group() {
     let (_directory, path) = place();
-    common::the_largest_group_makes_room(&open(&path));
+    common::evicts_from_the_largest_group(&open(&path));
 }
 
-/// Several processes may write at once: nobody loses what another one kept, and room is made once.
+/// Several processes may write at once without losing each other's entries.
 #[test]
-fn writers_see_each_other() {
+fn concurrent_writers_lose_no_entries() {
     let (_directory, path) = place();
     std::thread::scope(|scope| {
         for writer in 0..4 {
@@ -82,9 +82,9 @@ fn writers_see_each_other() {
     assert!((0..8).all(|n| store.get(&common::owner(1, n).0.name).is_some()));
 }
 
-/// Who makes room takes all his records along.
+/// An evicted owner loses all its records.
 #[test]
-fn records_go_with_their_owner() {
+fn evicts_all_records_of_an_owner() {
     let (_directory, path) = place();
     let store = open(&path);
     let (owner, first) = common::owner(1, 0);
@@ -99,9 +99,9 @@ fn records_go_with_their_owner() {
     assert!(store.get(&first.name).is_none() && store.get(&second.name).is_none());
 }
 
-/// A damaged database is set aside with one word about it, when it is opened or when the damage shows.
+/// A damaged database is set aside with one report, when it is opened or when the damage shows.
 #[test]
-fn damage_is_set_aside() {
+fn sets_aside_a_damaged_database() {
     let (_directory, path) = place();
     let fill = || {
         let store = SqliteRecords::open(&path, Side::Server, 1000, no_fault()).unwrap();
@@ -121,7 +121,7 @@ fn damage_is_set_aside() {
         bytes[n * page..(n + 1) * page].fill(0x5a);
         bytes
     }));
-    // The beginning alone, or all of the first page and more.
+    // Overwrite only the beginning, or all of the first page and more.
     for (len, byte) in [(2, 0x5a), (16, 0x5a), (100, 0), (3 * page, 0)] {
         let mut bytes = whole.clone();
         bytes[..len].fill(byte);
@@ -142,7 +142,7 @@ fn damage_is_set_aside() {
         fs::remove_file(&path).unwrap();
     }
 
-    // In a database that is open: it is read again when somebody else has written.
+    // Damage in an open database shows when another process writes, because the store reads it again.
     fill();
     let faults = Faults::default();
     let store = SqliteRecords::open(&path, Side::Server, 1000, faults.report()).unwrap();
@@ -161,13 +161,15 @@ fn damage_is_set_aside() {
 #[test]
 fn refuses_the_store_of_the_other_side() {
     let (_directory, path) = place();
-    common::the_other_side_is_refused(&path, |side, report| SqliteRecords::open(&path, side, 8, report));
+    common::refuses_the_store_of_the_other_side(&path, |side, report| {
+        SqliteRecords::open(&path, side, 8, report)
+    });
 }
 
-/// A bit that is another, in any byte of a database: nothing fails, nobody is invented, and the cache goes on.
+/// A flipped bit in any byte of a database causes no failure and forges no peer, and the cache goes on.
 #[test]
-fn a_bit_anywhere_is_no_matter() {
-    // In memory, if there is such a place: thousands of databases are written.
+fn survives_a_flipped_bit_anywhere() {
+    // Use memory if possible, because the test writes thousands of databases.
     let directory = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
     let path = directory.path().join("cache.db");
     let pki = Pki::shared(KeyType::P256);
@@ -179,7 +181,7 @@ fn a_bit_anywhere_is_no_matter() {
     connect(&client(pki, Arc::new(MemoryClientCache::default())), &server(pki, noted.clone()));
     let (ticket, peer) = noted.given()[0].clone();
     drop(noted);
-    // Small pages, so that there are fewer bytes.
+    // Small pages make the database smaller.
     let database = Connection::open(&path).unwrap();
     database.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA page_size = 512; VACUUM;").unwrap();
     drop(database);
@@ -204,13 +206,13 @@ fn a_bit_anywhere_is_no_matter() {
         drop(cache);
         fs::remove_file(&path).unwrap();
     }
-    // Most of it is room that is not used.
+    // Most of the database is unused space.
     assert!((1..whole.len()).contains(&found), "{found} of {}", whole.len());
 }
 
-/// Who can write the database makes it neither run nor hang, be it before it is opened or after.
+/// An attacker who can write the database cannot make us run its code or block, before or after we open it.
 #[test]
-fn a_hostile_schema_runs_nothing() {
+fn runs_no_code_of_a_hostile_schema() {
     let forever = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT";
     let hostile = [
         "DROP TABLE record;".to_owned(),
@@ -251,7 +253,7 @@ fn a_hostile_schema_runs_nothing() {
             told.len() <= 1 && told.iter().all(|fault| fault.contains("set aside as")),
             "{sql}: {told:?}"
         );
-        // Whoever opens it next finds it, at the latest.
+        // The next process that opens the database finds the change at the latest.
         drop(store);
         let store = opened();
         store.put(&owner, std::slice::from_ref(&record), &[]);
@@ -261,9 +263,9 @@ fn a_hostile_schema_runs_nothing() {
     }
 }
 
-/// Somebody has the database locked, also when it is opened: it is said once, and not waited for each time.
+/// While another process locks the database, the store reports it once and does not wait at each access.
 #[test]
-fn a_locked_database_is_not_waited_for() {
+fn does_not_wait_for_a_locked_database() {
     let (_directory, path) = place();
     let (owner, record) = common::owner(1, 7);
     open(&path).put(&owner, std::slice::from_ref(&record), &[]);
@@ -277,20 +279,20 @@ fn a_locked_database_is_not_waited_for() {
         store.put(&owner, std::slice::from_ref(&record), &[]);
     }
     let place = path.display();
-    assert_eq!(faults.take(), [format!("{place}: another process has it locked")]);
+    assert_eq!(faults.take(), [format!("{place}: locked by another process")]);
     drop(other);
-    common::until_it_is_kept(&store, &owner, &record);
-    assert_eq!(faults.take(), [format!("{place}: it is used again")]);
+    common::write_until_stored(&store, &owner, &record);
+    assert_eq!(faults.take(), [format!("{place}: the store works again")]);
 }
 
-/// A database is read as often as anybody likes: it is not opened again, which checks all of it.
+/// Many look-ups do not make the store reopen the database, which would check all of it.
 #[test]
-fn no_number_of_questions_is_damage() {
+fn look_ups_do_not_reopen_the_database() {
     let (directory, path) = place();
     let (owner, record) = common::owner(1, 7);
     let store = open(&path);
     store.put(&owner, std::slice::from_ref(&record), &[]);
-    // Who opened it again would find nothing.
+    // A store that opens it again would find nothing.
     for file in fs::read_dir(directory.path()).unwrap() {
         let file = file.unwrap().path();
         fs::rename(&file, file.with_extension("away")).unwrap();
@@ -300,9 +302,9 @@ fn no_number_of_questions_is_damage() {
     }
 }
 
-/// Where there was room for more once, no change has to make all of the room.
+/// After a reduction of the capacity, a single change evicts a bounded number of owners.
 #[test]
-fn a_store_may_become_much_smaller() {
+fn evicts_a_bounded_number_after_a_reduction() {
     let (_directory, path) = place();
     drop(open(&path));
     let many = Connection::open(&path).unwrap();
@@ -320,9 +322,9 @@ fn a_store_may_become_much_smaller() {
     }
 }
 
-/// Who writes somewhere else holds up one change now and then, however much is read meanwhile.
+/// While another process writes, one change waits now and then, and reads do not change that.
 #[test]
-fn what_is_read_does_not_end_the_pause_of_writers() {
+fn reads_do_not_end_the_pause_of_writes() {
     let (_directory, path) = place();
     let (owner, record) = common::owner(1, 7);
     let faults = Faults::default();
@@ -330,7 +332,7 @@ fn what_is_read_does_not_end_the_pause_of_writers() {
     let put = || store.put(&owner, std::slice::from_ref(&record), &[]);
     assert!(put());
     let other = Connection::open(&path).unwrap();
-    // The pause is short at first: on a busy machine it may be over before this asks again.
+    // The first pause is short: on a busy machine it may end before the next write.
     let is_refused = (0..20).any(|_| {
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         assert!(!put());
@@ -339,48 +341,47 @@ fn what_is_read_does_not_end_the_pause_of_writers() {
         !put()
     });
     assert!(is_refused);
-    common::until_it_is_kept(&store, &owner, &record);
+    common::write_until_stored(&store, &owner, &record);
 }
 
-/// What is taken out leaves no owner without anything.
 #[test]
-fn an_owner_has_what_was_written_last() {
+fn a_write_replaces_all_records_of_an_owner() {
     let (_directory, path) = place();
-    common::an_owner_has_what_was_written_last(&open(&path));
+    common::a_write_replaces_all_records_of_an_owner(&open(&path));
 }
 
 #[test]
-fn what_cannot_be_kept_is_not_there() {
+fn an_entry_that_cannot_be_stored_removes_the_previous_one() {
     let (_directory, path) = place();
-    common::what_cannot_be_kept_is_not_there(open(&path));
+    common::an_entry_that_cannot_be_stored_removes_the_previous_one(open(&path));
 }
 
 #[test]
-fn nothing_takes_no_room() {
+fn an_owner_without_records_takes_no_capacity() {
     let (_directory, path) = place();
-    common::nothing_takes_no_room(&open(&path));
+    common::an_owner_without_records_takes_no_capacity(&open(&path));
 }
 
 #[test]
-fn a_database_of_somebody_else_is_left_alone() {
+fn leaves_a_foreign_database_alone() {
     let (directory, path) = place();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1);").unwrap();
     let fault = |path: &Path| SqliteRecords::open(path, Side::Server, 8, no_fault()).unwrap_err().to_string();
-    assert!(fault(&path).contains("it is no handshake cache"));
+    assert!(fault(&path).contains("not a handshake cache"));
     assert_eq!(other.query_row("SELECT x FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
     for content in [&b"-----BEGIN PRIVATE KEY-----"[..], b"short"] {
         let key = directory.path().join("key");
         fs::write(&key, content).unwrap();
-        assert!(fault(&key).contains("it is no handshake cache"));
+        assert!(fault(&key).contains("not a handshake cache"));
         assert_eq!(fs::read(&key).unwrap(), content);
     }
-    assert!(fault(directory.path()).contains("it is no file"));
+    assert!(fault(directory.path()).contains("not a regular file"));
 }
 
-/// A link stays, also where nothing was behind it, and what it points to is set aside.
+/// A link stays a link, also to a missing file, and its damaged target is set aside.
 #[test]
-fn a_link_stays() {
+fn keeps_links() {
     let (directory, path) = place();
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
