@@ -323,9 +323,11 @@ fn the_help_shows_how() {
         let help = place.dunlin(&format!("{side} --help"));
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         assert!(examples.contains(" --cache compact"), "{help}");
-        let page = examples.split_whitespace().find(|word| word.starts_with("docs/")).unwrap();
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../").to_owned() + page;
-        assert!(std::fs::read_to_string(page).unwrap().contains("`--cache-store`"));
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../").to_owned();
+        let mut pages = examples.split_whitespace().filter(|word| word.starts_with("docs/"));
+        let explains =
+            |page: &str| std::fs::read_to_string(root.clone() + page).unwrap().contains("`--cache-store`");
+        assert!(pages.any(explains), "{examples}");
     }
 }
 
