@@ -61,7 +61,7 @@ fn connect(constrained: Constrained, uri: Option<&str>) -> Result<Vec<SubjectNam
     let mut pair = Pair::new(&client, &server);
     pair.run()?;
     let negotiated = pair.client.negotiated().unwrap();
-    assert!(negotiated.resumed);
+    assert!(negotiated.is_resumed());
     match &negotiated.peer {
         Some(PeerIdentity::X509(id)) => Ok(id.names.clone()),
         other => panic!("{other:?}"),
