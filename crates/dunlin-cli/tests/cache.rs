@@ -247,7 +247,7 @@ fn who_is_revoked_is_refused_though_it_is_cached() {
             "certificate of the server; the client's was sent: the server does not know its ticket or what it keeps is out of date",
             "each is verified once under the new list"
         );
-        assert!(news().ends_with("read again: list.pem"));
+        assert!(news().ends_with("list.pem"));
         server.process.log_with("its ticket is not known here or what is kept is out of date");
         assert_eq!(told(&server, &place, &client), "certificates of both sides");
         let next = server.process.log();
