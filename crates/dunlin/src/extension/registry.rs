@@ -279,7 +279,7 @@ mod tests {
         (20, "CH EE 12"),
         (21, "CH"),
         (23, "CH 12"),
-        // IANA has it in no message of TLS 1.3: docs/handshake-cache.md.
+        // In TLS 1.3 since RFC 9846 §11.1: docs/handshake-cache.md §3.2.
         (25, "CH EE 12"),
         (27, "CH CR"),
         (28, "CH EE 12"),
