@@ -3,7 +3,9 @@
 use dunlin::Error;
 use dunlin::early::{EarlyDataOutcome, NoEarlyData};
 use dunlin::error::{AuthenticationFailure, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
-use dunlin::wire::{AlertDescription, ExtensionType, ProtocolVersion};
+use dunlin::wire::{
+    AlertDescription, ContentType, ExtensionType, HandshakeType, ProtocolVersion, Unit, What,
+};
 
 /// BoringSSL's name of an error. If BoringSSL has several names for it, they are separated by colons.
 pub(crate) fn name(error: &Error) -> &'static str {
@@ -24,10 +26,10 @@ pub(crate) fn name(error: &Error) -> &'static str {
 
 fn malformed(e: &Malformed) -> &'static str {
     match e {
-        Malformed::AboveLimit { unit: "bytes", .. } => "EXCESSIVE_MESSAGE_SIZE",
-        Malformed::Length("Alert") => "BAD_ALERT",
-        Malformed::Length("certificate_list") => "PEER_DID_NOT_RETURN_A_CERTIFICATE:DECODE_ERROR",
-        Malformed::TrailingBytes("HelloRequest") => "BAD_HELLO_REQUEST",
+        Malformed::AboveLimit { unit: Unit::Bytes, .. } => "EXCESSIVE_MESSAGE_SIZE",
+        Malformed::Length(What::Alert) => "BAD_ALERT",
+        Malformed::Length(What::CertificateList) => "PEER_DID_NOT_RETURN_A_CERTIFICATE:DECODE_ERROR",
+        Malformed::TrailingBytes(What::Message(HandshakeType::HELLO_REQUEST)) => "BAD_HELLO_REQUEST",
         _ => "DECODE_ERROR",
     }
 }
@@ -35,20 +37,22 @@ fn malformed(e: &Malformed) -> &'static str {
 fn misbehaved(e: &PeerMisbehaved) -> &'static str {
     use PeerMisbehaved as P;
     match e {
-        P::UnexpectedMessage { expected: "application data", .. } => "UNEXPECTED_MESSAGE:BAD_HELLO_REQUEST",
-        P::UnexpectedMessage { .. } => "UNEXPECTED_MESSAGE",
-        P::UnexpectedRecord("not a TLS record") => "WRONG_VERSION_NUMBER",
-        P::UnexpectedRecord("a record of zeros") => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
-        P::UnexpectedRecord("change_cipher_spec") => "UNEXPECTED_RECORD:BAD_CHANGE_CIPHER_SPEC",
-        P::UnexpectedRecord("a record in the middle of a message") => {
-            "UNEXPECTED_RECORD:EXCESS_HANDSHAKE_DATA"
+        P::UnexpectedMessage { expected: What::ApplicationData, .. } => {
+            "UNEXPECTED_MESSAGE:BAD_HELLO_REQUEST"
         }
+        P::UnexpectedMessage { .. } => "UNEXPECTED_MESSAGE",
+        P::UnexpectedRecord(What::NotTls) => "WRONG_VERSION_NUMBER",
+        P::UnexpectedRecord(What::Zeros) => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+        P::UnexpectedRecord(What::Record(ContentType::CHANGE_CIPHER_SPEC)) => {
+            "UNEXPECTED_RECORD:BAD_CHANGE_CIPHER_SPEC"
+        }
+        P::UnexpectedRecord(What::InsideMessage) => "UNEXPECTED_RECORD:EXCESS_HANDSHAKE_DATA",
         P::UnexpectedRecord(_) | P::EmptyRecord => "UNEXPECTED_RECORD",
         P::RecordOverflow => "ENCRYPTED_LENGTH_TOO_LONG",
         P::BadRecordMac => "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
-        P::Flood("KeyUpdates") => "TOO_MANY_KEY_UPDATES",
-        P::Flood("empty records" | "ChangeCipherSpec records") => "TOO_MANY_EMPTY_FRAGMENTS",
-        P::Flood("warnings") => "TOO_MANY_WARNING_ALERTS",
+        P::Flood(What::KeyUpdates) => "TOO_MANY_KEY_UPDATES",
+        P::Flood(What::EmptyRecords | What::ChangeCipherSpecs) => "TOO_MANY_EMPTY_FRAGMENTS",
+        P::Flood(What::Warnings) => "TOO_MANY_WARNING_ALERTS",
         P::Flood(_) => "TOO_MANY",
         P::NotAlignedAtKeyChange => "EXCESS_HANDSHAKE_DATA:UNEXPECTED_RECORD",
         P::ExcessHandshakeData => "EXCESS_HANDSHAKE_DATA",
@@ -59,47 +63,47 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::Downgrade => "TLS13_DOWNGRADE",
         P::PointlessRetry => "WRONG_CURVE",
         P::SecondRetry => "UNEXPECTED_MESSAGE",
-        P::NotOffered("group") => "WRONG_CURVE",
-        P::NotOffered("cipher suite") => {
+        P::NotOffered(What::Group) => "WRONG_CURVE",
+        P::NotOffered(What::CipherSuite) => {
             "WRONG_CIPHER_RETURNED:OLD_SESSION_VERSION_NOT_RETURNED:OLD_SESSION_CIPHER_NOT_RETURNED"
         }
-        P::NotOffered("version") => "UNSUPPORTED_PROTOCOL",
+        P::NotOffered(What::Version) => "UNSUPPORTED_PROTOCOL",
         // In TLS 1.2 this error also covers a certificate of the wrong kind for the suite.
-        P::NotOffered("signature scheme") => "WRONG_SIGNATURE_TYPE:WRONG_CERTIFICATE_TYPE",
-        P::NotOffered("application protocol") => "INVALID_ALPN_PROTOCOL",
-        P::NotOffered("PSK") => "PSK_IDENTITY_NOT_FOUND",
-        P::NotOffered("client certificate type" | "server certificate type") => "UNSUPPORTED_CERTIFICATE",
+        P::NotOffered(What::SignatureScheme) => "WRONG_SIGNATURE_TYPE:WRONG_CERTIFICATE_TYPE",
+        P::NotOffered(What::ApplicationProtocol) => "INVALID_ALPN_PROTOCOL",
+        P::NotOffered(What::Psk) => "PSK_IDENTITY_NOT_FOUND",
+        P::NotOffered(What::ClientCertificateType | What::ServerCertificateType) => "UNSUPPORTED_CERTIFICATE",
         P::NotOffered(_) => "UNEXPECTED_EXTENSION",
-        P::IllegalParameter(what) => illegal(what),
+        P::IllegalParameter(what) => illegal(*what),
         P::BadFinished | P::BadBinder => "DIGEST_CHECK_FAILED",
         P::BadSignature => "BAD_SIGNATURE",
         P::BadKeyShare | P::BadFieldShare => "BAD_ECPOINT",
         P::BadCompression => "CERT_DECOMPRESSION_FAILED",
         P::TooMuchSkippedEarlyData => "TOO_MUCH_SKIPPED_EARLY_DATA",
         P::TooMuchEarlyData => "TOO_MUCH_READ_EARLY_DATA",
-        P::EarlyDataMismatch("cipher suite") => "CIPHER_MISMATCH_ON_EARLY_DATA",
-        P::EarlyDataMismatch("application protocol") => "ALPN_MISMATCH_ON_EARLY_DATA",
+        P::EarlyDataMismatch(What::CipherSuite) => "CIPHER_MISMATCH_ON_EARLY_DATA",
+        P::EarlyDataMismatch(What::ApplicationProtocol) => "ALPN_MISMATCH_ON_EARLY_DATA",
         P::EarlyDataMismatch(_) => "UNEXPECTED_EXTENSION",
         _ => "DECODE_ERROR",
     }
 }
 
-fn illegal(what: &str) -> &'static str {
+fn illegal(what: What) -> &'static str {
     match what {
-        "pre_shared_key: as many binders as identities are required" => "PSK_IDENTITY_BINDER_COUNT_MISMATCH",
-        "pre_shared_key: another hash" => "OLD_SESSION_PRF_HASH_MISMATCH",
-        "ServerHello: a PSK without key_share" => "MISSING_KEY_SHARE",
-        "key_share: a group twice" => "DUPLICATE_KEY_SHARE",
-        "key_share after the retry" => "WRONG_CURVE",
-        "cipher_suite: it changed after the retry" => "WRONG_CIPHER_RETURNED",
-        "legacy_compression_methods" | "compression_methods" => "INVALID_COMPRESSION_LIST",
-        "certificate: its key cannot encrypt the secret" => "WRONG_SIGNATURE_TYPE",
-        "alert level" => "UNKNOWN_ALERT_TYPE",
-        "legacy_compression_method" => "UNSUPPORTED_COMPRESSION_ALGORITHM:DECODE_ERROR",
-        "session_id: it names no session of this suite" => "SERVER_ECHOED_INVALID_SESSION_ID",
-        "identity: another one in a renegotiation" => "SERVER_CERT_CHANGED",
-        "legacy_version" => "UNSUPPORTED_PROTOCOL:DECODE_ERROR",
-        "signature scheme: it does not fit the key" => "WRONG_SIGNATURE_TYPE",
+        What::BinderCount => "PSK_IDENTITY_BINDER_COUNT_MISMATCH",
+        What::OtherHash => "OLD_SESSION_PRF_HASH_MISMATCH",
+        What::PskWithoutKeyShare => "MISSING_KEY_SHARE",
+        What::GroupTwice => "DUPLICATE_KEY_SHARE",
+        What::KeyShareAfterRetry => "WRONG_CURVE",
+        What::SuiteAfterRetry => "WRONG_CIPHER_RETURNED",
+        What::LegacyCompressionMethods | What::CompressionMethods => "INVALID_COMPRESSION_LIST",
+        What::KeyCannotEncrypt => "WRONG_SIGNATURE_TYPE",
+        What::AlertLevel => "UNKNOWN_ALERT_TYPE",
+        What::LegacyCompressionMethod => "UNSUPPORTED_COMPRESSION_ALGORITHM:DECODE_ERROR",
+        What::SessionIdOfNoSession => "SERVER_ECHOED_INVALID_SESSION_ID",
+        What::OtherIdentity => "SERVER_CERT_CHANGED",
+        What::LegacyVersion => "UNSUPPORTED_PROTOCOL:DECODE_ERROR",
+        What::SchemeOfOtherKey => "WRONG_SIGNATURE_TYPE",
         _ => "DECODE_ERROR",
     }
 }
@@ -134,8 +138,8 @@ fn incompatible(e: &PeerIncompatible) -> &'static str {
         P::ApplicationProtocol => "NO_APPLICATION_PROTOCOL",
         P::PskMode => "NO_SUPPORTED_PSK_MODE",
         P::NoPsk | P::NoPskForHint => "PSK_IDENTITY_NOT_FOUND",
-        P::NoCredential("none is of the type that the server asks for") => "UNKNOWN_CERTIFICATE_TYPE",
-        P::NoCredential("the peer names no authority of its chain") => "NO_MATCHING_ISSUER",
+        P::NoCredential(What::NoneOfType) => "UNKNOWN_CERTIFICATE_TYPE",
+        P::NoCredential(What::NoneOfAuthority) => "NO_MATCHING_ISSUER",
         P::NoCredential(_) => "NO_CERTIFICATE_SET",
         P::Refused => "CONNECTION_REJECTED",
         _ => "HANDSHAKE_FAILURE",
@@ -233,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_reason_can_have_two_names() {
-        let error = Error::from(PeerMisbehaved::IllegalParameter("legacy_version"));
+        let error = Error::from(PeerMisbehaved::IllegalParameter(What::LegacyVersion));
         let printed = format!(":{}:", name(&error));
         assert!(printed.contains(":UNSUPPORTED_PROTOCOL:") && printed.contains(":DECODE_ERROR:"));
     }

@@ -12,6 +12,7 @@ use dunlin::pki_types::SubjectPublicKeyInfoDer;
 use dunlin::resume::{ServerSessions, Tickets};
 use dunlin::wire::{
     AlertDescription as Alert, CertificateType, CipherSuite, ExtensionType, HandshakeType, SignatureScheme,
+    What,
 };
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ProfileBuilder, PskIdentity,
@@ -129,7 +130,7 @@ fn a_peer_that_gives_up_again_and_again_is_not_heard() {
     for number in 0..4 {
         pair.client.receive(NOW, &warning(number)).unwrap();
     }
-    assert_eq!(pair.client.receive(NOW, &warning(4)), Err(PeerMisbehaved::Flood("warnings").into()));
+    assert_eq!(pair.client.receive(NOW, &warning(4)), Err(PeerMisbehaved::Flood(What::Warnings).into()));
 }
 
 #[test]
@@ -279,7 +280,7 @@ fn a_reserved_credential_goes_to_those_who_name_its_authority() {
     let mut named = pair(own(), asking(true));
     named.connect().unwrap();
     assert!(matches!(named.server.negotiated().unwrap().peer, Some(PeerIdentity::X509(_))));
-    let unnamed = PeerIncompatible::NoCredential("the peer names no authority of its chain");
+    let unnamed = PeerIncompatible::NoCredential(What::NoneOfAuthority);
     assert_eq!(pair(own(), asking(false)).run(), Err(unnamed.into()));
     assert!(matches!(client_profile().reserve_credential(0).build(), Err(Error::Misuse(Misuse::Config(_)))));
 }
@@ -398,5 +399,5 @@ fn records_are_as_small_as_they_shall_be() {
 fn an_alert_has_one_of_two_levels() {
     let mut pair = pair(client(client_profile()), server(server_profile()));
     let wrong = pair.client.receive(NOW, &[21, 3, 3, 0, 2, 3, 40]).map(drop);
-    assert_eq!(wrong, Err(PeerMisbehaved::IllegalParameter("alert level").into()));
+    assert_eq!(wrong, Err(PeerMisbehaved::IllegalParameter(What::AlertLevel).into()));
 }

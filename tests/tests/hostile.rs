@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{AlertDescription as Alert, HandshakeType};
+use dunlin::wire::{AlertDescription as Alert, ContentType, ExtensionType, HandshakeType, Unit, What};
 use dunlin::{ClientAuth, ClientConfig, Error, Profile, ServerConfig, TlsConnection, Trust};
 use dunlin_tests::tamper::{Keys, Secrets, message, messages, records, rewrite};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
@@ -264,7 +264,7 @@ fn oversized_messages_are_refused_by_their_header() {
             HandshakeType::CERTIFICATE | HandshakeType::CERTIFICATE_REQUEST => 64 * 1024,
             _ => 16 * 1024,
         };
-        let above = Malformed::AboveLimit { what: typ.name().unwrap(), max, unit: "bytes" };
+        let above = Malformed::AboveLimit { what: What::Message(typ), max, unit: Unit::Bytes };
         assert_eq!(result, Err(above.into()));
         assert_eq!(alert, Some(Alert::ILLEGAL_PARAMETER));
     });
@@ -292,7 +292,7 @@ fn records_that_lie() {
         (
             "not TLS",
             b"GET / HTTP/1.1\r\n".to_vec(),
-            PeerMisbehaved::UnexpectedRecord("not a TLS record").into(),
+            PeerMisbehaved::UnexpectedRecord(What::NotTls).into(),
             Alert::UNEXPECTED_MESSAGE,
         ),
         (
@@ -304,25 +304,25 @@ fn records_that_lie() {
         (
             "data before the handshake",
             vec![23, 3, 3, 0, 1, 0],
-            PeerMisbehaved::UnexpectedRecord("application_data").into(),
+            PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::APPLICATION_DATA)).into(),
             Alert::UNEXPECTED_MESSAGE,
         ),
         (
             "an alert of one byte",
             vec![21, 3, 3, 0, 1, 2],
-            Malformed::Length("Alert").into(),
+            Malformed::Length(What::Alert).into(),
             Alert::DECODE_ERROR,
         ),
         (
             "a long ChangeCipherSpec",
             vec![20, 3, 3, 0, 2, 1, 1],
-            PeerMisbehaved::UnexpectedRecord("change_cipher_spec").into(),
+            PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::CHANGE_CIPHER_SPEC)).into(),
             Alert::UNEXPECTED_MESSAGE,
         ),
         (
             "an alert in the middle of a message",
             [&[22, 3, 1, 0, 4][..], &hello[5..9], &[21, 3, 3, 0, 2, 1, 0]].concat(),
-            PeerMisbehaved::UnexpectedRecord("a record in the middle of a message").into(),
+            PeerMisbehaved::UnexpectedRecord(What::InsideMessage).into(),
             Alert::UNEXPECTED_MESSAGE,
         ),
         (
@@ -353,7 +353,7 @@ fn a_flood_of_nothing_ends() {
     let (mut client, mut server) = fresh();
     server.receive(NOW, &take(&mut client)).unwrap();
     let result = (0..64).find_map(|_| server.receive(NOW, &[20, 3, 3, 0, 1, 1]).err());
-    assert_eq!(result, Some(PeerMisbehaved::Flood("ChangeCipherSpec records").into()));
+    assert_eq!(result, Some(PeerMisbehaved::Flood(What::ChangeCipherSpecs).into()));
 }
 
 #[test]
@@ -638,16 +638,16 @@ fn client_hellos_above_a_limit_are_refused_with_its_name() {
     }
     let schemes = awslc().signatures.schemes.len();
     type Edit<'a> = &'a dyn Fn(&mut Vec<(u16, Vec<u8>)>, usize);
-    let cases: [(&str, usize, Edit<'_>); 3] = [
-        ("extensions", 256, &|e, count| {
+    let cases: [(What, usize, Edit<'_>); 3] = [
+        (What::ExtensionList, 256, &|e, count| {
             let unknown = 0x7000..0x7000 + (count - e.len()) as u16;
             e.extend(unknown.map(|typ| (typ, vec![])));
         }),
         // The client sends one of its own.
-        ("key_share", 64, &|e, count| {
+        (What::Extension(ExtensionType::KEY_SHARE), 64, &|e, count| {
             fill(e, 51, count - 1, |i| [&(0x7000 + i).to_be_bytes()[..], &[0, 1, 7]].concat());
         }),
-        ("signature_algorithms", 256, &|e, count| {
+        (What::Extension(ExtensionType::SIGNATURE_ALGORITHMS), 256, &|e, count| {
             fill(e, 13, count - schemes, |i| (0x7000 + i).to_be_bytes().to_vec());
         }),
     ];
@@ -655,7 +655,7 @@ fn client_hellos_above_a_limit_are_refused_with_its_name() {
         let (_, mut server) = fresh();
         assert_eq!(server.receive(NOW, &edited_hello(|e| edit(e, max))).map(drop), Ok(()), "{what}");
         let (_, mut server) = fresh();
-        let above = Malformed::AboveLimit { what, max, unit: "entries" };
+        let above = Malformed::AboveLimit { what, max, unit: Unit::Entries };
         let result = server.receive(NOW, &edited_hello(|e| edit(e, max + 1)));
         assert_eq!(result, Err(above.into()));
         assert_eq!(sent_alert(&mut server, &[]), Some(Alert::ILLEGAL_PARAMETER));
@@ -666,7 +666,7 @@ fn client_hellos_above_a_limit_are_refused_with_its_name() {
     let error = result.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the peer sent more than the limit of this side: client_hello has more than 66560 bytes"
+        "the peer sent more than the limit of this side: ClientHello has more than 66560 bytes"
     );
     assert_eq!(sent_alert(&mut server, &[]), Some(Alert::ILLEGAL_PARAMETER));
 }
@@ -681,7 +681,7 @@ fn a_server_hello_of_tls13_with_another_legacy_version_is_refused() {
         flight[9..11].copy_from_slice(&version);
         assert_eq!(
             client.receive(NOW, &flight),
-            Err(PeerMisbehaved::IllegalParameter("legacy_version").into())
+            Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into())
         );
         assert_eq!(sent_alert(&mut client, &[]), Some(Alert::ILLEGAL_PARAMETER));
     }
@@ -693,7 +693,7 @@ fn a_protected_change_cipher_spec_is_refused() {
     pair.connect().unwrap();
     let keys = Keys::new(awslc().cipher_suites[0], &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
     let result = pair.server.receive(NOW, &keys.seal(0, &[1, 20]));
-    assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord("a protected ChangeCipherSpec").into()));
+    assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord(What::ProtectedChangeCipherSpec).into()));
 }
 
 /// RFC 8446 §5.1.
@@ -704,7 +704,7 @@ fn data_in_the_middle_of_a_message_is_unexpected() {
     let keys = Keys::new(awslc().cipher_suites[0], &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
     // Half a KeyUpdate.
     pair.server.receive(NOW, &keys.seal(0, &[HandshakeType::KEY_UPDATE.0, 0, 0, 22])).unwrap();
-    let expected = PeerMisbehaved::UnexpectedRecord("a record in the middle of a message");
+    let expected = PeerMisbehaved::UnexpectedRecord(What::InsideMessage);
     assert_eq!(pair.server.receive(NOW, &keys.seal(1, b"data\x17")), Err(expected.into()));
 }
 
@@ -732,7 +732,10 @@ fn an_empty_alert_record_is_unexpected() {
 fn a_change_cipher_spec_before_the_first_message_is_refused() {
     let (_, mut server) = fresh();
     let result = server.receive(NOW, &[20, 3, 3, 0, 1, 1]);
-    assert_eq!(result, Err(PeerMisbehaved::UnexpectedRecord("change_cipher_spec").into()));
+    assert_eq!(
+        result,
+        Err(PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::CHANGE_CIPHER_SPEC)).into())
+    );
 }
 
 #[test]

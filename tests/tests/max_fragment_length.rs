@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::PeerMisbehaved;
-use dunlin::wire::ExtensionType;
+use dunlin::wire::{ExtensionType, What};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Event, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection,
     Trust,
@@ -154,14 +154,22 @@ fn an_answer_that_was_not_asked_for_is_refused() {
     assert_eq!(answered(&[(MAX_FRAGMENT_LENGTH, &[2])]), Ok(()));
     for code in [1, 3, 4] {
         let result = answered(&[(MAX_FRAGMENT_LENGTH, &[code])]);
-        assert_eq!(result, Err(PeerMisbehaved::NotOffered("max_fragment_length").into()), "{code}");
+        assert_eq!(
+            result,
+            Err(PeerMisbehaved::NotOffered(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()),
+            "{code}"
+        );
     }
     for code in [0, 5, 255] {
         let result = answered(&[(MAX_FRAGMENT_LENGTH, &[code])]);
-        assert_eq!(result, Err(PeerMisbehaved::IllegalParameter("max_fragment_length").into()), "{code}");
+        assert_eq!(
+            result,
+            Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()),
+            "{code}"
+        );
     }
     let result = answered(&[(MAX_FRAGMENT_LENGTH, &[2]), (RECORD_SIZE_LIMIT, &[2, 0])]);
-    let both = PeerMisbehaved::IllegalParameter("record_size_limit: max_fragment_length, too");
+    let both = PeerMisbehaved::IllegalParameter(What::RecordSizeLimitToo);
     assert_eq!(result, Err(both.into()));
 }
 

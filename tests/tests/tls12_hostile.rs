@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription as Alert, ExtensionType, HandshakeType as T};
+use dunlin::wire::{AlertDescription as Alert, ExtensionType, HandshakeType as T, What};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
@@ -448,7 +448,7 @@ fn warnings_end_nothing_unless_there_are_many() {
 #[test]
 fn an_empty_certificate_list_of_a_server_is_malformed() {
     let (result, alert) = edited(pair(), true, &|m, _| m[1] = message(T::CERTIFICATE.0, &[0, 0, 0]));
-    assert_eq!(result, Err(Malformed::Length("certificate_list").into()));
+    assert_eq!(result, Err(Malformed::Length(What::CertificateList).into()));
     assert_eq!(alert, Some(Alert::DECODE_ERROR));
 }
 

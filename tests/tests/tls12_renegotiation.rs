@@ -6,7 +6,9 @@ use std::sync::Arc;
 use dunlin::auth::{Psk, PskTable, X509Trust};
 use dunlin::error::{Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::{ClientSession, ClientSessions, SessionKey, Tickets};
-use dunlin::wire::{AlertDescription as Alert, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
+use dunlin::wire::{
+    AlertDescription as Alert, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion, What,
+};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Event, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection,
     TransportKind, Trust,
@@ -130,7 +132,7 @@ fn it_is_refused_by_default_and_nothing_ends() {
 fn a_client_has_one_under_way_at_a_time() {
     let mut pair = renegotiating(true, true);
     pair.client.renegotiate(NOW).unwrap();
-    assert_eq!(pair.client.renegotiate(NOW), Err(Misuse::NotSupported("renegotiation").into()));
+    assert_eq!(pair.client.renegotiate(NOW), Err(Misuse::NotSupported(What::Renegotiation).into()));
     pair.run().unwrap();
     assert_eq!(done(&pair), [1, 1]);
 }
@@ -309,7 +311,7 @@ fn nobody_becomes_somebody_else() {
             assert!(pair.client.negotiated().unwrap().is_resumed());
             pair.client.renegotiate(NOW).unwrap();
             let result = pair.run();
-            let illegal = PeerMisbehaved::IllegalParameter("identity: another one in a renegotiation");
+            let illegal = PeerMisbehaved::IllegalParameter(What::OtherIdentity);
             let (finds, hears) = match changes_client {
                 true => (&pair.server, &pair.client),
                 false => (&pair.client, &pair.server),
@@ -470,7 +472,7 @@ fn data_may_come_between_the_fragments_of_a_message() {
     let hello = content(&take(&mut pair.client));
     let warning = sealed(21, &[1, Alert::USER_CANCELED.0]);
     let result = pair.server.receive(NOW, &[sealed(22, &hello[..9]), warning].concat());
-    let expected = PeerMisbehaved::UnexpectedRecord("a record in the middle of a message");
+    let expected = PeerMisbehaved::UnexpectedRecord(What::InsideMessage);
     assert_eq!(result, Err(expected.into()));
 }
 
@@ -526,7 +528,7 @@ type Edit = &'static dyn Fn(&mut Hello);
 #[test]
 fn a_client_changes_neither_name_nor_protocol_nor_version() {
     let version = |v| PeerIncompatible::Version(Some(v));
-    let name = || PeerMisbehaved::IllegalParameter("server_name: another one in a renegotiation").into();
+    let name = || PeerMisbehaved::IllegalParameter(What::OtherServerName).into();
     let insecure = || PeerIncompatible::SecureRenegotiation.into();
     let cases: Vec<(Edit, Error)> = vec![
         (&|h| remove(h, ExtensionType::SERVER_NAME), name()),
@@ -579,7 +581,7 @@ fn a_server_changes_neither_protocol_nor_version() {
         (&|h| put(h, ALPN, b"\0\x05\x04mqtt"), PeerMisbehaved::UnsolicitedExtension(ALPN).into()),
         (
             &|h| h.extensions = vec![(ExtensionType::SUPPORTED_VERSIONS, vec![3, 4])],
-            PeerMisbehaved::NotOffered("version").into(),
+            PeerMisbehaved::NotOffered(What::Version).into(),
         ),
         (&|h| h.version = [3, 2], PeerIncompatible::Version(Some(ProtocolVersion::TLS1_1)).into()),
         (

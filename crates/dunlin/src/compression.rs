@@ -9,7 +9,7 @@ use core::fmt;
 use crate::auth::Credential;
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::message::{self, CompressedCertificate, HEADER_LEN, MAX_CERTIFICATE};
-use crate::wire::CertificateCompressionAlgorithm;
+use crate::wire::{CertificateCompressionAlgorithm, What};
 
 /// Compression or decompression failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub(crate) fn decompress(
     // RFC 8879 §4: an algorithm that was not in the extension: illegal_parameter.
     let algorithm = message.algorithm;
     let decompressor = decompressors.iter().find(|d| d.algorithm() == algorithm);
-    let decompressor = decompressor.ok_or(PeerMisbehaved::NotOffered("certificate compression algorithm"))?;
+    let decompressor = decompressor.ok_or(PeerMisbehaved::NotOffered(What::CompressionAlgorithm))?;
     // RFC 8879 §4: the announced length bounds the memory, and what comes out must have it.
     if message.uncompressed_length > MAX_CERTIFICATE {
         return Err(PeerMisbehaved::BadCompression.into());

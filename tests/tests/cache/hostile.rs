@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin::cache::CacheMode;
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{CipherSuite, ExtensionType, HandshakeType as T, ProtocolVersion};
+use dunlin::wire::{CipherSuite, ExtensionType, HandshakeType as T, ProtocolVersion, What};
 use dunlin::{ClientAuth, Error, TlsConnection};
 use dunlin_store::MemoryServerCache;
 use dunlin_tests::tamper::{Secrets, extension, message, messages, records, rewrite};
@@ -178,7 +178,7 @@ fn messages_that_were_not_to_be_abbreviated() {
     // The CertificateRequest alone.
     let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Compact };
     let error = to_client(setup, false, |m| say(&mut m[0], HANDSHAKE_CACHE, Some(&[1, 0])));
-    assert_eq!(error, Malformed::Truncated("CertificateRequest").into());
+    assert_eq!(error, Malformed::Truncated(What::Message(T::CERTIFICATE_REQUEST)).into());
     // With another fingerprint, or one byte more or less, it is none of RFC 7924, and no list of certificates.
     let setup = Setup { mode: CacheMode::Bithac, ..setup };
     for change in [

@@ -2,7 +2,7 @@
 
 use dunlin::Error;
 use dunlin::error::{Malformed, PeerMisbehaved};
-use dunlin::wire::{AlertDescription as Alert, ExtensionType, HandshakeType};
+use dunlin::wire::{AlertDescription as Alert, ContentType, ExtensionType, HandshakeType, What};
 use dunlin_tests::tamper::{Keys, message, rewrite};
 
 use super::*;
@@ -82,7 +82,10 @@ fn more_early_data_than_the_ticket_allows() {
 
 #[test]
 fn end_of_early_data_that_is_missing_early_late_or_not_empty() {
-    let unexpected = |got| PeerMisbehaved::UnexpectedMessage { got, expected: "EndOfEarlyData" }.into();
+    let unexpected = |got| {
+        PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(HandshakeType::END_OF_EARLY_DATA) }
+            .into()
+    };
     // The next keys without it.
     assert_eq!(server_says(|taken| vec![taken.flight[1].clone()]), PeerMisbehaved::BadRecordMac.into());
     // Finished, or any other message, under the early keys.
@@ -103,10 +106,13 @@ fn end_of_early_data_that_is_missing_early_late_or_not_empty() {
     let later =
         server_says(|taken| vec![taken.flight[0].clone(), taken.handshake.seal(0, &END_OF_EARLY_DATA)]);
     let got = HandshakeType::END_OF_EARLY_DATA;
-    assert_eq!(later, PeerMisbehaved::UnexpectedMessage { got, expected: "Finished" }.into());
+    assert_eq!(
+        later,
+        PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(HandshakeType::FINISHED) }.into()
+    );
     // With a body.
     let body = server_says(|taken| vec![taken.early.seal(1, &[5, 0, 0, 1, 0, 22])]);
-    assert_eq!(body, Malformed::TrailingBytes("EndOfEarlyData").into());
+    assert_eq!(body, Malformed::TrailingBytes(What::Message(HandshakeType::END_OF_EARLY_DATA)).into());
     assert_eq!(body.alert(), Some(Alert::DECODE_ERROR));
 }
 
@@ -145,7 +151,8 @@ fn end_of_early_data_without_early_data() {
         let secret = site.secrets.get("CLIENT_HANDSHAKE_TRAFFIC_SECRET");
         let end = Keys::new(awslc().cipher_suites[0], &secret).seal(0, &END_OF_EARLY_DATA);
         let got = HandshakeType::END_OF_EARLY_DATA;
-        let unexpected = PeerMisbehaved::UnexpectedMessage { got, expected: "Finished" };
+        let unexpected =
+            PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(HandshakeType::FINISHED) };
         assert_eq!(pair.server.receive(NOW, &end), Err(unexpected.into()));
     }
 }
@@ -154,7 +161,7 @@ fn end_of_early_data_without_early_data() {
 #[test]
 fn an_alert_in_the_clear_after_end_of_early_data() {
     let alert = server_says(|taken| vec![taken.flight[0].clone(), vec![21, 3, 3, 0, 2, 2, 40]]);
-    assert_eq!(alert, PeerMisbehaved::UnexpectedRecord("alert").into());
+    assert_eq!(alert, PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::ALERT)).into());
 }
 
 #[test]
@@ -223,7 +230,7 @@ fn a_server_that_takes_what_it_may_not() {
     let site = Site { secrets: Arc::default(), ..site };
     let none = Arc::new(site.server_with(|p| p.alpn(vec![])));
     let mismatch = client_says(&site, &none, first, true);
-    assert_eq!(mismatch, PeerMisbehaved::EarlyDataMismatch("application protocol").into());
+    assert_eq!(mismatch, PeerMisbehaved::EarlyDataMismatch(What::ApplicationProtocol).into());
     assert_eq!(mismatch.alert(), Some(Alert::ILLEGAL_PARAMETER));
 
     // With another suite.
@@ -231,7 +238,7 @@ fn a_server_that_takes_what_it_may_not() {
     site.first(&site.client(), &site.server());
     let site = Site { secrets: Arc::default(), ..site };
     let chacha20 = Arc::new(site.server_with(|p| p.cipher_suites(vec![CHACHA20])));
-    let mismatch = PeerMisbehaved::EarlyDataMismatch("cipher suite");
+    let mismatch = PeerMisbehaved::EarlyDataMismatch(What::CipherSuite);
     assert_eq!(client_says(&site, &chacha20, CHACHA20, true), mismatch.into());
 
     // Without the session.
@@ -239,7 +246,10 @@ fn a_server_that_takes_what_it_may_not() {
     site.first(&site.client(), &site.server());
     let site = Site { secrets: Arc::default(), ..site };
     let stronger = Arc::new(site.server_with(|p| p.rank(1)));
-    assert_eq!(client_says(&site, &stronger, first, true), PeerMisbehaved::EarlyDataMismatch("PSK").into());
+    assert_eq!(
+        client_says(&site, &stronger, first, true),
+        PeerMisbehaved::EarlyDataMismatch(What::Psk).into()
+    );
 
     // Without offer.
     let site = Site::stateful();

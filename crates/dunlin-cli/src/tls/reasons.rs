@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::error::{AuthenticationFailure, Malformed, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved};
-use dunlin::wire::{AlertDescription, CipherSuite, ProtocolVersion};
+use dunlin::wire::{AlertDescription, CipherSuite, ProtocolVersion, What};
 use dunlin::{Error, Side};
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_pki::format_time;
@@ -235,7 +235,7 @@ impl<'a> Explainer<'a> {
                 "give both sides the same key",
             ),
             Error::Truncated => Explanation::new(error.to_string(), self.look_there()),
-            Error::PeerMisbehaved(PeerMisbehaved::Flood("renegotiations")) => Explanation::new(
+            Error::PeerMisbehaved(PeerMisbehaved::Flood(What::Renegotiations)) => Explanation::new(
                 format!("the {peer} began too many handshakes in a row"),
                 format!("let the {peer} send data between them; --help says how many are allowed without"),
             ),

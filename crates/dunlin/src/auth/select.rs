@@ -8,7 +8,7 @@ use super::Credential;
 use super::x509::{names, signature_algorithm};
 use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;
-use crate::wire::{CertificateType, SignatureScheme};
+use crate::wire::{CertificateType, SignatureScheme, What};
 
 /// What the peer can verify.
 pub(crate) struct Wanted<'a> {
@@ -33,9 +33,7 @@ pub(crate) struct Choice {
 /// Why a client has nothing to show to this server. The alert of RFC 7250 §4.2 is the server's, who finds no common type.
 pub(crate) fn nothing_to_show(why: PeerIncompatible) -> PeerIncompatible {
     match why {
-        PeerIncompatible::CertificateType { .. } => {
-            PeerIncompatible::NoCredential("none is of the type that the server asks for")
-        }
+        PeerIncompatible::CertificateType { .. } => PeerIncompatible::NoCredential(What::NoneOfType),
         why => why,
     }
 }
@@ -66,7 +64,7 @@ pub(crate) fn select_decrypting(
 ) -> Result<usize, PeerIncompatible> {
     let decrypts = |credential: &Credential| match credential.key().decryption() {
         Some(_) => Ok(()),
-        None => Err(PeerIncompatible::NoCredential("no key of ours decrypts")),
+        None => Err(PeerIncompatible::NoCredential(What::NoneDecrypts)),
     };
     best(signatures, credentials, reserved, wanted, decrypts).map(|(index, ())| index)
 }
@@ -81,7 +79,7 @@ fn best<T>(
     suits: impl Fn(&Credential) -> Result<T, PeerIncompatible>,
 ) -> Result<(usize, T), PeerIncompatible> {
     let in_chains = signatures.for_chains(wanted.chain_schemes.unwrap_or(wanted.schemes));
-    let mut reason = PeerIncompatible::NoCredential("there is none");
+    let mut reason = PeerIncompatible::NoCredential(What::NoneAtAll);
     let mut best = None;
     for (index, credential) in credentials.iter().enumerate() {
         if !wanted.types.contains(&credential.certificate_type()) {
@@ -91,7 +89,7 @@ fn best<T>(
             continue;
         }
         if reserved.contains(&index) && !is_named(credential, wanted.authorities) {
-            reason = PeerIncompatible::NoCredential("the peer names no authority of its chain");
+            reason = PeerIncompatible::NoCredential(What::NoneOfAuthority);
             continue;
         }
         let use_of_it = match suits(credential) {

@@ -15,7 +15,7 @@ use crate::crypto::CryptoProvider;
 use crate::error::{AuthenticationFailure, Error, PeerMisbehaved, ShortKey};
 use crate::proof::SignatureValid;
 use crate::protocol::Side;
-use crate::wire::CertificateType;
+use crate::wire::{CertificateType, What};
 
 /// The algorithms with which a signature may be verified.
 pub(crate) type Algorithms<'a> = &'a [&'static dyn SignatureVerificationAlgorithm];
@@ -124,7 +124,7 @@ pub(super) fn verify_with<'k>(
     match fits {
         true => Err(PeerMisbehaved::BadSignature.into()),
         // RFC 8446 §4.4.3: the algorithm must fit the key of the certificate.
-        false => Err(PeerMisbehaved::IllegalParameter("signature scheme: it does not fit the key").into()),
+        false => Err(PeerMisbehaved::IllegalParameter(What::SchemeOfOtherKey).into()),
     }
 }
 

@@ -36,9 +36,9 @@ use crate::auth::{PeerIdentity, SubjectName, X509Identity};
 use crate::error::{Error, Malformed, Misuse};
 use crate::extension::handshake_cache::{MAX_TICKETS, NAME_LEN};
 use crate::resume::SettingsDigest;
-use crate::wire::{CertificateType, Reader, Writer};
+use crate::wire::{CertificateType, Reader, What, Writer};
 
-const WHAT: &str = "entry of the handshake cache";
+const WHAT: What = What::CacheEntry;
 
 /// Version 1 did not say which names are URIs.
 const VERSION: u8 = 2;

@@ -21,7 +21,7 @@ use crate::record::stream::Stream;
 use crate::schedule;
 use crate::time::Now;
 use crate::transport::{Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest};
+use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest, What};
 
 mod datagram;
 mod early;
@@ -181,7 +181,7 @@ impl<T: Transport> Connection<T> {
             }
             // RFC 7627 §5.4.
             None if self.progress.is_connected() => {
-                Err(Misuse::NotSupported("an exporter without extended master secret").into())
+                Err(Misuse::NotSupported(What::ExporterWithoutEms).into())
             }
             _ => Err(Misuse::HandshakeNotComplete.into()),
         }
@@ -212,7 +212,7 @@ impl<T: Transport> Connection<T> {
             return Err(Misuse::HandshakeNotComplete.into());
         }
         if !self.transport.protocol().has_key_update() {
-            return Err(Misuse::NotSupported("KeyUpdate in TLS 1.2").into());
+            return Err(Misuse::NotSupported(What::KeyUpdateInTls12).into());
         }
         if self.transport.key_update_waits() {
             return Err(Misuse::KeyUpdateWaits.into());
@@ -222,7 +222,7 @@ impl<T: Transport> Connection<T> {
             false => KeyUpdateRequest::UPDATE_NOT_REQUESTED,
         };
         let Some(Step::Traffic(mut state)) = self.state.take() else {
-            return self.fail(Internal::Bug("keys that cannot be updated").into());
+            return self.fail(Internal::Bug(What::NoUpdate).into());
         };
         let now = self.now;
         self.step(now, |cx| {
@@ -250,10 +250,10 @@ impl<T: Transport> Connection<T> {
         match (self.progress.renegotiation, self.side) {
             // A server that got no answer may ask again.
             (Renegotiation::Possible, _) | (Renegotiation::Asked, Side::Server) => {}
-            _ => return Err(Misuse::NotSupported("renegotiation").into()),
+            _ => return Err(Misuse::NotSupported(What::Renegotiation).into()),
         }
         let Some(Step::Renegotiable(state)) = self.state.take() else {
-            return self.fail(Internal::Bug("a renegotiation that cannot be").into());
+            return self.fail(Internal::Bug(What::NoRenegotiation).into());
         };
         self.step(now, |cx| state.renegotiate(cx))
     }
@@ -376,12 +376,12 @@ impl<T: Transport> Connection<T> {
                     self.effects.note_message(false, message.bytes());
                     self.commit.heard(true);
                     if self.is_idle_request(&message) {
-                        match self.effects.count_idle("HelloRequests") {
+                        match self.effects.count_idle(What::HelloRequests) {
                             Ok(()) => continue,
                             Err(e) => return self.fail(e),
                         }
                     }
-                    let state = self.state.take().ok_or(Internal::Bug("no state"))?;
+                    let state = self.state.take().ok_or(Internal::Bug(What::NoState))?;
                     self.step(now, |cx| state.message(cx, message))?;
                 }
                 Ok(Some(Incoming::Alert(level, description))) => self.alert(level, description)?,
@@ -411,7 +411,7 @@ impl<T: Transport> Connection<T> {
         match self.state.take() {
             Some(Step::Refusable(state)) => self.step(now, |cx| state.refused(cx)),
             Some(Step::Renegotiable(state)) => self.step(now, |cx| state.refused(cx)),
-            _ => self.fail(Internal::Bug("a refusal of what was not asked for").into()),
+            _ => self.fail(Internal::Bug(What::RefusalNotAsked).into()),
         }
     }
 
@@ -420,7 +420,7 @@ impl<T: Transport> Connection<T> {
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
         // RFC 8446 §6: it may be ignored which of the two it is, but there is no third.
         if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
-            return self.fail(PeerMisbehaved::IllegalParameter("alert level").into());
+            return self.fail(PeerMisbehaved::IllegalParameter(What::AlertLevel).into());
         }
         let is_warning = self.progress.oldest.has_warnings() && level == AlertLevel::WARNING;
         match description {

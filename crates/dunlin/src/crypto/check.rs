@@ -1,17 +1,16 @@
 //! The consistency check of a provider: a wrong table is found when a configuration is built, not on the wire.
 
-use core::fmt;
-
 use super::{Aead, CryptoProvider, Hash, HashAlgorithm, KeyExchangeGroup, MAX_TAG_LEN, NONCE_LEN};
+use crate::wire::What;
 
 /// What is wrong with a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProviderFault {
     /// A part without which no handshake is possible is missing.
-    Missing(&'static str),
+    Missing(What),
     /// The same number stands twice in a table.
-    Duplicate(&'static str),
+    Duplicate(What),
     /// A hash gives another answer than the standard's.
     Hash(HashAlgorithm),
     /// An AEAD does not open what it sealed, or accepts a forgery.
@@ -20,19 +19,6 @@ pub enum ProviderFault {
     Group(crate::wire::NamedGroup),
     /// The random source fails or repeats itself.
     Random,
-}
-
-impl fmt::Display for ProviderFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(what) => write!(f, "the provider has no {what}"),
-            Self::Duplicate(what) => write!(f, "the provider lists a {what} twice"),
-            Self::Hash(a) => write!(f, "{a:?} fails its known-answer test"),
-            Self::Aead(a) => write!(f, "{a:?} fails its round trip"),
-            Self::Group(g) => write!(f, "{g} does not agree on a secret with itself"),
-            Self::Random => f.write_str("the random source fails or repeats itself"),
-        }
-    }
 }
 
 impl core::error::Error for ProviderFault {}
@@ -45,21 +31,21 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
         return Err(ProviderFault::Random);
     }
     if provider.sha256.algorithm() != HashAlgorithm::Sha256 {
-        return Err(ProviderFault::Missing("SHA-256"));
+        return Err(ProviderFault::Missing(What::Sha256));
     }
     hash(provider.sha256)?;
     if provider.cipher_suites.is_empty() {
-        return Err(ProviderFault::Missing("cipher suite"));
+        return Err(ProviderFault::Missing(What::CipherSuite));
     }
     for (i, suite) in provider.cipher_suites.iter().enumerate() {
         if provider.cipher_suites.iter().skip(i + 1).any(|s| s.id == suite.id) {
-            return Err(ProviderFault::Duplicate("cipher suite"));
+            return Err(ProviderFault::Duplicate(What::CipherSuite));
         }
         works(suite.hash, suite.aead)?;
     }
     for (i, group) in provider.groups.iter().enumerate() {
         if provider.groups.iter().skip(i + 1).any(|g| g.name() == group.name()) {
-            return Err(ProviderFault::Duplicate("group"));
+            return Err(ProviderFault::Duplicate(What::Group));
         }
         agrees(provider, *group)?;
     }

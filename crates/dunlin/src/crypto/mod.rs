@@ -103,12 +103,6 @@ impl fmt::Debug for CryptoProvider {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptoError;
 
-impl fmt::Display for CryptoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cryptographic operation failed")
-    }
-}
-
 impl core::error::Error for CryptoError {}
 
 /// A cryptographically secure source of randomness. Its type tells a provider whether it is the provider's own.

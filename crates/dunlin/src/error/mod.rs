@@ -6,7 +6,6 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use crate::crypto::{CryptoError, ProviderFault};
 use crate::wire::{
@@ -15,8 +14,10 @@ use crate::wire::{
 };
 
 mod alert;
+mod text;
 
-pub use crate::wire::Malformed;
+pub use crate::wire::{Malformed, Unit, What};
+pub use text::Code;
 
 /// Why a connection failed, or a call was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +50,10 @@ pub enum PeerMisbehaved {
         /// What came.
         got: HandshakeType,
         /// What the state waits for.
-        expected: &'static str,
+        expected: What,
     },
     /// A record of a type that has no place now.
-    UnexpectedRecord(&'static str),
+    UnexpectedRecord(What),
     /// A record that is larger than the protocol or the agreed limit allows.
     RecordOverflow,
     /// A record that does not decrypt.
@@ -60,7 +61,7 @@ pub enum PeerMisbehaved {
     /// A record with no content in a place where that is refused, or too many of them.
     EmptyRecord,
     /// Too many records or messages of a kind that does no work.
-    Flood(&'static str),
+    Flood(What),
     /// A message that goes on across a change of keys (RFC 8446 §5.1).
     NotAlignedAtKeyChange,
     /// Another message was begun where the peer has to wait for our answer.
@@ -76,7 +77,7 @@ pub enum PeerMisbehaved {
     /// pre_shared_key is not the last extension (RFC 8446 §4.2.11).
     PskNotLast,
     /// A field with a value that the protocol forbids here; which.
-    IllegalParameter(&'static str),
+    IllegalParameter(What),
     /// The version was chosen below what both sides speak (RFC 8446 §4.1.3).
     Downgrade,
     /// A retry that asks for nothing new (RFC 8446 §4.1.4).
@@ -84,7 +85,7 @@ pub enum PeerMisbehaved {
     /// A second HelloRetryRequest.
     SecondRetry,
     /// A choice that was not offered; of what.
-    NotOffered(&'static str),
+    NotOffered(What),
     /// A Finished with the wrong value.
     BadFinished,
     /// A PSK binder with the wrong value.
@@ -106,7 +107,7 @@ pub enum PeerMisbehaved {
     /// More early data than the ticket allows.
     TooMuchEarlyData,
     /// Early data was accepted under other parameters than those of the session; which.
-    EarlyDataMismatch(&'static str),
+    EarlyDataMismatch(What),
 }
 
 /// Nothing in common.
@@ -139,7 +140,7 @@ pub enum PeerIncompatible {
     /// No common application protocol.
     ApplicationProtocol,
     /// None of our credentials suits this peer; the reason for the last one.
-    NoCredential(&'static str),
+    NoCredential(What),
     /// The peer offers no PSK that is known here, and there is no other way.
     NoPsk,
     /// A client of TLS 1.2 chose no key for the hint of the server, or one that is not for this version.
@@ -229,16 +230,6 @@ pub struct OutOfDate {
     pub limit_s: u64,
 }
 
-impl fmt::Display for OutOfDate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.index, &self.common_name) {
-            (Some(0), _) => f.write_str("its certificate"),
-            (_, Some(name)) => write!(f, "the certificate of {name} in its chain"),
-            (_, None) => f.write_str("a certificate of its chain"),
-        }
-    }
-}
-
 /// An RSA key that is too short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShortKey {
@@ -246,16 +237,6 @@ pub struct ShortKey {
     pub bits: usize,
     /// The common name of the authority whose key it is; `None` for the peer's own key, or an authority without a name.
     pub common_name: Option<String>,
-}
-
-impl fmt::Display for ShortKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.common_name {
-            Some(name) => write!(f, "the RSA key of {name}, an authority of its chain,")?,
-            None => f.write_str("its RSA key")?,
-        }
-        write!(f, " has {} bits, and at least 2048 are required", self.bits)
-    }
 }
 
 /// A call or configuration that cannot work.
@@ -292,7 +273,7 @@ pub enum Misuse {
     /// The provider is not consistent.
     Provider(ProviderFault),
     /// The call is not possible on this kind of connection.
-    NotSupported(&'static str),
+    NotSupported(What),
 }
 
 /// A fault below the engine.
@@ -306,7 +287,7 @@ pub enum Internal {
     /// The sequence numbers or keys of a direction are used up and cannot be renewed.
     KeyExhausted,
     /// Something that cannot happen; reported instead of a panic. Which.
-    Bug(&'static str),
+    Bug(What),
 }
 
 macro_rules! from {
@@ -340,169 +321,3 @@ impl From<ProviderFault> for Error {
 }
 
 impl core::error::Error for Error {}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(e @ Malformed::AboveLimit { .. }) => {
-                write!(f, "the peer sent more than the limit of this side: {e}")
-            }
-            Self::Malformed(e) => write!(f, "malformed message from the peer: {e}"),
-            Self::PeerMisbehaved(e) => write!(f, "the peer broke the protocol: {e}"),
-            Self::PeerIncompatible(e) => write!(f, "nothing in common with the peer: {e}"),
-            Self::Authentication(e) => write!(f, "the peer is not accepted: {e}"),
-            Self::AlertReceived(a) => write!(f, "the peer refused: it sent the alert {a}"),
-            Self::Truncated => f.write_str("the connection ended without close_notify: data may be cut off"),
-            Self::Misuse(e) => write!(f, "{e}"),
-            Self::Internal(e) => write!(f, "{e}"),
-        }
-    }
-}
-
-impl fmt::Display for PeerMisbehaved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnexpectedMessage { got, expected } => write!(f, "{got} came where {expected} is expected"),
-            Self::UnexpectedRecord(what) => write!(f, "a record that has no place here: {what}"),
-            Self::RecordOverflow => f.write_str("a record is larger than allowed"),
-            Self::BadRecordMac => f.write_str("a record does not decrypt"),
-            Self::EmptyRecord => f.write_str("an empty record"),
-            Self::Flood(what) => write!(f, "too many {what}"),
-            Self::NotAlignedAtKeyChange => f.write_str("a message goes on across a change of keys"),
-            Self::ExcessHandshakeData => f.write_str("another message begins where an answer is due first"),
-            Self::DuplicateExtension(t) => write!(f, "the extension {t} stands twice"),
-            Self::MisplacedExtension(t) => write!(f, "the extension {t} may not stand in this message"),
-            Self::UnsolicitedExtension(t) => write!(f, "the extension {t} was not offered"),
-            Self::MissingExtension(t) => write!(f, "the extension {t} is missing"),
-            Self::PskNotLast => f.write_str("pre_shared_key is not the last extension"),
-            Self::IllegalParameter(what) => write!(f, "illegal {what}"),
-            Self::Downgrade => f.write_str("the version was forced below what both sides speak"),
-            Self::PointlessRetry => f.write_str("a HelloRetryRequest that asks for nothing new"),
-            Self::SecondRetry => f.write_str("a second HelloRetryRequest"),
-            Self::NotOffered(what) => write!(f, "a {what} was chosen that was not offered"),
-            Self::BadFinished => f.write_str("Finished does not verify"),
-            Self::SessionUsedTwice => f.write_str("the session was resumed by another connection meanwhile"),
-            Self::BadBinder => f.write_str("the PSK binder does not verify: the keys differ"),
-            Self::BadSignature => f.write_str("the signature in CertificateVerify does not verify"),
-            Self::BadKeyShare => f.write_str("a key share is not valid"),
-            Self::BadFieldShare => f.write_str("a key share is out of the range of its field"),
-            Self::AnonymousRequest => f.write_str("an anonymous server asks for a certificate"),
-            Self::BadCompression => f.write_str("a compressed certificate does not decompress to its length"),
-            Self::TooMuchSkippedEarlyData => f.write_str("too much early data after it was refused"),
-            Self::TooMuchEarlyData => f.write_str("more early data than the ticket allows"),
-            Self::EarlyDataMismatch(what) => {
-                write!(f, "early data was accepted with another {what} than it was sent for")
-            }
-        }
-    }
-}
-
-impl fmt::Display for PeerIncompatible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version(None) => f.write_str("no common version"),
-            Self::Version(Some(v)) => write!(f, "no common version, the peer has {v}"),
-            Self::CipherSuite => f.write_str("no common cipher suite"),
-            Self::Field => f.write_str("no common finite field"),
-            Self::Group => f.write_str("no common group"),
-            Self::FiniteField(bits) => write!(f, "a finite field of {bits} bits that is none of ours"),
-            Self::SuiteAuthentication => f.write_str("no common cipher suite for our kind of key"),
-            Self::CurveOfKey(curve) => write!(f, "it does not have the curve of our key, {curve}"),
-            Self::SignatureScheme => f.write_str("no common signature scheme"),
-            Self::CertificateType { ours, theirs } => {
-                f.write_str("no common certificate type: ")?;
-                list(f, ours)?;
-                f.write_str(" here, ")?;
-                list(f, theirs)?;
-                f.write_str(" there")
-            }
-            Self::ApplicationProtocol => f.write_str("no common application protocol"),
-            Self::NoCredential(why) => write!(f, "none of our credentials suits: {why}"),
-            Self::NoPsk => f.write_str("no common pre-shared key, and no other way to authenticate"),
-            Self::NoPskForHint => f.write_str("no pre-shared key of ours was chosen for this server"),
-            Self::PskMode => f.write_str("no common PSK key exchange mode"),
-            Self::PskHash => f.write_str("no common cipher suite with the hash of the pre-shared key"),
-            Self::ExtendedMasterSecret => f.write_str("it does not have the extended master secret"),
-            Self::SecureRenegotiation => f.write_str("it does not have secure renegotiation"),
-            Self::Fallback => f.write_str("it fell back to TLS 1.2 without need"),
-            Self::ServerName => f.write_str("there is no service under the name asked for"),
-            Self::Refused => f.write_str("this client was refused by policy"),
-        }
-    }
-}
-
-fn list(f: &mut fmt::Formatter<'_>, types: &[CertificateType]) -> fmt::Result {
-    for (i, typ) in types.iter().enumerate() {
-        write!(f, "{}{typ}", if i == 0 { "" } else { " or " })?;
-    }
-    Ok(())
-}
-
-impl fmt::Display for AuthenticationFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCertificate => f.write_str("it sent no certificate"),
-            Self::BadRawKey => f.write_str("what should be its raw public key is none"),
-            Self::BadEncoding => f.write_str("its certificate is damaged"),
-            Self::NotValidYet(certificate) => write!(f, "{certificate} is not valid yet"),
-            Self::Expired(certificate) => write!(f, "{certificate} has expired"),
-            Self::UnknownIssuer => f.write_str("its chain leads to no trusted CA"),
-            Self::BadChainSignature => f.write_str("a signature in its chain does not verify"),
-            Self::NameMismatch { wanted, .. } => write!(f, "its certificate is not for {wanted}"),
-            Self::CaAsEndEntity => f.write_str("its certificate is an authority's, which serves as no leaf"),
-            Self::WrongPurpose => f.write_str("its certificate may not be used for this role"),
-            Self::ConstraintViolated => f.write_str("its chain breaks a constraint of its issuers"),
-            Self::ChainTooLong => f.write_str("its chain has more authorities than allowed"),
-            Self::KeyTooShort(key) => write!(f, "{key}"),
-            Self::Revoked => f.write_str("its certificate is revoked"),
-            Self::UnknownRevocationStatus => {
-                f.write_str("there is no revocation list of an issuer of its chain")
-            }
-            Self::OverdueRevocationList => {
-                f.write_str("the revocation list of an issuer of its chain is overdue")
-            }
-            Self::BadRevocationList => {
-                f.write_str("the revocation list of an issuer of its chain has a wrong signature")
-            }
-            Self::UnsupportedAlgorithm => f.write_str("an algorithm in its chain is not supported"),
-            Self::UnknownRawKey => f.write_str("its raw public key is not among the trusted ones"),
-            Self::UnsupportedType(t) => {
-                write!(f, "it sent a certificate of the type {t}, which is not trusted")
-            }
-            Self::WrongKeyUsage => f.write_str("its certificate's key may not sign"),
-            Self::RejectedWith(_, why) | Self::Rejected(why) => write!(f, "{why}"),
-        }
-    }
-}
-
-impl fmt::Display for Misuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HandshakeNotComplete => f.write_str("the handshake is not complete"),
-            Self::Aborted => f.write_str("the connection was ended from this side"),
-            Self::SendClosed => f.write_str("the sending direction is closed"),
-            Self::KeyUpdateWaits => f.write_str("the peer has not acknowledged the last KeyUpdate yet"),
-            Self::DataTooLong { max } => write!(f, "the data is too long: one datagram carries {max} bytes"),
-            Self::OutputFull => f.write_str("too many datagrams wait: transmit them first"),
-            Self::NoSuchQuestion => f.write_str("no such question is open"),
-            Self::WrongAnswer => f.write_str("the answer does not fit the question"),
-            Self::FieldTooLong => f.write_str("a value is too long for its field"),
-            Self::ExporterLength => f.write_str("an exporter gives at most 255 hash lengths"),
-            Self::ExporterLabel => f.write_str("this exporter label is reserved: TLS itself uses it"),
-            Self::Config(why) => write!(f, "configuration: {why}"),
-            Self::Provider(e) => write!(f, "{e}"),
-            Self::NotSupported(what) => write!(f, "not possible here: {what}"),
-        }
-    }
-}
-
-impl fmt::Display for Internal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Crypto => f.write_str("a cryptographic operation failed"),
-            Self::QuestionFailed => f.write_str("a store, verifier or signer could not answer"),
-            Self::KeyExhausted => f.write_str("the keys of this direction are used up"),
-            Self::Bug(what) => write!(f, "internal error: {what}"),
-        }
-    }
-}

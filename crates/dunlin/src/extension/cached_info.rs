@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, Writer};
+use crate::wire::{ExtensionType, Reader, What, Writer};
 
 /// `cert(1)`: the server's Certificate.
 pub(crate) const CERT: u8 = 1;
@@ -32,7 +32,9 @@ impl Extension for Offer {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let list = r.vec16(1)?;
-        let objects = Reader::items(list, "cached_info", |r| Ok::<_, Error>((r.u8()?, r.vec8(1)?.to_vec())))?;
+        let objects = Reader::items(list, What::Extension(ExtensionType::CACHED_INFO), |r| {
+            Ok::<_, Error>((r.u8()?, r.vec8(1)?.to_vec()))
+        })?;
         r.limit(objects.len(), MAX_OBJECTS)?;
         Ok(Self(objects))
     }
@@ -60,7 +62,7 @@ impl Extension for Confirmed {
         let types = r.vec16(1)?.to_vec();
         let is_twice = |(i, typ): (usize, &u8)| types.iter().take(i).any(|t| t == typ);
         match types.iter().enumerate().any(is_twice) {
-            true => Err(PeerMisbehaved::IllegalParameter("cached_info: a type twice").into()),
+            true => Err(PeerMisbehaved::IllegalParameter(What::CachedInfoTwice).into()),
             false => Ok(Self(types)),
         }
     }
@@ -78,7 +80,7 @@ mod tests {
     use crate::error::Malformed;
 
     fn read<T: Extension>(body: &[u8]) -> Result<T, Error> {
-        Reader::all(body, "cached_info", |r| T::read(r))
+        Reader::all(body, What::Extension(ExtensionType::CACHED_INFO), |r| T::read(r))
     }
 
     fn written(extension: &impl Extension) -> Vec<u8> {

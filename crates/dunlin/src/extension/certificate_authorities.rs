@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::Error;
-use crate::wire::{ExtensionType, Reader, Writer};
+use crate::wire::{ExtensionType, Reader, What, Writer};
 
 pub(crate) struct CertificateAuthorities(pub(crate) Vec<Vec<u8>>);
 
@@ -13,7 +13,10 @@ impl Extension for CertificateAuthorities {
     const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        Reader::items(r.vec16(3)?, "certificate_authorities", |r| Ok(r.vec16(1)?.to_vec())).map(Self)
+        Reader::items(r.vec16(3)?, What::Extension(ExtensionType::CERTIFICATE_AUTHORITIES), |r| {
+            Ok(r.vec16(1)?.to_vec())
+        })
+        .map(Self)
     }
 
     fn write(&self, w: &mut Writer) {

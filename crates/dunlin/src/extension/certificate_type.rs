@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{CertificateType, ExtensionType, Reader, Writer};
+use crate::wire::{CertificateType, ExtensionType, Reader, What, Writer};
 
 macro_rules! certificate_type {
     ($typ:ident: $(#[$odoc:meta])* $offer:ident, $(#[$sdoc:meta])* $selected:ident) => {
@@ -22,7 +22,7 @@ macro_rules! certificate_type {
                 let types = r.vec8(1)?;
                 // RFC 7250 §4.1: a client that has nothing but X.509 to offer "MUST omit" the extension.
                 if types == [CertificateType::X509.0] {
-                    return Err(PeerMisbehaved::IllegalParameter("certificate type: only X.509").into());
+                    return Err(PeerMisbehaved::IllegalParameter(What::CertificateTypeX509).into());
                 }
                 Ok(Self(types.iter().copied().map(CertificateType).collect()))
             }

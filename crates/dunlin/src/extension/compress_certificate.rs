@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{CertificateCompressionAlgorithm, ExtensionType, Reader, Writer};
+use crate::wire::{CertificateCompressionAlgorithm, ExtensionType, Reader, What, Writer};
 
 pub(crate) struct CompressCertificate(pub(crate) Vec<CertificateCompressionAlgorithm>);
 
@@ -15,10 +15,12 @@ impl Extension for CompressCertificate {
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let algorithms = r.vec8(2)?;
         if algorithms.len() % 2 != 0 {
-            return Err(Malformed::Length("compress_certificate").into());
+            return Err(Malformed::Length(What::Extension(ExtensionType::COMPRESS_CERTIFICATE)).into());
         }
-        Reader::items(algorithms, "compress_certificate", |r| Ok(CertificateCompressionAlgorithm(r.u16()?)))
-            .map(Self)
+        Reader::items(algorithms, What::Extension(ExtensionType::COMPRESS_CERTIFICATE), |r| {
+            Ok(CertificateCompressionAlgorithm(r.u16()?))
+        })
+        .map(Self)
     }
 
     fn write(&self, w: &mut Writer) {

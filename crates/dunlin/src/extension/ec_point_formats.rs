@@ -2,7 +2,7 @@
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, Writer};
+use crate::wire::{ExtensionType, Reader, What, Writer};
 
 const UNCOMPRESSED: u8 = 0;
 
@@ -16,7 +16,9 @@ impl Extension for EcPointFormats {
         // RFC 8422 §5.1.2: a list without this format: illegal_parameter.
         match r.vec8(1)?.contains(&UNCOMPRESSED) {
             true => Ok(Self),
-            false => Err(PeerMisbehaved::IllegalParameter("ec_point_formats").into()),
+            false => {
+                Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::EC_POINT_FORMATS)).into())
+            }
         }
     }
 

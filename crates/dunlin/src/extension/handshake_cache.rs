@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, Writer};
+use crate::wire::{ExtensionType, Reader, What, Writer};
 
 /// The length of a ticket and of what is sent of a fingerprint, in bytes.
 pub(crate) const NAME_LEN: usize = 8;
@@ -29,7 +29,7 @@ const CERTIFICATE_REQUEST: u8 = 2;
 fn check_flags(flags: u8) -> Result<(), Error> {
     match flags & !(CERTIFICATE | CERTIFICATE_REQUEST) {
         0 => Ok(()),
-        _ => Err(Malformed::Value("handshake_cache").into()),
+        _ => Err(Malformed::Value(What::Extension(ExtensionType::HANDSHAKE_CACHE)).into()),
     }
 }
 
@@ -78,7 +78,7 @@ impl Extension for Offer {
             }
             let ticket = r.array()?;
             if offer.tickets.contains(&ticket) {
-                return Err(PeerMisbehaved::IllegalParameter("handshake_cache: a ticket twice").into());
+                return Err(PeerMisbehaved::IllegalParameter(What::CacheTicketTwice).into());
             }
             offer.tickets.push(ticket);
         }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn read<T: Extension>(body: &[u8]) -> Result<T, Error> {
-        Reader::all(body, "handshake_cache", |r| T::read(r))
+        Reader::all(body, What::Extension(ExtensionType::HANDSHAKE_CACHE), |r| T::read(r))
     }
 
     fn written(extension: &impl Extension) -> Vec<u8> {
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_is_none_is_refused() {
         for flags in 4..=255 {
-            let malformed = Err(Malformed::Value("handshake_cache").into());
+            let malformed = Err(Malformed::Value(What::Extension(ExtensionType::HANDSHAKE_CACHE)).into());
             assert_eq!(read::<Offer>(&[&[flags][..], &[0; 16]].concat()), malformed);
             assert_eq!(read::<Answer>(&[flags, 0]).map(drop), malformed.map(drop));
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, NamedGroup, Reader, Writer};
+use crate::wire::{ExtensionType, NamedGroup, Reader, What, Writer};
 
 /// More shares than any client sends: clients guess one to four groups. It bounds the comparison of each with each. OpenSSL and
 /// BoringSSL compare shares with their own groups alone, and take as many as fit into the message.
@@ -42,12 +42,13 @@ impl Extension for Offer {
     const IN: &'static [Context] = &[Context::ClientHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        let entries = Reader::items(r.vec16(0)?, "key_share", |r| Entry::read(r))?;
+        let entries =
+            Reader::items(r.vec16(0)?, What::Extension(ExtensionType::KEY_SHARE), |r| Entry::read(r))?;
         r.limit(entries.len(), MAX_SHARES)?;
         // RFC 8446 §4.2.8: "Clients MUST NOT offer multiple KeyShareEntry values for the same group".
         for (i, entry) in entries.iter().enumerate() {
             if entries.iter().skip(i + 1).any(|e| e.group == entry.group) {
-                return Err(PeerMisbehaved::IllegalParameter("key_share: a group twice").into());
+                return Err(PeerMisbehaved::IllegalParameter(What::GroupTwice).into());
             }
         }
         Ok(Self(entries))

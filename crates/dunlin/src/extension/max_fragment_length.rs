@@ -2,7 +2,7 @@
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader, Writer};
+use crate::wire::{ExtensionType, Reader, What, Writer};
 
 /// The lengths that there are, in bytes; their codes count from 1.
 pub(crate) const LENGTHS: [u16; 4] = [512, 1024, 2048, 4096];
@@ -20,7 +20,9 @@ impl Extension for MaxFragmentLength {
         let code = usize::from(r.u8()?);
         // RFC 6066 §4: any other value: illegal_parameter.
         let length = code.checked_sub(1).and_then(|i| LENGTHS.get(i));
-        length.map(|l| Self(*l)).ok_or(PeerMisbehaved::IllegalParameter("max_fragment_length").into())
+        length.map(|l| Self(*l)).ok_or(
+            PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into(),
+        )
     }
 
     fn write(&self, w: &mut Writer) {

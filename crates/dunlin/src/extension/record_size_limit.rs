@@ -3,7 +3,7 @@
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, ProtocolVersion, Reader, Writer};
+use crate::wire::{ExtensionType, ProtocolVersion, Reader, What, Writer};
 
 /// RFC 8449 §4: a smaller value is illegal.
 pub(crate) const MIN: u16 = 64;
@@ -36,7 +36,9 @@ impl Extension for RecordSizeLimit {
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let limit = r.u16()?;
         if limit < MIN {
-            return Err(PeerMisbehaved::IllegalParameter("record_size_limit").into());
+            return Err(
+                PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::RECORD_SIZE_LIMIT)).into()
+            );
         }
         Ok(Self(limit))
     }

@@ -12,7 +12,7 @@ use super::{
     session_ticket, signature_algorithms, status_request, supported_groups, supported_versions,
 };
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{ExtensionType, Reader};
+use crate::wire::{ExtensionType, Reader, What};
 #[cfg(feature = "fuzzing")]
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ pub(crate) enum Context {
     NewSessionTicket,
 }
 
-type Check = fn(&[u8], &'static str) -> Result<(), Error>;
+type Check = fn(&[u8], What) -> Result<(), Error>;
 
 struct Row {
     typ: ExtensionType,
@@ -53,7 +53,7 @@ const fn form<T: Extension>() -> Form {
         #[cfg(feature = "fuzzing")]
         rewrite: |body| {
             let mut w = crate::wire::Writer::new();
-            Reader::all(body, name(T::TYPE), |r| T::read(r))?.write(&mut w);
+            Reader::all(body, What::Extension(T::TYPE), |r| T::read(r))?.write(&mut w);
             Ok(w.finish()?)
         },
     }
@@ -175,13 +175,6 @@ pub(super) const fn has_row(typ: ExtensionType) -> bool {
     false
 }
 
-pub(super) const fn name(typ: ExtensionType) -> &'static str {
-    match typ.name() {
-        Some(name) => name,
-        None => "unknown extension",
-    }
-}
-
 /// The numbers of the rows.
 static TYPES: [ExtensionType; REGISTRY.len()] = {
     let mut types = [E::SERVER_NAME; REGISTRY.len()];
@@ -227,7 +220,7 @@ pub(crate) const fn rules(context: Context) -> Rules {
 pub(super) fn check(typ: ExtensionType, rules: &Rules, body: &[u8]) -> Result<(), Error> {
     match TYPES.iter().zip(&rules.0).find(|(t, _)| **t == typ) {
         None => Ok(()),
-        Some((_, Some(check))) => check(body, name(typ)),
+        Some((_, Some(check))) => check(body, What::Extension(typ)),
         // RFC 8446 §4.2: a recognised extension that is not specified for the message: illegal_parameter.
         Some((_, None)) => Err(PeerMisbehaved::MisplacedExtension(typ).into()),
     }
@@ -246,7 +239,7 @@ pub(crate) fn rewrite(typ: ExtensionType, context: Context, body: &[u8]) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Malformed;
+    use crate::error::{Malformed, Unit};
     use crate::extension::Extensions;
     use alloc::vec::Vec;
 
@@ -438,7 +431,7 @@ mod tests {
             Extensions::parse(&many, &rules(C::ClientHello)).map(drop)
         };
         assert_eq!(count(256), Ok(()));
-        let above = Malformed::AboveLimit { what: "extensions", max: 256, unit: "entries" };
+        let above = Malformed::AboveLimit { what: What::ExtensionList, max: 256, unit: Unit::Entries };
         assert_eq!(count(257), Err(above.into()));
     }
 }

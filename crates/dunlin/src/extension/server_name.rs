@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 
 use super::{Context, Extension};
 use crate::error::{Error, Malformed};
-use crate::wire::{ExtensionType, Reader, Writer};
+use crate::wire::{ExtensionType, Reader, What, Writer};
 
 const HOST_NAME: u8 = 0;
 
@@ -16,15 +16,16 @@ impl Extension for HostName {
     const IN: &'static [Context] = &[Context::ClientHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        Reader::all(r.vec16(1)?, "server_name", |list| {
+        Reader::all(r.vec16(1)?, What::Extension(ExtensionType::SERVER_NAME), |list| {
             // RFC 6066 §3: no two names of one type, and host_name is the only type there ever was.
             if list.u8()? != HOST_NAME {
-                return Err(Malformed::Value("server_name").into());
+                return Err(Malformed::Value(What::Extension(ExtensionType::SERVER_NAME)).into());
             }
-            let name = core::str::from_utf8(list.vec16(1)?).map_err(|_| Malformed::Value("server_name"))?;
+            let name = core::str::from_utf8(list.vec16(1)?)
+                .map_err(|_| Malformed::Value(What::Extension(ExtensionType::SERVER_NAME)))?;
             let plain = name.bytes().all(|b| b.is_ascii_graphic());
             if !plain || name.len() > 255 {
-                return Err(Malformed::Value("server_name").into());
+                return Err(Malformed::Value(What::Extension(ExtensionType::SERVER_NAME)).into());
             }
             Ok(Self(name.to_string()))
         })

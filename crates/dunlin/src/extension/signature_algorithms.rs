@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Context, Extension};
 use crate::error::Error;
-use crate::wire::{ExtensionType, Reader, SignatureScheme, Writer};
+use crate::wire::{ExtensionType, Reader, SignatureScheme, What, Writer};
 
 /// What the sender verifies in CertificateVerify, and in chains unless it says otherwise.
 pub(crate) struct SignatureAlgorithms(pub(crate) Vec<SignatureScheme>);
@@ -18,7 +18,9 @@ const MAX_SCHEMES: usize = 256;
 
 /// The schemes of either extension, and of a CertificateRequest of TLS 1.2 (RFC 5246 §7.4.4).
 pub(crate) fn read(r: &mut Reader<'_>) -> Result<Vec<SignatureScheme>, Error> {
-    let schemes = Reader::items(r.vec16(2)?, "signature_algorithms", |r| r.u16().map(SignatureScheme))?;
+    let schemes = Reader::items(r.vec16(2)?, What::Extension(ExtensionType::SIGNATURE_ALGORITHMS), |r| {
+        r.u16().map(SignatureScheme)
+    })?;
     r.limit(schemes.len(), MAX_SCHEMES)?;
     Ok(schemes)
 }
@@ -63,7 +65,10 @@ mod tests {
             let mut w = Writer::new();
             write(&alloc::vec![SignatureScheme::ED25519; len], &mut w);
             let body = w.finish().unwrap();
-            assert_eq!(Reader::all(&body, "signature_algorithms", |r| read(r)).is_ok(), is_read);
+            assert_eq!(
+                Reader::all(&body, What::Extension(ExtensionType::SIGNATURE_ALGORITHMS), |r| read(r)).is_ok(),
+                is_read
+            );
         }
     }
 }

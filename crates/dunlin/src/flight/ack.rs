@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::error::Error;
-use crate::wire::{Reader, Writer};
+use crate::wire::{Reader, What, Writer};
 
 /// The number of a record within its connection and direction, in the order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,9 +19,9 @@ pub(crate) const NUMBER_LEN: usize = 16;
 pub(crate) const EMPTY_LEN: usize = 2;
 
 pub(crate) fn read(content: &[u8]) -> Result<Vec<RecordNumber>, Error> {
-    Reader::all(content, "ACK", |r| {
+    Reader::all(content, What::Ack, |r| {
         let numbers = r.vec16(0)?;
-        Reader::items(numbers, "ACK", |r| Ok(RecordNumber { epoch: r.u64()?, sequence: r.u64()? }))
+        Reader::items(numbers, What::Ack, |r| Ok(RecordNumber { epoch: r.u64()?, sequence: r.u64()? }))
     })
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::error::{Error, Internal};
 use crate::message;
-use crate::wire::ContentType;
+use crate::wire::{ContentType, What};
 
 /// Type, length, message number, offset and length of the fragment (RFC 9147 §5.2).
 pub(crate) const HEADER_LEN: usize = 12;
@@ -67,7 +67,7 @@ impl Packer {
     /// of the same epoch.
     pub(crate) fn message(&mut self, records: Records, number: u16, message: &[u8]) -> Result<(), Error> {
         let (header, body) =
-            message.split_at_checked(message::HEADER_LEN).ok_or(Internal::Bug("a message without header"))?;
+            message.split_at_checked(message::HEADER_LEN).ok_or(Internal::Bug(What::NoHeader))?;
         let mut offset = 0;
         loop {
             let rest = body.get(offset..).unwrap_or_default();
@@ -110,7 +110,7 @@ impl Packer {
         let room = records.limit.min(self.mtu.saturating_sub(self.used));
         // The bounds on the MTU and on the record size limit leave room.
         if room < least {
-            return Err(Internal::Bug("no room in a datagram").into());
+            return Err(Internal::Bug(What::NoRoom).into());
         }
         if let Some(datagram) = self.datagrams.last_mut() {
             datagram.push(Planned { epoch: records.epoch, typ, content: Vec::new() });

@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::{self, Message};
-use crate::wire::{HandshakeType, Reader};
+use crate::wire::{HandshakeType, Reader, What};
 
 /// Messages that are kept from the next expected one on: more than any flight has.
 const MAX_MESSAGES: usize = 16;
@@ -15,7 +15,7 @@ const MAX_EARLY: usize = 64 * 1024;
 /// Pieces with gaps between them that are kept of one message: the gaps of a flight under heavy loss.
 const MAX_PIECES: usize = 64;
 
-const WHAT: &str = "DTLSHandshake";
+const WHAT: What = What::DtlsHandshake;
 
 /// Messages of which parts have come.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use super::question::Question;
 use crate::error::{Error, PeerMisbehaved};
 use crate::keylog::KeyLog;
 use crate::message;
-use crate::wire::{AlertDescription, HandshakeType};
+use crate::wire::{AlertDescription, HandshakeType, What};
 
 /// KeyUpdates and tickets in a row, without data between them, before they count as an attack.
 const MAX_IDLE_MESSAGES: u32 = 32;
@@ -69,7 +69,7 @@ impl Effects {
     }
 
     /// A message came that costs us work and the peer none: they are counted until data comes between them.
-    pub(crate) fn count_idle(&mut self, what: &'static str) -> Result<(), Error> {
+    pub(crate) fn count_idle(&mut self, what: What) -> Result<(), Error> {
         self.idle += 1;
         if self.idle > MAX_IDLE_MESSAGES { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
     }
@@ -77,7 +77,7 @@ impl Effects {
     /// An alert came that ends nothing.
     pub(crate) fn count_warning(&mut self) -> Result<(), Error> {
         self.warnings += 1;
-        if self.warnings > MAX_WARNINGS { Err(PeerMisbehaved::Flood("warnings").into()) } else { Ok(()) }
+        if self.warnings > MAX_WARNINGS { Err(PeerMisbehaved::Flood(What::Warnings).into()) } else { Ok(()) }
     }
 
     /// Data came.

@@ -13,7 +13,7 @@ use crate::resume::{
 };
 use crate::schedule::tls13::{RestingSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
-use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest};
+use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest, What};
 
 /// The connection is established.
 pub(crate) struct Traffic {
@@ -62,7 +62,7 @@ impl ExpectMessage for Traffic {
                 let ticket = ticket(cx, &message)?;
                 intake.keep(cx, &ticket);
             }
-            _ => return Err(message.unexpected("application data")),
+            _ => return Err(message.unexpected(What::ApplicationData)),
         }
         Ok(Step::Traffic(self))
     }
@@ -95,7 +95,7 @@ impl Traffic {
 
     fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
         let request = message::key_update::read(message.body())?;
-        cx.effects.count_idle("KeyUpdates")?;
+        cx.effects.count_idle(What::KeyUpdates)?;
         self.requested = false;
         let read = self.read.next();
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
@@ -116,9 +116,9 @@ fn ticket<'m>(cx: &mut Cx<'_>, message: &'m Message) -> Result<NewSessionTicket<
     let ticket = NewSessionTicket::read(message.body())?;
     // RFC 8446 §4.6.1: no value above seven days.
     if u64::from(ticket.lifetime) > MAX_LIFETIME.as_secs() {
-        return Err(PeerMisbehaved::IllegalParameter("ticket_lifetime").into());
+        return Err(PeerMisbehaved::IllegalParameter(What::TicketLifetime).into());
     }
-    cx.effects.count_idle("tickets")?;
+    cx.effects.count_idle(What::Tickets)?;
     cx.effects.event(Event::TicketReceived);
     Ok(ticket)
 }

@@ -14,7 +14,7 @@ use crate::message;
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
-use crate::wire::CertificateCompressionAlgorithm;
+use crate::wire::{CertificateCompressionAlgorithm, What};
 
 /// What goes on after the proof was sent.
 pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Step, Error> + Send + Sync>;
@@ -40,7 +40,7 @@ pub(crate) fn prove(
     reads: &Reads,
     then: Then,
 ) -> Result<Step, Error> {
-    let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
+    let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
     let response = stapled.map(|(_, response)| response.as_slice());
     if let Some(fingerprint) = &reads.cached {
@@ -94,7 +94,7 @@ pub(super) fn sign(
     then: Signed,
 ) -> Result<Step, Error> {
     cx.draft.own_signature = Some(scheme);
-    let credential = profile.credentials.get(index).ok_or(Internal::Bug("credential"))?;
+    let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
     let known = match credential.key() {
         PrivateKey::Here(key) => {
             Ok(Answer::Signature(key.sign(scheme, &content, &*profile.provider.random)?))

@@ -10,7 +10,7 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::time::Now;
-use crate::wire::{CipherSuite, ExtensionType, NamedGroup, Reader, Writer};
+use crate::wire::{CipherSuite, ExtensionType, NamedGroup, Reader, What, Writer};
 
 /// A cookie older than this is not taken, in seconds: a round trip over the slowest link, with retransmissions.
 const COOKIE_LIFETIME: i32 = 120;
@@ -36,7 +36,7 @@ impl Retry {
     pub(crate) fn check(&self, provider: &CryptoProvider, second: &ClientHello) -> Result<(), Error> {
         match unchanged(provider, second) == self.unchanged {
             true => Ok(()),
-            false => Err(PeerMisbehaved::IllegalParameter("ClientHello: it changed after the retry").into()),
+            false => Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into()),
         }
     }
 
@@ -56,13 +56,13 @@ impl Retry {
 
     /// From a cookie of ours that is not too old.
     pub(crate) fn from_cookie(config: &ServerConfig, now: Now, cookie: &[u8]) -> Result<Self, Error> {
-        let bad = || Error::from(PeerMisbehaved::IllegalParameter("cookie"));
+        let bad = || Error::from(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)));
         let (body, received) =
             cookie.len().checked_sub(TRUNCATED).and_then(|n| cookie.split_at_checked(n)).ok_or_else(bad)?;
         if !bool::from(tag(config, body).ct_eq(received)) {
             return Err(bad());
         }
-        let mut r = Reader::new(body, "cookie");
+        let mut r = Reader::new(body, What::Extension(ExtensionType::COOKIE));
         let age = ((now.unix_ms / 1000) as u32).wrapping_sub(r.u32()?) as i32;
         if !(-CLOCK_SKEW..=COOKIE_LIFETIME).contains(&age) {
             return Err(bad());

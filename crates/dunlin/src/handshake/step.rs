@@ -6,7 +6,7 @@ use super::Cx;
 use super::question::Answer;
 use crate::error::{Error, Internal};
 use crate::message::Message;
-use crate::wire::KeyUpdateRequest;
+use crate::wire::{KeyUpdateRequest, What};
 
 /// Where a connection stands. Each state holds what is valid in it and nothing else; a step consumes it and gives the next one.
 pub(crate) enum Step {
@@ -35,7 +35,7 @@ impl Step {
             Self::Traffic(state) => state,
             Self::Renegotiable(state) => state,
             Self::Refusable(state) => state,
-            Self::Answer(_) => return Err(Internal::Bug("a message while an answer is awaited").into()),
+            Self::Answer(_) => return Err(Internal::Bug(What::MessageForAnswer).into()),
         };
         state.message(cx, message)
     }

@@ -20,7 +20,7 @@ use crate::message::{ClientHello, Message, ServerHello, hello_request};
 use crate::schedule::HelloTranscript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ProfileSettings;
-use crate::wire::{AlertDescription, CipherSuite, HandshakeType, SignatureScheme};
+use crate::wire::{AlertDescription, CipherSuite, HandshakeType, SignatureScheme, What};
 
 use pki_types::SignatureVerificationAlgorithm;
 
@@ -72,7 +72,7 @@ pub(super) fn algorithms(
     suits: impl Fn(SignatureScheme) -> bool,
 ) -> Result<Vec<&'static dyn SignatureVerificationAlgorithm>, Error> {
     if !profile.signature_schemes.contains(&scheme) || !suits(scheme) {
-        return Err(PeerMisbehaved::NotOffered("signature scheme").into());
+        return Err(PeerMisbehaved::NotOffered(What::SignatureScheme).into());
     }
     let signatures: SignatureAlgorithms = profile.provider.signatures;
     Ok(signatures.for_chains(&[scheme]))
@@ -120,7 +120,7 @@ pub(super) fn check_same_peer(
     };
     match is_kept(before.peer.as_ref(), peer) && is_kept(before.peer_certified.as_deref(), certified) {
         true => Ok(()),
-        false => Err(PeerMisbehaved::IllegalParameter("identity: another one in a renegotiation").into()),
+        false => Err(PeerMisbehaved::IllegalParameter(What::OtherIdentity).into()),
     }
 }
 
@@ -173,7 +173,7 @@ struct Traffic {
 
 fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {
     let Offer { config, server, previous, .. } = offer;
-    let last = previous.ok_or(Internal::Bug("the first handshake is no renegotiation"))?;
+    let last = previous.ok_or(Internal::Bug(What::FirstHandshake))?;
     cx.progress.data_waits = false;
     cx.progress.renegotiating = false;
     Ok(Step::Renegotiable(Box::new(Traffic { role: Role::Client(config, server), last })))
@@ -199,9 +199,9 @@ impl ExpectMessage for Traffic {
         match (&self.role, message.typ) {
             (Role::Client(..), HandshakeType::HELLO_REQUEST) => hello_request::read(message.body())?,
             (Role::Server(_), HandshakeType::CLIENT_HELLO) => {}
-            _ => return Err(message.unexpected("application data")),
+            _ => return Err(message.unexpected(What::ApplicationData)),
         }
-        cx.effects.count_idle("renegotiations")?;
+        cx.effects.count_idle(What::Renegotiations)?;
         // RFC 5246 §7.2.1: nothing follows close_notify.
         if cx.progress.send_closed {
             return Ok(Step::Renegotiable(self));

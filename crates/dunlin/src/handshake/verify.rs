@@ -21,7 +21,7 @@ use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
 use crate::time::Now;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme, What};
 
 /// Who the peer is, with the proofs that it is.
 pub(crate) struct Authenticated {
@@ -62,7 +62,7 @@ impl ExpectMessage for ExpectCertificate {
                 cx.draft.peer_certificate_compression = Some(compressed.algorithm);
                 Cow::Owned(compression::decompress(&self.profile.decompressors, &compressed)?)
             }
-            _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE, "Certificate")?),
+            _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE)?),
         };
         let offered: &[_] = if self.ocsp { &[ExtensionType::STATUS_REQUEST] } else { &[] };
         let may_be_abbreviated = self.cached.is_some() && message.typ == HandshakeType::CERTIFICATE;
@@ -70,7 +70,7 @@ impl ExpectMessage for ExpectCertificate {
             message::Certificate::read(&body, self.certificate_type, offered, may_be_abbreviated)?;
         // RFC 8446 §4.4.2: in the handshake the context is empty, as it was in the request.
         if !certificate.context.is_empty() {
-            return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
+            return Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into());
         }
         if certificate.is_abbreviated
             && let Some(cached) = self.cached
@@ -90,7 +90,7 @@ impl ExpectMessage for ExpectCertificate {
                 true => (self.then)(cx, self.transcript, None),
                 // RFC 8446 §4.4.2.4: a server's empty list is a decode_error.
                 false if self.peer == Side::Server => {
-                    Err(crate::error::Malformed::Length("certificate_list").into())
+                    Err(crate::error::Malformed::Length(What::CertificateList).into())
                 }
                 false => Err(AuthenticationFailure::NoCertificate.into()),
             };
@@ -229,7 +229,7 @@ impl BelievedPeer {
         cx.draft.peer_signature = Some(scheme);
         let (proof, identity, cached) = match presented {
             Presented::Chain(certificate_type, chain) => {
-                let leaf = chain.first().ok_or(Internal::Bug("a verified chain is empty"))?;
+                let leaf = chain.first().ok_or(Internal::Bug(What::EmptyChain))?;
                 let verifier = profile.trust.of(certificate_type)?;
                 let proof = verifier.verify_signature(algorithms, leaf, content, signature)?;
                 (proof, verifier.identity(&profile.provider, chain)?, None)
@@ -254,7 +254,7 @@ struct ExpectCertificateVerify {
 impl ExpectMessage for ExpectCertificateVerify {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { believed, mut transcript, peer, then } = *self;
-        let body = message.expect(HandshakeType::CERTIFICATE_VERIFY, "CertificateVerify")?;
+        let body = message.expect(HandshakeType::CERTIFICATE_VERIFY)?;
         let verify = message::CertificateVerify::read(body)?;
         // RFC 8446 §4.4.3: a scheme that was offered, and none of the legacy ones.
         let profile = believed.profile();
@@ -263,7 +263,7 @@ impl ExpectMessage for ExpectCertificateVerify {
             Side::Server => verify.scheme.signs_for_servers(),
         };
         if !profile.signature_schemes.contains(&verify.scheme) || !may_sign {
-            return Err(PeerMisbehaved::NotOffered("signature scheme").into());
+            return Err(PeerMisbehaved::NotOffered(What::SignatureScheme).into());
         }
         let algorithms = profile.provider.signatures.for_scheme(verify.scheme);
         let content = signature::content(peer, transcript.current().as_ref());

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{HEADER_LEN, decode, encode};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules, status_request};
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader, What};
 
 /// More certificates than any chain has; webpki bounds the work for path building itself.
 const MAX_ENTRIES: usize = 64;
@@ -29,9 +29,9 @@ impl<'a> Certificate<'a> {
         offered: &[ExtensionType],
         may_be_abbreviated: bool,
     ) -> Result<Self, Error> {
-        decode(body, "Certificate", |r| {
+        decode(body, HandshakeType::CERTIFICATE, |r| {
             let context = r.vec8(0)?;
-            let mut list = Reader::new(r.vec24(0)?, "certificate_list");
+            let mut list = Reader::new(r.vec24(0)?, What::CertificateList);
             let mut entries = Vec::new();
             let mut ocsp_response = None;
             while !list.is_empty() {
@@ -45,12 +45,12 @@ impl<'a> Certificate<'a> {
             }
             let is_abbreviated = matches!(entries[..], [[]]);
             if !is_abbreviated && entries.iter().any(|entry| entry.is_empty()) {
-                return Err(Malformed::Length("certificate_list").into());
+                return Err(Malformed::Length(What::CertificateList).into());
             }
             // RFC 8446 §4.4.2: "If the RawPublicKey certificate type was negotiated, then the
             // certificate_list MUST contain no more than one CertificateEntry".
             if typ == CertificateType::RAW_PUBLIC_KEY && entries.len() > 1 {
-                return Err(PeerMisbehaved::IllegalParameter("certificate_list: one raw key only").into());
+                return Err(PeerMisbehaved::IllegalParameter(What::CertificateListRawKey).into());
             }
             Ok(Self { context, entries, ocsp_response, is_abbreviated })
         })
@@ -59,7 +59,7 @@ impl<'a> Certificate<'a> {
     /// Reads the message of TLS 1.2: a list without extensions (RFC 5246 §7.4.2), or one raw public key without a list
     /// (RFC 7250 §3).
     pub(crate) fn read_tls12(body: &'a [u8], typ: CertificateType) -> Result<Self, Error> {
-        decode(body, "Certificate", |r| {
+        decode(body, HandshakeType::CERTIFICATE, |r| {
             let entries = match typ {
                 // Of length zero from a client that has none.
                 CertificateType::RAW_PUBLIC_KEY => {
@@ -67,7 +67,7 @@ impl<'a> Certificate<'a> {
                     if key.is_empty() { Vec::new() } else { [key].to_vec() }
                 }
                 _ => {
-                    let mut list = Reader::new(r.vec24(0)?, "certificate_list");
+                    let mut list = Reader::new(r.vec24(0)?, What::CertificateList);
                     let mut entries = Vec::new();
                     while !list.is_empty() {
                         list.limit(entries.len() + 1, MAX_ENTRIES)?;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::error::Error;
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules, signature_algorithms};
-use crate::wire::{HandshakeType, Reader, SignatureScheme};
+use crate::wire::{ExtensionType, HandshakeType, Reader, SignatureScheme, What};
 
 pub(crate) struct CertificateRequest<'a> {
     pub(crate) context: &'a [u8],
@@ -33,11 +33,13 @@ impl Tls12CertificateRequest {
     }
 
     pub(crate) fn read(body: &[u8]) -> Result<Self, Error> {
-        decode(body, "CertificateRequest", |r| {
+        decode(body, HandshakeType::CERTIFICATE_REQUEST, |r| {
             let types = r.vec8(1)?.to_vec();
             let schemes = signature_algorithms::read(r)?;
             let authorities =
-                Reader::items(r.vec16(0)?, "certificate_authorities", |r| r.vec16(1).map(<[u8]>::to_vec))?;
+                Reader::items(r.vec16(0)?, What::Extension(ExtensionType::CERTIFICATE_AUTHORITIES), |r| {
+                    r.vec16(1).map(<[u8]>::to_vec)
+                })?;
             Ok(Self { types, schemes, authorities })
         })
     }
@@ -53,7 +55,7 @@ impl Tls12CertificateRequest {
 
 impl<'a> CertificateRequest<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
-        decode(body, "CertificateRequest", |r| {
+        decode(body, HandshakeType::CERTIFICATE_REQUEST, |r| {
             let context = r.vec8(0)?;
             let extensions = Extensions::read(r, const { &rules(Context::CertificateRequest) })?;
             Ok(Self { context, extensions })

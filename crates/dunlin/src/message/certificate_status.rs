@@ -9,7 +9,9 @@ use crate::wire::HandshakeType;
 
 /// The DER of the OCSPResponse.
 pub(crate) fn read(body: &[u8]) -> Result<Vec<u8>, Error> {
-    decode(body, "CertificateStatus", |r| status_request::CertificateStatus::read(r).map(|s| s.0))
+    decode(body, HandshakeType::CERTIFICATE_STATUS, |r| {
+        status_request::CertificateStatus::read(r).map(|s| s.0)
+    })
 }
 
 pub(crate) fn write(response: &[u8]) -> Result<Vec<u8>, Error> {

@@ -13,7 +13,7 @@ pub(crate) struct CertificateVerify<'a> {
 
 impl<'a> CertificateVerify<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
-        decode(body, "CertificateVerify", |r| {
+        decode(body, HandshakeType::CERTIFICATE_VERIFY, |r| {
             Ok(Self { scheme: SignatureScheme(r.u16()?), signature: r.vec16(0)? })
         })
     }

@@ -7,7 +7,7 @@ use super::{Message, decode, encode};
 use crate::error::{Error, Malformed};
 use crate::extension::{Context, ExtensionTable, Extensions, ExtensionsWriter, rules};
 use crate::protocol::Protocol;
-use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader};
+use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader, What};
 
 /// A ClientHello, read once: it keeps its message, and knows where its fields stand in it.
 pub(crate) struct ClientHello {
@@ -27,26 +27,27 @@ impl ClientHello {
         let body = message.body();
         // What was read last ends where the rest begins.
         let last = |r: &Reader<'_>, len: usize| body.len() - r.len() - len..body.len() - r.len();
-        let (legacy_version, random, fields, cipher_suites, table) = decode(body, "ClientHello", |r| {
-            let legacy_version = ProtocolVersion(r.u16()?);
-            let random = r.array()?;
-            let len = r.vec8(0)?.len();
-            if len > 32 {
-                return Err(Malformed::Length("legacy_session_id").into());
-            }
-            let session_id = last(r, len);
-            let len = if protocol.has_legacy_cookie() { r.vec8(0)?.len() } else { 0 };
-            let legacy_cookie = last(r, len);
-            let suites = r.vec16(2)?;
-            let cipher_suites = Reader::items(suites, "cipher_suites", |r| r.u16().map(CipherSuite))?;
-            let len = r.vec8(1)?.len();
-            let compression_methods = last(r, len);
-            // Before TLS 1.3 a hello could end here.
-            let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };
-            let table = ExtensionTable::read(extensions, const { &rules(Context::ClientHello) })?;
-            let fields = [session_id, legacy_cookie, compression_methods, last(r, extensions.len())];
-            Ok::<_, Error>((legacy_version, random, fields, cipher_suites, table))
-        })?;
+        let (legacy_version, random, fields, cipher_suites, table) =
+            decode(body, HandshakeType::CLIENT_HELLO, |r| {
+                let legacy_version = ProtocolVersion(r.u16()?);
+                let random = r.array()?;
+                let len = r.vec8(0)?.len();
+                if len > 32 {
+                    return Err(Malformed::Length(What::LegacySessionId).into());
+                }
+                let session_id = last(r, len);
+                let len = if protocol.has_legacy_cookie() { r.vec8(0)?.len() } else { 0 };
+                let legacy_cookie = last(r, len);
+                let suites = r.vec16(2)?;
+                let cipher_suites = Reader::items(suites, What::CipherSuites, |r| r.u16().map(CipherSuite))?;
+                let len = r.vec8(1)?.len();
+                let compression_methods = last(r, len);
+                // Before TLS 1.3 a hello could end here.
+                let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };
+                let table = ExtensionTable::read(extensions, const { &rules(Context::ClientHello) })?;
+                let fields = [session_id, legacy_cookie, compression_methods, last(r, extensions.len())];
+                Ok::<_, Error>((legacy_version, random, fields, cipher_suites, table))
+            })?;
         let [session_id, legacy_cookie, compression_methods, extensions] = fields;
         Ok(Self {
             legacy_version,

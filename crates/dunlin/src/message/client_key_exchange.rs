@@ -16,7 +16,7 @@ pub(crate) struct ClientKeyExchange<'a> {
 
 impl<'a> ClientKeyExchange<'a> {
     pub(crate) fn read(body: &'a [u8], suite: &Tls12CipherSuite) -> Result<Self, Error> {
-        decode(body, "ClientKeyExchange", |r| {
+        decode(body, HandshakeType::CLIENT_KEY_EXCHANGE, |r| {
             let identity = if suite.has_psk() { r.vec16(0)? } else { &[] };
             let share = match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => r.vec8(1)?,

@@ -15,7 +15,7 @@ pub(crate) struct CompressedCertificate<'a> {
 
 impl<'a> CompressedCertificate<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
-        decode(body, "CompressedCertificate", |r| {
+        decode(body, HandshakeType::COMPRESSED_CERTIFICATE, |r| {
             let algorithm = CertificateCompressionAlgorithm(r.u16()?);
             let uncompressed_length = r.u24()?;
             Ok(Self { algorithm, uncompressed_length, compressed: r.vec24(1)? })

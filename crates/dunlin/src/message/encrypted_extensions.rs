@@ -8,7 +8,7 @@ use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
 use crate::wire::HandshakeType;
 
 pub(crate) fn read(body: &[u8]) -> Result<Extensions<'_>, Error> {
-    decode(body, "EncryptedExtensions", |r| {
+    decode(body, HandshakeType::ENCRYPTED_EXTENSIONS, |r| {
         Extensions::read(r, const { &rules(Context::EncryptedExtensions) })
     })
 }

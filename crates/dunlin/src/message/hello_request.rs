@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::wire::HandshakeType;
 
 pub(crate) fn read(body: &[u8]) -> Result<(), Error> {
-    decode(body, "HelloRequest", |_| Ok(()))
+    decode(body, HandshakeType::HELLO_REQUEST, |_| Ok(()))
 }
 
 pub(crate) fn write() -> Result<Vec<u8>, Error> {

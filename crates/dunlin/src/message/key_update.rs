@@ -4,14 +4,14 @@ use alloc::vec::Vec;
 
 use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{HandshakeType, KeyUpdateRequest};
+use crate::wire::{HandshakeType, KeyUpdateRequest, What};
 
 pub(crate) fn read(body: &[u8]) -> Result<KeyUpdateRequest, Error> {
-    let request = decode(body, "KeyUpdate", |r| Ok(KeyUpdateRequest(r.u8()?)))?;
+    let request = decode(body, HandshakeType::KEY_UPDATE, |r| Ok(KeyUpdateRequest(r.u8()?)))?;
     // RFC 8446 §4.6.3: any other value: illegal_parameter.
     match request.name() {
         Some(_) => Ok(request),
-        None => Err(PeerMisbehaved::IllegalParameter("request_update").into()),
+        None => Err(PeerMisbehaved::IllegalParameter(What::RequestUpdate).into()),
     }
 }
 

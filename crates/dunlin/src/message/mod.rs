@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::error::{Error, Malformed};
-use crate::wire::{HandshakeType, Reader, Writer};
+use crate::wire::{HandshakeType, Reader, Unit, What, Writer};
 
 pub(crate) mod certificate;
 pub(crate) mod certificate_request;
@@ -67,8 +67,7 @@ pub(crate) fn announced(bytes: &[u8]) -> Result<Option<(HandshakeType, usize)>, 
 
 /// The error for a message above the limit for its type.
 pub(crate) fn too_long(typ: HandshakeType) -> Malformed {
-    let what = typ.name().unwrap_or("a message of unknown type");
-    Malformed::AboveLimit { what, max: limit(typ), unit: "bytes" }
+    Malformed::AboveLimit { what: What::Message(typ), max: limit(typ), unit: Unit::Bytes }
 }
 
 /// A received message, whole: type, length and body.
@@ -94,11 +93,11 @@ impl Message {
     }
 
     /// The message if it is of the type that the state waits for.
-    pub(crate) fn expect(&self, typ: HandshakeType, expected: &'static str) -> Result<&[u8], Error> {
-        if self.typ == typ { Ok(self.body()) } else { Err(self.unexpected(expected)) }
+    pub(crate) fn expect(&self, typ: HandshakeType) -> Result<&[u8], Error> {
+        if self.typ == typ { Ok(self.body()) } else { Err(self.unexpected(What::Message(typ))) }
     }
 
-    pub(crate) fn unexpected(&self, expected: &'static str) -> Error {
+    pub(crate) fn unexpected(&self, expected: What) -> Error {
         crate::error::PeerMisbehaved::UnexpectedMessage { got: self.typ, expected }.into()
     }
 }
@@ -119,8 +118,8 @@ pub(crate) fn finished(verify_data: &[u8]) -> Result<Vec<u8>, Error> {
 /// Reads a whole body.
 pub(crate) fn decode<'a, T>(
     body: &'a [u8],
-    what: &'static str,
+    typ: HandshakeType,
     read: impl FnOnce(&mut Reader<'a>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    Reader::all(body, what, read)
+    Reader::all(body, What::Message(typ), read)
 }

@@ -28,7 +28,9 @@ pub(crate) struct Tls12NewSessionTicket<'a> {
 
 impl<'a> Tls12NewSessionTicket<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
-        decode(body, "NewSessionTicket", |r| Ok(Self { lifetime_hint: r.u32()?, ticket: r.vec16(0)? }))
+        decode(body, HandshakeType::NEW_SESSION_TICKET, |r| {
+            Ok(Self { lifetime_hint: r.u32()?, ticket: r.vec16(0)? })
+        })
     }
 
     pub(crate) fn write(&self) -> Result<Vec<u8>, Error> {
@@ -41,7 +43,7 @@ impl<'a> Tls12NewSessionTicket<'a> {
 
 impl<'a> NewSessionTicket<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
-        decode(body, "NewSessionTicket", |r| {
+        decode(body, HandshakeType::NEW_SESSION_TICKET, |r| {
             let lifetime = r.u32()?;
             let age_add = r.u32()?;
             let nonce = r.vec8(0)?;

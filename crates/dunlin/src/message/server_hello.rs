@@ -6,7 +6,7 @@ use super::{decode, encode};
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules};
 use crate::protocol::Protocol;
-use crate::wire::{CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
+use crate::wire::{CipherSuite, ExtensionType, HandshakeType, ProtocolVersion, What};
 
 /// SHA-256 of "HelloRetryRequest" (RFC 8446 §4.1.3).
 pub(crate) const RETRY_RANDOM: [u8; 32] = [
@@ -24,7 +24,7 @@ pub(crate) struct ServerHello<'a> {
 
 impl<'a> ServerHello<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Error> {
-        decode(body, "ServerHello", |r| {
+        decode(body, HandshakeType::SERVER_HELLO, |r| {
             let legacy_version = ProtocolVersion(r.u16()?);
             let random: [u8; 32] = r.array()?;
             let session_id = r.vec8(0)?;
@@ -34,7 +34,7 @@ impl<'a> ServerHello<'a> {
             let cipher_suite = CipherSuite(r.u16()?);
             // RFC 8446 §4.1.3: legacy_compression_method "MUST have the value 0".
             if r.u8()? != 0 {
-                return Err(PeerMisbehaved::IllegalParameter("legacy_compression_method").into());
+                return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethod).into());
             }
             // A ServerHello of TLS 1.2 may have none.
             let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };

@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::wire::HandshakeType;
 
 pub(crate) fn read(message: &Message) -> Result<(), Error> {
-    let body = message.expect(HandshakeType::SERVER_HELLO_DONE, "ServerHelloDone")?;
-    decode(body, "ServerHelloDone", |_| Ok(()))
+    let body = message.expect(HandshakeType::SERVER_HELLO_DONE)?;
+    decode(body, HandshakeType::SERVER_HELLO_DONE, |_| Ok(()))
 }
 
 pub(crate) fn write() -> Result<Vec<u8>, Error> {

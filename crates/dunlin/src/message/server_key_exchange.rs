@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{decode, encode};
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::{HandshakeType, NamedGroup, Reader, SignatureScheme, Writer};
+use crate::wire::{HandshakeType, NamedGroup, Reader, SignatureScheme, What, Writer};
 
 /// `ECCurveType` of named_curve, the only one that is left (RFC 8422 §5.4).
 const NAMED_CURVE: u8 = 3;
@@ -32,7 +32,7 @@ impl ServerParams {
     fn read_ecdhe(r: &mut Reader<'_>) -> Result<Self, Error> {
         // RFC 8422 §5.4: explicit curves are not used any more.
         if r.u8()? != NAMED_CURVE {
-            return Err(PeerMisbehaved::IllegalParameter("curve_type").into());
+            return Err(PeerMisbehaved::IllegalParameter(What::CurveType).into());
         }
         Ok(Self::Ecdhe { group: NamedGroup(r.u16()?), share: r.vec8(1)?.to_vec() })
     }
@@ -67,7 +67,7 @@ impl ServerParams {
 
 impl<'a> ServerKeyExchange<'a> {
     pub(crate) fn read(body: &'a [u8], suite: &Tls12CipherSuite) -> Result<Self, Error> {
-        decode(body, "ServerKeyExchange", |r| {
+        decode(body, HandshakeType::SERVER_KEY_EXCHANGE, |r| {
             let hint = if suite.has_psk() { r.vec16(0)? } else { &[] };
             let from = body.len() - r.len();
             let params = match suite.key_exchange {

@@ -16,7 +16,7 @@ use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
 use crate::protocol::TransportKind;
 use crate::time::Now;
-use crate::wire::{CipherSuite, Reader, Writer};
+use crate::wire::{CipherSuite, Reader, What, Writer};
 
 mod once;
 
@@ -149,9 +149,9 @@ impl Session {
     /// # Errors
     /// The bytes are something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        Reader::all(bytes, "session", |r| {
+        Reader::all(bytes, What::Session, |r| {
             let settings = SettingsDigest(r.array()?);
-            let chain = Reader::items(r.vec24(0)?, "session", |r| {
+            let chain = Reader::items(r.vec24(0)?, What::Session, |r| {
                 r.vec24(1).map(|c| CertificateDer::from(c.to_vec()))
             })?;
             let mut session = Self::read(r, settings)?;
@@ -183,7 +183,7 @@ impl Session {
     }
 
     pub(crate) fn from_ticket(bytes: &[u8], settings: SettingsDigest) -> Result<Self, Error> {
-        Reader::all(bytes, "ticket", |r| Self::read(r, settings))
+        Reader::all(bytes, What::Ticket, |r| Self::read(r, settings))
     }
 
     fn write(&self, w: &mut Writer) {
@@ -229,7 +229,7 @@ impl Session {
         let transport = match kind & !WITH_EARLY_TERMS {
             TYPED_NAMES => TransportKind::Stream,
             TYPED_NAMES_DATAGRAM => TransportKind::Datagram,
-            _ => return Err(Malformed::Value("session").into()),
+            _ => return Err(Malformed::Value(What::Session).into()),
         };
         let cipher_suite = CipherSuite(r.u16()?);
         let issued_ms = r.u64()?;
@@ -261,7 +261,7 @@ impl Session {
 const MAX_TICKET_NAMES: usize = 512;
 
 fn text(bytes: &[u8]) -> Result<String, Error> {
-    Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value("session"))?.to_string())
+    Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value(What::Session))?.to_string())
 }
 
 fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
@@ -271,7 +271,7 @@ fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
             let fingerprint = r.array()?;
             let not_after_s = r.u64()?;
             let name = |r: &mut Reader<'_>| text(r.vec16(0)?).map(|name| SubjectName::decode(&name));
-            let names = Reader::items(r.vec16(0)?, "session", name)?;
+            let names = Reader::items(r.vec16(0)?, What::Session, name)?;
             let common_name = Some(text(r.vec16(0)?)?).filter(|name| !name.is_empty());
             let chain = Vec::new();
             Some(PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s }))
@@ -281,7 +281,7 @@ fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
             let digest = r.array()?;
             Some(PeerIdentity::Psk(PskIdentity { identity: r.vec16(1)?.to_vec(), name: None, digest }))
         }
-        _ => return Err(Malformed::Value("session").into()),
+        _ => return Err(Malformed::Value(What::Session).into()),
     })
 }
 
@@ -339,11 +339,11 @@ impl ClientSession {
     /// # Errors
     /// The bytes are something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        Reader::all(bytes, "session", |r| {
+        Reader::all(bytes, What::Session, |r| {
             let is_id = match r.u8()? {
                 0 => false,
                 1 => true,
-                _ => return Err(Malformed::Value("session").into()),
+                _ => return Err(Malformed::Value(What::Session).into()),
             };
             let ticket = r.vec16(1)?.into();
             Ok(Self { ticket, is_id, session: Session::from_bytes(r.rest())? })

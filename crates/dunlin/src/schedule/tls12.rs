@@ -18,6 +18,7 @@ use crate::crypto::{
 use crate::error::{Error, Malformed, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::protocol::Side;
+use crate::wire::{HandshakeType, What};
 
 /// The length of the master secret, in bytes (RFC 5246 §8.1).
 pub(crate) const MASTER_SECRET_LEN: usize = 48;
@@ -132,7 +133,7 @@ impl MasterSecret {
     ) -> Result<(FinishedValid, VerifyData), Error> {
         let expected = self.finished(side, transcript_hash);
         if received.len() != expected.len() {
-            return Err(Malformed::Length("Finished").into());
+            return Err(Malformed::Length(What::Message(HandshakeType::FINISHED)).into());
         }
         match bool::from(expected.ct_eq(received)) {
             true => Ok((FinishedValid::assert(), expected)),

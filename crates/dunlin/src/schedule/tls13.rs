@@ -26,6 +26,7 @@ use crate::crypto::{HashAlgorithm, HashOutput, MAX_HASH_LEN, SharedSecret, Tls13
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::protocol::{Protocol, Side, TransportKind};
+use crate::wire::{HandshakeType, What};
 use subtle::ConstantTimeEq;
 
 const ZEROS: [u8; MAX_HASH_LEN] = [0; MAX_HASH_LEN];
@@ -194,7 +195,7 @@ impl TrafficSecret {
         let expected = self.finished(transcript_hash);
         // RFC 8446 §4.4.4: a Finished has the length of the hash.
         if received.len() != expected.as_ref().len() {
-            return Err(crate::error::Malformed::Length("Finished").into());
+            return Err(crate::error::Malformed::Length(What::Message(HandshakeType::FINISHED)).into());
         }
         match bool::from(expected.as_ref().ct_eq(received)) {
             true => Ok(FinishedValid::assert()),

@@ -3,6 +3,7 @@
 pub(crate) mod enums;
 mod malformed;
 pub(crate) mod reader;
+mod what;
 pub(crate) mod writer;
 
 pub use enums::{
@@ -13,6 +14,7 @@ pub use enums::{
 pub(crate) use malformed::FieldTooLong;
 pub use malformed::Malformed;
 pub(crate) use reader::Reader;
+pub use what::{Unit, What};
 pub(crate) use writer::Writer;
 
 /// The largest content of a record, in bytes (RFC 8446 §5.1).

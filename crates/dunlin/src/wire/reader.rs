@@ -2,24 +2,24 @@
 
 use alloc::vec::Vec;
 
-use super::Malformed;
+use super::{Malformed, Unit, What};
 
 /// A cursor over one structure. `what` names the structure in errors.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
-    what: &'static str,
+    what: What,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) const fn new(bytes: &'a [u8], what: &'static str) -> Self {
+    pub(crate) const fn new(bytes: &'a [u8], what: What) -> Self {
         Self { rest: bytes, what }
     }
 
     /// Reads a whole structure: what is left over afterwards is an error (RFC 8446 §4.2 and §6.2, `decode_error`).
     pub(crate) fn all<T, E: From<Malformed>>(
         bytes: &'a [u8],
-        what: &'static str,
+        what: What,
         read: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut reader = Self::new(bytes, what);
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
     /// An error if this structure has more entries than this side takes.
     pub(crate) const fn limit(&self, entries: usize, max: usize) -> Result<(), Malformed> {
         match entries > max {
-            true => Err(Malformed::AboveLimit { what: self.what, max, unit: "entries" }),
+            true => Err(Malformed::AboveLimit { what: self.what, max, unit: Unit::Entries }),
             false => Ok(()),
         }
     }
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
     /// The items of a list that fills `bytes`; at least one where `non_empty`.
     pub(crate) fn items<T, E>(
         bytes: &'a [u8],
-        what: &'static str,
+        what: What,
         mut item: impl FnMut(&mut Self) -> Result<T, E>,
     ) -> Result<Vec<T>, E> {
         let mut reader = Self::new(bytes, what);

@@ -22,7 +22,7 @@ use crate::handshake::setup::ClientConfig;
 use crate::message::{HEADER_LEN, Message};
 use crate::schedule::TICKET_LABEL;
 use crate::settings::ProfileSettings;
-use crate::wire::{CertificateType, HandshakeType};
+use crate::wire::{CertificateType, HandshakeType, What};
 
 /// What a client that has a cache does before a handshake.
 pub(crate) trait Caching: Send + Sync + fmt::Debug {
@@ -244,7 +244,7 @@ impl Offered for CacheOffer {
             self.tickets.spend(self.shown);
             // docs/handshake-cache.md §5.7. Without an answer a server knows nothing of handshake_cache; of RFC 7924 it may all
             // the same.
-            return if is_used { illegal("cache: in a handshake that uses none") } else { Ok(None) };
+            return if is_used { illegal(What::CacheUnused) } else { Ok(None) };
         }
         let is_confirmed = |typ| confirmed.contains(&typ);
         let (certificate, request, others) = match self.mode.has_cached_info() {
@@ -257,13 +257,13 @@ impl Offered for CacheOffer {
         };
         let offered_request = self.request.is_some() && usage == Use::Tls12;
         if others || certificate && self.server.is_none() || request && !offered_request {
-            return illegal("cache: what was not offered");
+            return illegal(What::CacheNotOffered);
         }
         let used = match ticket {
             None => None,
             Some(index) => match self.shown().get(usize::from(index)) {
                 Some(used) => Some(*used),
-                None => return illegal("handshake_cache: a ticket that was not offered"),
+                None => return illegal(What::CacheTicketNotOffered),
             },
         };
         let server = self.server.clone().filter(|_| certificate);

@@ -15,7 +15,7 @@ use crate::resume::EarlyTerms;
 use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
-use crate::wire::HandshakeType;
+use crate::wire::{HandshakeType, What};
 
 /// What only a client does that offers early data. The configuration of one that does not has no such steps, so that they
 /// are not linked.
@@ -71,7 +71,7 @@ fn offer(
 fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscript) -> Result<(), Error> {
     let EarlyOffer { suite, terms, .. } = early;
     let Some(OfferedPsk::Session(first)) = offer.psks.first() else {
-        return Err(Internal::Bug("early data without a session").into());
+        return Err(Internal::Bug(What::NoEarlySession).into());
     };
     let secret = EarlySecret::new(suite, cx.protocol(), first.session.psk.as_ref());
     let hash = hello.start(suite.hash).current();
@@ -103,10 +103,10 @@ pub(super) fn reject(cx: &mut Cx<'_>, why: NoEarlyData) {
 fn accept(cx: &mut Cx<'_>, early: &EarlyOffer, suite: &'static Tls13CipherSuite) -> Result<(), Error> {
     // RFC 8446 §4.2.10: the same suite and ALPN as in the session, or the server may not accept.
     if suite.id != early.suite.id {
-        return Err(PeerMisbehaved::EarlyDataMismatch("cipher suite").into());
+        return Err(PeerMisbehaved::EarlyDataMismatch(What::CipherSuite).into());
     }
     if cx.draft.alpn != early.terms.alpn {
-        return Err(PeerMisbehaved::EarlyDataMismatch("application protocol").into());
+        return Err(PeerMisbehaved::EarlyDataMismatch(What::ApplicationProtocol).into());
     }
     cx.early_data(EarlyDataOutcome::Accepted);
     Ok(())

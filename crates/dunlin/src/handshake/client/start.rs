@@ -31,7 +31,7 @@ use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::wire::{
     CertificateType, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
-    SignatureScheme,
+    SignatureScheme, What,
 };
 
 /// What this client offered, kept until the ServerHello has answered it.
@@ -142,7 +142,7 @@ pub(crate) fn start(
         None => Vec::new(),
     };
     if !profile.has_tls13() && profile.tls12(cx.protocol()).is_none() {
-        return Err(Misuse::NotSupported("DTLS 1.2").into());
+        return Err(Misuse::NotSupported(What::Dtls12).into());
     }
     if profile.has_tls13() && profile.compatibility_mode && cx.protocol().has_compatibility_mode() {
         session_id.resize(32, 0);
@@ -260,7 +260,7 @@ pub(in crate::handshake) fn renegotiate(
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     cx.effects.client_random = random;
-    let tls12 = config.tls12(cx.protocol()).ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+    let tls12 = config.tls12(cx.protocol()).ok_or(Internal::Bug(What::NoTls12))?;
     let tls12_suites = (tls12.client_suites)(&config);
     let offer = Offer {
         config,
@@ -482,7 +482,7 @@ struct ExpectServerHello {
 
 impl ExpectMessage for ExpectServerHello {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        let body = message.expect(HandshakeType::SERVER_HELLO, "ServerHello")?;
+        let body = message.expect(HandshakeType::SERVER_HELLO)?;
         let hello = ServerHello::read(body)?;
         if self.chooses_older(&hello) {
             return self.tls12(cx, &message, &hello);
@@ -504,7 +504,7 @@ impl ExpectMessage for ExpectServerHello {
 impl Refusable for ExpectServerHello {
     fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
         let tls12 = self.offer.config.tls12(cx.protocol());
-        let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+        let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
         (tls12.client_refused)(cx, self.offer)
     }
 }
@@ -536,10 +536,10 @@ impl ExpectServerHello {
             return Err(PeerIncompatible::Version(Some(ProtocolVersion::TLS1_2)).into());
         }
         let TranscriptSoFar::First(transcript) = self.transcript else {
-            return Err(Internal::Bug("TLS 1.2 after a retry").into());
+            return Err(Internal::Bug(What::Tls12AfterRetry).into());
         };
         let tls12 = self.offer.config.tls12(cx.protocol());
-        let tls12 = tls12.ok_or(Internal::Bug("TLS 1.2 is not configured"))?;
+        let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
         (tls12.client)(cx, self.offer, transcript, message, hello)
     }
 
@@ -555,7 +555,7 @@ impl ExpectServerHello {
                 cx.progress.oldest = cx.protocol();
             }
             // RFC 8446 §4.2.1: a version that was not offered, or one before 1.3: illegal_parameter.
-            Some(_) => return Err(PeerMisbehaved::NotOffered("version").into()),
+            Some(_) => return Err(PeerMisbehaved::NotOffered(What::Version).into()),
             None => {
                 let version = hello.legacy_version;
                 return Err(if is_downgrade(&hello.random) && version < ProtocolVersion::TLS1_3 {
@@ -568,16 +568,16 @@ impl ExpectServerHello {
         // RFC 8446 §4.2.1 tells clients to ignore this field beside supported_versions, though §4.1.3 fixes its value.
         // RFC 9846 §4.2.3 takes that back: clients refuse any other value, as BoringSSL does.
         if hello.legacy_version != protocol.legacy_version() {
-            return Err(PeerMisbehaved::IllegalParameter("legacy_version").into());
+            return Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into());
         }
         if hello.session_id != self.offer.session_id {
-            return Err(PeerMisbehaved::IllegalParameter("legacy_session_id_echo").into());
+            return Err(PeerMisbehaved::IllegalParameter(What::LegacySessionIdEcho).into());
         }
         let suite = self.offer.config.profile.suite(hello.cipher_suite);
-        let suite = suite.ok_or(PeerMisbehaved::NotOffered("cipher suite"))?;
+        let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;
         match &self.transcript {
             TranscriptSoFar::Retried(_, first) if first.id != suite.id => {
-                Err(PeerMisbehaved::IllegalParameter("cipher_suite: it changed after the retry").into())
+                Err(PeerMisbehaved::IllegalParameter(What::SuiteAfterRetry).into())
             }
             _ => Ok(suite),
         }
@@ -607,7 +607,7 @@ impl ExpectServerHello {
         if let Some(key_share::Retry(group)) = share {
             // RFC 8446 §4.2.8: a group that was offered, for TLS 1.3 at that, and not one whose share was sent.
             let known = offer.config.profile.group(group).filter(|_| uses_groups(&offer.config));
-            let known = known.ok_or(PeerMisbehaved::NotOffered("group"))?;
+            let known = known.ok_or(PeerMisbehaved::NotOffered(What::Group))?;
             if offer.shares.iter().any(|s| s.offers(group)) {
                 return Err(PeerMisbehaved::PointlessRetry.into());
             }

@@ -44,7 +44,7 @@ use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::settings::PskChoice;
 use crate::transport::Epoch;
-use crate::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion};
+use crate::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion, What};
 
 /// The first pre-shared key that TLS 1.2 can use.
 fn first_psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
@@ -163,12 +163,12 @@ pub(in crate::handshake) fn server_hello(
     extensions.answer(&offered)?;
     cx.emitter.agree(cx.protocol().oldest())?;
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
-    let suite = suite.ok_or(PeerMisbehaved::NotOffered("cipher suite"))?;
+    let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;
     // RFC 5246 §7.4.1.3: an echo resumes a session, and that of the compatibility mode names none (RFC 8446 §D.4).
     let is_echo = !hello.session_id.is_empty() && hello.session_id == session_id;
     let resumed = tls12_session.filter(|_| is_echo);
     if is_echo && resumed.as_ref().is_none_or(|s| s.session.cipher_suite != suite.id) {
-        return Err(PeerMisbehaved::IllegalParameter("session_id: it names no session of this suite").into());
+        return Err(PeerMisbehaved::IllegalParameter(What::SessionIdOfNoSession).into());
     }
     // RFC 9325 §3.5: without the answer the client ends the handshake; RFC 5746 §3.4, §3.5: it is empty in the first one,
     // and in others it says how the one before has ended.
@@ -238,7 +238,7 @@ pub(in crate::handshake) fn server_hello(
 
 /// The server takes up an earlier session: its Finished is next (RFC 5246 §7.3, figure 2).
 fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
-    let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug("no session"))?;
+    let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug(What::NoSession))?;
     let master = MasterSecret::resumed(handshake.suite, session.session.psk.clone());
     let peer = session.session.peer.clone();
     cx.draft.kind = HandshakeKind::Resumed;
@@ -261,7 +261,7 @@ struct ExpectCertificate {
 impl ExpectMessage for ExpectCertificate {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake } = *self;
-        let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
+        let body = message.expect(HandshakeType::CERTIFICATE)?;
         let typ = handshake.types.server;
         handshake.transcript.add(message.bytes());
         let shown = match handshake.cache.as_ref().and_then(|agreed| agreed.certificate(body, typ)) {
@@ -276,7 +276,7 @@ impl ExpectMessage for ExpectCertificate {
                     certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
                 // RFC 5246 §7.4.2: a server has one.
                 if chain.is_empty() {
-                    return Err(Malformed::Length("certificate_list").into());
+                    return Err(Malformed::Length(What::CertificateList).into());
                 }
                 Shown::Chain(chain)
             }
@@ -382,7 +382,7 @@ impl ExpectMessage for ExpectServerKeyExchange {
             let state = Box::new(ExpectServerHelloDone { handshake, exchange, request: None });
             return state.message(cx, message);
         }
-        let body = message.expect(HandshakeType::SERVER_KEY_EXCHANGE, "ServerKeyExchange")?;
+        let body = message.expect(HandshakeType::SERVER_KEY_EXCHANGE)?;
         let read = ServerKeyExchange::read(body, suite)?;
         let exchange = match (believed, read.signature) {
             (Some(believed), Some((scheme, signature))) => {
@@ -462,7 +462,7 @@ impl ExpectMessage for ExpectServerHelloDone {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
             // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
             None if handshake.cache.as_ref().is_some_and(|agreed| agreed.uses_ticket()) => {
-                let why = "handshake_cache: a ticket without CertificateRequest";
+                let why = What::CacheTicketWithoutRequest;
                 return Err(PeerMisbehaved::IllegalParameter(why).into());
             }
             None => None,
@@ -635,7 +635,7 @@ struct ExpectNewSessionTicket(ExpectFinished);
 impl ExpectMessage for ExpectNewSessionTicket {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self(mut state) = *self;
-        let body = message.expect(HandshakeType::NEW_SESSION_TICKET, "NewSessionTicket")?;
+        let body = message.expect(HandshakeType::NEW_SESSION_TICKET)?;
         let read = Tls12NewSessionTicket::read(body)?;
         state.handshake.transcript.add(message.bytes());
         // RFC 5077 §3.3: an empty one is none, and a hint of zero says nothing.
@@ -671,7 +671,7 @@ impl ExpectFinished {
 impl ExpectMessage for ExpectFinished {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, master, peer, sent } = *self;
-        let body = message.expect(HandshakeType::FINISHED, "Finished")?;
+        let body = message.expect(HandshakeType::FINISHED)?;
         let hash = handshake.transcript.current();
         let (_valid, server) = master.verify_finished(Side::Server, hash.as_ref(), body)?;
         handshake.transcript.add(message.bytes());

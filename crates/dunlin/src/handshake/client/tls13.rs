@@ -34,7 +34,7 @@ use crate::settings::ProfileSettings;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{
-    CertificateType, ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
+    CertificateType, ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode, SignatureScheme, What,
 };
 
 /// What the rest of the handshake needs.
@@ -74,10 +74,10 @@ pub(super) fn server_hello(
     let selected = match hello.extensions.get::<pre_shared_key::Selected>()? {
         None => None,
         Some(pre_shared_key::Selected(index)) => {
-            let psk = offer.psks.get(usize::from(index)).ok_or(PeerMisbehaved::NotOffered("PSK"))?;
+            let psk = offer.psks.get(usize::from(index)).ok_or(PeerMisbehaved::NotOffered(What::Psk))?;
             // RFC 8446 §4.2.11: the suite's hash must be the PSK's.
             if psk.hash(&offer.config) != Some(suite.hash.algorithm()) {
-                return Err(PeerMisbehaved::IllegalParameter("pre_shared_key: another hash").into());
+                return Err(PeerMisbehaved::IllegalParameter(What::OtherHash).into());
             }
             Some(psk)
         }
@@ -85,10 +85,10 @@ pub(super) fn server_hello(
     let shared = match hello.extensions.get::<key_share::Selected>()? {
         Some(key_share::Selected(entry)) => {
             if selected.is_some() && !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) {
-                return Err(PeerMisbehaved::NotOffered("PSK key exchange mode").into());
+                return Err(PeerMisbehaved::NotOffered(What::PskMode).into());
             }
             let at = offer.shares.iter().position(|s| s.offers(entry.group));
-            let share = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered("group"))?);
+            let share = offer.shares.swap_remove(at.ok_or(PeerMisbehaved::NotOffered(What::Group))?);
             cx.draft.group = Some(entry.group);
             Some(share.complete(&entry)?)
         }
@@ -96,7 +96,7 @@ pub(super) fn server_hello(
         None if selected.is_some() && profile.allows_mode(PskKeyExchangeMode::PSK_KE) => None,
         // RFC 8446 §4.2.11: a PSK without the share that its mode demands: illegal_parameter.
         None if selected.is_some() => {
-            return Err(PeerMisbehaved::IllegalParameter("ServerHello: a PSK without key_share").into());
+            return Err(PeerMisbehaved::IllegalParameter(What::PskWithoutKeyShare).into());
         }
         None => return Err(PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE).into()),
     };
@@ -167,7 +167,7 @@ struct ExpectEncryptedExtensions {
 impl ExpectMessage for ExpectEncryptedExtensions {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, mut transcript, by_psk } = *self;
-        let body = message.expect(HandshakeType::ENCRYPTED_EXTENSIONS, "EncryptedExtensions")?;
+        let body = message.expect(HandshakeType::ENCRYPTED_EXTENSIONS)?;
         let extensions = encrypted_extensions::read(body)?;
         extensions.answer(&handshake.extensions)?;
         let takes_early_data = extensions.has(ExtensionType::EARLY_DATA);
@@ -181,7 +181,7 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         match &handshake.early {
             Some(offer) => (offer.steps.accept)(cx, offer, handshake.suite)?,
             // RFC 8446 §4.2.10: not without the session that it belongs to: illegal_parameter.
-            None if takes_early_data => return Err(PeerMisbehaved::EarlyDataMismatch("PSK").into()),
+            None if takes_early_data => return Err(PeerMisbehaved::EarlyDataMismatch(What::Psk).into()),
             None => {}
         }
         let types = certificate_types(profile, &extensions)?;
@@ -196,7 +196,7 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         let certificates = handshake.config.certificates;
         if !by_psk {
             // A client that has only pre-shared keys refuses a ServerHello that selects none.
-            let certificates = certificates.ok_or(Internal::Bug("a client without trust took no PSK"))?;
+            let certificates = certificates.ok_or(Internal::Bug(What::NoTrust))?;
             return Ok((certificates.expect)(handshake, transcript, types));
         }
         // With early data it was verified before that was sent.
@@ -261,7 +261,7 @@ pub(super) fn read_answers(
 ) -> Result<(), Error> {
     if let Some(alpn::Selected(protocol)) = extensions.get()? {
         if !profile.alpn.contains(&protocol) {
-            return Err(PeerMisbehaved::NotOffered("application protocol").into());
+            return Err(PeerMisbehaved::NotOffered(What::ApplicationProtocol).into());
         }
         cx.draft.alpn = Some(protocol);
     }
@@ -275,12 +275,14 @@ pub(super) fn read_answers(
         (None, Some(length)) if profile.max_fragment_length == Some(length.0) => {
             (usize::from(length.0), usize::from(length.0))
         }
-        (None, Some(_)) => return Err(PeerMisbehaved::NotOffered("max_fragment_length").into()),
+        (None, Some(_)) => {
+            return Err(
+                PeerMisbehaved::NotOffered(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()
+            );
+        }
         // RFC 8449 §5.
         (Some(_), Some(_)) => {
-            return Err(
-                PeerMisbehaved::IllegalParameter("record_size_limit: max_fragment_length, too").into()
-            );
+            return Err(PeerMisbehaved::IllegalParameter(What::RecordSizeLimitToo).into());
         }
     };
     cx.emitter.limit_sent_records(sent);
@@ -296,11 +298,11 @@ pub(super) fn certificate_types(
     let client = extensions.get::<certificate_type::ClientType>()?.map_or(CertificateType::X509, |t| t.0);
     let answered = extensions.has(ExtensionType::SERVER_CERTIFICATE_TYPE);
     if answered && !profile.peer_types().contains(&server) {
-        return Err(PeerMisbehaved::NotOffered("server certificate type").into());
+        return Err(PeerMisbehaved::NotOffered(What::ServerCertificateType).into());
     }
     let own = profile.own_types();
     if extensions.has(ExtensionType::CLIENT_CERTIFICATE_TYPE) && !own.contains(&client) {
-        return Err(PeerMisbehaved::NotOffered("client certificate type").into());
+        return Err(PeerMisbehaved::NotOffered(What::ClientCertificateType).into());
     }
     Ok(CertificateTypes { server, client })
 }
@@ -323,12 +325,12 @@ impl ExpectMessage for ExpectCertificateOrRequest {
             HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
                 // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
                 if matches!(&handshake.cache, Cache::Agreed(agreed) if agreed.uses_ticket()) {
-                    let why = "handshake_cache: a ticket without CertificateRequest";
+                    let why = What::CacheTicketWithoutRequest;
                     return Err(PeerMisbehaved::IllegalParameter(why).into());
                 }
                 expect_certificate(handshake, transcript, types.server, None).message(cx, message)
             }
-            _ => Err(message.unexpected("Certificate or CertificateRequest")),
+            _ => Err(message.unexpected(What::CertificateOrRequest)),
         }
     }
 }
@@ -380,7 +382,7 @@ impl Request {
         let request = CertificateRequest::read(body)?;
         // RFC 8446 §4.3.2: empty in the handshake.
         if !request.context.is_empty() {
-            return Err(PeerMisbehaved::IllegalParameter("certificate_request_context").into());
+            return Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into());
         }
         let schemes = request.extensions.require::<signature_algorithms::SignatureAlgorithms>()?.0;
         let chain_schemes = request.extensions.get::<signature_algorithms::SignatureAlgorithmsCert>()?;
@@ -448,7 +450,7 @@ struct ExpectFinished {
 impl ExpectMessage for ExpectFinished {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { handshake, mut transcript, respond } = *self;
-        let body = message.expect(HandshakeType::FINISHED, "Finished")?;
+        let body = message.expect(HandshakeType::FINISHED)?;
         let _valid = handshake.server_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
         let Handshake {

@@ -9,7 +9,7 @@ use super::Premaster;
 use crate::crypto::{ActiveKeyExchange, KeyExchangeGroup, SharedSecret};
 use crate::error::{Error, PeerMisbehaved};
 use crate::settings::ProfileSettings;
-use crate::wire::NamedGroup;
+use crate::wire::{NamedGroup, What};
 
 /// Our first curve that the client has, too. A client that says nothing has P-256, if any (RFC 8422 §4 leaves it open).
 pub(super) fn common_group(
@@ -26,7 +26,7 @@ pub(super) fn group(
     name: NamedGroup,
 ) -> Result<&'static dyn KeyExchangeGroup, Error> {
     let group = profile.group(name).filter(|g| g.name().is_curve());
-    group.ok_or(PeerMisbehaved::NotOffered("group").into())
+    group.ok_or(PeerMisbehaved::NotOffered(What::Group).into())
 }
 
 pub(super) fn respond(

@@ -14,7 +14,7 @@ use crate::crypto::{
 use crate::error::{Error, Internal, PeerIncompatible};
 use crate::message::ServerParams;
 use crate::settings::ProfileSettings;
-use crate::wire::{NamedGroup, ProtocolVersion};
+use crate::wire::{NamedGroup, ProtocolVersion, What};
 
 mod dhe;
 mod ecdhe;
@@ -91,7 +91,7 @@ impl ServerSide {
             (Waits::Ephemeral(active), Tls12KeyExchange::Dhe) => Some(dhe::complete(active, share)?),
             (Waits::Ephemeral(active), _) => Some(ecdhe::complete(active, share)?),
             (Waits::Decryption(own), _) => {
-                let own = own.decryption().ok_or(Internal::Bug("a key that does not decrypt"))?;
+                let own = own.decryption().ok_or(Internal::Bug(What::NoDecryption))?;
                 Some(rsa::decrypt(own, share, version, &*profile.provider.random)?)
             }
             (Waits::Nothing, _) => None,
@@ -158,6 +158,6 @@ fn premaster(
             Some(agreed),
             _,
         ) => Ok(agreed),
-        _ => Err(Internal::Bug("a premaster secret of nothing").into()),
+        _ => Err(Internal::Bug(What::NoPremaster).into()),
     }
 }

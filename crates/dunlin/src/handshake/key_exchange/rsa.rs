@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::Premaster;
 use crate::crypto::{CryptoError, RsaDecryption, RsaEncryption, SecureRandom};
 use crate::error::{Error, PeerMisbehaved};
-use crate::wire::ProtocolVersion;
+use crate::wire::{ProtocolVersion, What};
 
 /// The length of the secret, in bytes: the version that the client offered, and 46 random ones.
 const SECRET_LEN: usize = 48;
@@ -28,7 +28,7 @@ pub(super) fn encrypt(
     spki: &SubjectPublicKeyInfoDer<'_>,
     random: &dyn SecureRandom,
 ) -> Result<(Vec<u8>, Premaster), Error> {
-    let unfit = PeerMisbehaved::IllegalParameter("certificate: its key cannot encrypt the secret");
+    let unfit = PeerMisbehaved::IllegalParameter(What::KeyCannotEncrypt);
     let key = rsa.public_key(spki).map_err(|_| unfit.clone())?;
     let padding_len = key.modulus_len().checked_sub(SECRET_LEN).filter(|len| *len >= PADDING_LEN);
     let mut block = padding(random, padding_len.ok_or(unfit)?)?;

@@ -19,7 +19,7 @@ use crate::resume::{EarlyTerms, ServerSessions, Session, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::tls13::EarlySecret;
 use crate::transport::Epoch;
-use crate::wire::{ExtensionType, HandshakeType};
+use crate::wire::{ExtensionType, HandshakeType, What};
 
 /// The window in milliseconds.
 const WINDOW_MS: u64 = EARLY_DATA_WINDOW.as_millis() as u64;
@@ -95,7 +95,7 @@ pub(super) fn ticket_age_skew(
     hello: &ClientHello,
 ) -> Result<i64, Error> {
     let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
-    let identity = offer.identities.get(index).ok_or(Internal::Bug("PSK index"))?;
+    let identity = offer.identities.get(index).ok_or(Internal::Bug(What::PskIndex))?;
     let theirs = i64::from(identity.obfuscated_ticket_age.wrapping_sub(session.age_add));
     let ours = i64::try_from(cx.now.unix_ms.saturating_sub(session.issued_ms)).unwrap_or(i64::MAX);
     Ok(theirs.saturating_sub(ours))
@@ -152,7 +152,7 @@ pub(super) fn spend(
         };
     }
     let hash = config.profile.provider.sha256.hash(&[b"dunlin early data", &candidate.identity]);
-    let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug("SHA-256"))?;
+    let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug(What::Sha256))?;
     // The register hears of all of the time in which this ClientHello is fresh, which may be yet to come.
     let ahead_ms = u64::try_from(ticket_age_skew(cx, candidate.index, session, &search.hello)?).unwrap_or(0);
     let fresh_until = cx.now.unix_ms.saturating_add(ahead_ms).saturating_add(WINDOW_MS);
@@ -210,7 +210,7 @@ pub(super) fn open(
     psk: Option<&FoundPsk>,
 ) -> Result<(), Error> {
     let (Some(secret), Some(FoundPsk { secret: PskSecret::Session(session), .. })) = (secret, psk) else {
-        return Err(Internal::Bug("early data without a session").into());
+        return Err(Internal::Bug(What::NoEarlySession).into());
     };
     let hash = transcript.current();
     let traffic = secret.client_traffic(hash.as_ref());
@@ -245,8 +245,8 @@ impl ExpectMessage for ExpectEndOfEarlyData {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { finish, mut transcript } = *self;
         // RFC 8446 §4.5: empty, and the last under its keys.
-        if !message.expect(HandshakeType::END_OF_EARLY_DATA, "EndOfEarlyData")?.is_empty() {
-            return Err(Malformed::TrailingBytes("EndOfEarlyData").into());
+        if !message.expect(HandshakeType::END_OF_EARLY_DATA)?.is_empty() {
+            return Err(Malformed::TrailingBytes(What::Message(HandshakeType::END_OF_EARLY_DATA)).into());
         }
         transcript.add(message.bytes());
         finish.after_early_data(cx, transcript)

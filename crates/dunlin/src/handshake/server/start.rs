@@ -27,7 +27,7 @@ use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
 use crate::settings::PskSource;
 use crate::time::Now;
-use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode};
+use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode, What};
 
 /// Identities of one ClientHello that are looked up: a client has a ticket or two and a key, and each look-up is
 /// work for an unauthenticated peer.
@@ -54,7 +54,7 @@ struct SentRetry {
 impl ExpectMessage for ExpectClientHello {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { config, retry } = *self;
-        message.expect(HandshakeType::CLIENT_HELLO, "ClientHello")?;
+        message.expect(HandshakeType::CLIENT_HELLO)?;
         let hello = ClientHello::read(message, cx.protocol())?;
         match offers_tls13(&hello, cx.protocol())? {
             true => check(&hello, cx.protocol())?,
@@ -112,11 +112,11 @@ fn check(hello: &ClientHello, protocol: Protocol) -> Result<(), Error> {
     }
     // RFC 8446 §4.1.2: exactly one compression method, null.
     if hello.compression_methods() != [0] {
-        return Err(PeerMisbehaved::IllegalParameter("legacy_compression_methods").into());
+        return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethods).into());
     }
     // RFC 9147 §5.3: in a ClientHello of DTLS 1.3 it is empty.
     if !hello.legacy_cookie().is_empty() {
-        return Err(PeerMisbehaved::IllegalParameter("legacy_cookie").into());
+        return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
     }
     let extensions = hello.extensions();
     if extensions.has(ExtensionType::PRE_SHARED_KEY) {
@@ -196,10 +196,12 @@ fn negotiate(
         // A cookie that an earlier, forgotten connection gave out.
         (None, Some(cookie)) if config.cookies => Some(Retry::from_cookie(&config, cx.now, &cookie.0)?),
         // RFC 8446 §4.2.2: cookies are only for the second ClientHello.
-        (None, Some(_)) => return Err(PeerMisbehaved::IllegalParameter("cookie").into()),
+        (None, Some(_)) => {
+            return Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into());
+        }
         (Some(sent), returned) => {
             if sent.cookie != returned.map(|c| c.0) {
-                return Err(PeerMisbehaved::IllegalParameter("cookie").into());
+                return Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into());
             }
             spent = sent.spent;
             Some(sent.retry)
@@ -210,7 +212,7 @@ fn negotiate(
         cx.draft.retried = true;
         // RFC 8446 §4.1.2: the second ClientHello offers no early data.
         if hello.extensions().has(ExtensionType::EARLY_DATA) {
-            return Err(PeerMisbehaved::IllegalParameter("early_data after a retry").into());
+            return Err(PeerMisbehaved::IllegalParameter(What::EarlyDataAfterRetry).into());
         }
     }
     let identities =
@@ -520,7 +522,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
     let hash = psk.as_ref().and_then(|p| p.secret.hash(&config));
     let suite = common_suite(&config, &hello, hash).ok_or(PeerIncompatible::CipherSuite)?;
     if retry.as_ref().is_some_and(|r| r.cipher_suite != suite.id) {
-        return Err(PeerMisbehaved::IllegalParameter("ClientHello: it changed after the retry").into());
+        return Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into());
     }
     let mode = match psk {
         Some(_) => psk_mode(&config, &hello)?,
@@ -536,7 +538,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
         return Err(match hello.extensions().has(ExtensionType::PRE_SHARED_KEY) {
             true => missing.into(),
             // RFC 8446 §4.1.1: no parameters in common.
-            false => PeerIncompatible::NoCredential("there is none, and no PSK was offered").into(),
+            false => PeerIncompatible::NoCredential(What::NoneAndNoPsk).into(),
         });
     }
     let share = match mode {
@@ -550,7 +552,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
                 // RFC 8446 §4.1.2, §4.2.8: the answer to a retry is one share, of the group asked for.
                 (Some(Retry { group: Some(group), .. }), share) => match share {
                     Some(share) if share.0.name() == *group && shares.0.len() == 1 => Some(share),
-                    _ => return Err(PeerMisbehaved::IllegalParameter("key_share after the retry").into()),
+                    _ => return Err(PeerMisbehaved::IllegalParameter(What::KeyShareAfterRetry).into()),
                 },
                 (_, Some(share)) if retry.is_some() || !config.cookies => Some(share),
                 (None, share) => {
@@ -559,7 +561,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
                 }
                 // Only a cookie was asked for, and the share is gone.
                 (Some(_), _) => {
-                    return Err(PeerMisbehaved::IllegalParameter("key_share after the retry").into());
+                    return Err(PeerMisbehaved::IllegalParameter(What::KeyShareAfterRetry).into());
                 }
             }
         }

@@ -41,7 +41,7 @@ use crate::schedule::Transcript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
-use crate::wire::{CertificateType, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion};
+use crate::wire::{CertificateType, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion, What};
 
 /// The last bytes of a random that says: this server would have spoken TLS 1.3 (RFC 8446 §4.1.3).
 const DOWNGRADE: &[u8; 8] = b"DOWNGRD\x01";
@@ -365,7 +365,7 @@ fn common_extensions(hello: &ClientHello, previous: Option<&Previous>, w: &mut E
 fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>) -> Result<(), Error> {
     // RFC 5246 §7.4.1.2: it must offer no compression.
     if !hello.compression_methods().contains(&0) {
-        return Err(PeerMisbehaved::IllegalParameter("compression_methods").into());
+        return Err(PeerMisbehaved::IllegalParameter(What::CompressionMethods).into());
     }
     // RFC 7507 §3.
     if hello.cipher_suites.contains(&CipherSuite::TLS_FALLBACK_SCSV) && config.profile.has_tls13() {
@@ -399,7 +399,7 @@ fn check_continuity(cx: &Cx<'_>, hello: &ClientHello) -> Result<(), Error> {
         return Err(no_common_version(hello, cx.protocol()));
     }
     if hello.extensions().get::<server_name::HostName>()?.map(|n| n.0) != previous.server_name {
-        return Err(PeerMisbehaved::IllegalParameter("server_name: another one in a renegotiation").into());
+        return Err(PeerMisbehaved::IllegalParameter(What::OtherServerName).into());
     }
     match (&previous.alpn, hello.extensions().get::<alpn::Protocols>()?) {
         (Some(agreed), Some(offered)) if !offered.0.contains(agreed) => {
@@ -510,7 +510,7 @@ struct ExpectCertificate {
 impl ExpectMessage for ExpectCertificate {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, exchange, certificate_type } = *self;
-        let body = message.expect(HandshakeType::CERTIFICATE, "Certificate")?;
+        let body = message.expect(HandshakeType::CERTIFICATE)?;
         handshake.transcript.add(message.bytes());
         let profile = Arc::clone(&handshake.config.profile);
         // A client's Certificate is abbreviated in one form only (docs/handshake-cache.md §3).
@@ -551,7 +551,7 @@ struct ExpectClientKeyExchange {
 impl ExpectMessage for ExpectClientKeyExchange {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, exchange, client } = *self;
-        let body = message.expect(HandshakeType::CLIENT_KEY_EXCHANGE, "ClientKeyExchange")?;
+        let body = message.expect(HandshakeType::CLIENT_KEY_EXCHANGE)?;
         let read = ClientKeyExchange::read(body, handshake.suite)?;
         handshake.transcript.add(message.bytes());
         let (identity, share) = (read.identity.to_vec(), read.share.to_vec());
@@ -623,7 +623,7 @@ struct ExpectCertificateVerify {
 impl ExpectMessage for ExpectCertificateVerify {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, master, messages, client } = *self;
-        let body = message.expect(HandshakeType::CERTIFICATE_VERIFY, "CertificateVerify")?;
+        let body = message.expect(HandshakeType::CERTIFICATE_VERIFY)?;
         let verify = CertificateVerify::read(body)?;
         let algorithms = algorithms(client.profile(), verify.scheme, has_scheme)?;
         let authenticated = client.prove(cx, verify.scheme, &algorithms, &messages, verify.signature)?;
@@ -675,7 +675,7 @@ struct ExpectFinished {
 impl ExpectMessage for ExpectFinished {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, master, peer, sent } = *self;
-        let body = message.expect(HandshakeType::FINISHED, "Finished")?;
+        let body = message.expect(HandshakeType::FINISHED)?;
         let hash = handshake.transcript.current();
         let (_valid, client) = master.verify_finished(Side::Client, hash.as_ref(), body)?;
         handshake.transcript.add(message.bytes());

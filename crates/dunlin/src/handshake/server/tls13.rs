@@ -40,7 +40,7 @@ use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, Resumpt
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme, What};
 
 /// What was chosen for this client.
 pub(super) struct Choice {
@@ -146,7 +146,7 @@ fn answer(
     w.put(&supported_versions::Selected(protocol.version()));
     w.put_some(share.as_ref());
     if let Some(psk) = &psk {
-        let index = u16::try_from(psk.index).map_err(|_| Internal::Bug("PSK index"))?;
+        let index = u16::try_from(psk.index).map_err(|_| Internal::Bug(What::PskIndex))?;
         w.put(&pre_shared_key::Selected(index));
     }
     let mut random = [0; 32];
@@ -231,10 +231,10 @@ pub(super) fn verify_binder(
     hello: &ClientHello,
 ) -> Result<(), Error> {
     let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
-    let received = offer.binders.get(index).ok_or(Internal::Bug("binder"))?;
+    let received = offer.binders.get(index).ok_or(Internal::Bug(What::Binder))?;
     let bytes = hello.message().bytes();
     let end = bytes.len().saturating_sub(offer.binders_len());
-    let truncated = bytes.get(..end).ok_or(Internal::Bug("binders"))?;
+    let truncated = bytes.get(..end).ok_or(Internal::Bug(What::Binders))?;
     let expected = early.binder(kind, transcript.with(truncated).as_ref());
     match bool::from(expected.as_ref().ct_eq(received)) {
         true => Ok(()),
@@ -289,7 +289,7 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCert
     };
     let choice =
         select::select(config.profile.provider.signatures, credentials, &config.profile.reserved, &wanted)?;
-    let credential = credentials.get(choice.index).ok_or(Internal::Bug("credential"))?;
+    let credential = credentials.get(choice.index).ok_or(Internal::Bug(What::CredentialIndex))?;
     let compressions = hello.extensions().get::<compress_certificate::CompressCertificate>()?;
     let compressions = compressions.map_or_else(Vec::new, |c| c.0);
     let ocsp = hello.extensions().has(ExtensionType::STATUS_REQUEST);
@@ -516,7 +516,7 @@ struct ExpectFinished {
 impl ExpectMessage for ExpectFinished {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { finish, mut transcript } = *self;
-        let body = message.expect(HandshakeType::FINISHED, "Finished")?;
+        let body = message.expect(HandshakeType::FINISHED)?;
         let _valid = finish.client_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
         let Finish { config, suite, master, read, write, peer, cache, .. } = finish;

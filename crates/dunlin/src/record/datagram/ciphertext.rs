@@ -9,7 +9,7 @@ use crate::error::{Error, Internal};
 use crate::record::limits;
 use crate::record::protect::{RecordKey, Sequence};
 use crate::schedule::keys::TrafficKeys;
-use crate::wire::ContentType;
+use crate::wire::{ContentType, What};
 
 /// What of the ciphertext the mask of the record number is made of (RFC 9147 §4.2.3).
 const SAMPLE_LEN: usize = 16;
@@ -69,8 +69,7 @@ impl EpochKey {
         let tag_len = self.record.tag_len();
         // RFC 9147 §4.2.3: "Senders MUST pad short plaintexts out".
         let inner = (content.len() + 1).max(SAMPLE_LEN.saturating_sub(tag_len));
-        let length =
-            u16::try_from(inner + tag_len).map_err(|_| Internal::Bug("a record beyond its limit"))?;
+        let length = u16::try_from(inner + tag_len).map_err(|_| Internal::Bug(What::AboveRecordLimit))?;
         let start = out.len();
         let header = Header::write(epoch, number, (!is_last).then_some(length), out);
         out.reserve(usize::from(length));

@@ -20,7 +20,7 @@ use crate::flight::fragment;
 use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::{Emitter, Epoch, Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel};
+use crate::wire::{AlertDescription, AlertLevel, What};
 
 pub(crate) use ciphertext::EpochKey;
 pub(crate) use header13::Header;
@@ -142,7 +142,7 @@ impl Emitter for Datagram {
     fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
         match protocol {
             Protocol::Dtls13 => Ok(()),
-            _ => Err(Misuse::NotSupported("DTLS 1.2").into()),
+            _ => Err(Misuse::NotSupported(What::Dtls12).into()),
         }
     }
 

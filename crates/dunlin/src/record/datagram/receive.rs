@@ -13,7 +13,7 @@ use crate::flight::{RecordNumber, ack};
 use crate::message::Message;
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
-use crate::wire::{AlertDescription, AlertLevel, ContentType};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
 use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
 /// Records that wait while a question is open, in bytes: a large flight. The peer sends the rest again.
@@ -192,7 +192,7 @@ impl Receiver {
             epoch.forged += 1;
             // RFC 9147 §4.5.3.
             return match epoch.forged >= epoch.key.integrity_limit() {
-                true => Err(PeerMisbehaved::Flood("records that do not decrypt").into()),
+                true => Err(PeerMisbehaved::Flood(What::UndecryptableRecords).into()),
                 false => Ok(None),
             };
         };
@@ -241,7 +241,9 @@ impl Receiver {
                 Ok(Received::Nothing)
             }
             ContentType::ALERT => {
-                let [level, description] = content[..] else { return Err(Malformed::Length("Alert").into()) };
+                let [level, description] = content[..] else {
+                    return Err(Malformed::Length(What::Alert).into());
+                };
                 let description = AlertDescription(description);
                 if description == AlertDescription::CLOSE_NOTIFY {
                     self.closed_by = Some(number);
@@ -254,7 +256,7 @@ impl Receiver {
                 // application keys are all the same in this: each direction counts its own.
                 let stage = |number: &RecordNumber| number.epoch.min(HANDSHAKE_EPOCH + 1);
                 if numbers.iter().any(|acknowledged| stage(acknowledged) > stage(&number)) {
-                    return Err(PeerMisbehaved::IllegalParameter("record_numbers").into());
+                    return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());
                 }
                 Ok(Received::Ack(number.epoch, numbers))
             }
@@ -267,7 +269,7 @@ impl Receiver {
                 }
                 Ok(Received::Nothing)
             }
-            _ => Err(PeerMisbehaved::UnexpectedRecord(typ.name().unwrap_or("unknown type")).into()),
+            _ => Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into()),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::record::protect::Sequence;
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
-use crate::wire::{ContentType, HandshakeType};
+use crate::wire::{ContentType, HandshakeType, What};
 
 /// One epoch of our records.
 struct WriteEpoch {
@@ -94,7 +94,7 @@ impl Sender {
         if self.key_update.is_some() && message.first() == Some(&HandshakeType::KEY_UPDATE.0) {
             return match self.next_update.replace((message, None)) {
                 None => Ok(()),
-                Some(_) => Err(Internal::Bug("a third KeyUpdate").into()),
+                Some(_) => Err(Internal::Bug(What::ThirdKeyUpdate).into()),
             };
         }
         // RFC 9147 §5.2: the number must not wrap.

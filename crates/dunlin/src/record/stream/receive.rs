@@ -11,7 +11,7 @@ use crate::protocol::Protocol;
 use crate::record::protect::{RecordKey, Sequence};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::transport::{Epoch, Incoming};
-use crate::wire::{AlertDescription, AlertLevel, ContentType};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
 use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
 /// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
@@ -145,7 +145,7 @@ impl Receiver {
         self.protocol = protocol;
         match self.seen_dummy && protocol.changes_cipher_spec() {
             // RFC 5246 §7.1: it is sent after the keys were agreed, and nowhere else.
-            true => Err(PeerMisbehaved::UnexpectedRecord("an early ChangeCipherSpec").into()),
+            true => Err(PeerMisbehaved::UnexpectedRecord(What::EarlyChangeCipherSpec).into()),
             false => Ok(()),
         }
     }
@@ -172,7 +172,7 @@ impl Receiver {
     /// The ChangeCipherSpec of TLS 1.2 has its one place: where the handshake has agreed on keys. Anywhere else it would
     /// put keys into use that somebody else could have chosen.
     fn change_cipher_spec(&mut self) -> Result<(), Error> {
-        let key = self.next_key.take().ok_or(PeerMisbehaved::UnexpectedRecord("ChangeCipherSpec"))?;
+        let key = self.next_key.take().ok_or(PeerMisbehaved::UnexpectedRecord(What::ChangeCipherSpec))?;
         self.use_key(key, Epoch::Handshake);
         self.content_limit = self.next_limit.take().or(self.content_limit);
         Ok(())
@@ -226,7 +226,7 @@ impl Receiver {
             let (typ, len) = (ContentType(*typ), usize::from(u16::from_be_bytes([*a, *b])));
             // RFC 8446 §5.1 has the version ignored; but what does not even begin with 3 is not TLS at all.
             if *major != 3 || typ.name().is_none() || typ == ContentType::ACK {
-                return Err(PeerMisbehaved::UnexpectedRecord("not a TLS record").into());
+                return Err(PeerMisbehaved::UnexpectedRecord(What::NotTls).into());
             }
             let protected = self.key.is_some()
                 && (typ == ContentType::APPLICATION_DATA || self.protocol.changes_cipher_spec());
@@ -308,7 +308,7 @@ impl Receiver {
             _ => self.key.is_none(),
         };
         if !allowed {
-            return Err(PeerMisbehaved::UnexpectedRecord(typ.name().unwrap_or("unknown type")).into());
+            return Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into());
         }
         Ok((typ, body))
     }
@@ -323,12 +323,12 @@ impl Receiver {
         }
         // RFC 8446 §5.4: no non-zero byte at all: unexpected_message.
         let Some(at) = inner.iter().rposition(|b| *b != 0) else {
-            return Err(PeerMisbehaved::UnexpectedRecord("a record of zeros").into());
+            return Err(PeerMisbehaved::UnexpectedRecord(What::Zeros).into());
         };
         let typ = ContentType(inner.get(at).copied().unwrap_or_default());
         // RFC 8446 §5: a protected ChangeCipherSpec is refused, whatever is in it.
         if typ == ContentType::CHANGE_CIPHER_SPEC {
-            return Err(PeerMisbehaved::UnexpectedRecord("a protected ChangeCipherSpec").into());
+            return Err(PeerMisbehaved::UnexpectedRecord(What::ProtectedChangeCipherSpec).into());
         }
         Ok((typ, start..start + at))
     }
@@ -343,11 +343,11 @@ impl Receiver {
             && typ == ContentType::APPLICATION_DATA
             && self.epoch == Some(Epoch::Application);
         if typ != ContentType::HANDSHAKE && !is_data && !self.handshake.is_empty() {
-            return Err(PeerMisbehaved::UnexpectedRecord("a record in the middle of a message").into());
+            return Err(PeerMisbehaved::UnexpectedRecord(What::InsideMessage).into());
         }
         match typ {
             ContentType::HANDSHAKE if self.next_key.is_some() => {
-                Err(PeerMisbehaved::UnexpectedRecord("a message before ChangeCipherSpec").into())
+                Err(PeerMisbehaved::UnexpectedRecord(What::BeforeChangeCipherSpec).into())
             }
             ContentType::HANDSHAKE => {
                 // RFC 8446 §5.1: "Implementations MUST NOT send zero-length fragments of Handshake types".
@@ -366,19 +366,19 @@ impl Receiver {
                     return Err(PeerMisbehaved::EmptyRecord.into());
                 }
                 // RFC 8446 §5.1: an alert is one record of two bytes.
-                let [level, description] = content else { return Err(Malformed::Length("Alert").into()) };
+                let [level, description] = content else { return Err(Malformed::Length(What::Alert).into()) };
                 Ok(Some(Incoming::Alert(AlertLevel(*level), AlertDescription(*description))))
             }
             ContentType::CHANGE_CIPHER_SPEC if self.protocol.changes_cipher_spec() => {
                 if content != [1] {
-                    return Err(Malformed::Value("ChangeCipherSpec").into());
+                    return Err(Malformed::Value(What::ChangeCipherSpec).into());
                 }
                 self.change_cipher_spec()?;
                 Ok(None)
             }
             ContentType::CHANGE_CIPHER_SPEC => {
                 self.seen_dummy = true;
-                self.count_idle("ChangeCipherSpec records")?;
+                self.count_idle(What::ChangeCipherSpecs)?;
                 Ok(None)
             }
             ContentType::APPLICATION_DATA if self.epoch.is_some_and(|e| e != Epoch::Handshake) => {
@@ -388,18 +388,18 @@ impl Receiver {
                     self.early_left = left.ok_or(PeerMisbehaved::TooMuchEarlyData)?;
                 }
                 if content.is_empty() {
-                    self.count_idle("empty records")?;
+                    self.count_idle(What::EmptyRecords)?;
                 } else {
                     self.idle = 0;
                     self.data = range;
                 }
                 Ok(None)
             }
-            _ => Err(PeerMisbehaved::UnexpectedRecord(typ.name().unwrap_or("unknown type")).into()),
+            _ => Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into()),
         }
     }
 
-    fn count_idle(&mut self, what: &'static str) -> Result<(), Error> {
+    fn count_idle(&mut self, what: What) -> Result<(), Error> {
         self.idle += 1;
         if self.idle > MAX_IDLE_RECORDS { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
     }

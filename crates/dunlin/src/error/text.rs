@@ -1,0 +1,539 @@
+//! The texts of all errors, in one table: a device leaves them out by building the engine without its feature `error-text`.
+//!
+//! Each row is a number, the error, the numbers of what it is about, and the text. Numbers are stable: a new row gets a new number,
+//! and the number of a row that was removed is not used again.
+
+use core::fmt;
+
+use super::{
+    AuthenticationFailure, Error, Internal, Malformed, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved,
+    ShortKey,
+};
+use crate::crypto::{CryptoError, ProviderFault};
+#[cfg(feature = "error-text")]
+use crate::wire::CertificateType;
+use crate::wire::{Unit, What};
+
+/// The short form of an error: a letter for its class, the number of its row, and the numbers of what it is about. `P14.2.43` is
+/// [`PeerMisbehaved`] number 14 (an illegal parameter), about [`What`] number 2 (an extension), which is supported_versions (43).
+#[derive(Clone, Copy)]
+pub struct Code<'a>(&'a dyn Numbered);
+
+impl fmt::Display for Code<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.code(f)
+    }
+}
+
+impl fmt::Debug for Code<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.code(f)
+    }
+}
+
+impl Error {
+    /// The code of this error, for logs and for devices without texts.
+    pub const fn code(&self) -> Code<'_> {
+        Code(self)
+    }
+}
+
+/// What has a number.
+trait Numbered {
+    /// Writes the whole code, the letter of the class included.
+    fn code(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    /// Writes the number as a part of another code.
+    fn part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.code(f)
+    }
+}
+
+/// What an error shows where its text was left out.
+#[cfg(not(feature = "error-text"))]
+fn short(f: &mut fmt::Formatter<'_>, error: &dyn Numbered) -> fmt::Result {
+    f.write_str("dunlin error ")?;
+    error.code(f)
+}
+
+macro_rules! plain {
+    ($($int:ty),*) => {$(
+        impl Numbered for $int {
+            fn code(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+plain!(u8, u16, usize);
+
+/// A class of errors: its letter and its rows.
+macro_rules! texts {
+    ($class:ident $letter:literal { $($number:literal $pattern:pat $(, [$($about:expr),+])? => $text:literal $(($($arg:expr),+))?,)* }) => {
+        impl Numbered for $class {
+            fn code(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str($letter)?;
+                self.part(f)
+            }
+
+            #[allow(unused_variables, reason = "the text uses more of the error than the code")]
+            fn part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let number: u16 = match self { $($pattern => $number,)* };
+                fmt::Display::fmt(&number, f)?;
+                match self {
+                    $($pattern => { $($(f.write_str(".")?; $about.part(f)?;)+)? Ok(()) })*
+                }
+            }
+        }
+
+        impl fmt::Display for $class {
+            #[cfg(feature = "error-text")]
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $($pattern => write!(f, $text $(, $($arg),+)?),)* }
+            }
+
+            #[cfg(not(feature = "error-text"))]
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                short(f, self)
+            }
+        }
+
+        #[cfg(test)]
+        impl tests::Table for $class {
+            const LETTER: &'static str = $letter;
+            const ROWS: &'static [(u16, &'static str)] = &[$(($number, $text),)*];
+        }
+    };
+}
+
+impl Numbered for Error {
+    fn code(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(e) => e.code(f),
+            Self::PeerMisbehaved(e) => e.code(f),
+            Self::PeerIncompatible(e) => e.code(f),
+            Self::Authentication(e) => e.code(f),
+            Self::AlertReceived(alert) => {
+                f.write_str("E1.")?;
+                alert.0.code(f)
+            }
+            Self::Truncated => f.write_str("E2"),
+            Self::Misuse(e) => e.code(f),
+            Self::Internal(e) => e.code(f),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    #[cfg(feature = "error-text")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(e @ Malformed::AboveLimit { .. }) => {
+                write!(f, "the peer sent more than the limit of this side: {e}")
+            }
+            Self::Malformed(e) => write!(f, "malformed message from the peer: {e}"),
+            Self::PeerMisbehaved(e) => write!(f, "the peer broke the protocol: {e}"),
+            Self::PeerIncompatible(e) => write!(f, "nothing in common with the peer: {e}"),
+            Self::Authentication(e) => write!(f, "the peer is not accepted: {e}"),
+            Self::AlertReceived(a) => write!(f, "the peer refused: it sent the alert {a}"),
+            Self::Truncated => f.write_str("the connection ended without close_notify: data may be cut off"),
+            Self::Misuse(e) => write!(f, "{e}"),
+            Self::Internal(e) => write!(f, "{e}"),
+        }
+    }
+
+    #[cfg(not(feature = "error-text"))]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        short(f, self)
+    }
+}
+
+texts!(Malformed "M" {
+    1 Self::Truncated(what), [what] => "{what} ends too early",
+    2 Self::TrailingBytes(what), [what] => "bytes after the end of {what}",
+    3 Self::Length(what), [what] => "a length in {what} is not allowed",
+    4 Self::Value(what), [what] => "a value in {what} is not allowed",
+    5 Self::AboveLimit { what, max, unit }, [what, max] => "{what} has more than {max} {unit}",
+});
+
+texts!(PeerMisbehaved "P" {
+    1 Self::UnexpectedMessage { got, expected }, [got.0, expected] => "{got} came where {expected} is expected",
+    2 Self::UnexpectedRecord(what), [what] => "a record that has no place here: {what}",
+    3 Self::RecordOverflow => "a record is larger than allowed",
+    4 Self::BadRecordMac => "a record does not decrypt",
+    5 Self::EmptyRecord => "an empty record",
+    6 Self::Flood(what), [what] => "too many {what}",
+    7 Self::NotAlignedAtKeyChange => "a message goes on across a change of keys",
+    8 Self::ExcessHandshakeData => "another message begins where an answer is due first",
+    9 Self::DuplicateExtension(t), [t.0] => "the extension {t} stands twice",
+    10 Self::MisplacedExtension(t), [t.0] => "the extension {t} may not stand in this message",
+    11 Self::UnsolicitedExtension(t), [t.0] => "the extension {t} was not offered",
+    12 Self::MissingExtension(t), [t.0] => "the extension {t} is missing",
+    13 Self::PskNotLast => "pre_shared_key is not the last extension",
+    14 Self::IllegalParameter(what), [what] => "illegal {what}",
+    15 Self::Downgrade => "the version was forced below what both sides speak",
+    16 Self::PointlessRetry => "a HelloRetryRequest that asks for nothing new",
+    17 Self::SecondRetry => "a second HelloRetryRequest",
+    18 Self::NotOffered(what), [what] => "a {what} was chosen that was not offered",
+    19 Self::BadFinished => "Finished does not verify",
+    20 Self::SessionUsedTwice => "the session was resumed by another connection meanwhile",
+    21 Self::BadBinder => "the PSK binder does not verify: the keys differ",
+    22 Self::BadSignature => "the signature in CertificateVerify does not verify",
+    23 Self::BadKeyShare => "a key share is not valid",
+    24 Self::BadFieldShare => "a key share is out of the range of its field",
+    25 Self::AnonymousRequest => "an anonymous server asks for a certificate",
+    26 Self::BadCompression => "a compressed certificate does not decompress to its length",
+    27 Self::TooMuchSkippedEarlyData => "too much early data after it was refused",
+    28 Self::TooMuchEarlyData => "more early data than the ticket allows",
+    29 Self::EarlyDataMismatch(what), [what] => "early data was accepted with another {what} than it was sent for",
+});
+
+texts!(PeerIncompatible "I" {
+    1 Self::Version(None) => "no common version",
+    2 Self::Version(Some(v)), [v.0] => "no common version, the peer has {v}",
+    3 Self::CipherSuite => "no common cipher suite",
+    4 Self::Field => "no common finite field",
+    5 Self::Group => "no common group",
+    6 Self::FiniteField(bits), [bits] => "a finite field of {bits} bits that is none of ours",
+    7 Self::SuiteAuthentication => "no common cipher suite for our kind of key",
+    8 Self::CurveOfKey(curve), [curve.0] => "it does not have the curve of our key, {curve}",
+    9 Self::SignatureScheme => "no common signature scheme",
+    10 Self::CertificateType { ours, theirs } => "no common certificate type: {} here, {} there" (Or(ours), Or(theirs)),
+    11 Self::ApplicationProtocol => "no common application protocol",
+    12 Self::NoCredential(why), [why] => "none of our credentials suits: {why}",
+    13 Self::NoPsk => "no common pre-shared key, and no other way to authenticate",
+    14 Self::NoPskForHint => "no pre-shared key of ours was chosen for this server",
+    15 Self::PskMode => "no common PSK key exchange mode",
+    16 Self::PskHash => "no common cipher suite with the hash of the pre-shared key",
+    17 Self::ExtendedMasterSecret => "it does not have the extended master secret",
+    18 Self::SecureRenegotiation => "it does not have secure renegotiation",
+    19 Self::Fallback => "it fell back to TLS 1.2 without need",
+    20 Self::ServerName => "there is no service under the name asked for",
+    21 Self::Refused => "this client was refused by policy",
+});
+
+texts!(AuthenticationFailure "A" {
+    1 Self::NoCertificate => "it sent no certificate",
+    2 Self::BadRawKey => "what should be its raw public key is none",
+    3 Self::BadEncoding => "its certificate is damaged",
+    4 Self::NotValidYet(certificate), [certificate] => "{certificate} is not valid yet",
+    5 Self::Expired(certificate), [certificate] => "{certificate} has expired",
+    6 Self::UnknownIssuer => "its chain leads to no trusted CA",
+    7 Self::BadChainSignature => "a signature in its chain does not verify",
+    8 Self::NameMismatch { wanted, .. } => "its certificate is not for {wanted}",
+    9 Self::CaAsEndEntity => "its certificate is an authority's, which serves as no leaf",
+    10 Self::WrongPurpose => "its certificate may not be used for this role",
+    11 Self::ConstraintViolated => "its chain breaks a constraint of its issuers",
+    12 Self::Revoked => "its certificate is revoked",
+    13 Self::UnknownRevocationStatus => "there is no revocation list of an issuer of its chain",
+    14 Self::OverdueRevocationList => "the revocation list of an issuer of its chain is overdue",
+    15 Self::BadRevocationList => "the revocation list of an issuer of its chain has a wrong signature",
+    16 Self::UnsupportedAlgorithm => "an algorithm in its chain is not supported",
+    17 Self::UnknownRawKey => "its raw public key is not among the trusted ones",
+    18 Self::UnsupportedType(t), [t.0] => "it sent a certificate of the type {t}, which is not trusted",
+    19 Self::WrongKeyUsage => "its certificate's key may not sign",
+    20 Self::Rejected(why) => "{why}",
+    21 Self::RejectedWith(_, why) => "{why}",
+    22 Self::ChainTooLong => "its chain has more authorities than allowed",
+    23 Self::KeyTooShort(key), [key] => "{key}",
+});
+
+texts!(OutOfDate "D" {
+    1 Self { index: Some(0), .. } => "its certificate",
+    2 Self { common_name: Some(name), .. } => "the certificate of {name} in its chain",
+    3 Self { common_name: None, .. } => "a certificate of its chain",
+});
+
+texts!(ShortKey "K" {
+    1 Self { common_name: None, bits }, [bits] => "its RSA key has {bits} bits, and at least 2048 are required",
+    2 Self { common_name: Some(name), bits }, [bits] => "the RSA key of {name}, an authority of its chain, has {bits} bits, and at least 2048 are required",
+});
+
+texts!(Misuse "U" {
+    1 Self::HandshakeNotComplete => "the handshake is not complete",
+    2 Self::Aborted => "the connection was ended from this side",
+    3 Self::SendClosed => "the sending direction is closed",
+    4 Self::KeyUpdateWaits => "the peer has not acknowledged the last KeyUpdate yet",
+    5 Self::DataTooLong { max }, [max] => "the data is too long: one datagram carries {max} bytes",
+    6 Self::OutputFull => "too many datagrams wait: transmit them first",
+    7 Self::NoSuchQuestion => "no such question is open",
+    8 Self::WrongAnswer => "the answer does not fit the question",
+    9 Self::FieldTooLong => "a value is too long for its field",
+    10 Self::ExporterLength => "an exporter gives at most 255 hash lengths",
+    11 Self::ExporterLabel => "this exporter label is reserved: TLS itself uses it",
+    12 Self::Config(why) => "configuration: {why}",
+    13 Self::Provider(e), [e] => "{e}",
+    14 Self::NotSupported(what), [what] => "not possible here: {what}",
+});
+
+texts!(Internal "B" {
+    1 Self::Crypto => "a cryptographic operation failed",
+    2 Self::QuestionFailed => "a store, verifier or signer could not answer",
+    3 Self::KeyExhausted => "the keys of this direction are used up",
+    4 Self::Bug(what), [what] => "internal error: {what}",
+});
+
+texts!(ProviderFault "F" {
+    1 Self::Missing(what), [what] => "the provider has no {what}",
+    2 Self::Duplicate(what), [what] => "the provider lists a {what} twice",
+    3 Self::Hash(a) => "{a:?} fails its known-answer test",
+    4 Self::Aead(a) => "{a:?} fails its round trip",
+    5 Self::Group(g), [g.0] => "{g} does not agree on a secret with itself",
+    6 Self::Random => "the random source fails or repeats itself",
+});
+
+texts!(CryptoError "C" {
+    1 Self => "cryptographic operation failed",
+});
+
+texts!(Unit "T" {
+    1 Self::Bytes => "bytes",
+    2 Self::Entries => "entries",
+});
+
+texts!(What "W" {
+    1 What::Message(typ), [typ.0] => "{}" (Camel(typ.name())),
+    2 What::Extension(typ), [typ.0] => "{}" (typ.name().unwrap_or("unknown extension")),
+    3 What::Record(typ), [typ.0] => "{}" (typ.name().unwrap_or("unknown type")),
+    // Structures that do not parse, and fields with values that are not allowed.
+    10 What::Session => "session",
+    11 What::Ticket => "ticket",
+    12 What::CacheEntry => "entry of the handshake cache",
+    13 What::DtlsHandshake => "DTLSHandshake",
+    14 What::Ack => "ACK",
+    15 What::Alert => "Alert",
+    16 What::AlertLevel => "alert level",
+    17 What::ChangeCipherSpec => "ChangeCipherSpec",
+    18 What::RecordNumbers => "record_numbers",
+    19 What::ExtensionList => "extensions",
+    20 What::Alpn => "ALPN",
+    21 What::CertificateList => "certificate_list",
+    22 What::CertificateListRawKey => "certificate_list: one raw key only",
+    23 What::CertificateRequestContext => "certificate_request_context",
+    24 What::LegacySessionId => "legacy_session_id",
+    25 What::LegacySessionIdEcho => "legacy_session_id_echo",
+    26 What::LegacyVersion => "legacy_version",
+    27 What::LegacyCookie => "legacy_cookie",
+    28 What::LegacyCompressionMethod => "legacy_compression_method",
+    29 What::LegacyCompressionMethods => "legacy_compression_methods",
+    30 What::CompressionMethods => "compression_methods",
+    31 What::CipherSuites => "cipher_suites",
+    32 What::CurveType => "curve_type",
+    33 What::RequestUpdate => "request_update",
+    34 What::TicketLifetime => "ticket_lifetime",
+    35 What::CachedInfoTwice => "cached_info: a type twice",
+    36 What::CertificateTypeX509 => "certificate type: only X.509",
+    37 What::CacheTicketTwice => "handshake_cache: a ticket twice",
+    38 What::CacheTicketNotOffered => "handshake_cache: a ticket that was not offered",
+    39 What::CacheTicketWithoutRequest => "handshake_cache: a ticket without CertificateRequest",
+    40 What::CacheUnused => "cache: in a handshake that uses none",
+    41 What::CacheNotOffered => "cache: what was not offered",
+    42 What::GroupTwice => "key_share: a group twice",
+    43 What::KeyShareAfterRetry => "key_share after the retry",
+    44 What::BinderCount => "pre_shared_key: as many binders as identities are required",
+    45 What::OtherHash => "pre_shared_key: another hash",
+    46 What::PskWithoutKeyShare => "ServerHello: a PSK without key_share",
+    47 What::RecordSizeLimitToo => "record_size_limit: max_fragment_length, too",
+    48 What::SuiteAfterRetry => "cipher_suite: it changed after the retry",
+    49 What::ClientHelloAfterRetry => "ClientHello: it changed after the retry",
+    50 What::EarlyDataAfterRetry => "early_data after a retry",
+    51 What::SessionIdOfNoSession => "session_id: it names no session of this suite",
+    52 What::SchemeOfOtherKey => "signature scheme: it does not fit the key",
+    53 What::KeyCannotEncrypt => "certificate: its key cannot encrypt the secret",
+    54 What::OtherIdentity => "identity: another one in a renegotiation",
+    55 What::OtherServerName => "server_name: another one in a renegotiation",
+    // What was chosen though it was not offered, or differs from the session of early data.
+    56 What::Version => "version",
+    57 What::CipherSuite => "cipher suite",
+    58 What::Group => "group",
+    59 What::SignatureScheme => "signature scheme",
+    60 What::ApplicationProtocol => "application protocol",
+    61 What::Psk => "PSK",
+    62 What::PskMode => "PSK key exchange mode",
+    63 What::ServerCertificateType => "server certificate type",
+    64 What::ClientCertificateType => "client certificate type",
+    65 What::CompressionAlgorithm => "certificate compression algorithm",
+    66 What::Sha256 => "SHA-256",
+    // Messages and records that a state waits for, or that have no place.
+    67 What::ApplicationData => "application data",
+    68 What::CertificateOrRequest => "Certificate or CertificateRequest",
+    69 What::NotTls => "not a TLS record",
+    70 What::Zeros => "a record of zeros",
+    71 What::ProtectedChangeCipherSpec => "a protected ChangeCipherSpec",
+    72 What::EarlyChangeCipherSpec => "an early ChangeCipherSpec",
+    73 What::InsideMessage => "a record in the middle of a message",
+    74 What::BeforeChangeCipherSpec => "a message before ChangeCipherSpec",
+    // What comes too often.
+    75 What::Warnings => "warnings",
+    76 What::KeyUpdates => "KeyUpdates",
+    77 What::Tickets => "tickets",
+    78 What::HelloRequests => "HelloRequests",
+    79 What::Renegotiations => "renegotiations",
+    80 What::EmptyRecords => "empty records",
+    81 What::ChangeCipherSpecs => "ChangeCipherSpec records",
+    82 What::UndecryptableRecords => "records that do not decrypt",
+    // Why no credential suits.
+    83 What::NoneOfType => "none is of the type that the server asks for",
+    84 What::NoneDecrypts => "no key of ours decrypts",
+    85 What::NoneOfAuthority => "the peer names no authority of its chain",
+    86 What::NoneAtAll => "there is none",
+    87 What::NoneAndNoPsk => "there is none, and no PSK was offered",
+    // Calls that are not possible on a connection.
+    88 What::ExporterWithoutEms => "an exporter without extended master secret",
+    89 What::KeyUpdateInTls12 => "KeyUpdate in TLS 1.2",
+    90 What::Renegotiation => "renegotiation",
+    91 What::Dtls12 => "DTLS 1.2",
+    // What cannot happen.
+    92 What::NoState => "no state",
+    93 What::NoUpdate => "keys that cannot be updated",
+    94 What::NoRenegotiation => "a renegotiation that cannot be",
+    95 What::FirstHandshake => "the first handshake is no renegotiation",
+    96 What::RefusalNotAsked => "a refusal of what was not asked for",
+    97 What::MessageForAnswer => "a message while an answer is awaited",
+    98 What::NoHeader => "a message without header",
+    99 What::NoRoom => "no room in a datagram",
+    100 What::ThirdKeyUpdate => "a third KeyUpdate",
+    101 What::AboveRecordLimit => "a record beyond its limit",
+    102 What::NoTls12 => "TLS 1.2 is not configured",
+    103 What::Tls12AfterRetry => "TLS 1.2 after a retry",
+    104 What::NoSession => "no session",
+    105 What::NoEarlySession => "early data without a session",
+    106 What::PskIndex => "PSK index",
+    107 What::Binder => "binder",
+    108 What::Binders => "binders",
+    109 What::CredentialIndex => "credential",
+    110 What::NoDecryption => "a key that does not decrypt",
+    111 What::NoPremaster => "a premaster secret of nothing",
+    112 What::NoTrust => "a client without trust took no PSK",
+    113 What::EmptyChain => "a verified chain is empty",
+});
+
+impl fmt::Debug for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Certificate types, as alternatives.
+#[cfg(feature = "error-text")]
+struct Or<'a>(&'a [CertificateType]);
+
+#[cfg(feature = "error-text")]
+impl fmt::Display for Or<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, typ) in self.0.iter().enumerate() {
+            write!(f, "{}{typ}", if i == 0 { "" } else { " or " })?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a handshake message as the RFCs spell it in prose: ServerHello for server_hello.
+#[cfg(feature = "error-text")]
+struct Camel(Option<&'static str>);
+
+#[cfg(feature = "error-text")]
+impl fmt::Display for Camel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(name) = self.0 else { return f.write_str("a message of unknown type") };
+        for word in name.split('_') {
+            let mut letters = word.chars();
+            if let Some(first) = letters.next() {
+                write!(f, "{}{}", first.to_ascii_uppercase(), letters.as_str())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::format;
+    use alloc::string::ToString;
+
+    use super::*;
+    use crate::wire::{ContentType, ExtensionType, HandshakeType};
+
+    pub(super) trait Table {
+        const LETTER: &'static str;
+        const ROWS: &'static [(u16, &'static str)];
+    }
+
+    const TABLES: &[(&str, &[(u16, &str)])] = &[
+        (Malformed::LETTER, Malformed::ROWS),
+        (PeerMisbehaved::LETTER, PeerMisbehaved::ROWS),
+        (PeerIncompatible::LETTER, PeerIncompatible::ROWS),
+        (AuthenticationFailure::LETTER, AuthenticationFailure::ROWS),
+        (OutOfDate::LETTER, OutOfDate::ROWS),
+        (ShortKey::LETTER, ShortKey::ROWS),
+        (Misuse::LETTER, Misuse::ROWS),
+        (Internal::LETTER, Internal::ROWS),
+        (ProviderFault::LETTER, ProviderFault::ROWS),
+        (CryptoError::LETTER, CryptoError::ROWS),
+        (Unit::LETTER, Unit::ROWS),
+        (What::LETTER, What::ROWS),
+    ];
+
+    #[test]
+    fn every_code_has_a_text_and_a_number_of_its_own() {
+        let letters: BTreeSet<_> = TABLES.iter().map(|t| t.0).collect();
+        assert_eq!(letters.len(), TABLES.len());
+        for (letter, rows) in TABLES {
+            let numbers: BTreeSet<_> = rows.iter().map(|r| r.0).collect();
+            assert_eq!(numbers.len(), rows.len(), "two rows of {letter} share a number");
+            assert!(rows.iter().all(|r| !r.1.is_empty()), "a row of {letter} has no text");
+        }
+        let texts: BTreeSet<_> = What::ROWS.iter().skip(3).map(|r| r.1).collect();
+        assert_eq!(texts.len() + 3, What::ROWS.len(), "two codes share a text");
+    }
+
+    #[test]
+    fn errors_carry_codes_and_no_text() {
+        fn is_code<T: Copy + Eq>() {}
+        is_code::<What>();
+        // A pointer to a text does not fit.
+        assert!(size_of::<What>() <= 4 && size_of::<Internal>() <= 6);
+    }
+
+    #[test]
+    fn codes_are_numbers_and_texts_are_words() {
+        let version = What::Extension(ExtensionType::SUPPORTED_VERSIONS);
+        let hello = What::Message(HandshakeType::SERVER_HELLO);
+        let expected = What::Message(HandshakeType::END_OF_EARLY_DATA);
+        let got = HandshakeType::FINISHED;
+        let cases: [(Error, &str, &str); 6] = [
+            (
+                PeerMisbehaved::IllegalParameter(version).into(),
+                "P14.2.43",
+                "the peer broke the protocol: illegal supported_versions",
+            ),
+            (
+                PeerMisbehaved::UnexpectedMessage { got, expected }.into(),
+                "P1.20.1.5",
+                "the peer broke the protocol: finished came where EndOfEarlyData is expected",
+            ),
+            (
+                Malformed::AboveLimit { what: hello, max: 9, unit: Unit::Bytes }.into(),
+                "M5.1.2.9",
+                "the peer sent more than the limit of this side: ServerHello has more than 9 bytes",
+            ),
+            (
+                PeerMisbehaved::UnexpectedRecord(What::Record(ContentType(99))).into(),
+                "P2.3.99",
+                "the peer broke the protocol: a record that has no place here: unknown type",
+            ),
+            (Internal::Bug(What::Session).into(), "B4.10", "internal error: session"),
+            (
+                Error::AlertReceived(crate::wire::AlertDescription::CLOSE_NOTIFY),
+                "E1.0",
+                "the peer refused: it sent the alert close_notify",
+            ),
+        ];
+        for (error, code, text) in cases {
+            assert_eq!(error.code().to_string(), code);
+            let text =
+                if cfg!(feature = "error-text") { text.into() } else { format!("dunlin error {code}") };
+            assert_eq!(error.to_string(), text);
+        }
+    }
+}

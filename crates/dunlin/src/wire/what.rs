@@ -1,0 +1,245 @@
+//! What an error is about, as a code. The texts are in `error/text.rs`, which a device can leave out.
+
+use super::{ContentType, ExtensionType, HandshakeType};
+
+/// The field, message or rule that an error is about. Each has a text and a number (see [`crate::error::Code`]).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum What {
+    /// A handshake message.
+    Message(HandshakeType),
+    /// An extension.
+    Extension(ExtensionType),
+    /// A record of this type.
+    Record(ContentType),
+    // Structures that do not parse, and fields with values that are not allowed.
+    /// `session`
+    Session,
+    /// `ticket`
+    Ticket,
+    /// `entry of the handshake cache`
+    CacheEntry,
+    /// `DTLSHandshake`
+    DtlsHandshake,
+    /// `ACK`
+    Ack,
+    /// `Alert`
+    Alert,
+    /// `alert level`
+    AlertLevel,
+    /// `ChangeCipherSpec`
+    ChangeCipherSpec,
+    /// `record_numbers`
+    RecordNumbers,
+    /// `extensions`
+    ExtensionList,
+    /// `ALPN`
+    Alpn,
+    /// `certificate_list`
+    CertificateList,
+    /// `certificate_list: one raw key only`
+    CertificateListRawKey,
+    /// `certificate_request_context`
+    CertificateRequestContext,
+    /// `legacy_session_id`
+    LegacySessionId,
+    /// `legacy_session_id_echo`
+    LegacySessionIdEcho,
+    /// `legacy_version`
+    LegacyVersion,
+    /// `legacy_cookie`
+    LegacyCookie,
+    /// `legacy_compression_method`
+    LegacyCompressionMethod,
+    /// `legacy_compression_methods`
+    LegacyCompressionMethods,
+    /// `compression_methods`
+    CompressionMethods,
+    /// `cipher_suites`
+    CipherSuites,
+    /// `curve_type`
+    CurveType,
+    /// `request_update`
+    RequestUpdate,
+    /// `ticket_lifetime`
+    TicketLifetime,
+    /// `cached_info: a type twice`
+    CachedInfoTwice,
+    /// `certificate type: only X.509`
+    CertificateTypeX509,
+    /// `handshake_cache: a ticket twice`
+    CacheTicketTwice,
+    /// `handshake_cache: a ticket that was not offered`
+    CacheTicketNotOffered,
+    /// `handshake_cache: a ticket without CertificateRequest`
+    CacheTicketWithoutRequest,
+    /// `cache: in a handshake that uses none`
+    CacheUnused,
+    /// `cache: what was not offered`
+    CacheNotOffered,
+    /// `key_share: a group twice`
+    GroupTwice,
+    /// `key_share after the retry`
+    KeyShareAfterRetry,
+    /// `pre_shared_key: as many binders as identities are required`
+    BinderCount,
+    /// `pre_shared_key: another hash`
+    OtherHash,
+    /// `ServerHello: a PSK without key_share`
+    PskWithoutKeyShare,
+    /// `record_size_limit: max_fragment_length, too`
+    RecordSizeLimitToo,
+    /// `cipher_suite: it changed after the retry`
+    SuiteAfterRetry,
+    /// `ClientHello: it changed after the retry`
+    ClientHelloAfterRetry,
+    /// `early_data after a retry`
+    EarlyDataAfterRetry,
+    /// `session_id: it names no session of this suite`
+    SessionIdOfNoSession,
+    /// `signature scheme: it does not fit the key`
+    SchemeOfOtherKey,
+    /// `certificate: its key cannot encrypt the secret`
+    KeyCannotEncrypt,
+    /// `identity: another one in a renegotiation`
+    OtherIdentity,
+    /// `server_name: another one in a renegotiation`
+    OtherServerName,
+
+    // What was chosen though it was not offered, or differs from the session of early data.
+    /// `version`
+    Version,
+    /// `cipher suite`
+    CipherSuite,
+    /// `group`
+    Group,
+    /// `signature scheme`
+    SignatureScheme,
+    /// `application protocol`
+    ApplicationProtocol,
+    /// `PSK`
+    Psk,
+    /// `PSK key exchange mode`
+    PskMode,
+    /// `server certificate type`
+    ServerCertificateType,
+    /// `client certificate type`
+    ClientCertificateType,
+    /// `certificate compression algorithm`
+    CompressionAlgorithm,
+    /// `SHA-256`
+    Sha256,
+
+    // Messages and records that a state waits for, or that have no place.
+    /// `application data`
+    ApplicationData,
+    /// `Certificate or CertificateRequest`
+    CertificateOrRequest,
+    /// `not a TLS record`
+    NotTls,
+    /// `a record of zeros`
+    Zeros,
+    /// `a protected ChangeCipherSpec`
+    ProtectedChangeCipherSpec,
+    /// `an early ChangeCipherSpec`
+    EarlyChangeCipherSpec,
+    /// `a record in the middle of a message`
+    InsideMessage,
+    /// `a message before ChangeCipherSpec`
+    BeforeChangeCipherSpec,
+
+    // What comes too often.
+    /// `warnings`
+    Warnings,
+    /// `KeyUpdates`
+    KeyUpdates,
+    /// `tickets`
+    Tickets,
+    /// `HelloRequests`
+    HelloRequests,
+    /// `renegotiations`
+    Renegotiations,
+    /// `empty records`
+    EmptyRecords,
+    /// `ChangeCipherSpec records`
+    ChangeCipherSpecs,
+    /// `records that do not decrypt`
+    UndecryptableRecords,
+
+    // Why no credential suits.
+    /// `none is of the type that the server asks for`
+    NoneOfType,
+    /// `no key of ours decrypts`
+    NoneDecrypts,
+    /// `the peer names no authority of its chain`
+    NoneOfAuthority,
+    /// `there is none`
+    NoneAtAll,
+    /// `there is none, and no PSK was offered`
+    NoneAndNoPsk,
+
+    // Calls that are not possible on a connection.
+    /// `an exporter without extended master secret`
+    ExporterWithoutEms,
+    /// `KeyUpdate in TLS 1.2`
+    KeyUpdateInTls12,
+    /// `renegotiation`
+    Renegotiation,
+    /// `DTLS 1.2`
+    Dtls12,
+
+    // What cannot happen.
+    /// `no state`
+    NoState,
+    /// `keys that cannot be updated`
+    NoUpdate,
+    /// `a renegotiation that cannot be`
+    NoRenegotiation,
+    /// `the first handshake is no renegotiation`
+    FirstHandshake,
+    /// `a refusal of what was not asked for`
+    RefusalNotAsked,
+    /// `a message while an answer is awaited`
+    MessageForAnswer,
+    /// `a message without header`
+    NoHeader,
+    /// `no room in a datagram`
+    NoRoom,
+    /// `a third KeyUpdate`
+    ThirdKeyUpdate,
+    /// `a record beyond its limit`
+    AboveRecordLimit,
+    /// `TLS 1.2 is not configured`
+    NoTls12,
+    /// `TLS 1.2 after a retry`
+    Tls12AfterRetry,
+    /// `no session`
+    NoSession,
+    /// `early data without a session`
+    NoEarlySession,
+    /// `PSK index`
+    PskIndex,
+    /// `binder`
+    Binder,
+    /// `binders`
+    Binders,
+    /// `credential`
+    CredentialIndex,
+    /// `a key that does not decrypt`
+    NoDecryption,
+    /// `a premaster secret of nothing`
+    NoPremaster,
+    /// `a client without trust took no PSK`
+    NoTrust,
+    /// `a verified chain is empty`
+    EmptyChain,
+}
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Entries of a list.
+    Entries,
+}
