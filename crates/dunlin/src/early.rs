@@ -4,7 +4,7 @@
 //! both sides turn it on for an application protocol, only sessions carry it, and a server takes it only with a ticket
 //! that provably comes for the first time ([`SingleUse`]). There is none over datagrams.
 
-use alloc::sync::Arc;
+use crate::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 

@@ -90,6 +90,7 @@ mod record;
 pub mod resume;
 mod schedule;
 mod settings;
+pub mod sync;
 mod time;
 mod transport;
 pub mod wire;

@@ -1,9 +1,9 @@
 //! How a side proves who it is: an ordered list of typed credentials, one file a way, and the trust in the
 //! peer's.
 
+use crate::sync::Arc;
 use alloc::borrow::Cow;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 

@@ -1,8 +1,8 @@
 //! Authentication by pre-shared key: keys provisioned outside TLS (RFC 8446 §2.2, §4.2.11).
 
+use crate::sync::Arc;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! Revocation by lists (RFC 5280 §5): which certificates of a believed chain their issuers have withdrawn.
 
+use crate::sync::Arc;
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, CertificateRevocationListDer};

@@ -1,7 +1,7 @@
 //! What a handshake does with the peer's certificates, whatever their type. A type is reached through the value that a
 //! profile was given for it, and in no other way: what a program does not trust is not linked into it.
 
-use alloc::sync::Arc;
+use crate::sync::{Arc, share};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -134,8 +134,8 @@ pub(crate) struct Verifiers(Vec<Arc<dyn Verifier>>);
 
 impl From<Trust> for Verifiers {
     fn from(Trust { x509, raw_key }: Trust) -> Self {
-        let raw_key = raw_key.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
-        let x509 = x509.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
+        let raw_key = raw_key.map(|trust| share!(trust => dyn Verifier));
+        let x509 = x509.map(|trust| share!(trust => dyn Verifier));
         Self(raw_key.into_iter().chain(x509).collect())
     }
 }

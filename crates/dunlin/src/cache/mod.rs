@@ -4,8 +4,8 @@
 //! A repeated handshake is as fresh and as mutual as a full one: both sides sign, with new keys of (EC)DHE. What is left out is
 //! what the other side has seen before, and both sides take its fingerprint into the transcript instead.
 
+use crate::sync::Arc;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;

@@ -1,6 +1,6 @@
 //! Builds what a client does.
 
-use alloc::sync::Arc;
+use crate::sync::{Arc, share};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::auth::{Credential, Psk, Trust};
 use crate::cache::{CacheMode, ClientCache, ClientHandshakeCache, Fingerprint};
 use crate::early::EarlyDataProtocols;
 use crate::error::{Error, Misuse};
-use crate::handshake::client::{CERTIFICATES, EARLY_DATA};
+use crate::handshake::client::{CERTIFICATES, Caching, EARLY_DATA};
 use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::record::datagram::DEFAULT_MTU;
 use crate::resume::{ClientSessions, SettingsDigest};
@@ -148,7 +148,8 @@ impl ClientConfig {
         let sha256 = self.profile.provider.sha256;
         let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries()).ok();
         let fingerprints = self.profile.credentials.iter().map(of).collect();
-        self.handshake_cache = Some(Arc::new(ClientHandshakeCache { mode, store, max_age, fingerprints }));
+        self.handshake_cache =
+            Some(share!(ClientHandshakeCache { mode, store, max_age, fingerprints } => dyn Caching));
         self
     }
 

@@ -1,8 +1,8 @@
 //! Configuration: profiles, and what only a client or only a server has. This is the one place that names parts of
 //! handshakes and hands them down.
 
+use crate::sync::Arc;
 use alloc::string::ToString;
-use alloc::sync::Arc;
 
 use crate::auth::Trust;
 use crate::error::{Error, Misuse};

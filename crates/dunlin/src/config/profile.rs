@@ -3,9 +3,9 @@
 //! A profile is what both roles share: what is offered or accepted, how this side proves itself, whom it
 //! believes. A server can have several and choose one for each client ([`crate::Question::ChooseProfile`]).
 
+use crate::sync::Arc;
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 

@@ -1,6 +1,6 @@
 //! Builds what a server does.
 
-use alloc::sync::Arc;
+use crate::sync::{Arc, share};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -9,6 +9,7 @@ use crate::auth::{Credential, Trust};
 use crate::cache::{CacheMode, Fingerprint, ServerCache, ServerHandshakeCache};
 use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
 use crate::error::{Error, Misuse};
+use crate::handshake::server::Caching;
 use crate::handshake::setup::ServerConfig;
 use crate::record::datagram::DEFAULT_MTU;
 use crate::resume::Tickets;
@@ -129,7 +130,8 @@ impl ServerConfig {
         let sha256 = self.profile.provider.sha256;
         let of = |c: &Credential| Fingerprint::of(sha256, c.certificate_type(), c.entries());
         let fingerprints = self.profile.credentials.iter().map(of).collect::<Result<_, _>>()?;
-        self.handshake_cache = Some(Arc::new(ServerHandshakeCache { mode, store, max_age, fingerprints }));
+        self.handshake_cache =
+            Some(share!(ServerHandshakeCache { mode, store, max_age, fingerprints } => dyn Caching));
         Ok(self)
     }
 

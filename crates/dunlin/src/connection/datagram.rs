@@ -1,6 +1,6 @@
 //! A connection over datagrams.
 
-use alloc::sync::Arc;
+use crate::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Connection;

@@ -1,8 +1,8 @@
 //! The face of the engine: bytes or datagrams in; bytes, events, questions and a timer out.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 
 use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};

@@ -1,6 +1,6 @@
 //! A connection over a byte stream.
 
-use alloc::sync::Arc;
+use crate::sync::Arc;
 
 use super::Connection;
 use crate::address::ServerAddress;

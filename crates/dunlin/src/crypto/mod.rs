@@ -6,8 +6,8 @@
 //! All operations are synchronous and take their randomness from the caller, so that a handshake with given
 //! randomness is reproducible wherever the algorithm allows it.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt;

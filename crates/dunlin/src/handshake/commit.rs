@@ -1,7 +1,7 @@
 //! What a handshake leaves behind outside of its connection, and what becomes of it later: confirmed, or undone.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::effects::Effects;

@@ -1,7 +1,7 @@
 //! The one door through which a handshake acts on its caller: events, questions, the sizes of messages, secrets to log.
 
+use crate::sync::Arc;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::event::{Event, MessageSize};

@@ -1,7 +1,7 @@
 //! After the handshake: KeyUpdate and tickets, the same for both sides (RFC 8446 §4.6).
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 
 use super::step::UpdateKeys;
 use super::{Cx, ExpectMessage, Step};

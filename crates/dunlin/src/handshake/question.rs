@@ -3,9 +3,9 @@
 //! A configuration that carries what is asked for ([`crate::auth::PrivateKey::Here`], a
 //! [`crate::auth::PskTable`], trust anchors) is never asked; so simple users see no question.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, ServerName};

@@ -1,7 +1,7 @@
 //! What a handshake begins with: the settings, and the parts of the handshake that the configuration has named.
 //! A program links the parts that its configurations name. [`crate::config`] builds both.
 
-use alloc::sync::Arc;
+use crate::sync::Arc;
 use alloc::vec::Vec;
 
 use zeroize::Zeroizing;

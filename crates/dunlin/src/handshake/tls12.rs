@@ -1,7 +1,7 @@
 //! What client and server of TLS 1.2 share, and the one way to either.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 

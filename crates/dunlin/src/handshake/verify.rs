@@ -1,8 +1,8 @@
 //! Certificate and CertificateVerify as we receive them, the same for both sides.
 
+use crate::sync::Arc;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};

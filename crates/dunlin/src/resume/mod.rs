@@ -1,8 +1,8 @@
 //! Resumption: sessions, what they are bound to, and where they are kept (RFC 8446 §2.2, §4.6.1; RFC 5246 §7.3 and RFC 5077
 //! for TLS 1.2). Which version a session is of says its suite: no suite is of both.
 
+use crate::sync::Arc;
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;

@@ -1,7 +1,7 @@
 //! Settings as the states of a handshake read them: plain data that names no part of the handshake.
 //! [`crate::config`] builds and validates them.
 
-use alloc::sync::Arc;
+use crate::sync::Arc;
 use core::fmt;
 
 use crate::auth::{ChoosePsk, FindPsk};

@@ -1,7 +1,7 @@
 //! What a profile says: suites, groups, schemes, credentials and trust, as plain data.
 
+use crate::sync::Arc;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! The server of a session that is resumed, verified once more.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 
 use pki_types::CertificateDer;
 

@@ -1,7 +1,7 @@
 //! The client until the version is known: ClientHello, HelloRetryRequest, ServerHello.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::cache::Offered;

@@ -1,7 +1,7 @@
 //! The client of TLS 1.2, from the ServerHello on.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};

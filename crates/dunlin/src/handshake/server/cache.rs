@@ -2,8 +2,8 @@
 //!
 //! The handshake reaches it through objects that a configuration with a cache makes: others do not link it.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 

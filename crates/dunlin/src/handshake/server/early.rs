@@ -1,7 +1,7 @@
 //! The server's early data: the ticket is used up first, then judged; and the end of the data (RFC 8446 §4.2.10, §8).
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::start::{self, Candidate, FoundPsk, PskSecret, Search};

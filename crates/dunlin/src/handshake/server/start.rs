@@ -1,7 +1,7 @@
 //! The server until everything is chosen: ClientHello, the profile, the PSK, HelloRetryRequest.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::early::{self, AwaitFirstUse, Spent};

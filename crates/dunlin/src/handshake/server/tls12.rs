@@ -1,7 +1,7 @@
 //! The server of TLS 1.2, from the ClientHello on.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use pki_types::CertificateDer;

@@ -1,8 +1,8 @@
 //! The server of TLS 1.3 and DTLS 1.3, from the ServerHello on.
 
+use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use subtle::ConstantTimeEq;
