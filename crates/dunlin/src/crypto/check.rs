@@ -1,4 +1,4 @@
-//! The consistency check of a provider: a wrong table is found when a configuration is built, not on the wire.
+//! The consistency check of a provider. It runs when a configuration is built, so that no handshake meets a faulty provider.
 
 use super::{Aead, CryptoProvider, Hash, HashAlgorithm, KeyExchangeGroup, MAX_TAG_LEN, NONCE_LEN};
 use crate::wire::What;
@@ -7,15 +7,15 @@ use crate::wire::What;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProviderFault {
-    /// A part without which no handshake is possible is missing.
+    /// A part that every handshake needs is missing.
     Missing(What),
-    /// The same number stands twice in a table.
+    /// A table contains the same number twice.
     Duplicate(What),
-    /// A hash gives another answer than the standard's.
+    /// A hash does not give the standard's answer.
     Hash(HashAlgorithm),
-    /// An AEAD does not open what it sealed, or accepts a forgery.
+    /// An AEAD cannot open its own output, or accepts a forgery.
     Aead(super::AeadAlgorithm),
-    /// Two ends of a group do not agree.
+    /// The two sides of a key exchange in this group do not agree on a secret.
     Group(crate::wire::NamedGroup),
     /// The random source fails or repeats itself.
     Random,
@@ -52,13 +52,13 @@ pub(super) fn check(provider: &CryptoProvider) -> Result<(), ProviderFault> {
     Ok(())
 }
 
-/// What a cipher suite is made of works.
+/// Checks the hash and the AEAD of a cipher suite.
 pub(super) fn works(of: &dyn Hash, with: &dyn Aead) -> Result<(), ProviderFault> {
     hash(of)?;
     aead(with)
 }
 
-/// Two ends of a group agree, and a hybrid's part with the group of its name.
+/// Checks that both sides of a key exchange agree on a secret, and that a hybrid's component works with its own group.
 pub(super) fn agrees(provider: &CryptoProvider, group: &dyn KeyExchangeGroup) -> Result<(), ProviderFault> {
     let fault = ProviderFault::Group(group.name());
     let initiator = group.start(&*provider.random).map_err(|_| fault.clone())?;
@@ -71,7 +71,7 @@ pub(super) fn agrees(provider: &CryptoProvider, group: &dyn KeyExchangeGroup) ->
     if is_hybrid { component(provider, group).ok_or(fault) } else { Ok(()) }
 }
 
-/// Whether the part of a hybrid agrees with the provider's group of its name.
+/// Completes the component of a hybrid with the provider's group of the same name; `None` if the secrets differ.
 fn component(provider: &CryptoProvider, hybrid: &dyn KeyExchangeGroup) -> Option<()> {
     let initiator = hybrid.start(&*provider.random).ok()?;
     let Some((name, share)) = initiator.component() else { return Some(()) };
@@ -81,7 +81,7 @@ fn component(provider: &CryptoProvider, hybrid: &dyn KeyExchangeGroup) -> Option
     (ours.as_bytes() == theirs.as_bytes()).then_some(())
 }
 
-/// "abc", FIPS 180-4 examples, first eight bytes; HMAC test case 2 of RFC 4231, first eight bytes.
+/// Compares with the first eight bytes of known answers: "abc" (FIPS 180-4 examples) and HMAC test case 2 of RFC 4231.
 fn hash(hash: &dyn Hash) -> Result<(), ProviderFault> {
     let (plain, mac) = match hash.algorithm() {
         HashAlgorithm::Sha256 => (0xba78_16bf_8f01_cfea_u64, 0x5bdc_c146_bf60_754e_u64),

@@ -1,5 +1,5 @@
-//! Hybrid key exchange (draft-ietf-tls-ecdhe-mlkem): a KEM and a curve side by side. The secret is safe while one of
-//! them is.
+//! Hybrid key exchange (draft-ietf-tls-ecdhe-mlkem): a KEM and a curve together. The secret is safe as long as one of
+//! the two is unbroken.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -7,8 +7,7 @@ use alloc::vec::Vec;
 use super::{ActiveKeyExchange, CryptoError, KeyExchangeGroup, SecureRandom, SharedSecret};
 use crate::wire::NamedGroup;
 
-/// A group of two parts, each of which is a group by itself. Shares and secrets are those of the KEM followed by those
-/// of the curve, as in X25519MLKEM768.
+/// A group that combines two groups. Each share and secret is the KEM's followed by the curve's, as in X25519MLKEM768.
 #[derive(Debug)]
 pub struct HybridGroup {
     /// Its number.
@@ -45,7 +44,7 @@ impl KeyExchangeGroup for HybridGroup {
         random: &dyn SecureRandom,
         peer: &[u8],
     ) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
-        // The parts check their own lengths: the KEM's is fixed here, what is left is the curve's.
+        // Each part checks the length of its own share, so this only splits the two.
         let (kem, curve) = peer.split_at_checked(self.encapsulation_key_len).ok_or(CryptoError)?;
         let (kem_share, kem_secret) = self.kem.respond(random, kem)?;
         let (curve_share, curve_secret) = self.curve.respond(random, curve)?;

@@ -1,10 +1,10 @@
-//! What the engine asks of a cryptographic library, as traits, and the consistency check of a provider.
+//! The traits that a cryptographic library implements for the engine, and the consistency check of a provider.
 //!
-//! A provider is a plain struct of references to parts. Every part is a `static` of the provider crate, so a
-//! program that names only some of them in its own [`CryptoProvider`] links only those.
+//! A provider is a plain struct of references to parts. Every part is a `static` of the provider crate. A program whose
+//! own [`CryptoProvider`] names only some parts links only those.
 //!
-//! All operations are synchronous and take their randomness from the caller, so that a handshake with given
-//! randomness is reproducible wherever the algorithm allows it.
+//! All operations are synchronous and take their randomness from the caller. A handshake with given randomness is
+//! therefore reproducible wherever the algorithm allows it.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -29,12 +29,12 @@ pub use tls12::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 pub const MAX_HASH_LEN: usize = 64;
 /// The largest AEAD key, in bytes.
 pub const MAX_KEY_LEN: usize = 32;
-/// The nonce of every AEAD in TLS 1.3 and of our TLS 1.2 suites, in bytes.
+/// The nonce of every AEAD in TLS 1.3 and in the supported TLS 1.2 suites, in bytes.
 pub const NONCE_LEN: usize = 12;
 /// The largest AEAD tag, in bytes.
 pub const MAX_TAG_LEN: usize = 16;
 
-/// A cryptographic library as the engine sees it. Change parts with struct-update syntax.
+/// A cryptographic library as the engine sees it. Use struct-update syntax to replace parts.
 #[derive(Clone)]
 pub struct CryptoProvider {
     /// The library's name, for messages and reports.
@@ -43,37 +43,37 @@ pub struct CryptoProvider {
     pub cipher_suites: Vec<&'static Tls13CipherSuite>,
     /// Groups for key exchange, in order of preference.
     pub groups: Vec<&'static dyn KeyExchangeGroup>,
-    /// SHA-256, for fingerprints and digests, whatever the suites use.
+    /// SHA-256 for fingerprints and digests, independent of the cipher suites.
     pub sha256: &'static dyn Hash,
-    /// What signatures can be verified.
+    /// The signature algorithms that the library can verify.
     pub signatures: SignatureAlgorithms,
     /// The source of randomness.
     pub random: Arc<dyn SecureRandom>,
-    /// Makes signing keys of private keys in DER.
+    /// Turns private keys in DER into signing keys.
     pub key_loader: &'static dyn KeyLoader,
 }
 
 impl CryptoProvider {
-    /// The suite with this number.
+    /// The suite with this number; `None` if the provider does not have it.
     pub fn suite(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
         self.cipher_suites.iter().copied().find(|s| s.id == id)
     }
 
-    /// The group with this number.
+    /// The group with this number; `None` if the provider does not have it.
     pub fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {
         self.groups.iter().copied().find(|g| g.name() == name)
     }
 
-    /// Checks that the parts fit together and work: unique names, right lengths, and a known answer or a
-    /// round trip of every hash, AEAD and group. Run once, when a configuration is built.
+    /// Checks that the parts are consistent and work: unique numbers, correct lengths, and a known answer or a
+    /// round trip for every hash, AEAD and group. The engine runs it once, when a configuration is built.
     ///
     /// # Errors
-    /// The first part that is missing, doubled or wrong.
+    /// The first part that is missing, duplicated or wrong.
     pub fn check(&self) -> Result<(), ProviderFault> {
         check::check(self)
     }
 
-    /// The same for suites and groups that a profile has beside those of the provider.
+    /// Checks the suites and groups that a profile adds to those of the provider.
     pub(crate) fn check_others(
         &self,
         suites: &[&'static Tls13CipherSuite],
@@ -87,7 +87,7 @@ impl CryptoProvider {
 }
 
 impl CryptoProvider {
-    /// The same for a suite of TLS 1.2, of which a provider has no list.
+    /// Checks a TLS 1.2 suite; providers have no list of those.
     pub(crate) fn check_tls12(suite: &Tls12CipherSuite) -> Result<(), ProviderFault> {
         check::works(suite.hash, suite.aead)
     }
@@ -99,18 +99,18 @@ impl fmt::Debug for CryptoProvider {
     }
 }
 
-/// A cryptographic operation failed. Deliberately without detail: the reason may be a secret.
+/// A cryptographic operation failed. The error carries no detail because the reason may be secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptoError;
 
 impl core::error::Error for CryptoError {}
 
-/// A cryptographically secure source of randomness. Its type tells a provider whether it is the provider's own.
+/// A cryptographically secure source of randomness. A provider can recognise its own source by the type.
 pub trait SecureRandom: Any + Send + Sync + fmt::Debug {
     /// Fills `buf` entirely.
     ///
     /// # Errors
-    /// The source has failed; nothing in `buf` may be used.
+    /// The source has failed; the caller must not use the content of `buf`.
     fn fill(&self, buf: &mut [u8]) -> Result<(), CryptoError>;
 }
 
@@ -135,7 +135,7 @@ pub enum HashAlgorithm {
 }
 
 impl HashAlgorithm {
-    /// The hash of nothing (FIPS 180-4), which the key schedule of TLS 1.3 needs several times in each handshake.
+    /// The hash of the empty string (FIPS 180-4). The TLS 1.3 key schedule needs it several times in each handshake.
     pub const fn of_nothing(self) -> &'static [u8] {
         match self {
             Self::Sha256 => {
@@ -163,7 +163,7 @@ impl HashAlgorithm {
 pub trait Hash: Send + Sync + fmt::Debug {
     /// Which function it is.
     fn algorithm(&self) -> HashAlgorithm;
-    /// Begins a hash of what comes in pieces.
+    /// Begins a hash whose input comes in pieces.
     fn start(&self) -> Box<dyn HashContext>;
     /// The hash of the concatenation of `parts`.
     fn hash(&self, parts: &[&[u8]]) -> HashOutput;
@@ -173,7 +173,7 @@ pub trait Hash: Send + Sync + fmt::Debug {
 
 /// A hash being computed.
 pub trait HashContext: Send + Sync {
-    /// Takes more of the input.
+    /// Adds `data` to the input.
     fn update(&mut self, data: &[u8]);
     /// The hash of the input so far; the computation goes on.
     fn current(&self) -> HashOutput;
@@ -195,7 +195,7 @@ pub struct HashOutput {
 }
 
 impl HashOutput {
-    /// From `bytes`, of which at most [`MAX_HASH_LEN`] are kept.
+    /// Copies the first [`MAX_HASH_LEN`] bytes of `bytes`, or all if there are fewer.
     pub fn new(bytes: &[u8]) -> Self {
         let mut out = Self { bytes: [0; MAX_HASH_LEN], len: bytes.len().min(MAX_HASH_LEN) };
         for (to, from) in out.bytes.iter_mut().zip(bytes) {
@@ -265,7 +265,7 @@ pub trait AeadKey: Send + Sync {
     /// Encrypts `data` in place and writes the tag to `tag`, which has [`AeadAlgorithm::tag_len`] bytes.
     ///
     /// # Errors
-    /// A length is wrong; `data` must not be sent.
+    /// A length is wrong; the caller must not send `data`.
     fn seal(
         &self,
         nonce: &[u8; NONCE_LEN],
@@ -276,7 +276,7 @@ pub trait AeadKey: Send + Sync {
     /// Decrypts `data` in place.
     ///
     /// # Errors
-    /// The tag does not verify; what is in `data` must not be used.
+    /// The tag does not verify; the caller must not use the content of `data`.
     fn open(
         &self,
         nonce: &[u8; NONCE_LEN],
@@ -297,20 +297,20 @@ pub trait RecordNumberKey: Send + Sync {
 pub trait KeyExchangeGroup: Send + Sync + fmt::Debug {
     /// Its number.
     fn name(&self) -> NamedGroup;
-    /// Makes an ephemeral key, the initiator's side.
+    /// Makes an ephemeral key for the initiator.
     ///
     /// # Errors
     /// The random source failed.
     fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError>;
-    /// Of a finite field its prime and generator, which TLS 1.2 spells out (RFC 7919 §A). Shares and secrets are as long as
-    /// the prime.
+    /// The prime and generator of a finite field (RFC 7919 §A), which a TLS 1.2 server sends in full; `None` for other
+    /// groups. Shares and secrets are as long as the prime.
     fn finite_field(&self) -> Option<FiniteField> {
         None
     }
-    /// Answers `peer` in one step, the responder's side: the own share and the secret.
+    /// Answers the initiator's share `peer` in one step: gives the responder's share and the secret.
     ///
     /// # Errors
-    /// `peer` is no valid share, or the random source failed.
+    /// `peer` is not a valid share, or the random source failed.
     fn respond(
         &self,
         random: &dyn SecureRandom,
@@ -322,7 +322,7 @@ pub trait KeyExchangeGroup: Send + Sync + fmt::Debug {
     }
 }
 
-/// What defines a group of a finite field.
+/// The parameters of a finite-field group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FiniteField {
     /// The prime, most significant byte first.
@@ -335,21 +335,21 @@ pub struct FiniteField {
 pub trait ActiveKeyExchange: Send + Sync {
     /// The share to send.
     fn share(&self) -> &[u8];
-    /// The secret agreed with `peer`. The point is checked to be on the curve, an all-zero X25519 result is
-    /// refused (RFC 8446 §4.2.8.2, §7.4.2).
+    /// The secret agreed with the share `peer`. Implementations check that the point is on the curve, and reject an
+    /// all-zero X25519 result (RFC 8446 §4.2.8.2, §7.4.2).
     ///
     /// # Errors
-    /// `peer` is no valid share.
+    /// `peer` is not a valid share.
     fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError>;
-    /// Of a hybrid, its part that is a group by itself with that part's share: a client can offer both and makes only
-    /// one key (draft-ietf-tls-hybrid-design §3.2).
+    /// The component of a hybrid that is also a group of its own, with that component's share; `None` if there is none.
+    /// A client can so offer both groups with one key (draft-ietf-tls-hybrid-design §3.2).
     fn component(&self) -> Option<(NamedGroup, &[u8])> {
         None
     }
-    /// The secret of that part alone, for a `peer` that chose it.
+    /// The secret of the component alone, agreed with the share `peer`, if the peer chose the component's group.
     ///
     /// # Errors
-    /// There is none, or `peer` is no valid share of it.
+    /// There is no component, or `peer` is not a valid share of it.
     fn complete_component(self: Box<Self>, _peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         Err(CryptoError)
     }
@@ -376,32 +376,32 @@ pub trait SigningKey: Send + Sync + fmt::Debug {
     fn schemes(&self) -> &[SignatureScheme];
     /// The public key.
     fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static>;
-    /// Signs `message`, which is not hashed yet, with one of its schemes. ECDSA signatures are in DER.
+    /// Hashes and signs `message` with `scheme`. ECDSA signatures are in DER.
     ///
     /// # Errors
-    /// `scheme` is none of its schemes, or the operation failed.
+    /// The key does not have `scheme`, or the operation failed.
     fn sign(
         &self,
         scheme: SignatureScheme,
         message: &[u8],
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError>;
-    /// The same key as one that decrypts, for suites of TLS 1.2 that carry a secret by RSA; `None` if it is not for that.
+    /// The key's RSA decryption, for TLS 1.2 suites with RSA key exchange; `None` if the key does not decrypt.
     fn decryption(&self) -> Option<&dyn RsaDecryption> {
         None
     }
 }
 
-/// A private RSA key that decrypts. What it gives still has its padding: the engine takes that off in constant time, and says
-/// nothing of it (RFC 5246 §7.4.7.1).
+/// A private RSA key that decrypts. The result still has its padding: the engine removes it in constant time and never
+/// reveals whether it was valid (RFC 5246 §7.4.7.1).
 pub trait RsaDecryption: Send + Sync {
     /// The length of the modulus, in bytes.
     fn modulus_len(&self) -> usize;
-    /// `ciphertext` to the power of the private exponent: as many bytes as the modulus has, with leading zeros. The time that
-    /// it takes must say nothing of the result.
+    /// `ciphertext` to the power of the private exponent, with leading zeros up to the length of the modulus. The time
+    /// that the operation takes must not depend on the result.
     ///
     /// # Errors
-    /// `ciphertext` is not as long as the modulus or not below it, or the library failed.
+    /// `ciphertext` is not as long as the modulus or not smaller than it, or the library failed.
     fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError>;
 }
 
@@ -410,22 +410,22 @@ pub trait RsaEncryption: Send + Sync + fmt::Debug {
     /// The RSA key in `spki`.
     ///
     /// # Errors
-    /// It is damaged, of another algorithm, or of a length that this library does not handle.
+    /// The key is damaged, of another algorithm, or of a length that this library does not handle.
     fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError>;
-    /// Whether it takes keys that are so short that they protect nothing: a profile has it in the laboratory only.
+    /// Whether it accepts keys that are too short to protect anything. Only a profile for the laboratory may use it.
     fn is_legacy(&self) -> bool {
         false
     }
 }
 
-/// A public RSA key that encrypts what is padded already.
+/// A public RSA key that encrypts a block that the engine has padded.
 pub trait RsaPublicKey: Send + Sync {
     /// The length of the modulus, in bytes.
     fn modulus_len(&self) -> usize;
     /// `block` to the power of the public exponent, as long as the modulus.
     ///
     /// # Errors
-    /// `block` is not as long as the modulus or not below it, or the library failed.
+    /// `block` is not as long as the modulus or not smaller than it, or the library failed.
     fn encrypt(&self, block: &[u8]) -> Result<Vec<u8>, CryptoError>;
 }
 
@@ -438,18 +438,18 @@ pub trait KeyLoader: Send + Sync + fmt::Debug {
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError>;
 }
 
-/// What signatures a library can verify.
+/// The signature algorithms that a library can verify.
 #[derive(Clone, Copy, Debug)]
 pub struct SignatureAlgorithms {
-    /// Every algorithm that may stand in a certificate chain.
+    /// Every algorithm that a certificate chain may use.
     pub all: &'static [&'static dyn SignatureVerificationAlgorithm],
-    /// For every scheme its algorithms (several where the scheme leaves the curve open, as in TLS 1.2), in order
-    /// of preference. Schemes that are for chains only, such as RSA PKCS#1, are listed too.
+    /// The schemes with their algorithms, in order of preference. A scheme has several algorithms where it leaves the
+    /// curve open, as in TLS 1.2. The list includes schemes that are for chains only, such as RSA PKCS#1.
     pub schemes: &'static [(SignatureScheme, &'static [&'static dyn SignatureVerificationAlgorithm])],
 }
 
 impl SignatureAlgorithms {
-    /// The algorithms that verify `scheme`; none if it is not supported.
+    /// The algorithms that verify `scheme`; empty if the library does not support it.
     pub(crate) fn for_scheme(
         &self,
         scheme: SignatureScheme,
@@ -457,8 +457,8 @@ impl SignatureAlgorithms {
         self.schemes.iter().find(|(s, _)| *s == scheme).map_or(&[], |(_, algorithms)| algorithms)
     }
 
-    /// The algorithms that `schemes` allow in a chain. A certificate's signature names its hash but not the curve of
-    /// its issuer (RFC 5758 §3.2), so that ecdsa_secp256r1_sha256 allows SHA-256 under every curve, as in TLS 1.2.
+    /// The algorithms that `schemes` allow in a chain. A certificate's signature names its hash but not its issuer's
+    /// curve (RFC 5758 §3.2). ecdsa_secp256r1_sha256 therefore allows SHA-256 with every curve, as in TLS 1.2.
     pub(crate) fn for_chains(
         &self,
         schemes: &[SignatureScheme],

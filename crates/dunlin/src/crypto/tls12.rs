@@ -1,9 +1,9 @@
-//! The cipher suites of TLS 1.2: AEADs alone. What is defined with CBC is not here (SECURITY.md says why).
+//! The TLS 1.2 cipher suites, with AEADs only. There are no CBC suites; SECURITY.md says why.
 
 use super::{Aead, Hash};
 use crate::wire::{CipherSuite, SignatureScheme};
 
-/// A cipher suite of TLS 1.2: what TLS 1.3 negotiates apart, in one number (RFC 5246 §A.5).
+/// A TLS 1.2 cipher suite. One number selects parameters that TLS 1.3 negotiates separately (RFC 5246 §A.5).
 #[derive(Debug)]
 pub struct Tls12CipherSuite {
     /// Its number.
@@ -12,9 +12,9 @@ pub struct Tls12CipherSuite {
     pub hash: &'static dyn Hash,
     /// The record protection.
     pub aead: &'static dyn Aead,
-    /// How the premaster secret is agreed.
+    /// How both sides agree on the premaster secret.
     pub key_exchange: Tls12KeyExchange,
-    /// How the server proves who it is.
+    /// How the server proves its identity.
     pub authentication: Tls12Authentication,
 }
 
@@ -28,7 +28,7 @@ impl Tls12CipherSuite {
         }
     }
 
-    /// Whether a server with a key for these schemes proves itself by it in this suite, which is one with a certificate.
+    /// Whether a server whose key signs with `schemes` can use that key in this suite. Call it for suites with a certificate.
     pub fn takes_key(&self, schemes: &[SignatureScheme]) -> bool {
         schemes.iter().any(|scheme| match self.key_exchange {
             Tls12KeyExchange::Rsa => scheme.is_rsa(),
@@ -36,12 +36,12 @@ impl Tls12CipherSuite {
         })
     }
 
-    /// Whether the server signs its share; it has none where the client encrypts a secret.
+    /// Whether the server signs its key share. In RSA key exchange the server has no share.
     pub(crate) fn is_signed(&self) -> bool {
         self.has_certificate() && self.key_exchange != Tls12KeyExchange::Rsa
     }
 
-    /// Whether it is only for the laboratory: without forward secrecy, without authentication, or with DSA.
+    /// Whether the suite is for the laboratory only: without authentication, with DSA, or with plain RSA key exchange.
     pub(crate) fn is_legacy(&self) -> bool {
         match self.authentication {
             Tls12Authentication::Psk => false,
@@ -52,12 +52,12 @@ impl Tls12CipherSuite {
         }
     }
 
-    /// Whether neither side proves anything.
+    /// Whether neither side proves its identity.
     pub(crate) fn is_anonymous(&self) -> bool {
         self.authentication == Tls12Authentication::Anonymous
     }
 
-    /// Whether there are suites with these two: RFC 5246 §A.5, RFC 8422 §2, RFC 4279, RFC 5489.
+    /// Whether an RFC combines this key exchange with this authentication: RFC 5246 §A.5, RFC 8422 §2, RFC 4279, RFC 5489.
     pub(crate) fn is_known(&self) -> bool {
         use Tls12Authentication as A;
         use Tls12KeyExchange as K;
@@ -74,43 +74,44 @@ impl Tls12CipherSuite {
         self.authentication == Tls12Authentication::Psk
     }
 
-    /// Whether the server may ask for a certificate: not where the client has proven by a key who it is (RFC 4279 §2, §4).
+    /// Whether the server may ask for a client certificate. It may not if a pre-shared key already proves the client's
+    /// identity (RFC 4279 §2, §4).
     pub(crate) fn may_ask_for_certificate(&self) -> bool {
         self.has_certificate() && !self.has_psk()
     }
 }
 
-/// How TLS 1.2 agrees on the premaster secret; with a pre-shared key in addition to it.
+/// How TLS 1.2 agrees on the premaster secret. In PSK suites the pre-shared key is an additional input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tls12KeyExchange {
     /// Ephemeral keys on a curve (RFC 8422).
     Ecdhe,
     /// Ephemeral keys in a finite field (RFC 5246 §7.4.3, RFC 7919).
     Dhe,
-    /// The client encrypts a secret with the server's RSA key (RFC 5246 §7.4.7.1): no forward secrecy. Without a pre-shared key
-    /// beside it (RFC 4279 §4) it is for the laboratory only.
+    /// The client encrypts a secret with the server's RSA key (RFC 5246 §7.4.7.1), without forward secrecy. Except in
+    /// RSA_PSK suites (RFC 4279 §4) it is for the laboratory only.
     Rsa,
-    /// Nothing but the pre-shared key (RFC 4279 §2): no forward secrecy.
+    /// The pre-shared key alone (RFC 4279 §2), without forward secrecy.
     Psk,
 }
 
-/// How the server of TLS 1.2 proves who it is.
+/// How a TLS 1.2 server proves its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tls12Authentication {
-    /// By a key for ECDSA or EdDSA (RFC 8422 §2.1).
+    /// By an ECDSA or EdDSA key (RFC 8422 §2.1).
     Ecdsa,
     /// By an RSA key (RFC 8422 §2.2).
     Rsa,
-    /// By the pre-shared key, which proves the client too (RFC 4279).
+    /// By the pre-shared key, which also proves the client's identity (RFC 4279).
     Psk,
     /// By a DSA key (RFC 5246 §7.4.3): for the laboratory only.
     Dss,
-    /// Not at all (RFC 5246 §F.1.1.1): whoever sits in between reads along. For the laboratory only.
+    /// Not at all (RFC 5246 §F.1.1.1): an attacker in the middle can read everything. For the laboratory only.
     Anonymous,
 }
 
 impl Tls12Authentication {
-    /// Whether a key for `scheme` is what the suite asks for.
+    /// Whether the server may sign with `scheme` in such a suite.
     pub(crate) fn allows(self, scheme: SignatureScheme) -> bool {
         use SignatureScheme as S;
         match self {
@@ -128,8 +129,8 @@ impl Tls12Authentication {
     }
 }
 
-/// Declares a provider's cipher suites of TLS 1.2 in the module where it stands, and lists of them: `TLS12_CIPHER_SUITES`,
-/// `TLS12_DHE_CIPHER_SUITES` and `TLS12_PSK_CIPHER_SUITES`. Its argument is the module with the statics that they are made of:
+/// Declares a provider's TLS 1.2 cipher suites in the calling module, and three lists of them: `TLS12_CIPHER_SUITES`,
+/// `TLS12_DHE_CIPHER_SUITES` and `TLS12_PSK_CIPHER_SUITES`. Its argument is the module with the provider's statics:
 /// `SHA256`, `SHA384`, `AES_128_GCM`, `AES_256_GCM`, `CHACHA20_POLY1305`, `AES_128_CCM` and `AES_128_CCM_8`.
 #[macro_export]
 macro_rules! tls12_cipher_suites {
@@ -175,7 +176,7 @@ macro_rules! tls12_cipher_suites {
             TLS12_PSK_DHE_WITH_AES_128_CCM_8 = TLS_PSK_DHE_WITH_AES_128_CCM_8, "RFC 6655 §4", SHA256, AES_128_CCM_8, Dhe, Psk;
         }
 
-        /// Those with forward secrecy and whole tags, in order of preference: what a profile for servers and PCs takes.
+        /// ECDHE suites with full-length tags, in order of preference, for profiles of servers and PCs.
         pub static TLS12_CIPHER_SUITES: &[&$crate::crypto::Tls12CipherSuite] = &[
             &TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
             &TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
@@ -190,8 +191,8 @@ macro_rules! tls12_cipher_suites {
             &TLS12_ECDHE_PSK_WITH_AES_128_CCM_SHA256,
         ];
 
-        /// Those with ephemeral keys in a finite field and whole tags, in order of preference, for peers without curves: shares are
-        /// ten times as long, and take a multiple of the time. They need a group of RFC 7919, which the crate dunlin-ffdhe has.
+        /// DHE suites with full-length tags, in order of preference, for peers without curves. Shares are ten times as long
+        /// as with curves, and far slower to compute. The suites need a group of RFC 7919 from the crate dunlin-ffdhe.
         pub static TLS12_DHE_CIPHER_SUITES: &[&$crate::crypto::Tls12CipherSuite] = &[
             &TLS12_DHE_RSA_WITH_AES_128_GCM_SHA256,
             &TLS12_DHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -203,8 +204,8 @@ macro_rules! tls12_cipher_suites {
             &TLS12_DHE_PSK_WITH_AES_128_CCM,
         ];
 
-        /// Those in which a pre-shared key is all there is (RFC 4279 §2), with whole tags, in order of preference. They have no
-        /// forward secrecy: who gets the key later reads what was recorded.
+        /// Suites with a pre-shared key alone (RFC 4279 §2) and full-length tags, in order of preference. They have no
+        /// forward secrecy: an attacker who gets the key later can decrypt recorded traffic.
         pub static TLS12_PSK_CIPHER_SUITES: &[&$crate::crypto::Tls12CipherSuite] = &[
             &TLS12_PSK_WITH_AES_128_GCM_SHA256,
             &TLS12_PSK_WITH_AES_256_GCM_SHA384,

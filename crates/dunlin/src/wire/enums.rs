@@ -1,4 +1,4 @@
-//! The protocol's numbers, as open newtypes: an unknown value is a value like any other.
+//! The protocol's numbers as newtypes that can hold every value, known or unknown.
 
 use core::fmt;
 
@@ -11,10 +11,10 @@ macro_rules! wire_enum {
         impl $name {
             $($(#[$vdoc])* pub const $variant: Self = Self($value);)*
 
-            /// Every value that has a name here, in the order of its registry.
+            /// Every value that this crate names, in the order of the declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name in the RFC's spelling; `None` for a number without one here.
+            /// The name in the RFC's spelling; `None` for a number that this crate does not name.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some($text),)*
@@ -22,7 +22,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// The value with this name, in the RFC's spelling; upper and lower case are the same.
+            /// The value with this name in the RFC's spelling, regardless of case; `None` for an unknown name.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|v| v.name().is_some_and(|n| n.eq_ignore_ascii_case(name)))
             }
@@ -124,11 +124,11 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// A cipher suite: of TLS 1.3 (RFC 8446 §B.4), of TLS 1.2, and the signals that stand among them.
+    /// A cipher suite of TLS 1.3 (RFC 8446 §B.4) or TLS 1.2, or a signalling value in the same field.
     CipherSuite: u16 {
-        /// No suite: the client knows secure renegotiation (RFC 5746 §3.3)
+        /// A signalling value: the client supports secure renegotiation (RFC 5746 §3.3)
         TLS_EMPTY_RENEGOTIATION_INFO_SCSV = 0x00ff => "TLS_EMPTY_RENEGOTIATION_INFO_SCSV",
-        /// No suite: the client retries with a lower version (RFC 7507)
+        /// A signalling value: the client retries with a lower version (RFC 7507)
         TLS_FALLBACK_SCSV = 0x5600 => "TLS_FALLBACK_SCSV",
         /// AES-128-GCM with SHA-256
         TLS_AES_128_GCM_SHA256 = 0x1301 => "TLS_AES_128_GCM_SHA256",
@@ -190,7 +190,7 @@ wire_enum! {
         TLS_DHE_PSK_WITH_AES_128_CCM = 0xc0a6 => "TLS_DHE_PSK_WITH_AES_128_CCM",
         /// RFC 6655
         TLS_PSK_WITH_AES_128_CCM_8 = 0xc0a8 => "TLS_PSK_WITH_AES_128_CCM_8",
-        /// RFC 6655, which names it so
+        /// RFC 6655, which puts PSK before DHE in this name
         TLS_PSK_DHE_WITH_AES_128_CCM_8 = 0xc0aa => "TLS_PSK_DHE_WITH_AES_128_CCM_8",
         /// RFC 7251
         TLS_ECDHE_ECDSA_WITH_AES_128_CCM = 0xc0ac => "TLS_ECDHE_ECDSA_WITH_AES_128_CCM",
@@ -238,13 +238,13 @@ wire_enum! {
         FFDHE3072 = 0x0101 => "ffdhe3072",
         /// Finite field of 4096 bits (RFC 7919)
         FFDHE4096 = 0x0102 => "ffdhe4096",
-        /// A finite field of one's own (RFC 7919 §2), for the laboratory only
+        /// A private finite field (RFC 7919 §2), for the laboratory only
         FFDHE_PRIVATE_USE_0 = 0x01fc => "ffdhe_private_use_0",
-        /// Another one
+        /// A second private finite field
         FFDHE_PRIVATE_USE_1 = 0x01fd => "ffdhe_private_use_1",
-        /// Another one
+        /// A third private finite field
         FFDHE_PRIVATE_USE_2 = 0x01fe => "ffdhe_private_use_2",
-        /// Another one
+        /// A fourth private finite field
         FFDHE_PRIVATE_USE_3 = 0x01ff => "ffdhe_private_use_3",
         /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
         MLKEM768 = 0x0201 => "MLKEM768",
@@ -262,8 +262,8 @@ wire_enum! {
         RSA_PKCS1_SHA256 = 0x0401 => "rsa_pkcs1_sha256",
         /// DSA with SHA-256, only in TLS 1.2 and for the laboratory
         DSA_SHA256 = 0x0402 => "dsa_sha256",
-        /// RSA PKCS#1 v1.5 with SHA-256 in a client's CertificateVerify of TLS 1.3, for keys in hardware that knows nothing
-        /// else (draft-ietf-tls-tls13-pkcs1)
+        /// RSA PKCS#1 v1.5 with SHA-256 in a TLS 1.3 client's CertificateVerify, for keys in hardware without RSA-PSS
+        /// (draft-ietf-tls-tls13-pkcs1)
         RSA_PKCS1_SHA256_LEGACY = 0x0420 => "rsa_pkcs1_sha256_legacy",
         /// RSA PKCS#1 v1.5 with SHA-384, in certificates and in TLS 1.2
         RSA_PKCS1_SHA384 = 0x0501 => "rsa_pkcs1_sha384",
@@ -313,17 +313,17 @@ wire_enum! {
 wire_enum! {
     /// How a pre-shared key is used (RFC 8446 §4.2.9).
     PskKeyExchangeMode: u8 {
-        /// The key alone, no forward secrecy
+        /// PSK alone, without forward secrecy
         PSK_KE = 0 => "psk_ke",
-        /// With (EC)DHE
+        /// PSK with (EC)DHE
         PSK_DHE_KE = 1 => "psk_dhe_ke",
     }
 }
 
 wire_enum! {
-    /// Whether a KeyUpdate asks for one in return (RFC 8446 §4.6.3).
+    /// Whether the sender of a KeyUpdate asks for one in return (RFC 8446 §4.6.3).
     KeyUpdateRequest: u8 {
-        /// No answer wanted
+        /// The sender wants no answer
         UPDATE_NOT_REQUESTED = 0 => "update_not_requested",
         /// The peer shall update its sending keys too
         UPDATE_REQUESTED = 1 => "update_requested",
@@ -341,7 +341,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What an alert says (RFC 8446 §6).
+    /// The description of an alert (RFC 8446 §6).
     AlertDescription: u8 {
         /// An orderly end of one direction
         CLOSE_NOTIFY = 0 => "close_notify",
@@ -355,7 +355,7 @@ wire_enum! {
         HANDSHAKE_FAILURE = 40 => "handshake_failure",
         /// A certificate that is corrupt or whose signature fails
         BAD_CERTIFICATE = 42 => "bad_certificate",
-        /// A certificate of a kind that is not handled
+        /// A certificate of an unsupported kind
         UNSUPPORTED_CERTIFICATE = 43 => "unsupported_certificate",
         /// A revoked certificate
         CERTIFICATE_REVOKED = 44 => "certificate_revoked",
@@ -367,17 +367,17 @@ wire_enum! {
         ILLEGAL_PARAMETER = 47 => "illegal_parameter",
         /// No path to a trust anchor
         UNKNOWN_CA = 48 => "unknown_ca",
-        /// A valid identity without the right
+        /// A valid identity without permission
         ACCESS_DENIED = 49 => "access_denied",
         /// A message that does not parse
         DECODE_ERROR = 50 => "decode_error",
         /// A signature, binder or Finished that does not verify
         DECRYPT_ERROR = 51 => "decrypt_error",
-        /// A version that is not spoken here
+        /// A version that the sender does not support
         PROTOCOL_VERSION = 70 => "protocol_version",
         /// Parameters below the required strength
         INSUFFICIENT_SECURITY = 71 => "insufficient_security",
-        /// A fault that is not the peer's
+        /// A fault on the sender's own side
         INTERNAL_ERROR = 80 => "internal_error",
         /// A retry with an unjustified lower version (RFC 7507)
         INAPPROPRIATE_FALLBACK = 86 => "inappropriate_fallback",
@@ -389,13 +389,13 @@ wire_enum! {
         MISSING_EXTENSION = 109 => "missing_extension",
         /// An extension that was not offered
         UNSUPPORTED_EXTENSION = 110 => "unsupported_extension",
-        /// No service under that name
+        /// The server has no service under that name
         UNRECOGNIZED_NAME = 112 => "unrecognized_name",
-        /// A stapled status that is not acceptable
+        /// A stapled OCSP response that the client rejects
         BAD_CERTIFICATE_STATUS_RESPONSE = 113 => "bad_certificate_status_response",
-        /// No such pre-shared key
+        /// An unknown pre-shared key
         UNKNOWN_PSK_IDENTITY = 115 => "unknown_psk_identity",
-        /// A certificate is demanded
+        /// The server requires a client certificate
         CERTIFICATE_REQUIRED = 116 => "certificate_required",
         /// No common application protocol
         NO_APPLICATION_PROTOCOL = 120 => "no_application_protocol",
@@ -463,23 +463,23 @@ wire_enum! {
         KEY_SHARE = 51 => "key_share",
         /// RFC 5746
         RENEGOTIATION_INFO = 0xff01 => "renegotiation_info",
-        /// For private use: docs/handshake-cache.md
+        /// A number for private use, defined in docs/handshake-cache.md
         HANDSHAKE_CACHE = 0xff20 => "handshake_cache",
     }
 }
 
 impl NamedGroup {
-    /// Whether its number is one of a finite field, known or not (RFC 7919 §2).
+    /// Whether the number belongs to the range of finite fields, named here or not (RFC 7919 §2).
     pub(crate) fn is_finite_field(self) -> bool {
         (0x0100..=0x01ff).contains(&self.0)
     }
 
-    /// Whether it is a finite field of one's own, which has no name on the wire (RFC 7919 §2).
+    /// Whether the number belongs to the range of private finite fields (RFC 7919 §2).
     pub(crate) fn is_private_field(self) -> bool {
         (0x01fc..=0x01ff).contains(&self.0)
     }
 
-    /// Whether it is a curve, which TLS 1.2 can use (RFC 8422 §5.1.1).
+    /// Whether it is a curve that TLS 1.2 can use (RFC 8422 §5.1.1).
     pub(crate) fn is_curve(self) -> bool {
         [Self::SECP256R1, Self::SECP384R1, Self::SECP521R1, Self::X25519].contains(&self)
     }
@@ -496,13 +496,14 @@ impl SignatureScheme {
         matches!(self, Self::RSA_PKCS1_SHA256 | Self::RSA_PKCS1_SHA384 | Self::RSA_PKCS1_SHA512)
     }
 
-    /// Whether TLS 1.3 allows the scheme in CertificateVerify: RSA PKCS#1 is for chains only, and DSA is gone (RFC 8446 §4.2.3).
+    /// Whether TLS 1.3 allows the scheme in CertificateVerify. RSA PKCS#1 is for chains only, and TLS 1.3 has no DSA
+    /// (RFC 8446 §4.2.3).
     pub(crate) fn signs_handshakes(self) -> bool {
         !self.is_rsa_pkcs1() && self != Self::DSA_SHA256
     }
 
-    /// Whether TLS 1.3 allows the scheme in the server's, and a client may ask for it: draft-ietf-tls-tls13-pkcs1 §2 has one
-    /// for clients alone.
+    /// Whether TLS 1.3 allows the scheme in the server's CertificateVerify, so that a client may offer it.
+    /// draft-ietf-tls-tls13-pkcs1 §2 defines one scheme for clients alone.
     pub(crate) fn signs_for_servers(self) -> bool {
         self.signs_handshakes() && self != Self::RSA_PKCS1_SHA256_LEGACY
     }

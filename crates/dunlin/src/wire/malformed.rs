@@ -1,8 +1,8 @@
-//! Why bytes do not parse, and why a value cannot be written.
+//! The errors of the codec: bytes that do not parse, and a value that does not fit its field.
 
 use super::{Unit, What};
 
-/// Bytes that do not parse, or are more than this side takes. Each names the structure.
+/// Bytes that do not parse, or that exceed a limit of this side. Each variant names the structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -10,21 +10,21 @@ pub enum Malformed {
     Truncated(What),
     /// Something follows the end of the structure.
     TrailingBytes(What),
-    /// A length outside what the definition allows.
+    /// A length that the structure's definition does not allow.
     Length(What),
     /// A value that makes the rest unreadable.
     Value(What),
-    /// More than this side takes, though the protocol allows it; docs/security.md lists the limits.
+    /// The protocol allows it, but it exceeds a limit of this side. docs/security.md lists the limits.
     AboveLimit {
         /// The message or list.
         what: What,
-        /// How much of it this side takes.
+        /// The limit, in `unit`.
         max: usize,
-        /// What is counted.
+        /// The unit of `max`.
         unit: Unit,
     },
 }
 
-/// A value is longer than the length prefix of its field can say.
+/// A value is too long for the length prefix of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FieldTooLong;

@@ -1,4 +1,4 @@
-//! The codec: readers, writers and the numbers of the protocol. It knows no state.
+//! The codec: a reader, a writer and the numbers of the protocol. It keeps no state.
 
 pub(crate) mod enums;
 mod malformed;

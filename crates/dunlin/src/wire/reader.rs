@@ -1,4 +1,4 @@
-//! Reading of bounded byte strings. Every length is checked before anything is taken.
+//! A reader of bounded byte strings, which checks every length before it reads.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes, what }
     }
 
-    /// Reads a whole structure: what is left over afterwards is an error (RFC 8446 §4.2 and §6.2, `decode_error`).
+    /// Reads a whole structure and rejects trailing bytes (RFC 8446 §4.2 and §6.2, `decode_error`).
     pub(crate) fn all<T, E: From<Malformed>>(
         bytes: &'a [u8],
         what: What,
@@ -32,22 +32,22 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     pub(crate) const fn len(&self) -> usize {
         self.rest.len()
     }
 
-    /// An error unless everything was read.
+    /// Returns an error unless everything was read.
     pub(crate) fn end(&self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::TrailingBytes(self.what)) }
     }
 
-    /// The error for a value in this structure that its definition does not allow.
+    /// The error for a length that the structure's definition does not allow.
     pub(crate) const fn bad_length(&self) -> Malformed {
         Malformed::Length(self.what)
     }
 
-    /// An error if this structure has more entries than this side takes.
+    /// Returns an error if `entries` exceeds `max`, a limit of this side.
     pub(crate) const fn limit(&self, entries: usize, max: usize) -> Result<(), Malformed> {
         match entries > max {
             true => Err(Malformed::AboveLimit { what: self.what, max, unit: Unit::Entries }),
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// `opaque x<min..max>` with a length of one byte.
+    /// `opaque x<min..2^8-1>` with a length of one byte.
     pub(crate) fn vec8(&mut self, min: usize) -> Result<&'a [u8], Malformed> {
         let len = usize::from(self.u8()?);
         self.bounded(len, min)
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// The items of a list that fills `bytes`; at least one where `non_empty`.
+    /// The items of a list that fills `bytes`.
     pub(crate) fn items<T, E>(
         bytes: &'a [u8],
         what: What,

@@ -1,11 +1,11 @@
-//! Writing of byte strings whose lengths are filled in afterwards.
+//! A writer of messages, which fills in each length after the content.
 
 use alloc::vec::Vec;
 
 use super::FieldTooLong;
 
-/// A growing message. Lengths that do not fit are remembered and reported by [`Writer::finish`], so that
-/// no half-true length can leave the engine.
+/// A growing message. The writer remembers a length that does not fit its prefix, and [`Writer::finish`] reports it:
+/// the engine never sends a truncated length.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -22,7 +22,7 @@ impl Writer {
         if self.overflow { Err(FieldTooLong) } else { Ok(self.bytes) }
     }
 
-    /// Makes room for so many bytes, so that they are not moved while they are written.
+    /// Allocates room for `additional` bytes at once, so that the buffer does not move while it grows.
     pub(crate) fn reserve(&mut self, additional: usize) {
         self.bytes.reserve(additional);
     }
@@ -64,7 +64,7 @@ impl Writer {
         self.prefixed::<3>(body);
     }
 
-    /// The length stands at 0xff… until it is known, so that a frame cut short cannot parse.
+    /// Writes 0xff… in place of the length until it is known, so that an unfinished frame cannot parse.
     fn prefixed<const N: usize>(&mut self, body: impl FnOnce(&mut Self)) {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0xff; N]);
