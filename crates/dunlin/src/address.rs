@@ -10,9 +10,9 @@ use crate::error::{Error, Misuse};
 /// The server that a client connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// The name or address that its certificate must be for.
+    /// The name or address that the server's certificate must contain.
     pub name: ServerName<'static>,
-    /// The port: tickets of one are not shown to another. 0 where there is none.
+    /// The port; the client never offers a ticket to another port. 0 if there is none.
     pub port: u16,
 }
 
@@ -42,7 +42,7 @@ impl ServerAddress {
 /// A server's name or address in text.
 pub(crate) fn name_text(name: &ServerName<'_>) -> String {
     match name {
-        // RFC 6066 §3: without the dot of an absolute name.
+        // RFC 6066 §3: without the trailing dot of an absolute name.
         ServerName::DnsName(name) => name.as_ref().trim_end_matches('.').to_string(),
         ServerName::IpAddress(IpAddr::V4(address)) => Ipv4Addr::from(*address.as_ref()).to_string(),
         ServerName::IpAddress(IpAddr::V6(address)) => Ipv6Addr::from(*address.as_ref()).to_string(),

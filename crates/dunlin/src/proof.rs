@@ -1,6 +1,6 @@
-//! Values that only a passed check makes: their constructors are what a review searches for.
+//! Proofs that a check has passed. Only the code of that check constructs them, so a review can search for the constructors.
 
-/// A Finished was compared with what it should be.
+/// The peer's Finished has the expected value.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct FinishedValid(());
@@ -11,7 +11,7 @@ impl FinishedValid {
     }
 }
 
-/// The signature in CertificateVerify was verified with the key of the peer's certificate.
+/// The key in the peer's certificate has verified the signature in its CertificateVerify.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct SignatureValid(());
@@ -22,8 +22,8 @@ impl SignatureValid {
     }
 }
 
-/// The peer is who the trust settings demand: its chain or key was verified, or it proved a PSK, or the settings
-/// want no proof.
+/// The peer satisfies the trust settings: its chain or key was verified, it proved a PSK, or the settings require no
+/// proof.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct PeerVerified(());

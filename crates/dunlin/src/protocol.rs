@@ -7,7 +7,7 @@ use crate::wire::{AlertDescription, ProtocolVersion};
 pub enum Side {
     /// The side that opened the connection.
     Client,
-    /// The side that accepted it.
+    /// The side that accepted the connection.
     Server,
 }
 
@@ -30,7 +30,8 @@ pub enum TransportKind {
     Datagram = 1,
 }
 
-/// TLS or DTLS in one version. Each difference between the four is a method here; what reads like one elsewhere is a mistake.
+/// TLS or DTLS in one version. Every difference between the four protocols is a method here; other code must not compare
+/// versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// RFC 5246
@@ -45,7 +46,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Version 1.3 over this transport: the newest there is.
+    /// Version 1.3 over this transport, the newest one.
     pub const fn newest(transport: TransportKind) -> Self {
         match transport {
             TransportKind::Stream => Self::Tls13,
@@ -53,7 +54,7 @@ impl Protocol {
         }
     }
 
-    /// Version 1.2 over the same transport: the oldest there is.
+    /// Version 1.2 over the same transport, the oldest supported one.
     pub const fn oldest(self) -> Self {
         match self {
             Self::Tls12 | Self::Tls13 => Self::Tls12,
@@ -69,7 +70,7 @@ impl Protocol {
         }
     }
 
-    /// Its number, as `supported_versions` has it.
+    /// Its number in `supported_versions`.
     pub const fn version(self) -> ProtocolVersion {
         match self {
             Self::Tls12 => ProtocolVersion::TLS1_2,
@@ -92,7 +93,7 @@ impl Protocol {
         }
     }
 
-    /// Whether its record numbers are encrypted, under a key of their own (RFC 9147 §4.2.3).
+    /// Whether the protocol encrypts record numbers with a separate key (RFC 9147 §4.2.3).
     pub(crate) const fn encrypts_record_numbers(self) -> bool {
         matches!(self, Self::Dtls13)
     }
@@ -102,28 +103,29 @@ impl Protocol {
         matches!(self.transport(), TransportKind::Datagram)
     }
 
-    /// Whether `legacy_version` can name an SSL, which is refused whatever else the ClientHello offers (RFC 8446 §D.5).
+    /// Whether `legacy_version` can name a version of SSL. A server rejects such a ClientHello whatever else it offers
+    /// (RFC 8446 §D.5).
     pub(crate) const fn descends_from_ssl(self) -> bool {
         matches!(self.transport(), TransportKind::Stream)
     }
 
-    /// Whether there is a middlebox compatibility mode: the server echoes session IDs, and dummy ChangeCipherSpec records may
-    /// come (RFC 8446 §D.4). DTLS 1.3 has none (RFC 9147 §5).
+    /// Whether there is a middlebox compatibility mode: the server echoes session IDs, and the peer may send dummy
+    /// ChangeCipherSpec records (RFC 8446 §D.4). DTLS 1.3 has none (RFC 9147 §5).
     pub(crate) const fn has_compatibility_mode(self) -> bool {
         matches!(self, Self::Tls13)
     }
 
-    /// Whether early data exists: version 1.3 has it, and this engine takes none over datagrams.
+    /// Whether early data is possible: in version 1.3, and in this engine not over datagrams.
     pub(crate) const fn has_early_data(self) -> bool {
         matches!(self, Self::Tls13)
     }
 
-    /// Whether ChangeCipherSpec puts keys into use, and records carry their type in the clear (RFC 5246 §6.2.1, §7.1).
+    /// Whether ChangeCipherSpec activates keys, and protected records show their type (RFC 5246 §6.2.1, §7.1).
     pub(crate) const fn changes_cipher_spec(self) -> bool {
         matches!(self, Self::Tls12 | Self::Dtls12)
     }
 
-    /// Whether alerts can be mere warnings (RFC 5246 §7.2), and a HelloRequest may come (§7.4.1.1).
+    /// Whether an alert can be a warning (RFC 5246 §7.2), and the server may send a HelloRequest (§7.4.1.1).
     pub(crate) const fn has_warnings(self) -> bool {
         matches!(self, Self::Tls12 | Self::Dtls12)
     }
@@ -133,7 +135,7 @@ impl Protocol {
         matches!(self, Self::Tls13 | Self::Dtls13)
     }
 
-    /// The alert that says the same in this version: some came with TLS 1.3 (RFC 5246 §7.2.2, §7.4.6).
+    /// The equivalent alert of this version: TLS 1.2 lacks some that TLS 1.3 added (RFC 5246 §7.2.2, §7.4.6).
     pub(crate) const fn alert(self, alert: AlertDescription) -> AlertDescription {
         match (self, alert) {
             (

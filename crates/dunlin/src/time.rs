@@ -3,12 +3,12 @@
 use core::ops::Add;
 use core::time::Duration;
 
-/// A moment on the caller's monotonic clock, in milliseconds since a beginning of the caller's choice.
+/// A moment on the caller's monotonic clock, in milliseconds since a start that the caller chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// The time from `earlier` to `self`; zero if `earlier` is the later one.
+    /// The time from `earlier` to `self`; zero if `earlier` is after `self`.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -22,7 +22,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// What the caller's clocks show: timers run on the monotonic one, certificates and tickets on the wall clock.
+/// The caller's clocks. Timers use the monotonic clock; certificates and tickets use the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// The monotonic clock.
@@ -32,12 +32,12 @@ pub struct Now {
 }
 
 impl Now {
-    /// Both clocks at once: for virtual time, and for machines that have only a wall clock.
+    /// Sets both clocks from one, for virtual time and for machines that have only a wall clock.
     pub const fn from_unix_ms(ms: u64) -> Self {
         Self { monotonic: Instant(ms), unix_ms: ms }
     }
 
-    /// The wall clock as path validation wants it.
+    /// The wall clock in the type that path validation needs.
     pub(crate) const fn unix(self) -> pki_types::UnixTime {
         pki_types::UnixTime::since_unix_epoch(Duration::from_millis(self.unix_ms))
     }

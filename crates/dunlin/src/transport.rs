@@ -1,4 +1,4 @@
-//! The seam between the handshake and what carries it.
+//! The interface between the handshake and the transport below it.
 
 use alloc::vec::Vec;
 
@@ -8,8 +8,8 @@ use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
 use crate::wire::{AlertDescription, AlertLevel};
 
-/// The keys that a record is protected with, in the order of use. A KeyUpdate stays in `Application`; datagrams
-/// count its generations themselves.
+/// The set of keys that protects a record, in the order of use. After a KeyUpdate the epoch is still `Application`; the
+/// datagram transport counts the key generations itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Epoch {
     Early,
@@ -17,87 +17,88 @@ pub(crate) enum Epoch {
     Application,
 }
 
-/// The seam between the handshake and what carries it: whole messages and keys go down, nothing comes up.
+/// The handshake's view of the transport. The handshake passes whole messages and keys down; nothing comes up here.
 ///
-/// A stream cuts messages into records; datagrams cut them into fragments, keep the flight until it is answered
-/// and retransmit it. The handshake knows neither.
+/// The stream transport cuts messages into records. The datagram transport cuts them into fragments, and keeps a flight
+/// for retransmission until the peer answers it. The handshake knows about neither.
 pub(crate) trait Emitter {
-    /// The protocol that was agreed; before, the newest one.
+    /// The negotiated protocol; before the negotiation, the newest one.
     fn protocol(&self) -> Protocol;
 
-    /// Takes a whole message, header included. It goes out with the present keys, at the latest with
-    /// [`Emitter::end_of_flight`] and together with its neighbours.
+    /// Queues a whole message, header included, under the current keys. Messages of a flight leave together, at the
+    /// latest at [`Emitter::end_of_flight`].
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error>;
 
-    /// Whether a KeyUpdate of ours has not left yet: it answers whatever request comes meanwhile.
+    /// Whether our own KeyUpdate still waits in the output. It then also answers requests that arrive meanwhile.
     fn has_unsent_key_update(&self) -> bool;
 
-    /// The peer waits for our answer to its last message: an error if it has begun another one meanwhile.
+    /// Returns an error if the peer has begun another message although it must wait for our answer.
     fn peer_waits(&self) -> Result<(), Error>;
 
-    /// What was given goes out now, and the peer is to answer.
+    /// Sends all queued messages; the peer answers next.
     fn end_of_flight(&mut self) -> Result<(), Error>;
 
-    /// The dummy ChangeCipherSpec of the compatibility mode; nothing on datagrams.
+    /// Sends the dummy ChangeCipherSpec of the compatibility mode. On datagrams it does nothing.
     fn change_cipher_spec(&mut self) -> Result<(), Error>;
 
-    /// This protocol is agreed. Where ChangeCipherSpec puts keys into use, it is an error if the dummy of the compatibility mode
-    /// has come before.
+    /// Sets the negotiated protocol. Returns an error if ChangeCipherSpec activates keys in this protocol and the peer
+    /// has already sent the dummy one of the compatibility mode.
     fn agree(&mut self, protocol: Protocol) -> Result<(), Error>;
 
-    /// From now on, what is sent is protected with these keys. Those of TLS 1.2 are announced by a ChangeCipherSpec.
+    /// Protects everything sent from now on with these keys. TLS 1.2 announces them with a ChangeCipherSpec.
     fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error>;
 
-    /// From now on, what comes is protected with these keys. No message may be half received
-    /// (RFC 8446 §5.1). With keys of TLS 1.2, nothing may come before the peer's ChangeCipherSpec has announced them.
+    /// Expects everything received from now on to be protected with these keys. Returns an error if a message is half
+    /// received (RFC 8446 §5.1). In TLS 1.2 the peer's ChangeCipherSpec must come next.
     fn read_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error>;
 
-    /// A peer's limit for the content of one record (RFC 8449).
+    /// Sets the peer's limit for the content of one record, in bytes (RFC 8449).
     fn limit_sent_records(&mut self, content: usize);
 
-    /// Our own limit for the content of a record that is sent, whatever the peer's is.
+    /// Sets our own limit for the content of one sent record, in bytes. The smaller limit of both sides applies.
     fn cap_sent_records(&mut self, content: usize);
 
-    /// Our limit for the content of one record, from now on (RFC 8449).
+    /// Sets our limit for the content of one received record, in bytes, from now on (RFC 8449).
     fn limit_received_records(&mut self, content: usize);
 
-    /// What is sent is not protected any more: the early data of the first ClientHello was refused by a
-    /// HelloRetryRequest, and the second ClientHello follows.
+    /// Stops protecting what is sent. A HelloRetryRequest has refused the early data, and the client sends its second
+    /// ClientHello in the clear.
     fn write_in_the_clear(&mut self);
 
-    /// How much early data may come with the keys of [`Epoch::Early`], in bytes of content.
+    /// Limits the early data that the client may send under the keys of [`Epoch::Early`], in bytes of content.
     fn limit_early_data(&mut self, content: u32);
 
-    /// The client may send early data, which is not wanted: what cannot be decrypted is skipped, up to a bound,
-    /// until something can (RFC 8446 §4.2.10).
+    /// Skips early data that the server has refused: records that do not decrypt, up to a limit, until one does
+    /// (RFC 8446 §4.2.10).
     fn skip_early_data(&mut self);
 
-    /// The handshake is complete on this side: application data may flow, compatibility records no longer.
+    /// Marks the handshake as complete on this side. Application data may flow; the transport now rejects compatibility
+    /// records.
     fn handshake_complete(&mut self);
 }
 
-/// What carries the connection: the seam that the handshake sees, and the driver's side of it.
+/// The whole transport: [`Emitter`] for the handshake, and the driver's own methods.
 pub(crate) trait Transport: Emitter {
-    /// The next message or alert; `None` until there is more.
+    /// The next message or alert; `None` if the received input holds no complete one.
     fn next(&mut self) -> Result<Option<Incoming>, Error>;
-    /// Sends an alert with the present keys, after what waits.
+    /// Sends an alert under the current keys, after the queued output.
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error>;
-    /// Whether the sending keys should be replaced: near the limit of the cipher, or after so many records.
+    /// Whether this side should send a KeyUpdate: near the cipher's limit, or after `after` records.
     fn needs_key_update(&self, after: Option<u64>) -> bool;
-    /// Whether the sending keys are being replaced and no other KeyUpdate may be sent yet (RFC 9147 §5.8.4).
+    /// Whether a KeyUpdate is in progress, so that this side may not send another one yet (RFC 9147 §5.8.4).
     fn key_update_waits(&self) -> bool {
         false
     }
-    /// Whether output that a peer can cause at will is still taken: a peer that does not read makes none grow.
+    /// Whether the output has room for messages that a peer can cause at will. It stops growing if the peer does not read.
     fn has_room(&self) -> bool;
-    /// Drops what was received and not read: nothing after close_notify or an error counts.
+    /// Drops unread input, because nothing after close_notify or an error counts.
     fn discard_input(&mut self);
 }
 
-/// What a transport hands up.
+/// One item that a transport hands to the driver.
 pub(crate) enum Incoming {
     Message(Message),
     Alert(AlertLevel, AlertDescription),
-    /// Of something, under application keys (RFC 9147 §7).
+    /// An ACK under application keys (RFC 9147 §7).
     Acknowledgement,
 }
