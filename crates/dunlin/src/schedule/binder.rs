@@ -1,4 +1,4 @@
-//! Which kind of PSK a binder is for; each has its own label, so that one cannot pass for another
+//! The kinds of PSK. Each kind has its own binder label, so that a binder of one kind is never valid for another
 //! (RFC 8446 §7.1).
 
 /// The kind of a pre-shared key.

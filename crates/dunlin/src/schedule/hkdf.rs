@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use crate::crypto::{Hash, HashOutput, HmacKey, MAX_HASH_LEN};
 use crate::protocol::Protocol;
 
-/// A secret of the key schedule, at rest: an idle connection keeps its secrets so.
+/// A secret of the key schedule without its HMAC key, to save memory. Idle connections keep their secrets in this form.
 #[derive(Clone)]
 pub(crate) struct Secret {
     hash: &'static dyn Hash,
@@ -26,13 +26,13 @@ impl Secret {
         self.bytes.as_ref()
     }
 
-    /// Sets it to work.
+    /// Prepares the HMAC key.
     pub(crate) fn prk(&self) -> Prk {
         Prk { hmac: self.hash.hmac(self.bytes()), secret: self.clone() }
     }
 }
 
-/// A secret at work: RFC 5869's pseudorandom key, with its HMAC key prepared. That takes some time and, in some
+/// A secret with its HMAC key prepared: the pseudorandom key of RFC 5869. The preparation takes time and, with some
 /// libraries, more than a kilobyte.
 pub(crate) struct Prk {
     secret: Secret,
@@ -49,17 +49,17 @@ impl Prk {
         self.secret.bytes()
     }
 
-    /// Puts it to rest.
+    /// Drops the HMAC key and keeps the secret.
     pub(crate) fn into_secret(self) -> Secret {
         self.secret
     }
 
-    /// HKDF-Expand-Label(secret, label, context, out.len()). `out` is at most 255 hash lengths, which callers
-    /// with a length from outside have checked.
+    /// HKDF-Expand-Label(secret, label, context, out.len()). `out` has at most 255 hash lengths; a caller whose length
+    /// comes from outside must check it first.
     pub(crate) fn expand_label(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
         let prefix = self.secret.protocol.label_prefix();
-        // No length is truncated: labels are constants of ours below 250 bytes, contexts are hashes, and
-        // exporters bound their output.
+        // The casts truncate nothing: labels have at most 249 bytes, contexts are hashes, and exporters limit their
+        // output.
         let len = (out.len() as u16).to_be_bytes();
         let label_len = [(prefix.len() + label.len()) as u8];
         let context_len = [context.len() as u8];
@@ -75,7 +75,7 @@ impl Prk {
         }
     }
 
-    /// HKDF-Expand-Label to one hash length.
+    /// HKDF-Expand-Label with an output of one hash length.
     pub(crate) fn expand_hash(&self, label: &[u8], context: &[u8]) -> HashOutput {
         let mut out = zeroize::Zeroizing::new([0u8; MAX_HASH_LEN]);
         let len = self.secret.hash.algorithm().output_len();

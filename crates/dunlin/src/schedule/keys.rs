@@ -1,4 +1,4 @@
-//! The keys of one direction, as the key schedule of a version gives them to the record layer.
+//! The keys of one direction, which the key schedule gives to the record layer.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -7,14 +7,14 @@ use crate::crypto::{Aead, MAX_KEY_LEN, NONCE_LEN};
 /// The form of protected records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordForm {
-    /// TLS 1.3 and DTLS 1.3: the type is inside, the nonce is not sent.
+    /// TLS 1.3 and DTLS 1.3: the record encrypts its content type and does not carry its nonce.
     Tls13,
-    /// TLS 1.2: the type is in the header, and the keys come with a ChangeCipherSpec.
+    /// TLS 1.2: the header shows the content type, and a ChangeCipherSpec activates the keys.
     Tls12 {
-        /// Whether every record carries the varying part of its nonce (RFC 5288 §3, RFC 6655 §3), or the nonce is made
-        /// as in TLS 1.3 (RFC 7905 §2).
+        /// Whether every record carries the variable part of its nonce (RFC 5288 §3, RFC 6655 §3). Otherwise both sides
+        /// compute the nonce as in TLS 1.3 (RFC 7905 §2).
         explicit_nonce: bool,
-        /// Whether the first record that opens is what shows that the peer has the pre-shared key.
+        /// Whether the first record that decrypts proves that the peer has the pre-shared key.
         proves_psk: bool,
     },
 }
@@ -28,7 +28,7 @@ pub(crate) struct TrafficKeys {
     pub(crate) form: RecordForm,
     key: [u8; MAX_KEY_LEN],
     record_number_key: [u8; MAX_KEY_LEN],
-    /// With an explicit nonce, its four fixed bytes and zeros.
+    /// The IV. With an explicit nonce, it is the four fixed bytes followed by zeros.
     pub(crate) iv: [u8; NONCE_LEN],
 }
 

@@ -1,4 +1,4 @@
-//! From shared secrets to keys: the key schedules of TLS 1.2 and 1.3, transcript, binders and exporters.
+//! The key schedules of TLS 1.2 and TLS 1.3, with transcripts, binders and exporters.
 
 use crate::error::{Error, Misuse};
 
@@ -9,16 +9,16 @@ pub(crate) mod tls12;
 pub(crate) mod tls13;
 pub(crate) mod transcript;
 
-/// What gives keying material to other protocols (RFC 5705, RFC 8446 §7.5).
+/// A source of keying material for other protocols (RFC 5705, RFC 8446 §7.5).
 pub(crate) trait Export: Send + Sync {
     fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error>;
 }
 
-/// The label of the exporter that gives tickets of the handshake cache (docs/handshake-cache.md §3.4).
+/// The exporter label from which both sides derive tickets of the handshake cache (docs/handshake-cache.md §3.4).
 pub(crate) const TICKET_LABEL: &[u8] = b"EXPORTER-dunlin-handshake-cache";
 
-/// What TLS 1.2 derives from its master secret is nothing for other protocols (RFC 5705 §6, RFC 7627 §4). TLS 1.3 could tell it
-/// apart, but has the same registry of labels (RFC 8446 §11). And tickets of the handshake cache are nobody else's.
+/// Labels that applications must not use. TLS 1.2 uses most of them itself with its master secret (RFC 5705 §6,
+/// RFC 7627 §4), and TLS 1.3 shares the registry of labels (RFC 8446 §11). The last is the handshake cache's.
 const RESERVED_LABELS: [&[u8]; 6] = [
     b"client finished",
     b"server finished",
@@ -28,7 +28,7 @@ const RESERVED_LABELS: [&[u8]; 6] = [
     TICKET_LABEL,
 ];
 
-/// Fills `out` for another protocol.
+/// Fills `out` with keying material for another protocol; returns an error for a reserved label.
 pub(crate) fn export(
     exporter: &dyn Export,
     label: &[u8],

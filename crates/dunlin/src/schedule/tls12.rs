@@ -1,4 +1,4 @@
-//! The key schedule of TLS 1.2 (RFC 5246 §5, §6.3, §8.1): from the premaster secret to keys, all by one function.
+//! The key schedule of TLS 1.2 (RFC 5246 §5, §6.3, §8.1), which derives everything from the premaster secret with one PRF.
 //!
 //! ```text
 //! premaster secret ── PRF("extended master secret", session hash) = MasterSecret ── PRF("key expansion") = keys
@@ -22,14 +22,14 @@ use crate::wire::{HandshakeType, What};
 
 /// The length of the master secret, in bytes (RFC 5246 §8.1).
 pub(crate) const MASTER_SECRET_LEN: usize = 48;
-/// The length of the value of Finished, in bytes: no suite of ours says otherwise (RFC 5246 §7.4.9).
+/// The length of verify_data in Finished, in bytes. No supported suite specifies another one (RFC 5246 §7.4.9).
 pub(crate) const VERIFY_DATA_LEN: usize = 12;
-/// The fixed part of a nonce whose other part stands in the record (RFC 5288 §3), in bytes.
+/// The length of a nonce's fixed part if the record carries the rest (RFC 5288 §3), in bytes.
 const FIXED_IV_LEN: usize = 4;
-/// Keys and IVs of both directions.
+/// The largest key block: keys and IVs of both directions, in bytes.
 const KEY_BLOCK_LEN: usize = 2 * (MAX_KEY_LEN + NONCE_LEN);
 
-/// The value of a Finished.
+/// The verify_data of a Finished.
 pub(crate) type VerifyData = [u8; VERIFY_DATA_LEN];
 
 /// The randoms of both hellos.
@@ -39,8 +39,7 @@ pub(crate) struct Randoms {
     pub(crate) server: [u8; 32],
 }
 
-/// `PRF(secret, label, seed)` (RFC 5246 §5), with P_hash over the hash of the suite; the seed is the concatenation of
-/// `seed`.
+/// `PRF(secret, label, seed)` (RFC 5246 §5) with the suite's hash. The parts of `seed` are concatenated.
 fn prf(hmac: &dyn HmacKey, label: &[u8], seed: [&[u8]; 3], out: &mut [u8]) {
     let [x, y, z] = seed;
     let mut a = hmac.sign(&[label, x, y, z]);
@@ -56,7 +55,7 @@ fn prf(hmac: &dyn HmacKey, label: &[u8], seed: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// The secret of a session.
+/// The master secret of a session.
 pub(crate) struct MasterSecret {
     suite: &'static Tls12CipherSuite,
     bytes: HashOutput,
@@ -64,8 +63,8 @@ pub(crate) struct MasterSecret {
 }
 
 impl MasterSecret {
-    /// Of the premaster secret and the randoms (RFC 5246 §8.1), or of the hash of the handshake up to ClientKeyExchange
-    /// in place of the randoms (RFC 7627 §4).
+    /// Computes it from the premaster secret and the randoms (RFC 5246 §8.1). With extended master secret, the hash of
+    /// the handshake up to ClientKeyExchange replaces the randoms (RFC 7627 §4).
     pub(crate) fn new(
         suite: &'static Tls12CipherSuite,
         premaster: &[u8],
@@ -81,13 +80,13 @@ impl MasterSecret {
         Self::resumed(suite, HashOutput::new(&*bytes))
     }
 
-    /// That of an earlier session.
+    /// Takes over the master secret of a resumed session.
     pub(crate) fn resumed(suite: &'static Tls12CipherSuite, bytes: HashOutput) -> Self {
         let hmac = suite.hash.hmac(bytes.as_ref());
         Self { suite, bytes, hmac }
     }
 
-    /// The keys of the client's direction and of the server's (RFC 5246 §6.3).
+    /// The client's and the server's write keys (RFC 5246 §6.3).
     pub(crate) fn keys(&self, randoms: &Randoms) -> (TrafficKeys, TrafficKeys) {
         let aead = self.suite.aead;
         let explicit_nonce = aead.algorithm() != AeadAlgorithm::ChaCha20Poly1305;
@@ -105,7 +104,7 @@ impl MasterSecret {
             to.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
             rest = others;
         };
-        // There are no MAC keys with AEADs.
+        // An AEAD suite has no MAC keys.
         take(client.key_mut());
         take(server.key_mut());
         take(client.iv.get_mut(..iv_len).unwrap_or_default());
@@ -113,7 +112,7 @@ impl MasterSecret {
         (client, server)
     }
 
-    /// The value of a side's Finished over a handshake with this hash (RFC 5246 §7.4.9).
+    /// The verify_data of a side's Finished, given the hash of the handshake (RFC 5246 §7.4.9).
     pub(crate) fn finished(&self, side: Side, transcript_hash: &[u8]) -> VerifyData {
         let label: &[u8] = match side {
             Side::Client => b"client finished",
@@ -124,7 +123,7 @@ impl MasterSecret {
         value
     }
 
-    /// Compares the value of a received Finished, in constant time; gives it, which a renegotiation shows again.
+    /// Compares the verify_data of a received Finished in constant time. Returns it for renegotiation_info.
     pub(crate) fn verify_finished(
         &self,
         side: Side,
@@ -141,7 +140,7 @@ impl MasterSecret {
         }
     }
 
-    /// For the key log and for a session that is kept.
+    /// The secret's bytes, for the key log and for a stored session.
     pub(crate) const fn bytes(&self) -> &HashOutput {
         &self.bytes
     }
@@ -165,7 +164,7 @@ impl super::Export for Exporter {
             return Err(Misuse::ExporterLength.into());
         }
         let randoms = [self.randoms.client, self.randoms.server].concat();
-        // RFC 5705 §4: a context has its length before it, and is not the same as none even where it is empty.
+        // RFC 5705 §4: the length precedes the context, so an empty context differs from a missing one.
         let len = match context {
             Some(context) => u16::try_from(context.len()).map_err(|_| Misuse::FieldTooLong)?.to_be_bytes(),
             None => [0; 2],

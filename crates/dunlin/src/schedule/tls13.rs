@@ -1,4 +1,4 @@
-//! The key schedule of TLS 1.3 and DTLS 1.3 (RFC 8446 §7.1): one type a stage, each made from the one before.
+//! The key schedule of TLS 1.3 and DTLS 1.3 (RFC 8446 §7.1). Each stage is a type, made from the previous stage.
 //!
 //! ```text
 //!             0
@@ -35,8 +35,8 @@ fn zeros(suite: &Tls13CipherSuite) -> &'static [u8] {
     ZEROS.get(..suite.hash.algorithm().output_len()).unwrap_or(&ZEROS)
 }
 
-/// Where there is no PSK: Derive-Secret(HKDF-Extract(0, 0), "derived", ""), which is the same in all handshakes (RFC 8448 §3
-/// has the first one).
+/// Derive-Secret(HKDF-Extract(0, 0), "derived", ""), a constant of all handshakes without a PSK. RFC 8448 §3 prints the
+/// first one.
 const fn derived_without_psk(hash: HashAlgorithm, protocol: Protocol) -> &'static [u8] {
     match (hash, protocol.transport()) {
         (HashAlgorithm::Sha256, TransportKind::Stream) => {
@@ -60,7 +60,7 @@ const fn derived_without_psk(hash: HashAlgorithm, protocol: Protocol) -> &'stati
     }
 }
 
-/// After HKDF-Extract of the PSK, where there is one.
+/// The stage after HKDF-Extract of the PSK. Handshakes without a PSK skip it.
 pub(crate) struct EarlySecret {
     suite: &'static Tls13CipherSuite,
     prk: Prk,
@@ -71,7 +71,7 @@ impl EarlySecret {
         Self { suite, prk: Prk::extract(suite.hash, protocol, zeros(suite), psk) }
     }
 
-    /// The binder over a ClientHello whose truncated transcript has this hash (RFC 8446 §4.2.11.2).
+    /// The binder, given the hash of the truncated ClientHello (RFC 8446 §4.2.11.2).
     pub(crate) fn binder(&self, kind: PskKind, transcript_hash: &[u8]) -> HashOutput {
         let empty = self.suite.hash.algorithm().of_nothing();
         finished(&self.prk.derive(kind.label(), empty).prk(), transcript_hash)
@@ -82,13 +82,13 @@ impl EarlySecret {
         TrafficSecret { suite: self.suite, prk: self.prk.derive(b"c e traffic", hello_hash).prk() }
     }
 
-    /// The exporter that is there with early data, given the hash of the ClientHello.
+    /// The early exporter, given the hash of the ClientHello.
     pub(crate) fn exporter(&self, hello_hash: &[u8]) -> Exporter {
         Exporter { secret: self.prk.derive(b"e exp master", hello_hash) }
     }
 }
 
-/// After HKDF-Extract of the (EC)DHE secret.
+/// The stage after HKDF-Extract of the (EC)DHE secret.
 pub(crate) struct HandshakeSecret {
     suite: &'static Tls13CipherSuite,
     protocol: Protocol,
@@ -96,7 +96,7 @@ pub(crate) struct HandshakeSecret {
 }
 
 impl HandshakeSecret {
-    /// With a PSK or without, and with the (EC)DHE secret or, by psk_ke, without.
+    /// Mixes in the (EC)DHE secret. `early` is `None` without a PSK; `shared` is `None` with psk_ke.
     pub(crate) fn new(
         suite: &'static Tls13CipherSuite,
         protocol: Protocol,
@@ -126,7 +126,7 @@ impl HandshakeSecret {
     }
 }
 
-/// After the last HKDF-Extract.
+/// The stage after the last HKDF-Extract.
 pub(crate) struct MasterSecret {
     suite: &'static Tls13CipherSuite,
     prk: Prk,
@@ -142,31 +142,31 @@ impl MasterSecret {
         TrafficSecret { suite: self.suite, prk: self.prk.derive(label, server_finished_hash).prk() }
     }
 
-    /// Given the hash of ClientHello..server Finished.
+    /// The exporter, given the hash of ClientHello..server Finished.
     pub(crate) fn exporter(&self, server_finished_hash: &[u8]) -> Exporter {
         Exporter { secret: self.prk.derive(b"exp master", server_finished_hash) }
     }
 
-    /// Given the hash of ClientHello..client Finished.
+    /// The resumption secret, given the hash of ClientHello..client Finished.
     pub(crate) fn into_resumption(self, client_finished_hash: &[u8]) -> ResumptionSecret {
         ResumptionSecret { secret: self.prk.derive(b"res master", client_finished_hash) }
     }
 }
 
-/// The secret from which the keys of one direction come.
+/// The secret that gives the keys of one direction.
 pub(crate) struct TrafficSecret {
     suite: &'static Tls13CipherSuite,
     prk: Prk,
 }
 
-/// A traffic secret whose keys are in use: it waits for a KeyUpdate.
+/// A traffic secret whose keys are already in use. The connection keeps it for the next KeyUpdate.
 pub(crate) struct RestingSecret {
     suite: &'static Tls13CipherSuite,
     secret: Secret,
 }
 
 impl TrafficSecret {
-    /// One that a key log gives; those of a connection come from its key schedule.
+    /// A secret from a key log. Connections get theirs from the key schedule.
     pub(crate) fn logged(suite: &'static Tls13CipherSuite, protocol: Protocol, secret: HashOutput) -> Self {
         Self { suite, prk: Secret::new(suite.hash, protocol, secret).prk() }
     }
@@ -181,19 +181,19 @@ impl TrafficSecret {
         keys
     }
 
-    /// The value of Finished over a transcript with this hash (RFC 8446 §4.4.4).
+    /// The verify_data of Finished, given the transcript hash (RFC 8446 §4.4.4).
     pub(crate) fn finished(&self, transcript_hash: &[u8]) -> HashOutput {
         finished(&self.prk, transcript_hash)
     }
 
-    /// Compares the value of a received Finished, in constant time.
+    /// Compares the verify_data of a received Finished in constant time.
     pub(crate) fn verify_finished(
         &self,
         transcript_hash: &[u8],
         received: &[u8],
     ) -> Result<FinishedValid, Error> {
         let expected = self.finished(transcript_hash);
-        // RFC 8446 §4.4.4: a Finished has the length of the hash.
+        // RFC 8446 §4.4.4: verify_data has the length of the hash.
         if received.len() != expected.as_ref().len() {
             return Err(crate::error::Malformed::Length(What::Message(HandshakeType::FINISHED)).into());
         }
@@ -203,12 +203,12 @@ impl TrafficSecret {
         }
     }
 
-    /// Once its keys are made.
+    /// Drops the HMAC key, once the traffic keys exist.
     pub(crate) fn rest(self) -> RestingSecret {
         RestingSecret { suite: self.suite, secret: self.prk.into_secret() }
     }
 
-    /// For the key log.
+    /// The secret's bytes, for the key log.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.prk.bytes()
     }
@@ -227,11 +227,11 @@ pub(crate) struct Exporter {
 }
 
 impl Export for Exporter {
-    /// TLS-Exporter(label, context, out.len()). No context is an empty one.
+    /// TLS-Exporter(label, context, out.len()). TLS 1.3 treats a missing context as empty.
     fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         let context = context.unwrap_or_default();
         let hash = self.secret.hash();
-        // RFC 5869 §2.3, and the label with its prefix must fit 255 bytes.
+        // RFC 5869 §2.3 limits the output to 255 hash lengths. RFC 8446 §7.1: label and prefix have at most 255 bytes.
         if out.len() > 255 * hash.algorithm().output_len() || label.len() > 249 {
             return Err(Misuse::ExporterLength.into());
         }
@@ -242,13 +242,13 @@ impl Export for Exporter {
 }
 
 impl Exporter {
-    /// For the key log.
+    /// The secret's bytes, for the key log.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.secret.bytes()
     }
 }
 
-/// The source of the PSKs of tickets (RFC 8446 §4.6.1).
+/// The secret that gives the PSK of each ticket (RFC 8446 §4.6.1).
 pub(crate) struct ResumptionSecret {
     secret: Secret,
 }

@@ -1,4 +1,4 @@
-//! The running hash over the handshake messages (RFC 8446 §4.4.1), always over the bytes that were on the wire.
+//! The running hash over the handshake messages (RFC 8446 §4.4.1), over exactly the bytes sent and received.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::crypto::{Hash, HashContext, HashOutput};
 use crate::wire::HandshakeType;
 
-/// The messages before the hash function is known.
+/// The messages so far, kept until the cipher suite determines the hash function.
 #[derive(Clone, Default)]
 pub(crate) struct HelloTranscript {
     bytes: Vec<u8>,
@@ -23,7 +23,7 @@ impl HelloTranscript {
         Transcript { hash, context, messages: None }
     }
 
-    /// The same, which keeps the messages themselves.
+    /// As [`Self::start`], but the transcript also keeps the messages.
     pub(crate) fn start_keeping(self, hash: &'static dyn Hash) -> Transcript {
         Transcript { messages: Some(self.bytes.clone()), ..self.start(hash) }
     }
@@ -33,7 +33,7 @@ impl HelloTranscript {
 pub(crate) struct Transcript {
     hash: &'static dyn Hash,
     context: Box<dyn HashContext>,
-    /// The messages themselves, where something signs them (RFC 5246 §7.4.8).
+    /// The messages, if a TLS 1.2 CertificateVerify may sign them (RFC 5246 §7.4.8).
     messages: Option<Vec<u8>>,
 }
 
@@ -49,7 +49,7 @@ impl Transcript {
         }
     }
 
-    /// The messages so far, which are not kept any longer.
+    /// Takes the messages out; the transcript keeps no further ones.
     pub(crate) fn take_messages(&mut self) -> Vec<u8> {
         self.messages.take().unwrap_or_default()
     }
@@ -58,19 +58,19 @@ impl Transcript {
         self.context.current()
     }
 
-    /// The hash of the messages so far and of `more`, which is not added.
+    /// The hash of the messages so far and `more`, without adding `more`.
     pub(crate) fn with(&self, more: &[u8]) -> HashOutput {
         let mut fork = self.context.fork();
         fork.update(more);
         fork.current()
     }
 
-    /// Replaces the first ClientHello by its hash when a retry follows (RFC 8446 §4.4.1).
+    /// Replaces the first ClientHello by its hash, because a HelloRetryRequest follows (RFC 8446 §4.4.1).
     pub(crate) fn into_retry(self) -> Self {
         Self::from_hello_hash(self.hash, self.current().as_ref())
     }
 
-    /// The transcript of a server that kept nothing but the hash of the first ClientHello.
+    /// The transcript of a stateless server, which kept only the hash of the first ClientHello.
     pub(crate) fn from_hello_hash(hash: &'static dyn Hash, hello_hash: &[u8]) -> Self {
         let mut retry = Self::new(hash);
         retry.add(&[HandshakeType::MESSAGE_HASH.0, 0, 0, hello_hash.len() as u8]);
