@@ -7,22 +7,23 @@ use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::{Context, Extensions, ExtensionsWriter, rules, status_request};
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader, What};
 
-/// More certificates than any chain has; webpki bounds the work for path building itself.
+/// The most certificates in one message, more than any real chain has. webpki limits the work of path building itself.
 const MAX_ENTRIES: usize = 64;
 
 pub(crate) struct Certificate<'a> {
     pub(crate) context: &'a [u8],
-    /// cert_data of each entry: DER of a certificate, or of a SubjectPublicKeyInfo.
+    /// cert_data of each entry: a certificate or a SubjectPublicKeyInfo, in DER.
     pub(crate) entries: Vec<&'a [u8]>,
     /// The OCSP response for the first entry.
     pub(crate) ocsp_response: Option<Vec<u8>>,
-    /// Whether it has one entry without cert_data: the receiver has it in its cache (docs/handshake-cache.md §3).
+    /// Whether its only entry has empty cert_data, because the receiver has the certificate in its cache
+    /// (docs/handshake-cache.md §3).
     pub(crate) is_abbreviated: bool,
 }
 
 impl<'a> Certificate<'a> {
-    /// Reads the message, whose entries may carry answers to the extensions in `offered` only. It may be abbreviated where that
-    /// was agreed.
+    /// Reads the message of TLS 1.3. Entries may only carry extensions that are in `offered`. `may_be_abbreviated` says
+    /// whether both sides have negotiated the handshake cache for this message.
     pub(crate) fn read(
         body: &'a [u8],
         typ: CertificateType,
@@ -56,12 +57,12 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// Reads the message of TLS 1.2: a list without extensions (RFC 5246 §7.4.2), or one raw public key without a list
-    /// (RFC 7250 §3).
+    /// Reads the message of TLS 1.2: a list of certificates without extensions (RFC 5246 §7.4.2), or one raw public key
+    /// outside a list (RFC 7250 §3).
     pub(crate) fn read_tls12(body: &'a [u8], typ: CertificateType) -> Result<Self, Error> {
         decode(body, HandshakeType::CERTIFICATE, |r| {
             let entries = match typ {
-                // Of length zero from a client that has none.
+                // A client without a key sends an empty one.
                 CertificateType::RAW_PUBLIC_KEY => {
                     let key = r.vec24(0)?;
                     if key.is_empty() { Vec::new() } else { [key].to_vec() }
@@ -97,9 +98,10 @@ impl<'a> Certificate<'a> {
         entries.fold(HEADER_LEN + 3, |len, entry| len + frame + entry.len())
     }
 
-    /// The bytes by which the message of TLS 1.3 with these entries is longer than an abbreviated one, whose only entry is empty.
+    /// The bytes that abbreviation saves in TLS 1.3: the length of a message with these entries minus that of an
+    /// abbreviated one, which has one empty entry.
     pub(crate) fn beyond_abbreviated<'e>(entries: impl Iterator<Item = &'e [u8]>) -> usize {
-        // RFC 8446 §4.4.2: the length of cert_data, and that of the extensions.
+        // RFC 8446 §4.4.2: the length fields of cert_data and of the extensions.
         const FRAME: usize = 3 + 2;
         entries.fold(0, |len, entry| len + FRAME + entry.len()).saturating_sub(FRAME)
     }

@@ -12,9 +12,9 @@ pub(crate) struct CertificateRequest<'a> {
     pub(crate) extensions: Extensions<'a>,
 }
 
-/// The message of TLS 1.2 (RFC 5246 §7.4.4), which has fields and no extensions.
+/// The message of TLS 1.2 (RFC 5246 §7.4.4), which has fields instead of extensions.
 pub(crate) struct Tls12CertificateRequest {
-    /// What kinds of key may sign.
+    /// The values of ClientCertificateType that the server accepts.
     pub(crate) types: Vec<u8>,
     pub(crate) schemes: Vec<SignatureScheme>,
     /// Distinguished names in DER.
@@ -22,8 +22,8 @@ pub(crate) struct Tls12CertificateRequest {
 }
 
 impl Tls12CertificateRequest {
-    /// What ClientCertificateType calls a key for `scheme`: `rsa_sign`, `dss_sign` or `ecdsa_sign` (RFC 5246 §7.4.4, RFC 8422
-    /// §5.5).
+    /// The ClientCertificateType of a key for `scheme`: `rsa_sign`, `dss_sign` or `ecdsa_sign` (RFC 5246 §7.4.4,
+    /// RFC 8422 §5.5).
     pub(crate) fn type_of(scheme: SignatureScheme) -> u8 {
         match scheme {
             SignatureScheme::DSA_SHA256 => 2,
@@ -62,7 +62,7 @@ impl<'a> CertificateRequest<'a> {
         })
     }
 
-    /// The one in the main handshake, whose context is empty.
+    /// Writes the message of the main handshake, whose context is empty.
     pub(crate) fn write(extensions: &ExtensionsWriter) -> Result<Vec<u8>, Error> {
         encode(HandshakeType::CERTIFICATE_REQUEST, |w| {
             w.u8(0);

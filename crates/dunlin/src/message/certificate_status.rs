@@ -1,4 +1,4 @@
-//! `CertificateStatus` (RFC 6066 §8): the OCSP response of a server of TLS 1.2, a message of its own.
+//! `CertificateStatus` (RFC 6066 §8): the message that carries a TLS 1.2 server's OCSP response.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::extension::{Extension, status_request};
 use crate::wire::HandshakeType;
 
-/// The DER of the OCSPResponse.
+/// Reads the message and gives the OCSPResponse in DER.
 pub(crate) fn read(body: &[u8]) -> Result<Vec<u8>, Error> {
     decode(body, HandshakeType::CERTIFICATE_STATUS, |r| {
         status_request::CertificateStatus::read(r).map(|s| s.0)

@@ -9,7 +9,7 @@ use crate::extension::{Context, ExtensionTable, Extensions, ExtensionsWriter, ru
 use crate::protocol::Protocol;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader, What};
 
-/// A ClientHello, read once: it keeps its message, and knows where its fields stand in it.
+/// A parsed ClientHello. It owns the message and keeps the positions of its fields, so that the server parses it once.
 pub(crate) struct ClientHello {
     message: Message,
     pub(crate) legacy_version: ProtocolVersion,
@@ -25,7 +25,7 @@ pub(crate) struct ClientHello {
 impl ClientHello {
     pub(crate) fn read(message: Message, protocol: Protocol) -> Result<Self, Error> {
         let body = message.body();
-        // What was read last ends where the rest begins.
+        // The field that was just read ends where the unread rest begins.
         let last = |r: &Reader<'_>, len: usize| body.len() - r.len() - len..body.len() - r.len();
         let (legacy_version, random, fields, cipher_suites, table) =
             decode(body, HandshakeType::CLIENT_HELLO, |r| {
@@ -42,7 +42,7 @@ impl ClientHello {
                 let cipher_suites = Reader::items(suites, What::CipherSuites, |r| r.u16().map(CipherSuite))?;
                 let len = r.vec8(1)?.len();
                 let compression_methods = last(r, len);
-                // Before TLS 1.3 a hello could end here.
+                // RFC 5246 §7.4.1.2: a ClientHello of earlier versions may have no extensions at all.
                 let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };
                 let table = ExtensionTable::read(extensions, const { &rules(Context::ClientHello) })?;
                 let fields = [session_id, legacy_cookie, compression_methods, last(r, extensions.len())];
@@ -62,7 +62,7 @@ impl ClientHello {
         })
     }
 
-    /// The message, as it was received.
+    /// The message as received.
     pub(crate) const fn message(&self) -> &Message {
         &self.message
     }

@@ -1,4 +1,4 @@
-//! `ClientKeyExchange` (RFC 5246 §7.4.7, RFC 8422 §5.7, RFC 4279 §2 and §4): what is in it depends on the suite.
+//! `ClientKeyExchange` (RFC 5246 §7.4.7, RFC 8422 §5.7, RFC 4279 §2 and §4). Its fields depend on the cipher suite.
 
 use alloc::vec::Vec;
 
@@ -8,9 +8,9 @@ use crate::error::Error;
 use crate::wire::HandshakeType;
 
 pub(crate) struct ClientKeyExchange<'a> {
-    /// In suites with PSK.
+    /// The PSK identity; empty in suites without PSK.
     pub(crate) identity: &'a [u8],
-    /// The client's share, or its encrypted secret, where there is a key exchange.
+    /// The client's key share or its encrypted premaster secret; empty in plain PSK suites.
     pub(crate) share: &'a [u8],
 }
 
@@ -21,7 +21,7 @@ impl<'a> ClientKeyExchange<'a> {
             let share = match suite.key_exchange {
                 Tls12KeyExchange::Ecdhe => r.vec8(1)?,
                 Tls12KeyExchange::Dhe => r.vec16(1)?,
-                // What is wrong with it shows in Finished alone (RFC 5246 §7.4.7.1).
+                // RFC 5246 §7.4.7.1: any fault of it must show in Finished only, so its length is not checked here.
                 Tls12KeyExchange::Rsa => r.vec16(0)?,
                 Tls12KeyExchange::Psk => &[],
             };

@@ -1,4 +1,4 @@
-//! `CompressedCertificate` (RFC 8879 §4): the body of a Certificate message, compressed.
+//! `CompressedCertificate` (RFC 8879 §4): the compressed body of a Certificate message.
 
 use alloc::vec::Vec;
 

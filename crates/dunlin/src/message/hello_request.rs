@@ -1,4 +1,4 @@
-//! `HelloRequest` (RFC 5246 §7.4.1.1): an empty message, which is in no transcript.
+//! `HelloRequest` (RFC 5246 §7.4.1.1): an empty message, which does not enter the transcript.
 
 use alloc::vec::Vec;
 

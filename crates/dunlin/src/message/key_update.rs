@@ -8,7 +8,7 @@ use crate::wire::{HandshakeType, KeyUpdateRequest, What};
 
 pub(crate) fn read(body: &[u8]) -> Result<KeyUpdateRequest, Error> {
     let request = decode(body, HandshakeType::KEY_UPDATE, |r| Ok(KeyUpdateRequest(r.u8()?)))?;
-    // RFC 8446 §4.6.3: any other value: illegal_parameter.
+    // RFC 8446 §4.6.3: any other value is illegal_parameter.
     match request.name() {
         Some(_) => Ok(request),
         None => Err(PeerMisbehaved::IllegalParameter(What::RequestUpdate).into()),

@@ -1,4 +1,4 @@
-//! The handshake messages, one file each. Reading borrows from the message, writing makes a whole one.
+//! The handshake messages, one file each. Readers borrow from the received message; writers make a whole message.
 
 use alloc::vec::Vec;
 
@@ -33,17 +33,18 @@ pub(crate) use server_key_exchange::{ServerKeyExchange, ServerParams};
 /// The header of a handshake message: type and length (RFC 8446 §4).
 pub(crate) const HEADER_LEN: usize = 4;
 
-/// The largest message that is taken from the peer by default, in bytes: a chain with post-quantum keys fits.
+/// The largest message with certificates or their requests, in bytes, without its header. A chain with post-quantum keys
+/// fits.
 pub(crate) const MAX_CERTIFICATE: usize = 64 * 1024;
-/// The largest ClientHello: the 2^16 bytes that its extensions can take, and room for some 450 cipher suites. OpenSSL takes
-/// 131,396 bytes, which is room for 32,767 suites; BoringSSL takes 16,384, or 102,400 where it asks for a client certificate.
+/// The largest ClientHello, in bytes: 2^16 bytes of extensions, and room for some 450 cipher suites. OpenSSL accepts
+/// 131,396 bytes, room for 32,767 suites. BoringSSL accepts 16,384, or 102,400 if it asks for a client certificate.
 pub(crate) const MAX_CLIENT_HELLO: usize = 65 * 1024;
-/// The largest ticket message: identity and nonce with their fields.
+/// The largest NewSessionTicket, in bytes: a ticket and a nonce of any length, and small extensions.
 pub(crate) const MAX_NEW_SESSION_TICKET: usize = 64 * 1024 + 512;
-/// Any other message is small.
+/// The largest message of any other type, in bytes.
 pub(crate) const MAX_OTHER: usize = 16 * 1024;
 
-/// How long a message of this type may be.
+/// The largest body of a message of this type, in bytes.
 pub(crate) const fn limit(typ: HandshakeType) -> usize {
     match typ {
         HandshakeType::CERTIFICATE
@@ -56,8 +57,8 @@ pub(crate) const fn limit(typ: HandshakeType) -> usize {
     }
 }
 
-/// The type and the whole length, header included, that the first bytes of a message announce; `None` while
-/// the header is not complete.
+/// Reads the type and the whole length, header included, from the first bytes of a message. `None` if the header is
+/// incomplete.
 pub(crate) fn announced(bytes: &[u8]) -> Result<Option<(HandshakeType, usize)>, Error> {
     let Some([typ, a, b, c]) = bytes.first_chunk::<HEADER_LEN>() else { return Ok(None) };
     let typ = HandshakeType(*typ);
@@ -78,12 +79,12 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// From `bytes` that [`announced`] found to be one whole message of the type `typ`.
+    /// Takes over `bytes`, which [`announced`] has found to be one whole message of type `typ`.
     pub(crate) const fn new(typ: HandshakeType, bytes: Vec<u8>) -> Self {
         Self { typ, bytes }
     }
 
-    /// With its header, as it enters the transcript.
+    /// The whole message with its header, as it enters the transcript.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -92,7 +93,7 @@ impl Message {
         self.bytes.get(HEADER_LEN..).unwrap_or_default()
     }
 
-    /// The message if it is of the type that the state waits for.
+    /// The body, or an error if the message is not of the type that the state expects.
     pub(crate) fn expect(&self, typ: HandshakeType) -> Result<&[u8], Error> {
         if self.typ == typ { Ok(self.body()) } else { Err(self.unexpected(What::Message(typ))) }
     }
@@ -110,12 +111,12 @@ pub(crate) fn encode(typ: HandshakeType, body: impl FnOnce(&mut Writer)) -> Resu
     Ok(w.finish()?)
 }
 
-/// `Finished` (RFC 8446 §4.4.4): nothing but its value.
+/// Writes `Finished` (RFC 8446 §4.4.4), which contains only verify_data.
 pub(crate) fn finished(verify_data: &[u8]) -> Result<Vec<u8>, Error> {
     encode(HandshakeType::FINISHED, |w| w.put(verify_data))
 }
 
-/// Reads a whole body.
+/// Reads a whole body and rejects trailing bytes.
 pub(crate) fn decode<'a, T>(
     body: &'a [u8],
     typ: HandshakeType,

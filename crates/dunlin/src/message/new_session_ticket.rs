@@ -14,15 +14,15 @@ pub(crate) struct NewSessionTicket<'a> {
     pub(crate) age_add: u32,
     pub(crate) nonce: &'a [u8],
     pub(crate) ticket: &'a [u8],
-    /// How much early data it allows, in bytes; zero says none.
+    /// The early data that the ticket allows, in bytes; zero if it allows none.
     pub(crate) max_early_data: u32,
 }
 
 /// The message of TLS 1.2 (RFC 5077 §3.3).
 pub(crate) struct Tls12NewSessionTicket<'a> {
-    /// In seconds; zero says nothing.
+    /// In seconds; zero if the server gives no hint.
     pub(crate) lifetime_hint: u32,
-    /// Empty from a server that has thought better of it.
+    /// Empty if the server has changed its mind and gives no ticket.
     pub(crate) ticket: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! `ServerHello` and `HelloRetryRequest`, one format told apart by the random (RFC 8446 §4.1.3, §4.1.4).
+//! `ServerHello` and `HelloRetryRequest`, which share a format and differ in the random (RFC 8446 §4.1.3, §4.1.4).
 
 use alloc::vec::Vec;
 
@@ -36,9 +36,9 @@ impl<'a> ServerHello<'a> {
             if r.u8()? != 0 {
                 return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethod).into());
             }
-            // A ServerHello of TLS 1.2 may have none.
+            // RFC 5246 §7.4.1.3: a TLS 1.2 ServerHello may have no extensions at all.
             let extensions = if r.is_empty() { &[] } else { r.vec16(0)? };
-            // RFC 8446 §4.2.1: what says that it is one of TLS 1.3.
+            // RFC 8446 §4.2.1: supported_versions marks a ServerHello of TLS 1.3.
             let is_13 = Extensions::contains(extensions, ExtensionType::SUPPORTED_VERSIONS);
             let is_retry = random == RETRY_RANDOM;
             let rules = match is_retry {
@@ -47,8 +47,8 @@ impl<'a> ServerHello<'a> {
                 false => const { &rules(Context::Tls12ServerHello) },
             };
             let extensions = Extensions::parse(extensions, rules).map_err(|e| match e {
-                // RFC 5246 §7.4.1.4: what a client of TLS 1.2 cannot have asked for is unsupported_extension; where it was
-                // offered, it was for TLS 1.3.
+                // RFC 5246 §7.4.1.4: a TLS 1.2 server must not answer what the client did not offer for TLS 1.2
+                // (unsupported_extension). An offer of this extension was for TLS 1.3 only.
                 Error::PeerMisbehaved(PeerMisbehaved::MisplacedExtension(typ)) if !is_13 && !is_retry => {
                     PeerMisbehaved::UnsolicitedExtension(typ).into()
                 }

@@ -1,4 +1,4 @@
-//! `ServerKeyExchange` (RFC 5246 §7.4.3, RFC 8422 §5.4, RFC 4279 §2): what is in it depends on the suite.
+//! `ServerKeyExchange` (RFC 5246 §7.4.3, RFC 8422 §5.4, RFC 4279 §2). Its fields depend on the cipher suite.
 
 use alloc::vec::Vec;
 
@@ -7,20 +7,20 @@ use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{HandshakeType, NamedGroup, Reader, SignatureScheme, What, Writer};
 
-/// `ECCurveType` of named_curve, the only one that is left (RFC 8422 §5.4).
+/// `ECCurveType` of named_curve, the only type still in use (RFC 8422 §5.4).
 const NAMED_CURVE: u8 = 3;
 
 pub(crate) struct ServerKeyExchange<'a> {
-    /// For the client's choice of a key, in suites with a pre-shared one; empty says nothing (RFC 4279 §5.2).
+    /// The PSK identity hint (RFC 4279 §5.2); empty in suites without PSK, or if the server gives no hint.
     pub(crate) hint: &'a [u8],
     pub(crate) params: Option<ServerParams>,
-    /// The bytes that the signature is over, after both randoms.
+    /// The signed bytes, which follow both randoms in the signature's input.
     pub(crate) signed: &'a [u8],
-    /// In suites whose server is authenticated by certificate.
+    /// The signature, in suites whose server signs its share.
     pub(crate) signature: Option<(SignatureScheme, &'a [u8])>,
 }
 
-/// The server's share, with its group.
+/// The server's share and its group.
 pub(crate) enum ServerParams {
     /// `ServerECDHParams`
     Ecdhe { group: NamedGroup, share: Vec<u8> },
@@ -30,7 +30,7 @@ pub(crate) enum ServerParams {
 
 impl ServerParams {
     fn read_ecdhe(r: &mut Reader<'_>) -> Result<Self, Error> {
-        // RFC 8422 §5.4: explicit curves are not used any more.
+        // RFC 8422 §5.4: explicit curves are deprecated.
         if r.u8()? != NAMED_CURVE {
             return Err(PeerMisbehaved::IllegalParameter(What::CurveType).into());
         }
@@ -57,7 +57,7 @@ impl ServerParams {
         }
     }
 
-    /// The bytes that are signed.
+    /// The bytes that the server signs.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         let mut w = Writer::new();
         self.write(&mut w);
@@ -84,7 +84,7 @@ impl<'a> ServerKeyExchange<'a> {
         })
     }
 
-    /// Writes the message: in suites with a pre-shared key with the hint, and with a signature where the suite has one.
+    /// Writes the message. `hint` is `Some` in PSK suites, `params` with a key exchange, `signature` in signed suites.
     pub(crate) fn write(
         hint: Option<&[u8]>,
         params: Option<&ServerParams>,
