@@ -1,4 +1,4 @@
-//! `cached_info` (RFC 7924 §3): which messages of the server the client has from earlier handshakes, each by its fingerprint.
+//! `cached_info` (RFC 7924 §3): the fingerprints of server messages that the client has cached.
 
 use alloc::vec::Vec;
 
@@ -11,11 +11,10 @@ pub(crate) const CERT: u8 = 1;
 /// `cert_req(2)`: its CertificateRequest.
 pub(crate) const CERT_REQ: u8 = 2;
 
-/// More objects than a client has of one server; a bound on the work for one message.
+/// The most objects in one offer, more than a client caches for one server. It limits the work for one message.
 const MAX_OBJECTS: usize = 64;
 
-/// The client's: types and fingerprints. A type that is not known, or a fingerprint of another length, is none of ours and no
-/// error.
+/// The client's offer: types and fingerprints. The server ignores an unknown type or a fingerprint of another length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offer(pub(crate) Vec<(u8, Vec<u8>)>);
 
@@ -49,13 +48,13 @@ impl Extension for Offer {
     }
 }
 
-/// The server's: the types whose messages may be replaced by their fingerprints.
+/// The server's answer: the types whose messages it replaces by their fingerprints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Confirmed(pub(crate) Vec<u8>);
 
 impl Extension for Confirmed {
     const TYPE: ExtensionType = ExtensionType::CACHED_INFO;
-    // RFC 7924 is of TLS 1.2; in EncryptedExtensions: docs/handshake-cache.md §3.
+    // RFC 7924 defines the extension for TLS 1.2. docs/handshake-cache.md §3 adds EncryptedExtensions.
     const IN: &'static [Context] = &[Context::EncryptedExtensions, Context::Tls12ServerHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
@@ -89,9 +88,9 @@ mod tests {
         w.finish().unwrap()
     }
 
-    /// RFC 7924 §3, by hand: a type, a length and a fingerprint; in the answer types alone.
+    /// RFC 7924 §3, encoded by hand: the offer has a type, a length and a fingerprint; the answer has types only.
     #[test]
-    fn as_in_the_rfc() {
+    fn encodes_as_in_the_rfc() {
         let offer = Offer(vec![(CERT, vec![7; 32]), (CERT_REQ, vec![8; 32]), (200, vec![9])]);
         let bytes = [&[0, 71, 1, 32][..], &[7; 32], &[2, 32], &[8; 32], &[200, 1, 9]].concat();
         assert_eq!(written(&offer), bytes);
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn rejects_malformed_forms() {
         let malformed: &[&[u8]] =
             &[&[], &[0, 0], &[0, 1, 1], &[0, 2, 1, 0], &[0, 3, 1, 2, 9], &[0, 3, 1, 1, 9, 0]];
         for body in malformed {

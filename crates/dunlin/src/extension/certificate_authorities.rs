@@ -1,4 +1,4 @@
-//! `certificate_authorities` (RFC 8446 §4.2.4): names of the anchors that the sender trusts, in DER.
+//! `certificate_authorities` (RFC 8446 §4.2.4): the distinguished names of the sender's trust anchors, in DER.
 
 use alloc::vec::Vec;
 

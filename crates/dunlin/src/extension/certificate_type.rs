@@ -1,4 +1,4 @@
-//! `client_certificate_type` and `server_certificate_type` (RFC 7250 §3), each direction on its own.
+//! `client_certificate_type` and `server_certificate_type` (RFC 7250 §3), negotiated separately for each side.
 
 use alloc::vec::Vec;
 
@@ -51,7 +51,7 @@ certificate_type! {
     CLIENT_CERTIFICATE_TYPE:
     /// The types that the client can send, in order of preference.
     ClientTypes,
-    /// The type that the client shall send.
+    /// The type that the client must send.
     ClientType
 }
 

@@ -1,4 +1,4 @@
-//! `compress_certificate` (RFC 8879 §3): algorithms with which the sender reads compressed certificates.
+//! `compress_certificate` (RFC 8879 §3): the algorithms that the sender can decompress.
 
 use alloc::vec::Vec;
 

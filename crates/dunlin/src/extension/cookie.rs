@@ -1,4 +1,4 @@
-//! `cookie` (RFC 8446 §4.2.2): what the server wants to hear again in the second ClientHello.
+//! `cookie` (RFC 8446 §4.2.2): data that the client must return to the server in its second ClientHello.
 
 use alloc::vec::Vec;
 

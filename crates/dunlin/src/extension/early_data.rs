@@ -4,7 +4,7 @@ use super::{Context, Extension};
 use crate::error::Error;
 use crate::wire::{ExtensionType, Reader, Writer};
 
-/// The empty form, in both directions of the handshake.
+/// The empty form: the client's offer and the server's acceptance.
 pub(crate) struct EarlyData;
 
 impl Extension for EarlyData {
@@ -18,7 +18,7 @@ impl Extension for EarlyData {
     fn write(&self, _: &mut Writer) {}
 }
 
-/// How much a ticket allows, in bytes of content.
+/// The early data that a ticket allows, in bytes of content.
 pub(crate) struct MaxEarlyDataSize(pub(crate) u32);
 
 impl Extension for MaxEarlyDataSize {

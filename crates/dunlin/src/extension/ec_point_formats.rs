@@ -1,4 +1,4 @@
-//! `ec_point_formats` (RFC 8422 §5.1.2): points are uncompressed, which is all that is left to be said.
+//! `ec_point_formats` (RFC 8422 §5.1.2), whose only remaining format is uncompressed.
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
@@ -13,7 +13,7 @@ impl Extension for EcPointFormats {
     const IN: &'static [Context] = &[Context::ClientHello, Context::Tls12ServerHello];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        // RFC 8422 §5.1.2: a list without this format: illegal_parameter.
+        // RFC 8422 §5.1.2: a list without the uncompressed format is illegal_parameter.
         match r.vec8(1)?.contains(&UNCOMPRESSED) {
             true => Ok(Self),
             false => {

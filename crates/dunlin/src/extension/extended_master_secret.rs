@@ -1,4 +1,4 @@
-//! `extended_master_secret` (RFC 7627 §5.1): the master secret depends on the whole handshake.
+//! `extended_master_secret` (RFC 7627 §5.1), which binds the master secret to the whole handshake.
 
 use super::{Context, Extension};
 use crate::error::Error;

@@ -1,7 +1,7 @@
-//! `handshake_cache`: what the two sides know of each other's certificates (docs/handshake-cache.md §3).
+//! `handshake_cache`: which certificates each side has cached (docs/handshake-cache.md §3).
 //!
-//! Empty, it says that a side supports it. Otherwise flags say which messages of the server are meant, and what follows them
-//! names, on eight bytes each, what the sender has.
+//! An empty body says only that the sender supports the extension. Otherwise the body begins with flags for the server's
+//! messages. The client then names its cached objects and its tickets, in eight bytes each.
 
 use alloc::vec::Vec;
 
@@ -9,23 +9,23 @@ use super::{Context, Extension};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
-/// The length of a ticket and of what is sent of a fingerprint, in bytes.
+/// The length of a ticket, and of a shortened fingerprint, in bytes.
 pub(crate) const NAME_LEN: usize = 8;
 
-/// A ticket, or the beginning of a fingerprint.
+/// A ticket, or the first bytes of a fingerprint.
 pub(crate) type Name = [u8; NAME_LEN];
 
-/// More tickets say nothing more: one that the server has, and the one before in case it does not have that yet.
+/// The most tickets in one offer: the newest, and the previous one in case the server has not stored the newest yet.
 pub(crate) const MAX_TICKETS: usize = 2;
 
-/// The index that says that no ticket was used.
+/// The index that means that the server used no ticket.
 const NO_TICKET: u8 = 0xff;
 
-/// Bit 0: the server's Certificate; bit 1: its CertificateRequest.
+/// The flags. Bit 0 is the server's Certificate, bit 1 its CertificateRequest.
 const CERTIFICATE: u8 = 1;
 const CERTIFICATE_REQUEST: u8 = 2;
 
-/// The error for flags that nobody has defined.
+/// Rejects undefined flags.
 fn check_flags(flags: u8) -> Result<(), Error> {
     match flags & !(CERTIFICATE | CERTIFICATE_REQUEST) {
         0 => Ok(()),
@@ -38,14 +38,14 @@ fn flags(certificate: bool, certificate_request: bool) -> u8 {
     flag(certificate, CERTIFICATE) | flag(certificate_request, CERTIFICATE_REQUEST)
 }
 
-/// The client's: which messages of the server it need not see again, and by which tickets the server knows its own.
+/// The client's offer: the server messages that it has cached, and tickets by which the server may know its Certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// The beginning of the fingerprint of the server's Certificate.
+    /// The first bytes of the fingerprint of the server's Certificate.
     pub(crate) certificate: Option<Name>,
-    /// The same of its CertificateRequest.
+    /// The first bytes of the fingerprint of the server's CertificateRequest.
     pub(crate) certificate_request: Option<Name>,
-    /// The newest first.
+    /// The tickets, newest first.
     pub(crate) tickets: Vec<Name>,
 }
 
@@ -96,14 +96,14 @@ impl Extension for Offer {
     }
 }
 
-/// The server's: which of its messages are abbreviated, and by which ticket it knows the client.
+/// The server's answer: which of its messages it abbreviates, and by which ticket it knows the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Its Certificate is.
+    /// Whether the server abbreviates its Certificate.
     pub(crate) certificate: bool,
-    /// Its CertificateRequest is.
+    /// Whether the server abbreviates its CertificateRequest.
     pub(crate) certificate_request: bool,
-    /// The index of the ticket.
+    /// The index of the ticket in the offer; `None` if the server knows none of them.
     pub(crate) ticket: Option<u8>,
 }
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn reads_what_it_has_written() {
         let names: [Name; 4] = [[1; 8], [2; 8], [3; 8], [4; 8]];
         for certificate in [None, Some(names[0])] {
             for certificate_request in [None, Some(names[1])] {
@@ -160,7 +160,7 @@ mod tests {
                     let names =
                         certificate.iter().count() + certificate_request.iter().count() + tickets.len();
                     assert_eq!(bytes.len(), if names == 0 { 0 } else { 1 + 8 * names });
-                    // Nothing else has a prefix of it for a form, or trailing bytes.
+                    // A prefix is valid only if it ends between tickets, and trailing bytes never are.
                     for cut in 1..bytes.len() {
                         assert_eq!(
                             read::<Offer>(&bytes[..cut]).is_ok(),
@@ -186,13 +186,13 @@ mod tests {
         }
     }
 
-    /// The length of the flags and what they announce: tickets may be missing behind them.
+    /// The length of the flags and the fingerprints that they announce. Tickets are optional after them.
     fn whole(offer: &Offer) -> usize {
         1 + 8 * (offer.certificate.iter().count() + offer.certificate_request.iter().count())
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn rejects_malformed_forms() {
         for flags in 4..=255 {
             let malformed = Err(Malformed::Value(What::Extension(ExtensionType::HANDSHAKE_CACHE)).into());
             assert_eq!(read::<Offer>(&[&[flags][..], &[0; 16]].concat()), malformed);

@@ -6,8 +6,8 @@ use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, NamedGroup, Reader, What, Writer};
 
-/// More shares than any client sends: clients guess one to four groups. It bounds the comparison of each with each. OpenSSL and
-/// BoringSSL compare shares with their own groups alone, and take as many as fit into the message.
+/// The most shares in one offer. Real clients send one to four. It limits the work, because the server compares each share
+/// with every other. OpenSSL and BoringSSL compare shares with their own groups only, and set no limit.
 const MAX_SHARES: usize = 64;
 
 /// `KeyShareEntry`
@@ -28,7 +28,7 @@ impl Entry {
     }
 }
 
-/// The client's shares; none asks for a HelloRetryRequest.
+/// The client's shares. With an empty list the client asks for a HelloRetryRequest.
 pub(crate) struct Offer(pub(crate) Vec<Entry>);
 
 impl Offer {

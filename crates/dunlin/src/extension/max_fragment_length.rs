@@ -1,13 +1,13 @@
-//! `max_fragment_length` (RFC 6066 §4): the largest content of a record, in both directions. RFC 8449 replaces it.
+//! `max_fragment_length` (RFC 6066 §4): the largest content of a record in both directions. RFC 8449 replaces it.
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
-/// The lengths that there are, in bytes; their codes count from 1.
+/// The defined lengths, in bytes. The code of a length is its index plus 1.
 pub(crate) const LENGTHS: [u16; 4] = [512, 1024, 2048, 4096];
 
-/// The client's wish, or the server's agreement, in bytes.
+/// The length that the client asks for, or that the server confirms, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MaxFragmentLength(pub(crate) u16);
 
@@ -18,7 +18,7 @@ impl Extension for MaxFragmentLength {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let code = usize::from(r.u8()?);
-        // RFC 6066 §4: any other value: illegal_parameter.
+        // RFC 6066 §4: any other value is illegal_parameter.
         let length = code.checked_sub(1).and_then(|i| LENGTHS.get(i));
         length.map(|l| Self(*l)).ok_or(
             PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into(),

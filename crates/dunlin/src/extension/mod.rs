@@ -1,4 +1,4 @@
-//! The extensions: one file each, and one row in the [`registry`] that says in which messages it may stand.
+//! The extensions. Each has a file, and a row in the [`registry`] with the messages that may carry it.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -33,28 +33,28 @@ pub(crate) mod supported_versions;
 
 pub(crate) use registry::{Context, Rules, rules};
 
-/// More extensions than any message needs: IANA lists some 60, and GREASE (RFC 8701) adds 16. It bounds the work for one message,
-/// for each is compared with each. OpenSSL and BoringSSL take as many as fit into the message.
+/// The most extensions in one message. IANA lists some 60, and GREASE (RFC 8701) adds 16. It limits the work, because the
+/// reader compares each extension with every other. OpenSSL and BoringSSL set no limit.
 const MAX_EXTENSIONS: usize = 256;
 
-/// The body of one extension in one message or several.
+/// The body of an extension in one or several messages.
 pub(crate) trait Extension: Sized {
     /// Its number.
     const TYPE: ExtensionType;
-    /// The messages in which this body stands.
+    /// The messages that may carry this body.
     const IN: &'static [Context];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error>;
     fn write(&self, w: &mut Writer);
 }
 
-/// Which extensions a received message has, and where their bodies stand in it: placed where they may stand, none twice,
-/// every known one well-formed.
+/// The extensions of a received message and the positions of their bodies. The reader has checked that the message may
+/// carry each of them, that none appears twice, and that every known one is well-formed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExtensionTable(Vec<(ExtensionType, Range<usize>)>);
 
 impl ExtensionTable {
-    /// Reads `Extension extensions<0..2^16-1>`, which stands in the message behind its length.
+    /// Reads the content of `Extension extensions<0..2^16-1>`, without its length.
     pub(crate) fn read(extensions: &[u8], rules: &Rules) -> Result<Self, Error> {
         let mut list: Vec<(ExtensionType, Range<usize>)> = Vec::new();
         let mut r = Reader::new(extensions, What::ExtensionList);
@@ -79,7 +79,7 @@ impl ExtensionTable {
     }
 }
 
-/// The extensions of a received message, as its [`ExtensionTable`] has them.
+/// The extensions of a received message, found by its [`ExtensionTable`].
 #[derive(Debug, Default)]
 pub(crate) struct Extensions<'a> {
     bytes: &'a [u8],
@@ -101,7 +101,7 @@ impl<'a> Extensions<'a> {
         self.bytes.get(at.clone()).unwrap_or_default()
     }
 
-    /// Whether extensions that are not checked yet contain one of this type.
+    /// Whether `bytes`, which are not checked yet, contain an extension of this type.
     pub(crate) fn contains(bytes: &[u8], typ: ExtensionType) -> bool {
         let mut r = Reader::new(bytes, What::ExtensionList);
         while let (Ok(t), Ok(_)) = (r.u16(), r.vec16(0)) {
@@ -142,7 +142,7 @@ impl<'a> Extensions<'a> {
         self.table.iter().map(|(t, _)| *t)
     }
 
-    /// Every extension answers one that was offered (RFC 8446 §4.2).
+    /// Returns an error if an extension was not offered (RFC 8446 §4.2).
     pub(crate) fn answer(&self, offered: &[ExtensionType]) -> Result<(), Error> {
         match self.types().find(|t| !offered.contains(t)) {
             Some(typ) => Err(PeerMisbehaved::UnsolicitedExtension(typ).into()),
@@ -151,7 +151,7 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// The extensions of a message being written; remembers which.
+/// Writes the extensions of a message, and remembers their types.
 #[derive(Debug, Default)]
 pub(crate) struct ExtensionsWriter {
     body: Writer,
@@ -172,7 +172,7 @@ impl ExtensionsWriter {
         }
     }
 
-    /// Notes that the message offers an extension in another way.
+    /// Records that the message offers an extension in another way, such as by a signalling cipher suite.
     pub(crate) fn offer(&mut self, typ: ExtensionType) {
         self.types.push(typ);
     }

@@ -1,17 +1,17 @@
-//! `record_size_limit` (RFC 8449 §4): the largest record that the sender will receive, in bytes of plaintext
-//! with its content type.
+//! `record_size_limit` (RFC 8449 §4): the largest plaintext of a record that the sender accepts, in bytes. In TLS 1.3 it
+//! includes the content type.
 
 use super::{Context, Extension};
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, ProtocolVersion, Reader, What, Writer};
 
-/// RFC 8449 §4: a smaller value is illegal.
+/// The smallest legal value (RFC 8449 §4).
 pub(crate) const MIN: u16 = 64;
 
 pub(crate) struct RecordSizeLimit(pub(crate) u16);
 
 impl RecordSizeLimit {
-    /// RFC 8449 §4: no larger than the version's records, which have one byte less before TLS 1.3.
+    /// Caps `limit` at the largest record of the version, which is one byte less before TLS 1.3 (RFC 8449 §4).
     pub(crate) fn of(limit: u16, version: ProtocolVersion) -> Self {
         Self(if version == ProtocolVersion::TLS1_2 {
             limit.min(crate::wire::MAX_PLAINTEXT as u16)
@@ -20,8 +20,8 @@ impl RecordSizeLimit {
         })
     }
 
-    /// The bytes of application data or handshake that one protected record can carry: TLS 1.3 counts the content type,
-    /// too (RFC 8449 §4), and no value raises the protocol's own limit.
+    /// The most content of one protected record, in bytes. In TLS 1.3 the limit also counts the content type
+    /// (RFC 8449 §4). No value raises the protocol's own limit.
     pub(crate) fn content(&self, version: ProtocolVersion) -> usize {
         let has_inner_type = version != ProtocolVersion::TLS1_2;
         usize::from(self.0).saturating_sub(has_inner_type.into()).min(crate::wire::MAX_PLAINTEXT)

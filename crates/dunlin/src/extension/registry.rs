@@ -1,9 +1,9 @@
-//! Which extension may stand in which message: the table of RFC 8446 §4.2 and of the IANA registry, and what may stand
-//! in a ServerHello of TLS 1.2.
+//! The messages that may carry each extension: the table of RFC 8446 §4.2 and of the IANA registry, and the extensions of
+//! a TLS 1.2 ServerHello.
 //!
-//! An extension has a row here, or it is unknown and skipped. A known one in another message than its row
-//! says is refused; so are trailing bytes and bodies that do not parse, used or not. Offers and selections of
-//! one extension are different forms of its row.
+//! An extension without a row here is unknown, and readers skip it. Readers reject a known extension in the wrong message,
+//! trailing bytes, and a body that does not parse, even if the engine does not use the extension. The offer and the
+//! selection of an extension are different forms in its row.
 
 use super::{
     Extension, alpn, cached_info, certificate_authorities, certificate_type, compress_certificate, cookie,
@@ -16,8 +16,8 @@ use crate::wire::{ExtensionType, Reader, What};
 #[cfg(feature = "fuzzing")]
 use alloc::vec::Vec;
 
-/// A message with extensions. The ServerHellos of TLS 1.3 and 1.2 and HelloRetryRequest share a number but not their
-/// extensions.
+/// A message with extensions. HelloRetryRequest and the ServerHellos of TLS 1.2 and 1.3 share a number, but each has its
+/// own extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
     ClientHello,
@@ -45,7 +45,7 @@ struct Form {
     rewrite: fn(&[u8]) -> Result<Vec<u8>, Error>,
 }
 
-/// A form that is read here.
+/// A form that the engine reads.
 const fn form<T: Extension>() -> Form {
     Form {
         contexts: T::IN,
@@ -59,7 +59,7 @@ const fn form<T: Extension>() -> Form {
     }
 }
 
-/// A form that is known but not used here: only its place is checked.
+/// A form that the engine knows but does not read: the reader only checks that the message may carry it.
 const fn placed(contexts: &'static [Context]) -> Form {
     Form {
         contexts,
@@ -87,7 +87,7 @@ const REGISTRY: &[Row] = &[
             placed(&[C::CertificateRequest]),
         ],
     },
-    // Some servers of TLS 1.2 say it unasked, where it means nothing.
+    // Some TLS 1.2 servers send it in their ServerHello, where it has no meaning.
     Row {
         typ: E::SUPPORTED_GROUPS,
         forms: &[form::<supported_groups::SupportedGroups>(), placed(&[C::Tls12ServerHello])],
@@ -162,7 +162,7 @@ const REGISTRY: &[Row] = &[
     Row { typ: E::RENEGOTIATION_INFO, forms: &[form::<renegotiation_info::RenegotiationInfo>()] },
 ];
 
-/// Whether the registry knows the extension: asked while compiling, so that a missing row is a build error.
+/// Whether the extension has a row. Evaluated at compile time, so that a missing row is a build error.
 pub(super) const fn has_row(typ: ExtensionType) -> bool {
     let mut i = 0;
     while i < REGISTRY.len() {
@@ -189,11 +189,11 @@ static TYPES: [ExtensionType; REGISTRY.len()] = {
     types
 };
 
-/// What may stand in one kind of message: for each row its form there. A reader of messages names those of its own as a constant,
-/// so that a program links no form of a message that it never receives.
+/// The forms that one kind of message may carry, one entry a row. The reader of a message names its rules as a constant.
+/// A program therefore links no form of a message that it never receives.
 pub(crate) struct Rules([Option<Check>; REGISTRY.len()]);
 
-/// The rules of a kind of message.
+/// The rules for one kind of message.
 #[allow(clippy::indexing_slicing, reason = "bounded by the loops, evaluated while compiling")]
 pub(crate) const fn rules(context: Context) -> Rules {
     let mut checks: [Option<Check>; REGISTRY.len()] = [None; REGISTRY.len()];
@@ -216,17 +216,17 @@ pub(crate) const fn rules(context: Context) -> Rules {
     Rules(checks)
 }
 
-/// Checks place and form of an extension; an unknown one passes.
+/// Checks that the message may carry the extension and that the body parses. An unknown extension passes.
 pub(super) fn check(typ: ExtensionType, rules: &Rules, body: &[u8]) -> Result<(), Error> {
     match TYPES.iter().zip(&rules.0).find(|(t, _)| **t == typ) {
         None => Ok(()),
         Some((_, Some(check))) => check(body, What::Extension(typ)),
-        // RFC 8446 §4.2: a recognised extension that is not specified for the message: illegal_parameter.
+        // RFC 8446 §4.2: a recognised extension that is not specified for the message is illegal_parameter.
         Some((_, None)) => Err(PeerMisbehaved::MisplacedExtension(typ).into()),
     }
 }
 
-/// The body of an extension, read and written again; of one that is not known, as it is.
+/// Reads the body of an extension and writes it again; returns an unknown body unchanged.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn rewrite(typ: ExtensionType, context: Context, body: &[u8]) -> Result<Vec<u8>, Error> {
     let forms = REGISTRY.iter().find(|row| row.typ == typ).map_or(&[][..], |row| row.forms);
@@ -254,9 +254,9 @@ mod tests {
         C::NewSessionTicket,
     ];
 
-    /// The column "TLS 1.3" of the IANA registry for the extensions that have a name here, in the order CH, SH,
-    /// HRR, EE, CR, CT, NST; and "12" for those whose RFC has them in a ServerHello of TLS 1.2. Kept apart from the
-    /// registry on purpose: two hands must agree.
+    /// The column "TLS 1.3" of the IANA registry for every named extension, in the order CH, SH, HRR, EE, CR, CT, NST.
+    /// "12" marks those that their RFC allows in a TLS 1.2 ServerHello. The table is a second, independent copy of the
+    /// registry's rules on purpose.
     const IANA: &[(u16, &str)] = &[
         (0, "CH EE 12"),
         (1, "CH EE 12"),
@@ -287,7 +287,7 @@ mod tests {
         (49, "CH"),
         (50, "CH CR"),
         (51, "CH SH HRR"),
-        // For private use: docs/handshake-cache.md.
+        // A number for private use, defined in docs/handshake-cache.md.
         (0xff20, "CH EE 12"),
         (0xff01, "CH 12"),
     ];
@@ -306,15 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn every_extension_in_every_message() {
+    fn accepts_each_extension_only_in_the_messages_of_the_iana_table() {
         assert_eq!(IANA.len(), ExtensionType::ALL.len(), "an extension without a line in this test");
         assert_eq!(REGISTRY.len(), ExtensionType::ALL.len(), "an extension without a row");
         for typ in ExtensionType::ALL {
             let (_, places) = IANA.iter().find(|(n, _)| *n == typ.0).expect("no line in this test");
             for context in CONTEXTS {
                 let allowed = places.split(' ').any(|p| p == short(context));
-                // A body of 0xff is no valid form of any extension that is read, so a form that accepts it
-                // is one that only checks the place.
+                // No form that the engine reads accepts the body 0xff, so this tests the placement alone.
                 let refused = matches!(
                     check(*typ, &rules(context), &[0xff]),
                     Err(Error::PeerMisbehaved(PeerMisbehaved::MisplacedExtension(_)))
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn one_form_a_message() {
+    fn has_at_most_one_form_for_each_message() {
         for row in REGISTRY {
             let all: Vec<Context> = row.forms.iter().flat_map(|f| f.contexts.iter().copied()).collect();
             for context in CONTEXTS {
@@ -342,8 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn trailing_bytes_are_refused_everywhere() {
-        // The smallest valid bodies, one for each form that is read.
+    fn rejects_trailing_bytes_truncated_bodies_and_duplicates() {
+        // The smallest valid body of each form that the engine reads.
         let valid: &[(u16, Context, &[u8])] = &[
             (0, C::ClientHello, &[0, 4, 0, 0, 1, b'a']),
             (0, C::EncryptedExtensions, &[]),
@@ -419,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_ones_pass_but_not_twice_and_not_without_end() {
+    fn accepts_unknown_extensions_once_and_up_to_the_limit() {
         let unknown = one(0x7a7a, &[1, 2, 3]);
         assert!(Extensions::parse(&unknown, &rules(C::ClientHello)).is_ok());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `renegotiation_info` (RFC 5746 §3.2): what the Finished messages of the handshake before said, or nothing in the first.
+//! `renegotiation_info` (RFC 5746 §3.2): the verify_data of the previous handshake, empty in the first handshake.
 
 use alloc::vec::Vec;
 

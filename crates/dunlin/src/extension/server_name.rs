@@ -8,7 +8,7 @@ use crate::wire::{ExtensionType, Reader, What, Writer};
 
 const HOST_NAME: u8 = 0;
 
-/// The client's offer: one name of the type host_name, in lower or upper case as sent.
+/// The client's offer: one name of the type host_name, with the case as sent.
 pub(crate) struct HostName(pub(crate) String);
 
 impl Extension for HostName {
@@ -17,7 +17,7 @@ impl Extension for HostName {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         Reader::all(r.vec16(1)?, What::Extension(ExtensionType::SERVER_NAME), |list| {
-            // RFC 6066 §3: no two names of one type, and host_name is the only type there ever was.
+            // RFC 6066 §3: one name for each type, and host_name is the only type ever defined.
             if list.u8()? != HOST_NAME {
                 return Err(Malformed::Value(What::Extension(ExtensionType::SERVER_NAME)).into());
             }
@@ -39,7 +39,7 @@ impl Extension for HostName {
     }
 }
 
-/// The server's empty answer: the name was used.
+/// The server's empty answer: the server used the name.
 pub(crate) struct Acknowledged;
 
 impl Extension for Acknowledged {

@@ -1,4 +1,4 @@
-//! `session_ticket` (RFC 5077 §3.2): a ticket, or that one is wanted.
+//! `session_ticket` (RFC 5077 §3.2): the client's ticket, or its request for one.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use super::{Context, Extension};
 use crate::error::Error;
 use crate::wire::{ExtensionType, Reader, Writer};
 
-/// The client's ticket; empty for a new one.
+/// The client's ticket; empty if it asks for a new one.
 pub(crate) struct Ticket(pub(crate) Vec<u8>);
 
 /// The server will send a NewSessionTicket.

@@ -6,17 +6,17 @@ use super::{Context, Extension};
 use crate::error::Error;
 use crate::wire::{ExtensionType, Reader, SignatureScheme, What, Writer};
 
-/// What the sender verifies in CertificateVerify, and in chains unless it says otherwise.
+/// The schemes that the sender verifies in CertificateVerify, and in chains unless it sends [`SignatureAlgorithmsCert`].
 pub(crate) struct SignatureAlgorithms(pub(crate) Vec<SignatureScheme>);
 
-/// What the sender verifies in chains.
+/// The schemes that the sender verifies in chains.
 pub(crate) struct SignatureAlgorithmsCert(pub(crate) Vec<SignatureScheme>);
 
-/// More schemes than any peer has: IANA lists fewer than 100, those of TLS 1.2 and GREASE included. It bounds the comparison of
-/// each with each of ours, for every suite and credential. OpenSSL and BoringSSL take as many as fit into the message.
+/// The most schemes in one list. IANA lists fewer than 100, including TLS 1.2 and GREASE. It limits the work, because the
+/// engine compares each with its own for every suite and credential. OpenSSL and BoringSSL set no limit.
 const MAX_SCHEMES: usize = 256;
 
-/// The schemes of either extension, and of a CertificateRequest of TLS 1.2 (RFC 5246 §7.4.4).
+/// Reads the schemes of either extension, or of a TLS 1.2 CertificateRequest (RFC 5246 §7.4.4).
 pub(crate) fn read(r: &mut Reader<'_>) -> Result<Vec<SignatureScheme>, Error> {
     let schemes = Reader::items(r.vec16(2)?, What::Extension(ExtensionType::SIGNATURE_ALGORITHMS), |r| {
         r.u16().map(SignatureScheme)
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_bounded() {
+    fn rejects_a_list_above_the_limit() {
         for (len, is_read) in [(MAX_SCHEMES, true), (MAX_SCHEMES + 1, false)] {
             let mut w = Writer::new();
             write(&alloc::vec![SignatureScheme::ED25519; len], &mut w);

@@ -1,4 +1,4 @@
-//! `status_request` (RFC 6066 §8): the OCSP response that comes with a certificate (RFC 8446 §4.4.2.1).
+//! `status_request` (RFC 6066 §8): a stapled OCSP response for a certificate (RFC 8446 §4.4.2.1).
 
 use alloc::vec::Vec;
 
@@ -6,11 +6,11 @@ use super::{Context, Extension};
 use crate::error::{Error, Malformed};
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
-/// `CertificateStatusType` of OCSP, the only one there is.
+/// `CertificateStatusType` of OCSP, the only defined one.
 const OCSP: u8 = 1;
 
-/// The client wants a status: of any responder, without request extensions. Whatever else one asks for is no reason to
-/// send nothing, so nothing is kept of it.
+/// The client asks for an OCSP response. This engine's clients accept any responder and send no request extensions. A
+/// server answers whatever details a client asks for, so the reader does not keep them.
 pub(crate) struct StatusRequest;
 
 impl Extension for StatusRequest {
@@ -23,7 +23,7 @@ impl Extension for StatusRequest {
                 r.vec16(0)?;
                 r.vec16(0)?;
             }
-            // RFC 6066 §8: other types have other requests.
+            // RFC 6066 §8: the format of the request depends on the type.
             _ => drop(r.rest()),
         }
         Ok(Self)
@@ -36,7 +36,7 @@ impl Extension for StatusRequest {
     }
 }
 
-/// A server of TLS 1.2 may send a CertificateStatus message (RFC 6066 §8).
+/// The answer of a TLS 1.2 server that may send a CertificateStatus message (RFC 6066 §8).
 pub(crate) struct Acknowledged;
 
 impl Extension for Acknowledged {
@@ -50,14 +50,14 @@ impl Extension for Acknowledged {
     fn write(&self, _: &mut Writer) {}
 }
 
-/// `CertificateStatus`: the DER of an OCSPResponse.
+/// `CertificateStatus`: an OCSPResponse in DER.
 pub(crate) struct CertificateStatus(pub(crate) Vec<u8>);
 
 impl Extension for CertificateStatus {
     const TYPE: ExtensionType = ExtensionType::STATUS_REQUEST;
     const IN: &'static [Context] = &[Context::Certificate];
 
-    /// Also the body of the message of TLS 1.2 (RFC 6066 §8).
+    /// Also reads the body of the TLS 1.2 CertificateStatus message (RFC 6066 §8).
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         match r.u8()? {
             OCSP => Ok(Self(r.vec24(1)?.to_vec())),
