@@ -294,6 +294,20 @@ fn an_abort_tells_the_peer_why() {
     assert_eq!(pair.run(), Err(Error::AlertReceived(Alert::ACCESS_DENIED)));
 }
 
+/// RFC 9846 §6.1: neither is fatal, and close_notify always follows user_canceled.
+#[test]
+fn an_abort_with_a_closure_alert_ends_in_close_notify() {
+    for alert in [Alert::CLOSE_NOTIFY, Alert::USER_CANCELED] {
+        let mut pair = pair(client(client_profile()), server(server_profile()));
+        pair.connect().unwrap();
+        pair.server.abort(alert);
+        assert_eq!(pair.server.error(), Some(&Misuse::Aborted.into()));
+        pair.run().unwrap();
+        assert!(pair.client.peer_has_closed(), "{alert}");
+        assert_eq!(pair.client.error(), None, "{alert}");
+    }
+}
+
 #[test]
 fn a_server_name_is_acknowledged_by_those_who_use_it() {
     let size = |looks| {

@@ -276,11 +276,21 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Ends the connection with a fatal alert of the caller's choice.
+    /// Ends the connection with an alert of the caller's choice. It is fatal, but for close_notify and user_canceled, which are no
+    /// errors: a close_notify follows user_canceled (RFC 9846 §6.1).
     pub fn abort(&mut self, alert: AlertDescription) {
-        if self.error.is_none() {
-            self.end(Misuse::Aborted.into(), Some(alert));
+        if self.error.is_some() {
+            return;
         }
+        let is_closure = [AlertDescription::CLOSE_NOTIFY, AlertDescription::USER_CANCELED].contains(&alert);
+        if is_closure {
+            if alert == AlertDescription::USER_CANCELED && !self.progress.send_closed {
+                // Only a failing cipher can refuse, and then there is nothing to say any more.
+                let _ = self.transport.alert(AlertLevel::WARNING, alert);
+            }
+            self.close();
+        }
+        self.end(Misuse::Aborted.into(), Some(alert).filter(|_| !is_closure));
     }
 
     /// Whether data can be sent.

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 
 use super::step::UpdateKeys;
 use super::{Cx, ExpectMessage, Step};
-use crate::error::{Error, PeerMisbehaved};
+use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::event::Event;
 use crate::message::{self, Message, NewSessionTicket};
 use crate::resume::{
@@ -22,7 +22,12 @@ pub(crate) struct Traffic {
     on_ticket: OnTicket,
     /// Whether a KeyUpdate of the peer is asked for and has not come.
     requested: bool,
+    /// How often this side has replaced its sending keys.
+    updates: u64,
 }
+
+/// RFC 9846 §4.7.3: a sender makes at most 2^48 - 1 key updates.
+const MAX_KEY_UPDATES: u64 = (1 << 48) - 1;
 
 /// What becomes of a ticket.
 pub(crate) enum OnTicket {
@@ -70,6 +75,10 @@ impl ExpectMessage for Traffic {
 
 impl UpdateKeys for Traffic {
     fn update_keys(&mut self, cx: &mut Cx<'_>, request: KeyUpdateRequest) -> Result<(), Error> {
+        if self.updates == MAX_KEY_UPDATES {
+            return Err(Internal::KeyExhausted.into());
+        }
+        self.updates += 1;
         // RFC 9846 §4.7.3: no second request before the first is answered.
         let request = match request {
             KeyUpdateRequest::UPDATE_REQUESTED if !self.requested => {
@@ -90,7 +99,7 @@ impl UpdateKeys for Traffic {
 
 impl Traffic {
     pub(crate) fn new(read: TrafficSecret, write: TrafficSecret, on_ticket: OnTicket) -> Self {
-        Self { read: read.rest(), write: write.rest(), on_ticket, requested: false }
+        Self { read: read.rest(), write: write.rest(), on_ticket, requested: false, updates: 0 }
     }
 
     fn key_update(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Error> {
@@ -103,7 +112,9 @@ impl Traffic {
         cx.effects.event(Event::PeerUpdatedKeys);
         // RFC 8446 §4.6.3: one answer may stand for several requests: requests alone cannot make our output grow. It
         // is due before our next data, so it is never due after close_notify.
-        let due = !cx.progress.send_closed && !cx.emitter.has_unsent_key_update();
+        // RFC 9846 §4.7.3: after the last update that it may make, this side ignores requests.
+        let due =
+            !cx.progress.send_closed && !cx.emitter.has_unsent_key_update() && self.updates < MAX_KEY_UPDATES;
         if request == KeyUpdateRequest::UPDATE_REQUESTED && due {
             // The answer does not ask again, or it would never end.
             self.update_keys(cx, KeyUpdateRequest::UPDATE_NOT_REQUESTED)?;

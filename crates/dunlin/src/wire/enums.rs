@@ -397,6 +397,8 @@ wire_enum! {
         UNKNOWN_PSK_IDENTITY = 115 => "unknown_psk_identity",
         /// The server requires a client certificate
         CERTIFICATE_REQUIRED = 116 => "certificate_required",
+        /// RFC 9846 §6.2
+        GENERAL_ERROR = 117 => "general_error",
         /// No common application protocol
         NO_APPLICATION_PROTOCOL = 120 => "no_application_protocol",
     }
