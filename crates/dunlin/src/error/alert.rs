@@ -1,11 +1,11 @@
-//! The table from error to alert (RFC 8446 §6.2). The driver sends the alert, nobody else.
+//! The table from errors to alerts (RFC 8446 §6.2). Only the driver sends alerts.
 
 use super::{AuthenticationFailure, Error, Malformed, PeerIncompatible, PeerMisbehaved};
 use crate::wire::AlertDescription as Alert;
 
 impl Error {
-    /// The alert that tells the peer of this error; `None` where nothing may be sent, because the peer has
-    /// closed. A misuse that leaves the connection as it is sends none either.
+    /// The alert that tells the peer of this error. `None` if this side must not send one, because the peer has closed the
+    /// connection. The driver also sends none for a misuse that leaves the connection usable.
     pub fn alert(&self) -> Option<Alert> {
         match self {
             Self::Malformed(e) => Some(malformed(e)),
@@ -25,8 +25,8 @@ const fn malformed(e: &Malformed) -> Alert {
         | Malformed::TrailingBytes(_)
         | Malformed::Length(_)
         | Malformed::Value(_) => Alert::DECODE_ERROR,
-        // RFC 8446 §6.2: decode_error is for what breaks the syntax, which this does not. OpenSSL and BoringSSL answer the same
-        // to messages above their limits.
+        // RFC 8446 §6.2: decode_error is for syntax errors, and the syntax is correct here. OpenSSL and BoringSSL also answer
+        // messages above their limits with illegal_parameter.
         Malformed::AboveLimit { .. } => Alert::ILLEGAL_PARAMETER,
     }
 }
@@ -77,12 +77,12 @@ const fn incompatible(e: &PeerIncompatible) -> Alert {
         // RFC 7919 §4.
         P::Field => Alert::INSUFFICIENT_SECURITY,
         P::FiniteField(_) => Alert::HANDSHAKE_FAILURE,
-        // RFC 7250 §4.2: no common type of the server's certificate ends the handshake with this alert.
+        // RFC 7250 §4.2: the server sends this alert if the client supports none of its certificate types.
         P::CertificateType { .. } => Alert::UNSUPPORTED_CERTIFICATE,
         P::ApplicationProtocol => Alert::NO_APPLICATION_PROTOCOL,
-        // RFC 8446 §6.2 lets a server answer decrypt_error, so that an unknown identity looks like a wrong key.
+        // RFC 8446 §6.2 lets a server answer decrypt_error: an unknown identity must look like a wrong key.
         P::NoPsk | P::PskHash => Alert::DECRYPT_ERROR,
-        // It is the client that has none, and the server has shown nothing yet that could be wrong.
+        // The client lacks a key. decrypt_error would accuse the server, which has not proved anything yet.
         P::NoPskForHint => Alert::HANDSHAKE_FAILURE,
         P::ExtendedMasterSecret | P::SecureRenegotiation => Alert::HANDSHAKE_FAILURE,
         P::Fallback => Alert::INAPPROPRIATE_FALLBACK,
@@ -95,13 +95,13 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
     use AuthenticationFailure as A;
     match e {
         A::NoCertificate => Alert::CERTIFICATE_REQUIRED,
-        // It is no certificate, but a structure of RFC 7250 §3.
+        // A raw key is not a certificate but a structure of RFC 7250 §3, so bad_certificate does not fit.
         A::BadRawKey => Alert::DECODE_ERROR,
         A::BadEncoding | A::NameMismatch { .. } | A::BadChainSignature | A::KeyTooShort(_) => {
             Alert::BAD_CERTIFICATE
         }
         A::NotValidYet(_) | A::Expired(_) => Alert::CERTIFICATE_EXPIRED,
-        // OpenSSL says the same of a chain that is too long.
+        // OpenSSL also sends unknown_ca for a chain that is too long.
         A::UnknownIssuer | A::UnknownRawKey | A::ChainTooLong => Alert::UNKNOWN_CA,
         A::WrongPurpose
         | A::CaAsEndEntity

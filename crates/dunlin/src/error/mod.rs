@@ -1,8 +1,8 @@
-//! One error type in classes, and one table from error to alert.
+//! One error type with a variant for each class, and a table that maps errors to alerts.
 //!
-//! The class says who has to act: the peer broke the protocol ([`PeerMisbehaved`], [`Malformed`]), the two sides
-//! have no common ground ([`PeerIncompatible`]), the peer did not prove who it is ([`AuthenticationFailure`]),
-//! the caller asked for something impossible ([`Misuse`]), or a part below us failed ([`Internal`]).
+//! The class tells whose fault it is. The peer broke the protocol ([`PeerMisbehaved`], [`Malformed`]), or did not prove
+//! its identity ([`AuthenticationFailure`]). Both sides share no parameters ([`PeerIncompatible`]). The caller asked for
+//! something impossible ([`Misuse`]). The provider, a store or the engine itself failed ([`Internal`]).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,25 +19,25 @@ mod text;
 pub use crate::wire::{Malformed, Unit, What};
 pub use text::Code;
 
-/// Why a connection failed, or a call was refused.
+/// Why a connection failed, or why the engine rejected a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Bytes that are not what they should be: `decode_error`; or more than this side takes: `illegal_parameter`.
+    /// The peer's message does not parse (`decode_error`), or exceeds a limit of this side (`illegal_parameter`).
     Malformed(Malformed),
     /// The peer broke the protocol.
     PeerMisbehaved(PeerMisbehaved),
-    /// No common parameters.
+    /// Both sides have no common parameters.
     PeerIncompatible(PeerIncompatible),
-    /// The peer is not who it should be, or cannot prove it.
+    /// The peer does not have the expected identity, or cannot prove it.
     Authentication(AuthenticationFailure),
     /// The peer sent this fatal alert.
     AlertReceived(AlertDescription),
-    /// The transport ended without close_notify: data may be cut off (RFC 8446 §6.1).
+    /// The transport ended without close_notify, so data may be missing (RFC 8446 §6.1).
     Truncated,
-    /// The caller did something that is not possible, now or ever.
+    /// The caller asked for something that is impossible now, or always.
     Misuse(Misuse),
-    /// A fault below us that is not the peer's.
+    /// The provider, a store or the engine itself failed; the peer is not at fault.
     Internal(Internal),
 }
 
@@ -45,127 +45,128 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerMisbehaved {
-    /// A handshake message that has no place now; what was expected.
+    /// The peer sent another handshake message than this side expects.
     UnexpectedMessage {
-        /// What came.
+        /// The message that the peer sent.
         got: HandshakeType,
-        /// What the state waits for.
+        /// The message that this side expects.
         expected: What,
     },
-    /// A record of a type that has no place now.
+    /// A record of a type that is not allowed at this point.
     UnexpectedRecord(What),
-    /// A record that is larger than the protocol or the agreed limit allows.
+    /// A record that is larger than the protocol or the negotiated limit allows.
     RecordOverflow,
     /// A record that does not decrypt.
     BadRecordMac,
-    /// A record with no content in a place where that is refused, or too many of them.
+    /// A handshake or alert record without content.
     EmptyRecord,
-    /// Too many records or messages of a kind that does no work.
+    /// Too many records or messages that have no effect.
     Flood(What),
-    /// A message that goes on across a change of keys (RFC 8446 §5.1).
+    /// A message that spans a change of keys (RFC 8446 §5.1).
     NotAlignedAtKeyChange,
-    /// Another message was begun where the peer has to wait for our answer.
+    /// The peer began another message although it must wait for the answer of this side.
     ExcessHandshakeData,
-    /// An extension twice in one message.
+    /// An extension that appears twice in one message.
     DuplicateExtension(ExtensionType),
-    /// An extension that may not stand in this message (RFC 8446 §4.2).
+    /// An extension that is not allowed in this message (RFC 8446 §4.2).
     MisplacedExtension(ExtensionType),
-    /// An answer to an extension that was not offered.
+    /// An answer to an extension that this side did not offer.
     UnsolicitedExtension(ExtensionType),
     /// A required extension is missing.
     MissingExtension(ExtensionType),
     /// pre_shared_key is not the last extension (RFC 8446 §4.2.11).
     PskNotLast,
-    /// A field with a value that the protocol forbids here; which.
+    /// A field has a value that the protocol forbids.
     IllegalParameter(What),
-    /// The version was chosen below what both sides speak (RFC 8446 §4.1.3).
+    /// The server chose a lower version although both sides support a higher one (RFC 8446 §4.1.3).
     Downgrade,
-    /// A retry that asks for nothing new (RFC 8446 §4.1.4).
+    /// A HelloRetryRequest that asks for no change (RFC 8446 §4.1.4).
     PointlessRetry,
     /// A second HelloRetryRequest.
     SecondRetry,
-    /// A choice that was not offered; of what.
+    /// The peer chose a parameter that this side did not offer.
     NotOffered(What),
     /// A Finished with the wrong value.
     BadFinished,
     /// A PSK binder with the wrong value.
     BadBinder,
-    /// A session that another connection resumed at the same time.
+    /// Another connection has resumed the same session at the same time.
     SessionUsedTwice,
     /// A signature over the handshake that does not verify.
     BadSignature,
-    /// A key share that is no valid share.
+    /// An invalid key share.
     BadKeyShare,
-    /// A share of a finite field that is out of its range (RFC 7919 §5.1).
+    /// A finite-field share outside the valid range (RFC 7919 §5.1).
     BadFieldShare,
-    /// A server of TLS 1.2 that proves nothing asks the client who it is (RFC 5246 §7.4.4).
+    /// An anonymous TLS 1.2 server asks for a client certificate (RFC 5246 §7.4.4).
     AnonymousRequest,
-    /// A compressed Certificate that does not decompress to what it announces, or announces too much.
+    /// A compressed Certificate that does not decompress to the announced length, or announces too large a length.
     BadCompression,
-    /// More early data than can be skipped.
+    /// More refused early data than this side skips.
     TooMuchSkippedEarlyData,
     /// More early data than the ticket allows.
     TooMuchEarlyData,
-    /// Early data was accepted under other parameters than those of the session; which.
+    /// The server accepted early data, but this parameter differs from the session's.
     EarlyDataMismatch(What),
 }
 
-/// Nothing in common.
+/// A parameter for which the two sides have no common value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerIncompatible {
-    /// No common version; what the peer has, if it said.
+    /// No common version. Contains the peer's version, if the peer named one.
     Version(Option<ProtocolVersion>),
     /// No common cipher suite.
     CipherSuite,
     /// No common group.
     Group,
-    /// A client of TLS 1.2 names finite fields, and none is ours (RFC 7919 §4).
+    /// A TLS 1.2 client names finite-field groups, and this server supports none of them (RFC 7919 §4).
     Field,
-    /// A server of TLS 1.2 chose a finite field that is none of ours; its length in bits (RFC 7919 §3).
+    /// A TLS 1.2 server chose a finite field that this client does not support (RFC 7919 §3). Contains its length in bits.
     FiniteField(usize),
-    /// The common cipher suites of TLS 1.2 prove the server by a key of another kind than ours, or by none.
+    /// The common TLS 1.2 cipher suites do not fit the server's key: they need another kind of key, or none.
     SuiteAuthentication,
-    /// The client has a cipher suite of TLS 1.2 and a signature scheme for our key, and not its curve (RFC 8422 §5.1).
+    /// A TLS 1.2 client supports a cipher suite and a signature scheme for the server's key, but not the key's curve
+    /// (RFC 8422 §5.1).
     CurveOfKey(NamedGroup),
-    /// No common signature scheme for any of our credentials.
+    /// No common signature scheme for any credential of this side.
     SignatureScheme,
-    /// No common certificate type, of whichever side is to prove itself.
+    /// No common certificate type for the client or the server.
     CertificateType {
-        /// The types that are possible here.
+        /// The types that this side supports.
         ours: Vec<CertificateType>,
-        /// The types that are possible for the peer.
+        /// The types that the peer supports.
         theirs: Vec<CertificateType>,
     },
     /// No common application protocol.
     ApplicationProtocol,
-    /// None of our credentials suits this peer; the reason for the last one.
+    /// No credential of this side suits the peer. Contains the reason for the last one.
     NoCredential(What),
-    /// The peer offers no PSK that is known here, and there is no other way.
+    /// The client offers no PSK that the server knows, and there is no other way to authenticate.
     NoPsk,
-    /// A client of TLS 1.2 chose no key for the hint of the server, or one that is not for this version.
+    /// The TLS 1.2 client found no PSK for the server's hint, or only one that is not for this version.
     NoPskForHint,
     /// No PSK key exchange mode in common.
     PskMode,
-    /// A PSK that is known here goes with no common cipher suite: their hashes are others (RFC 8446 §4.2.11).
+    /// The server knows the client's PSK, but no common cipher suite has the PSK's hash (RFC 8446 §4.2.11).
     PskHash,
-    /// A peer of TLS 1.2 does not bind the master secret to the handshake (RFC 7627), which is required here.
+    /// This side requires extended master secret (RFC 7627), and the TLS 1.2 peer does not support it.
     ExtendedMasterSecret,
-    /// A peer of TLS 1.2 does not know secure renegotiation, or does not begin with a first handshake (RFC 5746).
+    /// A TLS 1.2 peer does not support secure renegotiation, or renegotiates in its first handshake (RFC 5746).
     SecureRenegotiation,
-    /// The client fell back to TLS 1.2 though both sides speak TLS 1.3 (RFC 7507).
+    /// The client fell back to TLS 1.2 although both sides support TLS 1.3 (RFC 7507).
     Fallback,
-    /// No service under the name asked for.
+    /// The server has no service under the requested name.
     ServerName,
     /// The caller's answer refused this client.
     Refused,
 }
 
-/// Which check of the peer's identity failed.
+/// The check of the peer's identity that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthenticationFailure {
-    /// The peer sent no certificate where one is required.
+    /// The peer sent no certificate although this side requires one.
     NoCertificate,
     /// The certificate is damaged.
     BadEncoding,
@@ -177,56 +178,56 @@ pub enum AuthenticationFailure {
     UnknownIssuer,
     /// A signature in the chain does not verify.
     BadChainSignature,
-    /// The certificate is for other names.
+    /// The certificate does not contain the expected name.
     NameMismatch {
-        /// The name that was wanted.
+        /// The name that the client expects.
         wanted: String,
-        /// The host names, addresses and URIs that it has.
+        /// The host names, addresses and URIs in the certificate.
         names: Vec<String>,
     },
     /// The certificate may not be used for this role.
     WrongPurpose,
-    /// The certificate is an authority's, which proves nobody's identity in a handshake.
+    /// The peer's certificate is a CA certificate, which is not valid as an end-entity certificate.
     CaAsEndEntity,
     /// The key of the certificate may not be used for signatures.
     WrongKeyUsage,
-    /// The chain breaks a constraint of its issuers.
+    /// The chain violates a constraint of one of its CAs.
     ConstraintViolated,
-    /// There are more authorities between the certificate and the trust anchors than this side allows
+    /// There are more CAs between the certificate and the trust anchors than this side allows
     /// ([`crate::auth::X509Trust::with_max_depth`]).
     ChainTooLong,
-    /// An RSA key of the chain is too short to prove anything.
+    /// An RSA key in the chain is too short to be secure.
     KeyTooShort(ShortKey),
     /// The certificate is revoked.
     Revoked,
-    /// There is no revocation list of the issuer of a certificate.
+    /// There is no CRL from a certificate's issuer.
     UnknownRevocationStatus,
-    /// The revocation list of an issuer is overdue: there should be a newer one.
+    /// The CRL's nextUpdate has passed: its issuer should have published a newer one.
     OverdueRevocationList,
-    /// A revocation list was not signed by the issuer that it names.
+    /// The CRL's signature does not verify with the key of the issuer that it names.
     BadRevocationList,
-    /// The algorithm of a key or signature is not supported.
+    /// This side does not support the algorithm of a key or signature.
     UnsupportedAlgorithm,
-    /// What should be a raw public key is none.
+    /// The raw public key does not parse.
     BadRawKey,
     /// The raw public key is not among the trusted ones.
     UnknownRawKey,
-    /// A certificate type that was not asked for or has no trust settings.
+    /// A certificate type that this side did not ask for, or for which it has no trust settings.
     UnsupportedType(CertificateType),
-    /// The caller's own verification said no; its words.
+    /// The caller's own verification rejected the peer. Contains the caller's reason.
     Rejected(String),
-    /// The same, with the alert that the caller wants to be sent.
+    /// As [`Self::Rejected`], with the alert that the caller wants to send.
     RejectedWith(AlertDescription, String),
 }
 
-/// A certificate that is not valid now.
+/// A certificate outside its validity period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfDate {
-    /// Its place in the peer's chain: 0 is the leaf. `None` where that is not known.
+    /// Its index in the peer's chain, 0 for the leaf. `None` if unknown.
     pub index: Option<usize>,
-    /// The common name of its subject, where it has one.
+    /// The common name of its subject, if it has one.
     pub common_name: Option<String>,
-    /// The end of its validity that is past, or the beginning that is to come, in seconds since 1970.
+    /// The date that failed: the past notAfter, or the future notBefore, in seconds since 1970.
     pub limit_s: u64,
 }
 
@@ -235,58 +236,58 @@ pub struct OutOfDate {
 pub struct ShortKey {
     /// Its length in bits. At least 2048 are required.
     pub bits: usize,
-    /// The common name of the authority whose key it is; `None` for the peer's own key, or an authority without a name.
+    /// The common name of the CA that has the key. `None` for the peer's own key, or for a CA without a common name.
     pub common_name: Option<String>,
 }
 
-/// A call or configuration that cannot work.
+/// An invalid call or configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// Data was sent before the handshake was complete.
+    /// The caller sent data before the handshake was complete.
     HandshakeNotComplete,
-    /// Data was sent after close_notify.
+    /// The caller sent data after close_notify.
     SendClosed,
     /// The caller ended the connection with an alert.
     Aborted,
-    /// The peer has not acknowledged the last KeyUpdate yet: there can be no other (RFC 9147 §5.8.4).
+    /// The caller asked for a KeyUpdate while the peer has not acknowledged the previous one (RFC 9147 §5.8.4).
     KeyUpdateWaits,
-    /// Data is longer than what one datagram carries.
+    /// The data does not fit into one datagram.
     DataTooLong {
-        /// How long it may be, in bytes.
+        /// The most data that fits, in bytes.
         max: usize,
     },
-    /// Too many datagrams wait: transmit them first.
+    /// Too many datagrams wait in the output: transmit them first.
     OutputFull,
-    /// An answer for a question that is not open.
+    /// The caller answered a question that is not open.
     NoSuchQuestion,
-    /// An answer of another kind than the question.
+    /// The caller's answer does not fit the kind of question.
     WrongAnswer,
     /// A value does not fit its field on the wire.
     FieldTooLong,
-    /// An exporter was asked for more than 255 hash lengths.
+    /// The caller asked an exporter for more than 255 hash lengths.
     ExporterLength,
-    /// An exporter was asked for under a label that TLS itself uses (RFC 5705 §6).
+    /// The caller asked an exporter for a label that TLS itself uses (RFC 5705 §6).
     ExporterLabel,
-    /// The configuration contradicts itself; how.
+    /// The configuration is invalid. Contains the reason.
     Config(String),
     /// The provider is not consistent.
     Provider(ProviderFault),
-    /// The call is not possible on this kind of connection.
+    /// This kind of connection does not support the call.
     NotSupported(What),
 }
 
-/// A fault below the engine.
+/// A failure of the provider, of a store, or of the engine itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Internal {
     /// The provider failed.
     Crypto,
-    /// The caller could not answer a question (store down, signer gone).
+    /// The caller could not answer a question, for instance because a store or signer is unreachable.
     QuestionFailed,
-    /// The sequence numbers or keys of a direction are used up and cannot be renewed.
+    /// The sequence numbers or keys of one direction are exhausted, and this side cannot renew them.
     KeyExhausted,
-    /// Something that cannot happen; reported instead of a panic. Which.
+    /// A bug in the engine, which reports it instead of panicking.
     Bug(What),
 }
 

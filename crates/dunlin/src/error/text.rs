@@ -1,7 +1,7 @@
-//! The texts of all errors, in one table: a device leaves them out by building the engine without its feature `error-text`.
+//! The texts of all errors, in one table. A build for a small device omits them by disabling the feature `error-text`.
 //!
-//! Each row is a number, the error, the numbers of what it is about, and the text. Numbers are stable: a new row gets a new number,
-//! and the number of a row that was removed is not used again.
+//! A row has a number, the error, the numbers of its details, and the text. Numbers are stable: a new row gets a new number,
+//! and the number of a removed row is never used again.
 
 use core::fmt;
 
@@ -14,8 +14,8 @@ use crate::crypto::{CryptoError, ProviderFault};
 use crate::wire::CertificateType;
 use crate::wire::{Unit, What};
 
-/// The short form of an error: a letter for its class, the number of its row, and the numbers of what it is about. `P14.2.43` is
-/// [`PeerMisbehaved`] number 14 (an illegal parameter), about [`What`] number 2 (an extension), which is supported_versions (43).
+/// The short form of an error: a letter for its class, the number of its row, and the numbers of its details. `P14.2.43` is
+/// [`PeerMisbehaved`] number 14 (an illegal parameter), [`What`] number 2 (an extension), extension 43 (supported_versions).
 #[derive(Clone, Copy)]
 pub struct Code<'a>(&'a dyn Numbered);
 
@@ -32,23 +32,23 @@ impl fmt::Debug for Code<'_> {
 }
 
 impl Error {
-    /// The code of this error, for logs and for devices without texts.
+    /// The code of this error, for logs and for builds without texts.
     pub const fn code(&self) -> Code<'_> {
         Code(self)
     }
 }
 
-/// What has a number.
+/// A value with a number in the table.
 trait Numbered {
-    /// Writes the whole code, the letter of the class included.
+    /// Writes the whole code, including the letter of the class.
     fn code(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-    /// Writes the number as a part of another code.
+    /// Writes the number as part of another code.
     fn part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.code(f)
     }
 }
 
-/// What an error shows where its text was left out.
+/// Displays an error in a build without texts.
 #[cfg(not(feature = "error-text"))]
 fn short(f: &mut fmt::Formatter<'_>, error: &dyn Numbered) -> fmt::Result {
     f.write_str("dunlin error ")?;
@@ -66,7 +66,7 @@ macro_rules! plain {
 }
 plain!(u8, u16, usize);
 
-/// A class of errors: its letter and its rows.
+/// Declares a class of errors: its letter and its rows.
 macro_rules! texts {
     ($class:ident $letter:literal { $($number:literal $pattern:pat $(, [$($about:expr),+])? => $text:literal $(($($arg:expr),+))?,)* }) => {
         impl Numbered for $class {
@@ -341,7 +341,7 @@ texts!(What "W" {
     53 What::KeyCannotEncrypt => "certificate: its key cannot encrypt the secret",
     54 What::OtherIdentity => "identity: another one in a renegotiation",
     55 What::OtherServerName => "server_name: another one in a renegotiation",
-    // What was chosen though it was not offered, or differs from the session of early data.
+    // Parameters that the peer chose without an offer, or that differ from the session of early data.
     56 What::Version => "version",
     57 What::CipherSuite => "cipher suite",
     58 What::Group => "group",
@@ -353,7 +353,7 @@ texts!(What "W" {
     64 What::ClientCertificateType => "client certificate type",
     65 What::CompressionAlgorithm => "certificate compression algorithm",
     66 What::Sha256 => "SHA-256",
-    // Messages and records that a state waits for, or that have no place.
+    // Messages and records that this side expects, or that are not allowed at this point.
     67 What::ApplicationData => "application data",
     68 What::CertificateOrRequest => "Certificate or CertificateRequest",
     69 What::NotTls => "not a TLS record",
@@ -362,7 +362,7 @@ texts!(What "W" {
     72 What::EarlyChangeCipherSpec => "an early ChangeCipherSpec",
     73 What::InsideMessage => "a record in the middle of a message",
     74 What::BeforeChangeCipherSpec => "a message before ChangeCipherSpec",
-    // What comes too often.
+    // Messages and records that the peer sends too often.
     75 What::Warnings => "warnings",
     76 What::KeyUpdates => "KeyUpdates",
     77 What::Tickets => "tickets",
@@ -371,18 +371,18 @@ texts!(What "W" {
     80 What::EmptyRecords => "empty records",
     81 What::ChangeCipherSpecs => "ChangeCipherSpec records",
     82 What::UndecryptableRecords => "records that do not decrypt",
-    // Why no credential suits.
+    // Reasons why no credential suits the peer.
     83 What::NoneOfType => "none is of the type that the server asks for",
     84 What::NoneDecrypts => "no key of ours decrypts",
     85 What::NoneOfAuthority => "the peer names no authority of its chain",
     86 What::NoneAtAll => "there is none",
     87 What::NoneAndNoPsk => "there is none, and no PSK was offered",
-    // Calls that are not possible on a connection.
+    // Calls that a connection does not support.
     88 What::ExporterWithoutEms => "an exporter without extended master secret",
     89 What::KeyUpdateInTls12 => "KeyUpdate in TLS 1.2",
     90 What::Renegotiation => "renegotiation",
     91 What::Dtls12 => "DTLS 1.2",
-    // What cannot happen.
+    // Bugs of the engine.
     92 What::NoState => "no state",
     93 What::NoUpdate => "keys that cannot be updated",
     94 What::NoRenegotiation => "a renegotiation that cannot be",
@@ -413,7 +413,7 @@ impl fmt::Debug for What {
     }
 }
 
-/// Certificate types, as alternatives.
+/// Displays certificate types joined by "or".
 #[cfg(feature = "error-text")]
 struct Or<'a>(&'a [CertificateType]);
 
@@ -427,7 +427,7 @@ impl fmt::Display for Or<'_> {
     }
 }
 
-/// The name of a handshake message as the RFCs spell it in prose: ServerHello for server_hello.
+/// Displays the name of a handshake message as the RFCs spell it in prose: ServerHello for server_hello.
 #[cfg(feature = "error-text")]
 struct Camel(Option<&'static str>);
 
@@ -491,7 +491,7 @@ mod tests {
     fn errors_carry_codes_and_no_text() {
         fn is_code<T: Copy + Eq>() {}
         is_code::<What>();
-        // A pointer to a text does not fit.
+        // These sizes have no room for a pointer to a text.
         assert!(size_of::<What>() <= 4 && size_of::<Internal>() <= 6);
     }
 

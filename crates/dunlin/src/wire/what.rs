@@ -1,8 +1,8 @@
-//! What an error is about, as a code. The texts are in `error/text.rs`, which a device can leave out.
+//! The subjects of errors as codes. Their texts are in `error/text.rs`; a build can omit them.
 
 use super::{ContentType, ExtensionType, HandshakeType};
 
-/// The field, message or rule that an error is about. Each has a text and a number (see [`crate::error::Code`]).
+/// The field, message or rule that an error is about. Each variant has a text and a number ([`crate::error::Code`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum What {
@@ -106,7 +106,7 @@ pub enum What {
     /// `server_name: another one in a renegotiation`
     OtherServerName,
 
-    // What was chosen though it was not offered, or differs from the session of early data.
+    // Parameters that the peer chose without an offer, or that differ from the session of early data.
     /// `version`
     Version,
     /// `cipher suite`
@@ -130,7 +130,7 @@ pub enum What {
     /// `SHA-256`
     Sha256,
 
-    // Messages and records that a state waits for, or that have no place.
+    // Messages and records that this side expects, or that are not allowed at this point.
     /// `application data`
     ApplicationData,
     /// `Certificate or CertificateRequest`
@@ -148,7 +148,7 @@ pub enum What {
     /// `a message before ChangeCipherSpec`
     BeforeChangeCipherSpec,
 
-    // What comes too often.
+    // Messages and records that the peer sends too often.
     /// `warnings`
     Warnings,
     /// `KeyUpdates`
@@ -166,7 +166,7 @@ pub enum What {
     /// `records that do not decrypt`
     UndecryptableRecords,
 
-    // Why no credential suits.
+    // Reasons why no credential suits the peer.
     /// `none is of the type that the server asks for`
     NoneOfType,
     /// `no key of ours decrypts`
@@ -178,7 +178,7 @@ pub enum What {
     /// `there is none, and no PSK was offered`
     NoneAndNoPsk,
 
-    // Calls that are not possible on a connection.
+    // Calls that a connection does not support.
     /// `an exporter without extended master secret`
     ExporterWithoutEms,
     /// `KeyUpdate in TLS 1.2`
@@ -188,7 +188,7 @@ pub enum What {
     /// `DTLS 1.2`
     Dtls12,
 
-    // What cannot happen.
+    // Bugs of the engine.
     /// `no state`
     NoState,
     /// `keys that cannot be updated`
