@@ -337,12 +337,10 @@ impl Receiver {
         let (typ, range) = record;
         let content = self.input.get(range.clone()).unwrap_or_default();
         // RFC 8446 §5.1: no other type between the records of one message, not even the compatibility record, which is
-        // dropped everywhere else. RFC 5246 §6.2.1 lets types interleave: a peer of TLS 1.2 may write data between the
-        // fragments of a renegotiation's message. Alerts there stay refused, for nothing needs them.
-        let is_data = self.protocol.changes_cipher_spec()
-            && typ == ContentType::APPLICATION_DATA
-            && self.epoch == Some(Epoch::Application);
-        if typ != ContentType::HANDSHAKE && !is_data && !self.handshake.is_empty() {
+        // dropped everywhere else. RFC 5246 §6.2.1 lets types interleave, so a peer of TLS 1.2 might write data between the
+        // fragments of a renegotiation's message. It is refused all the same: peers write a message as a whole, and data
+        // would hide excess bytes after Finished, which BoringSSL refuses, too.
+        if typ != ContentType::HANDSHAKE && !self.handshake.is_empty() {
             return Err(PeerMisbehaved::UnexpectedRecord(What::InsideMessage).into());
         }
         match typ {
