@@ -1,4 +1,4 @@
-//! What both sides do with a message that the receiver has in its cache (docs/handshake-cache.md §3, §4).
+//! Abbreviated messages: the receiver has the full message in its cache (docs/handshake-cache.md §3, §4).
 
 use alloc::vec::Vec;
 
@@ -9,20 +9,20 @@ use crate::message;
 use crate::schedule::Transcript;
 use crate::wire::HandshakeType;
 
-/// What a handshake can use of the cache.
+/// Which cached messages a handshake can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Nothing: it proves nobody by a certificate that signs (docs/handshake-cache.md §5.7).
+    /// None: no certificate authenticates a peer by a signature (docs/handshake-cache.md §5.7).
     Nothing,
-    /// What TLS 1.2 has, with its CertificateRequest.
+    /// Those of TLS 1.2: Certificate and CertificateRequest.
     Tls12,
-    /// Certificates.
+    /// Those of TLS 1.3: Certificate.
     Tls13,
 }
 
 impl Use {
-    /// In a full handshake of TLS 1.2. Without extended master secret its secrets do not depend on the certificates; where RSA
-    /// carries the secret, the server's key does not sign; and a pre-shared key replaces the certificates.
+    /// For a full TLS 1.2 handshake. The cache is unusable in three cases. Without the extended master secret, the secrets do not
+    /// depend on the certificates. With static RSA, the server's key does not sign. A pre-shared key replaces the certificates.
     pub(crate) fn in_tls12(suite: &Tls12CipherSuite, extended: bool) -> Self {
         match extended && suite.is_signed() {
             true => Self::Tls12,
@@ -30,7 +30,7 @@ impl Use {
         }
     }
 
-    /// What a side that has a cache says of it; `agreed` is whether the peer has one, too.
+    /// The outcome that a side with a cache reports. `agreed` tells whether the peer supports the cache, too.
     pub(crate) const fn outcome(self, agreed: bool) -> CacheOutcome {
         match (self, agreed) {
             (Self::Nothing, _) => CacheOutcome::NotUsable,
@@ -40,17 +40,17 @@ impl Use {
     }
 }
 
-/// How a message of TLS 1.2 says that it is one that the receiver has.
+/// The form of an abbreviated TLS 1.2 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// It has no body, and its fingerprint follows it in the transcript.
+    /// The body is empty. The transcript contains the fingerprint after the message.
     Empty,
-    /// Its body is the fingerprint (RFC 7924 §4.1, §4.2).
+    /// The body is the fingerprint (RFC 7924 §4.1, §4.2).
     Fingerprint,
 }
 
 impl Form {
-    /// The message.
+    /// Writes the abbreviated message.
     pub(crate) fn write(self, typ: HandshakeType, fingerprint: &Fingerprint) -> Result<Vec<u8>, Error> {
         message::encode(typ, |w| match self {
             Self::Empty => {}
@@ -58,7 +58,7 @@ impl Form {
         })
     }
 
-    /// Whether a message with this body is the one with this fingerprint; otherwise it is in full.
+    /// Whether `body` abbreviates the message with this fingerprint. Otherwise the message is in full.
     pub(crate) fn is(self, body: &[u8], fingerprint: &Fingerprint) -> bool {
         match self {
             Self::Empty => body.is_empty(),
@@ -66,11 +66,11 @@ impl Form {
         }
     }
 
-    /// Adds what binds a message in this form, which was added before.
+    /// Binds the fingerprint into the transcript, after the caller has added the abbreviated message.
     pub(crate) fn bind(self, transcript: &mut Transcript, fingerprint: &Fingerprint) {
         match self {
             Self::Empty => transcript.add(&fingerprint.cached_object()),
-            // The body has it already.
+            // The body contains the fingerprint already.
             Self::Fingerprint => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What a handshake leaves behind outside of its connection, and what becomes of it later: confirmed, or undone.
+//! What a handshake changes in stores outside its connection. The connection later confirms or undoes these changes.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -8,26 +8,27 @@ use super::effects::Effects;
 use super::event::Event;
 use crate::resume::{ClientSession, ClientSessions, Kept, SessionKey};
 
-/// What is to be done in stores when the handshake fails, when the peer is heard, or when a fatal alert ends the connection.
+/// Actions on stores for the time when the handshake fails, the peer first responds, or a fatal alert ends the connection.
 #[derive(Default)]
 pub(crate) struct Commit {
-    /// What is to be done if the handshake fails.
+    /// The action if the handshake fails.
     pub(crate) on_failure: Option<Box<dyn FnOnce() + Send + Sync>>,
-    /// The sessions of this connection that can be resumed.
+    /// The sessions that this connection has given to a store.
     pub(crate) kept: Vec<Kept>,
-    /// What is to be done at the peer's first word after this side has completed the handshake: whether all is well.
+    /// The action at the peer's first record after this side has completed the handshake. Its argument is false if the peer
+    /// rejected this side's Finished.
     pub(crate) on_word: Option<Box<dyn FnOnce(bool) + Send + Sync>>,
 }
 
 impl Commit {
-    /// The peer has taken this side's Finished, or has not: `well` says which.
+    /// The peer has accepted this side's Finished (`well`), or rejected it.
     pub(crate) fn heard(&mut self, well: bool) {
         if let Some(on_word) = self.on_word.take() {
             on_word(well);
         }
     }
 
-    /// Gives `session` to the store, which removes it again if a fatal alert ends this connection.
+    /// Gives `session` to the store. If a fatal alert ends this connection, the store removes it.
     pub(crate) fn keep_session(
         &mut self,
         store: &Arc<dyn ClientSessions>,
@@ -38,20 +39,21 @@ impl Commit {
         store.put(key, session);
     }
 
-    /// A fatal alert ends the connection. RFC 5246 §7.2.2: "any connection terminated with a fatal alert MUST NOT be resumed";
+    /// Removes this connection's sessions from their stores, because a fatal alert ends it.
+    /// RFC 5246 §7.2.2: "any connection terminated with a fatal alert MUST NOT be resumed".
     /// RFC 8446 §6: tickets should be discarded, if possible.
     pub(crate) fn forget_sessions(&mut self, effects: &mut Effects) {
         for kept in core::mem::take(&mut self.kept) {
             match kept {
                 Kept::Client(store, key, ticket) => store.forget(&key, &ticket),
-                // Another connection may have used it up.
+                // Another connection may have consumed it already.
                 Kept::Server(store, name) => drop(store.remove(&name)),
                 Kept::Asked(name) => effects.event(Event::SessionUsed(name)),
             }
         }
     }
 
-    /// The connection has failed: undoes what the handshake had done in advance.
+    /// Undoes what the handshake did in advance, because the connection has failed.
     pub(crate) fn undo(&mut self) {
         if let Some(undo) = self.on_failure.take() {
             undo();

@@ -1,4 +1,4 @@
-//! The one door through which a handshake acts on its caller: events, questions, the sizes of messages, secrets to log.
+//! Everything that a handshake hands to its caller besides messages and keys: events, questions, message sizes, secrets to log.
 
 use crate::sync::Arc;
 use alloc::collections::VecDeque;
@@ -11,22 +11,22 @@ use crate::keylog::KeyLog;
 use crate::message;
 use crate::wire::{AlertDescription, HandshakeType, What};
 
-/// KeyUpdates and tickets in a row, without data between them, before they count as an attack.
+/// The most KeyUpdates, tickets or renegotiations in a row, without data between them, before they count as an attack.
 const MAX_IDLE_MESSAGES: u32 = 32;
 
-/// user_canceled in a row: a peer that gives up says so once (RFC 8446 §6.1).
+/// The most warnings in a row. A peer that gives up sends user_canceled once (RFC 8446 §6.1).
 const MAX_WARNINGS: u32 = 4;
 
-/// A list of so many messages is enough for every handshake; what comes after is traffic.
+/// The most message sizes in the list. No handshake has more messages; later ones are not recorded.
 const MAX_NOTED: usize = 32;
 
-/// What a handshake gives out, beside its messages and keys.
+/// What a handshake returns besides its messages and keys.
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) events: VecDeque<Event>,
     pub(crate) question: Option<Question>,
     pub(crate) messages: Vec<MessageSize>,
-    /// A warning that is to be sent.
+    /// A warning alert that the driver must send.
     pub(crate) warning: Option<AlertDescription>,
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,
     pub(crate) client_random: [u8; 32],
@@ -46,7 +46,7 @@ impl Effects {
         }
     }
 
-    /// Reports an event. Those that a peer can cause at will are reported once until they are taken.
+    /// Queues an event. An event that the peer can cause at will is queued only once until the caller takes it.
     pub(crate) fn event(&mut self, event: Event) {
         let is_again = |waiting: &Event| {
             matches!(
@@ -68,19 +68,19 @@ impl Effects {
         }
     }
 
-    /// A message came that costs us work and the peer none: they are counted until data comes between them.
+    /// Counts a message that costs this side more work than the peer. Application data resets the count.
     pub(crate) fn count_idle(&mut self, what: What) -> Result<(), Error> {
         self.idle += 1;
         if self.idle > MAX_IDLE_MESSAGES { Err(PeerMisbehaved::Flood(what).into()) } else { Ok(()) }
     }
 
-    /// An alert came that ends nothing.
+    /// Counts an alert that does not end the connection.
     pub(crate) fn count_warning(&mut self) -> Result<(), Error> {
         self.warnings += 1;
         if self.warnings > MAX_WARNINGS { Err(PeerMisbehaved::Flood(What::Warnings).into()) } else { Ok(()) }
     }
 
-    /// Data came.
+    /// Resets both counts, since the peer has sent application data.
     pub(crate) const fn reset_idle(&mut self) {
         self.idle = 0;
         self.warnings = 0;
@@ -91,9 +91,9 @@ impl Effects {
 mod tests {
     use super::*;
 
-    /// A peer whose KeyUpdates, or tickets, or handshakes within the connection take turns does not fill the queue of a caller who only reads.
+    /// A peer that alternates KeyUpdates, tickets and renegotiations cannot fill the queue of a caller that only reads.
     #[test]
-    fn what_a_peer_can_cause_at_will_waits_once() {
+    fn queues_each_event_that_a_peer_can_repeat_only_once() {
         let mut effects = Effects::default();
         for _ in 0..3 {
             effects.event(Event::PeerUpdatedKeys);

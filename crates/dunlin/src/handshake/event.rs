@@ -1,4 +1,4 @@
-//! What an application hears of a handshake and of the connection after it.
+//! Events that the engine reports to the application during and after a handshake.
 
 use alloc::vec::Vec;
 
@@ -7,45 +7,43 @@ use crate::early::EarlyDataOutcome;
 use crate::resume::Session;
 use crate::wire::HandshakeType;
 
-/// What happened, in order.
+/// An event of a connection. The caller receives events in the order in which they happened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The handshake is complete: the peer is who [`Negotiated::peer`] says, data may be sent.
+    /// The handshake is complete. The peer has proven the identity in [`Negotiated::peer`], and the application may send data.
     Connected,
-    /// Something must be known to go on; give it to [`crate::Connection::answer`].
+    /// The handshake needs information from the caller. Pass it to [`crate::Connection::answer`].
     Question(QuestionId, Question),
-    /// A ticket came and was given to the client's store.
+    /// The client received a ticket and gave it to its store, if it has one.
     TicketReceived,
-    /// This session is to be kept under this name ([`crate::resume::Tickets::ask`]).
+    /// The caller must keep this session under this name ([`crate::resume::Tickets::ask`]).
     NewSession(Vec<u8>, Session),
-    /// The session under this name was resumed, or a fatal alert has ended its connection: forget it
-    /// ([`crate::resume::Tickets::ask`]). TLS 1.2 does not say so of what was resumed: there a session may be resumed again, until
-    /// it expires.
+    /// The caller must forget the session under this name ([`crate::resume::Tickets::ask`]): it was resumed, or a fatal alert
+    /// ended its connection. In TLS 1.2 resumption does not cause this event, since a session can be resumed until it expires.
     SessionUsed(Vec<u8>),
-    /// Early data was offered and taken, or refused: what was sent of it is lost then. On a server that takes it, it
-    /// comes from [`crate::Connection::early_data`], and the handshake goes on as it is consumed.
+    /// The server accepted or rejected offered early data. Rejected early data is lost. On a server that accepted it,
+    /// [`crate::Connection::early_data`] returns the data, and the handshake continues as the caller consumes it.
     EarlyData(EarlyDataOutcome),
     /// The peer replaced its sending keys.
     PeerUpdatedKeys,
-    /// Another handshake within a connection of TLS 1.2 is complete; [`Negotiated`] is that of this one.
+    /// A TLS 1.2 renegotiation is complete. [`Negotiated`] now describes the new handshake.
     Renegotiated,
-    /// The peer does not want the handshake that [`crate::Connection::renegotiate`] asked for: it sent no_renegotiation.
-    /// The connection goes on as before.
+    /// The peer answered [`crate::Connection::renegotiate`] with no_renegotiation. The connection continues unchanged.
     RenegotiationRefused,
-    /// The peer will send no more data: close_notify. Data can still be sent.
+    /// The peer sent close_notify and will send no more data. This side can still send.
     PeerClosed,
 }
 
-/// A handshake message that was sent or received.
+/// The size of a handshake message that was sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageSize {
-    /// Whether it was sent.
+    /// Whether this side sent it.
     pub sent: bool,
     /// Its type.
     pub typ: HandshakeType,
     /// Whether it is a HelloRetryRequest, which has the type of a ServerHello.
     pub is_retry: bool,
-    /// Its length with its header of 4 bytes, in bytes.
+    /// Its length in bytes, including its header of 4 bytes.
     pub len: usize,
 }

@@ -1,10 +1,11 @@
-//! The handshake: client and server, each in the order of the RFC's figure, above one seam to the transport.
+//! The handshakes of the client and of the server. Each file follows the order of the RFC's figure.
+//! States exchange whole messages with one interface to the transport, [`Emitter`].
 //!
-//! * [`client`] and [`server`]: `start` until the version is known, then `tls12` or `tls13`; [`tls12`] is shared by both.
-//! * [`post`]: what comes after the handshake, the same for both sides.
+//! * [`client`] and [`server`]: `start` until the version is known, then `tls12` or `tls13`. Both sides share [`tls12`].
+//! * [`post`]: messages after the handshake, for both sides.
 //! * [`retry`]: HelloRetryRequest and its cookie.
-//! * [`prove`] and [`verify`]: Certificate and CertificateVerify, sent and received, the same for both sides.
-//! * [`cached`]: messages that the receiver has already.
+//! * [`prove`] and [`verify`]: sending and receiving Certificate and CertificateVerify, for both sides.
+//! * [`cached`]: messages that the sender abbreviates because the receiver has them in its cache.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -42,24 +43,24 @@ pub(crate) mod step;
 pub(crate) mod tls12;
 pub(crate) mod verify;
 
-/// What a state may use while it handles its input.
+/// The context that a state uses while it handles its input.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Now,
     pub(crate) emitter: &'a mut dyn Emitter,
     pub(crate) effects: &'a mut Effects,
-    /// What this handshake agrees on, as far as it is known.
+    /// What this handshake has agreed on so far.
     pub(crate) draft: &'a mut Box<Negotiated>,
     pub(crate) commit: &'a mut Commit,
     pub(crate) progress: &'a mut Progress,
 }
 
 impl Cx<'_> {
-    /// The protocol that was agreed; before, the newest one.
+    /// The negotiated protocol. Before negotiation, the newest one.
     pub(crate) fn protocol(&self) -> Protocol {
         self.emitter.protocol()
     }
 
-    /// What the handshake has agreed on if it is complete, and else what it has agreed on so far.
+    /// The result of the handshake if it is complete, otherwise the current draft.
     pub(crate) fn agreed(&self) -> &Negotiated {
         match &self.progress.negotiated {
             Some(negotiated) if self.progress.is_settled() => negotiated,
@@ -67,7 +68,7 @@ impl Cx<'_> {
         }
     }
 
-    /// The handshake is complete: its draft is in force.
+    /// Completes the handshake: its draft comes into force.
     pub(crate) fn complete(&mut self, event: Event) {
         self.progress.negotiated = Some(core::mem::take(self.draft));
         self.progress.renegotiating = false;
@@ -75,7 +76,7 @@ impl Cx<'_> {
         self.effects.event(event);
     }
 
-    /// Another handshake begins within the connection. What it does not agree anew stays as it is.
+    /// Begins a renegotiation. Values that it does not negotiate again keep their previous setting.
     pub(crate) fn begin_again(&mut self) {
         if let Some(previous) = &self.progress.negotiated {
             **self.draft = Negotiated {
@@ -90,7 +91,7 @@ impl Cx<'_> {
         self.progress.renegotiating = true;
     }
 
-    /// Early data was offered: notes what became of it; unless it was accepted, none is sent from now on.
+    /// Records the outcome of offered early data. Unless the server accepted it, the client sends no more.
     pub(crate) fn early_data(&mut self, outcome: EarlyDataOutcome) {
         self.draft.early_data = outcome;
         if outcome != EarlyDataOutcome::Accepted {
@@ -99,13 +100,13 @@ impl Cx<'_> {
         self.effects.event(Event::EarlyData(outcome));
     }
 
-    /// Sends a message, and notes its size.
+    /// Sends a message and records its size.
     pub(crate) fn send(&mut self, message: Vec<u8>) -> Result<(), Error> {
         self.effects.note_message(true, &message);
         self.emitter.message(message)
     }
 
-    /// Sends a message that belongs to the transcript.
+    /// Sends a message and adds it to the transcript.
     pub(crate) fn send_in(
         &mut self,
         transcript: &mut crate::schedule::Transcript,
@@ -115,7 +116,7 @@ impl Cx<'_> {
         self.send(message)
     }
 
-    /// Lets `state` wait for the answer to a question, or go on at once with one that is known already.
+    /// Passes a known answer to `state` at once. Otherwise asks the caller and lets `state` wait for the answer.
     pub(crate) fn ask(
         &mut self,
         known: Result<Answer, Question>,

@@ -1,4 +1,4 @@
-//! What a handshake has agreed on. The states draft it, and it is in force when the handshake is complete.
+//! The result of a handshake. The states fill in a draft, which comes into force when the handshake is complete.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -11,77 +11,77 @@ use crate::wire::{
     CertificateCompressionAlgorithm, CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme,
 };
 
-/// What a handshake sent to prove who the two sides are.
+/// How the two sides of a handshake proved their identities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeKind {
-    /// Everything: certificates or raw public keys with signatures, or an external PSK.
+    /// By certificates or raw public keys in full, with signatures, or by an external PSK.
     #[default]
     Full,
-    /// Signatures as in a full handshake, but at least one side's certificates were in the other side's handshake cache and were
-    /// not sent (docs/handshake-cache.md).
+    /// By signatures as in a full handshake. At least one side did not send its certificates, because the other side has them in
+    /// its handshake cache (docs/handshake-cache.md).
     Cached {
         /// The peer's cache had this side's certificates.
         own: bool,
         /// This side's cache had the peer's certificates.
         peer: bool,
     },
-    /// An earlier session was resumed: neither side signed.
+    /// By resuming an earlier session. Neither side signed.
     Resumed,
 }
 
-/// What was agreed.
+/// What the client and the server have negotiated.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Negotiated {
-    /// The version.
+    /// The protocol version.
     pub version: Option<ProtocolVersion>,
     /// The cipher suite.
     pub cipher_suite: Option<CipherSuite>,
-    /// The group; `None` with psk_ke.
+    /// The group of the key exchange. `None` if no ephemeral keys were exchanged, as with psk_ke.
     pub group: Option<NamedGroup>,
-    /// The application protocol.
+    /// The application protocol (ALPN).
     pub alpn: Option<Vec<u8>>,
-    /// The name that the client asked for.
+    /// The server name that the client requested.
     pub server_name: Option<String>,
-    /// Who the peer is; `None` if it did not say.
+    /// The peer's identity. `None` if the peer did not authenticate.
     pub peer: Option<PeerIdentity>,
-    /// With RSA_PSK (RFC 4279 §4), where a client takes its key for the peer: who the server is by its certificate. In a box, since
-    /// few connections have it.
+    /// The server's identity by its certificate, with RSA_PSK only (RFC 4279 §4): there the pre-shared key is the peer's
+    /// identity. Boxed, since few connections have it.
     pub peer_certified: Option<Box<PeerIdentity>>,
-    /// Whether the handshake was full, cached or a resumption.
+    /// Whether the handshake was full, cached or resumed.
     pub kind: HandshakeKind,
-    /// The bytes that this side saved because the peer has its certificates in its cache: the length of the Certificate message
-    /// that it left out, uncompressed, less what it sent instead. What the peer left out only the peer knows.
+    /// The bytes that this side saved because the peer has its certificates in its cache. This is the length of the omitted
+    /// Certificate message, uncompressed, less what this side sent instead. Bytes that the peer saved are not counted.
     pub saved_bytes: usize,
-    /// What became of early data.
+    /// The outcome of early data.
     pub early_data: EarlyDataOutcome,
-    /// By how much the client's ticket is older than the server knows it to be (younger, if negative), in milliseconds:
-    /// a clock that runs wrong, or a first flight that was held back. Known to a server that resumed a session.
+    /// The ticket's age by the client's clock minus its age by the server's clock, in milliseconds. Wrong clocks or a delayed
+    /// first flight cause a difference. Only a server that resumed a session knows it.
     pub ticket_age_skew_ms: Option<i64>,
-    /// Whether a HelloRetryRequest was needed.
+    /// Whether the server sent a HelloRetryRequest.
     pub retried: bool,
-    /// The scheme of the peer's signature.
+    /// The signature scheme that the peer used.
     pub peer_signature: Option<SignatureScheme>,
-    /// The scheme of our signature.
+    /// The signature scheme that this side used.
     pub own_signature: Option<SignatureScheme>,
-    /// How the peer's Certificate message was compressed, if it was.
+    /// The algorithm that compressed the peer's Certificate message, if any.
     pub peer_certificate_compression: Option<CertificateCompressionAlgorithm>,
-    /// What became of this side's cache; [`Self::kind`] says which certificates were left out.
+    /// The outcome of this side's handshake cache. [`Self::kind`] says which certificates were omitted.
     pub cache: CacheOutcome,
-    /// What a client's cache had of the server before the handshake.
+    /// What a client's cache knew about the server before the handshake.
     pub known_server: Known,
-    /// Whether the client has shown a ticket for its own certificate. If the server has not left that out all the same, it does
-    /// not know the ticket, or may not use any more what it has kept.
+    /// Whether the client offered a ticket for its own certificate. If it still had to send that certificate, the server does not
+    /// know the ticket or can no longer use its entry.
     pub ticket_shown: bool,
-    /// How ours was compressed, if it was.
+    /// The algorithm that compressed this side's Certificate message, if any.
     pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The name of the profile.
     pub profile: String,
 }
 
 impl Negotiated {
-    /// Whether an earlier session was resumed.
+    /// Whether the handshake resumed an earlier session.
     pub const fn is_resumed(&self) -> bool {
         matches!(self.kind, HandshakeKind::Resumed)
     }
@@ -96,13 +96,13 @@ impl Negotiated {
         matches!(self.kind, HandshakeKind::Cached { peer: true, .. })
     }
 
-    /// The peer's cache has this side's certificates, and that saved so many bytes.
+    /// Records that this side omits its certificates, because the peer's cache has them, and how many bytes that saves.
     pub(crate) const fn leave_own_out(&mut self, saved_bytes: usize) {
         self.kind = HandshakeKind::Cached { own: true, peer: self.is_peer_cached() };
         self.saved_bytes = saved_bytes;
     }
 
-    /// This side's cache had the peer's certificates.
+    /// Records that this side takes the peer's certificates from its cache.
     pub(crate) const fn take_peer_from_cache(&mut self) {
         self.kind = HandshakeKind::Cached { own: self.is_own_cached(), peer: true };
     }

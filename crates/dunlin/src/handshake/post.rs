@@ -1,4 +1,4 @@
-//! After the handshake: KeyUpdate and tickets, the same for both sides (RFC 8446 §4.6).
+//! Messages after a TLS 1.3 handshake, for both sides: KeyUpdate and tickets (RFC 8446 §4.6).
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -20,25 +20,25 @@ pub(crate) struct Traffic {
     read: RestingSecret,
     write: RestingSecret,
     on_ticket: OnTicket,
-    /// Whether a KeyUpdate of the peer is asked for and has not come.
+    /// Whether this side has requested a KeyUpdate that the peer has not sent yet.
     requested: bool,
-    /// How often this side has replaced its sending keys.
+    /// The number of times that this side has replaced its sending keys.
     updates: u64,
 }
 
 /// RFC 9846 §4.7.3: a sender makes at most 2^48 - 1 key updates.
 const MAX_KEY_UPDATES: u64 = (1 << 48) - 1;
 
-/// What becomes of a ticket.
+/// What this side does with a received ticket.
 pub(crate) enum OnTicket {
-    /// A server gets none.
+    /// A server rejects it: only servers send tickets.
     Refuse,
-    /// The client has no store.
+    /// A client without a store drops it.
     Drop,
     Keep(Box<TicketIntake>),
 }
 
-/// What a client needs to keep a ticket, beside what was agreed.
+/// What a client needs to keep a ticket, besides the result of the handshake.
 pub(crate) struct TicketIntake {
     pub(crate) secret: ResumptionSecret,
     pub(crate) store: Arc<dyn ClientSessions>,
@@ -46,14 +46,14 @@ pub(crate) struct TicketIntake {
     pub(crate) cipher_suite: CipherSuite,
     pub(crate) authenticated_ms: u64,
     pub(crate) settings: SettingsDigest,
-    /// How many more tickets of this connection are kept: a server cannot fill the store.
+    /// How many more tickets of this connection the client keeps. The limit stops a server from filling the store.
     pub(crate) room: u8,
 }
 
-/// Tickets that are kept of one connection.
+/// The most tickets that a client keeps of one connection.
 pub(crate) const MAX_TICKETS: u8 = 8;
 
-/// The longest ticket that a client keeps, in bytes: one of 2^16 would leave no room in its next ClientHello.
+/// The longest ticket that a client keeps, in bytes. A ticket of 2^16 bytes would leave no room in the next ClientHello.
 pub(super) const MAX_TICKET_LEN: usize = 16 * 1024;
 
 impl ExpectMessage for Traffic {
@@ -79,11 +79,11 @@ impl UpdateKeys for Traffic {
             return Err(Internal::KeyExhausted.into());
         }
         self.updates += 1;
-        // RFC 9846 §4.7.3: no second request before the first is answered.
+        // RFC 9846 §4.7.3: this side sends no second request before the peer has answered the first.
         let request = match request {
             KeyUpdateRequest::UPDATE_REQUESTED if !self.requested => {
                 self.requested = true;
-                // The answer is work that we asked for.
+                // The peer's answer is work that this side requested, so it does not count as an attack.
                 cx.effects.reset_idle();
                 request
             }
@@ -110,13 +110,13 @@ impl Traffic {
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         self.read = read.rest();
         cx.effects.event(Event::PeerUpdatedKeys);
-        // RFC 8446 §4.6.3: one answer may stand for several requests: requests alone cannot make our output grow. It
-        // is due before our next data, so it is never due after close_notify.
-        // RFC 9846 §4.7.3: after the last update that it may make, this side ignores requests.
+        // RFC 8446 §4.6.3: one answer may serve several requests, so requests alone cannot make this side's output
+        // grow. The answer must precede this side's next data, so none is due after close_notify.
+        // RFC 9846 §4.7.3: after its last permitted update this side ignores requests.
         let due =
             !cx.progress.send_closed && !cx.emitter.has_unsent_key_update() && self.updates < MAX_KEY_UPDATES;
         if request == KeyUpdateRequest::UPDATE_REQUESTED && due {
-            // The answer does not ask again, or it would never end.
+            // The answer requests no answer, or the exchange would never end.
             self.update_keys(cx, KeyUpdateRequest::UPDATE_NOT_REQUESTED)?;
         }
         Ok(())
@@ -125,7 +125,7 @@ impl Traffic {
 
 fn ticket<'m>(cx: &mut Cx<'_>, message: &'m Message) -> Result<NewSessionTicket<'m>, Error> {
     let ticket = NewSessionTicket::read(message.body())?;
-    // RFC 8446 §4.6.1: no value above seven days.
+    // RFC 8446 §4.6.1: the lifetime is at most seven days.
     if u64::from(ticket.lifetime) > MAX_LIFETIME.as_secs() {
         return Err(PeerMisbehaved::IllegalParameter(What::TicketLifetime).into());
     }
@@ -136,7 +136,7 @@ fn ticket<'m>(cx: &mut Cx<'_>, message: &'m Message) -> Result<NewSessionTicket<
 
 impl TicketIntake {
     fn keep(&mut self, cx: &mut Cx<'_>, ticket: &NewSessionTicket<'_>) {
-        // A lifetime of zero says "discard at once".
+        // RFC 8446 §4.6.1: a lifetime of zero means that the client discards the ticket immediately.
         if self.room == 0 || ticket.lifetime == 0 || ticket.ticket.len() > MAX_TICKET_LEN {
             return;
         }

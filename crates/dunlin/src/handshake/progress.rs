@@ -1,4 +1,4 @@
-//! How far a connection is: what the driver looks at between the steps of a handshake.
+//! The progress of a connection, which the driver reads between the steps of a handshake.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,20 +11,21 @@ use crate::schedule::Export;
 use crate::schedule::tls12::VerifyData;
 use crate::schedule::tls13::Exporter;
 
-/// What may be sent before the handshake is complete.
+/// What the application may send before the handshake is complete.
 #[derive(Default)]
 pub(crate) enum Sending {
     /// Nothing.
     #[default]
     Nothing,
-    /// A client's early data, so many bytes more.
+    /// A client's early data, with the number of bytes that it may still send.
     EarlyData(u32),
-    /// A server's answer to early data (RFC 8446 §2, figure 4: after its Finished).
+    /// A server's data after its Finished (RFC 8446 §2, figure 4).
     Answer,
 }
 
 impl Sending {
-    /// How much of `data` may go now. A key that is used up can be replaced only after the handshake (RFC 8446 §4.6.3, §5.5).
+    /// The part of `data` that may be sent now. A key that has reached its usage limit can be replaced only after the handshake
+    /// (RFC 8446 §4.6.3, §5.5).
     pub(crate) fn part<'a>(&self, data: &'a [u8], key_is_used_up: bool) -> Result<&'a [u8], Error> {
         match self {
             Self::EarlyData(_) if key_is_used_up => Ok(&[]),
@@ -35,67 +36,67 @@ impl Sending {
     }
 }
 
-/// Whether there can be another handshake within the connection (RFC 5746).
+/// Whether the connection can be renegotiated (RFC 5746).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Renegotiation {
-    /// Not in this version, not with this peer, or not now because one is under way.
+    /// The version or the peer does not support it, or a renegotiation is already in progress.
     #[default]
     Impossible,
     /// Either side may begin one.
     Possible,
-    /// This side has asked for one, and the peer has not answered yet.
+    /// This side has requested one, and the peer has not answered yet.
     Asked,
 }
 
-/// What there is as long as early data is under way.
+/// State that exists only while early data is in progress.
 #[derive(Default)]
 pub(crate) struct EarlyOutput {
     pub(crate) sending: Sending,
-    /// In a box, so that an idle connection keeps no room for it.
+    /// Boxed, so that an idle connection reserves no memory for it.
     pub(crate) session: Option<Box<EarlySession>>,
 }
 
-/// The session behind early data.
+/// The session to which early data belongs.
 pub(crate) struct EarlySession {
     pub(crate) exporter: Exporter,
-    /// The application protocol and the peer, as the session has them.
+    /// The application protocol and the peer's identity from the session.
     pub(crate) alpn: Option<Vec<u8>>,
     pub(crate) peer: Option<PeerIdentity>,
 }
 
-/// How far a connection is.
+/// The progress of a connection.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// What the latest complete handshake has agreed on; `None` before the first one is complete.
+    /// The result of the latest complete handshake. `None` until the first one is complete.
     pub(crate) negotiated: Option<Box<Negotiated>>,
-    /// Another handshake within the connection is under way: until it is complete, what the previous one agreed on holds.
+    /// Whether a renegotiation is in progress. Until it is complete, the previous result stays in force.
     pub(crate) renegotiating: bool,
     pub(crate) renegotiation: Renegotiation,
-    /// The client's data waits for the end of another handshake within the connection.
+    /// Whether the client holds its data back until the renegotiation is complete.
     pub(crate) data_waits: bool,
-    /// The oldest protocol that may still be agreed, or the one that was.
+    /// The oldest protocol that can still be negotiated, or the negotiated one.
     pub(crate) oldest: Protocol,
     pub(crate) exporter: Option<Box<dyn Export>>,
-    /// The first Finished of the latest handshake of TLS 1.2.
+    /// The first Finished of the latest TLS 1.2 handshake.
     pub(crate) first_finished: Option<VerifyData>,
     pub(crate) early: EarlyOutput,
     pub(crate) key_update_after: Option<u64>,
-    /// close_notify or a fatal alert was sent: nothing may follow it (RFC 8446 §6.1).
+    /// Whether this side has sent close_notify or a fatal alert. Nothing may follow it (RFC 8446 §6.1).
     pub(crate) send_closed: bool,
 }
 
 impl Progress {
-    /// Whether a handshake is complete: data may be sent.
+    /// Whether a handshake is complete, so that the application may send data.
     pub(crate) const fn is_connected(&self) -> bool {
         self.negotiated.is_some()
     }
 
-    /// Whether no handshake is under way.
+    /// Whether a handshake is complete and no renegotiation is in progress.
     pub(crate) const fn is_settled(&self) -> bool {
         self.is_connected() && !self.renegotiating
     }
 
-    /// In a renegotiation: what the previous handshake has agreed on.
+    /// During a renegotiation, the result of the previous handshake.
     pub(crate) fn previous(&self) -> Option<&Negotiated> {
         self.negotiated.as_deref().filter(|_| self.renegotiating)
     }
@@ -105,9 +106,9 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// RFC 8446 §5.5: the early key cannot be replaced, so what it may not protect any more waits for the next.
+    /// RFC 8446 §5.5: the early key cannot be replaced, so data beyond its usage limit waits for the next key.
     #[test]
-    fn a_key_that_is_used_up_sends_no_early_data() {
+    fn sends_no_early_data_after_the_usage_limit_of_the_key() {
         let full = Err(Misuse::HandshakeNotComplete.into());
         for (sending, before, at_the_limit) in [
             (Sending::EarlyData(2), Ok(&b"ab"[..]), Ok(&b""[..])),

@@ -1,4 +1,4 @@
-//! Certificate and CertificateVerify as we send them, the same for both sides.
+//! Sending Certificate and CertificateVerify, for both sides.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,21 +16,21 @@ use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
 use crate::wire::{CertificateCompressionAlgorithm, What};
 
-/// What goes on after the proof was sent.
+/// The continuation after this side has sent its proof.
 pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Step, Error> + Send + Sync>;
 
-/// What the peer reads in a Certificate message.
+/// What the peer supports in a Certificate message.
 #[derive(Default)]
 pub(crate) struct Reads {
-    /// With what it may be compressed.
+    /// The compression algorithms that the peer accepts.
     pub(crate) compressions: Vec<CertificateCompressionAlgorithm>,
-    /// Whether there may be an OCSP response.
+    /// Whether the peer accepts an OCSP response.
     pub(crate) ocsp: bool,
-    /// What it has in its cache already; the message says no more than that it is this.
+    /// The fingerprint of the Certificate message in the peer's cache. This side sends an abbreviated message instead.
     pub(crate) cached: Option<Fingerprint>,
 }
 
-/// Sends the chosen credential and the proof of its key, then goes on with `then`.
+/// Sends the chosen credential and the proof of its key, then continues with `then`.
 pub(crate) fn prove(
     cx: &mut Cx<'_>,
     mut transcript: Transcript,
@@ -51,13 +51,14 @@ pub(crate) fn prove(
         transcript.add(&fingerprint.cached_object());
         return prove_key(cx, transcript, profile, side, Choice { index, scheme }, then);
     }
-    // RFC 8879 §4: the transcript has the message as it is sent. What was compressed beforehand has no OCSP response.
+    // RFC 8879 §4: the transcript contains the message as sent, compressed or not. Messages compressed in advance
+    // contain no OCSP response.
     let certificate = match compression::choose(&profile.compressed, index, &reads.compressions) {
         Some((algorithm, message)) if stapled.is_none() => {
             cx.draft.own_certificate_compression = Some(algorithm);
             message.to_vec()
         }
-        // RFC 8446 §4.4.2: in the handshake the context is empty.
+        // RFC 8446 §4.4.2: the context is empty during the handshake.
         _ => message::Certificate::write(&[], credential.entries(), response)?,
     };
     cx.send_in(&mut transcript, certificate)?;
@@ -82,10 +83,10 @@ fn prove_key(
     sign(cx, profile, Choice { index, scheme }, content, then)
 }
 
-/// What goes on with a signature of ours.
+/// The continuation that receives this side's signature.
 pub(super) type Signed = Box<dyn FnOnce(&mut Cx<'_>, Vec<u8>) -> Result<Step, Error> + Send + Sync>;
 
-/// Signs `content` with the chosen credential, or asks for the signature, then goes on with `then`.
+/// Signs `content` with the chosen credential, or asks the caller for the signature, then continues with `then`.
 pub(super) fn sign(
     cx: &mut Cx<'_>,
     profile: &ProfileSettings,
@@ -106,7 +107,7 @@ pub(super) fn sign(
     cx.ask(known, Box::new(AwaitSignature { then }))
 }
 
-/// Sends a Certificate message without certificates: nothing to prove (RFC 8446 §4.4.2).
+/// Sends a Certificate message without certificates, so that no proof follows (RFC 8446 §4.4.2).
 pub(crate) fn decline(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<(), Error> {
     let certificate = message::Certificate::write(&[], core::iter::empty(), None)?;
     cx.send_in(transcript, certificate)

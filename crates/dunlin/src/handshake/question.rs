@@ -1,7 +1,7 @@
-//! What a handshake cannot know by itself, asked of the caller and answered whenever the answer is there.
+//! Questions that a handshake asks the caller, and the caller's answers. The caller may answer at any later time.
 //!
-//! A configuration that carries what is asked for ([`crate::auth::PrivateKey::Here`], a
-//! [`crate::auth::PskTable`], trust anchors) is never asked; so simple users see no question.
+//! The engine asks only for what the configuration lacks. With keys in memory ([`crate::auth::PrivateKey::Here`]), a
+//! [`crate::auth::PskTable`] and trust anchors, the caller sees no question.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -17,19 +17,19 @@ use crate::protocol::Side;
 use crate::resume::Session;
 use crate::wire::{CertificateType, CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
 
-/// Names one question of one connection.
+/// Identifies one question of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QuestionId(pub(crate) u64);
 
-/// A question. This handshake waits for [`crate::Connection::answer`]; others go on.
+/// A question to the caller. Only this handshake waits for [`crate::Connection::answer`]; other connections continue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Question {
-    /// Which configuration for this client? Nothing in the hello is authenticated yet.
+    /// Which configuration should serve this client? Nothing in the ClientHello is authenticated yet.
     /// Answer: [`Answer::Profile`].
     ChooseProfile(ClientHelloInfo),
-    /// The external PSK with this identity, if it is valid now? It is asked for the key of a new connection, and for
-    /// the key that a session stems from when that is resumed. Answer: [`Answer::Psk`].
+    /// Which external PSK has this identity, if it is valid now? The engine asks this for a new connection. It asks it
+    /// again on resumption, for the key from which the session stems. Answer: [`Answer::Psk`].
     ///
     /// ```
     /// use std::sync::Arc;
@@ -37,7 +37,7 @@ pub enum Question {
     /// use dunlin::auth::Psk;
     /// use dunlin::{Answer, Error, Event, Now, PskSource, Question, ServerConfig, TlsConnection};
     ///
-    /// // The configuration has `with_psks(PskSource::Ask)`. Whoever waits for `look_up` blocks no other connection.
+    /// // The configuration has `with_psks(PskSource::Ask)`. Waiting for `look_up` blocks no other connection.
     /// async fn answer_all(
     ///     connection: &mut TlsConnection,
     ///     now: Now,
@@ -54,52 +54,52 @@ pub enum Question {
     /// }
     /// ```
     FindPsk {
-        /// The identity, from an unauthenticated peer.
+        /// The identity. The peer is not authenticated yet.
         identity: Vec<u8>,
     },
-    /// Which key for the server of TLS 1.2 that gave this hint? ([`crate::PskChoice::Ask`]) Answer: [`Answer::Psk`]; without a
-    /// key the handshake ends.
+    /// Which key fits the hint of this TLS 1.2 server ([`crate::PskChoice::Ask`])? Answer: [`Answer::Psk`]. Without a key the
+    /// handshake fails.
     ChoosePsk {
-        /// What the server says for the choice; empty if nothing. Nobody has proven it.
+        /// The server's psk_identity_hint, empty if it sent none. The server is not authenticated yet.
         hint: Vec<u8>,
     },
-    /// The session with this name? [`crate::Event::SessionUsed`] tells when to forget it; TLS 1.2 resumes a session until it
-    /// expires or a fatal alert ends one of its connections.
+    /// Which session has this name? The caller keeps it until [`crate::Event::SessionUsed`]. TLS 1.2 can resume a session until
+    /// it expires or a fatal alert ends one of its connections.
     /// Answer: [`Answer::Session`].
     FindSession {
-        /// The name, from an unauthenticated peer.
+        /// The name. The peer is not authenticated yet.
         id: Vec<u8>,
     },
-    /// Does early data come with the ticket called `id` for the first time? What
-    /// [`crate::resume::UseOnce::first_use`] demands holds here: the ticket is to be remembered whatever the answer is, and
-    /// whoever could not (and says so with [`Answer::Failed`]) gives no [`Answer::FirstUse`] of `true` to anybody until
-    /// `until_ms` is over. Answer: [`Answer::FirstUse`].
+    /// Is this the first use of the ticket called `id`? The rules of [`crate::resume::UseOnce::first_use`] apply. The caller
+    /// records the ticket whatever it answers. If it cannot record it, it answers [`Answer::Failed`], and answers no question
+    /// with `Answer::FirstUse(true)` until `until_ms`. Answer: [`Answer::FirstUse`].
     FirstUse {
-        /// The name of the ticket; the client has proven that it has the ticket's secret.
+        /// The name of the ticket. The client has proven that it has the ticket's secret.
         id: [u8; 32],
-        /// Until when it is to be remembered, in milliseconds since 1970: as long as this first flight can be fresh.
+        /// The time until which the caller must remember it, in milliseconds since 1970. After it, this first flight is no longer
+        /// fresh.
         until_ms: u64,
     },
-    /// Is this peer to be believed? Answer: [`Answer::Verified`].
+    /// Does the caller trust this peer? Answer: [`Answer::Verified`].
     Verify {
         /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo).
         certificates: Vec<CertificateDer<'static>>,
-        /// Which of the two it is.
+        /// Whether `certificates` is a chain or a raw public key.
         certificate_type: CertificateType,
         /// The role of the peer.
         peer: Side,
         /// The name that a server's certificate must be for.
         name: Option<ServerName<'static>>,
-        /// The OCSP response in DER that came with the first certificate. Nobody has looked at it.
+        /// The OCSP response in DER that came with the first certificate. The engine has not checked it.
         ocsp_response: Option<Vec<u8>>,
     },
-    /// A signature by the key called `label`. Answer: [`Answer::Signature`].
+    /// What is the signature by the key called `label`? Answer: [`Answer::Signature`].
     Sign {
-        /// The key, as the credential calls it.
+        /// The label of the key in the credential.
         label: String,
-        /// How to sign.
+        /// The signature scheme.
         scheme: SignatureScheme,
-        /// What to sign; not hashed yet.
+        /// The message to sign, not hashed yet.
         message: Vec<u8>,
     },
 }
@@ -108,24 +108,24 @@ pub enum Question {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Answer {
-    /// The configuration for this client; `None` refuses it with access_denied.
+    /// The configuration for this client. `None` refuses the client with access_denied.
     Profile(Option<Arc<ServerConfig>>),
-    /// The key; `None` if there is none.
+    /// The key. `None` if there is none.
     Psk(Option<Arc<Psk>>),
-    /// The session; `None` if there is none.
+    /// The session. `None` if there is none.
     Session(Option<Box<Session>>),
-    /// Whether the ticket comes for the first time; if not, the handshake goes on without early data.
+    /// Whether this is the ticket's first use. If not, the handshake continues without early data.
     FirstUse(bool),
-    /// Whether the peer is believed.
+    /// Whether the caller trusts the peer.
     Verified(Result<(), AuthenticationFailure>),
     /// The signature.
     Signature(Vec<u8>),
-    /// Who should know could not be reached: the handshake ends with internal_error, or goes on without early data
-    /// if this is all that was asked for.
+    /// The caller could not find the answer. The handshake fails with internal_error. After [`Question::FirstUse`] it
+    /// continues without early data.
     Failed,
 }
 
-/// Which answer fits which question.
+/// The kind of a question and of the answer that fits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Profile,
@@ -150,7 +150,7 @@ impl Question {
 }
 
 impl Answer {
-    /// The kind of question that it answers; `None` fits every one.
+    /// The kind of question that it answers. `None` fits every question.
     pub(crate) const fn kind(&self) -> Option<Kind> {
         match self {
             Self::Profile(_) => Some(Kind::Profile),
@@ -164,10 +164,10 @@ impl Answer {
     }
 }
 
-/// What a ClientHello says about its sender: hints, as long as nothing is proven.
+/// What a ClientHello says about its client. These are hints: the client is not authenticated yet.
 #[derive(Clone, Debug, Default)]
 pub struct ClientHelloInfo {
-    /// server_name
+    /// The host name in server_name.
     pub server_name: Option<String>,
     /// ALPN protocols, in order of preference.
     pub alpn: Vec<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! HelloRetryRequest: what must stay the same between the two ClientHellos, and the cookie that lets a server
-//! forget the first (RFC 8446 §4.1.2, §4.1.4, §4.2.2).
+//! HelloRetryRequest: the check that the second ClientHello repeats the first, and the cookie that lets a server
+//! keep no state between them (RFC 8446 §4.1.2, §4.1.4, §4.2.2).
 
 use alloc::vec::Vec;
 
@@ -12,27 +12,27 @@ use crate::message::ClientHello;
 use crate::time::Now;
 use crate::wire::{CipherSuite, ExtensionType, NamedGroup, Reader, What, Writer};
 
-/// A cookie older than this is not taken, in seconds: a round trip over the slowest link, with retransmissions.
+/// The greatest age of a cookie, in seconds: one round trip over the slowest link, with retransmissions.
 const COOKIE_LIFETIME: i32 = 120;
-/// Clocks of servers that share a key may differ by so much, in seconds.
+/// The greatest difference between the clocks of servers that share a cookie key, in seconds.
 const CLOCK_SKEW: i32 = 5;
-/// The part of digests that a cookie carries, in bytes.
+/// The length to which a cookie truncates digests and its tag, in bytes.
 const TRUNCATED: usize = 16;
 
-/// What a server knows of the first ClientHello when the second comes.
+/// What a server remembers of the first ClientHello when the second arrives.
 #[derive(Clone)]
 pub(crate) struct Retry {
     pub(crate) cipher_suite: CipherSuite,
-    /// The group for which a share was asked, if one was.
+    /// The group for which the server requested a key share, if any.
     pub(crate) group: Option<NamedGroup>,
     /// The hash of the first ClientHello, for the transcript.
     pub(crate) hello_hash: HashOutput,
-    /// The digest of what must not change.
+    /// The digest of the parts that the second ClientHello must repeat.
     pub(crate) unchanged: [u8; TRUNCATED],
 }
 
 impl Retry {
-    /// RFC 8446 §4.1.2: the second ClientHello is the first, but for these.
+    /// Checks that the second ClientHello repeats the first, except where RFC 8446 §4.1.2 allows changes.
     pub(crate) fn check(&self, provider: &CryptoProvider, second: &ClientHello) -> Result<(), Error> {
         match unchanged(provider, second) == self.unchanged {
             true => Ok(()),
@@ -40,7 +40,7 @@ impl Retry {
         }
     }
 
-    /// Sealed with an HMAC: nothing in it is secret, all of it must be ours.
+    /// Writes the cookie, authenticated by an HMAC. Its content needs no encryption, since none of it is secret.
     pub(crate) fn to_cookie(&self, config: &ServerConfig, now: Now) -> Result<Vec<u8>, Error> {
         let mut w = Writer::new();
         w.u32((now.unix_ms / 1000) as u32);
@@ -54,7 +54,7 @@ impl Retry {
         Ok(cookie)
     }
 
-    /// From a cookie of ours that is not too old.
+    /// Reads a cookie. Rejects a cookie that this server did not write, or that is too old.
     pub(crate) fn from_cookie(config: &ServerConfig, now: Now, cookie: &[u8]) -> Result<Self, Error> {
         let bad = || Error::from(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)));
         let (body, received) =
@@ -83,7 +83,7 @@ fn truncated(hash: &HashOutput) -> [u8; TRUNCATED] {
     hash.as_ref().first_chunk().copied().unwrap_or_default()
 }
 
-/// The digest of what a second ClientHello repeats: all but the extensions that RFC 8446 §4.1.2 lets change.
+/// The digest of the parts that a second ClientHello repeats: all but the extensions that RFC 8446 §4.1.2 lets change.
 pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello) -> [u8; TRUNCATED] {
     const CHANGING: [ExtensionType; 5] = [
         ExtensionType::KEY_SHARE,

@@ -1,5 +1,5 @@
-//! What a handshake begins with: the settings, and the parts of the handshake that the configuration has named.
-//! A program links the parts that its configurations name. [`crate::config`] builds both.
+//! The configuration with which a handshake begins: settings, and pointers to the parts of the handshake that it needs.
+//! A program links only the parts to which its configurations point. [`crate::config`] builds both.
 
 use crate::sync::Arc;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use crate::resume::{ClientSessions, SettingsDigest, Tickets};
 use crate::settings::{ClientAuth, ProfileSettings, PskChoice, PskSource};
 use crate::wire::{NamedGroup, PskKeyExchangeMode};
 
-/// What a client does. Make it once, share it in an `Arc` by many connections.
+/// The configuration of a client. Build it once and share it between connections in an `Arc`.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     pub(crate) profile: Arc<ProfileSettings>,
@@ -33,11 +33,11 @@ pub struct ClientConfig {
     pub(crate) early_data: Option<EarlyDataClient>,
     pub(crate) handshake_cache: Option<Arc<dyn client::Caching>>,
     pub(crate) mtu: usize,
-    /// Of what verifies servers.
+    /// The digest of the settings that verify servers.
     pub(crate) settings: SettingsDigest,
-    /// The same with this client's own credentials: what its sessions depend on.
+    /// The same digest with this client's own credentials added. Sessions are bound to it.
     pub(crate) session_settings: SettingsDigest,
-    /// `None` with pre-shared keys alone.
+    /// `None` if the client uses pre-shared keys only.
     pub(crate) certificates: Option<&'static Certificates>,
 }
 
@@ -48,14 +48,14 @@ impl ClientConfig {
     }
 }
 
-/// What a client does with early data.
+/// A client's settings for early data.
 #[derive(Clone, Debug)]
 pub(crate) struct EarlyDataClient {
     pub(crate) protocols: EarlyDataProtocols,
     pub(crate) steps: &'static EarlyDataSteps,
 }
 
-/// What a server does. Make it once, share it in an `Arc` by many connections.
+/// The configuration of a server. Build it once and share it between connections in an `Arc`.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     pub(crate) profile: Arc<ProfileSettings>,
@@ -81,7 +81,7 @@ impl ServerConfig {
         self.tls12.filter(|_| self.profile.tls12(protocol).is_some())
     }
 
-    /// Whether a PSK of any kind can be found.
+    /// Whether the server can find PSKs of any kind: external ones or tickets.
     pub(crate) const fn finds_psks(&self) -> bool {
         !matches!(self.psks, PskSource::None) || !self.tickets.is_none()
     }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::protocol::Side;
 
-/// What `signer` signs: a preamble that no other protocol's message has, and the transcript hash.
+/// The content that `signer` signs: a preamble that no other protocol uses, followed by the transcript hash.
 pub(crate) fn content(signer: Side, transcript_hash: &[u8]) -> Vec<u8> {
     let context: &[u8] = match signer {
         Side::Client => b"TLS 1.3, client CertificateVerify",

@@ -1,4 +1,4 @@
-//! What client and server of TLS 1.2 share, and the one way to either.
+//! What the TLS 1.2 client and server share, and the one table through which other modules reach them.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -24,21 +24,21 @@ use crate::wire::{AlertDescription, CipherSuite, HandshakeType, SignatureScheme,
 
 use pki_types::SignatureVerificationAlgorithm;
 
-/// The handshakes of TLS 1.2. A profile with suites for it refers to them; what has no such profile does not link them.
+/// The TLS 1.2 handshakes. Only a profile with TLS 1.2 suites points to them, so other programs do not link them.
 pub(crate) struct Handshakes {
-    /// The suites that this client can use.
+    /// The TLS 1.2 suites that this client can use.
     pub(crate) client_suites: fn(&ClientConfig) -> Vec<&'static Tls12CipherSuite>,
-    /// Adds to a ClientHello what TLS 1.2 needs in it.
+    /// Adds the suites and extensions of TLS 1.2 to a ClientHello.
     pub(crate) offer: fn(&Offer, &mut Vec<CipherSuite>, &mut ExtensionsWriter),
-    /// Goes on where the server chose TLS 1.2.
+    /// Continues the client's handshake after the server chose TLS 1.2.
     pub(crate) client: StartClient,
-    /// Goes back to the connection as it was: the server refuses another handshake within it.
+    /// Returns the client to the established connection after the server refused a renegotiation.
     pub(crate) client_refused: ClientRefused,
-    /// Goes on where TLS 1.2 is what both sides have.
+    /// Continues the server's handshake after it chose TLS 1.2.
     pub(crate) server: StartServer,
 }
 
-/// Without the addresses of a program's code, which are not to be printed.
+/// Prints no code addresses, which would help an attacker.
 impl fmt::Debug for Handshakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handshakes")
@@ -59,13 +59,13 @@ pub(crate) static HANDSHAKES: Handshakes = Handshakes {
     server: server::tls12::client_hello,
 };
 
-/// What a signature over `params` of a key exchange is made over (RFC 5246 §7.4.3).
+/// The content that the server signs for its key exchange parameters `params` (RFC 5246 §7.4.3).
 pub(super) fn signed_params(randoms: &Randoms, params: &[u8]) -> Vec<u8> {
     [&randoms.client, &randoms.server, params].concat()
 }
 
-/// The algorithms that verify `scheme`, which a peer chose; `suites` says which it may choose. TLS 1.2 binds no curve to a
-/// hash (RFC 5246 §7.4.1.4.1), and allows RSA PKCS#1.
+/// The algorithms that verify signatures of `scheme`, which the peer chose. `suits` tells which schemes it may choose.
+/// TLS 1.2 does not bind a curve to a hash (RFC 5246 §7.4.1.4.1), and allows RSA PKCS#1 v1.5.
 pub(super) fn algorithms(
     profile: &ProfileSettings,
     scheme: SignatureScheme,
@@ -78,13 +78,13 @@ pub(super) fn algorithms(
     Ok(signatures.for_chains(&[scheme]))
 }
 
-/// Whether TLS 1.2 has the scheme at all, for whichever key.
+/// Whether TLS 1.2 supports the scheme for any kind of key.
 pub(super) fn has_scheme(scheme: SignatureScheme) -> bool {
     use crate::crypto::Tls12Authentication as A;
     A::Ecdsa.allows(scheme) || A::Rsa.allows(scheme) || A::Dss.allows(scheme)
 }
 
-/// What ended a handshake: a renegotiation shows it again (RFC 5746 §3.1).
+/// The verify_data of both Finished messages. A renegotiation sends them again (RFC 5746 §3.1).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Finisheds {
     pub(crate) client: VerifyData,
@@ -92,23 +92,23 @@ pub(crate) struct Finisheds {
 }
 
 impl Finisheds {
-    /// Both, as the server says them.
+    /// Both values in the order in which the server sends them (RFC 5746 §3.2).
     pub(super) fn both(&self) -> Vec<u8> {
         [self.client, self.server].concat()
     }
 }
 
-/// What a handshake leaves to the next one within the connection.
+/// What a renegotiation needs of the previous handshake.
 #[derive(Clone, Copy)]
 pub(crate) struct Previous {
     pub(crate) finisheds: Finisheds,
-    /// Whether its master secret depends on it: what follows does not do with less.
+    /// Whether it used the extended master secret (RFC 7627). Then a renegotiation must use it, too.
     pub(crate) extended: bool,
 }
 
-/// In a renegotiation nobody becomes somebody else: what was said before and after it is of the same peer, also what its
-/// certificate says where a pre-shared key names it. A client that had not said who it is may do so. Before this is certain,
-/// nothing is sent under new keys, or read.
+/// Checks that a renegotiation does not change the peer's identity, so that all data of the connection has one sender.
+/// With RSA_PSK this includes the server's certificate. A client that was anonymous may authenticate. This check comes before
+/// either side uses the new keys.
 pub(super) fn check_same_peer(
     cx: &Cx<'_>,
     peer: Option<&PeerIdentity>,
@@ -124,22 +124,22 @@ pub(super) fn check_same_peer(
     }
 }
 
-/// The handshake is complete: the application may speak.
+/// A completed handshake, from which the established connection is made.
 pub(super) struct Completed {
     pub(super) role: Role,
     pub(super) master: MasterSecret,
     pub(super) randoms: Randoms,
     pub(super) finisheds: Finisheds,
     pub(super) peer: Option<PeerIdentity>,
-    /// Whether the master secret depends on the handshake.
+    /// Whether the handshake used the extended master secret (RFC 7627).
     pub(super) extended: bool,
-    /// Whether the peer knows secure renegotiation.
+    /// Whether the peer supports secure renegotiation (RFC 5746).
     pub(super) secure_renegotiation: bool,
-    /// Whether this was one.
+    /// Whether this handshake was a renegotiation.
     pub(super) renegotiated: bool,
 }
 
-/// Which side this is, with what it needs for another handshake.
+/// The role of this side, with the configuration that a renegotiation needs.
 pub(super) enum Role {
     Client(Arc<ClientConfig>, ServerAddress),
     Server(Arc<ServerConfig>),
@@ -151,9 +151,9 @@ impl Completed {
             self;
         cx.emitter.handshake_complete();
         cx.draft.peer = peer;
-        // RFC 7627 §5.4: a master secret that two connections can share exports nothing.
+        // RFC 7627 §5.4: without the extended master secret two connections can share a master secret, so none is exported.
         cx.progress.exporter = if extended { Some(Box::new(master.into_exporter(randoms))) } else { None };
-        // RFC 5246 §7.3: in a resumption the server's comes first.
+        // RFC 5246 §7.3: in a resumption the server sends its Finished first.
         let first = if cx.draft.is_resumed() { finisheds.server } else { finisheds.client };
         cx.progress.first_finished = Some(first);
         cx.progress.renegotiation = match secure_renegotiation {
@@ -180,7 +180,7 @@ fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {
 }
 
 impl Traffic {
-    /// Whether the peer may begin another handshake.
+    /// Whether the peer may begin a renegotiation.
     fn may_renegotiate(&self, cx: &Cx<'_>) -> bool {
         let profile = match &self.role {
             Role::Client(config, _) => &config.profile,
@@ -202,12 +202,12 @@ impl ExpectMessage for Traffic {
             _ => return Err(message.unexpected(What::ApplicationData)),
         }
         cx.effects.count_idle(What::Renegotiations)?;
-        // RFC 5246 §7.2.1: nothing follows close_notify.
+        // RFC 5246 §7.2.1: this side sends nothing after its close_notify.
         if cx.progress.send_closed {
             return Ok(Step::Renegotiable(self));
         }
         if !self.may_renegotiate(cx) {
-            // RFC 5746 §4.5, RFC 5246 §7.2.2: the peer is told, and decides what that is worth.
+            // RFC 5746 §4.5, RFC 5246 §7.2.2: this side sends a warning, and the peer decides whether to continue.
             cx.effects.warning = Some(AlertDescription::NO_RENEGOTIATION);
             return Ok(Step::Renegotiable(self));
         }
@@ -228,7 +228,8 @@ impl Renegotiate for Traffic {
         cx.progress.renegotiation = Renegotiation::Asked;
         match self.role {
             Role::Client(config, server) => {
-                // Many a server takes no data within a handshake, nor are the new keys proven before its Finished.
+                // The client holds its data back: many servers reject data during a handshake, and only the server's Finished
+                // confirms the new keys.
                 cx.progress.data_waits = true;
                 cx.begin_again();
                 client::start::renegotiate(cx, config, server, self.last)
@@ -243,7 +244,7 @@ impl Renegotiate for Traffic {
 }
 
 impl Refusable for Traffic {
-    /// A server that has asked goes on as before.
+    /// The server requested a renegotiation and the client refused it: the connection continues unchanged.
     fn refused(self: Box<Self>, _: &mut Cx<'_>) -> Result<Step, Error> {
         Ok(Step::Renegotiable(self))
     }

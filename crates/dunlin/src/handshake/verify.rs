@@ -1,4 +1,4 @@
-//! Certificate and CertificateVerify as we receive them, the same for both sides.
+//! Receiving Certificate and CertificateVerify, for both sides.
 
 use crate::sync::Arc;
 use alloc::borrow::Cow;
@@ -23,16 +23,16 @@ use crate::settings::ProfileSettings;
 use crate::time::Now;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme, What};
 
-/// Who the peer is, with the proofs that it is.
+/// The peer's identity, with the proofs of it.
 pub(crate) struct Authenticated {
     pub(crate) identity: PeerIdentity,
-    /// What was kept of it, if it was believed by that.
+    /// The peer's cache entry, if that vouched for the peer instead of a chain.
     pub(crate) cached: Option<Box<CachedPeer>>,
     _verified: PeerVerified,
     _signature: SignatureValid,
 }
 
-/// What goes on after the peer has proven who it is; `None` if it declined.
+/// The continuation after the peer has proven its identity. It receives `None` if the peer declined.
 pub(crate) type Then =
     Box<dyn FnOnce(&mut Cx<'_>, Transcript, Option<Authenticated>) -> Result<Step, Error> + Send + Sync>;
 
@@ -44,11 +44,11 @@ pub(crate) struct ExpectCertificate {
     pub(crate) certificate_type: CertificateType,
     /// The name that the certificate must be for.
     pub(crate) name: Option<ServerName<'static>>,
-    /// Whether the peer may decline.
+    /// Whether the peer may decline, with an empty certificate list.
     pub(crate) optional: bool,
-    /// Whether an OCSP response was asked for.
+    /// Whether this side requested an OCSP response.
     pub(crate) ocsp: bool,
-    /// Whose the Certificate is if it is abbreviated; `None` where that was not agreed.
+    /// The peer to whom an abbreviated Certificate refers. `None` if the two sides agreed on no abbreviation.
     pub(crate) cached: Option<Box<CachedPeer>>,
     pub(crate) then: Then,
 }
@@ -56,7 +56,7 @@ pub(crate) struct ExpectCertificate {
 impl ExpectMessage for ExpectCertificate {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let body = match message.typ {
-            // RFC 8879 §4: only where we asked for it.
+            // RFC 8879 §4: the peer may compress only if this side offered to decompress.
             HandshakeType::COMPRESSED_CERTIFICATE if !self.profile.decompressors.is_empty() => {
                 let compressed = message::CompressedCertificate::read(message.body())?;
                 cx.draft.peer_certificate_compression = Some(compressed.algorithm);
@@ -68,7 +68,7 @@ impl ExpectMessage for ExpectCertificate {
         let may_be_abbreviated = self.cached.is_some() && message.typ == HandshakeType::CERTIFICATE;
         let certificate =
             message::Certificate::read(&body, self.certificate_type, offered, may_be_abbreviated)?;
-        // RFC 8446 §4.4.2: in the handshake the context is empty, as it was in the request.
+        // RFC 8446 §4.4.2: the context is empty during the handshake, as in the request.
         if !certificate.context.is_empty() {
             return Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into());
         }
@@ -88,7 +88,7 @@ impl ExpectMessage for ExpectCertificate {
         if chain.is_empty() {
             return match self.optional {
                 true => (self.then)(cx, self.transcript, None),
-                // RFC 8446 §4.4.2.4: a server's empty list is a decode_error.
+                // RFC 8446 §4.4.2.4: an empty certificate list from a server is a decode_error.
                 false if self.peer == Side::Server => {
                     Err(crate::error::Malformed::Length(What::CertificateList).into())
                 }
@@ -113,7 +113,7 @@ impl ExpectMessage for ExpectCertificate {
     }
 }
 
-/// What is to be believed or not.
+/// A chain or raw public key for the verifier to judge.
 pub(super) struct Subject<'a> {
     pub(super) profile: &'a ProfileSettings,
     pub(super) certificate_type: CertificateType,
@@ -124,7 +124,7 @@ pub(super) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// The verdict of the trust settings, or the question for it.
+    /// The verdict of the trust settings. If they leave the decision to the caller, the question for it.
     pub(super) fn judge(&self, cx: &Cx<'_>) -> Result<Result<Answer, Question>, AuthenticationFailure> {
         let verifier = self.profile.trust.of(self.certificate_type)?;
         let algorithms = &self.profile.chain_algorithms;
@@ -139,7 +139,7 @@ impl Subject<'_> {
     }
 }
 
-/// What goes on after the peer's chain or key was believed.
+/// The continuation after the verifier has accepted the peer's chain or key.
 pub(super) type Believed = Box<dyn FnOnce(&mut Cx<'_>, BelievedPeer) -> Result<Step, Error> + Send + Sync>;
 
 /// Waits for the verdict on the peer's chain or key.
@@ -147,7 +147,7 @@ pub(super) struct AwaitVerification {
     pub(super) profile: Arc<ProfileSettings>,
     pub(super) certificate_type: CertificateType,
     pub(super) chain: Vec<CertificateDer<'static>>,
-    /// What the leaf's key is for in this handshake.
+    /// The purpose of the leaf's key in this handshake.
     pub(super) usage: KeyUse,
     pub(super) then: Believed,
 }
@@ -158,8 +158,8 @@ impl AwaitAnswer for AwaitVerification {
         verdict?;
         let Self { profile, certificate_type, chain, usage, then } = *self;
         let verifier = profile.trust.of(certificate_type)?;
-        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present"; RFC 5246 §7.4.2
-        // says the same of keyEncipherment. It is looked at last: what is wrong with the chain says more.
+        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". RFC 5246 §7.4.2
+        // says the same of keyEncipherment. This check comes last, because an error in the chain is more informative.
         if !chain.first().is_some_and(|leaf| verifier.allows(leaf, usage)) {
             return Err(AuthenticationFailure::WrongKeyUsage.into());
         }
@@ -168,23 +168,24 @@ impl AwaitAnswer for AwaitVerification {
     }
 }
 
-/// A chain or key that is believed; its owner has to prove that it has the private key.
+/// A peer whose chain or key is accepted, but that has not yet proven possession of the private key.
 pub(super) struct BelievedPeer {
     profile: Arc<ProfileSettings>,
     presented: Presented,
     verified: PeerVerified,
 }
 
-/// What is believed.
+/// The source of the peer's identity and key.
 enum Presented {
-    /// A chain or key that was sent.
+    /// The chain or key that the peer sent.
     Chain(CertificateType, Vec<CertificateDer<'static>>),
-    /// One that was verified before.
+    /// The cache entry of a chain or key that was verified earlier.
     Cached(Box<CachedPeer>),
 }
 
 impl BelievedPeer {
-    /// Whom the cache says a full handshake would believe now; it was asked when the handshake began, which may be a while ago.
+    /// Accepts the peer of a cache entry that a full handshake would still accept. The dates are checked again, because the
+    /// entry was read when the handshake began.
     pub(super) fn cached(
         profile: Arc<ProfileSettings>,
         peer: Box<CachedPeer>,
@@ -198,8 +199,8 @@ impl BelievedPeer {
         &self.profile
     }
 
-    /// Its key, to encrypt a secret with that only the owner of the private key can read: that it has read it, its Finished
-    /// will prove (RFC 5246 §7.4.7.1), and nobody learns of the identity before.
+    /// The peer's identity and key, with which the client encrypts its secret. The peer's Finished later proves that it could
+    /// decrypt the secret (RFC 5246 §7.4.7.1). Until then the handshake does not report the identity.
     pub(super) fn recipient(
         self,
     ) -> Result<(PeerIdentity, SubjectPublicKeyInfoDer<'static>), AuthenticationFailure> {
@@ -215,8 +216,7 @@ impl BelievedPeer {
         }
     }
 
-    /// Verifies the proof: the signature over `content` with the key and one of `algorithms`, which are those of
-    /// `scheme`.
+    /// Verifies the signature over `content` with the peer's key. `algorithms` are the algorithms of `scheme`.
     pub(super) fn prove(
         self,
         cx: &mut Cx<'_>,
@@ -243,7 +243,7 @@ impl BelievedPeer {
     }
 }
 
-/// Waits for the proof that the peer has the key.
+/// Waits for the signature that proves possession of the private key.
 struct ExpectCertificateVerify {
     believed: BelievedPeer,
     transcript: Transcript,
@@ -256,7 +256,7 @@ impl ExpectMessage for ExpectCertificateVerify {
         let Self { believed, mut transcript, peer, then } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE_VERIFY)?;
         let verify = message::CertificateVerify::read(body)?;
-        // RFC 8446 §4.4.3: a scheme that was offered, and none of the legacy ones.
+        // RFC 8446 §4.4.3: the peer uses a scheme that this side offered and that may sign handshakes.
         let profile = believed.profile();
         let may_sign = match peer {
             Side::Client => verify.scheme.signs_handshakes(),

@@ -1,7 +1,7 @@
-//! The client's side of the handshake cache (docs/handshake-cache.md): what it offers, what the server has taken of that, and
-//! what it keeps.
+//! The client's side of the handshake cache (docs/handshake-cache.md): what the client offers, what the server accepts, and
+//! what the client keeps.
 //!
-//! The handshake reaches it through objects that a configuration with a cache makes: others do not link it.
+//! The handshake reaches it through a trait object of the configuration, so programs without a cache do not link it.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -24,11 +24,11 @@ use crate::schedule::TICKET_LABEL;
 use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, HandshakeType, What};
 
-/// What a client that has a cache does before a handshake.
+/// The part of a client's cache that makes offers.
 pub(crate) trait Caching: Send + Sync + fmt::Debug {
-    /// What there is for this server; `None` where no certificate can prove a server. With `resumes` a session or another PSK is
-    /// offered beside it. If anything is, a handshake that fails makes the next one a full one: the names are short, and may be
-    /// those of somebody else.
+    /// The offer for this server. `None` if the client's profile trusts no certificates. `resumes` tells that the client also
+    /// offers a session or another PSK. If the offer names the server's certificates and the handshake fails, the next handshake
+    /// is full: names are short, so they may match the certificates of another server.
     fn offer(
         &self,
         cx: &mut Cx<'_>,
@@ -38,12 +38,12 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
     ) -> Option<Box<dyn Offered>>;
 }
 
-/// What a client has said of its cache, until the server answers.
+/// The client's offer, until the server answers it.
 pub(crate) trait Offered: Send + Sync {
-    /// Adds to a ClientHello what it says of the cache.
+    /// Adds the offer to a ClientHello.
     fn extensions(&self, w: &mut ExtensionsWriter);
 
-    /// What the server has taken; `None` where nothing is used, and nothing will be kept.
+    /// What the server accepted. `None` if this handshake uses nothing of the cache and will store nothing.
     fn answered(
         self: Box<Self>,
         extensions: &Extensions<'_>,
@@ -51,29 +51,29 @@ pub(crate) trait Offered: Send + Sync {
     ) -> Result<Option<Box<dyn Agreed>>, Error>;
 }
 
-/// What both sides use of the cache.
+/// The use of the cache on which both sides have agreed.
 pub(crate) trait Agreed: Send + Sync {
-    /// Whether the server knows this client by a ticket.
+    /// Whether the server recognized this client by a ticket.
     fn uses_ticket(&self) -> bool;
 
-    /// The server, if its Certificate of this type may be abbreviated.
+    /// The cached server, if it may abbreviate its Certificate of this type.
     fn server(&self, typ: CertificateType) -> Option<&CachedPeer>;
 
-    /// The server, if this Certificate of TLS 1.2 is abbreviated, and how it is.
+    /// The cached server and the form of the abbreviation, if this TLS 1.2 Certificate is abbreviated.
     fn certificate(&self, body: &[u8], typ: CertificateType) -> Option<(Box<CachedPeer>, Form)>;
 
-    /// The CertificateRequest that was received before, if `message` is abbreviated, with its fingerprint and how it is. One
-    /// in full is noted.
+    /// If `message` abbreviates a cached CertificateRequest: that request, its fingerprint and the form. Otherwise notes the
+    /// full request, so that the client can keep it.
     fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)>;
 
-    /// The server has proven itself: as the one in the cache, or by certificates in full.
+    /// Records that the server has authenticated, by its cache entry (`cached`) or by full certificates.
     fn server_proven(&mut self, cached: Option<Box<CachedPeer>>);
 
-    /// This client proves itself by the credential at this place, or by none; the fingerprint of its Certificate, if the server
-    /// has it.
+    /// Records which credential this client uses, if any. Returns the fingerprint of its Certificate if the server has it.
     fn proves_by(&mut self, credential: Option<usize>) -> Option<Fingerprint>;
 
-    /// The handshake is complete, and the server known; `finished` is whether it has this client's Finished.
+    /// Stores the result, since the handshake is complete and the server authenticated. `finished` tells whether the server is
+    /// known to have this client's Finished.
     fn keep(
         self: Box<Self>,
         cx: &mut Cx<'_>,
@@ -82,14 +82,14 @@ pub(crate) trait Agreed: Send + Sync {
     ) -> Result<(), Error>;
 }
 
-/// The entry of a server.
+/// The cache entry of a server.
 struct Entry {
     store: Arc<dyn ClientCache>,
     key: CacheKey,
 }
 
 impl Entry {
-    /// Changes it if it is still there.
+    /// Changes the entry if the store still has it.
     fn update(&self, mut change: impl FnMut(&mut CachedServer)) {
         self.store.update(&self.key, &mut |entry| {
             if entry.server.is_some() {
@@ -98,21 +98,21 @@ impl Entry {
         });
     }
 
-    /// The next handshake is full (docs/handshake-cache.md §5.5).
+    /// Makes the next handshake with this server a full one (docs/handshake-cache.md §5.5).
     fn suspend(&self) {
         self.update(|entry| entry.suspended = true);
     }
 }
 
-/// Tickets of an entry that are shown in this connection and in no other. If it breaks off before it is clear what becomes of
-/// them, they go back: nobody was told by them that it was of the same client as another one that was completed.
+/// Tickets of an entry, reserved for this connection. If the connection fails before the client knows whether they were used,
+/// they return to the entry. They then link this connection only to a later one of the same client, not to a completed one.
 struct Tickets {
     tickets: Vec<(Ticket, Fingerprint)>,
     back_to: Option<Arc<Entry>>,
 }
 
 impl Tickets {
-    /// The first so many, which were shown, are not shown again. The others go back.
+    /// Discards the first `shown` tickets, which must not be shown again. The others return to the entry.
     fn spend(mut self, shown: usize) {
         self.tickets.drain(..shown);
     }
@@ -129,16 +129,16 @@ impl Drop for Tickets {
     }
 }
 
-/// What this client says of its cache.
+/// This client's offer.
 struct CacheOffer {
     mode: CacheMode,
-    /// Of the Certificate of each credential of this client.
+    /// The fingerprint of the Certificate of each of this client's credentials.
     own: Arc<[Option<Fingerprint>]>,
     entry: Arc<Entry>,
-    /// What of it can be used.
+    /// The cached server, if the entry can be used.
     server: Option<Box<CachedPeer>>,
     request: Option<CachedRequest>,
-    /// How many tickets are shown, of those that come first.
+    /// How many tickets the client shows, counted from the first.
     shown: usize,
     tickets: Tickets,
 }
@@ -149,7 +149,7 @@ impl CacheOffer {
     }
 }
 
-/// A CertificateRequest that the server has sent before.
+/// A CertificateRequest that the server sent in an earlier handshake.
 #[derive(Clone)]
 struct CachedRequest {
     message: Vec<u8>,
@@ -157,9 +157,10 @@ struct CachedRequest {
 }
 
 impl CachedRequest {
-    /// Of a message that is longer than what it costs to say that it is known.
+    /// `None` if offering and abbreviating the message would cost more bytes than the message itself.
     fn new(mode: CacheMode, profile: &ProfileSettings, message: Vec<u8>) -> Option<Self> {
-        // A name; or a fingerprint with type and length, a type in the answer, and the fingerprint as the body.
+        // The cost in bytes. With handshake_cache: a name. With cached_info: a fingerprint with type and length, a type in the
+        // answer, and the fingerprint with its length as the body.
         let cost = if mode.has_cached_info() { (2 + 32) + 1 + (1 + 32) } else { NAME_LEN };
         let fingerprint = Fingerprint::of_message(profile.provider.sha256, &message);
         (message.len() > HEADER_LEN + cost).then_some(Self { message, fingerprint })
@@ -186,12 +187,13 @@ impl Caching for ClientHandshakeCache {
         let entry = Arc::new(Entry { store: Arc::clone(&self.store), key });
         let mut tickets = Tickets { tickets, back_to: Some(Arc::clone(&entry)) };
         let server = server.filter(|_| known == Known::Usable).map(Box::new);
-        // TLS 1.3 has none to leave out.
+        // Only TLS 1.2 can abbreviate a CertificateRequest.
         let request =
             certificate_request.filter(|_| server.is_some() && profile.tls12(cx.protocol()).is_some());
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
-        // Whom this client would have to verify in full it tells nothing that names itself. Where a PSK is taken no new ticket is
-        // derived, and the old one would be seen again; nor does a ticket name who has not its credential any more.
+        // Send no ticket to a server that must be verified in full: it would identify the client. With a PSK the two sides
+        // derive no new ticket, so an observer would see the old one twice. Tickets of credentials that the client no longer
+        // has are not shown.
         let shows = server.is_some() && self.mode.has_tickets() && !resumes;
         let is_ours = |(_, own): &(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
         tickets.tickets.sort_by_key(|ticket| !is_ours(ticket));
@@ -216,7 +218,7 @@ impl Offered for CacheOffer {
             let certificate = certificate.map(|f| object(cached_info::CERT, f));
             let request = request.map(|f| object(cached_info::CERT_REQ, f));
             let objects: Vec<_> = certificate.into_iter().chain(request).collect();
-            // RFC 7924 §4: at least one.
+            // RFC 7924 §4: cached_info lists at least one object.
             w.put_some((!objects.is_empty()).then_some(cached_info::Offer(objects)).as_ref());
         }
         if self.mode.has_tickets() {
@@ -242,8 +244,8 @@ impl Offered for CacheOffer {
         let keeps = usage != Use::Nothing && (answer.is_some() || self.mode.has_cached_info());
         if !keeps {
             self.tickets.spend(self.shown);
-            // docs/handshake-cache.md §5.7. Without an answer a server knows nothing of handshake_cache; of RFC 7924 it may all
-            // the same.
+            // docs/handshake-cache.md §5.7: the server must not use the cache in this handshake. A server that does not answer
+            // handshake_cache may still support RFC 7924.
             return if is_used { illegal(What::CacheUnused) } else { Ok(None) };
         }
         let is_confirmed = |typ| confirmed.contains(&typ);
@@ -284,23 +286,23 @@ impl Offered for CacheOffer {
     }
 }
 
-/// What is used of this client's cache.
+/// The part of this client's cache that the handshake uses.
 struct InUse {
     offer: CacheOffer,
     form: Form,
-    /// Whether the server has taken anything of it.
+    /// Whether the server accepted any part of the offer.
     is_used: bool,
-    /// The server, if its Certificate may be abbreviated; once it has proven itself, if it was.
+    /// The cached server, if it may abbreviate its Certificate. After it has authenticated: the cached server, if it did.
     server: Option<Box<CachedPeer>>,
-    /// Its CertificateRequest, if that may be abbreviated.
+    /// The server's CertificateRequest, if it may abbreviate that.
     request: Option<CachedRequest>,
-    /// The ticket by which the server knows this client, and the fingerprint of the Certificate that it has.
+    /// The ticket that the server recognized, and the fingerprint of the client's Certificate in the server's cache.
     used: Option<(Ticket, Fingerprint)>,
     /// Whether both sides derive a ticket.
     has_tickets: bool,
-    /// The CertificateRequest that came in full.
+    /// The CertificateRequest, if the server sent it in full.
     received: Option<Vec<u8>>,
-    /// Of the Certificate by which this client has proven itself.
+    /// The fingerprint of the Certificate with which this client authenticated.
     proven: Option<Fingerprint>,
 }
 
@@ -364,21 +366,21 @@ impl Agreed for InUse {
         if let (Some(own), Some(exporter)) = (proven.filter(|_| has_tickets), &cx.progress.exporter) {
             let mut ticket = Name::default();
             exporter.export(TICKET_LABEL, Some(own.as_bytes()), &mut ticket)?;
-            // A server without the Finished knows no newer one than that.
+            // A server that did not receive this client's Finished knows only the older ticket.
             let older = used.filter(|used| used.1 == own && finished == HasFinished::Unknown);
             new = [Some((ticket, own)), older].into_iter().flatten().collect();
         }
         let CacheOffer { entry, mut tickets, shown, .. } = offer;
         tickets.back_to = None;
         entry.store.update(&entry.key, &mut |kept| {
-            // A handshake that used it makes it no younger.
+            // A handshake that used the entry does not extend its lifetime.
             if is_proven_anew || kept.server.is_none() {
                 kept.server.clone_from(&server);
             }
             if received.is_some() {
                 kept.certificate_request.clone_from(&received);
             }
-            // Those that were shown are not shown again: nobody shall see by them that two connections are of one client.
+            // The client never shows a ticket twice: an observer could link its connections.
             match new.is_empty() {
                 true => kept.tickets.extend(tickets.tickets.iter().skip(shown)),
                 false => kept.tickets.clone_from(&new),
@@ -388,7 +390,7 @@ impl Agreed for InUse {
         });
         if finished == HasFinished::Unknown {
             cx.commit.on_word = Some(Box::new(move |well| match well {
-                // An older ticket would only show that two connections are of one client.
+                // The older ticket is no longer needed, and showing it again would link two connections.
                 true => entry.update(|entry| entry.tickets.retain(|ticket| Some(*ticket) != used)),
                 false => entry.suspend(),
             }));
@@ -397,10 +399,10 @@ impl Agreed for InUse {
     }
 }
 
-/// Whether the server is known to have this client's Finished, without which it keeps no ticket.
+/// Whether the server is known to have this client's Finished. Without it, the server stores no ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HasFinished {
     Yes,
-    /// It was the last message, and no answer has come.
+    /// The client's Finished was the last message, and the server has not answered yet.
     Unknown,
 }

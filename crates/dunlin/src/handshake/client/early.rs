@@ -17,23 +17,23 @@ use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
 use crate::wire::{HandshakeType, What};
 
-/// What only a client does that offers early data. The configuration of one that does not has no such steps, so that they
-/// are not linked.
+/// The steps of a client that offers early data. Only a configuration with early data points to them, so other programs do
+/// not link them.
 pub(crate) struct EarlyDataSteps {
-    /// Whether early data can go with these PSKs; why not.
+    /// Checks whether the client can send early data with these PSKs, and returns the reason if not.
     pub(super) offer:
         fn(&Cx<'_>, &ClientConfig, &EarlyDataProtocols, &[OfferedPsk]) -> Result<EarlyOffer, NoEarlyData>,
-    /// The first ClientHello is sent: from now on early data can be, under its own keys.
+    /// After the first ClientHello, lets the application send early data under its own keys.
     pub(super) open: fn(&mut Cx<'_>, &EarlyOffer, &Offer, &HelloTranscript) -> Result<(), Error>,
-    /// The server takes it: what it was for must be what was agreed.
+    /// The server accepted early data: checks that the negotiated parameters are those of the session.
     pub(super) accept: fn(&mut Cx<'_>, &EarlyOffer, &'static Tls13CipherSuite) -> Result<(), Error>,
-    /// The server's Finished was verified: no more early data (RFC 8446 §4.5).
+    /// Ends early data after the server's Finished was verified (RFC 8446 §4.5).
     pub(super) end: fn(&mut Cx<'_>, &mut Transcript) -> Result<(), Error>,
 }
 
 pub(crate) static EARLY_DATA: EarlyDataSteps = EarlyDataSteps { offer, open, accept, end };
 
-/// Without the addresses of a program's code, which are not to be printed.
+/// Prints no code addresses, which would help an attacker.
 impl fmt::Debug for EarlyDataSteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("EarlyDataSteps")
@@ -60,7 +60,7 @@ fn offer(
     let Some(OfferedPsk::Session(first)) = psks.first() else { return Err(NoEarlyData::NoSession) };
     let terms = first.session.early.clone().ok_or(NoEarlyData::NotForSession)?;
     let suite = config.profile.suite(first.session.cipher_suite).ok_or(NoEarlyData::CipherSuite)?;
-    // A protocol that is not offered any more cannot be chosen again.
+    // The server cannot choose a protocol that the client no longer offers.
     let offered = terms.alpn.as_ref().is_none_or(|alpn| config.profile.alpn.contains(alpn));
     match offered && protocols.allow(terms.alpn.as_ref()) {
         true => Ok(EarlyOffer { suite, terms, steps: &EARLY_DATA }),
@@ -80,7 +80,7 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
     cx.effects.log_secret("CLIENT_EARLY_TRAFFIC_SECRET", traffic.bytes());
     cx.effects.log_secret("EARLY_EXPORTER_SECRET", exporter.bytes());
     if !offer.session_id.is_empty() {
-        // RFC 8446 §D.4: before the early data.
+        // RFC 8446 §D.4: ChangeCipherSpec precedes the early data.
         cx.emitter.change_cipher_spec()?;
     }
     cx.emitter.write_keys(Epoch::Early, &traffic.keys(cx.protocol()))?;
@@ -95,13 +95,13 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
     Ok(())
 }
 
-/// What the server will not take.
+/// Records that the server rejects the early data.
 pub(super) fn reject(cx: &mut Cx<'_>, why: NoEarlyData) {
     cx.early_data(EarlyDataOutcome::Rejected(why));
 }
 
 fn accept(cx: &mut Cx<'_>, early: &EarlyOffer, suite: &'static Tls13CipherSuite) -> Result<(), Error> {
-    // RFC 8446 §4.2.10: the same suite and ALPN as in the session, or the server may not accept.
+    // RFC 8446 §4.2.10: the server may accept only with the session's cipher suite and ALPN.
     if suite.id != early.suite.id {
         return Err(PeerMisbehaved::EarlyDataMismatch(What::CipherSuite).into());
     }

@@ -1,4 +1,4 @@
-//! The server of a session that is resumed, verified once more.
+//! Verifying the server of a resumed session again.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -15,10 +15,10 @@ use crate::protocol::Side;
 use crate::settings::ProfileSettings;
 use crate::wire::CertificateType;
 
-/// How the handshake goes on.
+/// The continuation of the handshake.
 pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>) -> Result<Step, Error> + Send + Sync>;
 
-/// Asks the trust settings about `peer`, which is in the session.
+/// Verifies `peer`, the identity in the session, against today's trust settings.
 pub(super) fn reverify(
     cx: &mut Cx<'_>,
     profile: &Arc<ProfileSettings>,
@@ -31,7 +31,7 @@ pub(super) fn reverify(
         Some(PeerIdentity::RawKey(key)) => {
             ([CertificateDer::from(key.to_vec())].to_vec(), CertificateType::RAW_PUBLIC_KEY)
         }
-        // The key that made the session proves the server in every connection.
+        // The session stems from a pre-shared key, and the client checks that key before it offers the session.
         Some(PeerIdentity::Psk(_)) | None => return then(cx),
     };
     let subject = Subject {
@@ -46,7 +46,7 @@ pub(super) fn reverify(
     cx.ask(known, Box::new(AwaitReverification { then }))
 }
 
-/// Waits for the verdict.
+/// Waits for the caller's verdict.
 struct AwaitReverification {
     then: Then,
 }

@@ -1,4 +1,4 @@
-//! The client until the version is known: ClientHello, HelloRetryRequest, ServerHello.
+//! The client's handshake until the version is known: ClientHello, HelloRetryRequest, ServerHello.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -34,7 +34,7 @@ use crate::wire::{
     SignatureScheme, What,
 };
 
-/// What this client offered, kept until the ServerHello has answered it.
+/// What this client offered, until the ServerHello answers it.
 pub(crate) struct Offer {
     pub(in crate::handshake) config: Arc<ClientConfig>,
     pub(in crate::handshake) server: ServerAddress,
@@ -42,25 +42,25 @@ pub(crate) struct Offer {
     pub(super) session_id: Vec<u8>,
     pub(super) psks: Vec<OfferedPsk>,
     pub(super) shares: Vec<OfferedShare>,
-    /// The suites of TLS 1.2 that can be used.
+    /// The TLS 1.2 suites that this client can use.
     pub(super) tls12_suites: Vec<&'static Tls12CipherSuite>,
-    /// A session of TLS 1.2, under the session ID or with the ticket of this ClientHello.
+    /// The TLS 1.2 session that this ClientHello offers by session ID or by ticket.
     pub(super) tls12_session: Option<Box<ClientSession>>,
-    /// In a renegotiation, what the handshake before has left.
+    /// In a renegotiation, the data of the previous handshake.
     pub(in crate::handshake) previous: Option<Previous>,
-    /// The types of the extensions that were sent.
+    /// The types of the extensions in the latest ClientHello.
     pub(super) extensions: Vec<ExtensionType>,
     cookie: Option<cookie::Cookie>,
-    /// Early data that was not refused.
+    /// The offer of early data, unless the server has rejected it.
     pub(super) early: Option<EarlyOffer>,
     pub(super) cache: Option<Box<dyn Offered>>,
 }
 
-/// A key share as it was offered.
+/// A key share that the client offered.
 pub(super) struct OfferedShare {
     group: NamedGroup,
     active: Box<dyn ActiveKeyExchange>,
-    /// The part of a hybrid that is offered by itself, too.
+    /// The curve of a hybrid group, if the client offers its share separately, too.
     component: Option<NamedGroup>,
 }
 
@@ -74,23 +74,23 @@ impl OfferedShare {
             .map(|(group, share)| key_share::Entry { group, share: share.to_vec() })
     }
 
-    /// Whether it has a share of `group`.
+    /// Whether it contains a share of `group`.
     pub(super) fn offers(&self, group: NamedGroup) -> bool {
         self.group == group || self.component == Some(group)
     }
 
-    /// The secret with the server's share.
+    /// The shared secret with the server's share.
     pub(super) fn complete(self, server: &key_share::Entry) -> Result<SharedSecret, Error> {
         let secret = match self.group == server.group {
             true => self.active.complete(&server.share),
             false => self.active.complete_component(&server.share),
         };
-        // RFC 8446 §4.2.8.2, §7.4.2; FIPS 203 §7.3 for the length of a ciphertext.
+        // The group rejects invalid shares (RFC 8446 §4.2.8.2, §7.4.2) and ciphertexts of a wrong length (FIPS 203 §7.3).
         secret.map_err(|_| PeerMisbehaved::BadKeyShare.into())
     }
 }
 
-/// A PSK as it was offered.
+/// A PSK that the client offered.
 pub(super) enum OfferedPsk {
     Session(Box<ClientSession>),
     External(Arc<Psk>),
@@ -111,7 +111,7 @@ impl OfferedPsk {
         }
     }
 
-    /// A suite with its hash that is offered; a PSK without one is not offered (RFC 8446 §4.2.11).
+    /// An offered cipher suite with the PSK's hash. A PSK without such a suite is not offered (RFC 8446 §4.2.11).
     fn suite(&self, config: &ClientConfig) -> Option<&'static Tls13CipherSuite> {
         let profile = &config.profile;
         let hash = match self {
@@ -151,19 +151,19 @@ pub(crate) fn start(
     let (mut psks, mut tls12_session) = (Vec::new(), None);
     if let Some(store) = &config.sessions {
         let key = session_key(&config, &server, cx.protocol());
-        // RFC 8446 §4.6.1: it is the client that must not use an old ticket, or another server's.
+        // RFC 8446 §4.6.1: the client must not use an expired ticket, or a ticket of another server.
         let ours = |s: &ClientSession| {
             s.session.is_fresh(cx.now)
                 && s.session.transport == cx.protocol().transport()
                 && s.session.settings == config.session_settings
                 && s.session.server_name.as_ref() == Some(&key.name)
         };
-        // A server that proved itself by a key that is not believed any more would prove itself by it again.
+        // A session that stems from a PSK is usable only while the client still has that PSK.
         let believed = |s: &mut ClientSession| {
             let sha256 = profile.provider.sha256;
             s.session.origin().is_none() || config.psks.iter().any(|psk| s.session.stems_from(psk, sha256))
         };
-        // A session of a server whose certificates were in the cache has none that could be verified again.
+        // A session from a cached handshake contains no certificates, so the client cannot verify the server again.
         let can_be_verified = |s: &ClientSession| match &s.session.peer {
             Some(PeerIdentity::X509(id)) => !config.reverify || !id.chain.is_empty(),
             _ => true,
@@ -181,7 +181,7 @@ pub(crate) fn start(
         if session.is_id {
             session_id = session.ticket.to_vec();
         } else if session_id.is_empty() {
-            // RFC 5077 §3.4: by its echo the server says that it takes the ticket.
+            // RFC 5077 §3.4: the server echoes the session ID to accept the ticket.
             session_id.resize(32, 0);
             random_source.fill(&mut session_id)?;
         }
@@ -199,7 +199,7 @@ pub(crate) fn start(
             let group = profile.group(*group).ok_or(Misuse::Config("a key share without group".into()))?;
             let active = group.start(random_source)?;
             let component = active.component().map(|(name, _)| name);
-            // A hybrid brings the share of its curve along where there is nothing else.
+            // If a hybrid is the only share, the client also offers the share of its curve.
             let alone = config.key_shares.len() == 1;
             let component = component.filter(|c| alone && profile.group(*c).is_some());
             shares.push(OfferedShare { group: group.name(), active, component });
@@ -240,7 +240,7 @@ pub(crate) fn start(
         cache,
     };
     match (config.certificates, offer.psks.first()) {
-        // Early data is for nobody else than the server whom today's settings believe.
+        // Before it sends early data, the client verifies the session's server against today's trust settings.
         (Some(certificates), Some(OfferedPsk::Session(s))) if config.reverify && offer.early.is_some() => {
             let (server, peer) = (offer.server.clone(), s.session.peer.clone());
             let then = Box::new(move |cx: &mut Cx<'_>| send_reverified(cx, offer));
@@ -250,7 +250,7 @@ pub(crate) fn start(
     }
 }
 
-/// Begins another handshake within a connection of TLS 1.2 (RFC 5746 §3.5).
+/// Begins a renegotiation of a TLS 1.2 connection (RFC 5746 §3.5).
 pub(in crate::handshake) fn renegotiate(
     cx: &mut Cx<'_>,
     config: Arc<ClientConfig>,
@@ -280,8 +280,8 @@ pub(in crate::handshake) fn renegotiate(
     send_first(cx, offer)
 }
 
-/// The server of the first session is still believed. That may have taken its time: RFC 8446 §4.6.1 allows no ticket after
-/// its lifetime.
+/// Continues after the first session's server was verified again. The session may have expired during that time, and
+/// RFC 8446 §4.6.1 forbids the use of an expired ticket.
 fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     let is_over = |psk: &OfferedPsk| matches!(psk, OfferedPsk::Session(s) if !s.session.is_fresh(cx.now));
     if offer.psks.first().is_some_and(is_over) {
@@ -295,7 +295,7 @@ fn send_reverified(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
 /// Sends the first ClientHello.
 fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     if offer.config.handshake_cache.is_some() {
-        // Until the server answers to it, if it is asked.
+        // The default until the server answers an offer.
         cx.draft.cache = CacheOutcome::NotUsable;
     }
     let mut transcript = HelloTranscript::default();
@@ -314,7 +314,7 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
     })
 }
 
-/// Under which key this client keeps tickets of this server.
+/// The key under which this client stores tickets of this server.
 pub(super) fn session_key(config: &ClientConfig, server: &ServerAddress, protocol: Protocol) -> SessionKey {
     SessionKey {
         transport: protocol.transport(),
@@ -324,18 +324,18 @@ pub(super) fn session_key(config: &ClientConfig, server: &ServerAddress, protoco
     }
 }
 
-/// Whether (EC)DHE is possible at all: not if all that is left is psk_ke.
+/// Whether (EC)DHE is possible. It is not if the client can use only psk_ke.
 pub(super) fn uses_groups(config: &ClientConfig) -> bool {
     !config.profile.trust.is_empty() || config.profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE)
 }
 
 impl Offer {
-    /// Whether TLS 1.3 is offered: not in a renegotiation, which keeps the version (RFC 8446 §4.1.2).
+    /// Whether the client offers TLS 1.3. A renegotiation does not, since it keeps the version (RFC 8446 §4.1.2).
     pub(super) fn offers_tls13(&self) -> bool {
         self.config.profile.has_tls13() && self.previous.is_none()
     }
 
-    /// Writes a ClientHello: the first, or the second on top of `transcript`.
+    /// Writes the first ClientHello, or the second one, which continues `transcript`.
     fn client_hello(&mut self, cx: &Cx<'_>, transcript: Option<&Transcript>) -> Result<Vec<u8>, Error> {
         let config = &self.config;
         let profile = &config.profile;
@@ -357,7 +357,7 @@ impl Offer {
         }
         if self.offers_tls13() && uses_groups(config) {
             w.put(&supported_groups::SupportedGroups(profile.groups.iter().map(|g| g.name()).collect()));
-            // RFC 8446 §4.2.8: in the order of supported_groups.
+            // RFC 8446 §4.2.8: the shares are in the order of supported_groups.
             let shares_of = |group| {
                 self.shares.iter().flat_map(OfferedShare::entries).filter(move |entry| entry.group == group)
             };
@@ -365,7 +365,7 @@ impl Offer {
             w.put(&key_share::Offer(entries));
         }
         if !profile.trust.is_empty() {
-            // draft-ietf-tls-tls13-pkcs1 §2: what is for clients alone is not asked of servers.
+            // draft-ietf-tls-tls13-pkcs1 §2: only clients may sign with this scheme, so a client does not offer it.
             let schemes = profile.signature_schemes.iter().copied();
             let schemes = schemes.filter(|s| *s != SignatureScheme::RSA_PKCS1_SHA256_LEGACY).collect();
             w.put(&signature_algorithms::SignatureAlgorithms(schemes));
@@ -383,7 +383,7 @@ impl Offer {
                 w.put(&certificate_authorities::CertificateAuthorities(authorities));
             }
         }
-        // What a connection carries stays what it is: a renegotiation does not speak of it.
+        // A renegotiation keeps the application protocol, so it does not offer ALPN again.
         if !profile.alpn.is_empty() && self.previous.is_none() {
             w.put(&alpn::Protocols(profile.alpn.clone()));
         }
@@ -392,8 +392,8 @@ impl Offer {
         if let Some(cache) = &self.cache {
             cache.extensions(&mut w);
         }
-        // Without them a server gives no tickets (RFC 8446 §4.2.9). After a retry they stay, whatever becomes of the PSKs
-        // (RFC 8446 §4.1.2).
+        // Without these modes a server sends no tickets (RFC 8446 §4.2.9). The second ClientHello repeats them even if it
+        // offers fewer PSKs (RFC 8446 §4.1.2).
         let stood = self.extensions.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);
         let uses_psks = !self.psks.is_empty() || config.sessions.is_some();
         if self.offers_tls13() && uses_psks || stood {
@@ -413,7 +413,7 @@ impl Offer {
         Ok(hello)
     }
 
-    /// Said only where something else than X.509 is possible (RFC 7250 §4.1).
+    /// Adds the certificate types, unless X.509 is the only one (RFC 7250 §4.1).
     fn certificate_types(&self, w: &mut ExtensionsWriter) {
         let verified = self.config.profile.peer_types();
         if verified.iter().any(|t| *t != CertificateType::X509) {
@@ -425,14 +425,14 @@ impl Offer {
         }
     }
 
-    /// With binders of zeros, of the right lengths.
+    /// The pre_shared_key extension, with zeros in place of the binders.
     fn pre_shared_key(&self, cx: &Cx<'_>) -> pre_shared_key::Offer {
         let identity = |psk: &OfferedPsk| match psk {
             OfferedPsk::Session(s) => pre_shared_key::Identity {
                 identity: s.ticket.to_vec(),
                 obfuscated_ticket_age: s.session.obfuscated_age(cx.now),
             },
-            // RFC 8446 §4.2.11: an external identity has age 0.
+            // RFC 8446 §4.2.11: the ticket age of an external identity is 0.
             OfferedPsk::External(psk) => {
                 pre_shared_key::Identity { identity: psk.identity().to_vec(), obfuscated_ticket_age: 0 }
             }
@@ -445,7 +445,7 @@ impl Offer {
         }
     }
 
-    /// Fills the binders in: each signs the transcript up to itself (RFC 8446 §4.2.11.2).
+    /// Fills in the binders. Each is a MAC over the transcript up to the binders (RFC 8446 §4.2.11.2).
     fn write_binders(&self, hello: &mut [u8], protocol: Protocol, transcript: Option<&Transcript>) {
         let suites: Vec<_> =
             self.psks.iter().filter_map(|psk| Some((psk, psk.suite(&self.config)?))).collect();
@@ -469,9 +469,9 @@ impl Offer {
 }
 
 enum TranscriptSoFar {
-    /// One ClientHello.
+    /// The first ClientHello.
     First(HelloTranscript),
-    /// ClientHello1 and HelloRetryRequest; the suite is fixed.
+    /// ClientHello1 and HelloRetryRequest, which fixes the cipher suite.
     Retried(Transcript, &'static Tls13CipherSuite),
 }
 
@@ -510,8 +510,8 @@ impl Refusable for ExpectServerHello {
 }
 
 impl ExpectServerHello {
-    /// Whether the server chose TLS 1.2, as only what is missing says (RFC 8446 §4.2.1), where that is possible: not after
-    /// a HelloRetryRequest, which is of TLS 1.3.
+    /// Whether the server chose TLS 1.2, which it does by omitting supported_versions (RFC 8446 §4.2.1). It cannot choose
+    /// TLS 1.2 after a HelloRetryRequest, which is a TLS 1.3 message.
     fn chooses_older(&self, hello: &ServerHello<'_>) -> bool {
         !hello.extensions.has(ExtensionType::SUPPORTED_VERSIONS)
             && hello.legacy_version == ProtocolVersion::TLS1_2
@@ -526,11 +526,12 @@ impl ExpectServerHello {
         message: &Message,
         hello: &ServerHello<'_>,
     ) -> Result<Step, Error> {
-        // RFC 8446 §4.1.3: the server would have spoken TLS 1.3: somebody in between did not let it.
+        // RFC 8446 §4.1.3: the server supports TLS 1.3, so an attacker has changed the ClientHello.
         if self.offer.offers_tls13() && is_downgrade(&hello.random) {
             return Err(PeerMisbehaved::Downgrade.into());
         }
-        // RFC 8446 §D.3: a server that gave out terms for early data has TLS 1.3; what was sent is lost.
+        // RFC 8446 §D.3: a server whose ticket allows early data supports TLS 1.3. The client fails the connection, and the
+        // early data is lost.
         if self.offer.early.is_some() {
             early::reject(cx, NoEarlyData::Declined);
             return Err(PeerIncompatible::Version(Some(ProtocolVersion::TLS1_2)).into());
@@ -543,7 +544,7 @@ impl ExpectServerHello {
         (tls12.client)(cx, self.offer, transcript, message, hello)
     }
 
-    /// What holds for a ServerHello and a HelloRetryRequest.
+    /// The checks that a ServerHello and a HelloRetryRequest share. Returns the cipher suite.
     fn common_checks(
         &self,
         cx: &mut Cx<'_>,
@@ -554,7 +555,7 @@ impl ExpectServerHello {
             Some(selected) if selected.0 == protocol.version() && self.offer.offers_tls13() => {
                 cx.progress.oldest = cx.protocol();
             }
-            // RFC 8446 §4.2.1: a version that was not offered, or one before 1.3: illegal_parameter.
+            // RFC 8446 §4.2.1: a version that the client did not offer here, or one before 1.3, is illegal_parameter.
             Some(_) => return Err(PeerMisbehaved::NotOffered(What::Version).into()),
             None => {
                 let version = hello.legacy_version;
@@ -566,7 +567,7 @@ impl ExpectServerHello {
             }
         }
         // RFC 8446 §4.2.1 tells clients to ignore this field beside supported_versions, though §4.1.3 fixes its value.
-        // RFC 9846 §4.2.3 takes that back: clients refuse any other value, as BoringSSL does.
+        // RFC 9846 §4.2.3 changes that: this client rejects any other value, as BoringSSL does.
         if hello.legacy_version != protocol.legacy_version() {
             return Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into());
         }
@@ -591,12 +592,12 @@ impl ExpectServerHello {
         suite: &'static Tls13CipherSuite,
     ) -> Result<Step, Error> {
         let Self { mut offer, transcript } = *self;
-        // RFC 8446 §4.1.4: the client answers before anything else comes.
+        // RFC 8446 §4.1.4: the server sends nothing more until the client answers.
         cx.emitter.peer_waits()?;
         let TranscriptSoFar::First(transcript) = transcript else {
             return Err(PeerMisbehaved::SecondRetry.into());
         };
-        // RFC 8446 §4.2: of all extensions here only the cookie needs no offer.
+        // RFC 8446 §4.2: only the cookie may appear here without an offer.
         if let Some(typ) =
             hello.extensions.types().find(|t| *t != ExtensionType::COOKIE && !offer.extensions.contains(t))
         {
@@ -605,28 +606,28 @@ impl ExpectServerHello {
         let share = hello.extensions.get::<key_share::Retry>()?;
         offer.cookie = hello.extensions.get()?;
         if let Some(key_share::Retry(group)) = share {
-            // RFC 8446 §4.2.8: a group that was offered, for TLS 1.3 at that, and not one whose share was sent.
+            // RFC 8446 §4.2.8: the client has offered the group for TLS 1.3, and has not sent a share of it.
             let known = offer.config.profile.group(group).filter(|_| uses_groups(&offer.config));
             let known = known.ok_or(PeerMisbehaved::NotOffered(What::Group))?;
             if offer.shares.iter().any(|s| s.offers(group)) {
                 return Err(PeerMisbehaved::PointlessRetry.into());
             }
-            // RFC 8446 §4.1.2: one share, of that group.
+            // RFC 8446 §4.1.2: the second ClientHello has one share, of that group.
             let active = known.start(&*offer.config.profile.provider.random)?;
             offer.shares = [OfferedShare { group, active, component: None }].into();
         } else if offer.cookie.is_none() {
             return Err(PeerMisbehaved::PointlessRetry.into());
         }
-        // RFC 8446 §4.1.2, §4.2.10: a retry refuses early data, and the second ClientHello is in the clear again.
+        // RFC 8446 §4.1.2, §4.2.10: a HelloRetryRequest rejects early data, and the second ClientHello is not encrypted.
         if offer.early.take().is_some() {
             cx.emitter.write_in_the_clear();
             early::reject(cx, NoEarlyData::Retry);
         }
-        // RFC 8446 §4.1.4: PSKs whose hash is not the suite's are not offered again.
+        // RFC 8446 §4.1.4: the client offers only PSKs with the suite's hash again.
         let config = Arc::clone(&offer.config);
         offer.psks.retain(|psk| psk.hash(&config) == Some(suite.hash.algorithm()));
         if !offer.session_id.is_empty() {
-            // RFC 8446 §D.4: before the second ClientHello.
+            // RFC 8446 §D.4: ChangeCipherSpec precedes the second ClientHello.
             cx.emitter.change_cipher_spec()?;
         }
         let mut transcript = transcript.start(suite.hash).into_retry();
@@ -639,7 +640,7 @@ impl ExpectServerHello {
     }
 }
 
-/// The last bytes of the random of a server that would have spoken a newer version (RFC 8446 §4.1.3).
+/// Whether the server's random ends with the downgrade sentinel: the server supports a newer version (RFC 8446 §4.1.3).
 fn is_downgrade(random: &[u8; 32]) -> bool {
     random.ends_with(b"DOWNGRD\x01") || random.ends_with(b"DOWNGRD\x00")
 }

@@ -1,4 +1,4 @@
-//! The client of TLS 1.2, from the ServerHello on.
+//! The TLS 1.2 client, from the ServerHello on.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -51,12 +51,12 @@ fn first_psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
     config.psks.iter().find(|psk| psk.is_for(ProtocolVersion::TLS1_2))
 }
 
-/// Whether there is, or can be, a pre-shared key.
+/// Whether the client has a pre-shared key, or can ask the caller for one.
 fn has_psk(config: &ClientConfig) -> bool {
     !matches!(config.psk_choice, PskChoice::First) || first_psk(config).is_some()
 }
 
-/// The suites that this client can use with what it trusts and has.
+/// The suites that this client can use with its trust and keys.
 pub(in crate::handshake) fn usable_suites(config: &ClientConfig) -> Vec<&'static Tls12CipherSuite> {
     let suites = config.profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     let encrypts = config.profile.tls12.as_ref().is_some_and(|tls12| tls12.rsa.is_some());
@@ -68,7 +68,7 @@ pub(in crate::handshake) fn usable_suites(config: &ClientConfig) -> Vec<&'static
     suites.filter(is_usable).collect()
 }
 
-/// What a ClientHello has for TLS 1.2.
+/// Adds the suites and extensions of TLS 1.2 to a ClientHello.
 pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, w: &mut ExtensionsWriter) {
     let profile = &offer.config.profile;
     suites.extend(offer.tls12_suites.iter().map(|s| s.id));
@@ -76,16 +76,17 @@ pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, 
         suites.push(CipherSuite::TLS_FALLBACK_SCSV);
     }
     match &offer.previous {
-        // RFC 5746 §3.5.
+        // RFC 5746 §3.5: a renegotiation sends the verify_data of the client's previous Finished.
         Some(previous) => w.put(&renegotiation_info::RenegotiationInfo(previous.finisheds.client.to_vec())),
-        // RFC 5746 §3.4: in a first handshake in the place of an empty extension, which the server answers all the same.
+        // RFC 5746 §3.4: the first handshake sends this signal instead of an empty extension. The server answers with
+        // the extension.
         None => {
             suites.push(CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
             w.offer(ExtensionType::RENEGOTIATION_INFO);
         }
     }
     w.put(&extended_master_secret::ExtendedMasterSecret);
-    // RFC 5077 §3.2: empty without a ticket; a renegotiation brings none.
+    // RFC 5077 §3.2: without a ticket the extension is empty. A renegotiation requests no ticket.
     if offer.config.sessions.is_some() && offer.previous.is_none() {
         let ticket = offer.tls12_session.as_ref().filter(|s| !s.is_id);
         w.put(&session_ticket::Ticket(ticket.map_or_else(Vec::new, |s| s.ticket.to_vec())));
@@ -93,38 +94,39 @@ pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, 
     let uses = |kind| offer.tls12_suites.iter().any(|s| s.key_exchange == kind);
     let (curves, fields) = (uses(Tls12KeyExchange::Ecdhe), uses(Tls12KeyExchange::Dhe));
     if (curves || fields) && !(offer.offers_tls13() && uses_groups(&offer.config)) {
-        // RFC 7919 §3: fields are named beside the curves.
+        // RFC 7919 §3: supported_groups lists finite fields together with curves.
         let is_field = |g: &NamedGroup| g.is_finite_field() && !g.is_private_field();
         let is_used = |g: &NamedGroup| curves && g.is_curve() || fields && is_field(g);
         let groups: Vec<_> = profile.groups.iter().map(|g| g.name()).filter(is_used).collect();
-        // RFC 7919 §4: who names no field takes any.
+        // RFC 7919 §4: a client that names no field accepts any.
         w.put_some((!groups.is_empty()).then_some(supported_groups::SupportedGroups(groups)).as_ref());
         if offer.offers_tls13() {
-            // RFC 8446 §9.2: whoever names groups has shares, be it none, also where TLS 1.3 is for PSKs alone.
+            // RFC 8446 §9.2: supported_groups requires key_share, even an empty one. This applies if the client uses TLS 1.3
+            // with psk_ke only.
             w.put(&key_share::Offer(Vec::new()));
         }
     }
     if curves {
-        // RFC 8422 §5.1: a client should say both.
+        // RFC 8422 §5.1: a client that offers curves should send both extensions.
         w.put(&ec_point_formats::EcPointFormats);
     }
 }
 
-/// What the rest of the handshake needs.
+/// The state that the rest of the handshake shares.
 struct Handshake {
     config: Arc<ClientConfig>,
     server: ServerAddress,
     suite: &'static Tls12CipherSuite,
     randoms: Randoms,
     transcript: Transcript,
-    /// Whether the master secret depends on the handshake (RFC 7627).
+    /// Whether both sides use the extended master secret (RFC 7627).
     extended: bool,
     types: CertificateTypes,
-    /// Whether there may be a CertificateStatus.
+    /// Whether the server may send a CertificateStatus.
     ocsp: bool,
-    /// What is known of a session that may be resumed later.
+    /// What the client needs to keep a session.
     sessions: Sessions,
-    /// In a renegotiation, what the handshake before has left.
+    /// In a renegotiation, the data of the previous handshake.
     previous: Option<Previous>,
     cache: Option<Box<dyn Agreed>>,
 }
@@ -133,20 +135,20 @@ struct Handshake {
 struct Sessions {
     /// Whether the server will send a NewSessionTicket.
     promised: bool,
-    /// The server's session ID, or the ticket that came.
+    /// The server's session ID, or its ticket.
     new: Option<ClientTicket>,
-    /// What was resumed: it can be resumed again.
+    /// The session that this handshake resumes. The client can resume it again later.
     resumed: Option<Box<ClientSession>>,
 }
 
-/// A name for this session, and for how long it is good.
+/// The name of a new session and its lifetime.
 struct ClientTicket {
     ticket: Arc<[u8]>,
     is_id: bool,
     lifetime_s: u32,
 }
 
-/// The version is 1.2: checks the rest of the ServerHello, and on to what the suite demands.
+/// Handles a ServerHello that selects TLS 1.2, then waits for the message that the suite requires next.
 pub(in crate::handshake) fn server_hello(
     cx: &mut Cx<'_>,
     offer: Offer,
@@ -164,14 +166,15 @@ pub(in crate::handshake) fn server_hello(
     cx.emitter.agree(cx.protocol().oldest())?;
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
     let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;
-    // RFC 5246 §7.4.1.3: an echo resumes a session, and that of the compatibility mode names none (RFC 8446 §D.4).
+    // RFC 5246 §7.4.1.3: an echoed session ID resumes a session. The ID of the compatibility mode names no session, so the
+    // server must not echo it (RFC 8446 §D.4).
     let is_echo = !hello.session_id.is_empty() && hello.session_id == session_id;
     let resumed = tls12_session.filter(|_| is_echo);
     if is_echo && resumed.as_ref().is_none_or(|s| s.session.cipher_suite != suite.id) {
         return Err(PeerMisbehaved::IllegalParameter(What::SessionIdOfNoSession).into());
     }
-    // RFC 9325 §3.5: without the answer the client ends the handshake; RFC 5746 §3.4, §3.5: it is empty in the first one,
-    // and in others it says how the one before has ended.
+    // RFC 9325 §3.5: the client aborts if the server does not answer. RFC 5746 §3.4, §3.5: the answer is empty in the first
+    // handshake. In a renegotiation it is the verify_data of both previous Finished messages.
     let expected = previous.as_ref().map_or_else(Vec::new, |previous| previous.finisheds.both());
     match extensions.get::<renegotiation_info::RenegotiationInfo>()? {
         Some(info) if info.0 == expected => {}
@@ -179,8 +182,8 @@ pub(in crate::handshake) fn server_hello(
     }
     let extended = extensions.has(ExtensionType::EXTENDED_MASTER_SECRET);
     let profile = &config.profile;
-    // RFC 7627 §5.2; §5.3: a session with it is never resumed without, and no other is kept. Nor does a renegotiation lose
-    // what ties the handshakes of a connection together.
+    // RFC 7627 §5.2, §5.3: the extended master secret is needed if the profile requires it. It is also needed to resume a
+    // session, since the client keeps no session without it, and to renegotiate a connection that began with it.
     let required = profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required)
         || previous.as_ref().is_some_and(|previous| previous.extended);
     if !extended && (required || resumed.is_some()) {
@@ -194,8 +197,8 @@ pub(in crate::handshake) fn server_hello(
     let mut transcript = transcript.start_keeping(suite.hash);
     transcript.add(message.bytes());
     let randoms = Randoms { client: random, server: hello.random };
-    // RFC 5246 §7.4.1.2: an ID of the server's names the session, if it can be resumed at all. As with tickets, that of the
-    // first handshake is the one that is kept.
+    // RFC 5246 §7.4.1.2: a nonempty session ID from the server names a resumable session. The client keeps only the session
+    // of the first handshake.
     let has_id = !is_echo && !hello.session_id.is_empty() && previous.is_none();
     let new = has_id.then(|| ClientTicket {
         ticket: hello.session_id.into(),
@@ -203,7 +206,7 @@ pub(in crate::handshake) fn server_hello(
         lifetime_s: u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX),
     });
     let promised = extensions.has(ExtensionType::SESSION_TICKET);
-    // docs/handshake-cache.md §5.7: a resumption proves nobody by a certificate.
+    // docs/handshake-cache.md §5.7: a resumption does not use the cache, since no certificate authenticates a peer.
     let usage = if resumed.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
     let cache = match cache {
         Some(offer) => {
@@ -236,7 +239,7 @@ pub(in crate::handshake) fn server_hello(
     })
 }
 
-/// The server takes up an earlier session: its Finished is next (RFC 5246 §7.3, figure 2).
+/// Continues when the server resumes a session: its Finished is next (RFC 5246 §7.3, figure 2).
 fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
     let session = handshake.sessions.resumed.as_ref().ok_or(Internal::Bug(What::NoSession))?;
     let master = MasterSecret::resumed(handshake.suite, session.session.psk.clone());
@@ -274,7 +277,7 @@ impl ExpectMessage for ExpectCertificate {
                 let certificate = Certificate::read_tls12(body, typ)?;
                 let chain: Vec<_> =
                     certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
-                // RFC 5246 §7.4.2: a server has one.
+                // RFC 5246 §7.4.2: a server must send a certificate.
                 if chain.is_empty() {
                     return Err(Malformed::Length(What::CertificateList).into());
                 }
@@ -288,11 +291,11 @@ impl ExpectMessage for ExpectCertificate {
     }
 }
 
-/// What the server has shown of itself.
+/// How the server identified itself.
 enum Shown {
-    /// A chain or key.
+    /// By a chain or raw public key.
     Chain(Vec<CertificateDer<'static>>),
-    /// That it is the one that was verified before.
+    /// By an abbreviated message: it is the server in this cache entry.
     Cached(Box<CachedPeer>),
 }
 
@@ -304,7 +307,7 @@ struct ExpectCertificateStatus {
 impl ExpectMessage for ExpectCertificateStatus {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, shown } = *self;
-        // RFC 6066 §8: a server that has agreed to send it may leave it out.
+        // RFC 6066 §8: the server may omit CertificateStatus although it acknowledged the request.
         if message.typ != HandshakeType::CERTIFICATE_STATUS {
             return verify(cx, handshake, shown, None, Some(message));
         }
@@ -314,7 +317,7 @@ impl ExpectMessage for ExpectCertificateStatus {
     }
 }
 
-/// Asks the trust settings about the server's chain or key; the next message may be there already.
+/// Verifies the server's chain or key. `next` is the following message, if it has already arrived.
 fn verify(
     cx: &mut Cx<'_>,
     handshake: Handshake,
@@ -350,7 +353,7 @@ fn verify(
     cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
 }
 
-/// The chain or key is believed; the server has to prove it.
+/// Continues after the server's chain or key was accepted. The server must still prove possession of the key.
 fn believe(
     cx: &mut Cx<'_>,
     handshake: Handshake,
@@ -366,7 +369,7 @@ fn believe(
 
 struct ExpectServerKeyExchange {
     handshake: Handshake,
-    /// In suites with a certificate.
+    /// The server's accepted chain or key, in suites with a certificate.
     believed: Option<BelievedPeer>,
 }
 
@@ -374,7 +377,8 @@ impl ExpectMessage for ExpectServerKeyExchange {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, believed } = *self;
         let suite = handshake.suite;
-        // RFC 4279 §2, §4: without a hint there is no such message, and RFC 5246 §7.4.3: nor is there without anything to say.
+        // RFC 4279 §2, §4: with PSK and RSA_PSK the server omits ServerKeyExchange if it has no hint. RFC 5246 §7.4.3: with RSA
+        // it never sends one.
         let optional = matches!(suite.key_exchange, Tls12KeyExchange::Psk | Tls12KeyExchange::Rsa);
         let is_here = message.typ == HandshakeType::SERVER_KEY_EXCHANGE && suite.has_psk();
         if optional && !is_here {
@@ -406,26 +410,26 @@ impl ExpectMessage for ExpectServerKeyExchange {
     }
 }
 
-/// What the server has said for the key exchange.
+/// The server's part of the key exchange.
 struct Exchange {
-    /// Who has signed it, or can open the secret.
+    /// The server that signed it, or that can decrypt the client's secret.
     peer: Option<PeerIdentity>,
     params: Option<ServerParams>,
-    /// The key that the secret is encrypted with.
+    /// With static RSA, the key to which the client encrypts its secret.
     recipient: Option<SubjectPublicKeyInfoDer<'static>>,
-    /// For the choice of a pre-shared key.
+    /// The psk_identity_hint.
     hint: Vec<u8>,
 }
 
 impl Exchange {
-    /// Where there is no share of the server's: to whom the secret goes, if to anybody.
+    /// A key exchange without a server share. In RSA suites the client encrypts its secret to `believed`.
     fn without_params(believed: Option<BelievedPeer>, hint: &[u8]) -> Result<Self, Error> {
         let (peer, recipient) = believed.map(BelievedPeer::recipient).transpose()?.unzip();
         Ok(Self { peer, params: None, recipient, hint: hint.to_vec() })
     }
 }
 
-/// Waits for ServerHelloDone, before which there may be a CertificateRequest.
+/// Waits for ServerHelloDone. A CertificateRequest may precede it.
 struct ExpectServerHelloDone {
     handshake: Handshake,
     exchange: Exchange,
@@ -434,7 +438,7 @@ struct ExpectServerHelloDone {
 
 impl ExpectMessage for ExpectServerHelloDone {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        // RFC 5246 §7.4.4: only a server that has proven itself by a certificate asks for one.
+        // RFC 5246 §7.4.4: only a server that authenticates by certificate may request one.
         let may_ask = self.handshake.suite.may_ask_for_certificate() && self.request.is_none();
         if message.typ == HandshakeType::CERTIFICATE_REQUEST && may_ask {
             let Handshake { cache, transcript, .. } = &mut self.handshake;
@@ -449,18 +453,18 @@ impl ExpectMessage for ExpectServerHelloDone {
             });
             return Ok(Step::Message(self));
         }
-        // RFC 5246 §7.4.4: an anonymous server that asks ends the handshake.
+        // RFC 5246 §7.4.4: a CertificateRequest from an anonymous server is a fatal error.
         if message.typ == HandshakeType::CERTIFICATE_REQUEST && self.handshake.suite.is_anonymous() {
             return Err(PeerMisbehaved::AnonymousRequest.into());
         }
         server_hello_done::read(&message)?;
         self.handshake.transcript.add(message.bytes());
-        // The server waits for us: none of its second flight can be there yet.
+        // The server waits for the client, so none of its second flight can have arrived.
         cx.emitter.peer_waits()?;
         let Self { mut handshake, exchange, request } = *self;
         let choice = match request {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
-            // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
+            // docs/handshake-cache.md §3: a server that accepts a ticket must send a CertificateRequest.
             None if handshake.cache.as_ref().is_some_and(|agreed| agreed.uses_ticket()) => {
                 let why = What::CacheTicketWithoutRequest;
                 return Err(PeerMisbehaved::IllegalParameter(why).into());
@@ -480,7 +484,7 @@ impl ExpectMessage for ExpectServerHelloDone {
     }
 }
 
-/// Waits for the key to be chosen.
+/// Waits for the caller to choose the pre-shared key.
 struct AwaitPsk {
     handshake: Handshake,
     exchange: Exchange,
@@ -497,7 +501,7 @@ impl AwaitAnswer for AwaitPsk {
     }
 }
 
-/// Answers a CertificateRequest: the credential that suits, or none.
+/// Answers a CertificateRequest with a suitable credential, or with an empty Certificate.
 fn send_certificate(
     cx: &mut Cx<'_>,
     handshake: &mut Handshake,
@@ -521,7 +525,7 @@ fn send_certificate(
         Err(why) if handshake.config.credential_required && !profile.credentials.is_empty() => {
             return Err(select::nothing_to_show(why).into());
         }
-        // RFC 5246 §7.4.6: nothing suitable: an empty Certificate; the server decides.
+        // RFC 5246 §7.4.6: without a suitable credential the client sends an empty Certificate, and the server decides.
         Err(_) => None,
     };
     let credential = choice.and_then(|c| profile.credentials.get(c.index));
@@ -530,7 +534,7 @@ fn send_certificate(
         None => None,
     };
     if let Some(fingerprint) = cached {
-        // docs/handshake-cache.md §4: whoever asked for what, a client's is bound by the synthetic message.
+        // docs/handshake-cache.md §4: a client's abbreviated Certificate is always bound by the synthetic message.
         let abbreviated = Form::Empty.write(HandshakeType::CERTIFICATE, &fingerprint)?;
         let full = credential.map_or(0, |own| Certificate::tls12_len(own_type, own.entries()));
         cx.draft.leave_own_out(full.saturating_sub(abbreviated.len()));
@@ -546,7 +550,7 @@ fn send_certificate(
     Ok(choice)
 }
 
-/// Sends ClientKeyExchange, and proves our key if there was a certificate.
+/// Sends ClientKeyExchange. If the client sent a certificate, also proves possession of its key.
 fn key_exchange(
     cx: &mut Cx<'_>,
     mut handshake: Handshake,
@@ -561,10 +565,10 @@ fn key_exchange(
     let ClientSide { group, share, premaster } =
         ClientSide::respond(suite, &profile, params.as_ref(), recipient.as_ref(), psk.map(|psk| psk.key()))?;
     cx.draft.group = group;
-    // Who has the key has proven by Finished who it is.
+    // With a PSK suite the server's Finished proves that it has the key, so the key is its identity.
     let of_key =
         |psk: &Psk| PeerIdentity::Psk(PskIdentity::new(identity.clone(), psk, profile.provider.sha256));
-    // With RSA_PSK the server has proven both, and the key names it on both sides.
+    // With RSA_PSK the server proves the key and its certificate. The key is its identity, as on the server's side.
     let (peer, certified) = match psk.map(of_key) {
         Some(of_key) => (Some(of_key), peer),
         None => (peer, None),
@@ -577,7 +581,7 @@ fn key_exchange(
     let session_hash = session_hash.as_ref().map(AsRef::as_ref);
     let master = MasterSecret::new(suite, &premaster, &handshake.randoms, session_hash);
     cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
-    // RFC 5246 §7.4.8: all messages so far, not their hash.
+    // RFC 5246 §7.4.8: CertificateVerify signs all messages so far, not their hash.
     let messages = handshake.transcript.take_messages();
     let Some(choice) = choice else { return finish(cx, handshake, master, peer) };
     let then: prove::Signed = Box::new(move |cx, signature| {
@@ -588,7 +592,7 @@ fn key_exchange(
     prove::sign(cx, &profile, choice, messages, then)
 }
 
-/// Our Finished, and on to the server's.
+/// Sends the client's Finished, then waits for the server's.
 fn finish(
     cx: &mut Cx<'_>,
     mut handshake: Handshake,
@@ -599,7 +603,7 @@ fn finish(
     expect_finished(cx, handshake, master, peer, Some(value))
 }
 
-/// Puts our keys into use and sends Finished.
+/// Begins to use the client's keys and sends its Finished.
 fn send_finished(
     cx: &mut Cx<'_>,
     handshake: &mut Handshake,
@@ -613,8 +617,8 @@ fn send_finished(
     Ok(value)
 }
 
-/// On to the server's ChangeCipherSpec and Finished, before which there may be a ticket. `sent` is our Finished, if it has
-/// gone.
+/// Waits for the server's ChangeCipherSpec and Finished, and before them for a ticket if the server promised one. `sent` is
+/// the client's Finished, if it was sent already.
 fn expect_finished(
     cx: &mut Cx<'_>,
     handshake: Handshake,
@@ -638,7 +642,7 @@ impl ExpectMessage for ExpectNewSessionTicket {
         let body = message.expect(HandshakeType::NEW_SESSION_TICKET)?;
         let read = Tls12NewSessionTicket::read(body)?;
         state.handshake.transcript.add(message.bytes());
-        // RFC 5077 §3.3: an empty one is none, and a hint of zero says nothing.
+        // RFC 5077 §3.3: an empty ticket means none. A lifetime hint of zero means unspecified.
         if (1..=MAX_TICKET_LEN).contains(&read.ticket.len()) {
             let default = u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX);
             let most = u32::try_from(MAX_LIFETIME.as_secs()).unwrap_or(u32::MAX);
@@ -650,17 +654,17 @@ impl ExpectMessage for ExpectNewSessionTicket {
     }
 }
 
-/// Waits for the server's Finished; the transport sees to its ChangeCipherSpec.
+/// Waits for the server's Finished. The transport handles its ChangeCipherSpec.
 struct ExpectFinished {
     handshake: Handshake,
     master: MasterSecret,
     peer: Option<PeerIdentity>,
-    /// Our Finished, which goes last in a resumption.
+    /// The client's Finished, if it was sent already. In a resumption the client sends it last.
     sent: Option<VerifyData>,
 }
 
 impl ExpectFinished {
-    /// From here on the server's ChangeCipherSpec may come, and nothing else before it.
+    /// Gives the transport the server's keys. The server's next record must be its ChangeCipherSpec.
     fn armed(self, cx: &mut Cx<'_>) -> Result<Step, Error> {
         let (_, theirs) = self.master.keys(&self.handshake.randoms);
         cx.emitter.read_keys(Epoch::Handshake, &theirs)?;
@@ -687,8 +691,8 @@ impl ExpectMessage for ExpectFinished {
         } = handshake;
         cx.commit.on_failure = None;
         cx.draft.server_name = Some(address.host());
-        // RFC 7627 §5.4: what is not bound to its handshake is not resumed. Nor is what a certificate has proven together with a
-        // pre-shared key: a session remembers the key alone, and would outlive the certificate.
+        // RFC 7627 §5.4: a session without the extended master secret is not resumed. Nor is a session with RSA_PSK: it
+        // remembers only the pre-shared key, and would outlive the certificate.
         let is_kept = extended && !(suite.has_psk() && suite.has_certificate());
         let session =
             is_kept.then(|| sessions.into_session(cx, &config, &address, suite, &master, peer.as_ref()));
@@ -718,7 +722,7 @@ impl ExpectMessage for ExpectFinished {
 }
 
 impl Sessions {
-    /// The session to keep, and whether it is a new one.
+    /// The session to keep, and whether it is new.
     fn into_session(
         self,
         cx: &Cx<'_>,
@@ -737,7 +741,7 @@ impl Sessions {
             cipher_suite: suite.id,
             psk: master.bytes().clone(),
             issued_ms: cx.now.unix_ms,
-            // A renewed session is as old as the proof of who the server is.
+            // The age of a renewed session counts from the server's last full authentication.
             authenticated_ms: before.unwrap_or(cx.now.unix_ms),
             lifetime_s,
             age_add: 0,

@@ -1,4 +1,4 @@
-//! The client of TLS 1.3 and DTLS 1.3, from the ServerHello on.
+//! The TLS 1.3 and DTLS 1.3 client, from the ServerHello on.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -37,7 +37,7 @@ use crate::wire::{
     CertificateType, ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode, SignatureScheme, What,
 };
 
-/// What the rest of the handshake needs.
+/// The state that the rest of the handshake shares.
 pub(crate) struct Handshake {
     config: Arc<ClientConfig>,
     server: ServerAddress,
@@ -46,23 +46,23 @@ pub(crate) struct Handshake {
     client_secret: TrafficSecret,
     server_secret: TrafficSecret,
     extensions: Vec<ExtensionType>,
-    /// When the server's identity was last proven otherwise than by resumption.
+    /// When the server last authenticated without resumption, in milliseconds since 1970.
     authenticated_ms: u64,
     peer: Option<PeerIdentity>,
-    /// Early data that was not refused.
+    /// The offer of early data, unless the server has rejected it.
     early: Option<EarlyOffer>,
     cache: Cache,
 }
 
-/// How far the handshake cache has come.
+/// The state of the handshake cache in this handshake.
 enum Cache {
-    /// There is none, or none that the server supports.
+    /// The client or the server does not use it.
     None,
     Offered(Box<dyn Offered>),
     Agreed(Box<dyn Agreed>),
 }
 
-/// The version is 1.3: secrets, keys, and on to the encrypted part.
+/// Handles a ServerHello that selects TLS 1.3: derives the handshake keys and waits for the encrypted messages.
 pub(super) fn server_hello(
     cx: &mut Cx<'_>,
     mut offer: Offer,
@@ -75,7 +75,7 @@ pub(super) fn server_hello(
         None => None,
         Some(pre_shared_key::Selected(index)) => {
             let psk = offer.psks.get(usize::from(index)).ok_or(PeerMisbehaved::NotOffered(What::Psk))?;
-            // RFC 8446 §4.2.11: the suite's hash must be the PSK's.
+            // RFC 8446 §4.2.11: the cipher suite must use the PSK's hash.
             if psk.hash(&offer.config) != Some(suite.hash.algorithm()) {
                 return Err(PeerMisbehaved::IllegalParameter(What::OtherHash).into());
             }
@@ -92,16 +92,16 @@ pub(super) fn server_hello(
             cx.draft.group = Some(entry.group);
             Some(share.complete(&entry)?)
         }
-        // Only psk_ke does without.
+        // Only psk_ke needs no key share.
         None if selected.is_some() && profile.allows_mode(PskKeyExchangeMode::PSK_KE) => None,
-        // RFC 8446 §4.2.11: a PSK without the share that its mode demands: illegal_parameter.
+        // RFC 8446 §4.2.11: a PSK without the key share that its mode requires is illegal_parameter.
         None if selected.is_some() => {
             return Err(PeerMisbehaved::IllegalParameter(What::PskWithoutKeyShare).into());
         }
         None => return Err(PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE).into()),
     };
     if selected.is_none() && profile.trust.is_empty() {
-        // No certificate was asked for, so none may answer.
+        // This client trusts no certificates, so the server must select a PSK.
         return Err(PeerMisbehaved::MissingExtension(ExtensionType::PRE_SHARED_KEY).into());
     }
     let (peer, authenticated_ms) = match selected {
@@ -113,7 +113,7 @@ pub(super) fn server_hello(
         None => (None, cx.now.unix_ms),
     };
     let by_psk = selected.is_some();
-    // RFC 8446 §4.2.10: it is gone with the session that it belongs to.
+    // RFC 8446 §4.2.10: early data belongs to the first PSK. If the server does not select that, it rejects the early data.
     let is_first = matches!(hello.extensions.get()?, Some(pre_shared_key::Selected(0)));
     if !is_first && offer.early.take().is_some() {
         early::reject(cx, NoEarlyData::NotResumed);
@@ -180,13 +180,13 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         read_answers(cx, profile, &extensions, version)?;
         match &handshake.early {
             Some(offer) => (offer.steps.accept)(cx, offer, handshake.suite)?,
-            // RFC 8446 §4.2.10: not without the session that it belongs to: illegal_parameter.
+            // RFC 8446 §4.2.10: accepting early data without its session is illegal_parameter.
             None if takes_early_data => return Err(PeerMisbehaved::EarlyDataMismatch(What::Psk).into()),
             None => {}
         }
         let types = certificate_types(profile, &extensions)?;
         if let Cache::Offered(offer) = handshake.cache {
-            // docs/handshake-cache.md §5.7: nothing is used together with a PSK, and nothing kept.
+            // docs/handshake-cache.md §5.7: a handshake with a PSK uses nothing of the cache and stores nothing.
             let usage = if by_psk { Use::Nothing } else { Use::Tls13 };
             let agreed = offer.answered(&extensions, usage)?;
             cx.draft.cache = usage.outcome(agreed.is_some());
@@ -195,11 +195,11 @@ impl ExpectMessage for ExpectEncryptedExtensions {
         transcript.add(message.bytes());
         let certificates = handshake.config.certificates;
         if !by_psk {
-            // A client that has only pre-shared keys refuses a ServerHello that selects none.
+            // A client that has only pre-shared keys has already rejected a ServerHello that selects none.
             let certificates = certificates.ok_or(Internal::Bug(What::NoTrust))?;
             return Ok((certificates.expect)(handshake, transcript, types));
         }
-        // With early data it was verified before that was sent.
+        // With early data the client has verified the server again before it sent the data.
         let config = Arc::clone(&handshake.config);
         let reverifies = config.reverify && cx.draft.is_resumed() && handshake.early.is_none();
         let (server, peer) = (handshake.server.clone(), handshake.peer.clone());
@@ -214,16 +214,16 @@ impl ExpectMessage for ExpectEncryptedExtensions {
     }
 }
 
-/// What only a client does that takes certificates. The configuration of one that does not has none, so that it is not
-/// linked.
+/// The steps of a client that accepts certificates. Only such configurations point to them, so other programs do not link
+/// them.
 pub(crate) struct Certificates {
-    /// Goes on where the server proves itself by a certificate.
+    /// Continues when the server authenticates by certificate.
     expect: fn(Handshake, Transcript, CertificateTypes) -> Step,
-    /// Asks the trust settings once more about the server of the resumed session.
+    /// Verifies the server of a resumed session again.
     pub(super) reverify: Reverify,
 }
 
-/// Without the addresses of a program's code, which are not to be printed.
+/// Prints no code addresses, which would help an attacker.
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Certificates")
@@ -245,14 +245,14 @@ pub(crate) static CERTIFICATES: Certificates = Certificates {
     reverify: reverify::reverify,
 };
 
-/// The types of certificate for the server and for this client (RFC 7250 §4.2); X.509 without an answer.
+/// The certificate types of the server and of this client (RFC 7250 §4.2). Without an answer they are X.509.
 #[derive(Clone, Copy)]
 pub(crate) struct CertificateTypes {
     pub(super) server: CertificateType,
     pub(super) client: CertificateType,
 }
 
-/// The server's answers that every version has: the application protocol and the limits of records.
+/// Reads the server's answers that all versions share: the application protocol and the record size limits.
 pub(super) fn read_answers(
     cx: &mut Cx<'_>,
     profile: &ProfileSettings,
@@ -267,11 +267,11 @@ pub(super) fn read_answers(
     }
     let size = extensions.get::<record_size_limit::RecordSizeLimit>()?;
     let length = extensions.get::<max_fragment_length::MaxFragmentLength>()?;
-    // RFC 8449 §4: ours holds from the server's answer on.
+    // RFC 8449 §4: this client's limit applies once the server has answered.
     let (sent, received) = match (size, length) {
         (None, None) => (MAX_PLAINTEXT, MAX_PLAINTEXT),
         (Some(limit), None) => (limit.content(version), profile.received_content_limit(version)),
-        // RFC 6066 §4: another length than was asked for: illegal_parameter.
+        // RFC 6066 §4: a length other than the requested one is illegal_parameter.
         (None, Some(length)) if profile.max_fragment_length == Some(length.0) => {
             (usize::from(length.0), usize::from(length.0))
         }
@@ -280,7 +280,7 @@ pub(super) fn read_answers(
                 PeerMisbehaved::NotOffered(What::Extension(ExtensionType::MAX_FRAGMENT_LENGTH)).into()
             );
         }
-        // RFC 8449 §5.
+        // RFC 8449 §5: the server must not answer both extensions.
         (Some(_), Some(_)) => {
             return Err(PeerMisbehaved::IllegalParameter(What::RecordSizeLimitToo).into());
         }
@@ -323,7 +323,7 @@ impl ExpectMessage for ExpectCertificateOrRequest {
                 Ok(expect_certificate(handshake, transcript, types.server, Some(request)))
             }
             HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
-                // docs/handshake-cache.md §3: a ticket is of use only to who asks for a certificate.
+                // docs/handshake-cache.md §3: a server that accepts a ticket must send a CertificateRequest.
                 if matches!(&handshake.cache, Cache::Agreed(agreed) if agreed.uses_ticket()) {
                     let why = What::CacheTicketWithoutRequest;
                     return Err(PeerMisbehaved::IllegalParameter(why).into());
@@ -367,20 +367,20 @@ fn expect_certificate(
     })
 }
 
-/// What the server wants of this client's certificate.
+/// The server's requirements for this client's certificate.
 struct Request {
     certificate_type: CertificateType,
     schemes: Vec<SignatureScheme>,
     chain_schemes: Option<Vec<SignatureScheme>>,
     authorities: Vec<Vec<u8>>,
-    /// What the server reads; none of our responses are for clients.
+    /// What the server supports in a Certificate message. Clients send no OCSP responses.
     reads: prove::Reads,
 }
 
 impl Request {
     fn read(body: &[u8], certificate_type: CertificateType) -> Result<Self, Error> {
         let request = CertificateRequest::read(body)?;
-        // RFC 8446 §4.3.2: empty in the handshake.
+        // RFC 8446 §4.3.2: the context is empty during the handshake.
         if !request.context.is_empty() {
             return Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into());
         }
@@ -401,11 +401,12 @@ impl Request {
         })
     }
 
-    /// Our Certificate and CertificateVerify, and on to our Finished.
+    /// The continuation that sends the client's Certificate, CertificateVerify and Finished.
     fn into_response(mut self) -> Respond {
         Box::new(move |cx, mut transcript, mut complete: Complete| {
             let profile = Arc::clone(&complete.config.profile);
-            // What was not offered is not sent, and X.509 is what the server means by saying nothing (RFC 7250 §4.2).
+            // The client sends only certificate types that it offered. A server that names no type means X.509
+            // (RFC 7250 §4.2).
             let types = [self.certificate_type];
             let is_offered = profile.own_types().contains(&self.certificate_type);
             let wanted = Wanted {
@@ -427,7 +428,8 @@ impl Request {
                 Err(why) if complete.config.credential_required && !profile.credentials.is_empty() => {
                     Err(select::nothing_to_show(why).into())
                 }
-                // RFC 8446 §4.4.2.3: nothing suitable: an empty Certificate; the server decides.
+                // RFC 8446 §4.4.2.3: without a suitable credential the client sends an empty Certificate, and the server
+                // decides.
                 Err(_) => {
                     prove::decline(cx, &mut transcript)?;
                     complete.finish(cx, transcript)
@@ -437,13 +439,13 @@ impl Request {
     }
 }
 
-/// What answers a CertificateRequest, once the server's Finished is verified.
+/// The continuation that answers a CertificateRequest after the server's Finished was verified.
 type Respond = Box<dyn FnOnce(&mut Cx<'_>, Transcript, Complete) -> Result<Step, Error> + Send + Sync>;
 
 struct ExpectFinished {
     handshake: Handshake,
     transcript: Transcript,
-    /// `None` where nothing was requested.
+    /// `None` if the server sent no CertificateRequest.
     respond: Option<Respond>,
 }
 
@@ -503,7 +505,7 @@ impl ExpectMessage for ExpectFinished {
     }
 }
 
-/// The server has proven itself; what is left is our Finished.
+/// The handshake after the server's Finished was verified. Only the client's messages remain.
 struct Complete {
     config: Arc<ClientConfig>,
     server: ServerAddress,
@@ -520,7 +522,7 @@ struct Complete {
 impl Complete {
     fn finish(self, cx: &mut Cx<'_>, mut transcript: Transcript) -> Result<Step, Error> {
         let value = self.client_secret.finished(transcript.current().as_ref());
-        // It was for that alone, and in some libraries an HMAC key has more than a kilobyte.
+        // Drop it now: some libraries use more than a kilobyte for an HMAC key.
         drop(self.client_secret);
         let finished = message::finished(value.as_ref())?;
         cx.send_in(&mut transcript, finished)?;

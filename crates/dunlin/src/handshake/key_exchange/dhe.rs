@@ -1,4 +1,4 @@
-//! Ephemeral keys in a finite field (RFC 5246 §8.1.2), which is one of RFC 7919.
+//! Ephemeral Diffie-Hellman keys in a finite field of RFC 7919 (RFC 5246 §8.1.2).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::settings::ProfileSettings;
 use crate::wire::NamedGroup;
 
-/// Our first field that the client has, too. RFC 7919 §4: one that names none takes any, and one that names some takes no
-/// other.
+/// The server's first finite field that the client supports. RFC 7919 §4: a client that names no field accepts any. A client
+/// that names some accepts only those.
 pub(super) fn common_group(
     profile: &ProfileSettings,
     theirs: Option<&[NamedGroup]>,
@@ -23,7 +23,7 @@ pub(super) fn common_group(
     fields.find(|g| !names_some || theirs.contains(&g.name()))
 }
 
-/// The group with this prime and generator. RFC 7919 §3: with another one the client ends the handshake.
+/// The group with this prime and generator. RFC 7919 §3: the client rejects every other group.
 pub(super) fn group(
     profile: &ProfileSettings,
     prime: &[u8],
@@ -38,7 +38,7 @@ pub(super) fn group(
     profile.groups.iter().copied().find(is_it).ok_or(PeerIncompatible::FiniteField(bits).into())
 }
 
-/// A share of this length, which its sender may have sent without leading zeros.
+/// Pads a share to `len` bytes. The peer may have stripped its leading zeros.
 fn padded(share: &[u8], len: usize) -> Result<Vec<u8>, Error> {
     let share = without_zeros(share);
     let zeros = len.checked_sub(share.len()).ok_or(PeerMisbehaved::BadFieldShare)?;
@@ -54,7 +54,7 @@ pub(super) fn respond(
 ) -> Result<(Vec<u8>, Premaster), Error> {
     let len = group.finite_field().map_or(0, |f| f.prime.len());
     let answer = group.respond(&*profile.provider.random, &padded(share, len)?);
-    // RFC 7919 §3, §5.1: the group looks at the range.
+    // RFC 7919 §3, §5.1: the group checks that the share is in range.
     let (share, secret) = answer.map_err(|_| PeerMisbehaved::BadFieldShare)?;
     Ok((share, premaster(&secret)))
 }
@@ -65,8 +65,8 @@ pub(super) fn complete(active: Box<dyn ActiveKeyExchange>, share: &[u8]) -> Resu
     Ok(premaster(&secret))
 }
 
-/// RFC 5246 §8.1.2: without leading zeros. Their number can be told from the time that is needed, but every share of ours is
-/// for one handshake, so that nobody can ask for more.
+/// RFC 5246 §8.1.2: the premaster secret has no leading zeros. The time to strip them reveals their number.
+/// That helps no attacker, because this side uses each share for one handshake only.
 fn premaster(secret: &SharedSecret) -> Premaster {
     Zeroizing::new(without_zeros(secret.as_bytes()).to_vec())
 }

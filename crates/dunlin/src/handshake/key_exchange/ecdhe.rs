@@ -1,4 +1,4 @@
-//! Ephemeral keys on a curve (RFC 8422 §5.10).
+//! Ephemeral Diffie-Hellman keys on an elliptic curve (RFC 8422 §5.10).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,7 +11,8 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::settings::ProfileSettings;
 use crate::wire::{NamedGroup, What};
 
-/// Our first curve that the client has, too. A client that says nothing has P-256, if any (RFC 8422 §4 leaves it open).
+/// The server's first curve that the client supports. A client without supported_groups is assumed to support P-256, since
+/// RFC 8422 §4 leaves the choice to the server.
 pub(super) fn common_group(
     profile: &ProfileSettings,
     theirs: Option<&[NamedGroup]>,
@@ -20,7 +21,7 @@ pub(super) fn common_group(
     profile.groups.iter().copied().find(|g| g.name().is_curve() && theirs.contains(&g.name()))
 }
 
-/// RFC 8422 §5.4: a curve that was offered.
+/// The curve that the server chose. RFC 8422 §5.4: the client must have offered it.
 pub(super) fn group(
     profile: &ProfileSettings,
     name: NamedGroup,
@@ -44,7 +45,7 @@ pub(super) fn complete(active: Box<dyn ActiveKeyExchange>, share: &[u8]) -> Resu
     Ok(premaster(&secret))
 }
 
-/// RFC 8422 §5.10: all bytes of the coordinate, leading zeros too.
+/// RFC 8422 §5.10: the premaster secret has all bytes of the coordinate, including leading zeros.
 fn premaster(secret: &SharedSecret) -> Premaster {
     Zeroizing::new(secret.as_bytes().to_vec())
 }

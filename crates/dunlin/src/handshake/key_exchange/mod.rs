@@ -1,4 +1,4 @@
-//! How TLS 1.2 agrees on the premaster secret, one file a way. (That of TLS 1.3 is a group and nothing else.)
+//! The key exchanges of TLS 1.2, which agree on the premaster secret, one file for each. (TLS 1.3 needs only a group.)
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,11 +21,11 @@ mod ecdhe;
 mod psk;
 mod rsa;
 
-/// The secret from which the master secret is made; wipes itself.
+/// The secret from which the master secret is derived. It is zeroized on drop.
 pub(crate) type Premaster = Zeroizing<Vec<u8>>;
 
-/// A group for the key exchange of this suite, which our profile and the client have; `theirs` is what the client says it
-/// has. `Err` if there is none, and `Ok(None)` if none is needed.
+/// A group for the key exchange of this suite that the server's profile and the client both support. `theirs` are the
+/// client's supported_groups. `Err` if there is no such group, `Ok(None)` if the suite needs none.
 pub(crate) fn common_group(
     suite: &Tls12CipherSuite,
     profile: &ProfileSettings,
@@ -40,23 +40,23 @@ pub(crate) fn common_group(
     }
 }
 
-/// What the server keeps until the client has answered.
+/// The server's side of a key exchange, until the ClientKeyExchange arrives.
 pub(crate) struct ServerSide {
     suite: &'static Tls12CipherSuite,
     waits: Waits,
 }
 
-/// With what the server takes the client's share.
+/// The private key for the client's share.
 enum Waits {
-    /// There is none.
+    /// None: the client sends no share.
     Nothing,
     Ephemeral(Box<dyn ActiveKeyExchange>),
-    /// The key of the credential.
+    /// The credential's RSA key.
     Decryption(PrivateKey),
 }
 
 impl ServerSide {
-    /// Makes the server's share, where there is one. `key` is that of the credential, where the client encrypts its secret.
+    /// Generates the server's share if the suite has a `group`. `key` is the credential's key, for suites with static RSA.
     pub(crate) fn start(
         suite: &'static Tls12CipherSuite,
         group: Option<&dyn KeyExchangeGroup>,
@@ -78,8 +78,8 @@ impl ServerSide {
         Ok((Self { suite, waits: Waits::Ephemeral(active) }, Some(params)))
     }
 
-    /// The premaster secret with the client's share, and with the pre-shared key in suites with one. `version` is the one that
-    /// the ClientHello began with.
+    /// The premaster secret from the client's share and, in PSK suites, the pre-shared key. `version` is the legacy_version of
+    /// the ClientHello.
     pub(crate) fn complete(
         self,
         profile: &ProfileSettings,
@@ -100,16 +100,17 @@ impl ServerSide {
     }
 }
 
-/// What the client answers to the server's share.
+/// The client's side of a key exchange, once it knows the server's share.
 pub(crate) struct ClientSide {
-    /// `None` where nothing is exchanged.
+    /// The group of the shares. `None` without ephemeral keys.
     pub(crate) group: Option<NamedGroup>,
     pub(crate) share: Vec<u8>,
     pub(crate) premaster: Premaster,
 }
 
 impl ClientSide {
-    /// With the server's share or, to encrypt a secret, its key (`recipient`), and with the pre-shared key in suites with one.
+    /// Answers the server's share. With static RSA, encrypts a secret to the server's key (`recipient`) instead. `key` is the
+    /// pre-shared key of PSK suites.
     pub(crate) fn respond(
         suite: &'static Tls12CipherSuite,
         profile: &ProfileSettings,

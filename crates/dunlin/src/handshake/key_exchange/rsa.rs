@@ -1,8 +1,9 @@
-//! A secret that the client makes and encrypts with the server's RSA key (RFC 5246 §7.4.7.1): no forward secrecy.
+//! Static RSA: the client encrypts the secret with the server's RSA key (RFC 5246 §7.4.7.1). There is no forward secrecy.
 //!
-//! The padding is put on and taken off here, whatever library decrypts. An answer that depends on it, if only by its time, is
-//! an oracle that reads recorded handshakes and signs with the key (Bleichenbacher 1998, ROBOT 2017). There is none here:
-//! whatever is wrong, the handshake goes on with a secret that nobody has, and ends as one with a wrong Finished does.
+//! This module adds and removes the padding; the cryptographic library only does raw RSA. A server whose answer or timing
+//! depends on the padding is an oracle: attackers can decrypt recorded handshakes and forge signatures with it (Bleichenbacher
+//! 1998, ROBOT 2017). To avoid that, this server continues after any error with a random secret, and the handshake fails as
+//! it does with a wrong Finished.
 
 use alloc::vec::Vec;
 
@@ -15,14 +16,14 @@ use crate::crypto::{CryptoError, RsaDecryption, RsaEncryption, SecureRandom};
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ProtocolVersion, What};
 
-/// The length of the secret, in bytes: the version that the client offered, and 46 random ones.
+/// The length of the secret, in bytes: 2 for the version that the client offered and 46 random ones.
 const SECRET_LEN: usize = 48;
-/// What the padding takes at least, in bytes: 00 02, eight that are not zero, 00 (RFC 8017 §7.2.1).
+/// The shortest padding, in bytes: 00 02, eight nonzero bytes, 00 (RFC 8017 §7.2.1).
 const PADDING_LEN: usize = 11;
-/// The version of our clients, which offer nothing newer outside of an extension (RFC 8446 §4.1.2).
+/// The legacy_version of Dunlin's clients, which offer newer versions only in an extension (RFC 8446 §4.1.2).
 const VERSION: ProtocolVersion = ProtocolVersion::TLS1_2;
 
-/// The secret and its encryption, for the server whose key is in `spki`.
+/// A new secret, and its encryption to the server's key in `spki`.
 pub(super) fn encrypt(
     rsa: &dyn RsaEncryption,
     spki: &SubjectPublicKeyInfoDer<'_>,
@@ -39,7 +40,7 @@ pub(super) fn encrypt(
 
 /// The padding in front of a secret (RFC 8017 §7.2.1), with room for the secret.
 fn padding(random: &dyn SecureRandom, len: usize) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
-    // In room that is there: bytes that grow are copied, and the old ones are not wiped.
+    // Allocated at full size: a vector that grows copies its bytes and leaves the old ones in memory.
     let mut block = Zeroizing::new(Vec::with_capacity(len + SECRET_LEN));
     block.extend_from_slice(&[0, 2]);
     while block.len() < len - 1 {
@@ -61,24 +62,25 @@ fn secret(random: &dyn SecureRandom) -> Result<Premaster, CryptoError> {
     Ok(secret)
 }
 
-/// The client's secret, or one that nobody has: which of them, nobody can tell. `version` is the one that the ClientHello
-/// began with, and so does the secret.
+/// The client's secret if padding and version are right, otherwise a random one. No caller or observer can tell which it is.
+/// `version` is the legacy_version of the ClientHello, with which the secret must begin.
 pub(super) fn decrypt(
     key: &dyn RsaDecryption,
     ciphertext: &[u8],
     version: ProtocolVersion,
     random: &dyn SecureRandom,
 ) -> Result<Premaster, CryptoError> {
-    // RFC 5246 §7.4.7.1: made before anything is known, and always.
+    // RFC 5246 §7.4.7.1: the random secret is generated always, before decryption.
     let nobodys = secret(random)?;
-    // A number that is too long or too large for the key is public, and there is nothing to decrypt: zeros are no padding.
+    // The library rejects only a ciphertext that is too long or too large for the key. An observer sees that anyway. Zeros
+    // are invalid padding, so the random secret is used.
     let block = key.decrypt(ciphertext);
     let block = block.unwrap_or_else(|_| Zeroizing::new(alloc::vec![0; key.modulus_len()]));
     Ok(select(&block, version, &nobodys))
 }
 
-/// What follows the padding in `block`, or `nobodys` where the padding or the version is wrong: in constant time, as long as
-/// the lengths are the same.
+/// The secret after the padding in `block`, or `nobodys` if the padding or the version is wrong. Takes constant time for
+/// blocks of equal length.
 fn select(block: &[u8], version: ProtocolVersion, nobodys: &[u8]) -> Premaster {
     let Some((padding, secret)) = block.split_last_chunk::<SECRET_LEN>() else {
         return Zeroizing::new(nobodys.to_vec());
@@ -90,7 +92,7 @@ fn select(block: &[u8], version: ProtocolVersion, nobodys: &[u8]) -> Premaster {
     Zeroizing::new(secret.iter().zip(nobodys).map(choose).collect())
 }
 
-/// Whether this is 00 02, at least eight bytes that are not zero, and 00.
+/// Whether `bytes` are 00 02, at least eight nonzero bytes, and 00.
 fn is_padding(bytes: &[u8]) -> Choice {
     let [first, second, nonzero @ .., last] = bytes else { return Choice::from(0) };
     let is_long_enough = Choice::from(u8::from(bytes.len() >= PADDING_LEN));
@@ -102,7 +104,7 @@ fn is_padding(bytes: &[u8]) -> Choice {
 mod tests {
     use super::*;
 
-    /// A block as a client makes it for a modulus of this length, in bytes.
+    /// A block as a client builds it for a modulus of `len` bytes.
     fn block(len: usize) -> Vec<u8> {
         let mut block = alloc::vec![0xa5; len - SECRET_LEN];
         (block[0], block[1], block[len - SECRET_LEN - 1]) = (0, 2, 0);
@@ -114,17 +116,17 @@ mod tests {
     const NOBODYS: [u8; SECRET_LEN] = [0xee; SECRET_LEN];
 
     #[test]
-    fn a_good_block_gives_its_secret() {
+    fn a_valid_block_yields_its_secret() {
         for len in [SECRET_LEN + PADDING_LEN, 64, 128, 256, 512] {
             let block = block(len);
             assert_eq!(*select(&block, VERSION, &NOBODYS), block[len - SECRET_LEN..]);
-            // RFC 5246 §7.4.7.1: the version is the one of the ClientHello, whatever that was.
+            // RFC 5246 §7.4.7.1: the version is the ClientHello's.
             assert_eq!(*select(&block, ProtocolVersion::TLS1_3, &NOBODYS), NOBODYS);
         }
     }
 
     #[test]
-    fn every_other_block_gives_nobodys_secret() {
+    fn an_invalid_block_yields_the_random_secret() {
         for len in [64, 256] {
             let good = block(len);
             let separator = len - SECRET_LEN - 1;
@@ -143,12 +145,12 @@ mod tests {
                 edited(separator + 2, 2),
                 edited(separator + 2, 4),
                 alloc::vec![0; len],
-                // A key that is too short for it.
+                // The key is too short for the padding.
                 block(SECRET_LEN + PADDING_LEN - 1),
                 alloc::vec![0; SECRET_LEN],
                 Vec::new(),
             ];
-            // A secret of another length: a zero before its place.
+            // A zero that ends the padding too early, so that the secret would be too long.
             bad.extend((2..separator).map(|at| edited(at, 0)));
             for block in bad {
                 assert_eq!(*select(&block, VERSION, &NOBODYS), NOBODYS, "{block:02x?}");
@@ -167,8 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_on_can_be_taken_off() {
-        // Random bytes with zeros among them.
+    fn removes_the_padding_that_it_adds() {
+        // The random bytes include zeros, which the padding must skip.
         let random = Counting(200.into());
         for len in [64, 256, 512] {
             let mut block = padding(&random, len - SECRET_LEN).unwrap();

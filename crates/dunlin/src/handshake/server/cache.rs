@@ -1,6 +1,6 @@
-//! The server's side of the handshake cache (docs/handshake-cache.md): what it takes of what a client offers, and what it keeps.
+//! The server's side of the handshake cache (docs/handshake-cache.md): what it accepts of a client's offer, and what it keeps.
 //!
-//! The handshake reaches it through objects that a configuration with a cache makes: others do not link it.
+//! The handshake reaches it through a trait object of the configuration, so programs without a cache do not link it.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -18,10 +18,10 @@ use crate::message::ClientHello;
 use crate::schedule::TICKET_LABEL;
 use crate::wire::CertificateType;
 
-/// What a server that has a cache does with a ClientHello.
+/// The part of a server's cache that answers a ClientHello.
 pub(crate) trait Caching: Send + Sync + fmt::Debug {
-    /// What of the client's offer is used; `None` if it has no cache. A question to the store changes nothing in it: nobody has
-    /// proven anything.
+    /// What the server accepts of the client's offer. `None` if the client offers no cache. The look-up does not change the
+    /// store, because the client has not authenticated yet.
     fn agree(
         &self,
         cx: &mut Cx<'_>,
@@ -32,7 +32,7 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
     ) -> Result<Option<Box<dyn Agreed>>, Error>;
 }
 
-/// What is used of the cache with the client of this ClientHello; `None` if either side has none.
+/// What the server accepts of the offer in this ClientHello. `None` if either side has no cache.
 pub(super) fn agree(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
@@ -46,55 +46,55 @@ pub(super) fn agree(
     }
 }
 
-/// What both sides use of the cache.
+/// The use of the cache on which both sides have agreed.
 pub(crate) trait Agreed: Send + Sync {
-    /// The answer, in EncryptedExtensions or in the ServerHello of TLS 1.2.
+    /// Adds the answer to EncryptedExtensions, or to the ServerHello in TLS 1.2.
     fn extensions(&self, w: &mut ExtensionsWriter);
 
-    /// Our Certificate, if the client has it, and how it is abbreviated in TLS 1.2.
+    /// The fingerprint of the server's Certificate, if the client has it, and the form of its abbreviation in TLS 1.2.
     fn own(&self) -> Option<(Fingerprint, Form)>;
 
-    /// Our CertificateRequest of TLS 1.2, if the client has it, and how it is abbreviated.
+    /// The fingerprint of the server's TLS 1.2 CertificateRequest, if the client has it, and the form of its abbreviation.
     fn request(&self) -> Option<(Fingerprint, Form)>;
 
-    /// Gives the client, whose Certificate may be abbreviated.
+    /// Takes the cached client, if it may abbreviate its Certificate.
     fn take_client(&mut self) -> Option<Box<CachedPeer>>;
 
-    /// The client has proven itself: as the one in the cache, or by certificates in full.
+    /// Records that the client has authenticated, by its cache entry (`cached`) or by full certificates.
     fn client_proven(&mut self, cached: Option<Box<CachedPeer>>);
 
-    /// The client's Finished was verified, and who it is is known: what is kept of it, and under which ticket.
+    /// Stores the client under a new ticket, since its Finished was verified and its identity is known.
     fn keep(self: Box<Self>, cx: &Cx<'_>, config: &ServerConfig) -> Result<(), Error>;
 }
 
-/// What is used of this server's cache.
+/// The part of this server's cache that the handshake uses.
 struct InUse {
     store: Arc<dyn ServerCache>,
     /// Whether the client supports handshake_cache.
     answers: bool,
     /// Whether both sides derive a ticket.
     has_tickets: bool,
-    /// How messages of TLS 1.2 are abbreviated.
+    /// The form of abbreviated TLS 1.2 messages.
     form: Form,
-    /// Of our Certificate, which the client has.
+    /// The fingerprint of the server's Certificate, if the client has it.
     own: Option<Fingerprint>,
-    /// Of our CertificateRequest, which the client has.
+    /// The fingerprint of the server's CertificateRequest, if the client has it.
     request: Option<Fingerprint>,
-    /// The ticket by which the client is known, and its index.
+    /// The ticket by which the server recognized the client, and its index in the offer.
     ticket: Option<(Ticket, u8)>,
-    /// The client that it stands for.
+    /// The cached client to which the ticket belongs.
     client: Option<Box<CachedPeer>>,
-    /// By what the client was believed once it has proven itself, if its Certificate was abbreviated.
+    /// The client's cache entry, once the client has authenticated with an abbreviated Certificate.
     believed: Option<Box<CachedPeer>>,
 }
 
-/// What this server will send and ask for.
+/// What this server will send and request.
 pub(crate) struct Sends<'a> {
-    /// Its credential, by its place among all.
+    /// The index of its credential.
     pub(in crate::handshake) credential: Option<usize>,
-    /// The CertificateRequest of TLS 1.2.
+    /// Its TLS 1.2 CertificateRequest.
     pub(in crate::handshake) request: Option<&'a [u8]>,
-    /// What the client shall send; `None` if nothing.
+    /// The type of certificate that it requests. `None` if it requests none.
     pub(in crate::handshake) client_type: Option<CertificateType>,
 }
 
@@ -129,7 +129,7 @@ impl Caching for ServerHandshakeCache {
         }
         let has_in_info = |typ: u8, fingerprint: &Fingerprint| {
             let objects: Vec<_> = info.iter().flat_map(|info| info.of_type(typ)).collect();
-            // In TLS 1.3 the message does not say which of several it is.
+            // The abbreviated message in TLS 1.3 does not say to which of several objects it refers.
             (usage == Use::Tls12 || objects.len() == 1) && objects.contains(&&fingerprint.as_bytes()[..])
         };
         let has = |typ, name: Option<Name>, fingerprint: &Fingerprint| match form {
@@ -191,7 +191,7 @@ impl Agreed for InUse {
         let Some(exporter) = cx.progress.exporter.as_ref().filter(|_| self.has_tickets) else {
             return Ok(());
         };
-        // A handshake that used it makes it no younger.
+        // A handshake that used the entry does not extend its lifetime.
         let proven = self.believed.as_ref().and(self.ticket).map(|(ticket, _)| ticket);
         let peer = match (self.believed, &cx.agreed().peer) {
             (Some(cached), _) => Some(*cached),

@@ -1,4 +1,5 @@
-//! The server's early data: the ticket is used up first, then judged; and the end of the data (RFC 8446 §4.2.10, §8).
+//! The server's early data (RFC 8446 §4.2.10, §8). The server first marks the ticket as used, then decides whether to accept
+//! the data. It also handles the end of the data.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -21,11 +22,11 @@ use crate::schedule::tls13::EarlySecret;
 use crate::transport::Epoch;
 use crate::wire::{ExtensionType, HandshakeType, What};
 
-/// The window in milliseconds.
+/// The window in which a first flight counts as fresh, in milliseconds.
 const WINDOW_MS: u64 = EARLY_DATA_WINDOW.as_millis() as u64;
 
-/// The settings and the session by which early data could be taken here, today or another time. The server's name, the
-/// settings and the profile in the session were compared when it was taken.
+/// The settings and the session under which this server could accept early data. The server has already compared the session's
+/// server name and settings, when it selected the session.
 fn bearer<'a>(
     cx: &Cx<'_>,
     choice: &'a Choice,
@@ -34,7 +35,7 @@ fn bearer<'a>(
     let Some(FoundPsk { index, secret: PskSecret::Session(session), .. }) = &choice.psk else {
         return Err(NoEarlyData::NotResumed);
     };
-    // RFC 8446 §4.2.10 for all that follows.
+    // RFC 8446 §4.2.10 demands all checks below.
     if cx.draft.retried {
         return Err(NoEarlyData::Retry);
     }
@@ -45,7 +46,8 @@ fn bearer<'a>(
     }
 }
 
-/// Whether early data may be taken if the ticket comes for the first time; why not. `skew` is that of its age, now.
+/// Checks whether the server may accept early data if this is the ticket's first use, and returns the reason if not. `skew` is
+/// the skew of the ticket's age.
 pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(), NoEarlyData> {
     let (server, session, terms) = bearer(cx, choice)?;
     if session.cipher_suite != choice.suite.id {
@@ -54,14 +56,14 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
     if terms.alpn != cx.draft.alpn || !server.protocols.allow(terms.alpn.as_ref()) {
         return Err(NoEarlyData::ApplicationProtocol);
     }
-    // RFC 8446 §8.3.
+    // RFC 8446 §8.3: the first flight must be fresh.
     match skew.is_some_and(|skew| skew.unsigned_abs() <= WINDOW_MS) {
         true => Ok(()),
         false => Err(NoEarlyData::TicketAge),
     }
 }
 
-/// The settings for early data, where something says that a ticket comes for the first time.
+/// The settings for early data, if the server can tell whether a ticket is used for the first time.
 fn usable(config: &ServerConfig, protocol: Protocol) -> Option<&EarlyDataServer> {
     let possible = match (&config.single_use, &config.tickets.kind) {
         (_, TicketKind::None) => false,
@@ -71,7 +73,7 @@ fn usable(config: &ServerConfig, protocol: Protocol) -> Option<&EarlyDataServer>
     config.early_data.as_ref().filter(|_| protocol.has_early_data() && possible)
 }
 
-/// The store whose sessions each resume once, where no register says that a ticket comes for the first time.
+/// The store that removes each session on its first use, if that takes the place of a register of used tickets.
 fn store(config: &ServerConfig) -> Option<&Arc<dyn ServerSessions>> {
     match (&config.single_use, &config.tickets.kind) {
         (Some(SingleUse::Sessions) | None, TicketKind::Stateful(store)) => Some(store),
@@ -79,15 +81,15 @@ fn store(config: &ServerConfig) -> Option<&Arc<dyn ServerSessions>> {
     }
 }
 
-/// What new tickets of this connection allow.
+/// The terms for early data in new tickets of this connection. `None` if they allow none.
 pub(super) fn terms(cx: &Cx<'_>, config: &ServerConfig) -> Option<EarlyTerms> {
     let alpn = &cx.agreed().alpn;
     let server = usable(config, cx.protocol()).filter(|server| server.protocols.allow(alpn.as_ref()))?;
     Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone() })
 }
 
-/// By how much the client's view of its ticket's age is off (RFC 8446 §4.2.11.1), in milliseconds. `index` is that of the
-/// ticket in the offer.
+/// The ticket's age by the client's clock minus its age by the server's clock, in milliseconds (RFC 8446 §4.2.11.1). `index` is
+/// the ticket's index in the offer.
 pub(super) fn ticket_age_skew(
     cx: &Cx<'_>,
     index: usize,
@@ -101,34 +103,37 @@ pub(super) fn ticket_age_skew(
     Ok(theirs.saturating_sub(ours))
 }
 
-/// A ticket that is used up for early data, whatever becomes of this handshake.
+/// A ticket that is marked as used, so that no server accepts early data with it again. That holds whether or not this
+/// handshake succeeds.
 pub(super) struct Spent {
     identity: Vec<u8>,
-    /// Whether it came for the first time.
+    /// Whether this was its first use.
     is_first_use: bool,
-    /// The session, if it was taken from the store: a second ClientHello can still resume it.
+    /// The session, if it was removed from the store. A second ClientHello can still resume it.
     session: Option<Box<Session>>,
 }
 
 impl Spent {
-    /// Whether early data comes for the first time with the ticket that was chosen.
+    /// Whether the selected PSK is this ticket, and this was its first use.
     fn is_first_use(&self, psk: Option<&FoundPsk>) -> bool {
         self.is_first_use && psk.is_some_and(|psk| psk.identity == self.identity)
     }
 
-    /// The session under `identity`, if it was taken from the store.
+    /// The session under `identity`, if it was removed from the store.
     pub(super) fn session(&self, identity: &[u8]) -> Option<&Session> {
         self.session.as_deref().filter(|_| self.identity == identity)
     }
 }
 
-/// Uses the ticket up with which the client offers early data; `None` if there is nothing to use up.
+/// Marks the ticket with which the client offers early data as used. `None` if there is no such ticket.
 ///
-/// It comes before anything that could refuse the early data: another server would accept later what this one has refused
-/// (RFC 8446 §8.2). So a HelloRetryRequest, early data that is off here, a ticket that cannot be resumed here or another
-/// application protocol change nothing. A second ClientHello counts, too: a server that has forgotten the first one may have
-/// sent the request. A session without terms for early data brings none to any server. The binder is verified first: only
-/// clients that have the ticket's secret fill a register.
+/// This comes before every check that could reject the early data. Otherwise another server could later accept a copy of data
+/// that this one rejected (RFC 8446 §8.2). So it happens even if this server sends a HelloRetryRequest, has early data off,
+/// cannot resume the ticket or selects another application protocol.
+///
+/// A second ClientHello counts, too, since a server that keeps no state may have sent the HelloRetryRequest. A session without
+/// terms for early data is skipped: no server accepts early data with it. The binder is verified first, so that only clients
+/// with the ticket's secret can fill a register.
 pub(super) fn spend(
     cx: &Cx<'_>,
     search: &Search,
@@ -138,7 +143,7 @@ pub(super) fn spend(
     let config = &search.config;
     let is_spent = search.spent.as_ref().is_some_and(|spent| spent.identity == candidate.identity);
     let counts = is_offered(&search.hello) || search.retry.is_some();
-    // RFC 8446 §4.2.10: early data comes with the first PSK.
+    // RFC 8446 §4.2.10: early data belongs to the first PSK.
     if is_spent || !counts || candidate.index != 0 || session.early.is_none() {
         return Ok(None);
     }
@@ -153,7 +158,8 @@ pub(super) fn spend(
     }
     let hash = config.profile.provider.sha256.hash(&[b"dunlin early data", &candidate.identity]);
     let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug(What::Sha256))?;
-    // The register hears of all of the time in which this ClientHello is fresh, which may be yet to come.
+    // The register must remember the ticket for as long as a copy of this ClientHello is fresh. If the client's clock runs
+    // ahead, that time ends later.
     let ahead_ms = u64::try_from(ticket_age_skew(cx, candidate.index, session, &search.hello)?).unwrap_or(0);
     let fresh_until = cx.now.unix_ms.saturating_add(ahead_ms).saturating_add(WINDOW_MS);
     let until_ms = fresh_until.min(session.expires_ms());
@@ -166,7 +172,7 @@ pub(super) fn spend(
     })
 }
 
-/// Waits for word on whether the ticket comes for the first time.
+/// Waits for the answer whether this is the ticket's first use.
 pub(super) struct AwaitFirstUse {
     pub(super) search: Search,
     pub(super) candidate: Candidate,
@@ -178,7 +184,7 @@ impl AwaitAnswer for AwaitFirstUse {
         let Self { mut search, candidate, session } = *self;
         let is_first_use = match answer {
             Answer::FirstUse(is_first) => is_first,
-            // Without an answer nobody knows.
+            // Without an answer the server rejects early data, because it cannot exclude a replay.
             Answer::Failed => false,
             _ => return Err(Misuse::WrongAnswer.into()),
         };
@@ -191,7 +197,7 @@ impl AwaitAnswer for AwaitFirstUse {
     }
 }
 
-/// What becomes of early data that is offered; `skew` is that of the ticket's age.
+/// The outcome of offered early data. `skew` is the skew of the ticket's age.
 pub(super) fn outcome(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> EarlyDataOutcome {
     match judge(cx, choice, skew) {
         Ok(()) if choice.spent.as_ref().is_some_and(|spent| spent.is_first_use(choice.psk.as_ref())) => {
@@ -202,7 +208,7 @@ pub(super) fn outcome(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> EarlyD
     }
 }
 
-/// Early data is taken from now on. `transcript` is that of the ClientHello.
+/// Begins to accept early data. `transcript` ends with the ClientHello.
 pub(super) fn open(
     cx: &mut Cx<'_>,
     secret: Option<&EarlySecret>,
@@ -230,7 +236,7 @@ pub(super) fn open(
     Ok(())
 }
 
-/// The server's Finished is sent; early data and its end are to come.
+/// Waits for early data and EndOfEarlyData, after the server has sent its Finished.
 pub(super) fn expect_end(cx: &mut Cx<'_>, finish: Finish, transcript: Transcript) -> Step {
     cx.progress.early.sending = Sending::Answer;
     Step::expect(ExpectEndOfEarlyData { finish, transcript })
@@ -244,7 +250,7 @@ struct ExpectEndOfEarlyData {
 impl ExpectMessage for ExpectEndOfEarlyData {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { finish, mut transcript } = *self;
-        // RFC 8446 §4.5: empty, and the last under its keys.
+        // RFC 8446 §4.5: EndOfEarlyData is empty, and the last message under the early keys.
         if !message.expect(HandshakeType::END_OF_EARLY_DATA)?.is_empty() {
             return Err(Malformed::TrailingBytes(What::Message(HandshakeType::END_OF_EARLY_DATA)).into());
         }

@@ -1,4 +1,4 @@
-//! The server until everything is chosen: ClientHello, the profile, the PSK, HelloRetryRequest.
+//! The server's handshake until its choices are made: ClientHello, profile, PSK, HelloRetryRequest.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -29,25 +29,25 @@ use crate::settings::PskSource;
 use crate::time::Now;
 use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode, What};
 
-/// Identities of one ClientHello that are looked up: a client has a ticket or two and a key, and each look-up is
-/// work for an unauthenticated peer.
+/// The most identities of one ClientHello that the server looks up. A client needs one or two tickets and a key, and each
+/// look-up is work for a client that is not authenticated.
 const MAX_IDENTITIES: usize = 5;
 
-/// A server waits for a ClientHello.
+/// The first step of a server: it waits for a ClientHello.
 pub(crate) fn start(config: Arc<ServerConfig>) -> Step {
     Step::expect(ExpectClientHello { config, retry: None })
 }
 
 struct ExpectClientHello {
     config: Arc<ServerConfig>,
-    /// After a HelloRetryRequest: what was settled by it, and the cookie that was sent.
+    /// The HelloRetryRequest that this server has sent, if any.
     retry: Option<SentRetry>,
 }
 
 struct SentRetry {
     retry: Retry,
     cookie: Option<Vec<u8>>,
-    /// The ticket that the first ClientHello has used up for early data.
+    /// The ticket for early data in the first ClientHello, which is marked as used.
     spent: Option<Spent>,
 }
 
@@ -58,8 +58,8 @@ impl ExpectMessage for ExpectClientHello {
         let hello = ClientHello::read(message, cx.protocol())?;
         match offers_tls13(&hello, cx.protocol())? {
             true => check(&hello, cx.protocol())?,
-            // A client without TLS 1.3 may still get another profile, but not after a retry, which is of TLS 1.3. DTLS 1.2 has
-            // no handshakes here.
+            // A client without TLS 1.3 may still get a profile with TLS 1.2. That is too late after a HelloRetryRequest, which is
+            // a TLS 1.3 message. This engine has no DTLS 1.2 handshake.
             false if retry.is_some() || cx.protocol() == Protocol::Dtls13 => {
                 return Err(no_common_version(&hello, cx.protocol()));
             }
@@ -67,7 +67,7 @@ impl ExpectMessage for ExpectClientHello {
         }
         if retry.is_none() {
             cx.effects.client_random = hello.random;
-            // The choice for the first ClientHello holds for the second.
+            // The profile chosen for the first ClientHello also applies to the second.
             if config.choose_profile {
                 let info = info(&hello)?;
                 let state = Box::new(AwaitProfile { hello });
@@ -83,8 +83,8 @@ fn offers_tls13(hello: &ClientHello, protocol: Protocol) -> Result<bool, Error> 
     Ok(versions.is_some_and(|v| v.0.contains(&protocol.version())))
 }
 
-/// RFC 8446 §4.2.1: the extension is what counts, and where there is none the version is 1.2 at most, whatever the field
-/// says.
+/// Whether the client offers TLS 1.2. RFC 8446 §4.2.1: if supported_versions is present, only that counts. Otherwise the
+/// client offers at most TLS 1.2, even if legacy_version is higher.
 pub(super) fn offers_tls12(hello: &ClientHello) -> Result<bool, Error> {
     let versions = hello.extensions().get::<supported_versions::Offer>()?;
     Ok(match versions {
@@ -93,7 +93,8 @@ pub(super) fn offers_tls12(hello: &ClientHello) -> Result<bool, Error> {
     })
 }
 
-/// RFC 8446 §4.2.1: without a common version: protocol_version. What the client has is the first that has a name.
+/// The error for a client without a common version: protocol_version (RFC 8446 §4.2.1). It names the client's first known
+/// version.
 pub(super) fn no_common_version(hello: &ClientHello, protocol: Protocol) -> Error {
     let versions = hello.extensions().get::<supported_versions::Offer>().ok().flatten();
     let newest = match versions {
@@ -104,17 +105,17 @@ pub(super) fn no_common_version(hello: &ClientHello, protocol: Protocol) -> Erro
     PeerIncompatible::Version(newest).into()
 }
 
-/// What every ClientHello for 1.3 must be, whatever the configuration.
+/// The checks of a TLS 1.3 ClientHello that do not depend on the configuration.
 fn check(hello: &ClientHello, protocol: Protocol) -> Result<(), Error> {
-    // RFC 8446 §D.5: what says SSL 3.0 or less is refused, whatever else it offers.
+    // RFC 8446 §D.5: the server rejects a legacy_version of SSL 3.0 or older.
     if protocol.descends_from_ssl() && hello.legacy_version.0 <= 0x0300 {
         return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
     }
-    // RFC 8446 §4.1.2: exactly one compression method, null.
+    // RFC 8446 §4.1.2: the only compression method is null.
     if hello.compression_methods() != [0] {
         return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethods).into());
     }
-    // RFC 9147 §5.3: in a ClientHello of DTLS 1.3 it is empty.
+    // RFC 9147 §5.3: legacy_cookie is empty in DTLS 1.3.
     if !hello.legacy_cookie().is_empty() {
         return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
     }
@@ -124,10 +125,10 @@ fn check(hello: &ClientHello, protocol: Protocol) -> Result<(), Error> {
         if extensions.last() != Some(ExtensionType::PRE_SHARED_KEY) {
             return Err(PeerMisbehaved::PskNotLast.into());
         }
-        // RFC 8446 §4.2.9: without modes, abort.
+        // RFC 8446 §4.2.9: the server aborts if psk_key_exchange_modes is missing.
         extensions.require::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
     }
-    // RFC 8446 §9.2: a share without groups, and groups without a share, are missing_extension.
+    // RFC 8446 §9.2: key_share without supported_groups, or the reverse, is missing_extension.
     let (groups, shares) =
         (extensions.has(ExtensionType::SUPPORTED_GROUPS), extensions.has(ExtensionType::KEY_SHARE));
     match (groups, shares) {
@@ -137,7 +138,7 @@ fn check(hello: &ClientHello, protocol: Protocol) -> Result<(), Error> {
     }
 }
 
-/// The hints for the choice of a profile.
+/// The hints from a ClientHello for the choice of a profile.
 fn info(hello: &ClientHello) -> Result<ClientHelloInfo, Error> {
     let e = hello.extensions();
     let psk = e.get::<pre_shared_key::Offer>()?;
@@ -157,7 +158,7 @@ fn info(hello: &ClientHello) -> Result<ClientHelloInfo, Error> {
     })
 }
 
-/// Waits for the choice of the configuration for this client.
+/// Waits for the caller to choose the configuration for this client.
 struct AwaitProfile {
     hello: ClientHello,
 }
@@ -169,7 +170,7 @@ impl AwaitAnswer for AwaitProfile {
     }
 }
 
-/// The configuration is known: settle a retry, then look for a PSK.
+/// Continues with the chosen configuration: handles a returned cookie, then looks for a PSK.
 fn negotiate(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
@@ -193,9 +194,9 @@ fn negotiate(
     let mut spent = None;
     let retry = match (sent, returned) {
         (None, None) => None,
-        // A cookie that an earlier, forgotten connection gave out.
+        // A cookie from an earlier connection, of which the server keeps no state.
         (None, Some(cookie)) if config.cookies => Some(Retry::from_cookie(&config, cx.now, &cookie.0)?),
-        // RFC 8446 §4.2.2: cookies are only for the second ClientHello.
+        // RFC 8446 §4.2.2: only the second ClientHello may contain a cookie.
         (None, Some(_)) => {
             return Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into());
         }
@@ -224,7 +225,7 @@ fn negotiate(
         _ => PeerIncompatible::NoPsk,
     };
     let mut candidates: Vec<Candidate> = Vec::new();
-    // The ticket of early data is looked up even where no PSK is possible: it is used up.
+    // The server looks up the ticket of early data even if it can use no PSK, to mark the ticket as used.
     let looked_up = match psk_possible {
         true => MAX_IDENTITIES,
         false => early::is_offered(&hello).into(),
@@ -237,26 +238,26 @@ fn negotiate(
     find_psk(cx, Search { config, hello, retry, candidates, missing, psk_possible, spent })
 }
 
-/// The mode in which a PSK could be used with this client.
+/// The PSK key exchange mode that the server would use with this client.
 fn psk_mode(config: &ServerConfig, hello: &ClientHello) -> Result<Option<PskKeyExchangeMode>, Error> {
     let theirs = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
     let theirs = theirs.map_or_else(Vec::new, |m| m.0);
     let both = |mode| config.profile.allows_mode(mode) && theirs.contains(&mode);
-    // Forward secrecy goes first wherever both sides allow it and have a group.
+    // Prefer forward secrecy if both sides allow it and share a group.
     if both(PskKeyExchangeMode::PSK_DHE_KE) && !common_groups(config, hello)?.is_empty() {
         return Ok(Some(PskKeyExchangeMode::PSK_DHE_KE));
     }
     Ok(both(PskKeyExchangeMode::PSK_KE).then_some(PskKeyExchangeMode::PSK_KE))
 }
 
-/// Why no PSK could be used with this client, whichever it has.
+/// The reason why the server can use no PSK at all with this client.
 fn no_psk_mode(config: &ServerConfig, hello: &ClientHello) -> Result<PeerIncompatible, Error> {
     let theirs = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
     let common = theirs.is_some_and(|m| m.0.iter().any(|m| config.profile.allows_mode(*m)));
     Ok(if common { PeerIncompatible::Group } else { PeerIncompatible::PskMode })
 }
 
-/// Our groups that the client has too, in our order.
+/// The groups that both sides support, in the server's order.
 fn common_groups(
     config: &ServerConfig,
     hello: &ClientHello,
@@ -266,7 +267,7 @@ fn common_groups(
     Ok(config.profile.groups.iter().copied().filter(|g| theirs.contains(&g.name())).collect())
 }
 
-/// One look-up: an identity can name a session or an external key.
+/// One look-up. Each identity may name a session or an external PSK, which takes two look-ups.
 pub(super) struct Candidate {
     pub(super) index: usize,
     pub(super) identity: Vec<u8>,
@@ -274,7 +275,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The look-ups for one identity, the last one first.
+    /// The look-ups for one identity: the session first, then the external PSK.
     fn of(config: &ServerConfig, index: usize, identity: Vec<u8>) -> impl Iterator<Item = Self> {
         let session = (!config.tickets.is_none()).then(|| (PskKind::Resumption, identity.clone()));
         let external = (!matches!(config.psks, PskSource::None)).then_some((PskKind::External, identity));
@@ -282,21 +283,21 @@ impl Candidate {
     }
 }
 
-/// The look-ups that are left, the next one last.
+/// The search for a PSK, with the remaining look-ups. The next one is last.
 pub(super) struct Search {
     pub(super) config: Arc<ServerConfig>,
     pub(super) hello: ClientHello,
     pub(super) retry: Option<Retry>,
     candidates: Vec<Candidate>,
-    /// What is wrong if none of them can be used.
+    /// The error if no candidate is usable.
     missing: PeerIncompatible,
-    /// Whether both sides allow a PSK at all.
+    /// Whether both sides allow PSKs.
     psk_possible: bool,
-    /// The ticket that is used up for early data.
+    /// The ticket for early data, if it was marked as used.
     pub(super) spent: Option<Spent>,
 }
 
-/// Works through the look-ups until one gives a usable PSK; without one, certificates are left.
+/// Works through the look-ups until one yields a usable PSK. Without one, the server authenticates by certificate.
 fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
     let Some(candidate) = search.candidates.pop() else {
         let missing = search.missing.clone();
@@ -326,7 +327,7 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
     cx.ask(known, Box::new(AwaitPsk { search, candidate }))
 }
 
-/// The external key with this identity, where it is known at once.
+/// The external PSK with this identity. `None` if the caller must be asked.
 pub(super) fn look_up(source: &PskSource, identity: &[u8], now: Now) -> Option<Answer> {
     match source {
         PskSource::None => Some(Answer::Psk(None)),
@@ -335,7 +336,7 @@ pub(super) fn look_up(source: &PskSource, identity: &[u8], now: Now) -> Option<A
     }
 }
 
-/// Waits for what an identity names.
+/// Waits for the session or PSK of an identity.
 struct AwaitPsk {
     search: Search,
     candidate: Candidate,
@@ -361,7 +362,7 @@ impl AwaitAnswer for AwaitPsk {
     }
 }
 
-/// Goes on with what an identity names if it can be used, and otherwise with the next look-up.
+/// Continues with the session or PSK if it is usable, otherwise with the next look-up.
 pub(super) fn weigh(
     cx: &mut Cx<'_>,
     mut search: Search,
@@ -387,10 +388,10 @@ pub(super) fn weigh(
     }
 }
 
-/// Whether the client has the secret of the session that its first identity names.
+/// Whether the first binder proves that the client has the secret of `session`, to which its first identity refers.
 pub(super) fn has_valid_binder(cx: &Cx<'_>, search: &Search, session: &Session) -> Result<bool, Error> {
     let Search { config, hello, retry, .. } = search;
-    // A server without the suite's hash cannot tell; nor would it have opened the connection that made the session.
+    // A server without this suite cannot verify the binder. It also cannot have created the session.
     let Some(suite) = config.profile.provider.suite(session.cipher_suite) else { return Ok(false) };
     let transcript = match retry {
         None => Transcript::new(suite.hash),
@@ -405,11 +406,11 @@ pub(super) fn has_valid_binder(cx: &Cx<'_>, search: &Search, session: &Session) 
     }
 }
 
-/// What goes on with a session whose key is still there, or without it.
+/// The continuation with the session if its external PSK is still valid, otherwise with `None`.
 pub(super) type AfterOrigin =
     Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Step, Error> + Send + Sync>;
 
-/// A key that was taken away, or replaced under its identity, takes the sessions with it that stem from it.
+/// Rejects a session if the external PSK from which it stems was removed or replaced.
 pub(super) fn check_origin(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
@@ -422,7 +423,7 @@ pub(super) fn check_origin(
     cx.ask(known, Box::new(AwaitOrigin { config, session, then }))
 }
 
-/// Waits for the external key that a session stems from.
+/// Waits for the external PSK from which a session stems.
 struct AwaitOrigin {
     config: Arc<ServerConfig>,
     session: Box<Session>,
@@ -444,7 +445,7 @@ fn use_psk(cx: &mut Cx<'_>, search: Search, candidate: Candidate, secret: PskSec
     choose(cx, search, Ok(FoundPsk { index, identity, secret }))
 }
 
-/// A PSK that the client offered and this server knows.
+/// A PSK that the client offered and the server found.
 pub(super) struct FoundPsk {
     pub(super) index: usize,
     pub(super) identity: Vec<u8>,
@@ -478,7 +479,7 @@ impl PskSecret {
         }
     }
 
-    /// Whether it is still good, made under these very settings and for this name, and fits a common suite.
+    /// Whether the PSK fits a common suite and, for a session, is fresh and bound to these settings and this server name.
     fn is_usable(&self, cx: &Cx<'_>, search: &Search) -> bool {
         let Search { config, hello, .. } = search;
         let bound = match self {
@@ -496,7 +497,7 @@ impl PskSecret {
     }
 }
 
-/// Whether a session is still good, and made under these very settings and for this name.
+/// Whether a session is fresh, and was made under the same settings and for the same server name.
 pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hello: &ClientHello) -> bool {
     let name = hello.extensions().get::<server_name::HostName>().ok().flatten().map(|n| n.0);
     session.is_fresh(cx.now)
@@ -505,7 +506,7 @@ pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hel
         && session.server_name == name
 }
 
-/// Our first suite that the client has too, with this hash if it matters.
+/// The server's first suite that the client also offers, with this hash if one is given.
 fn common_suite(
     config: &ServerConfig,
     hello: &ClientHello,
@@ -515,7 +516,7 @@ fn common_suite(
     config.profile.cipher_suites.iter().copied().filter(fits).find(|s| hello.cipher_suites.contains(&s.id))
 }
 
-/// Everything is known: choose suite, group and credential, or ask for another ClientHello. Without a PSK, `psk` says why.
+/// Chooses the suite and the group, or sends a HelloRetryRequest. Without a PSK, `psk` is the reason.
 fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatible>) -> Result<Step, Error> {
     let Search { config, hello, retry, spent, .. } = search;
     let (missing, psk) = (psk.as_ref().err().cloned(), psk.ok());
@@ -528,7 +529,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
         Some(_) => psk_mode(&config, &hello)?,
         None => None,
     };
-    // RFC 8446 §9.2: a ClientHello with PSKs may leave out what certificates need; then there is nothing else.
+    // RFC 8446 §9.2: a ClientHello with PSKs may omit the extensions for certificates. Then only a PSK can authenticate.
     let psk_alone = hello.extensions().has(ExtensionType::PRE_SHARED_KEY)
         && !(hello.extensions().has(ExtensionType::SIGNATURE_ALGORITHMS)
             && hello.extensions().has(ExtensionType::SUPPORTED_GROUPS));
@@ -537,7 +538,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
     {
         return Err(match hello.extensions().has(ExtensionType::PRE_SHARED_KEY) {
             true => missing.into(),
-            // RFC 8446 §4.1.1: no parameters in common.
+            // RFC 8446 §4.1.1: the two sides have no common parameters.
             false => PeerIncompatible::NoCredential(What::NoneAndNoPsk).into(),
         });
     }
@@ -549,7 +550,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
             let first = *groups.first().ok_or(PeerIncompatible::Group)?;
             let with_share = groups.into_iter().find_map(|g| Some((g, shares.share(g.name())?.to_vec())));
             match (&retry, with_share) {
-                // RFC 8446 §4.1.2, §4.2.8: the answer to a retry is one share, of the group asked for.
+                // RFC 8446 §4.1.2, §4.2.8: the second ClientHello has one share, of the requested group.
                 (Some(Retry { group: Some(group), .. }), share) => match share {
                     Some(share) if share.0.name() == *group && shares.0.len() == 1 => Some(share),
                     _ => return Err(PeerMisbehaved::IllegalParameter(What::KeyShareAfterRetry).into()),
@@ -559,7 +560,7 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
                     let group = if share.is_none() { Some(first) } else { None };
                     return send_retry(cx, config, &hello, Request { suite, group, spent });
                 }
-                // Only a cookie was asked for, and the share is gone.
+                // The server requested only a cookie, so the client had to keep its share.
                 (Some(_), _) => {
                     return Err(PeerMisbehaved::IllegalParameter(What::KeyShareAfterRetry).into());
                 }
@@ -576,21 +577,21 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
     tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, spent, transcript }, &hello)
 }
 
-/// What a HelloRetryRequest says, and the ticket that is used up.
+/// The content of a HelloRetryRequest, and the ticket that was marked as used.
 struct Request {
     suite: &'static Tls13CipherSuite,
     group: Option<&'static dyn KeyExchangeGroup>,
     spent: Option<Spent>,
 }
 
-/// Sends a HelloRetryRequest: for another group, or for nothing but the cookie.
+/// Sends a HelloRetryRequest for another group, or only for a cookie.
 fn send_retry(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
     hello: &ClientHello,
     Request { suite, group, spent }: Request,
 ) -> Result<Step, Error> {
-    // RFC 8446 §2.1: the second ClientHello answers the request; none of it can be there yet.
+    // RFC 8446 §2.1: the second ClientHello answers this request, so none of it can have arrived.
     cx.emitter.peer_waits()?;
     let retry = Retry {
         cipher_suite: suite.id,
@@ -629,12 +630,12 @@ fn retry_request(
     ServerHello::write(protocol, &RETRY_RANDOM, echo(protocol, hello), retry.cipher_suite, &extensions)
 }
 
-/// The session ID to send back (RFC 8446 §4.1.3); never on datagrams (RFC 9147 §5.3).
+/// The session ID that the server echoes (RFC 8446 §4.1.3). Over datagrams it is empty (RFC 9147 §5.3).
 pub(super) fn echo(protocol: Protocol, hello: &ClientHello) -> &[u8] {
     if protocol.has_compatibility_mode() { hello.session_id() } else { &[] }
 }
 
-/// The transcript up to the HelloRetryRequest, from what the retry or its cookie remembers.
+/// Reconstructs the transcript up to the HelloRetryRequest from the retry state or the cookie.
 fn rebuild(
     cx: &Cx<'_>,
     config: &ServerConfig,

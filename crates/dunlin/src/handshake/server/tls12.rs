@@ -1,4 +1,4 @@
-//! The server of TLS 1.2, from the ClientHello on.
+//! The TLS 1.2 server, from the ClientHello on.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -43,30 +43,30 @@ use crate::settings::ClientAuth;
 use crate::transport::Epoch;
 use crate::wire::{CertificateType, CipherSuite, ExtensionType, HandshakeType, ProtocolVersion, What};
 
-/// The last bytes of a random that says: this server would have spoken TLS 1.3 (RFC 8446 §4.1.3).
+/// The downgrade sentinel at the end of the server's random: this server supports TLS 1.3 (RFC 8446 §4.1.3).
 const DOWNGRADE: &[u8; 8] = b"DOWNGRD\x01";
 
-/// What the rest of the handshake needs.
+/// The state that the rest of the handshake shares.
 struct Handshake {
     config: Arc<ServerConfig>,
     suite: &'static Tls12CipherSuite,
     randoms: Randoms,
     transcript: Transcript,
-    /// Whether the master secret depends on the handshake (RFC 7627).
+    /// Whether both sides use the extended master secret (RFC 7627).
     extended: bool,
-    /// With what the client's secret begins where it encrypts one.
+    /// The version at the beginning of the RSA premaster secret.
     client_version: ProtocolVersion,
-    /// What the client shall send; `None` if nothing.
+    /// The type of certificate that the server requests. `None` if it requests none.
     client_type: Option<CertificateType>,
-    /// Whether the client knows secure renegotiation.
+    /// Whether the client supports secure renegotiation (RFC 5746).
     secure: bool,
     keep: Keep,
-    /// In a renegotiation, what the handshake before has left.
+    /// In a renegotiation, the data of the previous handshake.
     previous: Option<Previous>,
     cache: Option<Box<dyn cache::Agreed>>,
 }
 
-/// How the session will be found again.
+/// Where the server keeps the session.
 enum Keep {
     Nothing,
     /// In a ticket (RFC 5077).
@@ -90,12 +90,12 @@ impl Keep {
         })
     }
 
-    /// How a session was found that is resumed.
+    /// Where the server found the session that it resumes.
     fn found(config: &ServerConfig, hello: &ClientHello) -> Result<Self, Error> {
         let ticket = hello.extensions().get::<session_ticket::Ticket>()?;
         let is_ticket = matches!(config.tickets.kind, TicketKind::Stateless(_))
             && ticket.is_some_and(|ticket| !ticket.0.is_empty());
-        // RFC 5077 §3.4: with a ticket, the ID is the client's, and may be that of somebody else's session.
+        // RFC 5077 §3.4: next to a ticket the client chooses the session ID, which may be the ID of another client's session.
         Ok(match <[u8; SESSION_NAME_LEN]>::try_from(hello.session_id()) {
             Ok(id) if !is_ticket => Self::Id(id),
             _ => Self::Ticket,
@@ -103,8 +103,8 @@ impl Keep {
     }
 }
 
-/// A client speaks TLS 1.2: looks for its session, or begins a full handshake. In a renegotiation, `previous` is what the
-/// handshake before has left.
+/// Handles the ClientHello of a TLS 1.2 handshake: looks for the client's session, or begins a full handshake. In a
+/// renegotiation, `previous` is the data of the previous handshake.
 pub(in crate::handshake) fn client_hello(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
@@ -115,11 +115,11 @@ pub(in crate::handshake) fn client_hello(
     cx.draft.version = Some(ProtocolVersion::TLS1_2);
     cx.emitter.agree(cx.protocol().oldest())?;
     cx.emitter.peer_waits()?;
-    // In a renegotiation it is a new one: the key log names the secret by it.
+    // The key log identifies secrets by the client's random, which is new in a renegotiation.
     cx.effects.client_random = hello.random;
     check(&config, &hello, previous.as_ref())?;
     check_continuity(cx, &hello)?;
-    // A renegotiation is for what a resumption does not do: to prove something anew.
+    // A renegotiation is always a full handshake, since its purpose is a new authentication.
     if previous.is_some() {
         return full(cx, config, &hello, previous);
     }
@@ -143,7 +143,7 @@ pub(in crate::handshake) fn client_hello(
     resume_or_not(cx, config, hello, known)
 }
 
-/// Waits for the session under an ID.
+/// Waits for the session with the client's session ID.
 struct AwaitSession {
     config: Arc<ServerConfig>,
     hello: ClientHello,
@@ -163,12 +163,13 @@ fn resume_or_not(
     session: Option<Box<Session>>,
 ) -> Result<Step, Error> {
     let good = session.filter(|s| is_good(cx, &config, s, &hello));
-    // RFC 7627 §5.3: every session here was made with it, and "the server MUST abort the abbreviated handshake".
+    // RFC 7627 §5.3: every stored session used the extended master secret. Without the extension "the server MUST abort the
+    // abbreviated handshake".
     if good.is_some() && !hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET) {
         return Err(PeerIncompatible::ExtendedMasterSecret.into());
     }
     let suites = || config.profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
-    // RFC 5246 §7.4.1.2: a client that resumes offers the suite of the session.
+    // RFC 5246 §7.4.1.2: a client that resumes must offer the session's suite.
     let with_suite = good.and_then(|session| {
         let suite = suites().find(|s| s.id == session.cipher_suite)?;
         hello.cipher_suites.contains(&suite.id).then_some((session, suite))
@@ -182,7 +183,7 @@ fn resume_or_not(
     check_origin(cx, for_origin, session, then)
 }
 
-/// The abbreviated handshake (RFC 5246 §7.3, figure 2): everything up to our Finished.
+/// The abbreviated handshake (RFC 5246 §7.3, figure 2): sends everything up to the server's Finished.
 fn resume(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
@@ -193,13 +194,13 @@ fn resume(
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
     cx.draft.alpn = application_protocol(&config, hello)?;
-    // RFC 7250 §4.2: no answer would mean X.509, which the client may not take.
+    // RFC 7250 §4.2: without an answer the type would be X.509, which the client may not accept.
     let own =
         credential(&config, hello, suite)?.ok().and_then(|own| config.profile.credentials.get(own.index()));
     let own_type = own.map(|credential| credential.certificate_type());
     let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, None, true)?;
     common_extensions(hello, None, &mut w);
-    // docs/handshake-cache.md §5.7.
+    // docs/handshake-cache.md §5.7: a resumption does not use the cache.
     let sends = cache::Sends { credential: None, request: None, client_type: None };
     if let Some(cache) = cache::agree(cx, &config, hello, &sends, Use::Nothing)? {
         cache.extensions(&mut w);
@@ -207,7 +208,7 @@ fn resume(
     let mut transcript = HelloTranscript::default();
     transcript.add(hello.message().bytes());
     let mut transcript = transcript.start(suite.hash);
-    // RFC 5077 §3.4: with a ticket too, the echo says that it was taken.
+    // RFC 5077 §3.4: the server also echoes the session ID to accept a ticket.
     let server_hello = ServerHello::write(cx.protocol(), &random, hello.session_id(), suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
     let negotiated = &mut cx.draft;
@@ -238,7 +239,7 @@ fn resume(
     expect_finished(cx, handshake, master, session.peer, Some(sent))
 }
 
-/// Sends everything up to ServerHelloDone.
+/// The full handshake: sends everything up to ServerHelloDone.
 fn full(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
@@ -257,7 +258,7 @@ fn full(
     let own_type = credential.map(|c| c.certificate_type());
     let response = stapled(&config, hello, own);
     let extended = hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET);
-    // RFC 7627 §5.4: what is not bound to its handshake is not resumed.
+    // RFC 7627 §5.4: a session without the extended master secret is not resumed.
     let keep = match extended && previous.is_none() {
         true => Keep::of(&config, hello)?,
         false => Keep::Nothing,
@@ -269,7 +270,7 @@ fn full(
     common_extensions(hello, previous.as_ref(), &mut w);
     let request = client_type.map(|_| certificate_request(&config).write()).transpose()?;
     let sends = cache::Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
-    // docs/handshake-cache.md §5.7: there is none in a renegotiation.
+    // docs/handshake-cache.md §5.7: a renegotiation does not use the cache.
     let usage = if previous.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
     let cache = match previous {
         None => cache::agree(cx, &config, hello, &sends, usage)?,
@@ -326,7 +327,7 @@ fn full(
     server_key_exchange(cx, handshake, group, own)
 }
 
-/// Our certificates, or that they are those that the client has.
+/// Sends the server's Certificate, abbreviated if the client has it in its cache.
 fn send_certificate(
     cx: &mut Cx<'_>,
     transcript: &mut Transcript,
@@ -349,10 +350,11 @@ fn send_certificate(
     }
 }
 
-/// What a ServerHello of TLS 1.2 says, full handshake or not.
+/// Adds the extensions of a TLS 1.2 ServerHello that full and abbreviated handshakes share.
 fn common_extensions(hello: &ClientHello, previous: Option<&Previous>, w: &mut ExtensionsWriter) {
     if is_renegotiation_secure(hello) {
-        // RFC 5746 §3.6, §3.7: empty in the first handshake, and then how the one before has ended.
+        // RFC 5746 §3.6, §3.7: the value is empty in the first handshake. In a renegotiation it is the verify_data of both
+        // previous Finished messages.
         let info = previous.map_or_else(Vec::new, |previous| previous.finisheds.both());
         w.put(&renegotiation_info::RenegotiationInfo(info));
     }
@@ -361,18 +363,18 @@ fn common_extensions(hello: &ClientHello, previous: Option<&Previous>, w: &mut E
     }
 }
 
-/// What a ClientHello for TLS 1.2 must be.
+/// The checks of a TLS 1.2 ClientHello.
 fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>) -> Result<(), Error> {
-    // RFC 5246 §7.4.1.2: it must offer no compression.
+    // RFC 5246 §7.4.1.2: the client must offer the null compression method.
     if !hello.compression_methods().contains(&0) {
         return Err(PeerMisbehaved::IllegalParameter(What::CompressionMethods).into());
     }
-    // RFC 7507 §3.
+    // RFC 7507 §3: a fallback although both sides support TLS 1.3 indicates an attack.
     if hello.cipher_suites.contains(&CipherSuite::TLS_FALLBACK_SCSV) && config.profile.has_tls13() {
         return Err(PeerIncompatible::Fallback.into());
     }
-    // RFC 5746 §3.6: in the first handshake it is empty; §3.7: then it says how the one before has ended, and the signal
-    // has no place.
+    // RFC 5746 §3.6: in the first handshake renegotiation_info is empty. §3.7: in a renegotiation it is the verify_data of
+    // the client's previous Finished, and the SCSV is forbidden.
     let info = hello.extensions().get::<renegotiation_info::RenegotiationInfo>()?.map(|info| info.0);
     let signal = hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
     let is_right = match previous {
@@ -382,7 +384,8 @@ fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>
     if !is_right {
         return Err(PeerIncompatible::SecureRenegotiation.into());
     }
-    // RFC 7627 §5.2. Nor does a renegotiation lose what ties the handshakes of a connection together.
+    // RFC 7627 §5.2: the client must offer the extended master secret if the profile requires it, or if the connection that
+    // it renegotiates began with it.
     let required = config.profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required)
         || previous.is_some_and(|previous| previous.extended);
     match hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET) || !required {
@@ -391,8 +394,8 @@ fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>
     }
 }
 
-/// A renegotiation keeps the version (RFC 8446 §4.1.2), the name that the client asked for (RFC 6066 §3: a session is for one
-/// name), and the application protocol, which may be left out because it is agreed already.
+/// Checks that a renegotiation keeps the version (RFC 8446 §4.1.2), the server name (RFC 6066 §3: a session is for one name)
+/// and the application protocol. The client may omit ALPN, since the protocol is already negotiated.
 fn check_continuity(cx: &Cx<'_>, hello: &ClientHello) -> Result<(), Error> {
     let Some(previous) = cx.progress.previous() else { return Ok(()) };
     if !offers_tls12(hello)? {
@@ -409,19 +412,19 @@ fn check_continuity(cx: &Cx<'_>, hello: &ClientHello) -> Result<(), Error> {
     }
 }
 
-/// RFC 5746 §3.6: said by the extension or by the signal among the suites.
+/// Whether the client supports secure renegotiation, by the extension or by the SCSV (RFC 5746 §3.6).
 fn is_renegotiation_secure(hello: &ClientHello) -> bool {
     hello.extensions().has(ExtensionType::RENEGOTIATION_INFO)
         || hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV)
 }
 
-/// The OCSP response for the credential, where the client asks for one.
+/// The OCSP response for the server's credential, if the client requests one.
 fn stapled<'a>(config: &'a ServerConfig, hello: &ClientHello, own: Option<Own>) -> Option<&'a [u8]> {
     let own = own.filter(|_| hello.extensions().has(ExtensionType::STATUS_REQUEST))?;
     config.profile.stapled.iter().find(|(index, _)| *index == own.index()).map(|(_, r)| r.as_slice())
 }
 
-/// Random bytes, whose end tells a client that TLS 1.3 was there to be had.
+/// The server's random. It ends with the downgrade sentinel if the server supports TLS 1.3 (RFC 8446 §4.1.3).
 fn server_random(config: &ServerConfig) -> Result<[u8; 32], Error> {
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
@@ -431,7 +434,7 @@ fn server_random(config: &ServerConfig) -> Result<[u8; 32], Error> {
     Ok(random)
 }
 
-/// Makes the server's share and signs it, where the suite has either.
+/// Sends ServerKeyExchange: the server's share, signed, as far as the suite has either.
 fn server_key_exchange(
     cx: &mut Cx<'_>,
     mut handshake: Handshake,
@@ -450,7 +453,7 @@ fn server_key_exchange(
     let hint = handshake.suite.has_psk().then_some(hint.as_slice());
     let (own, params) = match (signs, params) {
         (Some(own), Some(params)) => (own, params),
-        // RFC 4279 §2, §4: with neither share nor hint there is no message.
+        // RFC 4279 §2, §4: without a share and a hint the server omits the message.
         (_, None) if hint.is_none_or(<[u8]>::is_empty) => return hello_done(cx, handshake, exchange),
         (_, params) => {
             let message = ServerKeyExchange::write(hint, params.as_ref(), None)?;
@@ -490,7 +493,8 @@ fn hello_done(cx: &mut Cx<'_>, mut handshake: Handshake, exchange: ServerSide) -
 fn certificate_request(config: &ServerConfig) -> Tls12CertificateRequest {
     let profile = &config.profile;
     let mut schemes = profile.signature_schemes.clone();
-    // RFC 5246 §7.4.4: at least one. Where none is of TLS 1.2, the client learns by the others that it has none.
+    // RFC 5246 §7.4.4: the list has at least one scheme. If none of the profile's schemes fits TLS 1.2, the server sends them
+    // anyway, and the client finds no match.
     if schemes.iter().any(|scheme| has_scheme(*scheme)) {
         schemes.retain(|scheme| has_scheme(*scheme));
     }
@@ -513,7 +517,7 @@ impl ExpectMessage for ExpectCertificate {
         let body = message.expect(HandshakeType::CERTIFICATE)?;
         handshake.transcript.add(message.bytes());
         let profile = Arc::clone(&handshake.config.profile);
-        // A client's Certificate is abbreviated in one form only (docs/handshake-cache.md §3).
+        // docs/handshake-cache.md §3: a client's Certificate has only one abbreviated form.
         let cached = handshake.cache.as_mut().and_then(|cache| cache.take_client());
         if let Some(cached) = cached.filter(|cached| Form::Empty.is(body, cached.fingerprint())) {
             Form::Empty.bind(&mut handshake.transcript, cached.fingerprint());
@@ -544,7 +548,7 @@ impl ExpectMessage for ExpectCertificate {
 struct ExpectClientKeyExchange {
     handshake: Handshake,
     exchange: ServerSide,
-    /// Whose certificate is believed and who has to prove that it is its own.
+    /// The client whose chain or key was accepted, and that must still prove possession of the key.
     client: Option<BelievedPeer>,
 }
 
@@ -564,7 +568,7 @@ impl ExpectMessage for ExpectClientKeyExchange {
     }
 }
 
-/// Waits for the key that an identity names.
+/// Waits for the PSK of an identity.
 struct AwaitPsk {
     handshake: Handshake,
     exchange: ServerSide,
@@ -576,7 +580,8 @@ impl AwaitAnswer for AwaitPsk {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { handshake, exchange, identity, share } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        // RFC 4279 §2: an unknown identity goes on with a key that nobody has, and ends as a wrong key does.
+        // RFC 4279 §2: after an unknown identity the server continues with a random key. The handshake fails as with a wrong
+        // key, so the client cannot probe for identities.
         let provider = &handshake.config.profile.provider;
         let mut nobodys = zeroize::Zeroizing::new([0; 32]);
         provider.random.fill(&mut *nobodys)?;
@@ -587,7 +592,7 @@ impl AwaitAnswer for AwaitPsk {
     }
 }
 
-/// The master secret is there: only the client's proofs are missing.
+/// Derives the master secret, then waits for the client's remaining messages.
 fn keys_agreed(
     cx: &mut Cx<'_>,
     mut handshake: Handshake,
@@ -602,7 +607,7 @@ fn keys_agreed(
     let session_hash = session_hash.as_ref().map(AsRef::as_ref);
     let master = MasterSecret::new(handshake.suite, &premaster, &handshake.randoms, session_hash);
     cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
-    // RFC 5246 §7.4.8: all messages so far, not their hash.
+    // RFC 5246 §7.4.8: CertificateVerify signs all messages so far, not their hash.
     let messages = handshake.transcript.take_messages();
     match client {
         Some(client) => Ok(Step::expect(ExpectCertificateVerify { handshake, master, messages, client })),
@@ -635,7 +640,7 @@ impl ExpectMessage for ExpectCertificateVerify {
     }
 }
 
-/// Puts our keys into use and sends Finished.
+/// Begins to use the server's keys and sends its Finished.
 fn send_finished(
     cx: &mut Cx<'_>,
     handshake: &mut Handshake,
@@ -649,8 +654,8 @@ fn send_finished(
     Ok(value)
 }
 
-/// From here on the client's ChangeCipherSpec may come, and nothing else before it. `sent` is our Finished, which goes first
-/// in a resumption.
+/// Gives the transport the client's keys and waits for its Finished. The client's next record must be its ChangeCipherSpec.
+/// `sent` is the server's Finished, which it sends first in a resumption.
 fn expect_finished(
     cx: &mut Cx<'_>,
     handshake: Handshake,
@@ -658,7 +663,7 @@ fn expect_finished(
     peer: Option<PeerIdentity>,
     sent: Option<VerifyData>,
 ) -> Result<Step, Error> {
-    // A client has one identity: where a pre-shared key names it, no certificate is asked for.
+    // A client has only one identity: with a PSK suite the server requests no certificate.
     check_same_peer(cx, peer.as_ref(), None)?;
     let (theirs, _) = master.keys(&handshake.randoms);
     cx.emitter.read_keys(Epoch::Handshake, &theirs)?;
@@ -699,7 +704,7 @@ impl ExpectMessage for ExpectFinished {
             renegotiated: previous.is_some(),
         };
         let state = completed.connected(cx)?;
-        // Not before: whoever has no more than the name of a session does not get it forgotten.
+        // Only now: a client that knows only the name of a session must not be able to have it removed.
         if let Keep::Id(id) = keep {
             cx.commit.kept.extend(config.tickets.kept(&id));
         }
@@ -710,7 +715,7 @@ impl ExpectMessage for ExpectFinished {
     }
 }
 
-/// Keeps the session, or gives it to the client, as the ServerHello has said.
+/// Stores the session, or sends it to the client as a ticket, as the ServerHello announced.
 fn keep_session(
     cx: &mut Cx<'_>,
     handshake: &mut Handshake,
@@ -735,7 +740,7 @@ fn keep_session(
     match (&handshake.keep, &config.tickets.kind) {
         (Keep::Ticket, TicketKind::Stateless(seal)) => {
             let plain = session.to_ticket()?;
-            // RFC 5077 §3.3: without a ticket after all, an empty one.
+            // RFC 5077 §3.3: a server that promised a ticket but has none sends an empty one.
             let ticket = plain.and_then(|plain| seal.seal(cx.now, config.settings.as_bytes(), &plain));
             let ticket = ticket.unwrap_or_default();
             let message = Tls12NewSessionTicket { lifetime_hint: lifetime_s, ticket: &ticket }.write()?;

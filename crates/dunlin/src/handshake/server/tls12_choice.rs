@@ -1,5 +1,4 @@
-//! What the server of TLS 1.2 chooses for a client: a suite, a group and a credential, which depend on each other (RFC 5246 §7.4.2,
-//! RFC 8422 §5.1).
+//! The TLS 1.2 server's choice of suite, group and credential, which depend on each other (RFC 5246 §7.4.2, RFC 8422 §5.1).
 
 use alloc::vec::Vec;
 
@@ -14,19 +13,19 @@ use crate::message::ClientHello;
 use crate::settings::{ClientAuth, PskSource};
 use crate::wire::{CertificateType, NamedGroup, SignatureScheme};
 
-/// What was chosen for this client.
+/// The server's choice for this client.
 pub(super) struct Choice {
     pub suite: &'static Tls12CipherSuite,
     pub group: Option<&'static dyn KeyExchangeGroup>,
-    /// In suites with a certificate.
+    /// The server's credential, in suites with a certificate.
     pub own: Option<Own>,
 }
 
-/// The credential, by its place among ours, and what its key does.
+/// The index of the server's credential, and the use of its key.
 #[derive(Clone, Copy)]
 pub(super) enum Own {
     Signs(select::Choice),
-    /// It opens the client's secret (RFC 5246 §7.4.7.1).
+    /// The key decrypts the client's secret (RFC 5246 §7.4.7.1).
     Decrypts(usize),
 }
 
@@ -39,8 +38,8 @@ impl Own {
     }
 }
 
-/// Our first suite that the client has, too, and for which both sides have what it needs. The error is the reason for the
-/// last one.
+/// The server's first suite that the client also offers, and for which both sides have the necessary group and credential.
+/// The error explains why the last common suite failed.
 pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choice, Error> {
     let profile = &config.profile;
     let groups = hello.extensions().get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
@@ -48,11 +47,11 @@ pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choic
     let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
         if suite.is_anonymous() && config.client_auth == ClientAuth::Required {
-            // RFC 5246 §7.4.4: an anonymous server asks for no certificate, and this one needs it.
+            // RFC 5246 §7.4.4: an anonymous server may not request a certificate, and this server requires one.
             continue;
         }
         if !has_key_for(config, suite) {
-            // It says little beside what is wrong with a suite that has one.
+            // Keep a reason from an earlier suite: it is more informative.
             if reason == PeerIncompatible::CipherSuite {
                 reason = PeerIncompatible::SuiteAuthentication;
             }
@@ -76,10 +75,10 @@ pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choic
     Err(reason.into())
 }
 
-/// Whether there is a key of ours of each kind by which this suite proves the server.
+/// Whether the server has the keys with which this suite authenticates it.
 fn has_key_for(config: &ServerConfig, suite: &Tls12CipherSuite) -> bool {
     let mut keys = config.profile.credentials.iter().map(Credential::key);
-    // Whether an RSA key decrypts, too, is for its choice to say.
+    // `credential` checks later whether an RSA key can decrypt.
     let certified = !suite.has_certificate() || keys.any(|key| suite.takes_key(key.schemes()));
     certified && (!suite.has_psk() || !matches!(config.psks, PskSource::None))
 }
@@ -92,7 +91,7 @@ pub(super) fn credential(
 ) -> Result<Result<Own, PeerIncompatible>, Error> {
     let groups = hello.extensions().get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
     let schemes = hello.extensions().get::<signature_algorithms::SignatureAlgorithms>()?;
-    // RFC 9155 §2: who says nothing means SHA-1, which is none.
+    // RFC 9155 §2: without signature_algorithms the client means SHA-1, which this server does not use.
     let schemes = schemes.map_or_else(Vec::new, |s| s.0);
     let types = hello.extensions().get::<certificate_type::ServerTypes>()?;
     let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
@@ -100,7 +99,7 @@ pub(super) fn credential(
         hello.extensions().get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
     let authorities = hello.extensions().get::<certificate_authorities::CertificateAuthorities>()?;
     let authorities = authorities.map_or_else(Vec::new, |a| a.0);
-    // RFC 8422 §5.1: the client's curves hold for the server's key, too.
+    // RFC 8422 §5.1: the client's supported_groups also apply to the curve of the server's key.
     let has_curve = |scheme| {
         curve_of(scheme).is_none_or(|curve| groups.as_ref().is_none_or(|groups| groups.contains(&curve)))
     };
@@ -120,7 +119,7 @@ pub(super) fn credential(
     }
     let choose = |wanted: &Wanted<'_>| select::select(signatures, credentials, &profile.reserved, wanted);
     let choice = choose(&wanted).map(Own::Signs);
-    // Whether it is only the curve that is missing is for people to know.
+    // If only the client's list of curves excludes the credential, the error names the curve.
     let of_suite = |scheme| suite.authentication.allows(scheme);
     Ok(choice.map_err(|why| {
         let otherwise = choose(&Wanted { allows: &of_suite, ..wanted });
@@ -129,7 +128,7 @@ pub(super) fn credential(
     }))
 }
 
-/// The curve of the keys that sign with this scheme here.
+/// The curve of the keys that sign with this scheme.
 const fn curve_of(scheme: SignatureScheme) -> Option<NamedGroup> {
     match scheme {
         SignatureScheme::ECDSA_SECP256R1_SHA256 => Some(NamedGroup::SECP256R1),

@@ -1,4 +1,4 @@
-//! The server of TLS 1.3 and DTLS 1.3, from the ServerHello on.
+//! The TLS 1.3 and DTLS 1.3 server, from the ServerHello on.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -42,27 +42,27 @@ use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme, What};
 
-/// What was chosen for this client.
+/// The server's choice for this client.
 pub(super) struct Choice {
     pub(super) config: Arc<ServerConfig>,
     pub(super) suite: &'static Tls13CipherSuite,
-    /// The group with the client's share; `None` with psk_ke.
+    /// The group and the client's share of it. `None` with psk_ke.
     pub(super) share: Option<(&'static dyn KeyExchangeGroup, Vec<u8>)>,
     pub(super) psk: Option<FoundPsk>,
-    /// The ticket that is used up for early data.
+    /// The ticket for early data, if it was marked as used.
     pub(super) spent: Option<early::Spent>,
-    /// What came before this ClientHello.
+    /// The transcript before this ClientHello.
     pub(super) transcript: Transcript,
 }
 
-/// A ClientHello whose binder was verified, if it has one.
+/// The choice after the binder was verified, if there is one.
 struct Verified {
     choice: Choice,
-    /// With a PSK.
+    /// The early secret, with a PSK.
     early_secret: Option<EarlySecret>,
 }
 
-/// Verifies the binder, and decides on early data.
+/// Verifies the binder and decides about early data.
 pub(super) fn client_hello(cx: &mut Cx<'_>, mut choice: Choice, hello: &ClientHello) -> Result<Step, Error> {
     let Choice { config, suite, psk, spent, transcript, .. } = &mut choice;
     let early_secret = psk.as_ref().map(|psk| EarlySecret::new(suite, cx.protocol(), psk.secret.key()));
@@ -80,7 +80,7 @@ pub(super) fn client_hello(cx: &mut Cx<'_>, mut choice: Choice, hello: &ClientHe
     };
     cx.draft.ticket_age_skew_ms = skew;
     let early_data = early::is_offered(hello).then(|| early::outcome(cx, &choice, skew));
-    // What a retry has refused stays refused.
+    // Early data that the HelloRetryRequest rejected stays rejected.
     if early_data.is_none() && !cx.draft.retried {
         let why = early::judge(cx, &choice, skew).err().unwrap_or(NoEarlyData::Declined);
         cx.draft.early_data = EarlyDataOutcome::NotOffered(why);
@@ -88,7 +88,7 @@ pub(super) fn client_hello(cx: &mut Cx<'_>, mut choice: Choice, hello: &ClientHe
     answer(cx, Verified { choice, early_secret }, hello, early_data)
 }
 
-/// Sends everything up to Finished. `early_data` is what becomes of it where it was offered.
+/// Sends everything up to Finished. `early_data` is the outcome of early data, if the client offered any.
 fn answer(
     cx: &mut Cx<'_>,
     verified: Verified,
@@ -102,7 +102,7 @@ fn answer(
     if takes_early_data {
         early::open(cx, early_secret.as_ref(), &transcript, psk.as_ref())?;
     }
-    // With a PSK, which proves both sides, no certificate is sent. The type is answered all the same.
+    // A PSK authenticates both sides, so the server sends no certificate. It still answers the certificate type.
     let (own, own_type) = match psk {
         None => {
             let own = own_certificate(&config, hello)?;
@@ -117,7 +117,7 @@ fn answer(
     let client_type = client_certificate_type(&config, hello, psk.is_some())?;
     let credential = own.as_ref().map(|own| own.choice.index);
     let sends = cache::Sends { credential, request: None, client_type };
-    // docs/handshake-cache.md §5.7: who proves itself by a PSK uses nothing of it, and leaves nothing in it.
+    // docs/handshake-cache.md §5.7: a handshake with a PSK uses nothing of the cache and stores nothing.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let cache = cache::agree(cx, &config, hello, &sends, usage)?;
     if config.handshake_cache.is_some() {
@@ -221,7 +221,7 @@ fn answer(
     }
 }
 
-/// The binder of the PSK at this place of the offer: the client has the key, and nobody changed its ClientHello
+/// Verifies the binder of the PSK at `index`. It proves that the client has the key, and that the ClientHello was not modified
 /// (RFC 8446 §4.2.11.2).
 pub(super) fn verify_binder(
     early: &EarlySecret,
@@ -242,7 +242,8 @@ pub(super) fn verify_binder(
     }
 }
 
-/// A session by name resumes once, counted from the proof that the client has its secret.
+/// Removes a stored session, which resumes only once. This happens after the client has proven that it has the secret, so that
+/// no other client can remove the session.
 fn use_up(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
@@ -265,13 +266,13 @@ fn use_up(
 struct OwnCertificate {
     choice: select::Choice,
     typ: CertificateType,
-    /// What the client reads.
+    /// What the client supports in a Certificate message.
     reads: prove::Reads,
 }
 
-/// The credential for this client.
+/// Selects the server's credential for this client.
 fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
-    // RFC 8446 §4.2.3: required where the server proves itself by certificate.
+    // RFC 8446 §4.2.3: signature_algorithms is required if the server authenticates by certificate.
     let schemes = hello.extensions().require::<signature_algorithms::SignatureAlgorithms>()?.0;
     let types = hello.extensions().get::<certificate_type::ServerTypes>()?;
     let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
@@ -297,7 +298,7 @@ fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCert
     Ok(OwnCertificate { choice, typ: credential.certificate_type(), reads })
 }
 
-/// The type of certificate that the client shall send; `None` if it is not asked for one.
+/// The type of certificate that the server requests. `None` if it requests none.
 pub(super) fn client_certificate_type(
     config: &ServerConfig,
     hello: &ClientHello,
@@ -312,14 +313,14 @@ pub(super) fn client_certificate_type(
     let ours = config.profile.peer_types();
     match ours.iter().find(|t| theirs.contains(t)) {
         Some(typ) => Ok(Some(*typ)),
-        // A client that knows nothing of types did not offer one that could be refused.
+        // A client without this extension offered no type, so an optional request is simply omitted.
         None if !asked && config.client_auth == ClientAuth::Optional => Ok(None),
-        // RFC 7250 §4.2: no common type: unsupported_certificate.
+        // RFC 7250 §4.2: without a common type the server sends unsupported_certificate.
         None => Err(PeerIncompatible::CertificateType { ours, theirs }.into()),
     }
 }
 
-/// Our first protocol that the client has too.
+/// The server's first application protocol that the client also offers.
 pub(super) fn application_protocol(
     config: &ServerConfig,
     hello: &ClientHello,
@@ -327,7 +328,7 @@ pub(super) fn application_protocol(
     let ours = &config.profile.alpn;
     match hello.extensions().get::<alpn::Protocols>()? {
         Some(theirs) if !ours.is_empty() => {
-            // RFC 7301 §3.2: no overlap: no_application_protocol.
+            // RFC 7301 §3.2: without a common protocol the server sends no_application_protocol.
             let chosen = ours.iter().find(|p| theirs.0.contains(p));
             Ok(Some(chosen.ok_or(PeerIncompatible::ApplicationProtocol)?.clone()))
         }
@@ -335,7 +336,7 @@ pub(super) fn application_protocol(
     }
 }
 
-/// Our answers to what every version has: name, application protocol, limits of records, types of certificate.
+/// The answers to extensions that all versions share: server name, application protocol, record size limits, certificate types.
 pub(super) fn answers(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
@@ -347,8 +348,8 @@ pub(super) fn answers(
 ) -> Result<ExtensionsWriter, Error> {
     let mut w = ExtensionsWriter::default();
     let profile = &config.profile;
-    // RFC 6066 §3: acknowledged where the name was used, which is in the choice of a profile.
-    // Not in a resumption, where the session has it.
+    // RFC 6066 §3: the server acknowledges a name that it used, which means in the choice of a profile. It does not in a
+    // resumption, where the session contains the name.
     if config.choose_profile && !resumes && hello.extensions().has(ExtensionType::SERVER_NAME) {
         w.put(&server_name::Acknowledged);
     }
@@ -359,7 +360,7 @@ pub(super) fn answers(
     let length = hello.extensions().get::<max_fragment_length::MaxFragmentLength>()?;
     let (sent, received) = match (size, length) {
         (None, None) => (MAX_PLAINTEXT, MAX_PLAINTEXT),
-        // RFC 8449 §4: sent only in answer; §5: then the other one is ignored.
+        // RFC 8449 §4: the server sends its limit only in answer. §5: then it ignores max_fragment_length.
         (Some(limit), _) => {
             let ours =
                 profile.record_size_limit.map(|ours| record_size_limit::RecordSizeLimit::of(ours, version));
@@ -373,7 +374,7 @@ pub(super) fn answers(
     };
     cx.emitter.limit_sent_records(sent);
     cx.emitter.limit_received_records(received);
-    // RFC 7250 §4.2: answered where the client asked and the type matters.
+    // RFC 7250 §4.2: the server answers each type that the client offered and the handshake uses.
     if let Some(typ) = server_type
         && hello.extensions().has(ExtensionType::SERVER_CERTIFICATE_TYPE)
     {
@@ -403,17 +404,17 @@ fn certificate_request(config: &ServerConfig) -> Result<Vec<u8>, Error> {
     CertificateRequest::write(&w)
 }
 
-/// What the rest of the handshake needs.
+/// The state that the rest of the handshake shares.
 struct Handshake {
     config: Arc<ServerConfig>,
     suite: &'static Tls13CipherSuite,
     secret: HandshakeSecret,
     client_secret: TrafficSecret,
     server_secret: TrafficSecret,
-    /// What the client shall send; `None` if nothing.
+    /// The type of certificate that the server requests. `None` if it requests none.
     client_type: Option<CertificateType>,
     peer: Option<PeerIdentity>,
-    /// When the client's identity was last proven otherwise than by resumption.
+    /// When the client last authenticated without resumption, in milliseconds since 1970.
     authenticated_ms: u64,
     resumed: bool,
     takes_tickets: bool,
@@ -484,7 +485,7 @@ impl Handshake {
     }
 }
 
-/// What is needed once the client's Finished is there.
+/// The state that the server needs when the client's Finished arrives.
 pub(super) struct Finish {
     config: Arc<ServerConfig>,
     suite: &'static Tls13CipherSuite,
@@ -501,7 +502,7 @@ pub(super) struct Finish {
 }
 
 impl Finish {
-    /// Early data has ended; the client's Finished is next, under the keys of the handshake.
+    /// Continues after EndOfEarlyData: the client's Finished is next, under the handshake keys.
     pub(super) fn after_early_data(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
         cx.emitter.read_keys(Epoch::Handshake, &self.client_secret.keys(cx.protocol()))?;
         Ok(Step::expect(ExpectFinished { finish: self, transcript }))
@@ -545,7 +546,7 @@ impl ExpectMessage for ExpectFinished {
                 server_name: finish.server_name.clone(),
                 early: early.clone(),
             };
-            // After a resumption one replaces the one that was used.
+            // After a resumption one ticket replaces the used one.
             let count = if finish.resumed { config.tickets.count.min(1) } else { config.tickets.count };
             for nonce in 0..count {
                 send_ticket(cx, &config, &secret, nonce, &session)?;
@@ -556,7 +557,7 @@ impl ExpectMessage for ExpectFinished {
     }
 }
 
-/// The length of the name of a stored session, in bytes: it cannot be guessed.
+/// The length of the name of a stored session, in bytes. It is long enough that a client cannot guess a name.
 pub(super) const SESSION_NAME_LEN: usize = 16;
 
 fn send_ticket(
@@ -579,7 +580,7 @@ fn send_ticket(
         TicketKind::Stateless(seal) => {
             let plain = session.to_ticket()?;
             let seal = |plain: Zeroizing<Vec<u8>>| seal.seal(cx.now, config.settings.as_bytes(), &plain);
-            // A sealer that fails costs the client a resumption, not the connection.
+            // If sealing fails, the client gets no ticket, but the connection continues.
             match plain.and_then(seal) {
                 Some(ticket) => ticket,
                 None => return Ok(()),
