@@ -1,5 +1,5 @@
-//! Authentication by what is kept of a peer that was verified before (docs/handshake-cache.md): its key has to sign this
-//! handshake as ever.
+//! Authentication of a peer from the handshake cache (docs/handshake-cache.md). The peer's key must sign this handshake, as
+//! in a full one.
 
 use pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use webpki::RawPublicKeyEntity;

@@ -1,4 +1,4 @@
-//! Why a chain was refused, where webpki says no more than that a signature does not verify.
+//! Finds out why a chain is invalid if webpki only reports a signature that does not verify.
 
 use pki_types::{CertificateDer, TrustAnchor};
 
@@ -7,16 +7,16 @@ use super::verifier::Algorithms;
 use super::x509::{common_name, names};
 use crate::error::{AuthenticationFailure, ShortKey};
 
-/// The shortest RSA key that the providers take, in bits.
+/// The shortest RSA key that the providers accept, in bits.
 const MIN_RSA_BITS: usize = 2048;
 
-/// Signatures that are verified once more to find the reason: a chain with two keys for each of webpki's six authorities.
+/// The most signatures that the search verifies again: a chain with two keys for each of webpki's six CAs.
 const MAX_SIGNATURES: usize = 12;
 
-/// The reason: a key of an issuer that is too short, a constraint, or the signature.
+/// The reason: an issuer's key is too short, the chain violates a constraint, or the signature is really bad.
 ///
-/// webpki prefers the report of a signature to all others. It gives that report also where an issuer has two keys under one name
-/// (a self-issued certificate, RFC 5280 §3.2) and the path through the right one breaks a constraint.
+/// webpki prefers this report to all others. It also reports a bad signature if an issuer has two keys under one name (a
+/// self-issued certificate, RFC 5280 §3.2) and the path through the right key violates a constraint.
 pub(super) fn bad_signature(
     algorithms: Algorithms<'_>,
     anchors: &[TrustAnchor<'_>],
@@ -41,7 +41,7 @@ pub(super) fn bad_signature(
     }
 }
 
-/// The length in bits of the RSA key with this SubjectPublicKeyInfo, without its header, if it is too short.
+/// The length in bits of a too short RSA key; `None` for other keys. `key` is the SubjectPublicKeyInfo without its header.
 pub(super) fn short_rsa(key: &[u8]) -> Option<usize> {
     // rsaEncryption (RFC 8017 §A.1), as an OBJECT IDENTIFIER.
     const RSA: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
@@ -58,7 +58,7 @@ pub(super) fn short_rsa(key: &[u8]) -> Option<usize> {
     (bits < MIN_RSA_BITS).then_some(bits)
 }
 
-/// Whether each signature from the leaf to an anchor verifies with some key of its issuer.
+/// Whether every signature from the leaf up to a trust anchor verifies with a key of its issuer.
 fn is_signed(
     algorithms: Algorithms<'_>,
     anchors: &[TrustAnchor<'_>],
@@ -83,7 +83,7 @@ fn is_signed(
     }
 }
 
-/// Whether `certificate` was signed with `key`.
+/// Whether the signature of `certificate` verifies with `key`.
 fn verifies(algorithms: Algorithms<'_>, certificate: &[u8], key: &[u8]) -> Option<bool> {
     let (_, certificate, _) = tlv(certificate)?;
     let (_, _, rest) = tlv(certificate)?;

@@ -1,13 +1,13 @@
-//! What is read of DER that webpki has accepted and does not tell: elements, times, sequences.
+//! A reader for the parts of DER that webpki checks but does not expose.
 
 use alloc::vec::Vec;
 
-/// A time of ASN.1 in seconds since 1970.
+/// An ASN.1 UTCTime or GeneralizedTime in seconds since 1970.
 pub(super) fn seconds(tag: u8, time: &[u8]) -> Option<u64> {
     let number = |at: usize, len: usize| {
         time.get(at..at + len)?.iter().try_fold(0u64, |n, b| Some(n * 10 + u64::from(b.checked_sub(b'0')?)))
     };
-    // UTCTime has two digits for a year from 1950 to 2049, GeneralizedTime four.
+    // UTCTime has two digits for years from 1950 to 2049; GeneralizedTime has four.
     let (year, at) = match tag {
         0x17 => (number(0, 2).map(|y| if y < 50 { 2000 + y } else { 1900 + y })?, 2),
         0x18 => (number(0, 4)?, 4),
@@ -15,14 +15,14 @@ pub(super) fn seconds(tag: u8, time: &[u8]) -> Option<u64> {
     };
     let (month, day) = (number(at, 2)?, number(at + 2, 2)?);
     let (hour, minute, second) = (number(at + 4, 2)?, number(at + 6, 2)?, number(at + 8, 2)?);
-    // Days from 1970-01-01 in the Gregorian calendar, the year beginning in March.
+    // Counts days in the Gregorian calendar with years that begin in March, so that a leap day is the last day.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
     let days = y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day;
     let days = days.checked_sub(719_469)?;
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
-/// The first element of a DER encoding: tag, content and what follows it.
+/// The first element of a DER encoding: its tag, its content, and the bytes after it.
 pub(super) fn tlv(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
@@ -31,7 +31,7 @@ pub(super) fn tlv(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         short @ 0..=0x7f => (usize::from(short), rest),
         0x81 => rest.split_first().map(|(len, rest)| (usize::from(*len), rest))?,
         0x82 => rest.split_first_chunk().map(|(len, rest)| (usize::from(u16::from_be_bytes(*len)), rest))?,
-        // Revocation lists may be long.
+        // CRLs may be long.
         0x83 => rest.split_first_chunk().map(|([a, b, c], rest)| (be(&[0, *a, *b, *c]), rest))?,
         0x84 => rest.split_first_chunk().map(|(len, rest)| (be(len), rest))?,
         _ => return None,
@@ -40,7 +40,7 @@ pub(super) fn tlv(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*tag, content, rest))
 }
 
-/// A DER SEQUENCE with this content: webpki keeps names without their header.
+/// Wraps `content` in a DER SEQUENCE, because webpki stores names without their header.
 pub(super) fn sequence(content: &[u8]) -> Vec<u8> {
     let mut out = alloc::vec![0x30];
     let len = content.len().to_be_bytes();

@@ -1,5 +1,5 @@
-//! How a side proves who it is: an ordered list of typed credentials, one file a way, and the trust in the
-//! peer's.
+//! Authentication: the credentials by which a side proves its identity, and the trust in the peer's credentials. Each way
+//! of authentication has a file.
 
 use crate::sync::Arc;
 use alloc::borrow::Cow;
@@ -29,22 +29,22 @@ pub use raw_key::RawKeyTrust;
 pub use revocation::Revocation;
 pub use x509::X509Trust;
 
-/// A private key, here or elsewhere.
+/// A private key in this process, or elsewhere.
 #[derive(Clone, Debug)]
 pub enum PrivateKey {
-    /// It signs when asked.
+    /// The engine signs with this key.
     Here(Arc<dyn SigningKey>),
-    /// It is in hardware or on another machine: the connection asks [`crate::Question::Sign`].
+    /// The key is in hardware or on another machine. The connection asks the caller by [`crate::Question::Sign`].
     Elsewhere {
-        /// What it can sign with, in order of preference.
+        /// The schemes that the key can sign with, in order of preference.
         schemes: Vec<SignatureScheme>,
-        /// What the question calls it.
+        /// The label of the key in the question.
         label: String,
     },
 }
 
 impl PrivateKey {
-    /// What it can sign with, in order of preference.
+    /// The schemes that the key can sign with, in order of preference.
     pub fn schemes(&self) -> &[SignatureScheme] {
         match self {
             Self::Here(key) => key.schemes(),
@@ -52,7 +52,7 @@ impl PrivateKey {
         }
     }
 
-    /// The key as one that decrypts; one that is elsewhere only signs.
+    /// The key's RSA decryption; `None` if it has none. A key elsewhere only signs.
     pub(crate) fn decryption(&self) -> Option<&dyn RsaDecryption> {
         match self {
             Self::Here(key) => key.decryption(),
@@ -61,7 +61,7 @@ impl PrivateKey {
     }
 }
 
-/// One way to prove who this side is.
+/// A credential by which this side proves its identity.
 #[derive(Clone, Debug)]
 pub enum Credential {
     /// A chain of X.509 certificates, leaf first, without the root.
@@ -81,12 +81,12 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// A raw public key of a key that is here.
+    /// A raw public key whose private key is in this process.
     pub fn raw_key(key: Arc<dyn SigningKey>) -> Self {
         Self::RawKey { public_key: key.public_key().clone(), key: PrivateKey::Here(key) }
     }
 
-    /// A chain, leaf first, with its key here.
+    /// A certificate chain, leaf first, whose private key is in this process.
     pub const fn x509(chain: Vec<CertificateDer<'static>>, key: Arc<dyn SigningKey>) -> Self {
         Self::X509 { chain, key: PrivateKey::Here(key) }
     }
@@ -98,14 +98,14 @@ impl Credential {
         }
     }
 
-    /// Whether its private key is the one of its certificate or raw key: the public keys are compared, nothing is signed. A key that
-    /// is elsewhere counts as right: nothing here knows it, and a wrong one fails in every handshake.
+    /// Whether the private key belongs to the certificate or raw key, by a comparison of the public keys. A key elsewhere
+    /// passes: the engine cannot check it, and a wrong one fails in every handshake.
     pub(crate) fn has_its_own_key(&self) -> bool {
         match self {
             Self::X509 { key: PrivateKey::Elsewhere { .. }, .. }
             | Self::RawKey { key: PrivateKey::Elsewhere { .. }, .. } => true,
             Self::X509 { chain, key: PrivateKey::Here(key) } => {
-                // Without a certificate there is nothing to compare; a rule of the profile says so.
+                // An empty chain passes here, because another rule of the profile rejects it.
                 chain.first().is_none_or(|leaf| x509::public_key_info(leaf) == Some(&**key.public_key()))
             }
             Self::RawKey { public_key, key: PrivateKey::Here(key) } => public_key == key.public_key(),
@@ -129,37 +129,37 @@ impl Credential {
     }
 }
 
-/// Whom this side believes, for each certificate type. A type without settings is not accepted.
+/// The trust settings for each certificate type. This side rejects a type without settings.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// For chains of certificates.
+    /// For X.509 certificate chains.
     pub x509: Option<X509Trust>,
     /// For raw public keys.
     pub raw_key: Option<RawKeyTrust>,
 }
 
-/// Who the peer is, by whichever way it proved that. Seen only after its Finished was verified.
+/// The peer's identity and how the peer proved it. The engine reveals it only after it has verified the peer's Finished.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerIdentity {
-    /// By a chain of X.509 certificates.
+    /// Proved by a chain of X.509 certificates.
     X509(X509Identity),
-    /// By a raw public key.
+    /// Proved by a raw public key.
     RawKey(SubjectPublicKeyInfoDer<'static>),
-    /// By a pre-shared key.
+    /// Proved by a pre-shared key.
     Psk(PskIdentity),
 }
 
-/// The identity of a peer that has a pre-shared key.
+/// The identity of a peer that has proved a pre-shared key.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PskIdentity {
-    /// The name of the key, as it went over the wire.
+    /// The PSK identity as sent on the wire.
     pub identity: Vec<u8>,
-    /// The name of the device that has the key, where this side gave it one ([`Psk::with_name`]). Tickets do not carry
-    /// it: it is that of the key today.
+    /// The name of the device that has the key, if this side set one ([`Psk::with_name`]). Tickets do not carry it; after a
+    /// resumption it is the key's current name.
     pub name: Option<String>,
-    /// Which key it was: another one under the same identity is not the same proof.
+    /// Identifies the key itself: another key under the same identity is not the same proof.
     pub(crate) digest: [u8; PSK_DIGEST_LEN],
 }
 
@@ -169,19 +169,19 @@ impl PskIdentity {
     }
 }
 
-/// A name that a certificate gives its subject (RFC 5280 §4.2.1.6). The kinds are apart: a URI can have the text of any DNS name,
-/// and the constraints of an authority's DNS names do not bind it.
+/// A subject alternative name (RFC 5280 §4.2.1.6). The kinds are distinct types, because a URI can have the text of any DNS
+/// name, and a CA's constraints on DNS names do not apply to URIs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SubjectName {
     /// A DNS name.
     Dns(String),
-    /// A URI, as the certificate has it: not normalised.
+    /// A URI as in the certificate, not normalised.
     Uri(String),
 }
 
 impl SubjectName {
-    /// Before the text of a URI in sessions and entries of the handshake cache. No DNS name contains it.
+    /// The prefix of a URI in sessions and entries of the handshake cache. No DNS name contains it.
     const URI: &str = "\0";
 
     /// The text of the name, without its kind.
@@ -191,7 +191,7 @@ impl SubjectName {
         }
     }
 
-    /// As sessions and entries of the handshake cache have it.
+    /// Encodes the name for sessions and entries of the handshake cache.
     pub(crate) fn encode(&self) -> Cow<'_, str> {
         match self {
             Self::Dns(name) => Cow::Borrowed(name),
@@ -199,7 +199,7 @@ impl SubjectName {
         }
     }
 
-    /// From what [`Self::encode`] made.
+    /// Decodes the output of [`Self::encode`].
     pub(crate) fn decode(text: &str) -> Self {
         match text.strip_prefix(Self::URI) {
             Some(uri) => Self::Uri(uri.into()),
@@ -208,7 +208,7 @@ impl SubjectName {
     }
 }
 
-/// The kind of a URI is shown, and no control character is.
+/// Marks a URI as such and escapes control characters.
 impl fmt::Display for SubjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -218,24 +218,23 @@ impl fmt::Display for SubjectName {
     }
 }
 
-/// The identity in a chain of certificates.
+/// The identity in a certificate chain.
 #[derive(Clone, PartialEq, Eq)]
 pub struct X509Identity {
-    /// The chain as received, leaf first; empty after a resumption by a stateless ticket, which does not carry it.
+    /// The chain as received, leaf first. Empty after a resumption by a stateless ticket, which does not carry the chain.
     pub chain: Vec<CertificateDer<'static>>,
     /// The leaf's DNS names, then its URIs.
     pub names: Vec<SubjectName>,
-    /// The common name of a leaf without such names, for logs: it is not what a name is verified by (RFC 9525 §2).
+    /// The common name of a leaf without such names, for logs only: clients must not verify names by it (RFC 9525 §2).
     pub common_name: Option<String>,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// When the first certificate of the chain expires, in seconds since 1970: no session resumes after it.
+    /// When the first certificate of the chain expires, in seconds since 1970. No session resumes after it.
     pub not_after_s: u64,
 }
 
 impl PeerIdentity {
-    /// Whether it is the same proof of the same identity. A chain may be missing from one of them: a stateless ticket does
-    /// not carry it.
+    /// Whether both are the same proof of the same identity. It ignores the chain, which stateless tickets do not carry.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::X509(a), Self::X509(b)) => a.fingerprint == b.fingerprint,
@@ -252,7 +251,7 @@ impl fmt::Debug for PeerIdentity {
     }
 }
 
-/// In one line of text: control characters are escaped.
+/// One line of text, with control characters escaped.
 impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex =
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_shown_with_its_kind_and_without_control_characters() {
+    fn displays_an_identity_with_its_kind_and_escapes_control_characters() {
         for (identity, shown) in [
             (x509(alloc::vec![SubjectName::Dns("a.example".into())], None), "X.509 a.example"),
             (x509(alloc::vec![SubjectName::Uri("a.example".into())], None), "X.509 URI:a.example"),
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_decoded_with_its_kind() {
+    fn decodes_a_name_with_its_kind() {
         let uri = SubjectName::Uri("a.example".into());
         assert_ne!(uri, SubjectName::Dns("a.example".into()));
         for name in [uri, SubjectName::Dns("a.example".into()), SubjectName::Uri(String::new())] {

@@ -16,32 +16,32 @@ use crate::schedule::hkdf::Prk;
 use crate::time::Now;
 use crate::wire::{ProtocolVersion, Writer};
 
-/// RFC 9257 §6: at least 128 bits of entropy.
+/// The shortest key that [`Psk::new`] accepts, in bytes. RFC 9257 §6 requires at least 128 bits of entropy.
 pub const MIN_PSK_LEN: usize = 16;
 
-/// The bytes of [`Psk::digest`].
+/// The length of [`Psk::digest`], in bytes.
 pub(crate) const PSK_DIGEST_LEN: usize = 8;
 
-/// A pre-shared key with the name that both sides know it by. The key wipes itself.
+/// A pre-shared key with the identity by which both sides know it. The key wipes itself on drop.
 pub struct Psk {
     identity: Vec<u8>,
     key: Zeroizing<Vec<u8>>,
     hash: HashAlgorithm,
-    /// For which transport it was imported, if it was.
+    /// The transport for which the key was imported; `None` if it was not imported.
     imported: Option<TransportKind>,
     name: Option<String>,
 }
 
-/// A key of the world outside TLS, which [`Psk::import`] makes keys for TLS of (RFC 9258).
+/// A key from outside TLS, from which [`Psk::import`] derives keys for TLS (RFC 9258).
 #[derive(Clone, Copy)]
 pub struct ExternalPsk<'a> {
-    /// The name that both sides know it by: 1 to 65535 bytes.
+    /// The identity by which both sides know the key: 1 to 65535 bytes.
     pub identity: &'a [u8],
     /// The key.
     pub key: &'a [u8],
-    /// The hash that it belongs to; SHA-256 where nothing is said (RFC 9258 §4.1).
+    /// The hash that belongs to the key; SHA-256 if nothing specifies one (RFC 9258 §4.1).
     pub hash: HashAlgorithm,
-    /// What else it shall be bound to, such as the identities of both sides (RFC 9258 §B); may be empty.
+    /// Further data to bind the key to, such as the identities of both sides (RFC 9258 §B); may be empty.
     pub context: &'a [u8],
 }
 
@@ -61,7 +61,7 @@ impl Psk {
         Self::new_allow_short(identity, key)
     }
 
-    /// As [`Psk::new`], for a key below the length that RFC 9257 §6 asks for, which can be guessed.
+    /// As [`Psk::new`], but accepts keys below the length that RFC 9257 §6 requires. An attacker may guess such a key.
     ///
     /// # Errors
     /// The identity is empty or longer than 65535 bytes, or the key is empty.
@@ -82,24 +82,24 @@ impl Psk {
         })
     }
 
-    /// The same key for suites with another hash: a key belongs to one (RFC 8446 §4.2.11).
+    /// Sets the hash of the suites that may use this key. A key belongs to one hash (RFC 8446 §4.2.11).
     #[must_use]
     pub const fn with_hash(mut self, hash: HashAlgorithm) -> Self {
         self.hash = hash;
         self
     }
 
-    /// The same key with the name of the device that has it. It stays on this side: policies and logs see it in
-    /// [`super::PskIdentity`], and it is the same when the key is replaced under another identity.
+    /// Sets the name of the device that has the key. The name never goes over the wire; policies and logs see it in
+    /// [`super::PskIdentity`]. It can stay the same when the device gets a new key under another identity.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The keys that an external key becomes for TLS 1.3 or DTLS 1.3: one for each hash of the provider's suites. Unlike
-    /// [`Psk::new`], one key can so be used with any suite, and with other protocols (RFC 9258). The identity of each is
-    /// an `ImportedIdentity`, which is what the wire shows; both sides have to import. Other versions have no use for them.
+    /// Derives keys for TLS 1.3 or DTLS 1.3 from an external key, one for each hash of the provider's suites (RFC 9258). In
+    /// contrast to [`Psk::new`], the external key then works with any suite, and with other protocols. The wire shows an
+    /// `ImportedIdentity` for each key. Both sides must import the key. TLS 1.2 cannot use imported keys.
     ///
     /// # Errors
     /// The key is shorter than [`MIN_PSK_LEN`], the identity is empty, a field is longer than 65535 bytes, or the provider
@@ -117,7 +117,7 @@ impl Psk {
         }
         let own = hashes.iter().copied().find(|h| h.algorithm() == psk.hash);
         let own = own.ok_or_else(|| Misuse::Config("no suite has the hash of the pre-shared key".into()))?;
-        // What the imported keys cannot show: they are as long as a hash, and their identities have a frame.
+        // Checks the external key itself: derived keys always have a valid length and identity.
         Self::new(psk.identity, psk.key)?;
         // RFC 9258 §4.1: HKDF-Extract(0, epsk).
         let secret = Prk::extract(own, Protocol::newest(transport), &[], psk.key);
@@ -132,23 +132,23 @@ impl Psk {
         hashes.iter().map(import).collect()
     }
 
-    /// The name that goes over the wire, in the clear.
+    /// The PSK identity, which the client sends in the clear.
     pub fn identity(&self) -> &[u8] {
         &self.identity
     }
 
-    /// The hash of the suites that it can be used with.
+    /// The hash of the suites that can use the key.
     pub const fn hash(&self) -> HashAlgorithm {
         self.hash
     }
 
-    /// The name of the device that has it, where it was given one.
+    /// The name of the device that has the key, if set.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// What a session remembers of the key that it stems from. It need not withstand a search for another key with the
-    /// same digest, since only this side chooses keys; so it is as short as leaves no room for chance.
+    /// A digest of the key, by which a session recognises the key it stems from. It need not resist a search for a second
+    /// key with the same digest, because only this side chooses keys. It is only long enough to exclude accidents.
     pub(crate) fn digest(&self, hash: &dyn Hash) -> [u8; PSK_DIGEST_LEN] {
         let mut digest = [0; PSK_DIGEST_LEN];
         let full = hash.hmac(&self.key).sign(&[b"dunlin psk of session"]);
@@ -165,8 +165,8 @@ impl Psk {
         }
     }
 
-    /// Whether it can be used with this version: an imported key is for the one that its identity names (RFC 9258 §4.1),
-    /// which is never TLS 1.2.
+    /// Whether this version can use the key. An imported key is for the version in its identity (RFC 9258 §4.1), which is
+    /// never TLS 1.2.
     pub(crate) fn is_for(&self, version: ProtocolVersion) -> bool {
         self.imported.is_none_or(|transport| Protocol::newest(transport).version() == version)
     }
@@ -205,7 +205,7 @@ impl fmt::Debug for Psk {
     }
 }
 
-/// Where a server finds the key for an identity, at once. A server that has to wait for it asks
+/// Finds the key for an identity at once. A server that has to wait for its key store uses
 /// [`crate::Question::FindPsk`] instead.
 ///
 /// A closure will do:
@@ -224,10 +224,10 @@ impl fmt::Debug for Psk {
 /// }));
 /// ```
 pub trait FindPsk: Send + Sync {
-    /// The key for `identity`, which came from an unauthenticated peer. A key that is not valid `now` is as good as none.
+    /// The key for `identity`, which came from an unauthenticated peer. `None` if there is no key, or it is not valid `now`.
     ///
-    /// It is asked for the key of a new connection, and again for the key that a session stems from when that is resumed:
-    /// a key that is gone takes its sessions with it.
+    /// The server calls it for each new connection. It also calls it when a client resumes a session that stems from a PSK:
+    /// without its key, the server does not resume the session.
     fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>>;
 }
 
@@ -237,13 +237,13 @@ impl<F: Fn(&[u8], Now) -> Option<Arc<Psk>> + Send + Sync> FindPsk for F {
     }
 }
 
-/// Which of its keys a client of TLS 1.2 uses, decided at once. A client that has to wait for the decision asks
-/// [`crate::Question::ChoosePsk`] instead. (To a server of TLS 1.3 a client shows all its keys.)
+/// Chooses a TLS 1.2 client's key at once. A client that has to wait for the choice uses
+/// [`crate::Question::ChoosePsk`] instead. (A TLS 1.3 client offers all its keys.)
 ///
 /// A closure will do.
 pub trait ChoosePsk: Send + Sync {
-    /// The key for a server that gave this hint; one that gave none has an empty one. What hints mean is for those to say
-    /// who give keys out (RFC 4279 §5.2); nobody has proven this one. `None` ends the handshake.
+    /// The key for the server's hint, which is empty if the server sent none. The issuer of the keys defines what hints mean
+    /// (RFC 4279 §5.2). The hint is not authenticated. `None` ends the handshake.
     fn choose(&self, hint: &[u8], now: Now) -> Option<Arc<Psk>>;
 }
 

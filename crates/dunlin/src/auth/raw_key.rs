@@ -1,4 +1,4 @@
-//! Authentication by raw public key (RFC 7250): the key is the identity.
+//! Authentication by raw public key (RFC 7250). The key itself is the identity.
 
 use alloc::vec::Vec;
 
@@ -14,16 +14,16 @@ use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::wire::CertificateType;
 
-/// Which raw public keys are believed. A raw key has no name, no dates and no purpose (RFC 7250 §6): a client that has several
-/// keys here accepts each of them from every server, whatever name it connects to. Give each server a configuration with its own
-/// key, or answer [`crate::Question::Verify`] ([`RawKeyTrust::Ask`]), which shows the name.
+/// The raw public keys that this side trusts. A raw key has no name, no dates and no purpose (RFC 7250 §6). A client with
+/// several keys here accepts each of them from every server, whatever name it connects to. Give each server its own
+/// configuration with its own key, or answer [`crate::Question::Verify`] ([`RawKeyTrust::Ask`]), which shows the name.
 #[derive(Clone, Debug)]
 pub enum RawKeyTrust {
-    /// These.
+    /// Trust these keys.
     Keys(Vec<SubjectPublicKeyInfoDer<'static>>),
-    /// Whatever the answer to [`crate::Question::Verify`] says.
+    /// Let the caller decide by its answer to [`crate::Question::Verify`].
     Ask,
-    /// Any: the peer proves that it has the key, and the application must decide what that is worth.
+    /// Trust any key. The peer proves that it has the private key; the application must decide whether to accept it.
     DangerAnyone,
 }
 
@@ -47,7 +47,7 @@ impl Verifier for RawKeyTrust {
         }
     }
 
-    /// The keys are public, so nothing is gained by a comparison in constant time. They have no name and no end.
+    /// Keys are public, so the comparison need not take constant time. They have no name and no expiry to check.
     fn believes(
         &self,
         _: Algorithms<'_>,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_asked_of_a_key_that_cannot_be_read() {
+    fn rejects_an_unparsable_key_without_asking() {
         let ask = |spki: &[u8]| {
             let chain = [CertificateDer::from(spki)];
             let now = UnixTime::since_unix_epoch(core::time::Duration::ZERO);

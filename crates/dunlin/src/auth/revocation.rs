@@ -1,4 +1,4 @@
-//! Revocation by lists (RFC 5280 §5): which certificates of a believed chain their issuers have withdrawn.
+//! Certificate revocation lists (CRLs, RFC 5280 §5).
 
 use crate::sync::Arc;
 use alloc::string::{String, ToString};
@@ -14,14 +14,14 @@ use super::der::{seconds, tlv};
 use super::x509;
 use crate::error::{AuthenticationFailure, Error, Misuse};
 
-/// Revocation lists, and how strictly they are applied. By default no certificate of the chain may be revoked, each
-/// needs a list of its issuer, and a list that is overdue still counts.
+/// CRLs, and how strictly this side applies them. By default it checks every certificate of the chain, requires a CRL from
+/// each issuer, and accepts a CRL after its nextUpdate.
 #[derive(Clone, Debug)]
 pub struct Revocation {
     lists: Arc<Vec<CertRevocationList<'static>>>,
-    /// The same as received, for the digest of settings.
+    /// The CRLs in DER, for the digest of settings.
     encoded: Arc<Vec<CertificateRevocationListDer<'static>>>,
-    /// nextUpdate of each list, in seconds since 1970.
+    /// nextUpdate of each CRL, in seconds since 1970.
     next_s: Vec<u64>,
     depth: RevocationCheckDepth,
     unknown: UnknownStatusPolicy,
@@ -29,19 +29,19 @@ pub struct Revocation {
 }
 
 impl Revocation {
-    /// With these lists. Their signatures are verified with each chain, by the key of its issuer.
+    /// Takes CRLs. The engine verifies a CRL's signature with the issuer's key each time it verifies a chain.
     ///
     /// # Errors
-    /// There is none, or one does not parse, is not of version 2 or has no date of the next; or two of one issuer are for the
-    /// same certificates, because their distribution points are the same, or one has none (RFC 5280 §5.2.5). Which, counted
-    /// from 1.
+    /// There is no CRL; or one does not parse, is not of version 2 or has no nextUpdate; or two CRLs of one issuer cover the
+    /// same certificates, because they have the same distribution point or one has none (RFC 5280 §5.2.5). The error counts
+    /// CRLs from 1.
     pub fn new<'l>(lists: impl IntoIterator<Item = CertificateRevocationListDer<'l>>) -> Result<Self, Error> {
         let mut all = Vec::<(CertRevocationList<'_>, CertificateRevocationListDer<'_>, u64)>::new();
         for (i, der) in lists.into_iter().enumerate() {
             let refused = |why: String| Misuse::Config(alloc::format!("revocation list {}: {why}", i + 1));
             let list = OwnedCertRevocationList::from_der(&der).map_err(|e| refused(e.to_string()))?;
             let list = CertRevocationList::from(list);
-            // A list without a distribution point is for every certificate of its issuer.
+            // RFC 5280 §5.2.5: a CRL without a distribution point covers all certificates of its issuer.
             let overlaps = |other: &CertRevocationList<'_>| {
                 let points = (other.issuing_distribution_point(), list.issuing_distribution_point());
                 other.issuer() == list.issuer()
@@ -61,7 +61,7 @@ impl Revocation {
         if all.is_empty() {
             return Err(Misuse::Config("there is no revocation list".into()).into());
         }
-        // The order in which the caller gives the lists says nothing.
+        // Sorted, so that the digest of settings does not depend on the caller's order.
         all.sort_by(|(a, a_der, _), (b, b_der, _)| (a.issuer(), &**a_der).cmp(&(b.issuer(), &**b_der)));
         let (mut parsed, mut encoded, mut next_s) = (Vec::new(), Vec::new(), Vec::new());
         for (list, der, next) in all {
@@ -79,29 +79,29 @@ impl Revocation {
         })
     }
 
-    /// Only the peer's own certificate is looked up, not those of the authorities above it.
+    /// Checks only the peer's own certificate, not those of the CAs above it.
     #[must_use]
     pub const fn leaf_only(mut self) -> Self {
         self.depth = RevocationCheckDepth::EndEntity;
         self
     }
 
-    /// A certificate of whose issuer there is no list counts as not revoked.
+    /// Treats a certificate as not revoked if there is no CRL from its issuer.
     #[must_use]
     pub const fn allow_unknown(mut self) -> Self {
         self.unknown = UnknownStatusPolicy::Allow;
         self
     }
 
-    /// A list counts only until the date of the next (`nextUpdate`): for those who renew their lists in time.
+    /// Rejects a CRL after its `nextUpdate`. The caller must then renew its CRLs in time.
     #[must_use]
     pub const fn refuse_overdue(mut self) -> Self {
         self.overdue = ExpirationPolicy::Enforce;
         self
     }
 
-    /// The rules and every byte of the lists, for the digest of settings. No part of a list stands for the whole: an ML-DSA
-    /// signature, for one, ends in padding and counters (FIPS 204, algorithm 20).
+    /// The rules and every byte of the CRLs, for the digest of settings. A part of a CRL would not identify it: an ML-DSA
+    /// signature, for example, ends in padding and counters (FIPS 204, algorithm 20).
     pub(crate) fn settings(&self) -> impl Iterator<Item = &[u8]> {
         let rules: [&[u8]; 3] = [
             match self.depth {
@@ -120,7 +120,8 @@ impl Revocation {
         rules.into_iter().chain(self.encoded.iter().map(|list| &**list))
     }
 
-    /// The last second, since 1970, in which the lists count that are in charge of `chain`: that before their nextUpdate.
+    /// The last second, since 1970, before the first nextUpdate of the CRLs that cover `chain`; `u64::MAX` if this side
+    /// accepts overdue CRLs.
     pub(super) fn good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         if matches!(self.overdue, ExpirationPolicy::Ignore) {
             return u64::MAX;
@@ -132,9 +133,9 @@ impl Revocation {
         in_charge.map(|(_, next_s)| next_s.saturating_sub(1)).min().unwrap_or(u64::MAX)
     }
 
-    /// The lists as [`Self::options`] takes them, once for each round in which `chain` has to be verified. webpki asks the first
-    /// list that applies to a certificate. Several apply where a certificate names no distribution point and its issuer has
-    /// divided its lists: each is the first in one of the rounds, so each is asked.
+    /// The CRLs for [`Self::options`], in one order for each round in which the engine must verify `chain`. webpki consults
+    /// only the first CRL that applies to a certificate. Several apply if the issuer partitions its CRLs and the certificate
+    /// names no distribution point. Each of them comes first in one of the rounds, so webpki consults all of them.
     pub(super) fn rounds(&self, chain: &[CertificateDer<'_>]) -> Vec<Vec<&CertRevocationList<'static>>> {
         let issuers: Vec<_> = self.lists.chunk_by(|a, b| a.issuer() == b.issuer()).collect();
         let open = chain.iter().filter(|certificate| !x509::has_distribution_points(certificate));
@@ -152,8 +153,8 @@ impl Revocation {
         (0..count.unwrap_or(1)).map(rotated).collect()
     }
 
-    /// Refuses `path` if any list of the issuer has one of its certificates, whichever of the lists applies: an issuer gives
-    /// each serial number once (RFC 5280 §4.1.2.2).
+    /// Rejects `path` if any CRL of an issuer lists one of its certificates, whichever distribution point the CRL has. That is
+    /// safe because an issuer uses each serial number once (RFC 5280 §4.1.2.2).
     pub(super) fn check(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
         let is_revoked = |certificate: &Cert<'_>| {
             let mut lists = self.lists.iter().filter(|list| list.issuer() == certificate.issuer());
@@ -166,12 +167,12 @@ impl Revocation {
         }
     }
 
-    /// What webpki is told.
+    /// The options for webpki.
     pub(super) fn options<'l>(
         &self,
         lists: &'l [&'l CertRevocationList<'l>],
     ) -> Result<RevocationOptions<'l>, AuthenticationFailure> {
-        // There is a list: without one there is no value of this type.
+        // This fails only without a CRL, and `new` requires one.
         let builder = RevocationOptionsBuilder::new(lists)
             .map_err(|_| AuthenticationFailure::UnknownRevocationStatus)?;
         let builder = builder.with_depth(self.depth).with_status_policy(self.unknown);
@@ -179,11 +180,11 @@ impl Revocation {
     }
 }
 
-/// nextUpdate of a list (RFC 5280 §5.1.2.5).
+/// nextUpdate of a CRL (RFC 5280 §5.1.2.5).
 fn next_update(list: &[u8]) -> Option<u64> {
     let (_, list, _) = tlv(list)?;
     let (_, mut tbs, _) = tlv(list)?;
-    // version, signature, issuer and thisUpdate stand before it.
+    // version, signature, issuer and thisUpdate precede it.
     for _ in 0..4 {
         tbs = tlv(tbs)?.2;
     }

@@ -1,4 +1,4 @@
-//! The choice of the credential for this peer: the first of ours that it can verify.
+//! The choice of a credential that the peer can verify.
 
 use alloc::vec::Vec;
 
@@ -10,27 +10,28 @@ use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;
 use crate::wire::{CertificateType, SignatureScheme, What};
 
-/// What the peer can verify.
+/// The credentials that the peer accepts.
 pub(crate) struct Wanted<'a> {
     pub(crate) types: &'a [CertificateType],
     pub(crate) schemes: &'a [SignatureScheme],
-    /// Which of them may sign here.
+    /// Whether a scheme may sign in this handshake.
     pub(crate) allows: &'a dyn Fn(SignatureScheme) -> bool,
-    /// What it verifies in chains, if it said that separately.
+    /// The schemes that the peer accepts in chains, if it listed them separately.
     pub(crate) chain_schemes: Option<&'a [SignatureScheme]>,
-    /// The names of its anchors, in DER; none says nothing.
+    /// The names of the peer's trust anchors, in DER; empty if the peer sent none.
     pub(crate) authorities: &'a [Vec<u8>],
 }
 
-/// The credential to use, and how to sign with it.
+/// The chosen credential and its signature scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// Its place among ours.
+    /// The credential's index in the profile.
     pub(crate) index: usize,
     pub(crate) scheme: SignatureScheme,
 }
 
-/// Why a client has nothing to show to this server. The alert of RFC 7250 §4.2 is the server's, who finds no common type.
+/// The reason why a client has no credential for this server. RFC 7250 §4.2 gives an alert for a missing common type to
+/// servers only, so a client reports another reason.
 pub(crate) fn nothing_to_show(why: PeerIncompatible) -> PeerIncompatible {
     match why {
         PeerIncompatible::CertificateType { .. } => PeerIncompatible::NoCredential(What::NoneOfType),
@@ -38,7 +39,7 @@ pub(crate) fn nothing_to_show(why: PeerIncompatible) -> PeerIncompatible {
     }
 }
 
-/// The credential to use, and how to sign with it. If none suits, the error is the reason for the last one.
+/// Chooses a credential and its signature scheme. If none suits, the error is the reason for the last one.
 pub(crate) fn select(
     signatures: SignatureAlgorithms,
     credentials: &[Credential],
@@ -55,7 +56,7 @@ pub(crate) fn select(
     Ok(Choice { index, scheme })
 }
 
-/// The place of the credential whose key decrypts what the peer encrypts for it: no signature is made with it.
+/// Chooses a credential whose key decrypts, for RSA key exchange, and gives its index.
 pub(crate) fn select_decrypting(
     signatures: SignatureAlgorithms,
     credentials: &[Credential],
@@ -69,8 +70,8 @@ pub(crate) fn select_decrypting(
     best(signatures, credentials, reserved, wanted, decrypts).map(|(index, ())| index)
 }
 
-/// The place of the best credential that suits, and what `suits` says of it. A chain that the peer said it can verify goes
-/// before one that it may not know (RFC 8446 §4.4.2.2), and one that leads to an anchor that it named before one that does not.
+/// The index of the best suitable credential, and the result of `suits` for it. Chains that the peer can verify come first
+/// (RFC 8446 §4.4.2.2), then chains that lead to a trust anchor that the peer named.
 fn best<T>(
     signatures: SignatureAlgorithms,
     credentials: &[Credential],
@@ -107,8 +108,8 @@ fn best<T>(
     best.map(|(_, choice)| choice).ok_or(reason)
 }
 
-/// Whether every signature of the chain is of `algorithms`. That of a certificate on itself is not verified
-/// (RFC 8446 §4.2.3).
+/// Whether `algorithms` cover every signature of the chain. Peers do not verify the signature of a self-signed
+/// certificate (RFC 8446 §4.2.3).
 fn is_verifiable(credential: &Credential, algorithms: &[&dyn SignatureVerificationAlgorithm]) -> bool {
     let Credential::X509 { chain, .. } = credential else { return true };
     chain.iter().all(|certificate| {
@@ -118,12 +119,12 @@ fn is_verifiable(credential: &Credential, algorithms: &[&dyn SignatureVerificati
     })
 }
 
-/// Whether it leads to an anchor that the peer named, or the peer names none.
+/// Whether the credential leads to a trust anchor that the peer named, or the peer named none.
 fn leads_to(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
     authorities.is_empty() || is_named(credential, authorities)
 }
 
-/// Whether the peer names an issuer of its chain; a raw key has none.
+/// Whether the peer named an issuer of the credential's chain. A raw key has no issuer and always passes.
 fn is_named(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
     let Credential::X509 { chain, .. } = credential else { return true };
     let issued_by_one = |certificate: &[u8]| {

@@ -1,5 +1,5 @@
-//! What a handshake does with the peer's certificates, whatever their type. A type is reached through the value that a
-//! profile was given for it, and in no other way: what a program does not trust is not linked into it.
+//! The interface between handshakes and certificate types. A handshake reaches a type only through the verifier in its
+//! profile, so a program does not link the code of a type that it does not trust.
 
 use crate::sync::{Arc, share};
 use alloc::vec::Vec;
@@ -17,15 +17,15 @@ use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::wire::{CertificateType, What};
 
-/// The algorithms with which a signature may be verified.
+/// The algorithms that may verify a signature.
 pub(crate) type Algorithms<'a> = &'a [&'static dyn SignatureVerificationAlgorithm];
 
-/// What the key of a certificate does in a handshake.
+/// The use of a certificate's key in a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyUse {
-    /// It signs.
+    /// The key signs.
     Sign,
-    /// A secret is encrypted with it (RFC 5246 §7.4.7.1).
+    /// The client encrypts a secret with the key (RFC 5246 §7.4.7.1).
     Encrypt,
 }
 
@@ -33,29 +33,29 @@ pub(crate) enum KeyUse {
 pub(crate) trait Verifier: Send + Sync + fmt::Debug {
     fn certificate_type(&self) -> CertificateType;
 
-    /// Whether the settings can work.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// What they lack, in words.
+    /// A text that says what is missing.
     fn check(&self) -> Result<(), &'static str> {
         Ok(())
     }
 
-    /// Whether the verdict is that of somebody else, who may come to another one for reasons that are not known here.
+    /// Whether the caller gives the verdict. The engine must then not assume that the next verdict is the same.
     fn asks(&self) -> bool {
         false
     }
 
-    /// Gives `add` what tells these settings from others, for the digest of settings.
+    /// Passes everything that distinguishes these settings to `add`, for the digest of settings.
     fn settings(&self, add: &mut dyn FnMut(&[u8]));
 
-    /// The distinguished names of its anchors in DER, for certificate_authorities (RFC 8446 §4.2.4).
+    /// The distinguished names of the trust anchors in DER, for certificate_authorities (RFC 8446 §4.2.4).
     fn authorities(&self) -> Vec<Vec<u8>> {
         Vec::new()
     }
 
-    /// Whether the chain (or the one key) is believed; `None` if that must be asked. Its signatures must be of
-    /// `algorithms`, and a server's must be for `name`. Nobody is asked of a leaf that cannot be read.
+    /// Verifies the chain (or the raw key); `None` if the engine must ask the caller. `algorithms` must cover its
+    /// signatures, and a server's leaf must contain `name`. An unparsable leaf is rejected without asking.
     fn believes(
         &self,
         algorithms: Algorithms<'_>,
@@ -65,17 +65,17 @@ pub(crate) trait Verifier: Send + Sync + fmt::Debug {
         now: UnixTime,
     ) -> Option<Result<(), AuthenticationFailure>>;
 
-    /// Whether the certificate lets its key do this.
+    /// Whether the certificate allows this use of its key.
     fn allows(&self, _leaf: &CertificateDer<'_>, _usage: KeyUse) -> bool {
         true
     }
 
-    /// From when on all certificates of `chain` are valid, in seconds since 1970.
+    /// The latest notBefore in `chain`, in seconds since 1970.
     fn not_before_s(&self, _chain: &[CertificateDer<'_>]) -> u64 {
         0
     }
 
-    /// The distinguished name of the issuer of `leaf`, in DER; `None` where nobody issues.
+    /// The distinguished name of the issuer of `leaf`, in DER; `None` for types without issuers.
     fn issuer<'l>(&self, _leaf: &'l CertificateDer<'_>) -> Option<&'l [u8]> {
         None
     }
@@ -95,7 +95,7 @@ pub(crate) trait Verifier: Send + Sync + fmt::Debug {
         signature: &[u8],
     ) -> Result<SignatureValid, Error>;
 
-    /// Who has proven to be the subject of `chain`.
+    /// The identity of a peer that has proved possession of the key in `chain`.
     fn identity(
         &self,
         provider: &CryptoProvider,
@@ -103,8 +103,8 @@ pub(crate) trait Verifier: Send + Sync + fmt::Debug {
     ) -> Result<PeerIdentity, AuthenticationFailure>;
 }
 
-/// A scheme has several algorithms where it leaves the curve open: one of them has to fit the key, and to verify. `key` is asked for
-/// if none does.
+/// Tries `algorithms` until one verifies; a scheme has several if it leaves the curve open. If none verifies, `key` gives
+/// the key to explain the error.
 pub(super) fn verify_with<'k>(
     algorithms: Algorithms<'_>,
     key: impl FnOnce() -> SubjectPublicKeyInfoDer<'k>,
@@ -128,7 +128,7 @@ pub(super) fn verify_with<'k>(
     }
 }
 
-/// The verifiers of a profile, in order of preference: the type with the smaller messages first.
+/// The verifiers of a profile, in order of preference. The type with the smaller messages comes first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verifiers(Vec<Arc<dyn Verifier>>);
 
@@ -149,7 +149,7 @@ impl Verifiers {
         self.0.iter().map(|verifier| &**verifier)
     }
 
-    /// The types that can be verified.
+    /// The certificate types that this side can verify.
     pub(crate) fn types(&self) -> Vec<CertificateType> {
         self.iter().map(Verifier::certificate_type).collect()
     }
@@ -163,7 +163,7 @@ impl Verifiers {
         found.ok_or(AuthenticationFailure::UnsupportedType(typ))
     }
 
-    /// The names of all anchors.
+    /// The names of all trust anchors.
     pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
         self.iter().flat_map(Verifier::authorities).collect()
     }

@@ -1,4 +1,4 @@
-//! Authentication by X.509: path validation by rustls-webpki (RFC 5280), names by RFC 6125 and RFC 9525.
+//! Authentication by X.509 certificates: rustls-webpki validates paths (RFC 5280) and names (RFC 6125, RFC 9525).
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -21,28 +21,28 @@ use crate::protocol::Side;
 use crate::time::Now;
 use crate::wire::CertificateType;
 
-/// Which chains are believed.
+/// The certificate chains that this side trusts.
 #[derive(Clone, Debug)]
 pub enum X509Trust {
-    /// Those that lead to one of these anchors. Make them with [`X509Trust::anchors`].
+    /// Chains that lead to one of these trust anchors. Use [`X509Trust::anchors`] to make it.
     Anchors(Vec<TrustAnchor<'static>>),
-    /// The same, unless something on the way is revoked. Make them with [`X509Trust::with_revocation`].
+    /// As `Anchors`, unless a CRL lists a certificate of the chain. Use [`X509Trust::with_revocation`] to make it.
     Unrevoked(Vec<TrustAnchor<'static>>, Revocation),
-    /// The same as the trust in the box, with this many authorities at most between the certificate and an anchor. Make it with
-    /// [`X509Trust::with_max_depth`].
+    /// As the boxed trust, with at most this many CAs between the peer's certificate and a trust anchor. Use
+    /// [`X509Trust::with_max_depth`] to make it.
     MaxDepth(u8, Box<Self>),
-    /// Whatever the answer to [`crate::Question::Verify`] says.
+    /// The caller decides by its answer to [`crate::Question::Verify`].
     Ask,
-    /// Any: the peer proves that it has the leaf's key, and the application must decide what that is worth.
+    /// Any chain. The peer proves that it has the leaf's private key; the application must decide whether to accept it.
     DangerAnyone,
 }
 
 impl X509Trust {
-    /// The anchors in root certificates: name, key and name constraints of each. Its dates, path length, key usage and signature do
-    /// not count, as RFC 5280 §6.1.1 (d) leaves it: an anchor counts until the caller takes it away.
+    /// Takes trust anchors from root certificates: the name, key and name constraints of each. As RFC 5280 §6.1.1 (d) allows,
+    /// a root's dates, path length, key usage and signature are ignored. A trust anchor counts until the caller removes it.
     ///
     /// # Errors
-    /// There is none, or one does not parse; which, counted from 1.
+    /// There is no root, or one does not parse. The error counts roots from 1.
     pub fn anchors<'c>(roots: impl IntoIterator<Item = CertificateDer<'c>>) -> Result<Self, Error> {
         let mut anchors = Vec::new();
         for (i, root) in roots.into_iter().enumerate() {
@@ -56,10 +56,10 @@ impl X509Trust {
         Ok(Self::Anchors(anchors))
     }
 
-    /// The same anchors, and revocation lists.
+    /// Adds CRLs to the trust anchors.
     ///
     /// # Errors
-    /// There are no anchors: whoever answers the question, or believes anyone, has to look at lists, too.
+    /// There are no trust anchors. With [`X509Trust::Ask`] and [`X509Trust::DangerAnyone`], the caller must check CRLs.
     pub fn with_revocation(self, revocation: Revocation) -> Result<Self, Error> {
         match self {
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Ok(Self::Unrevoked(anchors, revocation)),
@@ -72,11 +72,11 @@ impl X509Trust {
         }
     }
 
-    /// The same anchors, and at most `depth` authorities between the peer's certificate and an anchor, neither of which is counted:
-    /// 0 allows only certificates that an anchor has issued. webpki takes six authorities at most in any case.
+    /// Limits the number of CAs between the peer's certificate and a trust anchor, not counting these two. With 0, a trust
+    /// anchor must have issued the peer's certificate itself. webpki accepts at most six CAs in any case.
     ///
     /// # Errors
-    /// There are no anchors to count to.
+    /// There are no trust anchors.
     pub fn with_max_depth(self, depth: u8) -> Result<Self, Error> {
         match self {
             Self::Anchors(_) | Self::Unrevoked(..) => Ok(Self::MaxDepth(depth, Box::new(self))),
@@ -87,9 +87,9 @@ impl X509Trust {
         }
     }
 
-    /// Verifies a chain, leaf first, as a handshake does with these algorithms: of a server if `peer` is that side, and for `name`
-    /// if there is one. `None` where the verdict is that of [`crate::Question::Verify`]. Whether the leaf's key may sign or
-    /// encrypt (keyUsage) is not looked at.
+    /// Verifies a chain, leaf first, as a handshake does with these algorithms. `peer` is the side that has the chain; the
+    /// leaf must contain `name`, if given. `None` if the caller decides by [`crate::Question::Verify`]. It does not check
+    /// whether the leaf's keyUsage allows signing or encryption.
     pub fn verify_chain(
         &self,
         algorithms: &[&'static dyn SignatureVerificationAlgorithm],
@@ -101,7 +101,7 @@ impl X509Trust {
         self.believes(algorithms, chain, peer, name, now.unix())
     }
 
-    /// The anchors, where it has some.
+    /// The trust anchors, if there are any.
     fn anchor_list(&self) -> Option<&[TrustAnchor<'static>]> {
         match self {
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Some(anchors),
@@ -110,7 +110,7 @@ impl X509Trust {
         }
     }
 
-    /// Until when, in seconds since 1970, the lists count that were looked up for this chain, where overdue ones do not.
+    /// The last second, since 1970, in which the CRLs for this chain are current; `u64::MAX` if that does not matter.
     fn lists_good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         match self {
             Self::Unrevoked(_, revocation) => revocation.good_until_s(chain),
@@ -183,7 +183,7 @@ impl Verifier for X509Trust {
         match trust {
             Self::Anchors(anchors) => Some(verify(anchors, None)),
             Self::Unrevoked(anchors, revocation) => Some(verify(anchors, Some(revocation))),
-            // A depth within a depth is not made, and none is taken.
+            // `with_max_depth` never nests depths. Reject a chain if a caller does.
             Self::MaxDepth(..) => Some(Err(AuthenticationFailure::ChainTooLong)),
             Self::Ask => None,
             Self::DangerAnyone => Some(Ok(())),
@@ -194,7 +194,7 @@ impl Verifier for X509Trust {
         allows(leaf, usage)
     }
 
-    /// Never, where one of them cannot be read.
+    /// `u64::MAX`, which is never, if a certificate does not parse.
     fn not_before_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         chain.iter().map(|c| validity(c).map_or(u64::MAX, |(begin, _)| begin)).max().unwrap_or(u64::MAX)
     }
@@ -281,11 +281,11 @@ fn verify(
     Ok(())
 }
 
-/// What webpki asks of a path beside its own checks.
+/// An additional check of a path, which webpki calls.
 type Check<'c> = &'c dyn Fn(&VerifiedPath<'_>) -> Result<(), webpki::Error>;
 
-/// A leaf below an authority whose names are constrained has no URI: webpki compares none with the constraints, and an
-/// authority for some DNS names could name any URI (RFC 5280 §4.2.1.10: process the constraint or reject the certificate).
+/// Rejects a leaf with a URI below a CA with name constraints. webpki does not apply constraints to URIs, so a CA for some
+/// DNS names could certify any URI. RFC 5280 §4.2.1.10: process the constraint or reject the certificate.
 fn check_uris(path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
     const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
     let mut above = path.intermediate_certificates();
@@ -297,7 +297,7 @@ fn check_uris(path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
     }
 }
 
-/// The check that failed, in our words.
+/// Translates an error of webpki.
 fn failure(
     error: &webpki::Error,
     chain: &[CertificateDer<'_>],
@@ -316,7 +316,7 @@ fn failure(
         },
         W::UnknownIssuer => F::UnknownIssuer,
         W::MaximumPathDepthExceeded => F::ChainTooLong,
-        // The key of the issuer, found by its name, is of a type that did not make the signature.
+        // webpki found the issuer by name, but its key is of another type than the signature.
         W::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => F::BadChainSignature,
         W::CertRevoked => F::Revoked,
         W::UnknownRevocationStatus => F::UnknownRevocationStatus,
@@ -343,14 +343,14 @@ fn failure(
     }
 }
 
-/// The certificate of `chain` whose validity begins or ends, as `limit` takes it, at `limit_s`.
+/// Finds the certificate of `chain` whose notBefore or notAfter, as `limit` selects, is `limit_s`.
 fn out_of_date(chain: &[CertificateDer<'_>], limit_s: u64, limit: impl Fn((u64, u64)) -> u64) -> OutOfDate {
     let index = chain.iter().position(|c| validity(c).map(&limit) == Some(limit_s));
     let certificate = index.and_then(|i| chain.get(i)).and_then(|c| EndEntityCert::try_from(c).ok());
     OutOfDate { index, common_name: certificate.and_then(|c| common_name(c.subject())), limit_s }
 }
 
-/// webpki's `DnsName("localhost")` without its wrapping.
+/// Unwraps a name that webpki displays as `DnsName("localhost")`.
 fn plain(name: &str) -> String {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
     inner.trim_matches('"').to_string()
@@ -378,8 +378,8 @@ impl X509Identity {
     }
 }
 
-/// The first common name in a distinguished name without its header, as webpki keeps them; `None` where it has none that
-/// can stand in a line of text.
+/// The first common name in a distinguished name, which is given without its header as webpki stores it. `None` if there is
+/// none, or if it contains control characters.
 pub(super) fn common_name(mut name: &[u8]) -> Option<String> {
     // id-at-commonName (RFC 5280 §A.1).
     const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
@@ -399,8 +399,7 @@ pub(super) fn common_name(mut name: &[u8]) -> Option<String> {
     None
 }
 
-/// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki checks but does not
-/// tell.
+/// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki does not expose.
 fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
     let (_, _issuer, rest) = tlv(from_issuer(certificate)?)?;
     let (_, validity, _) = tlv(rest)?;
@@ -410,8 +409,8 @@ fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
     Some((begin, seconds(tag, end)?))
 }
 
-/// Whether the key usage of a certificate allows this, by digitalSignature or keyEncipherment: without the extension
-/// everything is allowed (RFC 5280 §4.2.1.3). webpki does not look at it.
+/// Whether keyUsage of a certificate allows this, by digitalSignature or keyEncipherment. Without the extension everything
+/// is allowed (RFC 5280 §4.2.1.3). webpki does not check keyUsage.
 fn allows(certificate: &[u8], usage: KeyUse) -> bool {
     let bit = match usage {
         KeyUse::Sign => 0x80,
@@ -423,11 +422,11 @@ fn allows(certificate: &[u8], usage: KeyUse) -> bool {
 /// The bits of the extension keyUsage.
 fn key_usage(certificate: &[u8]) -> Option<&[u8]> {
     const KEY_USAGE: [u8; 3] = [0x55, 0x1d, 0x0f];
-    // In the OCTET STRING a BIT STRING, which begins with the number of unused bits.
+    // The value is a BIT STRING, which begins with the number of unused bits.
     tlv(extension(certificate, KEY_USAGE)?)?.1.get(1..)
 }
 
-/// Whether a certificate says where its revocation list is (RFC 5280 §4.2.1.13).
+/// Whether a certificate names the distribution points of its CRL (RFC 5280 §4.2.1.13).
 pub(super) fn has_distribution_points(certificate: &[u8]) -> bool {
     extension(certificate, [0x55, 0x1d, 0x1f]).is_some()
 }
@@ -437,7 +436,7 @@ fn extension(certificate: &[u8], wanted: [u8; 3]) -> Option<&[u8]> {
     const BOOLEAN: u8 = 1;
     let (_, certificate, _) = tlv(certificate)?;
     let (_, mut fields, _) = tlv(certificate)?;
-    // extensions [3] is the last field.
+    // The field extensions [3] is the last one.
     let extensions = loop {
         let (tag, content, rest) = tlv(fields)?;
         match tag {
@@ -457,7 +456,7 @@ fn extension(certificate: &[u8], wanted: [u8; 3]) -> Option<&[u8]> {
     }
 }
 
-/// Issuer and subject of a certificate without their headers, as webpki keeps names.
+/// Issuer and subject of a certificate without their headers, as webpki stores names.
 pub(super) fn names(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_, issuer, rest) = tlv(from_issuer(certificate)?)?;
     let (_, _validity, rest) = tlv(rest)?;
@@ -477,7 +476,7 @@ pub(super) fn public_key_info(certificate: &[u8]) -> Option<&[u8]> {
 pub(super) fn from_issuer(certificate: &[u8]) -> Option<&[u8]> {
     let (_, certificate, _) = tlv(certificate)?;
     let (_, mut tbs, _) = tlv(certificate)?;
-    // version [0] is optional; then serialNumber and signature stand before the issuer.
+    // The optional version [0], serialNumber and signature precede the issuer.
     if tbs.first() == Some(&0xa0) {
         tbs = tlv(tbs)?.2;
     }
@@ -487,7 +486,7 @@ pub(super) fn from_issuer(certificate: &[u8]) -> Option<&[u8]> {
     Some(tbs)
 }
 
-/// The AlgorithmIdentifier of a certificate's signature without its header, as webpki keeps them.
+/// The AlgorithmIdentifier of a certificate's signature without its header, as webpki stores it.
 pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
     let (_, certificate, _) = tlv(certificate)?;
     let (_, _, after_tbs) = tlv(certificate)?;
@@ -498,7 +497,7 @@ pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// A certificate with nothing in it but the two times.
+    /// A certificate that contains nothing but its validity.
     fn certificate(tag: u8, time: &[u8]) -> Vec<u8> {
         let element = |tag: u8, content: &[u8]| [&[tag, content.len() as u8], content].concat();
         let times = [element(0x17, b"700101000000Z"), element(tag, time)].concat();
@@ -513,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_validity_is_read() {
+    fn reads_the_validity_of_a_certificate() {
         for (tag, time, seconds) in [
             (0x17, &b"700101000001Z"[..], 1),
             (0x17, b"000229120000Z", 951_825_600),
