@@ -1,26 +1,26 @@
-//! Dunlin: TLS and DTLS that travel light.
+//! Dunlin: TLS and DTLS with small messages and a small footprint.
 //!
-//! This crate is the protocol engine. It does no input or output, has no clock and no global state: bytes and
-//! the time go in, bytes, events and questions come out. Cryptography comes from a provider crate.
+//! This crate is the protocol engine. It does no input or output and has no clock and no global state. Bytes and the time go
+//! in; bytes, events and questions come out. A provider crate supplies the cryptography.
 //!
 //! # A connection
 //!
-//! 1. Make a [`Profile`] of what is offered or accepted, and of it a [`ClientConfig`] or [`ServerConfig`].
-//! 2. Make a [`TlsConnection`] with `client` or `server`.
-//! 3. Carry bytes: give [`Connection::receive`] what came, send what [`Connection::transmit`] shows and mark it
-//!    with [`Connection::transmitted`].
-//! 4. Take [`Connection::poll_event`] until it has no more; give every [`Question`] its [`Answer`], whenever it is
-//!    known.
-//! 5. After [`Event::Connected`], [`Connection::send`] data, read [`Connection::received`] and
-//!    [`Connection::consume`] it.
-//! 6. [`Connection::close`] ends the sending direction; [`Event::PeerClosed`] says that the peer ended its own.
+//! 1. Build a [`Profile`] with the parameters to offer or accept, and from it a [`ClientConfig`] or [`ServerConfig`].
+//! 2. Create a [`TlsConnection`] with `client` or `server`.
+//! 3. Transfer bytes: pass received bytes to [`Connection::receive`]. Send the bytes of [`Connection::transmit`] to the peer
+//!    and report them with [`Connection::transmitted`].
+//! 4. Call [`Connection::poll_event`] until it returns `None`. Answer every [`Question`] with [`Connection::answer`], at once
+//!    or later.
+//! 5. After [`Event::Connected`], send data with [`Connection::send`]. Read data from [`Connection::received`] and release it
+//!    with [`Connection::consume`].
+//! 6. [`Connection::close`] closes the sending direction. [`Event::PeerClosed`] reports that the peer has closed its own.
 //!
-//! Early data (0-RTT) is off unless both configurations turn it on, and goes through [`Connection::early_data`]; see
-//! [`early`] for what it costs.
+//! Early data (0-RTT) is off unless both configurations enable it. It goes through [`Connection::early_data`]; see [`early`]
+//! for its risks.
 //!
-//! Over datagrams, make a [`DtlsConnection`]: it takes and gives whole datagrams, and the data of one record at a time.
+//! For datagrams, create a [`DtlsConnection`]. It takes and returns whole datagrams, and the data of one record at a time.
 //!
-//! After an error, transmit what is left: it may hold the alert that tells the peer.
+//! After an error, transmit what remains: it may include the alert that informs the peer.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,7 +29,7 @@
 //! use dunlin::{ClientConfig, Now, Profile, PskSource, ServerAddress, ServerConfig, TlsConnection};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A device and a server that share a key. Certificates and raw keys are set on the profile instead.
+//! // A device and a server share a key. (Certificates and raw public keys would be set on the profile.)
 //! let profile = Profile::builder(Arc::new(dunlin_awslc::provider())).build()?;
 //! let key = [7; 32];
 //! let client = ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("device-1", &key)?)]);
@@ -41,7 +41,7 @@
 //! let mut device = TlsConnection::client(&Arc::new(client), address, now)?;
 //! let mut server = TlsConnection::server(&Arc::new(server), now);
 //!
-//! // Any transport will do; here the bytes are handed over.
+//! // The example passes the bytes directly from one side to the other instead of over a network.
 //! while device.is_handshaking() || server.is_handshaking() {
 //!     for (from, to) in [(0, 1), (1, 0)] {
 //!         let ends = [&mut device, &mut server];

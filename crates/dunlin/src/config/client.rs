@@ -1,4 +1,4 @@
-//! Builds what a client does.
+//! Building the configuration of a client.
 
 use crate::sync::{Arc, share};
 use alloc::vec::Vec;
@@ -17,16 +17,17 @@ use crate::settings::PskChoice;
 use crate::wire::NamedGroup;
 
 impl ClientConfig {
-    /// A client with this profile: a key share of its first group, the server's name sent, no PSK, no resumption.
+    /// A client with this profile. It sends a key share of the profile's first group and the server's name. It has no PSK and does
+    /// not resume sessions.
     pub fn new(profile: Profile) -> Self {
         Self { certificates: Some(&CERTIFICATES), ..Self::without_certificates(profile) }
     }
 
-    /// A client that knows its servers by these pre-shared keys alone, in order of preference: what handles certificates is
-    /// not linked into a program that makes no other client.
+    /// A client that authenticates servers only by these pre-shared keys, in order of preference. A program with no other client
+    /// does not link the code for certificates.
     ///
     /// # Errors
-    /// There is no key, or the profile has trust or credentials, which could not be used.
+    /// The list is empty, or the profile has trust or credentials, which this client could not use.
     pub fn psk_only(profile: Profile, psks: Vec<Arc<Psk>>) -> Result<Self, Error> {
         if psks.is_empty() || !profile.settings.trust.is_empty() || !profile.settings.credentials.is_empty() {
             let why =
@@ -61,33 +62,33 @@ impl ClientConfig {
         }
     }
 
-    /// External PSKs to offer, in order of preference.
+    /// Sets the external PSKs that the client offers, in order of preference.
     #[must_use]
     pub fn with_psks(mut self, psks: Vec<Arc<Psk>>) -> Self {
         self.psks = psks;
         self
     }
 
-    /// Which key is for which server of TLS 1.2, by the hint that it gives. Sessions that stem from a key resume while it is
-    /// among those of [`Self::with_psks`].
+    /// Sets how the client chooses a key for a TLS 1.2 server by the server's hint. A session that stems from a key resumes only
+    /// while that key is among those of [`Self::with_psks`].
     #[must_use]
     pub fn with_psk_choice(mut self, choice: PskChoice) -> Self {
         self.psk_choice = choice;
         self
     }
 
-    /// Where tickets are kept between connections. Without it, none is used.
+    /// Sets the store that keeps tickets between connections. Without a store the client resumes no session.
     #[must_use]
     pub fn with_sessions(mut self, sessions: Arc<dyn ClientSessions>) -> Self {
         self.sessions = Some(sessions);
         self
     }
 
-    /// The groups for which the first ClientHello carries a share; with none, every server answers with a
-    /// HelloRetryRequest. The share of a hybrid, where it is the only one, brings that of its curve along.
+    /// Sets the groups for which the first ClientHello has a key share. With none, every server answers with a HelloRetryRequest.
+    /// If a hybrid is the only group, the client also sends a share of its curve.
     ///
     /// # Errors
-    /// A group is not in the profile, or stands twice (RFC 8446 §4.2.8).
+    /// A group is not in the profile, or appears twice (RFC 8446 §4.2.8).
     pub fn with_key_shares(mut self, groups: Vec<NamedGroup>) -> Result<Self, Error> {
         if let Some((_, group)) =
             groups.iter().enumerate().find(|(i, g)| groups.iter().take(*i).any(|o| o == *g))
@@ -102,42 +103,42 @@ impl ClientConfig {
         Ok(self)
     }
 
-    /// Whether the server's name is sent (RFC 6066 §3). It is checked all the same.
+    /// Sets whether the client sends the server's name (RFC 6066 §3). The client always checks the certificate against the name.
     #[must_use]
     pub const fn with_server_name_sent(mut self, on: bool) -> Self {
         self.send_server_name = on;
         self
     }
 
-    /// Whether the handshake ends when the server asks who this client is and none of its credentials suits: the reason
-    /// is known here, and the server would only say certificate_required. Without it, or with no credential at all, the
-    /// client goes on and says nothing about itself (RFC 8446 §4.4.2.3).
+    /// Sets whether the handshake fails if the server requests a certificate and none of the client's credentials suits. The
+    /// client's error then has the reason; the server's alert would only be certificate_required. Otherwise, or without any
+    /// credential, the client sends an empty Certificate and continues (RFC 8446 §4.4.2.3).
     #[must_use]
     pub const fn with_credential_required(mut self, on: bool) -> Self {
         self.credential_required = on;
         self
     }
 
-    /// Whether the server's chain or key, as the session has it, is verified again when a session is resumed: what has
-    /// been revoked or distrusted since then is found without a full handshake.
+    /// Sets whether the client verifies the server's chain or key in the session again when it resumes the session. The client
+    /// then notices certificates that were revoked or distrusted in the meantime, without a full handshake.
     #[must_use]
     pub const fn with_reverification(mut self, on: bool) -> Self {
         self.reverify = on;
         self
     }
 
-    /// Whether this is another attempt, without a version that this client has, after one with it failed: a server that has
-    /// it, too, then refuses, as somebody in between may have made it fail (RFC 7507 §4). Servers that can negotiate make no
-    /// such attempt necessary.
+    /// Sets whether this is a fallback: a second attempt with an older version, after an attempt with a newer one failed. A server
+    /// that supports the newer version then rejects the connection, since an attacker may have caused the failure (RFC 7507 §4).
+    /// Fallbacks are necessary only for servers that cannot negotiate versions.
     #[must_use]
     pub const fn with_fallback(mut self, on: bool) -> Self {
         self.fallback = on;
         self
     }
 
-    /// Where this client keeps the certificates of servers, so that they need not be sent again, and by which tickets servers
-    /// know its own; used with servers that have a cache, too ([`crate::cache`]). An entry is used until `max_age` after the
-    /// server's certificates were verified.
+    /// Enables the handshake cache ([`crate::cache`]). The store keeps certificates of servers, so that they need not send them
+    /// again, and tickets by which servers recognize this client's certificates. Servers need a handshake cache, too. The client
+    /// uses an entry until `max_age` after it verified the server's certificates.
     #[must_use]
     pub fn with_handshake_cache(
         mut self,
@@ -153,28 +154,28 @@ impl ClientConfig {
         self
     }
 
-    /// For which application protocols early data is offered where a session allows it ([`crate::TlsConnection`] only).
-    /// Early data can reach the server twice: say so only for protocols that bear it (RFC 8446 §8, appendix E.5).
+    /// Enables early data for these application protocols, if a session allows it ([`crate::TlsConnection`] only). Early data can
+    /// reach the server twice, so name only protocols that tolerate replays (RFC 8446 §8, appendix E.5).
     #[must_use]
     pub fn with_early_data(mut self, protocols: EarlyDataProtocols) -> Self {
         self.early_data = Some(EarlyDataClient { protocols, steps: &EARLY_DATA });
         self
     }
 
-    /// The largest datagram to send, in bytes of UDP payload: 64 to 65507, and 1200 if nothing is said.
+    /// Sets the largest datagram to send, in bytes of UDP payload: 64 to 65507. The default is 1200.
     ///
     /// # Errors
-    /// It is outside of this range.
+    /// The value is outside this range.
     pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
         self.mtu = check_mtu(mtu)?;
         Ok(self)
     }
 
-    /// The same client with another trust, e.g. after new lists of revoked certificates. What it keeps of servers, sessions and
-    /// their certificates, is of the trust that has verified them: it stays in the stores, and is not used.
+    /// The same client with another trust, for example with new CRLs. Sessions and cached certificates are bound to the trust that
+    /// verified them: the previous ones stay in the stores, but the client does not use them.
     ///
     /// # Errors
-    /// The trust does not go with the rest of the profile.
+    /// The profile with the new trust breaks a rule.
     pub fn with_trust(mut self, trust: Trust) -> Result<Self, Error> {
         self.profile = with_trust(&self.profile, trust)?;
         self.settings = settings_digest(&self.profile, b"client", 0);
@@ -187,8 +188,7 @@ impl ClientConfig {
         Profile { settings: Arc::clone(&self.profile), tls12: self.tls12 }
     }
 
-    /// The digest under which sessions are kept: of what authenticates a server under this configuration, and of the
-    /// credentials by which this client proves who it is.
+    /// The digest to which sessions are bound. It covers the settings that authenticate servers and the client's own credentials.
     pub const fn session_settings(&self) -> &SettingsDigest {
         &self.session_settings
     }

@@ -1,5 +1,5 @@
-//! Configuration: profiles, and what only a client or only a server has. This is the one place that names parts of
-//! handshakes and hands them down.
+//! Configuration: profiles, and the settings of clients and servers. Only this module names the parts of handshakes and
+//! stores pointers to them in a configuration.
 
 use crate::sync::Arc;
 use alloc::string::ToString;
@@ -18,7 +18,7 @@ mod server;
 pub use crate::handshake::setup::{ClientConfig, ServerConfig};
 pub use profile::{Profile, ProfileBuilder};
 
-/// A profile with another trust, if it still keeps the rules.
+/// A copy of the profile with another trust, if it still obeys the rules.
 fn with_trust(profile: &ProfileSettings, trust: Trust) -> Result<Arc<ProfileSettings>, Error> {
     let profile = ProfileSettings { trust: trust.into(), ..profile.clone() };
     rules::check(&profile)?;
@@ -32,13 +32,13 @@ fn check_mtu(mtu: usize) -> Result<usize, Error> {
     }
 }
 
-/// The digest of what authenticates the peer under this configuration. A session resumes only under the digest
-/// under which it was made: nobody keeps an identity that today's settings would not accept.
+/// The digest of the settings that authenticate the peer. A session resumes only under the digest under which it was made, so
+/// no peer keeps an identity that today's settings would reject.
 fn settings_digest(profile: &ProfileSettings, role: &[u8], client_auth: u8) -> SettingsDigest {
     digest(profile, |add| settings(profile, role, client_auth, add))
 }
 
-/// The same with what a client proves itself by: who has another credential, or none, is not who made the session.
+/// The same digest with the client's credentials added. A client with other credentials, or none, must not resume the session.
 fn session_settings_digest(profile: &ProfileSettings, role: &[u8]) -> SettingsDigest {
     digest(profile, |add| {
         settings(profile, role, 0, add);
@@ -50,7 +50,7 @@ fn session_settings_digest(profile: &ProfileSettings, role: &[u8]) -> SettingsDi
     })
 }
 
-/// The digest of what `fill` adds, each with its length.
+/// The digest of the values that `fill` adds. Each value is hashed with its length in front.
 fn digest(profile: &ProfileSettings, fill: impl FnOnce(&mut dyn FnMut(&[u8]))) -> SettingsDigest {
     let mut hash = profile.provider.sha256.start();
     fill(&mut |bytes: &[u8]| {

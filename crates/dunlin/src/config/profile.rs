@@ -1,7 +1,7 @@
-//! Profiles: named, immutable sets of parameters, validated once when they are built.
+//! Profiles: named, immutable sets of security parameters, validated once when they are built.
 //!
-//! A profile is what both roles share: what is offered or accepted, how this side proves itself, whom it
-//! believes. A server can have several and choose one for each client ([`crate::Question::ChooseProfile`]).
+//! A profile contains the settings that both roles share: what this side offers or accepts, its credentials, and its trust.
+//! A server can have several profiles and choose one for each client ([`crate::Question::ChooseProfile`]).
 
 use crate::sync::Arc;
 use alloc::format;
@@ -20,17 +20,17 @@ use crate::keylog::KeyLog;
 use crate::settings::{ProfileSettings, Tls12};
 use crate::wire::{CertificateType, PskKeyExchangeMode, SignatureScheme};
 
-/// A named, immutable set of security parameters. Clones share it.
+/// A named, immutable set of security parameters. Clones share the data.
 #[derive(Clone)]
 pub struct Profile {
     pub(crate) settings: Arc<ProfileSettings>,
-    /// What handles TLS 1.2: only a profile with suites for it names that, so that no other program links it.
+    /// The TLS 1.2 handshakes. Only a profile with TLS 1.2 suites points to them, so other programs do not link them.
     pub(crate) tls12: Option<&'static Handshakes>,
 }
 
 impl Profile {
-    /// A profile with the provider's preferences: its cipher suites, groups and signature schemes, no credential
-    /// and no trust, PSK only with (EC)DHE, compatibility mode on.
+    /// Starts a profile with all cipher suites, groups and signature schemes of the provider, in its order of preference. It has
+    /// no credential and no trust, allows PSKs only with (EC)DHE, and has compatibility mode on.
     pub fn builder(provider: Arc<CryptoProvider>) -> ProfileBuilder {
         let signature_schemes = provider.signatures.schemes.iter().map(|(s, _)| *s).collect();
         ProfileBuilder {
@@ -75,8 +75,8 @@ impl Profile {
         }
     }
 
-    /// The lean profile for constrained devices: one suite, one group, one signature scheme (in chains, too), no
-    /// compatibility mode. The smallest offers that still mean the same.
+    /// Starts the lean profile for constrained devices: one suite, one group, one signature scheme (in chains, too), and no
+    /// compatibility mode. This keeps the hello messages as small as possible.
     pub fn lean(
         provider: Arc<CryptoProvider>,
         cipher_suite: &'static Tls13CipherSuite,
@@ -97,18 +97,18 @@ impl Profile {
         &self.settings.name
     }
 
-    /// Its strength relative to other profiles of one server: higher is stronger.
+    /// Its strength relative to the other profiles of the same server: higher is stronger.
     pub fn rank(&self) -> i32 {
         self.settings.rank
     }
 
-    /// Its provider.
+    /// Its crypto provider.
     pub fn provider(&self) -> &Arc<CryptoProvider> {
         &self.settings.provider
     }
 }
 
-/// Builds a [`Profile`]; nothing is in force before [`ProfileBuilder::build`] has checked it as a whole.
+/// Builds a [`Profile`]. [`ProfileBuilder::build`] checks all settings together.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ProfileBuilder {
@@ -120,40 +120,40 @@ pub struct ProfileBuilder {
     legacy_lab: bool,
     tls12_part: Option<Tls12Part>,
     check_provider: bool,
-    /// The first credential whose private key is another one's.
+    /// The first credential whose private key does not belong to its certificate.
     foreign_key: Option<usize>,
 }
 
-/// What a profile reaches by its suites of TLS 1.2 alone.
+/// The code to which only profiles with TLS 1.2 suites point.
 #[derive(Clone, Copy, Debug)]
 struct Tls12Part {
     handshakes: &'static Handshakes,
-    /// What is wrong with the suites.
+    /// Returns the first fault in the suites.
     fault: fn(&ProfileSettings) -> Option<String>,
 }
 
 impl ProfileBuilder {
-    /// A name, for logs and decisions.
+    /// Sets the name, for logs and decisions.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.profile.name = name.into();
         self
     }
 
-    /// The strength relative to other profiles of one server: higher is stronger.
+    /// Sets the strength relative to the other profiles of the same server: higher is stronger. The default is 0.
     pub fn rank(mut self, rank: i32) -> Self {
         self.profile.rank = rank;
         self
     }
 
-    /// The cipher suites of TLS 1.3, in order of preference. With none, TLS 1.3 is not spoken, and those of TLS 1.2 are
-    /// all there is.
+    /// Sets the TLS 1.3 cipher suites, in order of preference. With an empty list, the profile does not speak TLS 1.3 and needs
+    /// TLS 1.2 suites.
     pub fn cipher_suites(mut self, suites: Vec<&'static Tls13CipherSuite>) -> Self {
         self.profile.cipher_suites = suites;
         self
     }
 
-    /// The cipher suites of TLS 1.2, in order of preference. With none, the default, TLS 1.2 is neither spoken nor linked.
-    /// A server speaks it only with clients that do not offer a TLS 1.3 that it has, too.
+    /// Sets the TLS 1.2 cipher suites, in order of preference. With an empty list, the default, TLS 1.2 is neither spoken nor
+    /// linked. A server with TLS 1.3 speaks TLS 1.2 only with clients that do not offer TLS 1.3.
     pub fn tls12_cipher_suites(mut self, suites: Vec<&'static Tls12CipherSuite>) -> Self {
         self.profile.tls12 = (!suites.is_empty()).then_some(Tls12 {
             suites,
@@ -167,85 +167,87 @@ impl ProfileBuilder {
         self
     }
 
-    /// Whether a peer of TLS 1.2 must bind the master secret to the handshake (RFC 7627), which is the default: without,
-    /// connections can be made to share a secret, and what is exported or resumed does not say with whom.
+    /// Sets whether TLS 1.2 peers must use the extended master secret (RFC 7627). The default is true. Without it, an attacker can
+    /// make two connections share a master secret, so exported keys and resumed sessions do not identify the peer.
     pub fn extended_master_secret_required(mut self, on: bool) -> Self {
         self.extended_master_secret_required = on;
         self
     }
 
-    /// Whether a peer of TLS 1.2 may begin another handshake within a connection: a client by a ClientHello, a server by a
-    /// HelloRequest. By default it hears no_renegotiation. Only secure renegotiation is done (RFC 5746), and nobody becomes
-    /// somebody else by it.
+    /// Sets whether a TLS 1.2 peer may begin a renegotiation: a client by a ClientHello, a server by a HelloRequest. By default
+    /// this side answers with no_renegotiation. The engine supports only secure renegotiation (RFC 5746), which cannot change an
+    /// identity that the peer has proven.
     pub fn renegotiation(mut self, on: bool) -> Self {
         self.renegotiation = on;
         self
     }
 
-    /// With what a client encrypts its secret in suites of TLS 1.2 with RSA as key exchange, which it does not offer without. A
-    /// server has a credential whose key decrypts ([`crate::crypto::SigningKey::decryption`]).
+    /// Sets the RSA encryption with which a client sends its secret in TLS 1.2 suites with static RSA. Without it, the client does
+    /// not offer these suites. A server needs a credential whose key can decrypt ([`crate::crypto::SigningKey::decryption`])
+    /// instead.
     pub fn rsa_encryption(mut self, rsa: &'static dyn RsaEncryption) -> Self {
         self.rsa = Some(rsa);
         self
     }
 
-    /// The groups for key exchange, in order of preference; none is possible with PSKs alone.
+    /// Sets the groups for key exchange, in order of preference. The list may be empty if the profile allows only psk_ke.
     pub fn groups(mut self, groups: Vec<&'static dyn KeyExchangeGroup>) -> Self {
         self.profile.groups = groups;
         self
     }
 
-    /// The signature schemes that are verified, in order of preference: in handshakes, where TLS 1.3 and not TLS 1.2 allows no
-    /// RSA PKCS#1, and in chains unless [`Self::certificate_signature_schemes`] says otherwise.
+    /// Sets the signature schemes that this side verifies, in order of preference. They apply to handshakes, and to chains unless
+    /// [`Self::certificate_signature_schemes`] is set. TLS 1.3 handshakes do not use RSA PKCS#1 v1.5, even if it is listed.
     pub fn signature_schemes(mut self, schemes: Vec<SignatureScheme>) -> Self {
         self.profile.signature_schemes = schemes;
         self
     }
 
-    /// The signature schemes that are verified in chains, where they are not the same as in handshakes, in order of
-    /// preference (`signature_algorithms_cert`, RFC 8446 §4.2.3). `None`, the default: they are the same.
+    /// Sets the signature schemes that this side verifies in chains, in order of preference (`signature_algorithms_cert`, RFC 8446
+    /// §4.2.3). With `None`, the default, they are the same as in handshakes.
     pub fn certificate_signature_schemes(mut self, schemes: Option<Vec<SignatureScheme>>) -> Self {
         self.profile.certificate_signature_schemes = schemes;
         self
     }
 
-    /// How this side proves who it is, in order of preference: the first that suits the peer is used. A private key that is here
-    /// must be the one of its certificate or raw key.
+    /// Sets the credentials by which this side authenticates, in order of preference. It uses the first that suits the peer. A
+    /// private key in memory must belong to the certificate or raw public key of its credential.
     pub fn credentials(mut self, credentials: Vec<Credential>) -> Self {
-        // Checked here and not among the rules: programs without credentials do not link the check.
+        // Checked here and not among the rules, so that programs without credentials do not link the check.
         self.foreign_key = credentials.iter().position(|credential| !credential.has_its_own_key());
         self.profile.credentials = credentials;
         self
     }
 
-    /// Whom this side believes.
+    /// Sets which certificates and raw public keys of peers this side trusts.
     pub fn trust(mut self, trust: Trust) -> Self {
         self.profile.trust = trust.into();
         self
     }
 
-    /// The types of certificate that the peer may send, in order of preference (RFC 7250 §4). Each must be trusted.
-    /// `None`, the default: all that are trusted, the smaller first.
+    /// Sets the certificate types that the peer may send, in order of preference (RFC 7250 §4). The profile must trust each type.
+    /// With `None`, the default, these are all trusted types, the smaller first.
     pub fn peer_certificate_types(mut self, types: Option<Vec<CertificateType>>) -> Self {
         self.profile.peer_types = types;
         self
     }
 
-    /// The types of certificate that a client says it can send, in order of preference (RFC 7250 §4.1). `None`, the
-    /// default: those of its credentials, in their order.
+    /// Sets the certificate types that a client offers to send, in order of preference (RFC 7250 §4.1). With `None`, the default,
+    /// these are the types of its credentials, in their order.
     pub fn own_certificate_types(mut self, types: Option<Vec<CertificateType>>) -> Self {
         self.profile.own_types = types;
         self
     }
 
-    /// How our Certificate messages may be compressed, in order of preference: the first that the peer reads is used,
-    /// where it makes the message smaller (RFC 8879). None by default. Every credential is compressed here, once.
+    /// Sets the compressors for this side's Certificate messages, in order of preference (RFC 8879). This side uses the first that
+    /// the peer supports, if it makes the message smaller. There are none by default. [`Self::build`] compresses every credential
+    /// once.
     pub fn certificate_compressors(mut self, compressors: Vec<&'static dyn CertificateCompressor>) -> Self {
         self.compressors = compressors;
         self
     }
 
-    /// What the peer may compress its Certificate message with, in order of preference (RFC 8879). None by default.
+    /// Sets the decompressors for the peer's Certificate messages, in order of preference (RFC 8879). There are none by default.
     pub fn certificate_decompressors(
         mut self,
         decompressors: Vec<&'static dyn CertificateDecompressor>,
@@ -254,113 +256,115 @@ impl ProfileBuilder {
         self
     }
 
-    /// Reserves the credential at this place, counted from 0, for peers that name an authority of its chain
-    /// (RFC 8446 §4.2.4, §4.4.2.3): nobody else learns of it.
+    /// Reserves the credential at this index, counted from 0, for peers that name an authority of its chain (RFC 8446 §4.2.4,
+    /// §4.4.2.3). This side does not show it to other peers.
     pub fn reserve_credential(mut self, credential: usize) -> Self {
         self.profile.reserved.push(credential);
         self
     }
 
-    /// Whether a client asks for an OCSP response with the server's certificate (RFC 8446 §4.4.2.1). The engine does not
-    /// judge it: [`crate::Question::Verify`] shows it.
+    /// Sets whether a client requests an OCSP response with the server's certificate (RFC 8446 §4.4.2.1). The engine does not
+    /// check the response; it passes it to the caller in [`crate::Question::Verify`].
     pub fn request_ocsp(mut self, on: bool) -> Self {
         self.profile.request_ocsp = on;
         self
     }
 
-    /// The OCSP response in DER that a server sends with its credential at this place, counted from 0, to clients that ask
-    /// for one. It replaces an earlier one.
+    /// Sets the OCSP response, in DER, that a server sends with the credential at this index, counted from 0, to clients that
+    /// request one. It replaces an earlier response.
     pub fn ocsp_response(mut self, credential: usize, response: Vec<u8>) -> Self {
         self.profile.stapled.retain(|(index, _)| *index != credential);
         self.profile.stapled.push((credential, response));
         self
     }
 
-    /// How PSKs may be used. psk_ke has no forward secrecy: say so where you allow it.
+    /// Sets the allowed PSK key exchange modes. The default is psk_dhe_ke. Connections with psk_ke have no forward secrecy.
     pub fn psk_modes(mut self, modes: Vec<PskKeyExchangeMode>) -> Self {
         self.profile.psk_modes = modes;
         self
     }
 
-    /// Application protocols, in order of preference (RFC 7301).
+    /// Sets the application protocols (ALPN), in order of preference (RFC 7301).
     pub fn alpn(mut self, protocols: Vec<Vec<u8>>) -> Self {
         self.profile.alpn = protocols;
         self
     }
 
-    /// The largest record to receive, in bytes of content with its type: 64 to 16385 (RFC 8449). Not sent if `None`.
+    /// Sets the largest record that this side wants to receive, in bytes of content with its type: 64 to 16385 (RFC 8449). With
+    /// `None` this side does not send the extension.
     pub fn record_size_limit(mut self, limit: Option<u16>) -> Self {
         self.profile.record_size_limit = limit;
         self
     }
 
-    /// The largest record that a client sends and receives, in bytes of content: 512, 1024, 2048 or 4096 (RFC 6066 §4). Not
-    /// offered if `None`. It is for servers that do not know [`Self::record_size_limit`], which goes first where both are
-    /// offered (RFC 8449 §5). A server does what the client wishes, without being told here.
+    /// Sets the largest record that a client sends and receives, in bytes of content: 512, 1024, 2048 or 4096 (RFC 6066 §4). With
+    /// `None` the client does not offer the extension. It is for servers without [`Self::record_size_limit`], which takes
+    /// precedence if the client offers both (RFC 8449 §5). A server always follows the client's request.
     pub fn max_fragment_length(mut self, length: Option<u16>) -> Self {
         self.profile.max_fragment_length = length;
         self
     }
 
-    /// The largest record to send over a stream, in bytes of content: 64 to 16384, which it is if nothing is said. A receiver
-    /// can use nothing of a record before all of it is there: on a slow link small ones come earlier.
+    /// Sets the largest record that this side sends over a stream, in bytes of content: 64 to 16384, the default. A receiver can
+    /// decrypt only complete records, so small records make data available earlier on a slow link.
     pub fn max_sent_record(mut self, content: Option<u16>) -> Self {
         self.profile.max_sent_record = content;
         self
     }
 
-    /// Whether a client looks like TLS 1.2 to middleboxes (RFC 8446 §D.4): a session ID and ChangeCipherSpec, 44
-    /// bytes in all. Servers echo what the client does.
+    /// Sets whether a client looks like TLS 1.2 to middleboxes (RFC 8446 §D.4). A session ID and a ChangeCipherSpec cost 44 bytes
+    /// in all. Servers follow the client.
     pub fn compatibility_mode(mut self, on: bool) -> Self {
         self.profile.compatibility_mode = on;
         self
     }
 
-    /// Whether to tell the peer the names of the trust anchors (RFC 8446 §4.2.4).
+    /// Sets whether this side sends the names of its trust anchors to the peer (RFC 8446 §4.2.4).
     pub fn send_authorities(mut self, on: bool) -> Self {
         self.profile.send_authorities = on;
         self
     }
 
-    /// Names of authorities to tell the peer, each an X.501 name in DER: where the anchors are elsewhere
-    /// ([`crate::auth::X509Trust::Ask`]), or with [`Self::send_authorities`] beside theirs.
+    /// Sets names of authorities to send to the peer, each an X.501 name in DER. They are for anchors outside the profile
+    /// ([`crate::auth::X509Trust::Ask`]). [`Self::send_authorities`] adds the names of the profile's anchors.
     pub fn named_authorities(mut self, names: Vec<Vec<u8>>) -> Self {
         self.profile.named_authorities = names;
         self
     }
 
-    /// Replace the sending keys after this many records, if that comes before the limit of the cipher
-    /// (RFC 8446 §5.5). TLS 1.2 cannot replace them: a connection ends at the limit.
+    /// Sets the number of records after which this side replaces its sending keys, if that is below the cipher's limit
+    /// (RFC 8446 §5.5). TLS 1.2 cannot replace keys, so its connections end at the cipher's limit.
     pub fn key_update_after(mut self, records: Option<u64>) -> Self {
         self.profile.key_update_after = records;
         self
     }
 
-    /// Where the secrets go for debugging. Whoever has them reads the traffic.
+    /// Sets a log for the secrets of connections, for debugging. A reader of this log can decrypt the traffic.
     pub fn key_log(mut self, log: Option<Arc<dyn KeyLog>>) -> Self {
         self.profile.key_log = log;
         self
     }
 
-    /// Allows what is obsolete: suites with static RSA, without authentication, or with DSA, and finite fields of one's own. It
-    /// protects nothing: it is there to be measured, in a laboratory. A connection says nothing of it, so whoever calls this
-    /// has to.
+    /// Allows obsolete algorithms: suites with static RSA, without authentication or with DSA, and private finite fields. They
+    /// protect nothing and are only for measurements in a laboratory. Connections do not report their use, so the caller must
+    /// warn its users.
     #[cfg(feature = "legacy-lab")]
     pub fn danger_legacy_lab(mut self) -> Self {
         self.legacy_lab = true;
         self
     }
 
-    /// Does not test the provider: for fuzzing with one that does no cryptography.
+    /// Skips the self-test of the provider. It is for fuzzing with a provider that does no cryptography.
     pub fn danger_skip_provider_check(mut self) -> Self {
         self.check_provider = false;
         self
     }
 
-    /// The profile, if it is sound.
+    /// Builds the profile after checking all rules.
     ///
     /// # Errors
-    /// The first rule that it breaks, in words.
+    /// [`Misuse::Config`] with the first rule that the profile breaks, or an error of the provider's
+    /// self-test or of certificate compression.
     pub fn build(mut self) -> Result<Profile, Error> {
         if self.check_provider {
             let ProfileSettings { provider, cipher_suites, groups, .. } = &self.profile;

@@ -1,4 +1,4 @@
-//! The rules that a profile must keep. A bad one is found when it is built, not by a peer.
+//! The rules that a profile must obey. They report a bad profile when it is built, before any peer meets it.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,7 +10,7 @@ use crate::extension::{max_fragment_length, record_size_limit};
 use crate::settings::ProfileSettings;
 use crate::wire::{PskKeyExchangeMode, SignatureScheme};
 
-/// 2^14 bytes of content and their type (RFC 8449 §4).
+/// The largest record_size_limit, in bytes: 2^14 bytes of content and 1 for the content type (RFC 8449 §4).
 const MAX_RECORD_SIZE_LIMIT: u16 = 16385;
 
 /// The error that tells which rule a profile breaks.
@@ -64,7 +64,7 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
             return fail(format!("the provider {} cannot verify {scheme}", profile.provider.name));
         }
     }
-    // TLS 1.2 has RSA PKCS#1, too.
+    // TLS 1.2 also allows RSA PKCS#1 v1.5.
     let for_clients_alone = |s: &SignatureScheme| *s == SignatureScheme::RSA_PKCS1_SHA256_LEGACY;
     let signs = |s: &SignatureScheme| s.signs_for_servers() || !profile.has_tls13() && !for_clients_alone(s);
     if !profile.trust.is_empty() && !profile.signature_schemes.iter().any(signs) {
@@ -125,7 +125,7 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
     {
         return fail(format!("the largest record to send has 64 to 16384 bytes, not {content}"));
     }
-    // RFC 8446 §4.2.4: each has 1 to 2^16-1 bytes, and all of them together as many.
+    // RFC 8446 §4.2.4: each name has 1 to 2^16-1 bytes, and the whole list has at most 2^16-1 bytes.
     let names = profile.named_authorities.iter().map(|name| name.len());
     if names.clone().any(|len| len == 0) || names.map(|len| 2 + len).sum::<usize>() > u16::MAX.into() {
         return fail("a name of an authority is empty, or they are too long".into());
@@ -136,8 +136,8 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is wrong with the TLS 1.2 suites of a profile. Only [`crate::ProfileBuilder::tls12_cipher_suites`] reaches it, so that
-/// no other program links it.
+/// The first fault in the TLS 1.2 suites of a profile. Only [`crate::ProfileBuilder::tls12_cipher_suites`] refers to this
+/// function, so other programs do not link it.
 pub(super) fn tls12_fault(profile: &ProfileSettings) -> Option<String> {
     let curve = profile.groups.iter().any(|g| g.name().is_curve());
     let field = profile.groups.iter().any(|g| g.finite_field().is_some());
@@ -157,7 +157,7 @@ pub(super) fn tls12_fault(profile: &ProfileSettings) -> Option<String> {
     profile.tls12.iter().flat_map(|tls12| &tls12.suites).find_map(fault)
 }
 
-/// What of a profile is only for the laboratory: it would protect nothing.
+/// The first part of a profile that protects nothing, and is only for the laboratory.
 fn legacy(profile: &ProfileSettings) -> Option<String> {
     let suites = profile.tls12.iter().flat_map(|tls12| &tls12.suites);
     let suite = suites.filter(|suite| suite.is_legacy()).map(|suite| suite.id.to_string()).next();
@@ -165,7 +165,7 @@ fn legacy(profile: &ProfileSettings) -> Option<String> {
     let rsa = profile.tls12.as_ref().and_then(|tls12| tls12.rsa);
     suite
         .or_else(|| group.map(|group| group.name().to_string()))
-        // Who verifies DSA verifies with short RSA keys, too.
+        // A provider that verifies DSA also accepts short RSA keys.
         .or_else(|| {
             let verifies = !profile.provider.signatures.for_scheme(SignatureScheme::DSA_SHA256).is_empty();
             verifies.then(|| format!("the provider {}, which verifies DSA,", profile.provider.name))

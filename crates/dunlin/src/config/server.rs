@@ -1,4 +1,4 @@
-//! Builds what a server does.
+//! Building the configuration of a server.
 
 use crate::sync::{Arc, share};
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use crate::resume::Tickets;
 use crate::settings::{ClientAuth, PskSource};
 
 impl ServerConfig {
-    /// A server with this profile: clients are not asked who they are, no PSK, no tickets, no cookies.
+    /// A server with this profile. It does not authenticate clients, and has no PSK, tickets or cookies.
     ///
     /// # Errors
     /// The random source failed.
@@ -43,10 +43,10 @@ impl ServerConfig {
         })
     }
 
-    /// Whether clients are asked for a certificate or raw key.
+    /// Sets whether the server requests a certificate or raw public key from clients.
     ///
     /// # Errors
-    /// They would be, but the profile trusts no kind of credential.
+    /// The server would request one, but the profile trusts no kind of credential.
     pub fn with_client_auth(mut self, client_auth: ClientAuth) -> Result<Self, Error> {
         if client_auth != ClientAuth::None && self.profile.trust.is_empty() {
             return Err(
@@ -58,16 +58,16 @@ impl ServerConfig {
         Ok(self)
     }
 
-    /// Where external PSKs are found.
+    /// Sets the source of external PSKs.
     #[must_use]
     pub fn with_psks(mut self, psks: PskSource) -> Self {
         self.psks = psks;
         self
     }
 
-    /// What a server of TLS 1.2 says, in the clear, to help clients choose their key (RFC 4279 §5.2): what it means is for
-    /// those to say who give keys out, and clients that were told nothing ignore it. None is said if it is empty, as by
-    /// default. Not every client takes more than 128 bytes.
+    /// Sets the hint that a TLS 1.2 server sends, unencrypted, to help clients choose their key (RFC 4279 §5.2). The issuer of
+    /// the keys defines its meaning, and other clients ignore it. If it is empty, the default, the server sends none. Some
+    /// clients do not accept more than 128 bytes.
     ///
     /// # Errors
     /// It is longer than 65535 bytes.
@@ -79,18 +79,18 @@ impl ServerConfig {
         }
     }
 
-    /// Which tickets clients get, and where they are found again.
+    /// Sets which tickets clients get, and where the server keeps their sessions.
     #[must_use]
     pub fn with_tickets(mut self, tickets: Tickets) -> Self {
         self.tickets = tickets;
         self
     }
 
-    /// For which application protocols early data is taken, how much at most with each ticket, in bytes, and who says
-    /// that a ticket comes for the first time. Tickets that were given out without early data stay without.
+    /// Enables early data for these application protocols, with at most `max_size` bytes for each ticket. `single_use` tells
+    /// whether a ticket is used for the first time. Tickets that were issued without early data do not gain it.
     ///
     /// # Errors
-    /// The size is zero or more than [`MAX_EARLY_DATA`].
+    /// `max_size` is zero or more than [`MAX_EARLY_DATA`].
     pub fn with_early_data(
         mut self,
         protocols: EarlyDataProtocols,
@@ -105,19 +105,19 @@ impl ServerConfig {
         Ok(self.with_single_use(single_use))
     }
 
-    /// What says that a ticket comes for the first time, on a server that takes no early data itself. It is needed where
-    /// another server takes early data with the same tickets: this server refuses the early data of a first flight, and the
-    /// register keeps the other one from accepting a copy of that flight (RFC 8446 §8.2).
-    /// [`ServerConfig::with_early_data`] sets it, too. A shared store ([`Tickets::stateful`]) needs none.
+    /// Sets how a server that accepts no early data itself marks tickets as used. This is necessary if another server accepts
+    /// early data with the same tickets. This server rejects the early data of a first flight, and the shared register stops the
+    /// other server from accepting a copy of that flight (RFC 8446 §8.2). [`ServerConfig::with_early_data`] sets it, too. Servers
+    /// with a shared store ([`Tickets::stateful`]) do not need it.
     #[must_use]
     pub fn with_single_use(mut self, single_use: SingleUse) -> Self {
         self.single_use = Some(single_use);
         self
     }
 
-    /// Where this server keeps the certificates of clients, so that they need not be sent again; clients that have this server's
-    /// get it abbreviated ([`crate::cache`]). An entry is used until `max_age` after the client's certificates were verified.
-    /// [`CacheMode::Rfc7924`] keeps nothing of clients, whatever the store.
+    /// Enables the handshake cache ([`crate::cache`]). The store keeps certificates of clients, so that they need not send them
+    /// again. To clients that have this server's certificates, the server abbreviates its own. It uses an entry until `max_age`
+    /// after it verified the client's certificates. With [`CacheMode::Rfc7924`] the server keeps no certificates of clients.
     ///
     /// # Errors
     /// A certificate of this server is too long for a message.
@@ -135,36 +135,36 @@ impl ServerConfig {
         Ok(self)
     }
 
-    /// Whether every client must return a cookie first (RFC 8446 §4.2.2): a round trip before anything is signed. The
-    /// cookie does not name the client's address, so over datagrams it does not prove one yet. A client without TLS 1.3 has no
-    /// cookie to return and is not asked for one.
+    /// Sets whether every client must first return a cookie (RFC 8446 §4.2.2), which costs a round trip before the server signs
+    /// anything. The cookie does not contain the client's address yet, so over datagrams it does not prove the address. Clients
+    /// without TLS 1.3 cannot return a cookie, and the server requests none from them.
     #[must_use]
     pub const fn with_cookies(mut self, on: bool) -> Self {
         self.cookies = on;
         self
     }
 
-    /// Whether each ClientHello raises [`crate::Question::ChooseProfile`] before anything is decided.
+    /// Sets whether each first ClientHello raises [`crate::Question::ChooseProfile`] before the server makes other choices.
     #[must_use]
     pub const fn with_profile_choice(mut self, on: bool) -> Self {
         self.choose_profile = on;
         self
     }
 
-    /// The largest datagram to send, in bytes of UDP payload: 64 to 65507, and 1200 if nothing is said.
+    /// Sets the largest datagram to send, in bytes of UDP payload: 64 to 65507. The default is 1200.
     ///
     /// # Errors
-    /// It is outside of this range.
+    /// The value is outside this range.
     pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
         self.mtu = check_mtu(mtu)?;
         Ok(self)
     }
 
-    /// The same server with another trust, e.g. after new lists of revoked certificates. Sessions and cached clients are of the
-    /// trust that has verified them: each of them makes a full handshake first.
+    /// The same server with another trust, for example with new CRLs. Sessions and cached certificates are bound to the trust that
+    /// verified them, so each client makes a full handshake first.
     ///
     /// # Errors
-    /// The trust does not go with the rest of the profile, or trusts nobody where clients shall prove who they are.
+    /// The profile with the new trust breaks a rule, or the server requests certificates but the new trust accepts none.
     pub fn with_trust(mut self, trust: Trust) -> Result<Self, Error> {
         self.profile = with_trust(&self.profile, trust)?;
         let client_auth = self.client_auth;

@@ -11,7 +11,7 @@ use crate::record::datagram::{Datagram, Discarded};
 use crate::time::Now;
 
 impl Connection<Datagram> {
-    /// A client that connects to `server`; its ClientHello waits to be transmitted.
+    /// Creates a client that connects to `server`. Its ClientHello is ready to transmit.
     ///
     /// # Errors
     /// The random source failed, or a value of the configuration does not fit its field.
@@ -19,29 +19,28 @@ impl Connection<Datagram> {
         Self::new_client(config, server, Datagram::new(config.mtu), now)
     }
 
-    /// A server that waits for a ClientHello.
+    /// Creates a server that waits for a ClientHello.
     pub fn server(config: &Arc<ServerConfig>, now: Now) -> Self {
         Self::new_server(config, Datagram::new(config.mtu), now)
     }
 
-    /// Takes a received datagram and works on it. What is not authentic is discarded
-    /// ([`Connection::discarded`]), and so is what there is no room for while a question is open: the peer sends
-    /// it again.
+    /// Processes a received datagram. Discards records that are not authentic ([`Connection::discarded`]). While a question is
+    /// open, it also discards records for which it has no room; the peer sends them again.
     ///
     /// # Errors
-    /// What ends the connection. Transmit what is left: it may hold an alert.
+    /// The error that ends the connection. The caller should still transmit what remains: it may include an alert.
     pub fn receive(&mut self, now: Now, datagram: &[u8]) -> Result<(), Error> {
         self.check()?;
         self.transport.receiver().push(datagram);
         self.drive(now)
     }
 
-    /// The next datagram to be transmitted.
+    /// Takes the next datagram to transmit.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         self.transport.sender().transmit()
     }
 
-    /// The data of the next record, as the peer sent it. Records can be lost and change places on the way.
+    /// Takes the data of the next record, as the peer sent it. Records can be lost or reordered on the way.
     pub fn read(&mut self) -> Option<Vec<u8>> {
         let data = self.transport.receiver().read()?;
         self.effects.reset_idle();
@@ -52,9 +51,9 @@ impl Connection<Datagram> {
     /// Sends `data` in one record and one datagram.
     ///
     /// # Errors
-    /// [`crate::error::Misuse::DataTooLong`] above [`Connection::max_data`], and
-    /// [`crate::error::Misuse::OutputFull`] while too many datagrams wait to be transmitted, leave the connection
-    /// as it is. Else the handshake is not complete, the connection is closed or over, or the cipher failed.
+    /// [`crate::error::Misuse::DataTooLong`] above [`Connection::max_data`], and [`crate::error::Misuse::OutputFull`] while too
+    /// many datagrams wait for transmission; both leave the connection unchanged. Or the handshake is not complete, this side has
+    /// closed, the connection has failed, or the cipher failed.
     pub fn send(&mut self, data: &[u8]) -> Result<(), Error> {
         self.check_send()?;
         self.transport.sender().check_data(data.len())?;
@@ -64,12 +63,12 @@ impl Connection<Datagram> {
         }
     }
 
-    /// The longest data that [`Connection::send`] takes, in bytes; it changes only with the cipher suite.
+    /// The longest data that [`Connection::send`] accepts, in bytes. It depends on the MTU and the cipher suite.
     pub fn max_data(&self) -> usize {
         self.transport.max_data()
     }
 
-    /// What was received and discarded so far.
+    /// Counts of what was received and discarded so far.
     pub const fn discarded(&self) -> Discarded {
         self.transport.discarded()
     }

@@ -1,4 +1,4 @@
-//! Early data of a connection over a byte stream.
+//! The early data of a connection over a byte stream.
 
 use super::Connection;
 use crate::auth::PeerIdentity;
@@ -11,36 +11,36 @@ use crate::time::Now;
 use crate::transport::Transport;
 
 impl Connection<Stream> {
-    /// Early data, while there can be any: on a client from the start, if a session allows it, until the server refuses it
-    /// or is done; on a server from the moment it takes early data until the handshake is complete.
+    /// Early data, while it is possible. On a client, that begins at the start if a session allows it, and ends when the server
+    /// rejects the data or its Finished arrives. On a server, it lasts from acceptance until the handshake is complete.
     ///
-    /// Nothing of it comes through [`Connection::send`] or [`Connection::received`].
+    /// [`Connection::send`] and [`Connection::received`] do not carry early data.
     pub fn early_data(&mut self) -> Option<EarlyData<'_>> {
         let open = !matches!(self.progress.early.sending, Sending::Nothing) && self.error.is_none();
         open.then_some(EarlyData { connection: self })
     }
 }
 
-/// Data before the handshake is complete (RFC 8446 §2.3). It is not forward secret, and of what a client sends the server
-/// cannot tell by TLS alone that it was not sent before; see [`crate::early`].
+/// Data before the handshake is complete (RFC 8446 §2.3). The client's early data is not forward secret, and TLS alone does
+/// not protect the server from replays of it; see [`crate::early`].
 pub struct EarlyData<'a> {
     connection: &'a mut Connection<Stream>,
 }
 
 impl EarlyData<'_> {
-    /// The application protocol that the data speaks: that of the session, and if the server takes the data, of this
-    /// connection.
+    /// The application protocol of the data, from the session. If the server accepts the data, this connection uses the same
+    /// protocol.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.connection.progress.early.session.as_ref()?.alpn.as_deref()
     }
 
-    /// Who the peer is by the session. On a server the peer has proven that, if not in this connection: early data that is
-    /// an old copy is still this peer's.
+    /// The peer's identity in the session. The peer has proven it in an earlier connection. On a server, even replayed early data
+    /// originally came from this peer.
     pub fn peer(&self) -> Option<&PeerIdentity> {
         self.connection.progress.early.session.as_ref()?.peer.as_ref()
     }
 
-    /// How many more bytes a client may send; `None` on a server, whose answers have no limit.
+    /// How many more bytes a client may send. `None` on a server, whose answers have no limit.
     pub fn room(&self) -> Option<u32> {
         match self.connection.progress.early.sending {
             Sending::EarlyData(_) if self.connection.transport.needs_key_update(None) => Some(0),
@@ -49,12 +49,12 @@ impl EarlyData<'_> {
         }
     }
 
-    /// On a client: seals as much of `data` as early data as the session allows and the output has room for; gives how
-    /// much. The rest is for [`Connection::send`], later. Nobody sends it again if the server refuses it: see
-    /// [`crate::Event::EarlyData`].
+    /// On a client: encrypts `data` as early data, as far as the session and the space in the output allow. Returns the number of
+    /// bytes. Send the rest later with [`Connection::send`]. If the server rejects early data, the engine does not send it again:
+    /// see [`crate::Event::EarlyData`].
     ///
-    /// On a server: answers early data before the client's Finished is there. Only who has the session's secret can read
-    /// it, but the request may be an old one.
+    /// On a server: answers early data before the client's Finished arrives. Only a client with the session's secret can read
+    /// the answer, but the request may be a replay.
     ///
     /// # Errors
     /// The cipher failed, or this side has closed.
@@ -75,25 +75,25 @@ impl EarlyData<'_> {
         Ok(sent)
     }
 
-    /// Early data that a server received, decrypted in place. [`EarlyData::consume`] what was used: the handshake waits for
-    /// it.
+    /// Early data that a server received, decrypted in place. Call [`EarlyData::consume`] for each part that is processed: the
+    /// handshake waits for that.
     pub fn received(&self) -> &[u8] {
         self.connection.transport.received_early()
     }
 
-    /// Marks `n` bytes of [`EarlyData::received`] as used, and works on what came after them.
+    /// Removes the first `n` bytes of [`EarlyData::received`], then processes the records that follow.
     ///
     /// # Errors
-    /// What ends the connection.
+    /// The error that ends the connection.
     pub fn consume(&mut self, now: Now, n: usize) -> Result<(), Error> {
         self.connection.consumed(now, n.min(self.received().len()))
     }
 
-    /// Keying material from the early exporter (RFC 8446 §7.5): fills `out`. It is the same for a first flight that is
-    /// replayed.
+    /// Exports keying material from the early exporter into `out` (RFC 8446 §7.5). A replayed first flight yields the same
+    /// material.
     ///
     /// # Errors
-    /// `out` is longer than 255 hash lengths, or TLS itself uses the label (RFC 5705 §6).
+    /// `out` is longer than 255 hash lengths, or `label` is one that TLS itself uses (RFC 5705 §6).
     pub fn export(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> Result<(), Error> {
         match &self.connection.progress.early.session {
             Some(session) => schedule::export(&session.exporter, label, Some(context), out),

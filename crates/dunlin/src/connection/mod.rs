@@ -1,4 +1,4 @@
-//! The face of the engine: bytes or datagrams in; bytes, events, questions and a timer out.
+//! The public interface of the engine: bytes or datagrams go in; bytes or datagrams, events and questions come out.
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -29,16 +29,16 @@ mod stream;
 
 pub use early::EarlyData;
 
-/// One connection. It does no input or output and has no clock: the caller carries the bytes and says what time
-/// it is.
+/// One TLS or DTLS connection. It does no input or output and has no clock: the caller transfers the bytes and passes the
+/// current time.
 ///
-/// After the first error the connection is over; the alert to the peer, if there is one, waits to be transmitted.
+/// The first error ends the connection. The caller should still transmit what remains, since that may include an alert.
 pub struct Connection<T> {
     side: Side,
     transport: T,
     state: Option<Step>,
     effects: Effects,
-    /// What the handshake that is under way has agreed on so far; an idle connection keeps none.
+    /// What the current handshake has agreed on so far. An idle connection has no draft.
     draft: Option<Box<Negotiated>>,
     commit: Commit,
     progress: Progress,
@@ -47,13 +47,13 @@ pub struct Connection<T> {
     error: Option<Error>,
     now: Now,
     peer_closed: bool,
-    /// The transport ended while data waited to be read.
+    /// The transport ended. The connection reports that after the application has read the remaining data.
     ended: bool,
 }
 
 /// TLS over a byte stream.
 pub type TlsConnection = Connection<Stream>;
-/// DTLS over datagrams. Messages of the handshake are sent once: it stands still where the path loses one.
+/// DTLS over datagrams. The engine does not retransmit handshake messages yet, so a lost message stalls the handshake.
 pub type DtlsConnection = Connection<Datagram>;
 
 #[allow(private_bounds, reason = "the transports are ours alone")]
@@ -102,7 +102,7 @@ impl<T: Transport> Connection<T> {
         self.side
     }
 
-    /// Whether the handshake is still going on.
+    /// Whether the first handshake is still in progress.
     pub const fn is_handshaking(&self) -> bool {
         !self.progress.is_connected() && self.error.is_none()
     }
@@ -112,42 +112,41 @@ impl<T: Transport> Connection<T> {
         self.error.as_ref()
     }
 
-    /// Whether the peer has said that it will send no more data.
+    /// Whether the peer has sent close_notify, after which it sends no more data.
     pub const fn peer_has_closed(&self) -> bool {
         self.peer_closed
     }
 
-    /// Whether this side will send nothing more: it has closed, or the connection failed.
+    /// Whether this side sends nothing more, because it has closed or the connection has failed.
     pub const fn has_closed(&self) -> bool {
         self.progress.send_closed || self.error.is_some()
     }
 
-    /// What was agreed; `None` before the peer's Finished was verified. Another handshake within the connection changes it
-    /// when it is complete, and not before.
+    /// The result of the latest complete handshake. `None` until this side has verified the peer's Finished. A renegotiation
+    /// changes it only when it is complete.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.progress.negotiated.as_deref()
     }
 
-    /// The handshake messages so far with their sizes, in order.
+    /// The handshake messages so far, in order, with their sizes.
     pub fn messages(&self) -> &[MessageSize] {
         &self.effects.messages
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.effects.events.pop_front();
         if self.effects.events.is_empty() {
-            // An idle connection keeps no queue.
+            // An idle connection keeps no memory for the queue.
             self.effects.events = VecDeque::new();
         }
         event
     }
 
-    /// Answers an open question; the handshake goes on.
+    /// Answers an open question and continues the handshake.
     ///
     /// # Errors
-    /// [`Misuse::NoSuchQuestion`] or [`Misuse::WrongAnswer`], which leave the connection as it is; or what ends
-    /// the handshake.
+    /// [`Misuse::NoSuchQuestion`] and [`Misuse::WrongAnswer`] leave the connection unchanged. Every other error ends it.
     pub fn answer(&mut self, now: Now, id: QuestionId, answer: Answer) -> Result<(), Error> {
         self.check()?;
         let kind = match self.open_question {
@@ -158,7 +157,7 @@ impl<T: Transport> Connection<T> {
             return Err(Misuse::WrongAnswer.into());
         }
         self.open_question = None;
-        // Early data is the one thing that a handshake can do without.
+        // Only a question about early data can stay unanswered: the handshake continues without early data.
         if matches!(answer, Answer::Failed) && kind != Kind::FirstUse {
             return self.fail(Internal::QuestionFailed.into());
         }
@@ -167,19 +166,19 @@ impl<T: Transport> Connection<T> {
         self.drive(now)
     }
 
-    /// Keying material for another protocol (RFC 8446 §7.5, RFC 5705): fills `out`. To TLS 1.3 no context is an empty
-    /// one; to TLS 1.2 they are two. A server that answers early data has it before the handshake is complete.
+    /// Exports keying material for another protocol into `out` (RFC 8446 §7.5, RFC 5705). TLS 1.3 treats a missing context as
+    /// empty; TLS 1.2 distinguishes the two. A server that accepted early data can export before the handshake is complete.
     ///
     /// # Errors
-    /// The handshake is not complete, the connection failed, `out` is longer than 255 hash lengths, TLS itself uses the label
-    /// (RFC 5705 §6), or [`Misuse::NotSupported`]: TLS 1.2 without extended master secret exports nothing (RFC 7627 §5.4).
+    /// The handshake is not complete, the connection has failed, `out` is longer than 255 hash lengths, or `label` is one that
+    /// TLS itself uses (RFC 5705 §6). [`Misuse::NotSupported`] in TLS 1.2 without extended master secret (RFC 7627 §5.4).
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         self.check()?;
         match &self.progress.exporter {
             Some(exporter) if self.progress.is_connected() || self.answers_early_data() => {
                 schedule::export(&**exporter, label, context, out)
             }
-            // RFC 7627 §5.4.
+            // RFC 7627 §5.4: without extended master secret TLS 1.2 exports nothing.
             None if self.progress.is_connected() => {
                 Err(Misuse::NotSupported(What::ExporterWithoutEms).into())
             }
@@ -187,22 +186,22 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// The channel binding tls-unique (RFC 5929 §3), which older protocols above TLS 1.2 ask for: the first Finished of the
-    /// latest handshake. TLS 1.3 has none; there it is [`Self::export`] with the label of RFC 9266.
+    /// The channel binding tls-unique (RFC 5929 §3) for older protocols over TLS 1.2: the first Finished of the latest
+    /// handshake. `None` in TLS 1.3, where [`Self::export`] with the label of RFC 9266 replaces it.
     pub fn tls_unique(&self) -> Option<[u8; 12]> {
         self.progress.first_finished.filter(|_| self.error.is_none())
     }
 
-    /// Whether this is a server between its Finished and the client's that took early data.
+    /// Whether this is a server that accepted early data and waits for the client's Finished.
     const fn answers_early_data(&self) -> bool {
         matches!(self.progress.early.sending, Sending::Answer)
     }
 
-    /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3).
+    /// Replaces this side's sending keys (RFC 8446 §4.6.3). With `both`, asks the peer to replace its keys, too.
     ///
     /// # Errors
-    /// The handshake is not complete, or the connection is closed or over. Also [`Misuse::NotSupported`] with TLS 1.2,
-    /// and over datagrams [`Misuse::KeyUpdateWaits`], which leave the connection as it is.
+    /// The handshake is not complete, this side has closed, or the connection has failed. [`Misuse::NotSupported`] in TLS 1.2.
+    /// Over datagrams, [`Misuse::KeyUpdateWaits`]. A [`Misuse`] leaves the connection unchanged.
     pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         self.check()?;
         if self.progress.send_closed {
@@ -231,24 +230,24 @@ impl<T: Transport> Connection<T> {
         })
     }
 
-    /// Begins another handshake within a connection of TLS 1.2 (RFC 5746), or as a server asks the client for one.
-    /// [`Event::Renegotiated`] says when it is done, [`Event::RenegotiationRefused`] that the peer does not want it; a client
-    /// may also leave a server without an answer (RFC 5246 §7.4.1.1). What the peer begins is allowed or refused by the
-    /// profile ([`crate::ProfileBuilder::renegotiation`]).
+    /// Renegotiates a TLS 1.2 connection (RFC 5746). A client begins the new handshake; a server asks the client for it.
+    /// [`Event::Renegotiated`] reports success, [`Event::RenegotiationRefused`] a refusal. A client may also ignore the server's
+    /// request (RFC 5246 §7.4.1.1). The profile decides whether the peer may begin a renegotiation
+    /// ([`crate::ProfileBuilder::renegotiation`]).
     ///
-    /// A client can so say who it is after the server has seen its first data. Beyond that nobody becomes somebody else:
-    /// the identity of the peer, the server's name and the application protocol stay, or the connection ends.
+    /// With it, a client can authenticate after the server has seen its first data. Identities that are already proven, the server
+    /// name and the application protocol must stay the same. Otherwise the connection fails.
     ///
     /// # Errors
-    /// [`Misuse::NotSupported`] in other versions, while one is under way, or with a peer that does not know secure
-    /// renegotiation, which leaves the connection as it is; or the connection is closed or over.
+    /// [`Misuse::NotSupported`] in other versions, while a renegotiation is in progress, or with a peer without secure
+    /// renegotiation; the connection stays unchanged. Or this side has closed, or the connection has failed.
     pub fn renegotiate(&mut self, now: Now) -> Result<(), Error> {
         self.check()?;
         if self.progress.send_closed {
             return Err(Misuse::SendClosed.into());
         }
         match (self.progress.renegotiation, self.side) {
-            // A server that got no answer may ask again.
+            // A server without an answer may ask again.
             (Renegotiation::Possible, _) | (Renegotiation::Asked, Side::Server) => {}
             _ => return Err(Misuse::NotSupported(What::Renegotiation).into()),
         }
@@ -258,26 +257,26 @@ impl<T: Transport> Connection<T> {
         self.step(now, |cx| state.renegotiate(cx))
     }
 
-    /// Sends close_notify: no more data follows from here. The peer's may still come.
+    /// Sends close_notify, after which this side sends no more data. The peer may still send.
     pub fn close(&mut self) {
         if !self.progress.send_closed && self.error.is_none() {
-            // Whoever is done with a connection has no reason to doubt it.
+            // A local close counts as confirmation that the handshake succeeded.
             self.commit.heard(true);
             self.send_close_notify();
         }
     }
 
-    /// Ends the sending direction, if it is open.
+    /// Closes the sending direction if it is open.
     fn send_close_notify(&mut self) {
         if !self.progress.send_closed {
             self.progress.send_closed = true;
-            // Only a failing cipher can refuse, and then there is nothing to say any more.
+            // Only a failing cipher returns an error, and then nothing can be sent any more.
             let _ = self.transport.alert(AlertLevel::WARNING, AlertDescription::CLOSE_NOTIFY);
         }
     }
 
-    /// Ends the connection with an alert of the caller's choice. It is fatal, but for close_notify and user_canceled, which are no
-    /// errors: a close_notify follows user_canceled (RFC 9846 §6.1).
+    /// Ends the connection with an alert of the caller's choice. The alert is fatal, except close_notify and user_canceled, which
+    /// report no error. A close_notify follows user_canceled (RFC 9846 §6.1).
     pub fn abort(&mut self, alert: AlertDescription) {
         if self.error.is_some() {
             return;
@@ -285,7 +284,7 @@ impl<T: Transport> Connection<T> {
         let is_closure = [AlertDescription::CLOSE_NOTIFY, AlertDescription::USER_CANCELED].contains(&alert);
         if is_closure {
             if alert == AlertDescription::USER_CANCELED && !self.progress.send_closed {
-                // Only a failing cipher can refuse, and then there is nothing to say any more.
+                // Only a failing cipher returns an error, and then nothing can be sent any more.
                 let _ = self.transport.alert(AlertLevel::WARNING, alert);
             }
             self.close();
@@ -293,7 +292,7 @@ impl<T: Transport> Connection<T> {
         self.end(Misuse::Aborted.into(), Some(alert).filter(|_| !is_closure));
     }
 
-    /// Whether data can be sent.
+    /// Checks that data can be sent, and replaces the sending keys if they are exhausted.
     fn check_send(&mut self) -> Result<(), Error> {
         self.check()?;
         if self.progress.send_closed {
@@ -303,7 +302,7 @@ impl<T: Transport> Connection<T> {
             return Err(Misuse::HandshakeNotComplete.into());
         }
         if !self.transport.protocol().has_key_update() {
-            // Keys of TLS 1.2 cannot be replaced while data flows.
+            // TLS 1.2 has no KeyUpdate, so its keys cannot be replaced.
             if self.transport.needs_key_update(None) {
                 return self.fail(Internal::KeyExhausted.into());
             }
@@ -317,7 +316,7 @@ impl<T: Transport> Connection<T> {
         self.error.clone().map_or(Ok(()), Err)
     }
 
-    /// Ends the connection: the alert goes out here and nowhere else.
+    /// Ends the connection with the alert for `error`. All alerts for errors are sent here.
     fn fail(&mut self, error: Error) -> Result<(), Error> {
         let alert = error.alert().map(|alert| self.transport.protocol().alert(alert));
         self.end(error.clone(), alert);
@@ -343,7 +342,7 @@ impl<T: Transport> Connection<T> {
         self.error = Some(error);
     }
 
-    /// One step of the handshake, with its errors and questions.
+    /// Makes one step of the handshake, then handles its errors, warnings and questions.
     fn step(&mut self, now: Now, step: impl FnOnce(&mut Cx<'_>) -> Result<Step, Error>) -> Result<(), Error> {
         self.now = now;
         let mut draft = self.draft.take().unwrap_or_default();
@@ -360,7 +359,7 @@ impl<T: Transport> Connection<T> {
             Err(e) => return self.fail(e),
         }
         self.draft = (!self.progress.is_settled()).then_some(draft);
-        // A peer that does not read what it is warned of is not warned again.
+        // If the output is full because the peer does not read, drop the warning.
         if let Some(warning) = self.effects.warning.take()
             && self.transport.has_room()
             && let Err(e) = self.transport.alert(AlertLevel::WARNING, warning)
@@ -376,7 +375,7 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
-    /// Takes in what the transport has, until it has no more or something must be known first.
+    /// Processes what the transport has received, until it is empty or a question is open.
     fn drive(&mut self, now: Now) -> Result<(), Error> {
         self.now = now;
         while self.open_question.is_none() {
@@ -402,8 +401,8 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
-    /// Whether it is a HelloRequest that comes to a client while it negotiates: it is ignored, and no transcript has it
-    /// (RFC 5246 §7.4.1.1). So is one that comes while nobody takes what is to be sent: answers would pile up.
+    /// Whether `message` is a HelloRequest that the client ignores and leaves out of the transcript. It does so during a
+    /// handshake (RFC 5246 §7.4.1.1). It also does so while its output is full, or its answers would accumulate.
     fn is_idle_request(&self, message: &Message) -> bool {
         let negotiates = !self.progress.is_settled();
         self.side == Side::Client
@@ -413,7 +412,7 @@ impl<T: Transport> Connection<T> {
             && message.body().is_empty()
     }
 
-    /// The peer does not want another handshake within the connection (RFC 5246 §7.2.2): all stays as it is.
+    /// Handles the peer's refusal of a renegotiation (RFC 5246 §7.2.2). The connection continues unchanged.
     fn renegotiation_refused(&mut self) -> Result<(), Error> {
         self.progress.renegotiation = Renegotiation::Possible;
         self.effects.event(Event::RenegotiationRefused);
@@ -425,10 +424,10 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// RFC 8446 §6: the level says nothing; close_notify and user_canceled end nothing by force, all others do. Before
-    /// TLS 1.3 warnings ended nothing either (RFC 5246 §7.2).
+    /// Handles an alert. RFC 8446 §6: all alerts are fatal except close_notify and user_canceled, whatever their level.
+    /// RFC 5246 §7.2: in TLS 1.2, alerts of the level warning are not fatal.
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
-        // RFC 8446 §6: it may be ignored which of the two it is, but there is no third.
+        // RFC 8446 §6: the level may be ignored, but only these two values exist.
         if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
             return self.fail(PeerMisbehaved::IllegalParameter(What::AlertLevel).into());
         }
@@ -442,7 +441,7 @@ impl<T: Transport> Connection<T> {
                 Ok(())
             }
             AlertDescription::CLOSE_NOTIFY => {
-                // RFC 8446 §6.1, RFC 5246 §7.2.1: the peer gives the handshake up, and gets a close_notify in return.
+                // RFC 8446 §6.1, RFC 5246 §7.2.1: the peer aborts the handshake, and this side answers with close_notify.
                 self.send_close_notify();
                 self.fail(Error::AlertReceived(description))
             }

@@ -11,31 +11,31 @@ use crate::time::Now;
 use crate::wire::AlertDescription;
 
 impl Connection<Stream> {
-    /// A client that connects to `server`; its ClientHello waits to be transmitted. Where early data will go with it and
-    /// sessions are verified again, that comes first, and may be a question.
+    /// Creates a client that connects to `server`. Its ClientHello is ready to transmit, with one exception: with early data and
+    /// [`ClientConfig::with_reverification`], the client first verifies the session's server again, which may raise a question.
     ///
     /// # Errors
-    /// The random source failed, a value of the configuration does not fit its field, or the server of the session, verified
-    /// again, is not believed any more.
+    /// The random source failed, a value of the configuration does not fit its field, or the session's server is no longer
+    /// trusted.
     pub fn client(config: &Arc<ClientConfig>, server: ServerAddress, now: Now) -> Result<Self, Error> {
         Self::new_client(config, server, Stream::client(), now)
     }
 
-    /// A server that waits for a ClientHello.
+    /// Creates a server that waits for a ClientHello.
     pub fn server(config: &Arc<ServerConfig>, now: Now) -> Self {
         Self::new_server(config, Stream::server(config.cookies), now)
     }
 
-    /// Takes received bytes and works on them; gives how many were taken. Fewer than all means that a question is
-    /// open or that there is data to be read first, of [`Connection::received`] or on a server of
-    /// [`EarlyData::received`](super::EarlyData::received): call again afterwards.
+    /// Processes received bytes, and returns how many it took. If it took fewer than all, a question is open, or the caller must
+    /// first read [`Connection::received`] or, on a server, [`EarlyData::received`](super::EarlyData::received). Then call it
+    /// again with the rest.
     ///
     /// # Errors
-    /// What ends the connection. Transmit what is left: it may hold an alert.
+    /// The error that ends the connection. The caller should still transmit what remains: it may include an alert.
     pub fn receive(&mut self, now: Now, bytes: &[u8]) -> Result<usize, Error> {
         self.check()?;
         if self.peer_closed {
-            // RFC 8446 §6.1: what follows close_notify is ignored.
+            // RFC 8446 §6.1: data after close_notify is ignored.
             return Ok(bytes.len());
         }
         let mut taken = 0;
@@ -55,17 +55,19 @@ impl Connection<Stream> {
         }
     }
 
-    /// The transport ended. Without close_notify before, data may be cut off (RFC 8446 §6.1).
+    /// Tells the connection that the transport has ended. Without a preceding close_notify, data may have been truncated
+    /// (RFC 8446 §6.1).
     ///
     /// # Errors
-    /// [`Error::Truncated`], unless the peer had closed.
+    /// [`Error::Truncated`] unless the peer has sent close_notify. While received data is unread,
+    /// [`Connection::consume`] returns the error instead.
     pub fn receive_end(&mut self) -> Result<(), Error> {
         self.check()?;
         self.ended = true;
         self.check_end()
     }
 
-    /// What was received before the end is read first; then it shows whether close_notify was there.
+    /// Reports truncation, but only after the application has read all received data.
     fn check_end(&mut self) -> Result<(), Error> {
         let unread = [self.received(), self.transport.received_early()].iter().any(|data| !data.is_empty());
         if !self.ended || self.peer_closed || unread {
@@ -74,20 +76,20 @@ impl Connection<Stream> {
         self.fail(Error::Truncated)
     }
 
-    /// Application data that was received, decrypted in place. [`Connection::consume`] what was used.
+    /// Received application data, decrypted in place. Call [`Connection::consume`] for each part that is processed.
     pub fn received(&self) -> &[u8] {
         self.transport.received()
     }
 
-    /// Marks `n` bytes of [`Connection::received`] as used, and works on what came after them.
+    /// Removes the first `n` bytes of [`Connection::received`], then processes the records that follow.
     ///
     /// # Errors
-    /// What ends the connection.
+    /// The error that ends the connection.
     pub fn consume(&mut self, now: Now, n: usize) -> Result<(), Error> {
         self.consumed(now, n.min(self.received().len()))
     }
 
-    /// So much of the open record was used, early data or not.
+    /// Removes the first `n` bytes of the open record, which may be early data.
     pub(super) fn consumed(&mut self, now: Now, n: usize) -> Result<(), Error> {
         if n > 0 {
             self.effects.reset_idle();
@@ -99,18 +101,19 @@ impl Connection<Stream> {
         self.check_end()
     }
 
-    /// Seals as much of `data` as the output has room for; gives how much. Transmit, then call again for the rest.
+    /// Encrypts as much of `data` as the output has room for, and returns the number of bytes. Transmit, then call it again for
+    /// the rest.
     ///
-    /// A client takes nothing from the ClientHello of another handshake within a connection of TLS 1.2 on, until the server has
-    /// sent Finished or refused: many a server takes no data in between, and only its Finished proves whose the new keys are.
+    /// During a TLS 1.2 renegotiation, a client accepts no data until the server sends Finished or refuses. Many servers reject
+    /// data in between, and only the server's Finished confirms the new keys.
     ///
     /// # Errors
-    /// The handshake is not complete, the connection is closed or over, or the cipher failed; or data waits for an answer of
-    /// a server that has closed.
+    /// The handshake is not complete, this side has closed, the connection has failed, or the cipher failed. Or the data waits
+    /// for a renegotiation that a server cannot complete because it has closed.
     pub fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         self.check_send()?;
         if self.progress.data_waits {
-            // Who has closed completes no handshake.
+            // A server that has closed cannot complete the renegotiation.
             let never = Error::AlertReceived(AlertDescription::CLOSE_NOTIFY);
             return if self.peer_closed { Err(never) } else { Ok(0) };
         }
@@ -120,12 +123,12 @@ impl Connection<Stream> {
         }
     }
 
-    /// What waits to be transmitted.
+    /// The bytes to transmit to the peer.
     pub fn transmit(&self) -> &[u8] {
         self.transport.transmit()
     }
 
-    /// Marks the first `n` bytes of [`Connection::transmit`] as transmitted.
+    /// Removes the first `n` bytes of [`Connection::transmit`], which the caller has transmitted.
     pub fn transmitted(&mut self, n: usize) {
         self.transport.sender().transmitted(n);
     }
