@@ -1,29 +1,29 @@
-//! Entries of the handshake cache as bytes, for stores. Every length is bounded, and a version or a bit that is not known makes
-//! the whole entry unreadable: what cannot be read costs a full handshake and nothing else.
+//! Encodes entries of the handshake cache for stores. Every length is bounded. An unknown version or flag makes the whole
+//! entry unreadable, which costs a full handshake and nothing else.
 //!
 //! ```text
 //! CachedPeer
 //!     uint8  version = 2
 //!     opaque issuer[8]
 //!     opaque F[32]
-//!     uint8  form                bits 0-2: of the key, bit 3: a raw key, bit 4: a common name, bits 5-7: number of names
+//!     uint8  form                bits 0-2: form of the key, 3: a raw key, 4: has a common name, 5-7: number of names
 //!     uint40 validated, not before, not after, in seconds since 1970
-//!     opaque key                 what its form leaves of the SubjectPublicKeyInfo; the whole one with its length
-//!     opaque fingerprint[32]     of the leaf; not for raw keys
-//!     uint16 number of names     where the form says 7
-//!     opaque text, with its length: the common name, and the names; a zero byte stands before a URI
+//!     opaque key                 variable part of the SubjectPublicKeyInfo; with form 0, the whole one and its length
+//!     opaque fingerprint[32]     of the leaf; absent for raw keys
+//!     uint16 number of names     only if the form has 7 names
+//!     opaque text, with its length: the common name, and the names; a zero byte precedes a URI
 //!
 //! CachedServer
 //!     uint8  version = 2
-//!     uint8  flags               bit 0: suspended, bit 1: a server is there, bit 2: a CertificateRequest is there
+//!     uint8  flags               bit 0: suspended, bit 1: has a server, bit 2: has a CertificateRequest
 //!     uint8  number of tickets
 //!     { opaque ticket[8]; opaque F[32] } for each
 //!     opaque CertificateRequest<0..2^14>
 //!     CachedPeer
 //! ```
 //!
-//! The length of a text or a key has one byte below 128, and two otherwise, of which the first bit is set. The digest of the
-//! settings is no part of it: a store keeps it beside, or binds the entry to it.
+//! The length of a text or key takes one byte if it is below 128; otherwise it takes two bytes with the first bit set. The
+//! entry does not contain the digest of the settings: a store keeps it separately, or binds the entry to it.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
@@ -40,32 +40,33 @@ use crate::wire::{CertificateType, Reader, What, Writer};
 
 const WHAT: What = What::CacheEntry;
 
-/// Version 1 did not say which names are URIs.
+/// The version of the format. Version 1 did not distinguish URIs from DNS names.
 const VERSION: u8 = 2;
 
-/// The largest entry for one peer, in bytes: room for any key in use and hundreds of names. A peer has all its names or is not
-/// kept.
+/// The largest entry for one peer, in bytes: room for any key in use and hundreds of names. The cache keeps a peer with all
+/// its names or not at all.
 const MAX_PEER_LEN: usize = 8000;
 
 const KEY_FORM: u8 = 0b111;
 const RAW_KEY: u8 = 1 << 3;
 const COMMON_NAME: u8 = 1 << 4;
 const NAMES_SHIFT: u32 = 5;
-/// The number of names stands apart.
+/// The value that means that a separate field has the number of names.
 const MANY_NAMES: u8 = 7;
 
 const SUSPENDED: u8 = 1;
 const SERVER: u8 = 2;
 const CERTIFICATE_REQUEST: u8 = 4;
 
-/// What all keys of a kind have in common: the bytes before and after the key, and how long it is between them.
+/// The constant parts of all keys of a kind: the bytes before and after the variable part, and its length.
 struct KeyForm {
     before: &'static [u8],
     len: usize,
     after: &'static [u8],
 }
 
-/// The kinds of keys that are kept without what they have in common. Their numbers, from one on, are in entries: append only.
+/// The kinds of keys that entries store without their constant parts. Entries contain their numbers, which start at 1:
+/// append only.
 const KEY_FORMS: [KeyForm; 4] = [
     // P-256, uncompressed (RFC 5480 §2).
     KeyForm {
@@ -90,7 +91,7 @@ const KEY_FORMS: [KeyForm; 4] = [
     },
 ];
 
-/// The number of the key's form, and what it leaves; 0 for a key that has no form of its own.
+/// The number of the key's form and the variable part of the key. A key without a form has number 0 and is kept whole.
 fn abridged(key: &[u8]) -> (u8, &[u8]) {
     let of = |form: &KeyForm| {
         let rest = key.strip_prefix(form.before)?.strip_suffix(form.after)?;
@@ -111,7 +112,7 @@ fn read_key(r: &mut Reader<'_>, form: u8) -> Result<SubjectPublicKeyInfoDer<'sta
     Ok(SubjectPublicKeyInfoDer::from(key))
 }
 
-/// Above what one byte says.
+/// The first length that needs two bytes.
 const LONG: u8 = 0x80;
 
 fn write_vec(w: &mut Writer, bytes: &[u8]) -> Result<(), Error> {
@@ -139,7 +140,7 @@ fn read_text(r: &mut Reader<'_>) -> Result<String, Error> {
 const FINGERPRINT_LEN: usize = 32;
 const TIME_LEN: usize = 5;
 
-/// The largest time, which stands for all that are later: it is 34,000 years away.
+/// The largest encodable time, 34,000 years from now. It stands for all later times.
 const NEVER: u64 = (1 << 40) - 1;
 
 fn write_time(w: &mut Writer, seconds: u64) {
@@ -154,15 +155,16 @@ fn read_time(r: &mut Reader<'_>) -> Result<u64, Error> {
 }
 
 impl CachedPeer {
-    /// The first so many bytes of [`CachedPeer::to_bytes`] are the same for all peers of one issuer: a store may keep them once. The
-    /// fingerprint follows them.
+    /// The number of bytes at the beginning of [`CachedPeer::to_bytes`] that are the same for all peers of one issuer. A store
+    /// may keep them once. The fingerprint follows them.
     pub const SHARED_LEN: usize = 1 + ISSUER_LEN;
 
-    /// In bytes, for a store, without the digest of the settings. They hold no secret, but who can change them can invent a peer:
-    /// seal what leaves the process. Times are kept to the second; a peer that is read again is never younger than it was.
+    /// Encodes the peer for a store, without the digest of the settings. The bytes hold no secret, but an attacker who can
+    /// change them can invent a peer: seal entries that leave the process. Times are rounded down to the second, so a decoded
+    /// peer is never younger than the original.
     ///
     /// # Errors
-    /// It has too many names to be kept.
+    /// The peer has too many names.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         let mut w = Writer::new();
         w.reserve(self.max_len());
@@ -181,7 +183,7 @@ impl CachedPeer {
         })
     }
 
-    /// How long it is at most, in bytes; it may be a few less.
+    /// An upper bound of the encoded length, in bytes.
     fn max_len(&self) -> usize {
         let texts: usize = self.texts().map(|text| 2 + text.len()).sum();
         Self::SHARED_LEN + 32 + 1 + 3 * 5 + 2 + self.public_key.len() + 32 + 2 + texts
@@ -221,8 +223,9 @@ impl CachedPeer {
         self.texts().try_for_each(|text| write_vec(w, text.as_bytes()))
     }
 
-    /// Who holds the key, in what [`CachedPeer::to_bytes`] made without its first [`CachedPeer::SHARED_LEN`] bytes: the kind of
-    /// certificate and key, and the key. It is the same for all certificates of one kind with one key, and `None` for other bytes.
+    /// Identifies the holder of an encoded peer by the kind of its certificate and key, and the key. `own` is the output of
+    /// [`CachedPeer::to_bytes`] without its first [`CachedPeer::SHARED_LEN`] bytes. The result is the same for all
+    /// certificates of one kind with one key. `None` if `own` does not parse.
     pub fn holder(own: &[u8]) -> Option<(u8, &[u8])> {
         let mut r = Reader::new(own, WHAT);
         r.take(32).ok()?;
@@ -235,10 +238,11 @@ impl CachedPeer {
         Some((form & (RAW_KEY | KEY_FORM), key))
     }
 
-    /// From what [`CachedPeer::to_bytes`] made of a peer that was verified under these settings.
+    /// Decodes the output of [`CachedPeer::to_bytes`]. `settings` is the digest of the settings under which this side has
+    /// verified the peer.
     ///
     /// # Errors
-    /// The bytes are something else, or of another version.
+    /// The bytes do not parse, or have another version.
     pub fn from_bytes(bytes: &[u8], settings: &[u8; 32]) -> Result<Self, Error> {
         if bytes.len() > MAX_PEER_LEN {
             return Err(Malformed::Length(WHAT).into());
@@ -288,10 +292,11 @@ impl CachedPeer {
 }
 
 impl CachedServer {
-    /// In bytes, for a store that keeps them for a [`CacheKey`](super::CacheKey) with these settings: seal what leaves the process.
+    /// Encodes the entry for a store, which keeps it for a [`CacheKey`](super::CacheKey) with these settings. Seal entries
+    /// that leave the process.
     ///
     /// # Errors
-    /// It is of other settings, or has too many tickets, or its server too many names to be kept.
+    /// The entry has other settings or too many tickets, or its server has too many names.
     pub fn to_bytes(&self, settings: &[u8; 32]) -> Result<Vec<u8>, Error> {
         if self.server.as_ref().is_some_and(|server| server.settings.as_bytes() != settings) {
             return Err(Misuse::Config("a server that was verified under other settings".into()).into());
@@ -322,10 +327,10 @@ impl CachedServer {
         Ok(w.finish()?)
     }
 
-    /// From what [`CachedServer::to_bytes`] made for these settings.
+    /// Decodes the output of [`CachedServer::to_bytes`] for these settings.
     ///
     /// # Errors
-    /// The bytes are something else, or of another version.
+    /// The bytes do not parse, or have another version.
     pub fn from_bytes(bytes: &[u8], settings: &[u8; 32]) -> Result<Self, Error> {
         Reader::all(bytes, WHAT, |r| {
             let (version, flags, count) = (r.u8()?, r.u8()?, usize::from(r.u8()?));
@@ -353,21 +358,21 @@ impl CachedServer {
     }
 }
 
-/// An entry of a client's store in two parts, of which a store may keep the second once for many servers.
+/// An entry of a client's store in two parts. A store may keep the second part once for many servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitServer {
-    /// The tickets and the server itself.
+    /// The part of this server alone: the tickets and the rest of the server's entry.
     pub own: Vec<u8>,
-    /// What servers of one operator have in common: the fingerprints of this client's Certificate, the CertificateRequest, and
-    /// the first [`CachedPeer::SHARED_LEN`] bytes of the server.
+    /// The part that servers of one operator have in common: the fingerprints of this client's Certificate, the
+    /// CertificateRequest, and the first [`CachedPeer::SHARED_LEN`] bytes of the server.
     pub shared: Vec<u8>,
 }
 
 impl SplitServer {
-    /// Takes apart what [`CachedServer::to_bytes`] made.
+    /// Splits the output of [`CachedServer::to_bytes`].
     ///
     /// # Errors
-    /// The bytes are something else.
+    /// The bytes do not parse.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
         let (mut own, mut shared) = (Writer::new(), Writer::new());
         Reader::all(bytes, WHAT, |r| {
@@ -476,20 +481,20 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_read_as_it_was_written() {
+    fn decodes_a_peer_as_encoded() {
         for peer in peers() {
             let bytes = peer.to_bytes().unwrap();
             assert_eq!(CachedPeer::from_bytes(&bytes, &SETTINGS).unwrap(), peer);
             assert_eq!(bytes[1..CachedPeer::SHARED_LEN], peer.issuer);
         }
-        // To the second, and not younger.
+        // Rounded down to the second, so that the peer is not younger.
         let peer = CachedPeer { validated_ms: 1_795_000_000_999, ..raw(key(0)) };
         let back = CachedPeer::from_bytes(&peer.to_bytes().unwrap(), &SETTINGS).unwrap();
         assert_eq!(back.validated_ms, 1_795_000_000_000);
     }
 
     #[test]
-    fn the_holder_is_the_kind_and_the_key() {
+    fn identifies_a_holder_by_kind_and_key() {
         for peer in peers() {
             let bytes = peer.to_bytes().unwrap();
             let of = |bytes: &[u8]| {
@@ -507,7 +512,7 @@ mod tests {
             assert_eq!(of(&other.to_bytes().unwrap()), Some(holder));
             assert_eq!(of(&bytes[..CachedPeer::SHARED_LEN + 60]), None);
         }
-        // The same key, of another kind of certificate.
+        // The same key in another kind of certificate is another holder.
         assert_ne!(
             CachedPeer::holder(&raw(key(0)).to_bytes().unwrap()[CachedPeer::SHARED_LEN..]).unwrap(),
             CachedPeer::holder(&x509(key(0), &[], None).to_bytes().unwrap()[CachedPeer::SHARED_LEN..])
@@ -515,22 +520,22 @@ mod tests {
         );
     }
 
-    /// The forms of keys are those of real keys, and what they have in common is not repeated.
+    /// The lengths are those of real keys; entries omit the constant parts.
     #[test]
-    fn keys_are_abridged() {
+    fn omits_the_constant_parts_of_keys() {
         let shared = CachedPeer::SHARED_LEN + 1 + 32 + 3 * 5;
         for (form, len) in [(0, 91), (1, 120), (2, 44), (3, 294)] {
             assert_eq!(key(form).len(), len);
             let KeyForm { len, .. } = KEY_FORMS[form];
             assert_eq!(raw(key(form)).to_bytes().unwrap().len(), shared + len);
         }
-        // Whole, with its length.
+        // A key without a form is stored whole, with its length.
         assert_eq!(raw(vec![0x30; 44]).to_bytes().unwrap().len(), shared + 1 + 44);
         assert_eq!(raw(vec![0x30; 550]).to_bytes().unwrap().len(), shared + 2 + 550);
     }
 
     #[test]
-    fn a_server_is_read_as_it_was_written() {
+    fn decodes_a_server_as_encoded() {
         for server in peers().into_iter().map(Some).chain([None]) {
             for count in 0..=2u8 {
                 let tickets: Vec<_> = (0..count).map(|i| ([i; 8], Fingerprint([i; 32]))).collect();
@@ -558,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_with_too_many_names_is_not_kept() {
+    fn rejects_a_peer_with_too_many_names() {
         let name = "n".repeat(100);
         x509(key(0), &vec![&*name; 70], None).to_bytes().unwrap();
         x509(key(0), &vec![&*name; 80], None).to_bytes().unwrap_err();
@@ -567,9 +572,9 @@ mod tests {
         CachedPeer::from_bytes(&long, &SETTINGS).unwrap_err();
     }
 
-    /// What is cut or longer is an error. A bit that is another makes an error or another entry, which is why entries are sealed.
+    /// Truncated or longer bytes are an error. A flipped bit gives an error or another entry, which is why stores seal them.
     #[test]
-    fn damage_is_an_error_or_another_entry() {
+    fn never_decodes_damaged_bytes_as_the_same_entry() {
         for peer in peers() {
             let bytes = peer.to_bytes().unwrap();
             for len in 0..bytes.len() {

@@ -1,8 +1,8 @@
-//! The handshake cache: what a side keeps of a peer that it has verified in full, so that the peer need not send its
+//! The handshake cache: a side remembers a peer that it has verified in full, so that the peer need not send its
 //! certificates again (RFC 7924 and its counterpart for clients; docs/handshake-cache.md).
 //!
-//! A repeated handshake is as fresh and as mutual as a full one: both sides sign, with new keys of (EC)DHE. What is left out is
-//! what the other side has seen before, and both sides take its fingerprint into the transcript instead.
+//! A cached handshake is as fresh and as mutual as a full one: both sides sign and use new (EC)DHE keys. A side omits a
+//! message that the other side has cached, and both sides put its fingerprint into the transcript instead.
 
 use crate::sync::Arc;
 use alloc::string::String;
@@ -26,67 +26,67 @@ mod codec;
 
 pub use codec::SplitServer;
 
-/// How long an entry is used after the peer's certificates were verified, if nothing else is said.
+/// The default time for which an entry is usable after this side has verified the peer's certificates.
 pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The longest CertificateRequest that a client keeps, in bytes: names of authorities are most of it.
+/// The longest CertificateRequest that a client caches, in bytes. The names of CAs are most of it.
 pub const MAX_CERTIFICATE_REQUEST: usize = 16 * 1024;
 
-/// What goes over the wire of a cache; two sides that differ use what they have in common.
+/// The wire format of the cache. Two sides with different modes use what both have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheMode {
-    /// What RFC 7924 has, and nothing else: the server's messages, named by whole fingerprints.
+    /// RFC 7924 alone: the server's messages, named by whole fingerprints.
     Rfc7924,
     /// RFC 7924 for the server's messages, and tickets for the client's Certificate.
     Bithac,
-    /// Both sides' messages, named by eight bytes each: the recommended mode, in the fewest bytes (docs/cache-choice.md).
+    /// Both sides' messages, named by eight bytes each. The recommended mode, with the fewest bytes (docs/cache-choice.md).
     #[default]
     Compact,
 }
 
 impl CacheMode {
-    /// Whether the server's messages are named in cached_info.
+    /// Whether cached_info names the server's messages.
     pub(crate) const fn has_cached_info(self) -> bool {
         matches!(self, Self::Rfc7924 | Self::Bithac)
     }
 
-    /// Whether there is the extension handshake_cache, with tickets.
+    /// Whether the mode uses the extension handshake_cache, with tickets.
     pub(crate) const fn has_tickets(self) -> bool {
         matches!(self, Self::Bithac | Self::Compact)
     }
 }
 
-/// What a handshake made of this side's cache.
+/// How a handshake used this side's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheOutcome {
-    /// This side has none.
+    /// This side has no cache.
     #[default]
     Disabled,
-    /// Nobody was proven by a certificate that signs (docs/handshake-cache.md §5.4, §5.7): the connection is by a PSK, resumes a
-    /// session or is another handshake within one; or it is of TLS 1.2 without extended master secret, or by a suite that no
-    /// certificate signs.
+    /// This handshake cannot use a cache, because no certificate signs in it (docs/handshake-cache.md §5.4, §5.7). It uses a
+    /// PSK, resumes a session, renegotiates, or its cipher suite has no signature. It may also be TLS 1.2 without extended
+    /// master secret.
     NotUsable,
-    /// The peer says nothing of a cache: it has none, or one of another mode. A client of [`CacheMode::Rfc7924`] says nothing
-    /// either of a server that it does not know.
+    /// The peer has no cache, or one with another mode. A client with [`CacheMode::Rfc7924`] also sends nothing to a server
+    /// that it has not cached.
     NotAnswered,
-    /// Both sides have one, as far as a client of [`CacheMode::Rfc7924`] or [`CacheMode::Bithac`] can tell: a server of RFC 7924 does
-    /// not say that it has nothing to confirm. Which certificates were left out is in
-    /// [`crate::Negotiated::kind`].
+    /// Both sides have a cache. A client with [`CacheMode::Rfc7924`] or [`CacheMode::Bithac`] cannot be sure of it: a server
+    /// with RFC 7924 alone is silent if it confirms nothing. [`crate::Negotiated::kind`] tells which certificates were
+    /// omitted.
     Agreed,
 }
 
-/// What is kept of the issuer of a peer's certificate, in bytes. It counts peers, and proves nothing.
+/// The length of an issuer's digest, in bytes. Stores count peers by it; it proves nothing.
 pub const ISSUER_LEN: usize = 8;
 
-/// The fingerprint of a message: SHA-256 over it with its header, of a Certificate in its form of TLS 1.2, so that it is the same
-/// in every version and over every transport (RFC 7924 §5).
+/// The fingerprint of a message: SHA-256 over the message with its header (RFC 7924 §5). A Certificate is hashed in its
+/// TLS 1.2 form, so that its fingerprint is the same in every version and over every transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of the Certificate message with these entries.
+    /// The fingerprint of the Certificate message with these entries.
     pub(crate) fn of<'e>(
         sha256: &dyn Hash,
         typ: CertificateType,
@@ -95,7 +95,7 @@ impl Fingerprint {
         Ok(Self::of_message(sha256, &message::Certificate::write_tls12(typ, entries)?))
     }
 
-    /// Of a message with its header.
+    /// The fingerprint of a message, given with its header.
     pub(crate) fn of_message(sha256: &dyn Hash, message: &[u8]) -> Self {
         let mut fingerprint = [0; 32];
         for (to, from) in fingerprint.iter_mut().zip(sha256.hash(&[message]).as_ref()) {
@@ -109,7 +109,7 @@ impl Fingerprint {
         &self.0
     }
 
-    /// What the wire has of it.
+    /// The first bytes, which the wire carries.
     pub(crate) fn name(&self) -> Name {
         let mut name = [0; NAME_LEN];
         for (to, from) in name.iter_mut().zip(self.0) {
@@ -130,27 +130,27 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A peer that was verified in full, without its chain.
+/// A peer that this side has verified in full, without its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedPeer {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) certificate_type: CertificateType,
     pub(crate) public_key: SubjectPublicKeyInfoDer<'static>,
-    /// Of whom the peer has its certificate: the beginning of a digest of the issuer's name. Zero for raw keys.
+    /// The first bytes of a digest of the issuer's name. Zero for raw keys.
     pub(crate) issuer: [u8; ISSUER_LEN],
-    /// Without the chain, as after a resumption by a stateless ticket.
+    /// The peer's identity without its chain, as after a resumption by a stateless ticket.
     pub(crate) identity: PeerIdentity,
-    /// From when on all certificates of the chain are valid, in seconds since 1970.
+    /// The latest notBefore of the chain, in seconds since 1970.
     pub(crate) not_before_s: u64,
-    /// Until when they are, and the lists of revoked ones are good, in seconds since 1970.
+    /// The earliest notAfter of the chain and end of its CRLs, in seconds since 1970.
     pub(crate) not_after_s: u64,
-    /// When the chain was verified, in milliseconds since 1970.
+    /// When this side verified the chain, in milliseconds since 1970.
     pub(crate) validated_ms: u64,
     pub(crate) settings: SettingsDigest,
 }
 
 impl CachedPeer {
-    /// What is kept of a peer that has just been verified in full; `None` where there is nothing to keep.
+    /// The entry for a peer that this side has just verified in full; `None` if the cache cannot hold the peer.
     pub(crate) fn new(
         trust: &Verifiers,
         sha256: &dyn Hash,
@@ -169,7 +169,7 @@ impl CachedPeer {
         };
         let Some(leaf) = chain.first() else { return Ok(None) };
         let verifier = trust.of(certificate_type)?;
-        // What a full handshake would say must be known without one.
+        // The caller's verdict may change, so the cache cannot predict the result of a full handshake.
         if verifier.asks() {
             return Ok(None);
         }
@@ -191,17 +191,17 @@ impl CachedPeer {
         }))
     }
 
-    /// Whether a full handshake under these settings would accept the peer now: the settings, with the lists of revoked
-    /// certificates in them, are those under which it was accepted, and no certificate is out of date. A clock that went
-    /// backwards makes an entry unusable, not eternal.
+    /// Whether a full handshake under these settings would accept the peer now. The settings, CRLs included, must be those
+    /// under which this side verified the peer, and all certificates must be in date. If the clock went backwards, the entry
+    /// is unusable, not eternal.
     pub fn is_usable(&self, now: Now, settings: &SettingsDigest, max_age: Duration) -> bool {
         let age = now.unix_ms.checked_sub(self.validated_ms).map(Duration::from_millis);
         self.settings == *settings && self.check_dates(now).is_ok() && age.is_some_and(|age| age < max_age)
     }
 
-    /// Whether all its certificates are valid now.
+    /// Checks that all its certificates are in date.
     pub(crate) fn check_dates(&self, now: Now) -> Result<(), AuthenticationFailure> {
-        // Which one it is was in the chain.
+        // The entry has no chain, so it cannot tell which certificate is out of date.
         let out_of_date = |limit_s| OutOfDate { index: None, common_name: None, limit_s };
         match now.unix_ms / 1000 {
             now_s if now_s < self.not_before_s => {
@@ -214,23 +214,23 @@ impl CachedPeer {
         }
     }
 
-    /// Who it is.
+    /// The peer's identity, without its chain.
     pub fn identity(&self) -> &PeerIdentity {
         &self.identity
     }
 
-    /// The digest of the settings that verified it.
+    /// The digest of the settings under which this side verified the peer.
     pub const fn settings(&self) -> &SettingsDigest {
         &self.settings
     }
 
-    /// Of whom it has its certificate: the beginning of a digest of the issuer's name, by which a store sees to it that the peers
-    /// of one issuer do not push out those of the others. Zero for raw keys.
+    /// The first bytes of a digest of the issuer's name; zero for raw keys. A store uses it to ensure that the peers of one
+    /// issuer do not evict those of another.
     pub const fn issuer(&self) -> &[u8; ISSUER_LEN] {
         &self.issuer
     }
 
-    /// The fingerprint of its Certificate message.
+    /// The fingerprint of the peer's Certificate message.
     pub const fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
     }
@@ -252,34 +252,34 @@ fn without_chain(identity: &PeerIdentity) -> PeerIdentity {
     }
 }
 
-/// By what a server knows a client's certificate, and nobody else.
+/// A name for a client's certificate that only this client and the server know. Both derive it in a handshake.
 pub type Ticket = Name;
 
-/// What a client keeps for one server.
+/// A client's entry for one server.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CachedServer {
-    /// The server, if it has proven itself by a certificate.
+    /// The server, if it has proved its identity by a certificate.
     pub(crate) server: Option<CachedPeer>,
-    /// The whole CertificateRequest of TLS 1.2 that it sent last, of at most [`MAX_CERTIFICATE_REQUEST`] bytes.
+    /// The server's latest TLS 1.2 CertificateRequest, of at most [`MAX_CERTIFICATE_REQUEST`] bytes.
     pub(crate) certificate_request: Option<Vec<u8>>,
-    /// Tickets, newest first, each with the fingerprint of this client's Certificate that it stands for.
+    /// The tickets, newest first. Each has the fingerprint of the Certificate of this client that it names.
     pub(crate) tickets: Vec<(Ticket, Fingerprint)>,
-    /// A handshake with it has failed: the next one is full.
+    /// A handshake with the server has failed, so the next one is full.
     pub(crate) suspended: bool,
 }
 
 impl CachedServer {
-    /// The server, if it has proven itself by a certificate.
+    /// The server, if it has proved its identity by a certificate.
     pub const fn server(&self) -> Option<&CachedPeer> {
         self.server.as_ref()
     }
 
-    /// Without its tickets, as it is for a connection that begins while another one has them.
+    /// Removes the tickets, for a connection that begins while another one uses them.
     pub fn clear_tickets(&mut self) {
         self.tickets.clear();
     }
 
-    /// What can be done with it now.
+    /// Whether a handshake can use the entry now.
     pub(crate) fn known(&self, now: Now, settings: &SettingsDigest, max_age: Duration) -> Known {
         match &self.server {
             None => Known::Nothing,
@@ -291,7 +291,7 @@ impl CachedServer {
 }
 
 impl fmt::Debug for CachedServer {
-    /// Without tickets: who knows one before it was shown could tell whose connection it comes in.
+    /// Omits the tickets: an observer who knows an unused ticket could recognise the client's next connection.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CachedServer")
             .field("server", &self.server)
@@ -300,41 +300,41 @@ impl fmt::Debug for CachedServer {
     }
 }
 
-/// What a client could do with what it had of a server before a handshake.
+/// The state of a client's entry for a server before a handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Known {
-    /// It had nothing.
+    /// The client had no entry with a certificate of the server.
     #[default]
     Nothing,
-    /// The last handshake with it has failed: the next one is full (docs/handshake-cache.md §5.5).
+    /// The previous handshake with the server failed, so this one is full (docs/handshake-cache.md §5.5).
     Suspended,
-    /// It is too old, or a certificate is out of date.
+    /// The entry is too old, a certificate is out of date, or the client's settings have changed.
     OutOfDate,
-    /// The server need not send its certificates.
+    /// The entry is usable: the server need not send its certificates.
     Usable,
 }
 
-/// For which server a client's entry is: it is shown to no other.
+/// The server of a client's entry. The client never uses the entry with another server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheKey {
     /// The server's name or address.
     pub name: String,
-    /// Its port; 0 where there is none.
+    /// The server's port; 0 if there is none.
     pub port: u16,
     /// The digest of the client's settings.
     pub settings: [u8; 32],
 }
 
-/// Where a client keeps what it knows of servers.
+/// A client's store of entries for servers.
 pub trait ClientCache: Send + Sync + fmt::Debug {
-    /// Has what is kept for this server changed, with nobody else in between. Where nothing is kept `change` gets an empty entry,
-    /// and one that is as it was need not be written. A store is bounded and may forget.
+    /// Atomically updates the entry for this server with `change`. Without an entry, `change` gets an empty one. The store
+    /// need not write an unchanged entry. A store is bounded and may forget entries.
     fn update(&self, key: &CacheKey, change: &mut dyn FnMut(&mut CachedServer));
 
-    /// What is kept for this server. Its tickets are taken out: whoever has them shows them, and no other connection that
-    /// begins at the same time. By [`ClientCache::update`] they come back, or are gone for good; until then they need not be gone
-    /// from what outlives the process.
+    /// The entry for this server. The store removes its tickets, so that no other connection that begins at the same time
+    /// offers them. The connection later puts them back, or drops them for good, by [`ClientCache::update`]. Until then, a
+    /// store may keep them in its persistent copy.
     fn take(&self, key: &CacheKey) -> Option<CachedServer> {
         let mut taken = CachedServer::default();
         self.update(key, &mut |entry| {
@@ -345,33 +345,33 @@ pub trait ClientCache: Send + Sync + fmt::Debug {
     }
 }
 
-/// Where a server keeps what it knows of clients.
+/// A server's store of entries for clients.
 pub trait ServerCache: Send + Sync + fmt::Debug {
-    /// The client with this ticket, which came from an unauthenticated peer: nothing changes by the question.
+    /// The client with this ticket, which came from an unauthenticated peer. The call must not change the store.
     fn find(&self, ticket: &Ticket) -> Option<CachedPeer>;
-    /// Keeps `client`, which has just proven its key, under a new ticket, which takes the place of the one in `proven`, by which
-    /// it was known; and under some of the others, the newest, as servers with several names may share a store. A client that has
-    /// the same key and another Certificate is the same one, and takes none of its older tickets along. A store is bounded and may
-    /// forget.
+    /// Stores `client`, which has just proved its key, under a new ticket. The new ticket replaces `proven`, by which the
+    /// server knew the client. The client keeps its newest other tickets, because servers with several names may share a
+    /// store. A client with the same key but another Certificate is the same client, but loses its older tickets. A store is
+    /// bounded and may forget clients.
     fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>);
 }
 
-/// A client's use of the cache.
+/// A client's settings for the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientHandshakeCache {
     pub(crate) mode: CacheMode,
     pub(crate) store: Arc<dyn ClientCache>,
     pub(crate) max_age: Duration,
-    /// Of the Certificate of each credential; `None` for one that is too long for a message.
+    /// The fingerprint of each credential's Certificate; `None` if the chain is too long for a message.
     pub(crate) fingerprints: Arc<[Option<Fingerprint>]>,
 }
 
-/// A server's use of the cache.
+/// A server's settings for the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerHandshakeCache {
     pub(crate) mode: CacheMode,
     pub(crate) store: Arc<dyn ServerCache>,
     pub(crate) max_age: Duration,
-    /// Of the Certificate of each credential.
+    /// The fingerprint of each credential's Certificate.
     pub(crate) fingerprints: Vec<Fingerprint>,
 }
