@@ -600,7 +600,7 @@ mod tests {
         assert!(explain(&seen, timeout()).starts_with("raise --timeout"));
         assert!(explain(&silent, end()).contains("port scans and health checks"));
         assert_eq!(explain(&seen, end()), "look at the log of the client");
-        let plain = || broken(P::UnexpectedRecord(dunlin::error::What::ApplicationData).into());
+        let plain = || broken(P::UnexpectedRecord(What::ApplicationData).into());
         assert!(explain(&silent, plain()).contains("another protocol than TLS"));
         assert!(explain(&seen, plain()).starts_with("update the client"));
         let told = explain(&seen, broken(P::BadSignature.into()));
