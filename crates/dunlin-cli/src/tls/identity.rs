@@ -73,9 +73,10 @@ impl TlsOptions {
     pub(super) fn client_trust(&self, insecure: bool) -> Result<Trust, Error> {
         let raw = self.enable_server_rpk || self.rpk_file.is_some();
         if insecure {
-            anstream::eprintln!("dunlin: warning: --insecure: whoever answers is taken for the server");
             let raw_key = raw.then_some(RawKeyTrust::DangerAnyone);
-            return self.with_depth(Trust { x509: Some(X509Trust::DangerAnyone), raw_key });
+            let trust = self.with_depth(Trust { x509: Some(X509Trust::DangerAnyone), raw_key })?;
+            anstream::eprintln!("dunlin: warning: --insecure: whoever answers is taken for the server");
+            return Ok(trust);
         }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
         let x509 = match &self.ca_file {
