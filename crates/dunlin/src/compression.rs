@@ -1,7 +1,7 @@
-//! Certificate compression (RFC 8879): what a program has to bring for it, and what a profile prepares.
+//! Certificate compression (RFC 8879).
 //!
-//! The engine has no algorithm of its own: dunlin-compress has zlib. Sending and receiving are apart, for a client
-//! that only reads a server's chain needs no compressor.
+//! The engine has no compression algorithm; the crate dunlin-compress has zlib. Compression and decompression have
+//! separate traits, because a client that only receives a server's chain needs no compressor.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,14 +15,14 @@ use crate::wire::{CertificateCompressionAlgorithm, What};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressionFailed;
 
-/// Compresses our Certificate messages.
+/// Compresses this side's Certificate messages.
 pub trait CertificateCompressor: Send + Sync + fmt::Debug {
     /// Which algorithm it is.
     fn algorithm(&self) -> CertificateCompressionAlgorithm;
-    /// Compresses `message`. This is called when a profile is built, not in handshakes: it may take its time.
+    /// Compresses `message`. The engine calls it when it builds a profile, never in a handshake, so it may be slow.
     ///
     /// # Errors
-    /// It could not.
+    /// The compression failed.
     fn compress(&self, message: &[u8]) -> Result<Vec<u8>, CompressionFailed>;
 }
 
@@ -30,15 +30,15 @@ pub trait CertificateCompressor: Send + Sync + fmt::Debug {
 pub trait CertificateDecompressor: Send + Sync + fmt::Debug {
     /// Which algorithm it is.
     fn algorithm(&self) -> CertificateCompressionAlgorithm;
-    /// Decompresses the whole of `compressed`, which comes from an unauthenticated peer, so that it fills `message`
-    /// exactly. Implementations must not take memory beyond `message` and a constant.
+    /// Decompresses `compressed`, which comes from an unauthenticated peer, into `message`, which it must fill exactly.
+    /// Implementations must not use more memory than `message` and a constant amount.
     ///
     /// # Errors
-    /// `compressed` is damaged, does not end where its content does, or its content is longer or shorter.
+    /// `compressed` is damaged or has trailing bytes, or its content is longer or shorter than `message`.
     fn decompress(&self, compressed: &[u8], message: &mut [u8]) -> Result<(), CompressionFailed>;
 }
 
-/// The compressed Certificate message of a credential, made once and used for every peer.
+/// The compressed Certificate message of a credential, made once for all peers.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     credential: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Prepared {
     message: Vec<u8>,
 }
 
-/// Compresses the message of every credential with every compressor, where that makes it smaller.
+/// Compresses the Certificate of every credential with every compressor, and keeps the results that are smaller.
 pub(crate) fn prepare(
     credentials: &[Credential],
     compressors: &[&dyn CertificateCompressor],
@@ -54,7 +54,7 @@ pub(crate) fn prepare(
     let mut all = Vec::new();
     for (index, credential) in credentials.iter().enumerate() {
         for compressor in compressors {
-            // RFC 8446 §4.4.2: in the handshake the context is empty, so the message is the same for all peers.
+            // RFC 8446 §4.4.2: the context is empty in the handshake, so the message is the same for all peers.
             let plain = message::Certificate::write(&[], credential.entries(), None)?;
             let algorithm = compressor.algorithm();
             let body = plain.get(HEADER_LEN..).unwrap_or_default();
@@ -72,7 +72,7 @@ pub(crate) fn prepare(
     Ok(all)
 }
 
-/// The message for the credential at `index` that suits a peer who reads `theirs`: the first in our order.
+/// The first prepared message for the credential at `index` whose algorithm is in `theirs`.
 pub(crate) fn choose<'p>(
     prepared: &'p [Prepared],
     index: usize,
@@ -82,16 +82,16 @@ pub(crate) fn choose<'p>(
     Some((found.algorithm, &found.message))
 }
 
-/// The body of the Certificate message in a CompressedCertificate.
+/// Decompresses the body of the Certificate in a CompressedCertificate.
 pub(crate) fn decompress(
     decompressors: &[&dyn CertificateDecompressor],
     message: &CompressedCertificate<'_>,
 ) -> Result<Vec<u8>, Error> {
-    // RFC 8879 §4: an algorithm that was not in the extension: illegal_parameter.
+    // RFC 8879 §4: an algorithm that this side did not offer is illegal_parameter.
     let algorithm = message.algorithm;
     let decompressor = decompressors.iter().find(|d| d.algorithm() == algorithm);
     let decompressor = decompressor.ok_or(PeerMisbehaved::NotOffered(What::CompressionAlgorithm))?;
-    // RFC 8879 §4: the announced length bounds the memory, and what comes out must have it.
+    // RFC 8879 §4: the announced length limits the memory, and the decompressed message must have exactly that length.
     if message.uncompressed_length > MAX_CERTIFICATE {
         return Err(PeerMisbehaved::BadCompression.into());
     }

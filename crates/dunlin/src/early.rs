@@ -1,8 +1,8 @@
-//! Early data (0-RTT, RFC 8446 §2.3): who wants it, how much of it there may be, and what became of it.
+//! Early data (0-RTT, RFC 8446 §2.3): its settings, limits and outcome.
 //!
-//! Early data is not forward secret and, but for what a server does against it, can be replayed. So it is off until
-//! both sides turn it on for an application protocol, only sessions carry it, and a server takes it only with a ticket
-//! that provably comes for the first time ([`SingleUse`]). There is none over datagrams.
+//! Early data is not forward secret, and an attacker can replay it unless the server prevents that. It is therefore off
+//! until both sides enable it for an application protocol, and only session tickets allow it. A server accepts it only
+//! if it can prove that the ticket comes for the first time ([`SingleUse`]). DTLS connections have no early data.
 
 use crate::sync::Arc;
 use alloc::vec::Vec;
@@ -10,18 +10,18 @@ use core::time::Duration;
 
 use crate::resume::UseOnce;
 
-/// The most early data that a server can allow, in bytes. What is refused must be passed over unread, and a server
-/// passes over 16 KiB, padding and all.
+/// The most early data that a server can allow, in bytes. A server that refuses early data must skip it, and it skips at
+/// most 16 KiB, including padding.
 pub const MAX_EARLY_DATA: u32 = 14 * 1024;
 
-/// How far the age of a ticket as the client tells it may be from the one that the server knows. RFC 8446 §8.3 thinks of
-/// ten seconds where this is all that stops replays. Here a ticket is used once, so this only says how long that has to
-/// be remembered, and how long a first flight can be held back; a minute bears with coarse clocks, and other servers
-/// take the same.
+/// The largest difference between the ticket's age as the client reports it and as the server knows it. RFC 8446 §8.3
+/// suggests ten seconds for servers without another protection against replay. Here each ticket works once. The window
+/// only decides how long a register remembers tickets, and how long an attacker can delay a first flight. A minute
+/// tolerates coarse clocks; other servers use the same value.
 pub const EARLY_DATA_WINDOW: Duration = Duration::from_secs(60);
 
-/// The application protocols that early data may speak: those that bear it when a request comes late, is lost, or (of
-/// servers that protect themselves less than ours) comes twice.
+/// The application protocols that early data may use. They must tolerate requests that arrive late or get lost, and also
+/// replayed requests if other servers protect themselves less than this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EarlyDataProtocols {
     named: Vec<Vec<u8>>,
@@ -29,17 +29,17 @@ pub struct EarlyDataProtocols {
 }
 
 impl EarlyDataProtocols {
-    /// These, as ALPN calls them.
+    /// The protocols with these ALPN names.
     pub const fn named(protocols: Vec<Vec<u8>>) -> Self {
         Self { named: protocols, unnamed: false }
     }
 
-    /// The one of connections for which ALPN chose none.
+    /// The protocol of connections without ALPN.
     pub const fn unnamed() -> Self {
         Self { named: Vec::new(), unnamed: true }
     }
 
-    /// Also the one of connections for which ALPN chose none.
+    /// Adds the protocol of connections without ALPN.
     #[must_use]
     pub fn and_unnamed(mut self) -> Self {
         self.unnamed = true;
@@ -51,34 +51,34 @@ impl EarlyDataProtocols {
     }
 }
 
-/// What tells a server that a ticket comes for the first time. Without it, early data is refused, and the handshake goes on
-/// without. All servers that open each other's tickets need the same, those without early data, too
+/// How a server knows that a ticket comes for the first time. Without it, the server refuses early data and continues the
+/// handshake. All servers that can open each other's tickets need the same one, including those without early data
 /// ([`crate::ServerConfig::with_single_use`]).
 #[derive(Clone, Debug)]
 pub enum SingleUse {
-    /// The store of the sessions, which resumes each once ([`crate::resume::Tickets::stateful`]).
+    /// The session store, which resumes each session once ([`crate::resume::Tickets::stateful`]).
     Sessions,
-    /// A register that all servers share that open each other's tickets.
+    /// A register, shared by all servers that can open each other's tickets.
     Register(Arc<dyn UseOnce>),
-    /// Elsewhere: the connection asks [`crate::Question::FirstUse`].
+    /// The connection asks the caller by [`crate::Question::FirstUse`].
     Ask,
 }
 
-/// What a server does with early data.
+/// A server's settings for early data.
 #[derive(Clone, Debug)]
 pub(crate) struct EarlyDataServer {
     pub(crate) protocols: EarlyDataProtocols,
     pub(crate) max_size: u32,
 }
 
-/// What became of early data.
+/// The outcome of early data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EarlyDataOutcome {
-    /// The client did not offer any; why, as far as this side knows.
+    /// The client did not offer early data. Contains the reason, as far as this side knows it.
     NotOffered(NoEarlyData),
-    /// The server took it.
+    /// The server accepted it.
     Accepted,
-    /// The server did not take it. What the client has sent is lost, and the client decides whether to send it again.
+    /// The server refused it. The early data is lost; the client decides whether to send it again.
     Rejected(NoEarlyData),
 }
 
@@ -92,27 +92,27 @@ impl Default for EarlyDataOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoEarlyData {
-    /// It is off here, for this transport or as a whole.
+    /// This side has disabled it, or the transport does not support it.
     Disabled,
     /// The client has no session to offer.
     NoSession,
-    /// No session was resumed.
+    /// The server did not resume a session.
     NotResumed,
-    /// The session was made without early data.
+    /// The session does not allow early data.
     NotForSession,
-    /// The application protocol is not that of the session, or not one for early data.
+    /// The application protocol is not the session's, or early data may not use it.
     ApplicationProtocol,
-    /// The cipher suite is not that of the session.
+    /// The cipher suite is not the session's.
     CipherSuite,
-    /// A HelloRetryRequest was needed.
+    /// The server needed a HelloRetryRequest.
     Retry,
-    /// The session that was resumed is not the one that the client offered first.
+    /// The server resumed another session than the first one that the client offered.
     NotFirst,
-    /// The ticket is older or younger than the client says: the first flight may have been held back.
+    /// The ticket is older or younger than the client says: an attacker may have delayed the first flight.
     TicketAge,
-    /// The ticket was used before, or nobody can say that it was not.
+    /// The ticket was used before, or the server cannot prove that it was not.
     NotSingleUse,
-    /// The peer did not want to, and does not say why.
+    /// The peer declined without a reason.
     Declined,
 }
 

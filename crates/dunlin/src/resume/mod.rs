@@ -1,5 +1,5 @@
-//! Resumption: sessions, what they are bound to, and where they are kept (RFC 8446 §2.2, §4.6.1; RFC 5246 §7.3 and RFC 5077
-//! for TLS 1.2). Which version a session is of says its suite: no suite is of both.
+//! Resumption: sessions, their bindings and their stores (RFC 8446 §2.2, §4.6.1; RFC 5246 §7.3 and RFC 5077 for TLS 1.2).
+//! The cipher suite of a session tells its version, because no suite belongs to both versions.
 
 use crate::sync::Arc;
 use alloc::string::{String, ToString};
@@ -23,14 +23,14 @@ mod once;
 pub(crate) use once::EarlyTerms;
 pub use once::UseOnce;
 
-/// RFC 8446 §4.6.1: no ticket lives longer than seven days. A session made by resumption counts from the day the
-/// peer last proved its identity, so renewal does not extend it.
+/// The longest lifetime of a ticket, seven days (RFC 8446 §4.6.1). A resumed session counts from the time when the peer last
+/// proved its identity, so a renewal does not extend it.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The default lifetime of a ticket.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A digest of the settings under which a peer was authenticated.
+/// A digest of the settings under which this side authenticated a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SettingsDigest([u8; 32]);
 
@@ -49,17 +49,17 @@ impl SettingsDigest {
     }
 }
 
-/// What both sides keep of a connection in order to resume it.
+/// The state of a connection that a side keeps for its resumption.
 #[derive(Clone)]
 pub struct Session {
-    /// TLS and DTLS have key schedules of their own: what one made is nothing to the other.
+    /// The transport. TLS and DTLS have different key schedules, so neither can resume the other's session.
     pub(crate) transport: TransportKind,
     pub(crate) cipher_suite: CipherSuite,
-    /// Of TLS 1.2 the master secret.
+    /// The PSK of TLS 1.3, or the master secret of TLS 1.2.
     pub(crate) psk: HashOutput,
-    /// When the ticket was issued (server) or received (client), in milliseconds since 1970.
+    /// When the server issued or the client received the ticket, in milliseconds since 1970.
     pub(crate) issued_ms: u64,
-    /// When the peer last proved who it is other than by resumption.
+    /// When the peer last proved its identity other than by resumption, in milliseconds since 1970.
     pub(crate) authenticated_ms: u64,
     pub(crate) lifetime_s: u32,
     pub(crate) age_add: u32,
@@ -69,21 +69,21 @@ pub struct Session {
     pub(crate) early: Option<EarlyTerms>,
 }
 
-/// The bit beside the kind of transport that says that terms for early data follow: others carry no byte for them.
+/// A flag beside the transport: terms for early data follow. Other sessions carry no byte for them.
 const WITH_EARLY_TERMS: u8 = 0x80;
 
-/// The bit beside it that is in every session: names have their kind. Sessions of a version that did not know whether a name is a
-/// DNS name or a URI are not read.
+/// A flag beside the transport, set in every session: names have a kind. It rejects sessions of an earlier format, which did
+/// not distinguish DNS names from URIs.
 const TYPED_NAMES: u8 = 0x40;
-/// The same over datagrams.
+/// [`TYPED_NAMES`] with the transport DTLS.
 const TYPED_NAMES_DATAGRAM: u8 = TYPED_NAMES | TransportKind::Datagram as u8;
 
 impl Session {
-    /// Whether it can still be used: neither the ticket nor the identity in it is too old. A clock that went
-    /// backwards makes it unusable, not eternal.
+    /// Whether the session is still usable: neither the ticket nor the peer's authentication is too old. If the clock went
+    /// backwards, the session is unusable, not eternal.
     pub fn is_fresh(&self, now: Now) -> bool {
         let age = |since: u64| now.unix_ms.checked_sub(since).map(Duration::from_millis);
-        // Whom a full handshake would refuse today for the date, no ticket brings in.
+        // A ticket does not outlive the certificate behind it.
         let valid = match &self.peer {
             Some(PeerIdentity::X509(id)) => now.unix_ms / 1000 <= id.not_after_s,
             _ => true,
@@ -93,17 +93,17 @@ impl Session {
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
     }
 
-    /// When its lifetime is over, in milliseconds since 1970.
+    /// When its lifetime ends, in milliseconds since 1970.
     pub(crate) fn expires_ms(&self) -> u64 {
         self.issued_ms.saturating_add(1000 * u64::from(self.lifetime_s))
     }
 
-    /// How much early data it allows, in bytes; zero says none.
+    /// The early data that the session allows, in bytes; zero if it allows none.
     pub fn max_early_data(&self) -> u32 {
         self.early.as_ref().map_or(0, |terms| terms.max_size)
     }
 
-    /// The identity of the external key that the peer proved itself by, if it was one.
+    /// The identity of the external PSK by which the peer proved its identity; `None` if it used another way.
     pub(crate) fn origin(&self) -> Option<&[u8]> {
         match &self.peer {
             Some(PeerIdentity::Psk(psk)) => Some(&psk.identity),
@@ -111,8 +111,8 @@ impl Session {
         }
     }
 
-    /// Whether this is that very key, and not another one that got its identity. If so, the peer has the name that the
-    /// key has today.
+    /// Whether the session stems from exactly this key, not from another one with the same identity. If so, the peer gets
+    /// the key's current name.
     pub(crate) fn stems_from(&mut self, key: &Psk, hash: &dyn Hash) -> bool {
         let Some(PeerIdentity::Psk(psk)) = &mut self.peer else { return false };
         let today = PskIdentity::new(psk.identity.clone(), key, hash);
@@ -123,15 +123,15 @@ impl Session {
         same
     }
 
-    /// The age to show to the server (RFC 8446 §4.2.11.1).
+    /// The obfuscated age that the client sends to the server (RFC 8446 §4.2.11.1).
     pub(crate) const fn obfuscated_age(&self, now: Now) -> u32 {
         (now.unix_ms.saturating_sub(self.issued_ms) as u32).wrapping_add(self.age_add)
     }
 
-    /// In bytes, for a store. They contain the secret: seal them.
+    /// Encodes the session for a store. The bytes contain the secret: seal them.
     ///
     /// # Errors
-    /// A field is too long to be kept.
+    /// A field is too long for the format.
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut w = Writer::new();
         w.put(&self.settings.0);
@@ -144,10 +144,10 @@ impl Session {
         Ok(w.finish().map(Zeroizing::new)?)
     }
 
-    /// From what [`Session::to_bytes`] made.
+    /// Decodes the output of [`Session::to_bytes`].
     ///
     /// # Errors
-    /// The bytes are something else.
+    /// The bytes do not parse.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         Reader::all(bytes, What::Session, |r| {
             let settings = SettingsDigest(r.array()?);
@@ -162,8 +162,8 @@ impl Session {
         })
     }
 
-    /// For a ticket that is bound to the settings: without them, and without the peer's chain. `None` where the
-    /// peer's names would make it too large: a peer has all its names or does not resume.
+    /// Encodes the session for a stateless ticket, without the peer's chain and without the settings, to which the ticket is
+    /// bound. `None` if the peer's names make it too large: a peer resumes with all its names or not at all.
     pub(crate) fn to_ticket(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
         if let Some(PeerIdentity::X509(id)) = &self.peer
             && id
@@ -190,8 +190,8 @@ impl Session {
         w.u8(self.transport as u8 | TYPED_NAMES | if self.early.is_some() { WITH_EARLY_TERMS } else { 0 });
         w.u16(self.cipher_suite.0);
         w.u64(self.issued_ms);
-        // The age of the identity at issue, in seconds, takes half the room of a second date. Rounded up: many renewals
-        // may make it older than it is, none younger.
+        // The age of the authentication, in seconds, takes half the room of a second date. It is rounded up, so that repeated
+        // renewals may make it older but never younger.
         let age_ms = self.issued_ms.saturating_sub(self.authenticated_ms);
         w.u32(u32::try_from(age_ms.div_ceil(1000)).unwrap_or(u32::MAX));
         w.u32(self.lifetime_s);
@@ -219,7 +219,7 @@ impl Session {
         if let Some(terms) = &self.early {
             terms.write(w);
         }
-        // Last, and in room that is there: bytes that grow are copied, and the old ones are not wiped.
+        // The secret comes last, after the room for it is reserved: a later reallocation would leave an unwiped copy.
         w.reserve(1 + self.psk.as_ref().len());
         w.vec8(|w| w.put(self.psk.as_ref()));
     }
@@ -257,7 +257,7 @@ impl Session {
     }
 }
 
-/// The names that a ticket carries, in bytes: a client that shows it must fit them into its ClientHello.
+/// The most names in a ticket, in bytes, because the client must fit the ticket into its ClientHello.
 const MAX_TICKET_NAMES: usize = 512;
 
 fn text(bytes: &[u8]) -> Result<String, Error> {
@@ -297,33 +297,33 @@ impl fmt::Debug for Session {
 /// A ticket as the client keeps it.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
-    /// Its connection has it as long as it may have to be forgotten.
+    /// Shared with its connection, which makes the store forget it after a fatal alert.
     pub(crate) ticket: Arc<[u8]>,
-    /// Whether the ticket is a session ID of TLS 1.2 (RFC 5246 §7.4.1.3).
+    /// Whether the ticket is a TLS 1.2 session ID (RFC 5246 §7.4.1.3).
     pub(crate) is_id: bool,
     pub(crate) session: Session,
 }
 
 impl ClientSession {
-    /// Whether it can still be used.
+    /// Whether the session is still usable.
     pub fn is_fresh(&self, now: Now) -> bool {
         self.session.is_fresh(now)
     }
 
-    /// How much early data it allows, in bytes; zero says none.
+    /// The early data that the session allows, in bytes; zero if it allows none.
     pub fn max_early_data(&self) -> u32 {
         self.session.max_early_data()
     }
 
-    /// The ticket, as the server sent it, or in TLS 1.2 the session ID.
+    /// The ticket as the server sent it, or the TLS 1.2 session ID.
     pub fn ticket(&self) -> &[u8] {
         &self.ticket
     }
 
-    /// In bytes, for a store. They contain the secret: seal them.
+    /// Encodes the ticket and its session for a store. The bytes contain the secret: seal them.
     ///
     /// # Errors
-    /// A field is too long to be kept.
+    /// A field is too long for the format.
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut w = Writer::new();
         w.u8(self.is_id.into());
@@ -334,10 +334,10 @@ impl ClientSession {
         Ok(w.finish().map(Zeroizing::new)?)
     }
 
-    /// From what [`ClientSession::to_bytes`] made.
+    /// Decodes the output of [`ClientSession::to_bytes`].
     ///
     /// # Errors
-    /// The bytes are something else.
+    /// The bytes do not parse.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         Reader::all(bytes, What::Session, |r| {
             let is_id = match r.u8()? {
@@ -351,50 +351,50 @@ impl ClientSession {
     }
 }
 
-/// For which server a client's ticket is: it is shown to no other.
+/// The server of a client's ticket. The client never offers the ticket to another server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
     /// TLS or DTLS.
     pub transport: TransportKind,
     /// The server's name or address.
     pub name: String,
-    /// Its port; 0 where there is none.
+    /// The server's port; 0 if there is none.
     pub port: u16,
     /// The digest of the client's settings.
     pub settings: [u8; 32],
 }
 
-/// Where a client keeps tickets.
+/// A client's store of tickets.
 pub trait ClientSessions: Send + Sync + fmt::Debug {
-    /// Keeps `session`. A store is bounded and may forget.
+    /// Stores `session`. A store is bounded and may forget sessions.
     fn put(&self, key: SessionKey, session: ClientSession);
-    /// Takes the newest fresh ticket out: each is used once, so that connections cannot be linked by it
-    /// (RFC 8446 §C.4).
+    /// Removes and returns the newest fresh ticket. The client uses each ticket once, so that an observer cannot link its
+    /// connections (RFC 8446 §C.4).
     fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession>;
-    /// Forgets the session with this ticket, or ID, that was put here under `key`, if it is still here: a fatal alert has ended
-    /// its connection, and it must not be resumed (RFC 5246 §7.2.2).
+    /// Removes the session with this ticket or session ID under `key`, if the store still has it. The client calls it after a
+    /// fatal alert, because it must not resume that session (RFC 5246 §7.2.2).
     fn forget(&self, key: &SessionKey, ticket: &[u8]);
 }
 
-/// Seals tickets that carry the session themselves. Implementations rotate their keys.
+/// Seals stateless tickets, which carry the session themselves. Implementations rotate their keys.
 pub trait SealTickets: Send + Sync + fmt::Debug {
-    /// Seals `plaintext`, bound to `aad`; `None` if that failed.
+    /// Seals `plaintext`, bound to `aad`; `None` on failure.
     fn seal(&self, now: Now, aad: &[u8], plaintext: &[u8]) -> Option<Vec<u8>>;
-    /// Opens `ticket`; `None` for one that is not ours, is too old, or is bound to something else.
+    /// Opens `ticket`; `None` if it has another key, is too old, or is bound to another `aad`.
     fn open(&self, now: Now, aad: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>>;
 }
 
-/// Where a server keeps sessions under random names.
+/// A server's store of sessions under random names.
 pub trait ServerSessions: Send + Sync + fmt::Debug {
-    /// Keeps `session` under `id`. A store is bounded and may forget.
+    /// Stores `session` under `id`. A store is bounded and may forget sessions.
     fn put(&self, id: &[u8], session: Session);
     /// The session under `id`, which came from an unauthenticated peer.
     fn find(&self, id: &[u8]) -> Option<Session>;
-    /// The session is resumed by a client that proved to have its secret: forgets it, and tells whether it was still
-    /// there. Of several connections that found it, exactly one may be told so: each session of TLS 1.3 resumes once. Those of
-    /// TLS 1.2, which gives out no new name with a resumption, are not removed by it: they resume until they expire.
+    /// Removes the session under `id`, and returns whether it was still there. If several connections have found it, exactly
+    /// one may get `true`, so that each TLS 1.3 session resumes once. The server calls it when a client has proved the secret
+    /// of a TLS 1.3 session. A TLS 1.2 resumption gives no new name, so that session stays until it expires.
     ///
-    /// It is also called when a fatal alert ends a connection whose session it is (RFC 5246 §7.2.2, RFC 8446 §6).
+    /// The server also calls it when a fatal alert ends a connection of the session (RFC 5246 §7.2.2, RFC 8446 §6).
     fn remove(&self, id: &[u8]) -> bool;
 }
 
@@ -407,21 +407,21 @@ pub(crate) enum TicketKind {
     Ask,
 }
 
-/// A session of a connection, where it waits to be resumed: it is forgotten there if a fatal alert ends the connection.
+/// A stored session of a connection. The store forgets it if a fatal alert ends the connection.
 pub(crate) enum Kept {
-    /// A client's, with its ticket or ID.
+    /// A client's session, with its ticket or session ID.
     Client(Arc<dyn ClientSessions>, SessionKey, Arc<[u8]>),
-    /// A server's, under this name.
+    /// A server's session, stored under this name.
     Server(Arc<dyn ServerSessions>, Vec<u8>),
-    /// A server's, under this name, which its caller keeps.
+    /// A server's session, which the caller keeps under this name.
     Asked(Vec<u8>),
 }
 
-/// Which tickets a server gives out.
+/// The kind of tickets that a server issues.
 #[derive(Clone, Debug)]
 pub struct Tickets {
     pub(crate) kind: TicketKind,
-    /// For clients of TLS 1.2 to whom a ticket says nothing.
+    /// The store for TLS 1.2 clients that do not support tickets.
     pub(crate) ids: Option<Arc<dyn ServerSessions>>,
     pub(crate) count: u8,
     pub(crate) lifetime: Duration,
@@ -432,38 +432,38 @@ impl Tickets {
         Self { kind, ids: None, count: 1, lifetime: DEFAULT_LIFETIME }
     }
 
-    /// None, and none is accepted.
+    /// No tickets: the server issues and accepts none.
     pub const fn none() -> Self {
         Self { kind: TicketKind::None, ids: None, count: 0, lifetime: DEFAULT_LIFETIME }
     }
 
-    /// Tickets that carry the session, sealed; the server keeps nothing. If several servers share the keys and one of them takes
+    /// Tickets that carry the sealed session; the server stores nothing. If servers share the keys and one of them accepts
     /// early data, all of them need its register ([`crate::ServerConfig::with_single_use`]).
     pub const fn stateless(seal: Arc<dyn SealTickets>) -> Self {
         Self::new(TicketKind::Stateless(seal))
     }
 
-    /// Tickets that name a session in a store: short, and each good for one use. In TLS 1.2 the name is a session ID, which is
-    /// good until the session expires or is forgotten (RFC 5246 §F.1.4).
+    /// Short tickets that name a session in a store; each works once. In TLS 1.2 the name is a session ID, which works until
+    /// the session expires or the store forgets it (RFC 5246 §F.1.4).
     pub const fn stateful(store: Arc<dyn ServerSessions>) -> Self {
         Self::new(TicketKind::Stateful(store))
     }
 
-    /// Tickets that name a session in a store that answers later: [`crate::Event::NewSession`] tells what to
-    /// keep, [`crate::Question::FindSession`] asks for it.
+    /// Tickets that name a session which the caller keeps. [`crate::Event::NewSession`] gives the session to the caller, and
+    /// [`crate::Question::FindSession`] asks for it.
     pub const fn ask() -> Self {
         Self::new(TicketKind::Ask)
     }
 
-    /// Beside stateless tickets, session IDs for clients of TLS 1.2 that do not ask for a ticket: the store keeps their sessions
-    /// (RFC 5246 §7.4.1.2). Other kinds of tickets are session IDs there already.
+    /// Adds session IDs to stateless tickets, for TLS 1.2 clients that do not ask for a ticket (RFC 5246 §7.4.1.2). `store`
+    /// keeps their sessions. Other kinds of tickets are session IDs in TLS 1.2 anyway.
     #[must_use]
     pub fn or_session_ids(mut self, store: Arc<dyn ServerSessions>) -> Self {
         self.ids = Some(store);
         self
     }
 
-    /// The session that a store has under `name`.
+    /// The place of the session that a store has under `name`.
     pub(crate) fn kept(&self, name: &[u8]) -> Option<Kept> {
         let in_store = |store: &Arc<dyn ServerSessions>| Kept::Server(Arc::clone(store), name.to_vec());
         match &self.kind {
@@ -474,14 +474,14 @@ impl Tickets {
         }
     }
 
-    /// How many follow each full handshake; a resumption is followed by one, unless this is zero.
+    /// Sets the number of tickets after each full handshake. After a resumption the server issues one, unless this is zero.
     #[must_use]
     pub const fn count(mut self, count: u8) -> Self {
         self.count = count;
         self
     }
 
-    /// How long they live, at most [`MAX_LIFETIME`], to the second.
+    /// Sets the lifetime of tickets, at most [`MAX_LIFETIME`], in whole seconds.
     #[must_use]
     pub fn lifetime(mut self, lifetime: Duration) -> Self {
         self.lifetime = lifetime.min(MAX_LIFETIME);
@@ -525,9 +525,9 @@ mod tests {
         }
     }
 
-    /// RFC 8446 §4.6.1: whoever resumes in time does not become younger.
+    /// RFC 8446 §4.6.1: a renewed ticket does not extend the age of the authentication.
     #[test]
-    fn renewals_do_not_move_the_day_of_authentication() {
+    fn renewals_do_not_move_the_time_of_authentication() {
         let mut session = session(&[]);
         for _ in 0..100 {
             session.issued_ms += 900;
@@ -537,9 +537,9 @@ mod tests {
         assert!(session.authenticated_ms <= 10_000, "{}", session.authenticated_ms);
     }
 
-    /// Who has no use for early data carries nothing of it.
+    /// A session without early data carries no byte for it.
     #[test]
-    fn terms_for_early_data_are_kept_where_there_are_any() {
+    fn encodes_terms_for_early_data_only_if_there_are_any() {
         let without = session(&[]);
         let terms = |alpn: Option<&[u8]>| EarlyTerms { max_size: 70_000, alpn: alpn.map(<[u8]>::to_vec) };
         for early in [terms(None), terms(Some(b"mqtt"))] {
@@ -554,7 +554,7 @@ mod tests {
         assert_eq!((back.early, back.transport), (None, TransportKind::Datagram));
     }
 
-    /// It did not say which names are URIs.
+    /// The earlier format did not distinguish URIs from DNS names.
     #[test]
     fn rejects_a_session_of_the_format_without_kinds_of_names() {
         let session = session(&[]);
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_has_all_its_names_or_no_ticket() {
+    fn makes_no_ticket_for_a_peer_with_too_many_names() {
         let few: Vec<String> = (0..50).map(|i| alloc::format!("name-{i:04}")).collect();
         let many: Vec<String> = (0..60).map(|i| alloc::format!("name-{i:04}")).collect();
         let ticket = session(&few).to_ticket().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What early data needs on top of resumption: its terms in a session, and proof that a ticket comes for the first time.
+//! Early data in sessions: its terms, and the proof that a ticket comes for the first time.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,28 +7,29 @@ use crate::error::Error;
 use crate::time::Now;
 use crate::wire::{Reader, Writer};
 
-/// Remembers which tickets early data came with (RFC 8446 §8.1, §8.2).
+/// A register of tickets that came with early data (RFC 8446 §8.1, §8.2).
 pub trait UseOnce: Send + Sync + fmt::Debug {
-    /// Whether early data comes with the ticket called `id` for the first time; from then on it is known until the last
-    /// moment of `until_ms`, in milliseconds since 1970, or until a later one that is said with it later.
+    /// Records that early data came with the ticket `id`, and returns whether this was the first time. The register
+    /// remembers the ticket through `until_ms`, in milliseconds since 1970, or through a later `until_ms` of another call.
     ///
-    /// A server asks whenever a client that offers early data has proven that it has the ticket's secret, also where the server
-    /// refuses the early data in any case: another server could accept a copy of it later.
+    /// A server calls it whenever a client that offers early data has proved the ticket's secret. It also calls it if it
+    /// refuses the early data anyway, because another server could accept a copy later.
     ///
-    /// Of all calls with one `id`, by all servers that take each other's tickets and at the same time too, at most one
-    /// may give `true`, and none after one that gave `false`: who hears of a refusal sends again by other means. A register
-    /// that cannot be sure gives `false`: it is full, cannot be reached, or may have forgotten what it knew before it was
-    /// started. If it could not remember the ticket either, it gives `false` to all until `until_ms` is over. The handshake
-    /// then goes on without early data.
+    /// Of all calls with one `id`, at most one may return `true`, even if servers that share tickets call it concurrently.
+    /// No call may return `true` after one that returned `false`, because a client resends refused data in another way.
+    ///
+    /// A register that cannot be sure returns `false`: it is full or unreachable, or may have lost its content in a restart.
+    /// If it cannot remember the ticket either, it must return `false` for every ticket through `until_ms`. The handshake
+    /// then continues without early data.
     fn first_use(&self, now: Now, id: &[u8; 32], until_ms: u64) -> bool;
 }
 
 /// The early data that a session allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EarlyTerms {
-    /// In bytes of content, not zero.
+    /// The most early data, in bytes of content; never zero.
     pub(crate) max_size: u32,
-    /// The protocol of the connection that made the session: early data speaks no other.
+    /// The application protocol of the connection that made the session. Early data must use the same one.
     pub(crate) alpn: Option<Vec<u8>>,
 }
 
@@ -40,7 +41,7 @@ impl EarlyTerms {
 
     pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let max_size = r.u32()?;
-        // RFC 7301 §3.1: no protocol has the empty name.
+        // RFC 7301 §3.1: protocol names are not empty.
         let alpn = Some(r.vec8(0)?.to_vec()).filter(|alpn| !alpn.is_empty());
         Ok(Self { max_size, alpn })
     }

@@ -1,4 +1,4 @@
-//! Settings as the states of a handshake read them: plain data that names no part of the handshake.
+//! The settings that the states of a handshake read: plain data, independent of the handshake's code.
 //! [`crate::config`] builds and validates them.
 
 use crate::sync::Arc;
@@ -10,27 +10,28 @@ mod profile;
 
 pub(crate) use profile::{ProfileSettings, Tls12};
 
-/// Whether a server asks clients for a certificate or raw key. A PSK, which proves the client already, replaces it.
+/// Whether a server asks clients for a certificate or raw key. It never asks in a handshake with a PSK, which already
+/// proves the client's identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientAuth {
-    /// It does not ask.
+    /// The server does not ask.
     #[default]
     None,
-    /// It asks, and goes on without.
+    /// The server asks, and accepts clients without a certificate.
     Optional,
-    /// It asks, and refuses clients without.
+    /// The server asks, and rejects clients without a certificate.
     Required,
 }
 
-/// How a client of TLS 1.2 chooses its pre-shared key.
+/// How a TLS 1.2 client chooses its pre-shared key.
 #[derive(Clone, Default)]
 pub enum PskChoice {
-    /// The first that it has, whatever the server's hint says (RFC 4279 §5.2).
+    /// The client uses its first key, whatever the server's hint says (RFC 4279 §5.2).
     #[default]
     First,
-    /// At hand.
+    /// This object chooses at once.
     Here(Arc<dyn ChoosePsk>),
-    /// Elsewhere: the connection asks [`crate::Question::ChoosePsk`].
+    /// The connection asks the caller by [`crate::Question::ChoosePsk`].
     Ask,
 }
 
@@ -47,12 +48,12 @@ impl fmt::Debug for PskChoice {
 /// Where a server finds external PSKs.
 #[derive(Clone, Default)]
 pub enum PskSource {
-    /// It has none.
+    /// The server has no PSKs.
     #[default]
     None,
-    /// At hand.
+    /// This object finds them at once.
     Here(Arc<dyn FindPsk>),
-    /// Elsewhere: the connection asks [`crate::Question::FindPsk`].
+    /// The connection asks the caller by [`crate::Question::FindPsk`].
     Ask,
 }
 

@@ -1,4 +1,4 @@
-//! What a profile says: suites, groups, schemes, credentials and trust, as plain data.
+//! The settings of a profile as plain data: cipher suites, groups, signature schemes, credentials and trust.
 
 use crate::sync::Arc;
 use alloc::string::String;
@@ -19,34 +19,34 @@ use crate::wire::{
     ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
 };
 
-/// What a profile says, as plain data; [`crate::Profile`] is its public face.
+/// The settings of a profile as plain data. [`crate::Profile`] is their public interface.
 #[derive(Clone)]
 pub(crate) struct ProfileSettings {
     pub(crate) name: String,
     pub(crate) rank: i32,
     pub(crate) provider: Arc<CryptoProvider>,
-    /// Those of TLS 1.3; with none it is not spoken.
+    /// The TLS 1.3 cipher suites. An empty list disables TLS 1.3.
     pub(crate) cipher_suites: Vec<&'static Tls13CipherSuite>,
     pub(crate) tls12: Option<Tls12>,
     pub(crate) groups: Vec<&'static dyn KeyExchangeGroup>,
     pub(crate) signature_schemes: Vec<SignatureScheme>,
-    /// The list for chains, where it is another one.
+    /// The schemes for chains, if they differ from `signature_schemes`.
     pub(crate) certificate_signature_schemes: Option<Vec<SignatureScheme>>,
-    /// What the signatures in a chain may be.
+    /// The algorithms that signatures in a chain may use.
     pub(crate) chain_algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Verifiers,
-    /// The types of the peer's certificate, where the order of the trust does not do.
+    /// The peer's certificate types, if they differ from those of the trust settings.
     pub(crate) peer_types: Option<Vec<CertificateType>>,
-    /// The types of our certificate, where those of the credentials do not do.
+    /// This side's certificate types, if they differ from those of the credentials.
     pub(crate) own_types: Option<Vec<CertificateType>>,
     pub(crate) decompressors: Vec<&'static dyn CertificateDecompressor>,
-    /// The Certificate messages that compression makes smaller.
+    /// The compressed Certificate messages.
     pub(crate) compressed: Vec<Prepared>,
-    /// The places of credentials that only go to peers who name an authority of theirs.
+    /// The indexes of credentials that this side only sends to peers that name one of their CAs.
     pub(crate) reserved: Vec<usize>,
     pub(crate) request_ocsp: bool,
-    /// OCSP responses with the place of their credential.
+    /// OCSP responses, each with the index of its credential.
     pub(crate) stapled: Vec<(usize, Vec<u8>)>,
     pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
     pub(crate) alpn: Vec<Vec<u8>>,
@@ -60,16 +60,16 @@ pub(crate) struct ProfileSettings {
     pub(crate) key_log: Option<Arc<dyn KeyLog>>,
 }
 
-/// What a profile has that speaks TLS 1.2.
+/// The TLS 1.2 settings of a profile.
 #[derive(Clone)]
 pub(crate) struct Tls12 {
     pub(crate) suites: Vec<&'static Tls12CipherSuite>,
     pub(crate) extended_master_secret_required: bool,
-    /// Whether the peer may begin another handshake within a connection.
+    /// Whether the peer may renegotiate.
     pub(crate) renegotiation: bool,
-    /// With what a client encrypts its secret, in suites with RSA as key exchange.
+    /// How a client encrypts its premaster secret, in suites with RSA key exchange.
     pub(crate) rsa: Option<&'static dyn RsaEncryption>,
-    /// Whether it is for the laboratory, where what is obsolete is measured.
+    /// Whether the profile is for the laboratory, which measures obsolete parameters.
     pub(crate) legacy_lab: bool,
 }
 
@@ -78,12 +78,12 @@ impl ProfileSettings {
         self.cipher_suites.iter().copied().find(|s| s.id == id)
     }
 
-    /// Whether TLS 1.3 (DTLS 1.3) is spoken.
+    /// Whether the profile enables TLS 1.3 (or DTLS 1.3).
     pub(crate) const fn has_tls13(&self) -> bool {
         !self.cipher_suites.is_empty()
     }
 
-    /// What TLS 1.2 needs, if it is spoken over this transport.
+    /// The TLS 1.2 settings, if the profile enables TLS 1.2 over this transport.
     pub(crate) fn tls12(&self, protocol: Protocol) -> Option<&Tls12> {
         self.tls12.as_ref().filter(|_| protocol.transport() == TransportKind::Stream)
     }
@@ -96,7 +96,7 @@ impl ProfileSettings {
         self.psk_modes.contains(&mode)
     }
 
-    /// The names of authorities that the peer is told.
+    /// The CA names that this side sends to the peer.
     pub(crate) fn authorities(&self) -> Vec<Vec<u8>> {
         let mut names = if self.send_authorities { self.trust.authorities() } else { Vec::new() };
         names.extend_from_slice(&self.named_authorities);
@@ -108,12 +108,12 @@ impl ProfileSettings {
         self.certificate_signature_schemes.as_ref().unwrap_or(&self.signature_schemes)
     }
 
-    /// The types of certificate that the peer may send, in order of preference.
+    /// The certificate types that the peer may send, in order of preference.
     pub(crate) fn peer_types(&self) -> Vec<CertificateType> {
         self.peer_types.clone().unwrap_or_else(|| self.trust.types())
     }
 
-    /// The types of certificate that a client says it can send, in order of preference.
+    /// The certificate types that a client offers to send, in order of preference.
     pub(crate) fn own_types(&self) -> Vec<CertificateType> {
         self.own_types.clone().unwrap_or_else(|| {
             let mut types = Vec::new();
@@ -126,12 +126,12 @@ impl ProfileSettings {
         })
     }
 
-    /// With what compressed Certificate messages are read.
+    /// The algorithms that this side can decompress.
     pub(crate) fn decompression_algorithms(&self) -> Vec<CertificateCompressionAlgorithm> {
         self.decompressors.iter().map(|d| d.algorithm()).collect()
     }
 
-    /// The largest content of a record that we receive, where record_size_limit is agreed.
+    /// The largest content of a received record, in bytes, if both sides negotiate record_size_limit.
     pub(crate) fn received_content_limit(&self, version: ProtocolVersion) -> usize {
         self.record_size_limit.map_or(MAX_PLAINTEXT, |limit| RecordSizeLimit(limit).content(version))
     }
