@@ -1,7 +1,7 @@
-//! Recorded traffic, read with the secrets of a key log (RFC 9850): for analysers, never for a connection.
+//! Decrypts recorded traffic with the secrets of a key log (RFC 9850). It is for protocol analysers only.
 //!
-//! A connection derives its secrets; here they are given, and what does not open is not an error of the peer. Nothing
-//! of it can be reached from a connection.
+//! In contrast to a connection, the caller supplies the secrets, and a record that does not open is not the peer's error.
+//! No connection can reach this module.
 
 use core::ops::Range;
 
@@ -12,19 +12,19 @@ use crate::record::protect::RecordKey;
 use crate::schedule::tls13::{RestingSecret, TrafficSecret};
 use crate::wire::ContentType;
 
-/// The inside of an opened record, `TLSInnerPlaintext` or `DTLSInnerPlaintext` (RFC 8446 §5.2, RFC 9147 §4).
+/// The inner plaintext of an opened record: `TLSInnerPlaintext` or `DTLSInnerPlaintext` (RFC 8446 §5.2, RFC 9147 §4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// What it carries; 0 where there are only zeros, which no honest peer sends.
+    /// The content type; 0 if the plaintext has only zeros, which a correct peer never sends.
     pub typ: ContentType,
-    /// Where the content stands in what was decrypted in place: in `body` of [`StreamKeys::open`], in `record` of
-    /// [`DatagramKeys::open`]. The type, the padding and the tag follow.
+    /// The range of the content in the decrypted buffer: in `body` of [`StreamKeys::open`], in `record` of
+    /// [`DatagramKeys::open`]. The type, the padding and the tag follow it.
     pub content: Range<usize>,
     /// The record's number in its epoch.
     pub number: u64,
 }
 
-/// The keys of one direction of TLS 1.3, from a logged traffic secret on.
+/// The keys of one direction of TLS 1.3, derived from a logged traffic secret.
 pub struct StreamKeys {
     secret: RestingSecret,
     key: RecordKey,
@@ -52,17 +52,17 @@ impl StreamKeys {
         Ok(Self { secret: secret.rest(), key })
     }
 
-    /// Opens the record with this number in place: `header`, which is authenticated, and what follows it.
+    /// Opens the record with this number in place. `header` is its authenticated header, and `body` the rest.
     ///
     /// # Errors
-    /// It is not of these keys or has another number; `body` is of no use any more.
+    /// The record has other keys or another number. The content of `body` is then undefined.
     pub fn open(&self, number: u64, header: &[u8], body: &mut [u8]) -> Result<Opened, CryptoError> {
         let len = self.key.open(number, header, body)?;
         Ok(inner(body.get(..len).unwrap_or_default(), 0, number))
     }
 }
 
-/// The keys of one direction of DTLS 1.3, from a logged traffic secret on.
+/// The keys of one direction of DTLS 1.3, derived from a logged traffic secret.
 pub struct DatagramKeys {
     secret: RestingSecret,
     key: EpochKey,
@@ -77,7 +77,7 @@ impl DatagramKeys {
         Self::from_secret(logged(suite, Protocol::Dtls13, secret)?)
     }
 
-    /// The keys after a KeyUpdate, of the next epoch.
+    /// The keys after a KeyUpdate, for the next epoch.
     ///
     /// # Errors
     /// The provider failed.
@@ -90,10 +90,10 @@ impl DatagramKeys {
         Ok(Self { secret: secret.rest(), key })
     }
 
-    /// Opens a whole record with a unified header in place. `expected` is the number that it is close to.
+    /// Opens a whole record with a unified header in place. The record's number must be close to `expected`.
     ///
     /// # Errors
-    /// It is not of these keys, or has a connection ID; `record` is of no use any more.
+    /// The record has other keys, or a connection ID. The content of `record` is then undefined.
     pub fn open(&self, expected: u64, record: &mut [u8]) -> Result<Opened, CryptoError> {
         let header = Header::read(record).ok_or(CryptoError)?;
         let start = header.len();
@@ -113,7 +113,7 @@ fn logged(
     Ok(TrafficSecret::logged(suite, protocol, HashOutput::new(secret)))
 }
 
-/// Content, type, zeros.
+/// Splits an inner plaintext: content, type, zeros.
 fn inner(plaintext: &[u8], start: usize, number: u64) -> Opened {
     let len = plaintext.iter().rposition(|byte| *byte != 0).unwrap_or(0);
     let typ = ContentType(plaintext.get(len).copied().unwrap_or(0));
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeros_alone_have_no_content() {
+    fn finds_no_content_in_a_plaintext_of_zeros() {
         assert_eq!(inner(&[0, 0], 5, 1), Opened { typ: ContentType(0), content: 5..5, number: 1 });
         assert_eq!(inner(&[], 5, 1).content, 5..5);
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The inside of the engine without a handshake around it, for dunlin-fuzz: every codec, and both record layers. It
-//! judges nothing; what must hold is said there.
+//! Access for dunlin-fuzz to the engine's codecs and record layers, without a handshake. The fuzz targets check the
+//! invariants.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ use crate::schedule::tls13::TrafficSecret;
 use crate::transport::{Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel, CertificateType, ExtensionType, HandshakeType};
 
-/// The messages that have extensions, as the registry of extensions tells them apart.
+/// The messages with extensions, as in the registry of extensions.
 const CONTEXTS: [Context; 7] = [
     Context::ClientHello,
     Context::ServerHello,
@@ -31,7 +31,7 @@ const CONTEXTS: [Context; 7] = [
     Context::NewSessionTicket,
 ];
 
-/// Something that is read from bytes.
+/// A structure that the engine reads from bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     /// The body of a ClientHello.
@@ -58,32 +58,32 @@ pub enum Codec {
     Ack,
     /// A stored session.
     Session,
-    /// A stored ticket of a client.
+    /// A client's stored ticket.
     ClientSession,
-    /// What is sealed in a stateless ticket.
+    /// The sealed content of a stateless ticket.
     Ticket,
-    /// A kept entry of the handshake cache for one peer.
+    /// An entry of the handshake cache for one peer.
     CachedPeer,
-    /// What a client keeps for one server.
+    /// A client's entry of the handshake cache for one server.
     CachedServer,
-    /// Extensions with their lengths, of the message at this place of a list that is repeated without end.
+    /// Extensions with their lengths, for the message with this index, modulo the number of kinds of message.
     Extensions(u8),
 }
 
-/// Bytes that were read and written again.
+/// The result of reading a structure and writing it again.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rewritten {
-    /// What was written.
+    /// The written bytes.
     pub bytes: Vec<u8>,
-    /// Whether the writer writes all that was there, so that nothing may differ. It does not where this engine always
-    /// writes the same (legacy fields) or reads what it does not use.
+    /// Whether the written bytes must equal the original. They may differ in fields that the engine does not keep: legacy
+    /// fields, and details that it does not use.
     pub is_exact: bool,
 }
 
-/// Reads `bytes`, of which nothing may be left over, and writes the value again.
+/// Reads `bytes` without trailing bytes, and writes the value again.
 ///
 /// # Errors
-/// They are not what `codec` reads.
+/// `bytes` do not parse.
 pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
     let body = |message: Vec<u8>| message.get(HEADER_LEN..).unwrap_or_default().to_vec();
     let exact = |bytes| Rewritten { bytes, is_exact: true };
@@ -100,7 +100,7 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
                 && hello.legacy_cookie().is_empty()
                 && hello.compression_methods() == [0]
                 && !hello.extensions().types().any(|typ| typ == ExtensionType::STATUS_REQUEST)
-                // Before TLS 1.3 they could be left out.
+                // RFC 5246 §7.4.1.2: before TLS 1.3, a ClientHello could omit the extensions.
                 && hello.extensions().types().next().is_some();
             Rewritten { bytes: body(written), is_exact }
         }
@@ -134,7 +134,7 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
             let certificate = Certificate::read(bytes, typ, &[ExtensionType::STATUS_REQUEST], true)?;
             let Certificate { context, entries, ocsp_response, is_abbreviated: _ } = &certificate;
             let written = Certificate::write(context, entries.iter().copied(), ocsp_response.as_deref())?;
-            // Only the first response is used.
+            // The engine keeps only the first entry's OCSP response.
             Rewritten { bytes: body(written), is_exact: entries.len() < 2 }
         }
         Codec::CompressedCertificate => exact(body(CompressedCertificate::read(bytes)?.write()?)),
@@ -156,7 +156,7 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
         }
         Codec::Ticket => {
             let session = Session::from_ticket(bytes, SettingsDigest::new(&[0; 32]))?;
-            // One with too many names is not made.
+            // The engine makes no ticket with too many names.
             let ticket = session.to_ticket()?.map_or_else(|| bytes.to_vec(), |ticket| ticket.to_vec());
             Rewritten { bytes: ticket, is_exact: false }
         }
@@ -187,16 +187,16 @@ fn rewrite_extensions(extensions: &Extensions<'_>, context: Context) -> Result<E
     Ok(writer)
 }
 
-/// The type and the whole length, header included, that the first bytes of a message announce; `None` while the header
-/// is not complete.
+/// The type and the whole length, header included, that the first bytes of a message announce. `None` if the header is
+/// incomplete.
 ///
 /// # Errors
-/// It is longer than a message of its type may be.
+/// The length exceeds the limit for this type of message.
 pub fn announced(bytes: &[u8]) -> Result<Option<(u8, usize)>, Error> {
     Ok(message::announced(bytes)?.map(|(typ, len)| (typ.0, len)))
 }
 
-/// A record layer with nothing above it.
+/// A record layer without a handshake.
 #[allow(clippy::large_enum_variant, reason = "there is one of a kind")]
 pub enum RecordLayer {
     /// TLS
@@ -205,19 +205,19 @@ pub enum RecordLayer {
     Datagram(Datagram),
 }
 
-/// What a record layer hands up.
+/// An item that a record layer delivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carried {
     /// A whole message, header included.
     Message(Vec<u8>),
     /// An alert.
     Alert(u8),
-    /// An acknowledgement under application keys.
+    /// An ACK under application keys.
     Acknowledgement,
 }
 
 impl RecordLayer {
-    /// A new one. `mtu` is that of datagrams, in bytes.
+    /// A new record layer. `mtu` is the size of the largest datagram, in bytes.
     pub fn new(kind: TransportKind, mtu: usize) -> Self {
         match kind {
             TransportKind::Stream => Self::Stream(Stream::client()),
@@ -232,18 +232,18 @@ impl RecordLayer {
         }
     }
 
-    /// Takes a whole message, header included.
+    /// Queues a whole message, header included.
     ///
     /// # Errors
-    /// Those of the layer.
+    /// The record layer returns an error.
     pub fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
         self.transport().message(message)
     }
 
-    /// Sends what it took.
+    /// Sends the queued messages.
     ///
     /// # Errors
-    /// Those of the layer.
+    /// The record layer returns an error.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.transport().end_of_flight()
     }
@@ -251,15 +251,15 @@ impl RecordLayer {
     /// Sends an alert.
     ///
     /// # Errors
-    /// Those of the layer.
+    /// The record layer returns an error.
     pub fn alert(&mut self, description: u8) -> Result<(), Error> {
         self.transport().alert(AlertLevel::FATAL, AlertDescription(description))
     }
 
-    /// Sends data; gives how many bytes were taken.
+    /// Sends data; returns the number of bytes that the layer accepted.
     ///
     /// # Errors
-    /// Those of the layer.
+    /// The record layer returns an error.
     pub fn data(&mut self, data: &[u8]) -> Result<usize, Error> {
         match self {
             Self::Stream(stream) => stream.sender().application_data(data),
@@ -270,10 +270,10 @@ impl RecordLayer {
         }
     }
 
-    /// Sets the keys that the secret 0 gives, of the handshake or the application: for sending, or for receiving.
+    /// Sets keys derived from an all-zero secret, for the handshake or the application, and for sending or receiving.
     ///
     /// # Errors
-    /// Those of the layer.
+    /// The record layer returns an error.
     pub fn keys(
         &mut self,
         suite: &'static Tls13CipherSuite,
@@ -290,12 +290,12 @@ impl RecordLayer {
         }
     }
 
-    /// Whether other sending keys may be set now.
+    /// Whether the caller may set other sending keys now.
     pub fn may_change_keys(&mut self) -> bool {
         !self.transport().key_update_waits()
     }
 
-    /// A limit for the content of records: of those that are sent, or received.
+    /// Limits the content of sent or received records, in bytes.
     pub fn limit(&mut self, content: usize, sending: bool) {
         match sending {
             true => self.transport().limit_sent_records(content),
@@ -303,17 +303,17 @@ impl RecordLayer {
         }
     }
 
-    /// Early data that does not decrypt is skipped.
+    /// Skips early data that does not decrypt.
     pub fn skip_early_data(&mut self) {
         self.transport().skip_early_data();
     }
 
-    /// The handshake is complete.
+    /// Marks the handshake as complete.
     pub fn complete(&mut self) {
         self.transport().handshake_complete();
     }
 
-    /// Takes received bytes or a datagram; gives how many bytes were taken.
+    /// Takes received bytes or a datagram; returns the number of bytes that the layer accepted.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         match self {
             Self::Stream(stream) => {
@@ -328,10 +328,10 @@ impl RecordLayer {
         }
     }
 
-    /// The next message or alert; `None` until more is received.
+    /// The next message or alert; `None` if the layer needs more input.
     ///
     /// # Errors
-    /// Those of the layer.
+    /// The record layer returns an error.
     #[allow(clippy::should_implement_trait, reason = "it is the name that the transport has for it")]
     pub fn next(&mut self) -> Result<Option<Carried>, Error> {
         Ok(self.transport().next()?.map(|incoming| match incoming {
@@ -341,7 +341,7 @@ impl RecordLayer {
         }))
     }
 
-    /// The data of the record that is open, or of the next one.
+    /// The data of the open record (TLS), or of the next one (DTLS).
     pub fn read(&mut self) -> Option<Vec<u8>> {
         match self {
             Self::Stream(stream) => {
@@ -353,7 +353,7 @@ impl RecordLayer {
         }
     }
 
-    /// The next bytes, or the next datagram, to be transmitted.
+    /// The next bytes (TLS) or the next datagram (DTLS) to transmit.
     pub fn transmit(&mut self) -> Option<Vec<u8>> {
         match self {
             Self::Stream(stream) => {

@@ -1,11 +1,11 @@
-//! The content of ACK records: which records with handshake messages have come (RFC 9147 §7).
+//! The content of ACK records: the numbers of received records with handshake messages (RFC 9147 §7).
 
 use alloc::vec::Vec;
 
 use crate::error::Error;
 use crate::wire::{Reader, What, Writer};
 
-/// The number of a record within its connection and direction, in the order of sending.
+/// The number of a record within its connection and direction. Numbers increase in the order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RecordNumber {
     pub(crate) epoch: u64,
@@ -25,7 +25,7 @@ pub(crate) fn read(content: &[u8]) -> Result<Vec<RecordNumber>, Error> {
     })
 }
 
-/// `numbers` are in increasing order.
+/// Writes an ACK. `numbers` must be in increasing order.
 pub(crate) fn write(numbers: &[RecordNumber]) -> Result<Vec<u8>, Error> {
     let mut w = Writer::new();
     w.vec16(|w| {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trip() {
+    fn reads_an_ack_as_written() {
         let numbers = [RecordNumber { epoch: 2, sequence: 7 }, RecordNumber { epoch: 3, sequence: 0 }];
         let content = write(&numbers).unwrap();
         assert_eq!(content.len(), EMPTY_LEN + 2 * NUMBER_LEN);

@@ -1,4 +1,4 @@
-//! Handshake messages on their way out: cut into fragments and packed into as few datagrams and records as fit
+//! Cuts outgoing handshake messages into fragments, and packs these into as few datagrams and records as possible
 //! (RFC 9147 §5.2, §5.5).
 
 use alloc::vec::Vec;
@@ -7,38 +7,39 @@ use crate::error::{Error, Internal};
 use crate::message;
 use crate::wire::{ContentType, What};
 
-/// Type, length, message number, offset and length of the fragment (RFC 9147 §5.2).
+/// The length of a fragment's header, in bytes: type, length, message number, fragment offset and fragment length
+/// (RFC 9147 §5.2).
 pub(crate) const HEADER_LEN: usize = 12;
 
-/// What is left of a datagram is used for a fragment only if at least so many bytes of the message fit: smaller
-/// pieces cost more headers than they save.
+/// The smallest piece of a message, in bytes, for which the packer uses the rest of a datagram. Smaller pieces cost more
+/// headers than they save.
 const MIN_PIECE: usize = 16;
 
-/// The least room for content that a record in an empty datagram must have.
+/// The least room for content that a record in an empty datagram must have, in bytes.
 pub(crate) const MIN_ROOM: usize = HEADER_LEN + MIN_PIECE;
 
-/// The records of an epoch, as far as packing is concerned.
+/// The properties of an epoch's records that the packer needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Records {
     pub(crate) epoch: u64,
-    /// By how much a record is longer than its content, in bytes.
+    /// The bytes that a record has beside its content.
     pub(crate) overhead: usize,
     /// The longest content, in bytes.
     pub(crate) limit: usize,
 }
 
-/// A record to be sealed.
+/// A record that the sender must seal.
 pub(crate) struct Planned {
     pub(crate) epoch: u64,
     pub(crate) typ: ContentType,
     pub(crate) content: Vec<u8>,
 }
 
-/// Datagrams being filled.
+/// Fills datagrams with records.
 pub(crate) struct Packer {
     mtu: usize,
     datagrams: Vec<Vec<Planned>>,
-    /// Bytes that the last datagram will have.
+    /// The length that the last datagram will have, in bytes.
     used: usize,
 }
 
@@ -51,7 +52,7 @@ impl Packer {
         self.datagrams
     }
 
-    /// Adds a record as it is.
+    /// Adds a record that must not be fragmented.
     pub(crate) fn record(
         &mut self,
         records: Records,
@@ -63,8 +64,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Adds a whole message, header included, with its number: in one piece or in several, next to its neighbours
-    /// of the same epoch.
+    /// Adds a whole message, header included, with its number. It may become several fragments, and shares records with its
+    /// neighbours of the same epoch.
     pub(crate) fn message(&mut self, records: Records, number: u16, message: &[u8]) -> Result<(), Error> {
         let (header, body) =
             message.split_at_checked(message::HEADER_LEN).ok_or(Internal::Bug(What::NoHeader))?;
@@ -89,7 +90,7 @@ impl Packer {
         }
     }
 
-    /// How much more handshake content the last record takes, if it is one of these.
+    /// The room for handshake content in the last record, in bytes; `None` if it is not a handshake record of this epoch.
     fn room(&self, records: Records) -> Option<usize> {
         let last = self.datagrams.last()?.last()?;
         if last.epoch != records.epoch || last.typ != ContentType::HANDSHAKE {
@@ -99,8 +100,7 @@ impl Packer {
         Some(in_record.min(self.mtu.saturating_sub(self.used)))
     }
 
-    /// Begins a record that has room for `least` bytes, in a new datagram if it must be; gives the room that it
-    /// has.
+    /// Begins a record with room for at least `least` bytes, in a new datagram if necessary; returns the room, in bytes.
     fn begin_record(&mut self, records: Records, typ: ContentType, least: usize) -> Result<usize, Error> {
         if self.datagrams.is_empty() || self.mtu.saturating_sub(self.used) < records.overhead + least {
             self.datagrams.push(Vec::new());
@@ -126,7 +126,7 @@ impl Packer {
     }
 }
 
-/// Messages are bounded far below 2^24.
+/// Encodes a length in 24 bits. The limits on messages are far below 2^24.
 const fn uint24(value: usize) -> [u8; 3] {
     let [_, a, b, c] = (value as u32).to_be_bytes();
     [a, b, c]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_a_record_and_a_datagram() {
+    fn packs_neighbours_into_one_record_and_one_datagram() {
         let mut packer = Packer::new(1200);
         packer.message(PLAIN, 0, &message(100)).unwrap();
         packer.message(SEALED, 1, &message(10)).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn no_datagram_is_longer_than_the_mtu_and_nothing_is_lost() {
+    fn fragments_messages_so_that_no_datagram_exceeds_the_mtu() {
         for mtu in [64, 65, 100, 256] {
             let mut packer = Packer::new(mtu);
             let (first, second) = (message(300), message(777));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_size_limit_holds() {
+    fn keeps_the_record_size_limit() {
         let mut packer = Packer::new(1200);
         packer.message(Records { limit: 63, ..SEALED }, 0, &message(200)).unwrap();
         let datagrams = packer.into_datagrams();

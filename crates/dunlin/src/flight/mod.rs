@@ -1,5 +1,5 @@
-//! What a handshake needs on datagrams: messages are cut into fragments and packed into records, received
-//! fragments are joined again in order, and what nothing else answers is acknowledged (RFC 9147 §5, §7).
+//! Handshake messages in datagrams: packs messages into fragments and records, reassembles received fragments, and encodes
+//! ACKs (RFC 9147 §5, §7).
 
 pub(crate) mod ack;
 pub(crate) mod fragment;

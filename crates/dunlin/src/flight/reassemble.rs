@@ -1,4 +1,4 @@
-//! Received fragments: joined to messages, which are handed on in the order of their numbers (RFC 9147 §5.2, §5.5).
+//! Joins received fragments to messages, and delivers these in the order of their numbers (RFC 9147 §5.2, §5.5).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,54 +8,54 @@ use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::{self, Message};
 use crate::wire::{HandshakeType, Reader, What};
 
-/// Messages that are kept from the next expected one on: more than any flight has.
+/// The most messages from the next expected one on, more than any flight has.
 const MAX_MESSAGES: usize = 16;
-/// Bytes that messages after the next expected one may take: what comes early is welcome, not owed a place.
+/// The most bytes that messages after the next expected one may take. The peer retransmits what exceeds the limit.
 const MAX_EARLY: usize = 64 * 1024;
-/// Pieces with gaps between them that are kept of one message: the gaps of a flight under heavy loss.
+/// The most separate pieces of one message, enough for the gaps of a flight under heavy loss.
 const MAX_PIECES: usize = 64;
 
 const WHAT: What = What::DtlsHandshake;
 
-/// Messages of which parts have come.
+/// Messages that have arrived in part.
 #[derive(Default)]
 pub(crate) struct Reassembler {
-    /// The number of the next message that is handed on.
+    /// The number of the next message to deliver.
     next: usize,
-    /// From the next message on.
+    /// The messages from `next` on; `None` for one without fragments.
     messages: VecDeque<Option<Partial>>,
 }
 
 struct Partial {
     typ: HandshakeType,
-    /// The length of the body that every fragment announces.
+    /// The length of the body, which every fragment announces, in bytes.
     len: usize,
-    /// The whole message, header included, up to the last byte that has come.
+    /// The message with its header, up to the last received byte.
     bytes: Vec<u8>,
-    /// What of the body has come: ranges with gaps between them.
+    /// The received ranges of the body, with gaps between them.
     pieces: Vec<Range<usize>>,
 }
 
-/// What became of the fragments of a record.
+/// Whether the reassembler has taken the fragments of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// All are kept, or had come before: the record may be acknowledged.
+    /// It has all fragments now, so the receiver may acknowledge the record.
     All,
-    /// There is no room for some: the record must not be acknowledged (RFC 9147 §7).
+    /// It has no room for some, so the receiver must not acknowledge the record (RFC 9147 §7).
     NotAll,
 }
 
 impl Reassembler {
-    /// Takes the fragments in the content of a record. Only one of the present epoch may have new ones: no
-    /// message spans a change of keys (RFC 8446 §5.1), and none follows a KeyUpdate with the old ones
-    /// (draft-ietf-tls-rfc9147bis §8).
+    /// Takes the fragments in the content of a record. Only a record of the current epoch (`is_present`) may have new ones:
+    /// no message spans a change of keys (RFC 8446 §5.1), and the peer sends no message with the previous keys after a
+    /// KeyUpdate (draft-ietf-tls-rfc9147bis §8).
     ///
     /// # Errors
-    /// The content does not parse, contradicts what came before, or has something new where that is not possible.
+    /// The content does not parse, contradicts earlier fragments, or has new fragments in a previous epoch.
     pub(crate) fn insert(&mut self, content: &[u8], is_present: bool) -> Result<Taken, Error> {
         let mut taken = Taken::All;
         let mut r = Reader::new(content, WHAT);
-        // A record of handshake is never empty (RFC 8446 §5.1).
+        // RFC 8446 §5.1: a handshake record is never empty, so there is a first fragment.
         loop {
             let typ = HandshakeType(r.u8()?);
             let len = r.u24()?;
@@ -65,11 +65,11 @@ impl Reassembler {
             if len > message::limit(typ) {
                 return Err(message::too_long(typ).into());
             }
-            // Only an empty message has an empty fragment.
+            // Only an empty message may have an empty fragment.
             if offset + piece.len() > len || (piece.is_empty() && len > 0) {
                 return Err(r.bad_length().into());
             }
-            // RFC 9147 §5.2: what was handed on already "MUST be discarded".
+            // RFC 9147 §5.2: a fragment of a message that was already delivered "MUST be discarded".
             if let Some(at) = number.checked_sub(self.next) {
                 if !is_present {
                     return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
@@ -84,7 +84,7 @@ impl Reassembler {
         }
     }
 
-    /// Whether the piece of the message `at` places after the next one is kept, or had come before.
+    /// Takes a piece of the message `at` places after the next one. `false` if there is no room for it.
     fn insert_piece(
         &mut self,
         (typ, len): (HandshakeType, usize),
@@ -106,14 +106,14 @@ impl Reassembler {
             return Ok(false);
         }
         let partial = slot.get_or_insert_with(|| Partial::new(typ, len));
-        // RFC 9147 §5.5: all fragments of a message announce the same.
+        // RFC 9147 §5.5: all fragments of a message announce the same type and length.
         if (partial.typ, partial.len) != (typ, len) {
             return Err(Malformed::Value(WHAT).into());
         }
         Ok(partial.insert(offset, piece))
     }
 
-    /// The next message, once it is whole.
+    /// The next message; `None` if it is incomplete.
     pub(crate) fn next_message(&mut self) -> Option<Message> {
         if !self.messages.front()?.as_ref()?.is_whole() {
             return None;
@@ -123,12 +123,12 @@ impl Reassembler {
         Some(Message::new(partial.typ, partial.bytes))
     }
 
-    /// Whether nothing is kept.
+    /// Whether there are no fragments of further messages.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.iter().all(Option::is_none)
     }
 
-    /// Forgets what is kept.
+    /// Drops all fragments.
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
     }
@@ -144,12 +144,12 @@ impl Partial {
         self.len == 0 || matches!(self.pieces[..], [Range { start: 0, end }] if end == self.len)
     }
 
-    /// Whether the piece is kept, or had come before.
+    /// Takes a piece of the body. `false` if there is no room for it.
     fn insert(&mut self, offset: usize, piece: &[u8]) -> bool {
         if self.is_whole() {
             return true;
         }
-        // Pieces have gaps between them, so one that touches the new one touches no other.
+        // Stored pieces never touch each other, so the new piece can join all that it touches in one pass.
         let mut joined = offset..offset + piece.len();
         let touches = |old: &Range<usize>, new: &Range<usize>| old.start <= new.end && new.start <= old.end;
         if self.pieces.len() >= MAX_PIECES && !self.pieces.iter().any(|old| touches(old, &joined)) {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_pieces_in_any_order() {
+    fn joins_overlapping_pieces_in_any_order() {
         let pieces = [0..40, 30..60, 55..100, 10..20, 90..100];
         for turn in 0..pieces.len() {
             let mut reassembler = Reassembler::default();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_in_order_and_once() {
+    fn delivers_messages_in_order_and_once() {
         let mut reassembler = Reassembler::default();
         let two = [fragment(1, 5, 0..5), fragment(2, 0, 0..0)].concat();
         assert_eq!(reassembler.insert(&two, true).unwrap(), Taken::All);
@@ -223,7 +223,7 @@ mod tests {
         for len in [3, 5, 0] {
             assert_eq!(reassembler.next_message().unwrap().body().len(), len);
         }
-        // They can come again, even in an epoch that is over; new ones cannot.
+        // Delivered messages may arrive again, even in a previous epoch; new ones may not.
         assert_eq!(reassembler.insert(&two, true).unwrap(), Taken::All);
         assert_eq!(reassembler.insert(&two, false).unwrap(), Taken::All);
         assert!(reassembler.insert(&fragment(3, 1, 0..1), false).is_err());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_parse_or_contradicts() {
+    fn rejects_malformed_and_contradictory_fragments() {
         let mut reassembler = Reassembler::default();
         assert!(reassembler.insert(&[], true).is_err());
         assert!(reassembler.insert(&fragment(0, 10, 0..10)[..20], true).is_err());
@@ -245,11 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn limits_the_memory_for_fragments() {
         let mut reassembler = Reassembler::default();
         let far = fragment(MAX_MESSAGES as u16, 1, 0..1);
         assert_eq!(reassembler.insert(&far, true).unwrap(), Taken::NotAll);
-        // Messages that come early share a bound; the next one is owed its place.
+        // Early messages share a limit; the next message always has room.
         let len = message::MAX_CERTIFICATE;
         for number in 1..4 {
             let taken = if number == 1 { Taken::All } else { Taken::NotAll };
@@ -258,7 +258,7 @@ mod tests {
         }
         assert_eq!(reassembler.insert(&fragment(0, len, 0..len), true).unwrap(), Taken::All);
         assert!(reassembler.next_message().is_some());
-        // So do pieces with gaps between them.
+        // The number of separate pieces has a limit, too.
         let mut reassembler = Reassembler::default();
         for i in 0..MAX_PIECES {
             assert_eq!(reassembler.insert(&fragment(0, 1000, 2 * i..2 * i + 1), true).unwrap(), Taken::All);

@@ -1,4 +1,4 @@
-//! Records: what carries handshake messages, alerts and data, and protects them (RFC 8446 §5, RFC 9147 §4).
+//! The record layers, which carry and protect handshake messages, alerts and data (RFC 8446 §5, RFC 9147 §4).
 
 pub(crate) mod datagram;
 pub(crate) mod limits;

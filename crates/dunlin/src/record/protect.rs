@@ -1,4 +1,4 @@
-//! A key of one direction at work: nonces, sequence numbers and their end (RFC 8446 §5.3).
+//! Record protection with the key of one direction: nonces and sequence numbers (RFC 8446 §5.3).
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -17,7 +17,7 @@ pub(crate) struct RecordKey {
     form: RecordForm,
 }
 
-/// The part of a nonce that stands in the record (RFC 5288 §3, RFC 6655 §3), in bytes.
+/// The length of the explicit nonce, which the record carries (RFC 5288 §3, RFC 6655 §3), in bytes.
 const EXPLICIT_NONCE_LEN: usize = 8;
 
 impl RecordKey {
@@ -35,7 +35,7 @@ impl RecordKey {
         self.algorithm.tag_len()
     }
 
-    /// The record number, padded to the left, xor the IV (RFC 8446 §5.3).
+    /// The record number, padded on the left, XOR the IV (RFC 8446 §5.3).
     fn nonce(&self, number: u64) -> [u8; NONCE_LEN] {
         let mut nonce = *self.iv;
         for (n, s) in nonce.iter_mut().rev().zip(number.to_be_bytes().iter().rev()) {
@@ -44,7 +44,7 @@ impl RecordKey {
         nonce
     }
 
-    /// Seals the whole of `data` in place and gives the tag.
+    /// Seals `data` in place and writes the tag to `tag`.
     pub(crate) fn seal(
         &self,
         number: u64,
@@ -56,7 +56,7 @@ impl RecordKey {
         self.key.seal(&self.nonce(number), aad, data, tag)
     }
 
-    /// Opens `data`, which ends with the tag, in place; gives the length of the plaintext.
+    /// Opens `data`, which ends with the tag, in place, and returns the length of the plaintext.
     pub(crate) fn open(&self, number: u64, aad: &[u8], data: &mut [u8]) -> Result<usize, CryptoError> {
         let len = data.len().checked_sub(self.tag_len()).ok_or(CryptoError)?;
         let (text, tag) = data.split_at_mut_checked(len).ok_or(CryptoError)?;
@@ -64,12 +64,12 @@ impl RecordKey {
         Ok(len)
     }
 
-    /// What stands before the ciphertext of a record of TLS 1.2: the record's number, which repeats no nonce.
+    /// The explicit nonce of a TLS 1.2 record, if its form has one. It is the record number, so that no nonce repeats.
     pub(crate) fn explicit_nonce(&self, number: u64) -> Option<[u8; EXPLICIT_NONCE_LEN]> {
         matches!(self.form, RecordForm::Tls12 { explicit_nonce: true, .. }).then(|| number.to_be_bytes())
     }
 
-    /// Opens the body of a record of TLS 1.2 in place; gives where in it the plaintext is. `header` is type and version.
+    /// Opens the body of a TLS 1.2 record in place, and returns the range of the plaintext in it. `header` is type and version.
     pub(crate) fn open_tls12(
         &self,
         number: u64,
@@ -79,7 +79,7 @@ impl RecordKey {
         let (start, nonce) = match self.form {
             RecordForm::Tls12 { explicit_nonce: true, .. } => {
                 let explicit = body.first_chunk::<EXPLICIT_NONCE_LEN>().ok_or(CryptoError)?;
-                // The other bytes of the IV are zeros.
+                // The IV has zeros in place of the explicit nonce, so XOR inserts it.
                 (EXPLICIT_NONCE_LEN, u64::from_be_bytes(*explicit))
             }
             _ => (0, number),
@@ -96,21 +96,21 @@ impl RecordKey {
     }
 }
 
-/// The additional data of a record of TLS 1.2 (RFC 5246 §6.2.3.3): its number, type, version and plaintext length.
+/// The additional data of a TLS 1.2 record (RFC 5246 §6.2.3.3): its number, type, version and plaintext length.
 pub(crate) fn additional_data(number: u64, [typ, major, minor]: [u8; 3], len: usize) -> [u8; 13] {
     let [n0, n1, n2, n3, n4, n5, n6, n7] = number.to_be_bytes();
     let [high, low] = (len as u16).to_be_bytes();
     [n0, n1, n2, n3, n4, n5, n6, n7, typ, major, minor, high, low]
 }
 
-/// The numbers of the records of one key, each given once.
+/// The sequence numbers of one key, each used once.
 #[derive(Default)]
 pub(crate) struct Sequence {
     next: u64,
 }
 
 impl Sequence {
-    /// The number for the next record. RFC 8446 §5.3: sequence numbers must not wrap.
+    /// The number of the next record. RFC 8446 §5.3: sequence numbers must not wrap.
     pub(crate) fn next(&mut self) -> Result<u64, Error> {
         let number = self.next;
         self.next = number.checked_add(1).ok_or(Internal::KeyExhausted)?;

@@ -1,4 +1,4 @@
-//! Protected records, `DTLSCiphertext` (RFC 9147 §4): sealing and opening with the keys of one epoch.
+//! Protected records: seals and opens `DTLSCiphertext` (RFC 9147 §4) with the keys of one epoch.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,10 +11,10 @@ use crate::record::protect::{RecordKey, Sequence};
 use crate::schedule::keys::TrafficKeys;
 use crate::wire::{ContentType, What};
 
-/// What of the ciphertext the mask of the record number is made of (RFC 9147 §4.2.3).
+/// The number of ciphertext bytes from which the mask of the record number is derived (RFC 9147 §4.2.3).
 const SAMPLE_LEN: usize = 16;
 
-/// The shortest record whose number can be unmasked; shorter ones count as not authentic (RFC 9147 §4.2.3).
+/// The shortest body of a record whose number can be unmasked. Shorter ones are not authentic (RFC 9147 §4.2.3).
 pub(super) const MIN_BODY: usize = SAMPLE_LEN;
 
 /// The keys of one epoch and direction.
@@ -34,12 +34,12 @@ impl EpochKey {
         })
     }
 
-    /// By how much a record is longer than its content at most: header, type and tag. In bytes.
+    /// The most bytes that a record has beside its content: header, type and tag.
     pub(super) const fn overhead(&self) -> usize {
         header13::MAX_LEN + 1 + self.record.tag_len()
     }
 
-    /// The same for the last record of a datagram, which has no length.
+    /// As [`Self::overhead`], for the last record of a datagram, which has no length field.
     pub(super) const fn overhead_of_last(&self) -> usize {
         self.overhead() - 2
     }
@@ -52,7 +52,7 @@ impl EpochKey {
         limits::integrity(self.algorithm)
     }
 
-    /// Appends a sealed record to `out` and gives its number. The last record of a datagram has no length.
+    /// Appends a sealed record to `out` and returns its number. The last record of a datagram has no length field.
     pub(super) fn seal(
         &self,
         (epoch, sequence): (u64, &mut Sequence),
@@ -61,7 +61,7 @@ impl EpochKey {
         is_last: bool,
         out: &mut Vec<u8>,
     ) -> Result<u64, Error> {
-        // RFC 9147 §4.5.3: a KeyUpdate was due long before.
+        // RFC 9147 §4.5.3: stop at the limit; a KeyUpdate should have replaced the key long before.
         if sequence.used() >= self.record.confidentiality_limit() {
             return Err(Internal::KeyExhausted.into());
         }
@@ -77,11 +77,11 @@ impl EpochKey {
         out.push(typ.0);
         out.resize(start + header.len() + inner, 0);
         let mut tag = [0; MAX_TAG_LEN];
-        // The additional data is the header before its number is masked (RFC 9147 §4).
+        // RFC 9147 §4: the additional data is the header with the unmasked number.
         let sealed = split(out, start, &header)
             .and_then(|(header, data)| self.record.seal(number, header, data, &mut tag));
         if let Err(e) = sealed {
-            // Nothing half-sealed may leave.
+            // Never transmit a partly sealed record.
             out.truncate(start);
             return Err(e.into());
         }
@@ -91,8 +91,8 @@ impl EpochKey {
         Ok(number)
     }
 
-    /// Opens a whole record in place; gives its number and its inner plaintext, in `record`. `expected` is the
-    /// number that it is close to.
+    /// Opens a whole record in place; returns its number and the inner plaintext in `record`. The number must be close to
+    /// `expected`.
     pub(crate) fn open<'a>(
         &self,
         expected: u64,
@@ -105,7 +105,7 @@ impl EpochKey {
         Ok((number, body.get(..len).unwrap_or_default()))
     }
 
-    /// Masks or unmasks the record number in `head`, by a sample of `body`; gives its bytes.
+    /// Masks or unmasks the record number in `head` with a sample of `body`; returns the number's bytes.
     fn mask<'a>(&self, header: &Header, head: &'a mut [u8], body: &[u8]) -> Result<&'a [u8], CryptoError> {
         let mask = self.number.mask(body.first_chunk::<SAMPLE_LEN>().ok_or(CryptoError)?);
         let number = head.get_mut(1..1 + header.number_len()).ok_or(CryptoError)?;
@@ -114,7 +114,7 @@ impl EpochKey {
     }
 }
 
-/// Header and body of the record that begins at `start`.
+/// Splits the record that begins at `start` into header and body.
 fn split<'a>(
     out: &'a mut [u8],
     start: usize,

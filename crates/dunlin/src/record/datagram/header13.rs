@@ -5,7 +5,7 @@
 //! +-+-+-+-+-+-+-+-+
 //! |0|0|1|C|S|L|E E|   C: a connection ID follows
 //! +-+-+-+-+-+-+-+-+   S: 16 bits of the record number, else 8
-//! | connection ID |   L: the length is there, else the record ends with the datagram
+//! | connection ID |   L: has a length field, else the record ends with the datagram
 //! | record number |   E: the low bits of the epoch
 //! |    length     |
 //! +-+-+-+-+-+-+-+-+
@@ -20,17 +20,17 @@ const LONG_NUMBER: u8 = 0b0000_1000;
 const LENGTH: u8 = 0b0000_0100;
 const EPOCH: u8 = 0b0000_0011;
 
-/// The longest header without a connection ID: flags, 16 bits of the number, length.
+/// The longest header without a connection ID, in bytes: flags, 16 bits of the number, length.
 pub(super) const MAX_LEN: usize = 5;
 
-/// Numbers below this are sent in 8 bits. Whatever was lost, the receiver expects one of 0 to 128 then, and the
-/// closest number with these bits is the right one; later ones need 16 bits to survive a long loss.
+/// The sender writes numbers below this in 8 bits. The receiver then expects a number from 0 to 128, whatever got lost, and
+/// the closest number with these bits is the right one. Later numbers need 16 bits to survive a long loss.
 const SHORT_NUMBERS: u64 = 128;
 
-/// A header as it stands on the wire, but for the record number, which is masked there.
+/// A header as on the wire, without the record number, which the wire masks.
 pub(crate) struct Header {
     flags: u8,
-    /// The length of what follows; `None` if that is the rest of the datagram.
+    /// The length of the body; `None` if the body is the rest of the datagram.
     pub(super) length: Option<usize>,
 }
 
@@ -40,8 +40,8 @@ impl Header {
         first & FIXED_MASK == FIXED
     }
 
-    /// The header at the front of `bytes`; `None` if it is not whole, or has a connection ID, of which none was
-    /// negotiated.
+    /// The header at the front of `bytes`; `None` if it is incomplete, or has a connection ID, which this engine does not
+    /// negotiate.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let flags = *bytes.first()?;
         if !Self::begins_with(flags) || flags & CONNECTION_ID != 0 {
@@ -56,8 +56,7 @@ impl Header {
         Some(Self { flags, length: Some(usize::from(u16::from_be_bytes([*a, *b]))) })
     }
 
-    /// Appends the header of the record with this number, which is masked later. Without a length it is the last
-    /// record of its datagram.
+    /// Appends the header of the record with this number, unmasked. The last record of a datagram has no length.
     pub(super) fn write(epoch: u64, number: u64, length: Option<u16>, out: &mut Vec<u8>) -> Self {
         let long = number >= SHORT_NUMBERS;
         let mut flags = FIXED | (epoch as u8 & EPOCH);
@@ -84,14 +83,13 @@ impl Header {
         if self.flags & LONG_NUMBER == 0 { 1 } else { 2 }
     }
 
-    /// Whether these are the low bits of `epoch`.
+    /// Whether the header has the low bits of `epoch`.
     pub(super) const fn is_of(&self, epoch: u64) -> bool {
         self.flags & EPOCH == epoch as u8 & EPOCH
     }
 }
 
-/// The record number with the low bits `low`, 8 or 16 as their length says, that is closest to the `expected` one
-/// (RFC 9147 §4.2.2).
+/// The record number closest to `expected` whose low 8 or 16 bits are `low` (RFC 9147 §4.2.2).
 pub(super) fn reconstruct(expected: u64, low: &[u8]) -> u64 {
     let size = 1 << (8 * low.len());
     let low = low.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -111,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn minimal_and_full() {
+    fn reads_the_shortest_and_the_longest_header_as_written() {
         let mut bytes = Vec::new();
         let header = Header::write(2, 5, None, &mut bytes);
         assert_eq!(bytes, [0b0010_0010, 5]);
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejects_incomplete_headers_and_connection_ids() {
         assert!(Header::read(&[]).is_none());
         assert!(Header::read(&[0b0100_0000, 0]).is_none());
         assert!(Header::read(&[0b0011_0000, 0, 0]).is_none(), "a connection ID");
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn closest_number() {
+    fn reconstructs_the_closest_number() {
         for (expected, low, number) in
             [(0, 0, 0), (0, 255, 255), (128, 0, 0), (129, 0, 256), (300, 0x20, 0x120), (300, 0xff, 0xff)]
         {
@@ -144,7 +142,7 @@ mod tests {
         assert_eq!(reconstruct(0x2_0001, &[0xff, 0xff]), 0x1_ffff);
     }
 
-    /// What the choice between 8 and 16 bits rests on.
+    /// The sender relies on this when it chooses between 8 and 16 bits.
     #[test]
     fn short_numbers_are_never_ambiguous() {
         for expected in 0..=SHORT_NUMBERS {

@@ -1,9 +1,9 @@
-//! Records in datagrams: DTLS 1.3 (RFC 9147 §4).
+//! The DTLS 1.3 record layer (RFC 9147 §4).
 //!
 //! * [`plaintext`] and [`header13`]: the two kinds of record header.
-//! * [`ciphertext`]: protection with the keys of an epoch, record number included.
-//! * [`replay`]: which records came before.
-//! * [`receive`] and [`send`]: the two directions, with what [`crate::flight`] makes of messages.
+//! * [`ciphertext`]: protection with the keys of an epoch, including the record number.
+//! * [`replay`]: detection of replayed records.
+//! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
 
 mod ciphertext;
 mod header13;
@@ -27,21 +27,21 @@ pub(crate) use header13::Header;
 use receive::{Received, Receiver};
 use send::Sender;
 
-/// The epoch of early data, which is neither offered nor accepted here (RFC 9147 §6.1).
+/// The epoch of early data (RFC 9147 §6.1), which this engine neither offers nor accepts.
 const EARLY_EPOCH: u64 = 1;
-/// RFC 9147 §6.1: 0 is without protection, 1 is early data, and application data begins after this one.
+/// The epoch of the handshake (RFC 9147 §6.1). Epoch 0 is unprotected, and application data begins in the next epoch.
 const HANDSHAKE_EPOCH: u64 = 2;
 
-/// Datagrams that wait to be transmitted before data is refused and acknowledgements wait: a slow transport does
-/// not make the output grow.
+/// The most datagrams in the output. Beyond it, the sender rejects data and delays ACKs, so that a slow transport does not
+/// make the output grow.
 const MAX_WAITING_DATAGRAMS: usize = 64;
 
-/// The largest datagram that is sent if nothing else is said, in bytes of UDP payload: with its IP and UDP
-/// headers it fits the smallest packet that IPv6 must carry, 1280 bytes.
+/// The default size of the largest datagram, in bytes of UDP payload. With IP and UDP headers it fits into 1280 bytes, the
+/// smallest packet size that every IPv6 link must support.
 pub(crate) const DEFAULT_MTU: usize = 1200;
 
-/// What the largest datagram may be, in bytes: at least a header, a tag and a useful piece of a message, at most
-/// what UDP carries over IPv4.
+/// The allowed sizes of the largest datagram, in bytes: from a header, a tag and a useful piece of a message, up to the
+/// largest UDP payload over IPv4.
 pub(crate) const MTU_RANGE: RangeInclusive<usize> = 64..=65507;
 
 const _: () = assert!(
@@ -49,22 +49,22 @@ const _: () = assert!(
         && *MTU_RANGE.start() >= plaintext::HEADER_LEN + fragment::MIN_ROOM
 );
 
-/// Records that were discarded (RFC 9147 §4.5.2), by reason. On datagrams that is no error: anybody can send
-/// them.
+/// The number of discarded records by reason (RFC 9147 §4.5.2). A bad record is not an error in DTLS, because any host can
+/// send one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Discarded {
-    /// What does not look like a record, with the rest of its datagram, or does not parse.
+    /// Records that do not parse, and the rest of a datagram after bytes that are not a record.
     pub malformed: u64,
-    /// Protected with keys that are not known yet, or not any more.
+    /// Records of an epoch whose keys this side does not have yet, or has already dropped.
     pub no_keys: u64,
-    /// Not authentic: forged or damaged.
+    /// Records that are not authentic: forged or damaged.
     pub unauthenticated: u64,
-    /// Received before.
+    /// Records that this side has received before.
     pub replayed: u64,
-    /// Of a kind that has no place at this time.
+    /// Records of a type that is not allowed at this point.
     pub misplaced: u64,
-    /// No room: too much came that was not read or not worked on yet.
+    /// Records without room, because too much unread or unprocessed input waits.
     pub overflow: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Discarded {
 pub struct Datagram {
     receiver: Receiver,
     sender: Sender,
-    /// Whether the handshake is complete: from then on messages are acknowledged one by one.
+    /// Whether the handshake is complete. From then on, this side acknowledges messages by ACKs.
     complete: bool,
 }
 
@@ -97,8 +97,8 @@ impl Datagram {
         self.sender.max_data()
     }
 
-    /// Sends what waits. RFC 9147 §7: during the handshake our flight acknowledges the one that it answers; the
-    /// client's last flight and what comes later has no answer, and is acknowledged.
+    /// Sends queued messages and ACKs. RFC 9147 §7: a flight during the handshake implicitly acknowledges the flight that it
+    /// answers. The client's last flight and later messages have no answer, so they need an ACK.
     fn flush(&mut self) -> Result<(), Error> {
         let mut numbers = Vec::new();
         if !self.complete {
@@ -120,12 +120,12 @@ impl Emitter for Datagram {
         self.sender.message(message)
     }
 
-    /// The next one is held until the last one is acknowledged (RFC 9147 §5.8.4).
+    /// The sender holds a KeyUpdate back until the peer has acknowledged the previous one (RFC 9147 §5.8.4).
     fn has_unsent_key_update(&self) -> bool {
         self.sender.has_next_update()
     }
 
-    /// Fragments of messages to come are kept in any order.
+    /// Always passes, because datagrams arrive in any order and the receiver keeps early fragments.
     fn peer_waits(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Emitter for Datagram {
         self.flush()
     }
 
-    /// RFC 9147 §5: there is none.
+    /// RFC 9147 §5: DTLS 1.3 has no compatibility mode.
     fn change_cipher_spec(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -158,19 +158,19 @@ impl Emitter for Datagram {
         self.sender.limit(content);
     }
 
-    /// The size of datagrams says it.
+    /// Does nothing, because the size of datagrams limits records.
     fn cap_sent_records(&mut self, _: usize) {}
 
     fn limit_received_records(&mut self, content: usize) {
         self.receiver.limit(content);
     }
 
-    /// Early data is neither offered nor accepted over datagrams: there is nothing to go back from.
+    /// Does nothing, because this engine has no early data over datagrams.
     fn write_in_the_clear(&mut self) {}
 
     fn limit_early_data(&mut self, _: u32) {}
 
-    /// It has an epoch of its own, whose records are discarded for lack of keys.
+    /// Does nothing: early data has its own epoch, and the receiver discards its records for lack of keys.
     fn skip_early_data(&mut self) {}
 
     fn handshake_complete(&mut self) {

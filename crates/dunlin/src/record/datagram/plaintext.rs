@@ -1,17 +1,17 @@
-//! Records without protection: `DTLSPlaintext` (RFC 9147 §4), of epoch 0 alone.
+//! Unprotected records: `DTLSPlaintext` (RFC 9147 §4), in epoch 0 only.
 
 use alloc::vec::Vec;
 
 use crate::error::{Error, Internal};
 use crate::wire::{ContentType, ProtocolVersion};
 
-/// Type, legacy version, epoch, 48 bits of the record number, length.
+/// The length of type, legacy version, epoch, 48-bit record number and length, in bytes.
 pub(super) const HEADER_LEN: usize = 13;
 
-/// RFC 9147 §4: 48 bits.
+/// The largest record number, which has 48 bits (RFC 9147 §4).
 const MAX_NUMBER: u64 = (1 << 48) - 1;
 
-/// What the header says. Of the version nothing is kept: it "MUST be ignored for all purposes".
+/// The header, without the version, which "MUST be ignored for all purposes" (RFC 9147 §4).
 pub(super) struct Header {
     pub(super) typ: ContentType,
     pub(super) epoch: u16,
@@ -24,7 +24,7 @@ impl Header {
         matches!(ContentType(first), ContentType::ALERT | ContentType::HANDSHAKE | ContentType::ACK)
     }
 
-    /// The header at the front of `bytes`; `None` if it is not whole.
+    /// The header at the front of `bytes`; `None` if it is incomplete.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let [typ, _, _, epoch_a, epoch_b, _, _, _, _, _, _, a, b] = bytes.first_chunk::<HEADER_LEN>()?;
         Some(Self {
@@ -35,7 +35,7 @@ impl Header {
     }
 }
 
-/// Appends a record. `content` is within the limits.
+/// Appends a record. `content` must be within the limits.
 pub(super) fn write(typ: ContentType, number: u64, content: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     // RFC 9147 §4.2.1: the number must not wrap.
     if number > MAX_NUMBER {
@@ -44,7 +44,7 @@ pub(super) fn write(typ: ContentType, number: u64, content: &[u8], out: &mut Vec
     out.reserve(HEADER_LEN + content.len());
     out.push(typ.0);
     out.extend_from_slice(&ProtocolVersion::DTLS1_2.0.to_be_bytes());
-    // The epoch, which is 0, are the upper 16 bits.
+    // The upper 16 bits are the epoch, which is 0.
     out.extend_from_slice(&number.to_be_bytes());
     out.extend_from_slice(&(content.len() as u16).to_be_bytes());
     out.extend_from_slice(content);

@@ -1,5 +1,4 @@
-//! Receiving: datagrams are cut into records, which are opened once the handshake has made their keys, and sorted
-//! by what they carry.
+//! The receiver cuts datagrams into records, opens them with the keys of their epoch, and dispatches their content.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,46 +15,48 @@ use crate::transport::Epoch;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
 use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
-/// Records that wait while a question is open, in bytes: a large flight. The peer sends the rest again.
+/// The most unopened records, in bytes, enough for a large flight. They wait while a question is open. The peer
+/// retransmits what exceeds the limit.
 const MAX_WAITING: usize = 64 * 1024;
-/// Application data that was not read yet, in bytes and in records. As in a socket, what comes on top is lost.
+/// The most unread application data, in bytes. As in a UDP socket, further data is lost.
 const MAX_UNREAD: usize = 64 * 1024;
+/// The most unread records of application data.
 const MAX_UNREAD_RECORDS: usize = 256;
-/// Records to be acknowledged: a long flight in the smallest datagrams. Others are acknowledged when they come
-/// again.
+/// The most records to acknowledge: a long flight in the smallest datagrams. The receiver acknowledges others when the peer
+/// retransmits them.
 const MAX_ACKNOWLEDGED: usize = 256;
 
-/// The keys of the peer's records of one epoch.
+/// The keys of one epoch of the peer's records.
 struct ReadEpoch {
     number: u64,
     key: EpochKey,
     window: ReplayWindow,
-    /// Records that did not open (RFC 9147 §4.5.3).
+    /// The number of records that did not open (RFC 9147 §4.5.3).
     forged: u64,
 }
 
-/// What a record brought, apart from messages and data, which are kept here.
+/// The content of a record, except messages and data, which the receiver keeps.
 pub(super) enum Received {
     Alert(AlertLevel, AlertDescription),
-    /// In this epoch: these records of ours have come.
+    /// An ACK of this side's records, received in this epoch.
     Ack(u64, Vec<RecordNumber>),
     Nothing,
 }
 
 pub(crate) struct Receiver {
-    /// Records that are not opened yet.
+    /// Records that the receiver has not opened yet.
     records: VecDeque<Vec<u8>>,
     waiting: usize,
-    /// The present epoch last, before it the one that it replaced: the acknowledgement of a KeyUpdate may be lost,
-    /// and records come late (RFC 9147 §8).
+    /// The previous and the current epoch. The receiver keeps the previous one, because the ACK of a KeyUpdate may get lost
+    /// and records may arrive late (RFC 9147 §8).
     epochs: Vec<ReadEpoch>,
     messages: Reassembler,
-    /// Records with handshake messages that came since our last flight, which acknowledges all before it.
+    /// Records with handshake messages since this side's last flight, which acknowledged all earlier ones.
     to_acknowledge: Vec<RecordNumber>,
     data: VecDeque<Vec<u8>>,
     unread: usize,
     content_limit: usize,
-    /// The record with the close_notify.
+    /// The record with the peer's close_notify.
     closed_by: Option<RecordNumber>,
     pub(super) discarded: Discarded,
 }
@@ -78,8 +79,8 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Cuts a datagram into its records. What does not look like one is discarded with all that follows it in
-    /// the datagram (RFC 9147 §4.1, §4.5.2).
+    /// Cuts a datagram into records. Bytes that are not a record are discarded with the rest of the datagram
+    /// (RFC 9147 §4.1, §4.5.2).
     pub(crate) fn push(&mut self, datagram: &[u8]) {
         let mut rest = datagram;
         while !rest.is_empty() {
@@ -116,7 +117,7 @@ impl Receiver {
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         let present = self.present();
         if present == 0 {
-            // Anybody can have sent parts of further messages in the clear.
+            // An attacker may have sent parts of further messages in the clear.
             self.messages.clear();
         } else if !self.messages.is_empty() {
             return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
@@ -134,7 +135,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// The number of the present epoch.
+    /// The number of the current epoch.
     fn present(&self) -> u64 {
         self.epochs.last().map_or(0, |epoch| epoch.number)
     }
@@ -143,14 +144,14 @@ impl Receiver {
         self.messages.next_message()
     }
 
-    /// Takes what is to be acknowledged, in increasing order (RFC 9147 §7).
+    /// Takes the numbers of the records to acknowledge, in increasing order (RFC 9147 §7).
     pub(super) fn take_to_acknowledge(&mut self) -> Vec<RecordNumber> {
         let mut numbers = core::mem::take(&mut self.to_acknowledge);
         numbers.sort_unstable();
         numbers
     }
 
-    /// What the next record brought; `None` until more is received.
+    /// The content of the next record; `None` if there are no more records.
     pub(super) fn next_record(&mut self) -> Result<Option<Received>, Error> {
         let Some(record) = self.records.pop_front() else { return Ok(None) };
         self.waiting -= record.len();
@@ -164,8 +165,8 @@ impl Receiver {
         Ok(Some(received))
     }
 
-    /// A record without protection carries hellos. Alerts and ACKs are authentic only with keys: anybody could end
-    /// the handshake or delay it with others, so those are not listened to.
+    /// Takes hellos from an unprotected record. It ignores unprotected alerts and ACKs, because an attacker could end or
+    /// delay the handshake with them.
     fn plain(&mut self, header: &plaintext::Header, record: &[u8]) -> Result<Received, Error> {
         let content = record.get(plaintext::HEADER_LEN..).unwrap_or_default();
         if header.epoch != 0 || header.typ != ContentType::HANDSHAKE || self.present() != 0 {
@@ -176,7 +177,7 @@ impl Receiver {
         Ok(Received::Nothing)
     }
 
-    /// Opens a protected record; `None` if it is discarded.
+    /// Opens a protected record; `None` if the receiver discards it.
     fn open(&mut self, mut record: Vec<u8>) -> Result<Option<(RecordNumber, ContentType, Vec<u8>)>, Error> {
         let Some(header) = header13::Header::read(&record) else {
             self.discarded.malformed += 1;
@@ -197,19 +198,17 @@ impl Receiver {
             };
         };
         let number = RecordNumber { epoch: epoch.number, sequence };
-        // RFC 9147 §4.5.1: only now, so that the time it takes tells nothing of the number.
+        // RFC 9147 §4.5.1: check for replay only after decryption, so that timing reveals nothing about the number.
         if !epoch.window.accept(sequence) {
             self.discarded.replayed += 1;
             return Ok(None);
         }
-        // RFC 9147 §5.10: what was sent after close_notify "MUST be ignored"; what was sent before it may come
-        // after it.
+        // RFC 9147 §5.10: data after close_notify "MUST be ignored". Records sent before it may arrive after it.
         if self.closed_by.is_some_and(|closed| number > closed) {
             self.discarded.misplaced += 1;
             return Ok(None);
         }
-        // `DTLSInnerPlaintext`: content, type, zeros (RFC 9147 §4). RFC 8449 §4 lets records above our limit be
-        // discarded.
+        // RFC 9147 §4: `DTLSInnerPlaintext` is content, type, zeros. RFC 8449 §4 allows to discard records above the limit.
         let content_len = inner.iter().rposition(|byte| *byte != 0).unwrap_or(0);
         let typ = ContentType(inner.get(content_len).copied().unwrap_or(0));
         if typ.0 == 0 || inner.len() > self.content_limit + 1 {
@@ -221,7 +220,7 @@ impl Receiver {
         Ok(Some((number, typ, record)))
     }
 
-    /// What an authentic record carries. Its errors are the peer's (RFC 9147 §4.5.2).
+    /// Processes an authentic record. An error in it is the peer's fault (RFC 9147 §4.5.2).
     fn dispatch(
         &mut self,
         number: RecordNumber,
@@ -252,8 +251,8 @@ impl Receiver {
             }
             ContentType::ACK => {
                 let numbers = ack::read(&content)?;
-                // RFC 9147 §7: an ACK is protected at least as well as what it acknowledges. Generations of
-                // application keys are all the same in this: each direction counts its own.
+                // RFC 9147 §7: an ACK must be protected at least as well as the records it acknowledges. All generations of
+                // application keys count as equal here, because each direction has its own.
                 let stage = |number: &RecordNumber| number.epoch.min(HANDSHAKE_EPOCH + 1);
                 if numbers.iter().any(|acknowledged| stage(acknowledged) > stage(&number)) {
                     return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());
@@ -274,7 +273,7 @@ impl Receiver {
     }
 }
 
-/// The length of the record at the front of `bytes`, by its header alone; `None` for what is no record.
+/// The length of the record at the front of `bytes`, from its header alone; `None` if it is not a record.
 fn record_len(bytes: &[u8]) -> Option<usize> {
     let first = *bytes.first()?;
     if plaintext::Header::begins_with(first) {

@@ -1,22 +1,22 @@
-//! The sliding window that tells new records from replayed ones (RFC 9147 §4.5.1, RFC 4303 §3.4.3).
+//! The sliding window that distinguishes new records from replayed ones (RFC 9147 §4.5.1, RFC 4303 §3.4.3).
 
-/// Which of the last 64 record numbers of one epoch have come.
+/// The received ones among the last 64 record numbers of an epoch.
 #[derive(Default)]
 pub(super) struct ReplayWindow {
-    /// One more than the highest number that came.
+    /// One more than the highest received number.
     next: u64,
-    /// Bit n is set if the number `next - 1 - n` came.
+    /// Bit n is set if the number `next - 1 - n` was received.
     seen: u64,
 }
 
 impl ReplayWindow {
-    /// One more than the highest number that came, which the next one is expected to be close to.
+    /// One more than the highest received number. The next number is expected to be close to it.
     pub(super) const fn expected(&self) -> u64 {
         self.next
     }
 
-    /// Notes that this record came; `false` if it had come before, or is too old to tell. To be asked only of
-    /// records that are authentic: a forged number would move the window.
+    /// Records the number of a received record. `false` if it is a replay, or too old to tell. Call it for authentic records
+    /// only, because a forged number would move the window.
     pub(super) fn accept(&mut self, number: u64) -> bool {
         let Some(back) = self.next.checked_sub(number).and_then(|back| back.checked_sub(1)) else {
             let ahead = u32::try_from(number - self.next + 1).unwrap_or(u32::MAX);
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_once() {
+    fn accepts_each_number_once() {
         let mut window = ReplayWindow::default();
         for number in [0, 1, 5, 3, 70, 69, 7] {
             assert!(window.accept(number), "{number} is new");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn edges() {
+    fn remembers_exactly_64_numbers() {
         let mut window = ReplayWindow::default();
         assert!(window.accept(63));
         assert!(window.accept(0), "the oldest that the window holds");

@@ -1,4 +1,4 @@
-//! Sending: messages are kept until their flight is complete, then packed into as few datagrams as fit.
+//! The sender keeps messages until their flight is complete, and then packs them into as few datagrams as possible.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -14,24 +14,24 @@ use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{ContentType, HandshakeType, What};
 
-/// One epoch of our records.
+/// One epoch of this side's records.
 struct WriteEpoch {
     number: u64,
-    /// None in epoch 0.
+    /// `None` in epoch 0.
     key: Option<EpochKey>,
     sequence: Sequence,
 }
 
-/// A message that was not sent yet.
+/// A message that waits in the current flight.
 struct Outgoing {
     epoch: u64,
     number: u16,
     message: Vec<u8>,
 }
 
-/// A KeyUpdate that was sent, with the keys that follow it.
+/// A KeyUpdate in flight, and the key that follows it.
 struct KeyUpdate {
-    /// Its records that are not acknowledged.
+    /// Its records that the peer has not acknowledged.
     records: Vec<RecordNumber>,
     key: EpochKey,
 }
@@ -40,18 +40,18 @@ pub(crate) struct Sender {
     mtu: usize,
     content_limit: usize,
     present: WriteEpoch,
-    /// Earlier epochs of messages that were not sent yet.
+    /// Earlier epochs, for messages that still wait.
     past: Vec<WriteEpoch>,
     flight: Vec<Outgoing>,
     /// The number of the next message.
     next_message: Option<u16>,
     output: VecDeque<Vec<u8>>,
-    /// RFC 9147 §8: the new keys are used once it is acknowledged.
+    /// RFC 9147 §8: the sender uses the new key once the peer has acknowledged the KeyUpdate.
     key_update: Option<KeyUpdate>,
-    /// RFC 9147 §5.8.4: a KeyUpdate that must wait until the one before it is acknowledged, and its keys. There is
-    /// one at most: our answer to the peer's requests, of which one stands for all.
+    /// RFC 9147 §5.8.4: a KeyUpdate that must wait for the ACK of the previous one, and its key. There is at most one,
+    /// because one answer covers all requests of the peer.
     next_update: Option<(Vec<u8>, Option<EpochKey>)>,
-    /// Nothing is sent after an alert.
+    /// An alert was sent, and nothing follows it.
     closed: bool,
 }
 
@@ -76,12 +76,12 @@ impl Sender {
         self.output.pop_front()
     }
 
-    /// Whether a KeyUpdate waits until the one before it is acknowledged.
+    /// Whether a KeyUpdate waits for the ACK of the previous one.
     pub(super) const fn has_next_update(&self) -> bool {
         self.next_update.is_some()
     }
 
-    /// Whether more may be sent before datagrams are transmitted.
+    /// Whether the output has room for more datagrams.
     pub(super) fn has_room(&self) -> bool {
         self.output.len() < MAX_WAITING_DATAGRAMS
     }
@@ -125,7 +125,7 @@ impl Sender {
         Ok(())
     }
 
-    /// These records have come. New keys come into use with the acknowledgement of their KeyUpdate.
+    /// Processes an ACK. The sender uses a new key once the peer has acknowledged its KeyUpdate.
     pub(super) fn acknowledged(&mut self, numbers: &[RecordNumber]) -> Result<(), Error> {
         let Some(update) = &mut self.key_update else { return Ok(()) };
         update.records.retain(|number| !numbers.contains(number));
@@ -144,13 +144,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether a KeyUpdate is not acknowledged yet.
+    /// Whether the peer has not acknowledged a KeyUpdate yet.
     pub(super) const fn key_update_waits(&self) -> bool {
         self.key_update.is_some()
     }
 
-    /// Whether the keys should be replaced before the next record: a little before their limit, so that the
-    /// KeyUpdate itself, its retransmissions and an alert still fit.
+    /// Whether this side should send a KeyUpdate before the next record. That is slightly before the key's limit, so that
+    /// the KeyUpdate itself, its retransmissions and an alert still fit.
     pub(super) fn needs_key_update(&self, after: Option<u64>) -> bool {
         let Some(key) = &self.present.key else { return false };
         let limit = key.confidentiality_limit().saturating_sub(1024);
@@ -158,15 +158,14 @@ impl Sender {
         self.key_update.is_none() && self.present.sequence.used() >= limit
     }
 
-    /// Sends the messages that wait, after an acknowledgement of `to_acknowledge`; gives the numbers of the records
-    /// with messages.
+    /// Sends an ACK of `to_acknowledge`, then the queued messages; returns the numbers of the records with messages.
     pub(super) fn flush(&mut self, to_acknowledge: &[RecordNumber]) -> Result<Vec<RecordNumber>, Error> {
         let flight = core::mem::take(&mut self.flight);
         if self.closed {
             return Ok(Vec::new());
         }
         let mut packer = Packer::new(self.mtu);
-        // RFC 9147 §7: with the latest keys.
+        // RFC 9147 §7: an ACK uses the latest keys.
         let records = self.records(&self.present);
         let room = records.limit.min(self.mtu.saturating_sub(records.overhead));
         let per_ack = room.saturating_sub(ack::EMPTY_LEN) / ack::NUMBER_LEN;
@@ -209,7 +208,7 @@ impl Sender {
         self.single(ContentType::ALERT, &content)
     }
 
-    /// The longest data that one record carries, in bytes; 0 before there are keys for it.
+    /// The most data that one record can carry, in bytes; 0 before there are keys for it.
     pub(crate) fn max_data(&self) -> usize {
         let Some(key) = &self.present.key else { return 0 };
         self.content_limit.min(self.mtu.saturating_sub(key.overhead_of_last()))
@@ -220,7 +219,7 @@ impl Sender {
         self.single(ContentType::APPLICATION_DATA, data)
     }
 
-    /// Whether a record with `len` bytes of data can be sent.
+    /// Returns an error if the sender cannot take a record with `len` bytes of data now.
     pub(crate) fn check_data(&self, len: usize) -> Result<(), Error> {
         let max = self.max_data();
         if len > max {
@@ -229,7 +228,7 @@ impl Sender {
         if self.has_room() { Ok(()) } else { Err(Misuse::OutputFull.into()) }
     }
 
-    /// Sends a record in a datagram of its own.
+    /// Sends a record in a separate datagram.
     fn single(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
         let mut bytes = Vec::new();
         self.present.seal(typ, content, true, &mut bytes)?;
@@ -239,7 +238,7 @@ impl Sender {
 }
 
 impl WriteEpoch {
-    /// Appends a record to `out` and gives its number.
+    /// Appends a record to `out` and returns its number.
     fn seal(
         &mut self,
         typ: ContentType,

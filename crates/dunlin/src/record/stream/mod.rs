@@ -1,8 +1,7 @@
-//! Records on a byte stream: TLS (RFC 8446 §5).
+//! The TLS record layer on a byte stream (RFC 8446 §5).
 //!
-//! Received bytes stay where they are: a record is decrypted in place, and application data is read from there.
-//! One record is open at a time, so the buffer never holds more than was received, and an application that does
-//! not read stops the peer.
+//! The receiver decrypts a record in place, and the application reads data from the same buffer. Only one record is open
+//! at a time, so an application that does not read stops the peer.
 
 mod receive;
 mod send;
@@ -28,13 +27,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A ChangeCipherSpec may come before the first message: this side has sent its ClientHello (RFC 8446 §5).
+    /// The client's side. A ChangeCipherSpec may come before the server's first message, because this side has sent its
+    /// ClientHello (RFC 8446 §5).
     pub(crate) fn client() -> Self {
         Self { receiver: Receiver::new(true), sender: Sender::new(true) }
     }
 
-    /// `forgetful` says that a ChangeCipherSpec may come before the first message, because this may be the second
-    /// ClientHello of a connection that was forgotten (RFC 8446 §D.4).
+    /// The server's side. With `forgetful`, a ChangeCipherSpec may come before the first message: a stateless server may see
+    /// a second ClientHello first (RFC 8446 §D.4).
     pub(crate) fn server(forgetful: bool) -> Self {
         Self { receiver: Receiver::new(forgetful), sender: Sender::new(false) }
     }
@@ -51,7 +51,7 @@ impl Stream {
         self.receiver.application_data()
     }
 
-    /// Early data, which is never mixed with what comes after the handshake.
+    /// Received early data, kept apart from data after the handshake.
     pub(crate) fn received_early(&self) -> &[u8] {
         self.receiver.early_data()
     }

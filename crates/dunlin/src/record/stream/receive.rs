@@ -1,4 +1,4 @@
-//! Receiving: records are cut out of the stream, opened in place, and joined to messages.
+//! The receiver cuts records out of the stream, opens them in place, and joins their content to messages.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -14,49 +14,49 @@ use crate::transport::{Epoch, Incoming};
 use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
 use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
-/// Records that carry nothing (empty data, ChangeCipherSpec, KeyUpdate) in a row before they count as an attack.
+/// The most consecutive records without effect (empty data, ChangeCipherSpec). More count as an attack.
 const MAX_IDLE_RECORDS: u32 = 32;
 
-/// Undecryptable early data that is skipped, in bytes of content and padding: as much as other servers let a client send,
-/// and more than ours does ([`crate::early::MAX_EARLY_DATA`]).
+/// The most undecryptable early data that a server skips, in bytes of content and padding. Other servers let a client send
+/// this much; this engine's allow less ([`crate::early::MAX_EARLY_DATA`]).
 const MAX_SKIPPED: usize = 16 * 1024;
 
-/// In so many records: a client that sends a line at a time, or a keystroke, is within it.
+/// The most records of early data that a server skips: enough for a client that sends every line or keystroke separately.
 const MAX_SKIPPED_RECORDS: u32 = 1024;
 
-/// What a record of early data has beside its content, in bytes: type and tag. A client that writes little at a time has no
-/// less room for it.
+/// The type and tag of a record of early data, in bytes. They do not count against the limit, so that small writes do not
+/// reduce the room for content.
 const OVERHEAD: usize = 1 + MAX_TAG_LEN;
 
 #[derive(Default)]
 pub(crate) struct Receiver {
-    /// What was received from `start` on: records, the first of them perhaps half.
+    /// Received records, from `start` on. The last one may be incomplete.
     input: Vec<u8>,
     start: usize,
-    /// Application data of the record that is open, in `input`.
+    /// The range in `input` of the open record's unread application data.
     data: Range<usize>,
-    /// Handshake bytes that do not make a whole message yet.
+    /// Handshake bytes that are not a whole message yet.
     handshake: Vec<u8>,
     key: Option<(RecordKey, Sequence)>,
     epoch: Option<Epoch>,
     content_limit: Option<usize>,
-    /// The limit that comes into use with the next key.
+    /// The limit that applies from the next key on.
     next_limit: Option<usize>,
     handshake_complete: bool,
-    /// Bytes of early data that may still be skipped; zero as soon as a record opens.
+    /// Bytes of early data that the receiver may still skip; zero as soon as a record opens.
     skippable: usize,
     skippable_records: u32,
-    /// Bytes of early data that may still come and be taken.
+    /// Bytes of early data that the client may still send.
     early_left: usize,
     idle: u32,
-    /// Whether a record of TLS 1.3 was opened: the peer has keys.
+    /// Whether a TLS 1.3 record has opened, which shows that the peer has keys.
     opened: bool,
-    /// Whether a message was received, or none need be.
+    /// Whether the peer may send a dummy ChangeCipherSpec: it has sent a message, or need not send one first.
     begun: bool,
     protocol: Protocol,
-    /// The key that the next record, a ChangeCipherSpec of TLS 1.2, is to put into use.
+    /// The key that the next record, a TLS 1.2 ChangeCipherSpec, must activate.
     next_key: Option<RecordKey>,
-    /// Whether a ChangeCipherSpec of the compatibility mode came.
+    /// Whether the peer has sent a ChangeCipherSpec of the compatibility mode.
     seen_dummy: bool,
 }
 
@@ -65,13 +65,13 @@ impl Receiver {
         Self { begun, ..Self::default() }
     }
 
-    /// How many more bytes are taken: one record at a time and its successor's beginning.
+    /// The number of bytes that the receiver still accepts: it holds one record and the beginning of the next.
     pub(crate) fn room(&self) -> usize {
         (HEADER_LEN + MAX_CIPHERTEXT).saturating_sub(self.input.len() - self.start)
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        // Make room at the front, once there is something to gain and nothing to lose: data that is being read stays.
+        // Release processed bytes at the front, unless the application is still reading data from the buffer.
         if self.data.is_empty() && self.start > 0 {
             self.input.drain(..self.start);
             self.start = 0;
@@ -88,7 +88,8 @@ impl Receiver {
         if self.epoch == Some(Epoch::Early) { self.data() } else { &[] }
     }
 
-    /// The data of the open record. It is of the present epoch: no message is taken before it was read.
+    /// The data of the open record. It belongs to the current epoch, because the receiver takes no message before the
+    /// application has read it.
     fn data(&self) -> &[u8] {
         self.input.get(self.data.clone()).unwrap_or_default()
     }
@@ -103,7 +104,7 @@ impl Receiver {
         self.release();
     }
 
-    /// Gives the buffer back when nothing is in it: an idle connection keeps none.
+    /// Frees an empty buffer, so that an idle connection keeps none.
     fn release(&mut self) {
         if self.data.is_empty() && self.start == self.input.len() {
             self.input = Vec::new();
@@ -112,7 +113,7 @@ impl Receiver {
         }
     }
 
-    /// RFC 8449 §4: in a renegotiation, the limits of the handshake before hold as long as its keys do.
+    /// RFC 8449 §4: in a renegotiation, the previous handshake's limit applies as long as its keys.
     pub(super) fn limit(&mut self, content: usize) {
         match self.protocol.changes_cipher_spec() && self.key.is_some() {
             true => self.next_limit = Some(content),
@@ -144,7 +145,7 @@ impl Receiver {
     pub(super) fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
         self.protocol = protocol;
         match self.seen_dummy && protocol.changes_cipher_spec() {
-            // RFC 5246 §7.1: it is sent after the keys were agreed, and nowhere else.
+            // RFC 5246 §7.1: a TLS 1.2 peer sends ChangeCipherSpec only after both sides have negotiated keys.
             true => Err(PeerMisbehaved::UnexpectedRecord(What::EarlyChangeCipherSpec).into()),
             false => Ok(()),
         }
@@ -169,8 +170,8 @@ impl Receiver {
         self.epoch = Some(epoch);
     }
 
-    /// The ChangeCipherSpec of TLS 1.2 has its one place: where the handshake has agreed on keys. Anywhere else it would
-    /// put keys into use that somebody else could have chosen.
+    /// A TLS 1.2 ChangeCipherSpec is allowed only where the handshake has negotiated keys. Anywhere else it would activate
+    /// keys that an attacker may know.
     fn change_cipher_spec(&mut self) -> Result<(), Error> {
         let key = self.next_key.take().ok_or(PeerMisbehaved::UnexpectedRecord(What::ChangeCipherSpec))?;
         self.use_key(key, Epoch::Handshake);
@@ -178,7 +179,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// An error if a message is half received.
+    /// Returns an error if a message is half received.
     pub(super) fn between_messages(&self) -> Result<(), Error> {
         match self.handshake.is_empty() {
             true => Ok(()),
@@ -186,7 +187,7 @@ impl Receiver {
         }
     }
 
-    /// The next message or alert; `None` until more is received, or while application data waits to be read.
+    /// The next message or alert; `None` if the receiver needs more input, or the application must read data first.
     pub(super) fn next(&mut self) -> Result<Option<Incoming>, Error> {
         loop {
             if let Some(message) = self.take_message()? {
@@ -202,7 +203,7 @@ impl Receiver {
         }
     }
 
-    /// A whole message at the front of what was joined.
+    /// Takes a whole message from the joined handshake bytes; `None` if it is incomplete.
     fn take_message(&mut self) -> Result<Option<Message>, Error> {
         let Some((typ, len)) = message::announced(&self.handshake)? else { return Ok(None) };
         if self.handshake.len() < len {
@@ -212,7 +213,7 @@ impl Receiver {
         let message = core::mem::replace(&mut self.handshake, rest);
         self.begun = true;
         if self.key.is_none() {
-            // RFC 8446 §4.2.10: after a retry, early data is skipped up to the second ClientHello.
+            // RFC 8446 §4.2.10: after a HelloRetryRequest, the server skips early data up to the second ClientHello.
             self.skippable = 0;
         }
         Ok(Some(Message::new(typ, message)))
@@ -224,13 +225,13 @@ impl Receiver {
             let waiting = self.input.get_mut(self.start..).unwrap_or_default();
             let Some([typ, major, _, a, b]) = waiting.first_chunk::<HEADER_LEN>() else { return Ok(None) };
             let (typ, len) = (ContentType(*typ), usize::from(u16::from_be_bytes([*a, *b])));
-            // RFC 8446 §5.1 has the version ignored; but what does not even begin with 3 is not TLS at all.
+            // RFC 8446 §5.1: the receiver ignores the version. But a major version other than 3 is not TLS at all.
             if *major != 3 || typ.name().is_none() || typ == ContentType::ACK {
                 return Err(PeerMisbehaved::UnexpectedRecord(What::NotTls).into());
             }
             let protected = self.key.is_some()
                 && (typ == ContentType::APPLICATION_DATA || self.protocol.changes_cipher_spec());
-            // RFC 8446 §5.1, §5.2: longer records are refused before they are received.
+            // RFC 8446 §5.1, §5.2: reject a longer record before receiving it.
             let early = self.skippable > 0 && typ == ContentType::APPLICATION_DATA;
             if len > if protected || early { MAX_CIPHERTEXT } else { MAX_PLAINTEXT } {
                 return Err(PeerMisbehaved::RecordOverflow.into());
@@ -240,7 +241,7 @@ impl Receiver {
             let start = self.start;
             self.start = body.end;
             if !protected {
-                // What interrupts a message is refused below.
+                // `dispatch` rejects a record that interrupts a message.
                 let between = self.handshake.is_empty();
                 if typ == ContentType::APPLICATION_DATA && between && self.skip(len)? {
                     continue;
@@ -253,7 +254,7 @@ impl Receiver {
                 let number = sequence.used();
                 let opened = key.open_tls12(number, *header, data);
                 let Ok(content) = opened else {
-                    // RFC 4279 §2: who has another pre-shared key has other keys, and hears decrypt_error.
+                    // RFC 4279 §2: a peer with another PSK has other keys, and gets decrypt_error.
                     let other_psk = proves_psk && number == 0;
                     let e =
                         if other_psk { PeerMisbehaved::BadFinished } else { PeerMisbehaved::BadRecordMac };
@@ -279,7 +280,7 @@ impl Receiver {
         }
     }
 
-    /// Whether a record is passed over as early data that was not wanted (RFC 8446 §4.2.10).
+    /// Whether to skip a record as refused early data (RFC 8446 §4.2.10).
     fn skip(&mut self, len: usize) -> Result<bool, Error> {
         if self.skippable == 0 || len == 0 {
             return Ok(false);
@@ -293,16 +294,16 @@ impl Receiver {
         Ok(true)
     }
 
-    /// A record that was not protected, where that is possible.
+    /// Checks that an unprotected record is allowed now.
     fn plain(&mut self, typ: ContentType, body: Range<usize>) -> Result<(ContentType, Range<usize>), Error> {
         let content = self.input.get(body.clone()).unwrap_or_default();
         let allowed = match typ {
-            // RFC 8446 §5: exactly one byte 1, and only during the handshake.
+            // RFC 8446 §5: its content is exactly one byte 1, and it is allowed only during the handshake.
             ContentType::CHANGE_CIPHER_SPEC => {
                 content == [1]
                     && (self.protocol.changes_cipher_spec() || self.begun && !self.handshake_complete)
             }
-            // A peer that failed before it had keys can only say so in the clear.
+            // A peer that fails before it has keys can only send its alert in the clear.
             ContentType::ALERT => !self.opened && self.epoch != Some(Epoch::Application),
             ContentType::APPLICATION_DATA => false,
             _ => self.key.is_none(),
@@ -313,20 +314,20 @@ impl Receiver {
         Ok((typ, body))
     }
 
-    /// `TLSInnerPlaintext`: content, type, zeros (RFC 8446 §5.2, §5.4).
+    /// Reads `TLSInnerPlaintext`: content, type, zeros (RFC 8446 §5.2, §5.4).
     fn inner(&mut self, start: usize, len: usize) -> Result<(ContentType, Range<usize>), Error> {
         let inner = self.input.get(start..start + len).unwrap_or_default();
-        // Early data was sent before the client could know of the limit (RFC 8449 §4).
+        // RFC 8449 §4: the client sent early data before it could know the limit.
         let limit = self.content_limit.filter(|_| self.epoch != Some(Epoch::Early)).unwrap_or(MAX_PLAINTEXT);
         if inner.len() > limit + 1 {
             return Err(PeerMisbehaved::RecordOverflow.into());
         }
-        // RFC 8446 §5.4: no non-zero byte at all: unexpected_message.
+        // RFC 8446 §5.4: a record without a non-zero byte is unexpected_message.
         let Some(at) = inner.iter().rposition(|b| *b != 0) else {
             return Err(PeerMisbehaved::UnexpectedRecord(What::Zeros).into());
         };
         let typ = ContentType(inner.get(at).copied().unwrap_or_default());
-        // RFC 8446 §5: a protected ChangeCipherSpec is refused, whatever is in it.
+        // RFC 8446 §5: a protected ChangeCipherSpec is unexpected_message, whatever its content.
         if typ == ContentType::CHANGE_CIPHER_SPEC {
             return Err(PeerMisbehaved::UnexpectedRecord(What::ProtectedChangeCipherSpec).into());
         }
@@ -353,7 +354,7 @@ impl Receiver {
                     return Err(PeerMisbehaved::EmptyRecord.into());
                 }
                 self.handshake.extend_from_slice(content);
-                // The length is judged before the rest is received.
+                // Check the announced length before receiving the rest.
                 message::announced(&self.handshake)?;
                 self.release();
                 Ok(None)
@@ -381,7 +382,7 @@ impl Receiver {
             }
             ContentType::APPLICATION_DATA if self.epoch.is_some_and(|e| e != Epoch::Handshake) => {
                 if self.epoch == Some(Epoch::Early) {
-                    // RFC 8446 §4.2.10: more than max_early_data_size: unexpected_message.
+                    // RFC 8446 §4.2.10: more than max_early_data_size is unexpected_message.
                     let left = self.early_left.checked_sub(content.len());
                     self.early_left = left.ok_or(PeerMisbehaved::TooMuchEarlyData)?;
                 }

@@ -1,4 +1,4 @@
-//! Sending: messages are joined into as few records as fit, data is sealed straight into the output.
+//! The sender joins messages into as few records as possible, and seals data directly into the output.
 
 use alloc::vec::Vec;
 
@@ -11,37 +11,37 @@ use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, ProtocolVersion};
 
-/// Application data is taken only while less than this waits to be transmitted, in bytes: a few records, so that
-/// a slow transport does not make the output grow.
+/// The sender accepts application data only while the output has fewer bytes than this. The limit of a few records keeps
+/// the output small on a slow transport.
 const MAX_WAITING: usize = 64 * 1024;
 
 pub(crate) struct Sender {
     key: Option<(RecordKey, Sequence)>,
-    /// Handshake bytes for the present key that are not in a record yet.
+    /// Handshake bytes for the current key that are not in a record yet.
     handshake: Vec<u8>,
-    /// Records, ready to be transmitted from `sent` on.
+    /// Finished records. The bytes from `sent` on still have to be transmitted.
     output: Vec<u8>,
     sent: usize,
     content_limit: usize,
-    /// The limit that comes into use with the next key.
+    /// The limit that applies from the next key on.
     next_limit: Option<usize>,
-    /// Our own limit, which no peer raises.
+    /// This side's own limit, which no peer can raise.
     content_cap: usize,
     /// The next record is the first ClientHello.
     first: bool,
     change_cipher_spec: CompatibilityRecord,
     epoch: Option<Epoch>,
-    /// Where the last KeyUpdate ends in `output`; zero once it has left.
+    /// The end of the last KeyUpdate in `output`; zero after its transmission.
     key_update_end: usize,
-    /// An alert ended this direction: nothing follows (RFC 8446 §6.1).
+    /// An alert has ended this direction: no record follows (RFC 8446 §6.1).
     closed: bool,
 }
 
-/// The one ChangeCipherSpec of the compatibility mode (RFC 8446 §D.4).
+/// The state of the single ChangeCipherSpec of the compatibility mode (RFC 8446 §D.4).
 #[derive(PartialEq, Eq)]
 enum CompatibilityRecord {
     NotWanted,
-    /// Before the next record, with which it shares a packet.
+    /// Written just before the next record, to share its packet.
     Next,
     Sent,
 }
@@ -75,7 +75,7 @@ impl Sender {
             // An idle connection keeps no buffer.
             self.output = Vec::new();
         } else if self.sent >= MAX_WAITING {
-            // A pipe that is never empty must not keep what has left.
+            // An output that never becomes empty must still release the transmitted bytes.
             self.output.drain(..self.sent);
         } else {
             return;
@@ -84,7 +84,7 @@ impl Sender {
         self.sent = 0;
     }
 
-    /// Whether data and warnings are still taken.
+    /// Whether the output has room for data and warnings.
     pub(super) fn has_room(&self) -> bool {
         self.output().len() < MAX_WAITING
     }
@@ -93,7 +93,7 @@ impl Sender {
         self.key_update_end > self.sent
     }
 
-    /// RFC 8449 §4: in a renegotiation, the limits of the handshake before hold as long as its keys do.
+    /// RFC 8449 §4: in a renegotiation, the previous handshake's limit applies as long as its keys.
     pub(super) fn limit(&mut self, content: usize) {
         let content = content.min(self.content_cap);
         match &self.key {
@@ -110,10 +110,10 @@ impl Sender {
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         self.flush()?;
         if keys.form != RecordForm::Tls13 {
-            // RFC 5246 §7.1: it goes with the keys that it ends.
+            // RFC 5246 §7.1: the ChangeCipherSpec itself still uses the previous keys.
             self.record(ContentType::CHANGE_CIPHER_SPEC, &[1])?;
         }
-        // The second key of this epoch follows a KeyUpdate, which is in the output now.
+        // Another key of this epoch follows a KeyUpdate, which is now the last message in the output.
         if self.epoch == Some(Epoch::Application) {
             self.key_update_end = self.output.len();
         }
@@ -123,14 +123,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Goes back to records in the clear: what was sealed before stays as it is.
+    /// Sends further records in the clear. Sealed records in the output stay.
     pub(super) fn clear_key(&mut self) {
         self.key = None;
         self.epoch = None;
     }
 
-    /// Whether the key should be replaced before the next record: a little before its limit, so that the
-    /// KeyUpdate itself and an alert still fit.
+    /// Whether this side should send a KeyUpdate before the next record. That is slightly before the key's limit, so that
+    /// the KeyUpdate itself and an alert still fit.
     pub(crate) fn needs_key_update(&self, after: Option<u64>) -> bool {
         self.key.as_ref().is_some_and(|(key, sequence)| {
             let limit = key.confidentiality_limit().saturating_sub(16);
@@ -143,7 +143,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Puts the waiting messages into records: several to a record, one over several, as it comes.
+    /// Puts the queued messages into records. A record may hold several messages, and a message may span several records.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         let waiting = core::mem::take(&mut self.handshake);
         for content in waiting.chunks(self.content_limit) {
@@ -152,14 +152,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends what waits, to the last record.
+    /// Sends all queued messages, and a ChangeCipherSpec that still waits.
     pub(super) fn end_of_flight(&mut self) -> Result<(), Error> {
         self.flush()?;
         self.write_change_cipher_spec();
         Ok(())
     }
 
-    /// Wants the compatibility record before whatever comes next; once is enough.
+    /// Schedules the compatibility record before the next record, unless it was already sent.
     pub(super) fn change_cipher_spec(&mut self) -> Result<(), Error> {
         self.flush()?;
         if self.change_cipher_spec == CompatibilityRecord::NotWanted {
@@ -168,7 +168,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Never protected, whatever the key (RFC 8446 §5).
+    /// Writes the compatibility record, which is never protected (RFC 8446 §5).
     fn write_change_cipher_spec(&mut self) {
         if self.change_cipher_spec == CompatibilityRecord::Next && !self.closed {
             self.change_cipher_spec = CompatibilityRecord::Sent;
@@ -177,7 +177,7 @@ impl Sender {
         }
     }
 
-    /// Seals as much of `data` as the output has room for; gives how much.
+    /// Seals as much of `data` as the output has room for, and returns the number of bytes.
     pub(crate) fn application_data(&mut self, data: &[u8]) -> Result<usize, Error> {
         let mut taken = 0;
         for content in data.chunks(self.content_limit) {
@@ -190,7 +190,7 @@ impl Sender {
         Ok(taken)
     }
 
-    /// The last record of this direction, unless it is a mere warning.
+    /// Sends an alert. It is the last record of this direction, unless it is only a warning.
     pub(super) fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
         self.flush()?;
         let result = self.record(ContentType::ALERT, &[level.0, description.0]);
@@ -199,8 +199,7 @@ impl Sender {
     }
 
     fn header(&mut self, typ: ContentType, len: usize) {
-        // RFC 8446 §5.1: an initial ClientHello may say 0x0301 for the sake of old servers; all other records say
-        // 0x0303.
+        // RFC 8446 §5.1: an initial ClientHello may have 0x0301 for old servers; all other records have 0x0303.
         let version = match self.first && typ == ContentType::HANDSHAKE {
             true => ProtocolVersion::TLS1_0,
             false => ProtocolVersion::TLS1_2,
@@ -211,7 +210,7 @@ impl Sender {
         self.output.extend_from_slice(&(len as u16).to_be_bytes());
     }
 
-    /// One record; `content` is within the limits.
+    /// Writes one record. `content` must be within the limits.
     pub(super) fn record(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
         if self.closed {
             return Ok(());
@@ -251,7 +250,7 @@ impl Sender {
                 key.seal(number, aad, data, &mut tag)
             });
         if let Err(e) = sealed {
-            // Nothing half-sealed may leave.
+            // Never transmit a partly sealed record.
             self.output.truncate(start);
             return Err(e.into());
         }
