@@ -31,10 +31,10 @@ pub struct StreamKeys {
 }
 
 impl StreamKeys {
-    /// The keys of a logged `secret`.
+    /// Derives the keys from a logged `secret`.
     ///
     /// # Errors
-    /// The secret has not the length of the suite's hash.
+    /// The length of `secret` is not that of the suite's hash, or the provider failed.
     pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Result<Self, CryptoError> {
         Self::from_secret(logged(suite, Protocol::Tls13, secret)?)
     }
@@ -69,10 +69,10 @@ pub struct DatagramKeys {
 }
 
 impl DatagramKeys {
-    /// The keys of a logged `secret`.
+    /// Derives the keys from a logged `secret`.
     ///
     /// # Errors
-    /// The secret has not the length of the suite's hash.
+    /// The length of `secret` is not that of the suite's hash, or the provider failed.
     pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Result<Self, CryptoError> {
         Self::from_secret(logged(suite, Protocol::Dtls13, secret)?)
     }

@@ -94,7 +94,7 @@ impl Default for EarlyDataOutcome {
 pub enum NoEarlyData {
     /// This side has disabled it, or the transport does not support it.
     Disabled,
-    /// The client has no session to offer.
+    /// The client has no session for this server.
     NoSession,
     /// The server did not resume a session.
     NotResumed,

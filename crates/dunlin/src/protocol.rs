@@ -1,4 +1,4 @@
-//! The sides of a connection, the two kinds of transport, and the four protocols with all their differences.
+//! The sides of a connection, the two kinds of transport, and the differences between the four protocols.
 
 use crate::wire::{AlertDescription, ProtocolVersion};
 
@@ -21,7 +21,7 @@ impl Side {
     }
 }
 
-/// A reliable byte stream or datagrams.
+/// The kind of transport: a reliable byte stream, or datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TransportKind {
     /// TLS

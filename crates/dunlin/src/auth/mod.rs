@@ -169,8 +169,8 @@ impl PskIdentity {
     }
 }
 
-/// A subject alternative name (RFC 5280 §4.2.1.6). The kinds are distinct types, because a URI can have the text of any DNS
-/// name, and a CA's constraints on DNS names do not apply to URIs.
+/// A subject alternative name (RFC 5280 §4.2.1.6). The kinds are distinct: a URI can have the text of any DNS name, but a
+/// CA's constraints on DNS names do not apply to URIs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SubjectName {

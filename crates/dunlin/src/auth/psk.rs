@@ -208,7 +208,7 @@ impl fmt::Debug for Psk {
 /// Finds the key for an identity at once. A server that has to wait for its key store uses
 /// [`crate::Question::FindPsk`] instead.
 ///
-/// A closure will do:
+/// A closure implements this trait:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -240,7 +240,7 @@ impl<F: Fn(&[u8], Now) -> Option<Arc<Psk>> + Send + Sync> FindPsk for F {
 /// Chooses a TLS 1.2 client's key at once. A client that has to wait for the choice uses
 /// [`crate::Question::ChoosePsk`] instead. (A TLS 1.3 client offers all its keys.)
 ///
-/// A closure will do.
+/// A closure implements this trait.
 pub trait ChoosePsk: Send + Sync {
     /// The key for the server's hint, which is empty if the server sent none. The issuer of the keys defines what hints mean
     /// (RFC 4279 §5.2). The hint is not authenticated. `None` ends the handshake.

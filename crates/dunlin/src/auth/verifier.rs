@@ -1,5 +1,5 @@
 //! The interface between handshakes and certificate types. A handshake reaches a type only through the verifier in its
-//! profile, so a program does not link the code of a type that it does not trust.
+//! profile. A program therefore does not link the code of a type that it does not trust.
 
 use crate::sync::{Arc, share};
 use alloc::vec::Vec;
@@ -157,7 +157,7 @@ impl Verifiers {
     /// The verifier of this type.
     ///
     /// # Errors
-    /// There is none.
+    /// This side has no verifier for the type.
     pub(crate) fn of(&self, typ: CertificateType) -> Result<&dyn Verifier, AuthenticationFailure> {
         let found = self.iter().find(|verifier| verifier.certificate_type() == typ);
         found.ok_or(AuthenticationFailure::UnsupportedType(typ))

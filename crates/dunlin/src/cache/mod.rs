@@ -1,5 +1,5 @@
-//! The handshake cache: a side remembers a peer that it has verified in full, so that the peer need not send its
-//! certificates again (RFC 7924 and its counterpart for clients; docs/handshake-cache.md).
+//! The handshake cache (RFC 7924 and its counterpart for clients; docs/handshake-cache.md). A side remembers a peer that it
+//! has verified in full. In later handshakes the peer need not send its certificates again.
 //!
 //! A cached handshake is as fresh and as mutual as a full one: both sides sign and use new (EC)DHE keys. A side omits a
 //! message that the other side has cached, and both sides put its fingerprint into the transcript instead.

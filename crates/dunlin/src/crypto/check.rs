@@ -3,7 +3,7 @@
 use super::{Aead, CryptoProvider, Hash, HashAlgorithm, KeyExchangeGroup, MAX_TAG_LEN, NONCE_LEN};
 use crate::wire::What;
 
-/// What is wrong with a provider.
+/// The fault that the check found in a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProviderFault {

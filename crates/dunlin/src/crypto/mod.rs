@@ -288,8 +288,8 @@ pub trait AeadKey: Send + Sync {
 
 /// A key that masks the record numbers of DTLS 1.3. Implementations wipe it on drop.
 pub trait RecordNumberKey: Send + Sync {
-    /// The first bytes of the mask for a record whose ciphertext begins with `sample`: AES-ECB(sample), or for
-    /// ChaCha20 the key stream with the first four bytes as counter and the others as nonce (RFC 9147 §4.2.3).
+    /// The first bytes of the mask for a record whose ciphertext begins with `sample` (RFC 9147 §4.2.3). With AES it is
+    /// AES-ECB(sample). With ChaCha20 it is the key stream; `sample` has the counter in four bytes, then the nonce.
     fn mask(&self, sample: &[u8; 16]) -> [u8; 2];
 }
 
@@ -422,7 +422,7 @@ pub trait RsaEncryption: Send + Sync + fmt::Debug {
 pub trait RsaPublicKey: Send + Sync {
     /// The length of the modulus, in bytes.
     fn modulus_len(&self) -> usize;
-    /// `block` to the power of the public exponent, as long as the modulus.
+    /// `block` to the power of the public exponent, with leading zeros up to the length of the modulus.
     ///
     /// # Errors
     /// `block` is not as long as the modulus or not smaller than it, or the library failed.

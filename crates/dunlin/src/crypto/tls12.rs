@@ -176,7 +176,8 @@ macro_rules! tls12_cipher_suites {
             TLS12_PSK_DHE_WITH_AES_128_CCM_8 = TLS_PSK_DHE_WITH_AES_128_CCM_8, "RFC 6655 §4", SHA256, AES_128_CCM_8, Dhe, Psk;
         }
 
-        /// ECDHE suites with full-length tags, in order of preference, for profiles of servers and PCs.
+        /// ECDHE suites with full-length tags, in order of preference, for profiles of servers and PCs. All have forward
+        /// secrecy.
         pub static TLS12_CIPHER_SUITES: &[&$crate::crypto::Tls12CipherSuite] = &[
             &TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
             &TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,

@@ -158,7 +158,7 @@ pub enum PeerIncompatible {
     Fallback,
     /// The server has no service under the requested name.
     ServerName,
-    /// The caller's answer refused this client.
+    /// The caller refused this client in its answer to a question.
     Refused,
 }
 
@@ -185,11 +185,11 @@ pub enum AuthenticationFailure {
         /// The host names, addresses and URIs in the certificate.
         names: Vec<String>,
     },
-    /// The certificate may not be used for this role.
+    /// The certificate's extended key usage does not allow the peer's role.
     WrongPurpose,
     /// The peer's certificate is a CA certificate, which is not valid as an end-entity certificate.
     CaAsEndEntity,
-    /// The key of the certificate may not be used for signatures.
+    /// The certificate's key usage does not allow signatures.
     WrongKeyUsage,
     /// The chain violates a constraint of one of its CAs.
     ConstraintViolated,
@@ -271,7 +271,7 @@ pub enum Misuse {
     ExporterLabel,
     /// The configuration is invalid. Contains the reason.
     Config(String),
-    /// The provider is not consistent.
+    /// The provider failed its consistency check.
     Provider(ProviderFault),
     /// This kind of connection does not support the call.
     NotSupported(What),

@@ -108,7 +108,7 @@ impl Packer {
         }
         self.used += records.overhead;
         let room = records.limit.min(self.mtu.saturating_sub(self.used));
-        // The bounds on the MTU and on the record size limit leave room.
+        // The smallest MTU and the smallest record size limit both guarantee this room.
         if room < least {
             return Err(Internal::Bug(What::NoRoom).into());
         }

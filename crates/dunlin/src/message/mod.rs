@@ -33,8 +33,8 @@ pub(crate) use server_key_exchange::{ServerKeyExchange, ServerParams};
 /// The header of a handshake message: type and length (RFC 8446 §4).
 pub(crate) const HEADER_LEN: usize = 4;
 
-/// The largest message with certificates or their requests, in bytes, without its header. A chain with post-quantum keys
-/// fits.
+/// The largest message about certificates (chain, status or request), in bytes without its header. A chain with
+/// post-quantum keys fits.
 pub(crate) const MAX_CERTIFICATE: usize = 64 * 1024;
 /// The largest ClientHello, in bytes: 2^16 bytes of extensions, and room for some 450 cipher suites. OpenSSL accepts
 /// 131,396 bytes, room for 32,767 suites. BoringSSL accepts 16,384, or 102,400 if it asks for a client certificate.

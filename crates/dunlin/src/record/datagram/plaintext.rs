@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trip() {
+    fn reads_a_header_as_written() {
         let mut bytes = Vec::new();
         write(ContentType::HANDSHAKE, 3, b"hello", &mut bytes).unwrap();
         assert_eq!(bytes[..HEADER_LEN], [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 3, 0, 5]);

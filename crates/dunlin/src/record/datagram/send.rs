@@ -201,7 +201,7 @@ impl Sender {
         }
     }
 
-    /// Sends an alert, the last record of this connection.
+    /// Sends an alert. It is the last record that this side sends.
     pub(super) fn alert(&mut self, content: [u8; 2]) -> Result<(), Error> {
         self.flush(&[])?;
         self.closed = true;

@@ -337,10 +337,10 @@ impl Receiver {
     fn dispatch(&mut self, record: (ContentType, Range<usize>)) -> Result<Option<Incoming>, Error> {
         let (typ, range) = record;
         let content = self.input.get(range.clone()).unwrap_or_default();
-        // RFC 8446 §5.1: no other type between the records of one message, not even the compatibility record, which is
-        // dropped everywhere else. RFC 5246 §6.2.1 lets types interleave, so a peer of TLS 1.2 might write data between the
-        // fragments of a renegotiation's message. It is refused all the same: peers write a message as a whole, and data
-        // would hide excess bytes after Finished, which BoringSSL refuses, too.
+        // RFC 8446 §5.1: no record of another type may interrupt a message, not even the compatibility record, which the
+        // receiver otherwise drops. RFC 5246 §6.2.1 lets a TLS 1.2 peer interleave data with a renegotiation's message. This
+        // engine rejects it all the same, as BoringSSL does: real peers write a message as a whole, and interleaved data
+        // would hide excess bytes after Finished.
         if typ != ContentType::HANDSHAKE && !self.handshake.is_empty() {
             return Err(PeerMisbehaved::UnexpectedRecord(What::InsideMessage).into());
         }
