@@ -189,7 +189,7 @@ pub enum AuthenticationFailure {
     WrongPurpose,
     /// The peer's certificate is a CA certificate, which is not valid as an end-entity certificate.
     CaAsEndEntity,
-    /// The certificate's key usage does not allow signatures.
+    /// The certificate's key usage does not allow the use of the key in this handshake.
     WrongKeyUsage,
     /// The chain violates a constraint of one of its CAs.
     ConstraintViolated,
