@@ -11,7 +11,7 @@ use crate::wire::HandshakeType;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The handshake is complete. The peer has proven the identity in [`Negotiated::peer`], and the application may send data.
+    /// The handshake is complete. The peer has proven the identity in [`crate::Negotiated::peer`], and the application may send data.
     Connected,
     /// The handshake needs information from the caller. Pass it to [`crate::Connection::answer`].
     Question(QuestionId, Question),
@@ -27,7 +27,7 @@ pub enum Event {
     EarlyData(EarlyDataOutcome),
     /// The peer replaced its sending keys.
     PeerUpdatedKeys,
-    /// A TLS 1.2 renegotiation is complete. [`Negotiated`] now describes the new handshake.
+    /// A TLS 1.2 renegotiation is complete. [`crate::Negotiated`] now describes the new handshake.
     Renegotiated,
     /// The peer answered [`crate::Connection::renegotiate`] with no_renegotiation. The connection continues unchanged.
     RenegotiationRefused,
