@@ -13,7 +13,7 @@ use crate::error::HandshakeError;
 use crate::handshake::Options;
 use crate::stream::TlsStream;
 
-/// Accepts clients. Cheap to clone.
+/// Accepts TLS connections from clients. It is cheap to clone.
 #[derive(Clone)]
 pub struct TlsAcceptor {
     config: Arc<ServerConfig>,
@@ -21,20 +21,20 @@ pub struct TlsAcceptor {
 }
 
 impl TlsAcceptor {
-    /// With this configuration and [`crate::DEFAULT_TIMEOUT`].
+    /// An acceptor with this configuration and [`crate::DEFAULT_TIMEOUT`].
     pub fn new(config: Arc<ServerConfig>) -> Self {
         Self { config, options: Options::default() }
     }
 
-    /// How long a handshake may take.
+    /// Sets how long a handshake may take.
     #[must_use]
     pub const fn with_timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = timeout;
         self
     }
 
-    /// Chooses the configuration for every client by its ClientHello, which is not authenticated; `None` refuses it.
-    /// For a choice that takes time, set [`ServerConfig::with_profile_choice`] and answer the question.
+    /// Chooses the configuration for every client by its ClientHello, which is not authenticated. `None` refuses the client. For
+    /// an asynchronous choice, set [`ServerConfig::with_profile_choice`] and answer the question instead.
     #[must_use]
     pub fn with_profiles(
         mut self,
@@ -45,25 +45,25 @@ impl TlsAcceptor {
         self
     }
 
-    /// Who answers what the configuration leaves open. Without, a question ends the handshake.
+    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the handshake.
     #[must_use]
     pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
         self.options.answers = Some(Arc::new(answers));
         self
     }
 
-    /// Hears of every handshake message when it was sent or received, also after the handshake.
+    /// Sets a function that is called for every sent or received handshake message, also after the handshake.
     #[must_use]
     pub fn with_on_message(mut self, f: impl Fn(&MessageSize) + Send + Sync + 'static) -> Self {
         self.options.on_message = Some(Arc::new(f));
         self
     }
 
-    /// Does the handshake over `io`. Early data that comes with it is in [`TlsStream::take_early_data`].
+    /// Does the handshake over `io`. [`TlsStream::take_early_data`] returns early data that the client sent with it.
     ///
     /// # Errors
-    /// The transport or the handshake failed, or it took too long. `io` is closed then, after a
-    /// fatal alert only when the peer has closed or a bound is reached ([`TlsStream`]).
+    /// The transport or the handshake failed, or the handshake took too long. `io` is then closed. After a fatal alert it is closed
+    /// only when the peer has closed or a bound is reached ([`TlsStream`]).
     pub async fn accept<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: IO,
@@ -71,11 +71,11 @@ impl TlsAcceptor {
         self.accept_until(io, std::future::pending()).await
     }
 
-    /// The same, but gives the handshake up when `stop` is ready first, as when the server ends: the client gets a
-    /// close_notify, if it takes it at once.
+    /// Does the same, but aborts the handshake if `stop` is ready first, for example because the server shuts down. The client gets
+    /// a close_notify if the transport accepts it immediately.
     ///
     /// # Errors
-    /// As [`TlsAcceptor::accept`], and [`HandshakeError::Stopped`].
+    /// The errors of [`TlsAcceptor::accept`], and [`HandshakeError::Stopped`].
     pub async fn accept_until<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: IO,

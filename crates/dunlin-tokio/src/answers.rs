@@ -1,4 +1,4 @@
-//! Answers to what a handshake has to ask.
+//! Answers to the questions of a handshake.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,28 +7,28 @@ use std::sync::Arc;
 use dunlin::resume::Session;
 use dunlin::{Answer, Question};
 
-/// Who answers the questions of handshakes: a database of keys, a signer on another machine, a policy.
+/// Answers the questions of handshakes, for example from a database of keys, a signer on another machine or a policy.
 ///
-/// Each call belongs to one handshake, which waits for it; others go on. The time until the handshake is given up
-/// includes the answers. Implementations can write their functions as `async fn`.
+/// Each call belongs to one handshake, which waits for it; other handshakes continue. The handshake's timeout includes the
+/// time for answers. Implementations can write their functions as `async fn`.
 pub trait Answers: Send + Sync {
-    /// The answer to `question`, of the kind that the question names. [`Answer::Failed`] ends the handshake with
-    /// internal_error, or lets it go on without early data if the question was for that.
+    /// Returns the answer to `question`, of the kind that the question names. After [`Answer::Failed`] the handshake fails with
+    /// internal_error. If the question was about early data, the handshake continues without early data.
     fn answer(&self, question: Question) -> impl Future<Output = Answer> + Send;
 
-    /// Keeps `session` under this name ([`dunlin::resume::Tickets::ask`]). The client hears of it afterwards.
+    /// Keeps `session` under this name ([`dunlin::resume::Tickets::ask`]). The server sends the ticket afterwards.
     ///
-    /// By default it is forgotten: the next handshake is a full one.
+    /// By default the session is dropped, and the client's next handshake is full.
     fn keep_session(&self, name: Vec<u8>, session: Session) -> impl Future<Output = ()> + Send {
         drop((name, session));
         async {}
     }
 
-    /// Forgets the session under this name, which was resumed ([`dunlin::resume::Tickets::ask`]). It is not called when a fatal
-    /// alert ends a connection after its handshake: where that must end its sessions, give a store to
+    /// Forgets the session under this name, because it was resumed ([`dunlin::resume::Tickets::ask`]). This function is not called
+    /// when a fatal alert ends a connection after its handshake. If that must end its sessions, use a store with
     /// [`dunlin::resume::Tickets::stateful`].
     ///
-    /// By default nothing happens, which is right only where [`Answers::answer`] gives every session out once.
+    /// By default nothing happens. That is correct only if [`Answers::answer`] returns every session at most once.
     fn forget_session(&self, name: Vec<u8>) -> impl Future<Output = ()> + Send {
         drop(name);
         async {}
@@ -51,7 +51,7 @@ impl<A: Answers> Answers for Arc<A> {
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// [`Answers`] of a type that is not named.
+/// The dyn-compatible form of [`Answers`].
 pub(crate) trait DynAnswers: Send + Sync {
     fn answer(&self, question: Question) -> Boxed<'_, Answer>;
     fn keep_session(&self, name: Vec<u8>, session: Session) -> Boxed<'_, ()>;

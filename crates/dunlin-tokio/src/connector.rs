@@ -13,7 +13,7 @@ use crate::error::HandshakeError;
 use crate::handshake::Options;
 use crate::stream::TlsStream;
 
-/// Connects to servers. Cheap to clone.
+/// Makes TLS connections to servers. It is cheap to clone.
 #[derive(Clone)]
 pub struct TlsConnector {
     config: Arc<ClientConfig>,
@@ -21,45 +21,45 @@ pub struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// With this configuration and [`crate::DEFAULT_TIMEOUT`].
+    /// A connector with this configuration and [`crate::DEFAULT_TIMEOUT`].
     pub fn new(config: Arc<ClientConfig>) -> Self {
         Self { config, options: Options::default() }
     }
 
-    /// How long a handshake may take.
+    /// Sets how long a handshake may take.
     #[must_use]
     pub const fn with_timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = timeout;
         self
     }
 
-    /// Who answers what the configuration leaves open. Without, a question ends the handshake.
+    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the handshake.
     #[must_use]
     pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
         self.options.answers = Some(Arc::new(answers));
         self
     }
 
-    /// Hears of every handshake message when it was sent or received, also after the handshake.
+    /// Sets a function that is called for every sent or received handshake message, also after the handshake.
     #[must_use]
     pub fn with_on_message(mut self, f: impl Fn(&MessageSize) + Send + Sync + 'static) -> Self {
         self.options.on_message = Some(Arc::new(f));
         self
     }
 
-    /// Whether the client's last flight waits for the first read, write or flush, so that it shares a packet with the
-    /// first data. Until then the server has no connection: only for those who go on at once.
+    /// Sets whether the client holds its last flight until the first read, write or flush, so that the flight shares a packet with
+    /// the first data. Until then the server's handshake is incomplete, so use it only if data follows immediately.
     #[must_use]
     pub const fn with_finished_held(mut self, on: bool) -> Self {
         self.options.hold_finished = on;
         self
     }
 
-    /// Does the handshake over `io`, with the server called `server`.
+    /// Does the handshake over `io` with the server at `server`.
     ///
     /// # Errors
-    /// The transport or the handshake failed, or it took too long. `io` is closed then, after a
-    /// fatal alert only when the peer has closed or a bound is reached ([`TlsStream`]).
+    /// The transport or the handshake failed, or the handshake took too long. `io` is then closed. After a fatal alert it is closed
+    /// only when the peer has closed or a bound is reached ([`TlsStream`]).
     pub async fn connect<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: IO,
@@ -70,13 +70,13 @@ impl TlsConnector {
         self.options.handshake(stream).await
     }
 
-    /// The same with early data (RFC 8446 §2.3), where the configuration and a session allow any
-    /// ([`ClientConfig::with_early_data`]). Gives how many bytes of it the server took, from the beginning; the others it
-    /// has not seen, and nobody sends them but the caller. What it took, it may be made to take again by whoever recorded
-    /// it: only for requests that bear it.
+    /// Does the same with early data (RFC 8446 §2.3), if the configuration and a session allow it
+    /// ([`ClientConfig::with_early_data`]). Returns how many bytes the server accepted, counted from the beginning. The server has
+    /// not received the others, and the caller must send them again. An attacker may replay accepted data, so use it only for
+    /// requests that tolerate that.
     ///
     /// # Errors
-    /// As [`TlsConnector::connect`].
+    /// The errors of [`TlsConnector::connect`].
     pub async fn connect_with_early_data<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: IO,

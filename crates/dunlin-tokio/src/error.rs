@@ -1,22 +1,22 @@
-//! Errors of handshakes, and the engine's errors as errors of input and output.
+//! Errors of handshakes, and the engine's errors as [`io::Error`].
 
 use std::io;
 use std::time::Duration;
 
-/// Why there is no connection.
+/// The reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The transport failed.
     #[error("the transport failed during the handshake: {0}")]
     Io(io::Error),
-    /// The handshake failed; the peer was told by an alert, where there is one.
+    /// The handshake failed. The peer got an alert, if there is one for this error.
     #[error(transparent)]
     Tls(#[from] dunlin::Error),
-    /// It took longer than this.
+    /// The handshake took longer than this timeout.
     #[error("the handshake was not complete after {0:?}")]
     Timeout(Duration),
-    /// This side gave it up, and said so by a close_notify ([`crate::TlsAcceptor::accept_until`]).
+    /// This side aborted the handshake with a close_notify ([`crate::TlsAcceptor::accept_until`]).
     #[error("the handshake was given up")]
     Stopped,
 }
@@ -32,7 +32,7 @@ impl From<HandshakeError> for io::Error {
     }
 }
 
-/// The engine's error for those who read and write; [`io::Error::get_ref`] gives it back.
+/// Converts the engine's error for readers and writers. [`io::Error::get_ref`] returns the original error.
 pub(crate) fn from_tls(e: dunlin::Error) -> io::Error {
     use dunlin::error::Misuse;
     let kind = match &e {

@@ -1,4 +1,4 @@
-//! The handshake, from the first byte to the stream.
+//! The handshake, up to the finished [`TlsStream`].
 
 use std::future::poll_fn;
 use std::io;
@@ -17,13 +17,13 @@ use crate::clock::now;
 use crate::error::HandshakeError;
 use crate::stream::{Task, TlsStream};
 
-/// How long a handshake may take, unless another time is set.
+/// How long a handshake may take by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) type ChooseProfile = dyn Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync;
 pub(crate) type OnMessage = dyn Fn(&MessageSize) + Send + Sync;
 
-/// What connectors and acceptors have in common.
+/// The options that connectors and acceptors share.
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) timeout: Duration,
@@ -53,7 +53,7 @@ impl Options {
         self.handshake_with(stream, &[]).await.map(|(stream, _)| stream)
     }
 
-    /// With this early data; how many bytes of it the server took.
+    /// Does the handshake with this early data. Returns how many bytes of it the server accepted.
     pub(crate) async fn handshake_with<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut stream: TlsStream<IO>,
@@ -65,7 +65,7 @@ impl Options {
         }
     }
 
-    /// As [`Options::handshake`], unless `stop` is ready before: then the peer is told that nothing more comes.
+    /// Does the same as [`Options::handshake`]. If `stop` is ready first, sends close_notify and aborts.
     pub(crate) async fn handshake_until<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut stream: TlsStream<IO>,
@@ -84,7 +84,7 @@ impl Options {
             Some(Ok(result)) => result.map(|_| stream),
             Some(Err(_)) => Err(self.late(&stream)),
             None => {
-                // RFC 8446 §6.1. Who stops does not wait for a peer that takes nothing.
+                // RFC 8446 §6.1: close_notify ends the connection. Do not wait for a peer that does not read it.
                 stream.connection.close();
                 let _ = poll_fn(|cx| Poll::Ready(stream.poll_drain(cx, Task::Writer))).await;
                 Err(HandshakeError::Stopped)
@@ -92,7 +92,8 @@ impl Options {
         }
     }
 
-    /// The time is over. The peer may be what is slow: to take the alert.
+    /// The error when the timeout is reached. If the handshake failed earlier and only the alert waits for a slow peer, returns the
+    /// original error.
     fn late<IO>(&self, stream: &TlsStream<IO>) -> HandshakeError {
         match stream.connection.error() {
             Some(error) => HandshakeError::Tls(error.clone()),
@@ -134,14 +135,15 @@ impl Options {
         };
         stream.note_handshake();
         match stream.connection.side() {
-            // The server waits for this Finished.
+            // The server waits for the client's Finished.
             Side::Client if !self.hold_finished => {
                 poll_fn(|cx| stream.poll_drain(cx, Task::Writer)).await.map_err(HandshakeError::Io)?;
                 Ok(taken)
             }
             Side::Client => Ok(taken),
             Side::Server => {
-                // Tickets are on their way or follow with the next read or write: nobody waits for them.
+                // Tickets that the transport does not accept now follow with the next read or write. The client does not wait
+                // for them.
                 let _ = poll_fn(|cx| Poll::Ready(stream.poll_drain(cx, Task::Writer))).await;
                 Ok(0)
             }
@@ -175,12 +177,12 @@ impl Options {
     }
 }
 
-/// Gives an answer; fails if it does not fit the question.
+/// Passes an answer to the connection. Returns an error if the answer does not fit the question.
 fn give<IO>(stream: &mut TlsStream<IO>, id: QuestionId, answer: Answer) -> Result<(), dunlin::Error> {
     match stream.connection.answer(now(), id, answer) {
-        // The caller looks for what ended the connection.
+        // The caller checks for the error that ended the connection.
         Err(_) if stream.connection.error().is_some() => Ok(()),
-        // An answer that does not fit the question is a fault of whoever answers; the peer hears internal_error.
+        // The application's answer does not fit the question, so the peer gets internal_error.
         Err(misfit) => {
             let _ = stream.connection.answer(now(), id, Answer::Failed);
             Err(misfit)
@@ -189,14 +191,14 @@ fn give<IO>(stream: &mut TlsStream<IO>, id: QuestionId, answer: Answer) -> Resul
     }
 }
 
-/// Tells the peer, as far as it listens, and gives the error.
+/// Sends the alert, as far as the peer accepts it, and returns the error.
 async fn fail<IO: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut TlsStream<IO>,
     error: dunlin::Error,
 ) -> HandshakeError {
     poll_fn(|cx| stream.poll_end(cx, Task::Writer)).await;
     match error {
-        // No data can be cut off yet.
+        // No data can be truncated during the handshake.
         dunlin::Error::Truncated => HandshakeError::Io(io::Error::new(
             io::ErrorKind::UnexpectedEof,
             "the peer ended the connection without saying why",

@@ -1,6 +1,6 @@
-//! Dunlin on tokio: TLS over anything that reads and writes.
+//! Dunlin on tokio: TLS over any asynchronous byte stream.
 //!
-//! A [`TlsConnector`] or [`TlsAcceptor`] does the handshake and gives a [`TlsStream`], which reads and writes like the
+//! A [`TlsConnector`] or [`TlsAcceptor`] does the handshake and returns a [`TlsStream`], which reads and writes like the
 //! transport below it:
 //!
 //! ```no_run
@@ -19,8 +19,7 @@
 //! # }
 //! ```
 //!
-//! What a handshake has to ask ([`dunlin::Question`]) is answered by an implementation of [`Answers`], which may take
-//! its time.
+//! An implementation of [`Answers`] answers the questions of handshakes ([`dunlin::Question`]) asynchronously.
 #![forbid(unsafe_code)]
 
 mod acceptor;

@@ -14,17 +14,17 @@ use tokio::time::{Sleep, sleep};
 
 use crate::stream::{READ_LEN, Task, TlsStream};
 
-/// How long a peer may take to receive a fatal alert and to close: a few round trips of a slow line.
+/// How long the peer may take to receive a fatal alert and to close: a few round trips on a slow line.
 pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
 
-/// Bytes that are read and dropped after a fatal alert: what large windows hold.
+/// The most bytes that are read and dropped after a fatal alert: the content of a large TCP window.
 pub(crate) const MAX_DROPPED: usize = 8 << 20;
 
-/// How far the transport of a failed connection has come to its end.
+/// The progress of closing the transport after a fatal alert.
 pub(crate) enum Linger {
-    /// The connection has not failed, or has not been polled since.
+    /// The connection has not failed, or has not been polled since it failed.
     Idle,
-    /// The alert is on its way, or the peer's input is dropped.
+    /// The stream sends the alert, or drops the peer's input.
     Going(Box<Going>),
     /// The transport may be closed.
     Done,
@@ -39,8 +39,9 @@ pub(crate) struct Going {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
-    /// Sends what waits, and after a fatal alert of this side also ends the transport. Ready when the transport may be closed:
-    /// the peer has closed, the transport has failed, or [`MAX_LINGER`] or [`MAX_DROPPED`] is reached.
+    /// Sends the remaining output. After a fatal alert from this side, also closes the sending direction of the transport. Ready
+    /// when the transport may be closed: the peer has closed, the transport has failed, or [`MAX_LINGER`] or [`MAX_DROPPED`] is
+    /// reached.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<()> {
         if self.connection.error().is_none_or(|error| error.alert().is_none()) {
             return self.poll_drain(cx, task).map(drop);
@@ -75,9 +76,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             };
             match shut {
                 Poll::Ready(Ok(())) => going.is_shut = true,
-                // The peer has gone, and its transport with it.
+                // The peer has closed its transport entirely.
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
-                // A peer may write everything before it reads: its input is dropped meanwhile.
+                // A peer may write everything before it reads, so drop its input meanwhile.
                 Poll::Pending => {}
             }
         }
@@ -93,7 +94,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                         return Poll::Ready(());
                     }
                 }
-                // The peer has closed. It may still read what waits to be sent.
+                // The peer has closed its sending direction. It may still read the remaining output.
                 Poll::Ready(Ok(())) if !going.is_shut => return Poll::Pending,
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,

@@ -1,4 +1,4 @@
-//! A TLS connection that reads and writes like what carries it.
+//! A TLS connection that reads and writes like the transport below it.
 
 use std::fmt;
 use std::io;
@@ -16,52 +16,52 @@ use crate::error::from_tls;
 use crate::handshake::OnMessage;
 use crate::linger::Linger;
 
-/// Type, version and length of a record (RFC 8446 §5.1).
+/// The length of a record header in bytes: type, version and length (RFC 8446 §5.1).
 const HEADER_LEN: usize = 5;
 
-/// What is asked of the transport at once, in bytes: the largest record (RFC 8446 §5.2) with its header.
+/// The size of one read from the transport, in bytes: the largest record (RFC 8446 §5.2) with its header.
 pub(crate) const READ_LEN: usize = HEADER_LEN + (1 << 14) + 256;
 
 /// A TLS connection over `IO`, after its handshake.
 ///
-/// * Reading gives 0 bytes only after the peer's close_notify. An end without it is
-///   [`io::ErrorKind::UnexpectedEof`]: data may be cut off.
-/// * Writing takes data as long as the transport keeps up. What was taken goes out by itself as far as the transport
-///   allows, and for certain with a flush.
-/// * Shutting down sends close_notify and ends the sending direction; reading goes on.
-/// * An error that sends a fatal alert also ends the sending direction of the transport, and is returned when the peer has closed,
-///   or after 2 seconds or 8 MiB of input that is dropped. A socket that is closed earlier is reset, and the reset can take the
-///   alert from the peer.
-/// * Futures may be dropped at any point: nothing that was taken or received is lost.
+/// * A read returns 0 bytes only after the peer's close_notify. An end without it is [`io::ErrorKind::UnexpectedEof`], since data
+///   may be truncated.
+/// * A write accepts data as long as the transport keeps up. The stream sends it at once as far as the transport allows; a flush
+///   sends all of it.
+/// * A shutdown sends close_notify and closes the sending direction. Reading remains possible.
+/// * After a fatal alert, the stream also closes the sending direction of the transport. It returns the error when the peer has
+///   closed, or after 2 seconds, or after it has dropped 8 MiB of input. Closing the socket earlier could reset the connection,
+///   and the peer could lose the alert.
+/// * The caller may drop futures at any point: no accepted or received data is lost.
 ///
-/// Errors of the protocol are [`dunlin::Error`] inside of [`io::Error`]. With `tokio::io::split`, two tasks may read
-/// and write at the same time.
+/// Protocol errors are a [`dunlin::Error`] inside an [`io::Error`]. With `tokio::io::split`, two tasks may read and write at the
+/// same time.
 pub struct TlsStream<IO> {
     pub(crate) io: IO,
     pub(crate) connection: TlsConnection,
-    /// Bytes that were read and that the connection had no room for.
+    /// Bytes from the transport for which the connection had no room.
     waiting: Vec<u8>,
-    /// A server's early data, as it came.
+    /// Early data that a server received.
     early: Vec<u8>,
-    /// Whether the transport took bytes that it was not told to flush.
+    /// Whether the transport accepted bytes that were not flushed yet.
     unflushed: bool,
     pub(crate) bytes_read: u64,
     bytes_written: u64,
     records: RecordScanner,
     handshake_bytes: HandshakeBytes,
     renegotiations: Renegotiations,
-    /// Who hears of handshake messages, and how many were reported.
+    /// The function to call for handshake messages, and how many it has received.
     on_message: Option<Arc<OnMessage>>,
     reported: usize,
-    /// Who waits for the transport to take more, and who for it to have more.
+    /// The tasks that wait to write to the transport, and the tasks that wait to read from it.
     sending: Waiters,
     pub(crate) receiving: Waiters,
-    /// Of the transport after a fatal alert.
+    /// The progress of closing the transport after a fatal alert.
     pub(crate) linger: Linger,
 }
 
-/// The direction in which a task uses the stream. One that reads also sends: alerts and KeyUpdates. One that writes also
-/// receives, while another handshake within the connection is at its end.
+/// The direction in which a task uses the stream. A reader also sends alerts and KeyUpdates. A writer also receives, at the end
+/// of a renegotiation.
 #[derive(Clone, Copy)]
 pub(crate) enum Task {
     Reader,
@@ -89,34 +89,34 @@ impl<IO> TlsStream<IO> {
         }
     }
 
-    /// What was agreed.
+    /// The result of the latest handshake.
     pub fn negotiated(&self) -> &Negotiated {
         static NOTHING: LazyLock<Negotiated> = LazyLock::new(Negotiated::default);
-        // Streams are given out after their handshake, when there always is something.
+        // Callers get a stream only after its handshake, when there is always a result.
         self.connection.negotiated().unwrap_or(&NOTHING)
     }
 
-    /// Early data that a server received during the handshake, as much as its configuration allows; it is never a part of
-    /// what is read, and given out once. The same data may have come before, in another connection ([`dunlin::early`]).
+    /// Takes the early data that a server received during the handshake, limited by its configuration. Reads never return early
+    /// data. It may be a replay of data from another connection ([`dunlin::early`]).
     pub fn take_early_data(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.early)
     }
 
-    /// Keying material for another protocol (RFC 8446 §7.5, RFC 5705): fills `out`. To TLS 1.3 no context is an empty
-    /// one; to TLS 1.2 they are two.
+    /// Exports keying material for another protocol into `out` (RFC 8446 §7.5, RFC 5705). TLS 1.3 treats a missing context as
+    /// empty; TLS 1.2 distinguishes the two.
     ///
     /// # Errors
-    /// `out` is longer than 255 hash lengths.
+    /// The errors of [`dunlin::Connection::export`].
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), dunlin::Error> {
         self.connection.export(label, context, out)
     }
 
-    /// The handshake messages with their sizes, in order.
+    /// The handshake messages, in order, with their sizes.
     pub fn messages(&self) -> &[MessageSize] {
         self.connection.messages()
     }
 
-    /// Reports the messages that are new.
+    /// Reports new messages to `on_message`.
     pub(crate) fn report(&mut self) {
         let messages = self.connection.messages();
         if let Some(on_message) = &self.on_message {
@@ -125,39 +125,39 @@ impl<IO> TlsStream<IO> {
         self.reported = messages.len();
     }
 
-    /// Replaces the sending keys, and asks the peer to do the same if `both` (RFC 8446 §4.6.3). The message goes out
-    /// with the next read, write or flush.
+    /// Replaces this side's sending keys (RFC 8446 §4.6.3). With `both`, asks the peer to replace its keys, too. The next read,
+    /// write or flush sends the message.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The errors of [`dunlin::Connection::update_keys`].
     pub fn update_keys(&mut self, both: bool) -> io::Result<()> {
         self.connection.update_keys(both).map_err(from_tls)
     }
 
-    /// Begins another handshake within a connection of TLS 1.2, or as a server asks the client for one
-    /// ([`dunlin::Connection::renegotiate`]). Messages go out with the next read, write or flush. It fails where it has to ask
-    /// something: [`crate::Answers`] are for the first handshake.
+    /// Renegotiates a TLS 1.2 connection ([`dunlin::Connection::renegotiate`]). The next read, write or flush sends the message. The
+    /// renegotiation fails if it raises a question: [`crate::Answers`] serve only the first handshake.
     ///
     /// # Errors
-    /// It is not possible on this connection, or the connection is over.
+    /// The connection cannot be renegotiated, or has failed.
     pub fn renegotiate(&mut self) -> io::Result<()> {
         self.connection.renegotiate(now()).map_err(from_tls)
     }
 
-    /// What became of other handshakes within this connection of TLS 1.2, as reading and writing have seen. After one,
-    /// [`TlsStream::negotiated`] is of that one.
+    /// Counts of the renegotiations of this TLS 1.2 connection, as of the latest read or write. After a renegotiation,
+    /// [`TlsStream::negotiated`] describes the new handshake.
     pub const fn renegotiations(&self) -> Renegotiations {
         self.renegotiations
     }
 
-    /// What the handshake took on the transport, to the last byte of the later Finished.
+    /// The bytes of the handshake on the transport, up to the end of the later Finished.
     pub const fn handshake_bytes(&self) -> HandshakeBytes {
         self.handshake_bytes
     }
 
-    /// Notes the end of the handshake.
+    /// Counts the handshake's bytes at its end.
     pub(crate) fn note_handshake(&mut self) {
-        // What waits to be sent is the end of the handshake; only a server of TLS 1.3 has sent its own, and tickets follow.
+        // The unsent output is the end of the handshake. Only a TLS 1.3 server has sent its Finished already; its unsent output
+        // is tickets.
         let is_tls12 = self.negotiated().version == Some(ProtocolVersion::TLS1_2);
         let unsent = match self.connection.side() {
             Side::Server if !is_tls12 => 0,
@@ -179,7 +179,7 @@ impl<IO> TlsStream<IO> {
         self.bytes_written
     }
 
-    /// The connection, for what else it tells.
+    /// The engine's connection, for further information.
     pub const fn connection(&self) -> &TlsConnection {
         &self.connection
     }
@@ -194,19 +194,19 @@ impl<IO> TlsStream<IO> {
         &mut self.io
     }
 
-    /// Gives the transport back, without an end to the connection.
+    /// Returns the transport without closing the connection.
     pub fn into_inner(self) -> IO {
         self.io
     }
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
-    /// Takes in what has come, at most once. Errors of the connection stay in it.
+    /// Receives once from the transport. Errors of the connection stay in the connection.
     fn poll_receive(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<io::Result<()>> {
         if !self.waiting.is_empty() {
             let bytes = std::mem::take(&mut self.waiting);
             if self.give(&bytes) == 0 {
-                // Whoever makes room wakes those who wait here.
+                // The task that makes room wakes the tasks that wait here.
                 self.receiving.wait(cx, task);
                 return Poll::Pending;
             }
@@ -233,8 +233,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives bytes to the connection, and keeps those that it has no room for; tells how many it took. During the handshake
-    /// it gets a record at a time, so that the end of the handshake is the end of what it has.
+    /// Passes bytes to the connection, and keeps those for which it has no room. Returns how many it took. During the handshake it
+    /// gets one record at a time, so that the bytes of the handshake can be counted exactly.
     fn give(&mut self, bytes: &[u8]) -> usize {
         let piece = match self.connection.is_handshaking() {
             true => bytes.get(..self.records.piece(bytes)).unwrap_or(bytes),
@@ -246,19 +246,19 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         taken
     }
 
-    /// Takes early data out, for which the handshake waits. The configuration says how much there can be.
+    /// Collects early data, since the handshake waits until it is consumed. The configuration limits its size.
     fn collect_early_data(&mut self) {
         while let Some(mut early) = self.connection.early_data()
             && !early.received().is_empty()
         {
             self.early.extend_from_slice(early.received());
             let all = early.received().len();
-            // An error in what follows ends the handshake.
+            // An error in the following records ends the handshake.
             let _ = early.consume(now(), all);
         }
     }
 
-    /// Sends what waits to be sent, to the last byte.
+    /// Sends all output and flushes the transport.
     pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<io::Result<()>> {
         self.report();
         let both = self.sending.both(cx, task);
@@ -298,25 +298,25 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         Poll::Ready(drained)
     }
 
-    /// One step of the handshake: sends and receives what is possible.
+    /// Makes one step of the handshake: sends and receives as far as possible.
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.poll_drain(cx, Task::Writer);
         match (self.poll_receive(cx, Task::Writer), sent) {
-            // A peer that refused has closed: its alert tells more than the failed write.
+            // If the peer refused and closed, its alert is more informative than the failed write.
             (Poll::Pending, Poll::Ready(Err(e))) => Poll::Ready(Err(e)),
             (received, _) => received,
         }
     }
 
-    /// Hears what the connection tells, and answers what it asks: until then it takes in nothing more. What the other events
-    /// tell is told otherwise.
+    /// Handles the connection's events. It answers questions, since the connection accepts no input before. Other events need no
+    /// action.
     fn hear(&mut self, task: Task) {
         self.report();
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Renegotiated => self.renegotiations.completed += 1,
                 Event::RenegotiationRefused => self.renegotiations.refused += 1,
-                // The handshake had somebody to answer; what follows within the connection has not.
+                // `Answers` serve only the first handshake, so a question of a renegotiation fails.
                 Event::Question(id, _) => {
                     // The error stays in the connection, where the other task finds it too.
                     let _ = self.connection.answer(now(), id, Answer::Failed);
@@ -327,7 +327,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         }
     }
 
-    /// Until there is data to read, or the peer has closed.
+    /// Ready when there is data to read, or when the peer has closed.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.hear(Task::Reader);
@@ -335,13 +335,13 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 return Poll::Ready(Ok(()));
             }
             if let Some(error) = self.connection.error().cloned() {
-                // The peer shall know why; if it cannot be told, the error is the same.
+                // Send the alert first. If that fails, the error is still the same.
                 if error.alert().is_some() {
                     ready!(self.poll_end(cx, Task::Reader));
                 }
                 return Poll::Ready(Err(from_tls(error)));
             }
-            // Answers to the peer do not wait for the next write; whether it fails is for the next write to say.
+            // Send responses to the peer without waiting for the next write, which will report a failure.
             let _ = self.poll_drain(cx, Task::Reader);
             if self.connection.peer_has_closed() {
                 return Poll::Ready(Ok(()));
@@ -351,16 +351,16 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     }
 }
 
-/// Handshakes within a connection, how many of each outcome.
+/// Counts of renegotiations by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Renegotiations {
-    /// Those that are complete, whoever began them.
+    /// Completed renegotiations, begun by either side.
     pub completed: u32,
-    /// Those that this side asked for and the peer does not want (no_renegotiation).
+    /// Renegotiations that this side requested and the peer refused (no_renegotiation).
     pub refused: u32,
 }
 
-/// What a handshake took on the transport.
+/// The bytes of a handshake on the transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandshakeBytes {
     /// Bytes read.
@@ -372,9 +372,9 @@ pub struct HandshakeBytes {
 /// Finds the ends of records in a stream of bytes (RFC 8446 §5.1).
 struct RecordScanner {
     header: [u8; HEADER_LEN],
-    /// How much of the header is there.
+    /// The number of header bytes received so far.
     have: usize,
-    /// What is left of the record after its header.
+    /// The number of body bytes that are missing.
     left: usize,
 }
 
@@ -383,7 +383,7 @@ impl RecordScanner {
         Self { header: [0; HEADER_LEN], have: 0, left: 0 }
     }
 
-    /// How many of `bytes` belong to the record that they begin in.
+    /// How many of `bytes` belong to the current record.
     fn piece(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         if self.left == 0 {
@@ -404,7 +404,7 @@ impl RecordScanner {
     }
 }
 
-/// The tasks that wait for the transport, which itself keeps only one of them in mind.
+/// The tasks that wait for the transport, which itself remembers only one waker.
 pub(crate) struct Waiters {
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -422,7 +422,7 @@ impl Waiters {
         }
     }
 
-    /// If the other one waits too, what both shall hear of the transport by.
+    /// A waker for both tasks, if the other task waits, too.
     pub(crate) fn both(&mut self, cx: &Context<'_>, task: Task) -> Option<Waker> {
         let other = self.of(task).1.as_ref().filter(|w| !w.will_wake(cx.waker()))?;
         Some(Waker::from(Arc::new(Both(other.clone(), cx.waker().clone()))))
@@ -432,7 +432,7 @@ impl Waiters {
         *self.of(task).0 = Some(cx.waker().clone());
     }
 
-    /// This one waits no more, and the other one need not.
+    /// Ends the wait of this task and wakes the other.
     pub(crate) fn go_on(&mut self, task: Task) {
         let (own, other) = self.of(task);
         *own = None;
@@ -465,9 +465,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncBufRead for TlsStream<IO> {
 
     fn consume(self: Pin<&mut Self>, n: usize) {
         let this = self.get_mut();
-        // An error in what follows is the next read's.
+        // The next read returns an error in the following records.
         let _ = this.connection.consume(now(), n);
-        // A writer may wait for what comes after this data.
+        // A writer may wait for the records after this data.
         if let Some(writer) = this.receiving.writer.take() {
             writer.wake();
         }
@@ -500,7 +500,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
             let taken = match this.connection.send(data) {
                 Ok(taken) => taken,
                 Err(error) => {
-                    // The peer shall know why.
+                    // Send the alert before returning the error.
                     if this.connection.error().is_some_and(|failed| failed.alert().is_some()) {
                         ready!(this.poll_end(cx, Task::Writer));
                     } else {
@@ -510,11 +510,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
                 }
             };
             match taken {
-                // The transport does not keep up.
+                // The output is full because the transport does not keep up.
                 0 if !data.is_empty() && !this.connection.transmit().is_empty() => {
                     ready!(this.poll_drain(cx, Task::Writer))?;
                 }
-                // A renegotiation is at its end: the server's answer comes next, behind data that is to be read.
+                // The client waits for the end of a renegotiation, but the reader must first read the data before it.
                 0 if !data.is_empty() && !this.connection.received().is_empty() => {
                     this.receiving.wait(cx, Task::Writer);
                     return Poll::Pending;
