@@ -1,7 +1,7 @@
 //! DSA with SHA-256 (FIPS 186-4 §4).
 //!
-//! The AlgorithmIdentifier of a DSA key carries its domain parameters, and webpki compares it as a whole. So the parameters are
-//! fixed here, as curves are: keys and certificates on others are not verified. Those of [`crate::identity`] are on them.
+//! The AlgorithmIdentifier of a DSA key contains its domain parameters, and webpki compares it as a whole. Therefore the parameters
+//! are fixed here, as for curves. Keys and certificates with other parameters do not verify. [`crate::identity`] uses them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use pki_types::{
 use sha2::{Digest, Sha256};
 use signature::hazmat::PrehashVerifier;
 
-/// Verifies with keys on the parameters of the laboratory.
+/// Verifies with keys that use the laboratory's parameters.
 pub(crate) const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     &Sha256With { parameters: include_bytes!("../data/dsa-1024-algorithm.der") },
     &Sha256With { parameters: include_bytes!("../data/dsa-2048-algorithm.der") },
@@ -30,7 +30,7 @@ pub(crate) const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
 const DSA_WITH_SHA256: AlgorithmIdentifier =
     AlgorithmIdentifier::from_slice(&[6, 9, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x02]);
 
-/// In bytes: the library counts the length of numbers in these.
+/// The length of a limb, in bytes. The library measures the length of numbers in limbs.
 const LIMB_LEN: usize = size_of::<usize>();
 
 #[derive(Debug)]
@@ -40,12 +40,12 @@ struct Sha256With {
 }
 
 impl Sha256With {
-    /// The key whose public number is `y`, in DER.
+    /// The key with the public number `y`, in DER.
     fn key(&self, y: &[u8]) -> pkcs8::spki::Result<VerifyingKey> {
         let mut r = SliceReader::new(self.parameters)?;
         let (oid, parameters) = (ObjectIdentifier::decode(&mut r)?, AnyRef::decode(&mut r)?);
         r.finish()?;
-        // The library takes any number, and panics at one that is much shorter or longer than the prime.
+        // The library accepts any number, but panics if the number is much shorter or longer than the prime.
         let prime = parameters.sequence(|r| {
             let prime = UintRef::decode(r)?;
             let (_q, _g) = (UintRef::decode(r)?, UintRef::decode(r)?);
@@ -85,7 +85,7 @@ impl SignatureVerificationAlgorithm for Sha256With {
     }
 }
 
-/// The DSA key in `der`.
+/// Loads the DSA key in `der`.
 pub(crate) fn load(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
     let key = DsaKey::from_pkcs8_der(der.secret_der()).map_err(|_| CryptoError)?;
     let public = key.verifying_key().to_public_key_der().and_then(|der| Ok(der.to_der()?));
@@ -93,7 +93,7 @@ pub(crate) fn load(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, Crypt
     Ok(Arc::new(PrivateKey { key, public }))
 }
 
-/// A DSA key, which has no `Debug` that shows it.
+/// A DSA key, whose `Debug` output does not show the key.
 #[derive(Debug)]
 struct PrivateKey {
     key: DsaKey,
@@ -118,7 +118,7 @@ impl SigningKey for PrivateKey {
         if !self.schemes().contains(&scheme) {
             return Err(CryptoError);
         }
-        // The number that must not repeat is made of the key and the message (RFC 6979).
+        // The nonce, which must not repeat, is derived from the key and the message (RFC 6979).
         let signature = self.key.sign_prehashed_rfc6979::<Sha256>(&Sha256::digest(message));
         signature.map_err(|_| CryptoError)?.to_der().map_err(|_| CryptoError)
     }

@@ -1,9 +1,9 @@
-//! Keys and certificates for the laboratory, which `openssl` has made once (data/README.md): everybody has them.
+//! Keys and certificates for the laboratory, made once with `openssl` (data/README.md). They are public.
 
-/// A server named "localhost": its key, its certificate, and that of its authority, whose key is of the same kind.
+/// A server named "localhost": its key, its certificate, and the certificate of its authority, whose key is of the same kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// What kind of key it is, in words.
+    /// The kind of key, in words.
     pub name: &'static str,
     /// The key in PEM (PKCS#8).
     pub key_pem: &'static str,

@@ -1,6 +1,6 @@
-//! What is obsolete in TLS 1.2, to be measured in a laboratory beside what has replaced it: static RSA, anonymous
-//! Diffie-Hellman, DSA, RSA keys of 512 and 1024 bits, finite fields of 512 bits and more. **It protects nothing.** Nothing else
-//! of Dunlin depends on this crate, and a profile has to ask for it once more:
+//! Obsolete algorithms of TLS 1.2, for measurements in a laboratory: static RSA, anonymous Diffie-Hellman, DSA, RSA keys of 512
+//! and 1024 bits, finite fields from 512 bits. **They protect nothing.** No product of Dunlin depends on this crate without the
+//! feature `legacy-lab`, and a profile must also allow these algorithms:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -15,7 +15,7 @@
 //! assert!(profile().danger_legacy_lab().build().is_ok());
 //! ```
 //!
-//! There is no CBC here either: where a suite of old times had it, the one with AES-GCM and the same key exchange stands in.
+//! There is no CBC here either. For each CBC suite, the suite with AES-GCM and the same key exchange takes its place.
 
 use std::sync::{Arc, LazyLock};
 
@@ -37,11 +37,11 @@ pub use suites::{
     TLS12_RSA_WITH_AES_256_GCM_SHA384,
 };
 
-/// What a program says that speaks with such a profile.
+/// The warning that a program with such a profile shows.
 pub const WARNING: &str = "LEGACY LAB: static RSA, anonymous key exchange, DSA and short keys are allowed; this connection \
                            protects nothing";
 
-/// The provider of [`dunlin_awslc`], which verifies and makes signatures of DSA and of short RSA keys, too.
+/// The provider of [`dunlin_awslc`], which here also signs and verifies with DSA and with short RSA keys.
 pub fn provider() -> CryptoProvider {
     CryptoProvider { signatures: signatures(), key_loader: KEY_LOADER, ..dunlin_awslc::provider() }
 }
@@ -49,7 +49,8 @@ pub fn provider() -> CryptoProvider {
 type Algorithm = &'static dyn SignatureVerificationAlgorithm;
 type Scheme = (SignatureScheme, &'static [Algorithm]);
 
-/// The provider's algorithms with ours beside them; ours for RSA takes keys of every length, and stands in for theirs.
+/// The provider's algorithms and those of this crate. The RSA algorithm here accepts keys of any length, and replaces the
+/// provider's.
 fn signatures() -> SignatureAlgorithms {
     const OURS: [Scheme; 2] = [
         (SignatureScheme::RSA_PKCS1_SHA256, &[rsa::PKCS1_SHA256]),
@@ -68,7 +69,7 @@ fn signatures() -> SignatureAlgorithms {
     SignatureAlgorithms { all: &ALL, schemes: &SCHEMES }
 }
 
-/// Loads what [`dunlin_rsa::KEY_LOADER`] loads, RSA keys from 512 bits on, and DSA keys.
+/// Loads the keys that [`dunlin_rsa::KEY_LOADER`] loads, RSA keys from 512 bits, and DSA keys.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader;
 
 #[derive(Debug)]

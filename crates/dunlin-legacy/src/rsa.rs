@@ -1,4 +1,4 @@
-//! RSA with keys of any length from 512 bits on: PKCS#1 v1.5 (RFC 8017 §8.2) with SHA-256, the scheme that fits into 512 bits.
+//! RSA with keys of any length from 512 bits: PKCS#1 v1.5 (RFC 8017 §8.2) with SHA-256, the scheme that fits into 512 bits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 /// rsaEncryption (RFC 8017 §A.1).
 const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
-/// Encrypts with RSA keys of every length.
+/// Encrypts with RSA keys of any length.
 pub static ENCRYPTION: &dyn RsaEncryption = &Encryption;
 
 #[derive(Debug)]
@@ -41,14 +41,14 @@ impl RsaEncryption for Encryption {
     }
 }
 
-/// `DigestInfo` in front of a hash of SHA-256 (RFC 8017 §9.2).
+/// The `DigestInfo` before a SHA-256 hash (RFC 8017 §9.2).
 const DIGEST_INFO: [u8; 19] =
     [0x30, 0x31, 0x30, 13, 6, 9, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 5, 0, 4, 32];
 
-/// What is signed: the padded hash of `message` (RFC 8017 §9.2).
+/// The block to sign: the padded hash of `message` (RFC 8017 §9.2).
 fn encode(message: &[u8], len: usize) -> Result<Vec<u8>, CryptoError> {
     let info = [&DIGEST_INFO[..], &Sha256::digest(message)].concat();
-    // 00 01, at least eight times ff, 00.
+    // The padding is 00 01, at least eight bytes of ff, and 00.
     let padding_len = len.checked_sub(info.len()).filter(|len| *len >= 11).ok_or(CryptoError)?;
     let mut block = vec![0xff; padding_len];
     block.extend(info);
@@ -58,7 +58,7 @@ fn encode(message: &[u8], len: usize) -> Result<Vec<u8>, CryptoError> {
     Ok(block)
 }
 
-/// Verifies with keys of every length.
+/// Verifies with keys of any length.
 pub(crate) const PKCS1_SHA256: &dyn SignatureVerificationAlgorithm = &Pkcs1Sha256;
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl SignatureVerificationAlgorithm for Pkcs1Sha256 {
     }
 }
 
-/// The RSA key in `der`.
+/// Loads the RSA key in `der`.
 pub(crate) fn load(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
     let PrivateKeyDer::Pkcs8(der) = der else { return Err(CryptoError) };
     let info = PrivateKeyInfoRef::from_der(der.secret_pkcs8_der()).map_err(|_| CryptoError)?;
@@ -137,7 +137,7 @@ impl SigningKey for PrivateKey {
     }
 }
 
-/// Shows what kind of key it is, never the key.
+/// Shows the signature schemes of the key, never the key itself.
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrivateKey").field("schemes", &self.schemes()).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! The cipher suites: AEADs alone.
+//! The cipher suites, which are AEADs only.
 
 use dunlin::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 use dunlin::wire::CipherSuite;
@@ -17,7 +17,7 @@ macro_rules! suites {
             };
         )*
 
-        /// All of them.
+        /// All legacy suites.
         pub static TLS12_LEGACY_CIPHER_SUITES: &[&Tls12CipherSuite] = &[$(&$name),*];
     };
 }

@@ -1,9 +1,9 @@
-//! RSA as a key exchange of TLS 1.2 for Dunlin, over AWS-LC: the client encrypts a secret with the server's key (RFC 5246
-//! §7.4.7.1), here together with a pre-shared key (RFC 4279 §4). It has no forward secrecy: who gets both keys later reads what
-//! was recorded. Prefer ECDHE_PSK where the peer has it.
+//! RSA key exchange of TLS 1.2 for Dunlin, over AWS-LC. The client encrypts a secret with the server's key (RFC 5246 §7.4.7.1),
+//! here together with a pre-shared key (RFC 4279 §4). There is no forward secrecy: an attacker who later obtains both keys can
+//! decrypt recorded connections. Prefer ECDHE_PSK if the peer supports it.
 //!
-//! A client needs the suites, a pre-shared key, trust in the server's certificate, and [`ENCRYPTION`]; a server the suites, the
-//! pre-shared key, and a credential whose key [`KEY_LOADER`] has loaded:
+//! A client needs the suites, a pre-shared key, trust in the server's certificate, and [`ENCRYPTION`]. A server needs the suites,
+//! the pre-shared key, and a credential whose key [`KEY_LOADER`] has loaded:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -32,7 +32,7 @@ use zeroize::Zeroizing;
 mod raw;
 mod suites;
 
-/// RSA as it is in the book: without padding, with keys of any length. For tests, and to measure what is obsolete.
+/// Textbook RSA: without padding, with keys of any length. It is for tests and for measurements of obsolete algorithms only.
 pub mod hazmat {
     pub use crate::raw::Key;
 }
@@ -45,12 +45,12 @@ pub use suites::{
 /// rsaEncryption (RFC 8017 §A.1).
 const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
-/// The shortest key that is taken, in bytes: 2048 bits.
+/// The shortest accepted modulus, in bytes: 2048 bits.
 const MIN_MODULUS_LEN: usize = 256;
-/// The longest one, in bytes: 8192 bits, as for signatures.
+/// The longest accepted modulus, in bytes: 8192 bits, as for signatures.
 const MAX_MODULUS_LEN: usize = 1024;
 
-/// Encrypts with the RSA key of a certificate: 2048 to 8192 bits.
+/// Encrypts with the RSA key of a certificate, of 2048 to 8192 bits.
 pub static ENCRYPTION: &dyn RsaEncryption = &Encryption;
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl RsaEncryption for Encryption {
     }
 }
 
-/// A key of a length that is taken.
+/// Returns the key if its length is accepted.
 fn fit(key: raw::Key) -> Result<raw::Key, CryptoError> {
     match (MIN_MODULUS_LEN..=MAX_MODULUS_LEN).contains(&key.modulus_len()) {
         true => Ok(key),
@@ -95,7 +95,7 @@ impl RsaDecryption for raw::Key {
     }
 }
 
-/// Loads what [`dunlin_awslc::KEY_LOADER`] loads; RSA keys (2048 to 8192 bits) decrypt, too.
+/// Loads the keys that [`dunlin_awslc::KEY_LOADER`] loads. RSA keys (2048 to 8192 bits) can also decrypt.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader;
 
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl SigningKey for PrivateKey {
     }
 }
 
-/// Shows what kind of key it is, never the key.
+/// Shows the signature schemes of the key, never the key itself.
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrivateKey").field("schemes", &self.schemes()).finish_non_exhaustive()

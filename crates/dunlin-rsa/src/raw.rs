@@ -1,7 +1,7 @@
-//! The RSA operations of AWS-LC without padding: the only module of the workspace with `unsafe` in it.
+//! AWS-LC's RSA operations without padding. This is the only module of the workspace with `unsafe`.
 //!
-//! aws-lc-rs decrypts with PKCS#1 v1.5 only as a whole and tells whether the padding was right, which a server of TLS must not
-//! know apart from the rest (RFC 5246 §7.4.7.1). AWS-LC's own header says that TLS must use `RSA_NO_PADDING`.
+//! With PKCS#1 v1.5, aws-lc-rs removes the padding itself and reports whether it was valid. A TLS server must treat invalid
+//! padding like every other error (RFC 5246 §7.4.7.1). AWS-LC's own header says that TLS must use `RSA_NO_PADDING`.
 #![allow(unsafe_code, reason = "calls of a C library; each has its reason beside it")]
 
 use std::ptr::NonNull;
@@ -13,39 +13,39 @@ use aws_lc_sys::{
 use dunlin::crypto::CryptoError;
 use zeroize::Zeroizing;
 
-/// An RSA key of AWS-LC, which wipes it when it is dropped.
+/// An RSA key of AWS-LC, which AWS-LC wipes on drop.
 pub struct Key(NonNull<RSA>);
 
-// SAFETY: nothing sets a field of the key once it is made, and AWS-LC guards what its operations cache in it by a lock of its
-// own ("RSA objects may be used concurrently", <openssl/rsa.h>).
+// SAFETY: this module never changes a key after its creation, and AWS-LC protects the values that its operations cache in the key
+// with its own lock ("RSA objects may be used concurrently", <openssl/rsa.h>).
 unsafe impl Send for Key {}
 // SAFETY: as above.
 unsafe impl Sync for Key {}
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // SAFETY: the pointer is from AWS-LC, is ours alone, and nobody uses it any more.
+        // SAFETY: the pointer is from AWS-LC, `self` is its only owner, and nothing uses it after this call.
         unsafe { RSA_free(self.0.as_ptr()) }
     }
 }
 
 impl Key {
-    /// The private key in `der`, an `RSAPrivateKey` (RFC 8017 §A.1.2), which AWS-LC checks.
+    /// Parses the private key in `der`, an `RSAPrivateKey` (RFC 8017 §A.1.2). AWS-LC checks it.
     ///
     /// # Errors
-    /// It is damaged.
+    /// `der` is not a valid private key.
     pub fn private(der: &[u8]) -> Result<Self, CryptoError> {
-        // SAFETY: the pointer and the length are of one slice, which is only read.
+        // SAFETY: the pointer and the length describe one slice, which AWS-LC only reads.
         let key = unsafe { RSA_private_key_from_bytes(der.as_ptr(), der.len()) };
         NonNull::new(key).map(Self).ok_or(CryptoError)
     }
 
-    /// The public key in `der`, an `RSAPublicKey` (RFC 8017 §A.1.1), which AWS-LC checks.
+    /// Parses the public key in `der`, an `RSAPublicKey` (RFC 8017 §A.1.1). AWS-LC checks it.
     ///
     /// # Errors
-    /// It is damaged.
+    /// `der` is not a valid public key.
     pub fn public(der: &[u8]) -> Result<Self, CryptoError> {
-        // SAFETY: the pointer and the length are of one slice, which is only read.
+        // SAFETY: the pointer and the length describe one slice, which AWS-LC only reads.
         let key = unsafe { RSA_public_key_from_bytes(der.as_ptr(), der.len()) };
         NonNull::new(key).map(Self).ok_or(CryptoError)
     }
@@ -57,18 +57,18 @@ impl Key {
         len as usize
     }
 
-    /// `input` to the power of the private exponent, blinded, in constant time.
+    /// Raises `input` to the power of the private exponent, with blinding and in constant time.
     ///
     /// # Errors
-    /// It is a public key, or `input` is not as long as the modulus, or not between 1 and it.
+    /// This is a public key, `input` is not as long as the modulus, or `input` is not a number between 1 and the modulus.
     pub fn private_power(&self, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
         self.power(RSA_decrypt, input)
     }
 
-    /// `input` to the power of the public exponent.
+    /// Raises `input` to the power of the public exponent.
     ///
     /// # Errors
-    /// `input` is not as long as the modulus or not below it.
+    /// `input` is not as long as the modulus, or not a smaller number.
     pub fn public_power(&self, input: &[u8]) -> Result<Vec<u8>, CryptoError> {
         self.power(RSA_encrypt, input).map(|output| output.to_vec())
     }
@@ -77,8 +77,8 @@ impl Key {
         let mut output = Zeroizing::new(vec![0; self.modulus_len()]);
         let (mut len, room) = (0, output.len());
         let (from, to) = (input.as_ptr(), output.as_mut_ptr());
-        // SAFETY: the key is alive as long as `self` is. `to` has `room` bytes, of which no more are written, `from` has
-        // `input.len()`, which are only read, and neither is kept.
+        // SAFETY: the key lives as long as `self`. AWS-LC writes at most `room` bytes to `to`, which has that many, only reads
+        // the `input.len()` bytes of `from`, and keeps neither pointer.
         let done =
             unsafe { operation(self.0.as_ptr(), &raw mut len, to, room, from, input.len(), RSA_NO_PADDING) };
         match done == 1 && len == room {
@@ -88,5 +88,5 @@ impl Key {
     }
 }
 
-/// The form that both operations have: key, length and place and room of the output, input, padding.
+/// The signature of both operations: key; length, address and size of the output; address and length of the input; padding.
 type Operation = unsafe extern "C" fn(*mut RSA, *mut usize, *mut u8, usize, *const u8, usize, i32) -> i32;

@@ -1,4 +1,4 @@
-//! The cipher suites: AEADs alone.
+//! The cipher suites, which are AEADs only.
 
 use dunlin::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 use dunlin::wire::CipherSuite;
@@ -31,7 +31,7 @@ pub static TLS12_RSA_PSK_WITH_CHACHA20_POLY1305_SHA256: Tls12CipherSuite = Tls12
     authentication: Tls12Authentication::Psk,
 };
 
-/// All of RSA_PSK, in order of preference. (RFC 6655 has none with CCM.)
+/// All RSA_PSK suites, in order of preference. (RFC 6655 defines none with CCM.)
 pub static TLS12_RSA_PSK_CIPHER_SUITES: &[&Tls12CipherSuite] = &[
     &TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256,
     &TLS12_RSA_PSK_WITH_AES_256_GCM_SHA384,
