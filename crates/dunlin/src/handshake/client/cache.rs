@@ -105,7 +105,7 @@ impl Entry {
 }
 
 /// Tickets of an entry, reserved for this connection. If the connection fails before the client knows whether they were used,
-/// they return to the entry. They then link this connection only to a later one of the same client, not to a completed one.
+/// they return to the entry. A returned ticket can link this failed connection to a later one, but never two completed ones.
 struct Tickets {
     tickets: Vec<(Ticket, Fingerprint)>,
     back_to: Option<Arc<Entry>>,
