@@ -251,7 +251,8 @@ fn explains_dunlins_own_traffic() {
     // Records after a KeyUpdate were decrypted with the next keys.
     assert_eq!(count(0, "client", "KeyUpdate"), 1);
     assert_eq!(count(0, "server", "KeyUpdate"), 1);
-    assert_eq!(count(0, "server", "application data"), 1);
+    // A server that reads both lines at once sends both echoes behind its KeyUpdate.
+    assert!([1, 2].contains(&count(0, "server", "application data")));
     assert_eq!(count(0, "client", "alert warning close_notify"), 1);
     assert_eq!(count(0, "server", "Certificate"), 1);
     assert_eq!(count(1, "server", "Certificate"), 0);

@@ -198,10 +198,14 @@ impl Image {
     }
 }
 
-/// The paths in a demangled name, which begin with a crate.
+/// The paths in a demangled name, which begin with a crate. The name of a trait behind `dyn` is left out: drop glue of
+/// `Option<Box<dyn Trait>>` names it where nothing that implements it is linked.
 fn paths(name: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
-    name.split(move |c: char| !is_part(c)).filter(|path| path.contains("::") && !path.starts_with(':'))
+    let mut before = "";
+    name.split(move |c: char| !is_part(c))
+        .filter(move |part| std::mem::replace(&mut before, part) != "dyn")
+        .filter(|path| path.contains("::") && !path.starts_with(':'))
 }
 
 /// Writes the tables of docs/firmware.md, between their marks.
