@@ -97,7 +97,7 @@ pub mod wire;
 
 pub use address::ServerAddress;
 pub use auth::{Credential, PeerIdentity, PskIdentity, Trust};
-pub use config::{ClientConfig, Profile, ProfileBuilder, ServerConfig};
+pub use config::{ClientConfig, MAX_PREDECESSORS, Profile, ProfileBuilder, ServerConfig};
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection};
 pub use crypto::CryptoProvider;
 pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};

@@ -73,7 +73,7 @@ fn a_flight_that_one_server_refused_is_not_for_another() {
 #[test]
 fn no_server_accepts_a_flight_whose_early_data_another_server_refused() {
     type Make = fn(&Site) -> ServerConfig;
-    let refusing: [(&str, Make); 6] = [
+    let refusing: [(&str, Make); 7] = [
         ("a cookie is asked for", |site| site.server_with(|p| p).with_cookies(true)),
         ("another group is asked for", |site| site.server_with(|p| p.groups(vec![dunlin_awslc::SECP384R1]))),
         ("early data is off", |site| site.plain_server(|p| p).with_single_use(site.single_use.clone())),
@@ -81,6 +81,9 @@ fn no_server_accepts_a_flight_whose_early_data_another_server_refused() {
             site.plain_server(|p| p).with_single_use(site.single_use.clone()).with_cookies(true)
         }),
         ("no application protocol is common", |site| site.server_with(|p| p.alpn(vec![b"heater".to_vec()]))),
+        ("the trust settings have changed", |site| {
+            site.server_with(|p| p.rank(5)).with_predecessor(&site.server_with(|p| p))
+        }),
         ("no PSK mode is common", |site| site.server_with(|p| p.psk_modes(vec![PskKeyExchangeMode::PSK_KE]))),
     ];
     for (what, make) in refusing {

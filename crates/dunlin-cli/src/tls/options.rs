@@ -1,7 +1,7 @@
 //! The options that `client` and `server` share, and the configurations that become of them.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{Args, value_parser};
@@ -337,6 +337,7 @@ impl TlsOptions {
         let early_data =
             server.early_data()?.map(|(size, single_use)| (self.early_data_protocols(), size, single_use));
         let (options, cookies, key_log) = (self.clone(), server.stateless_cookie, self.key_log()?);
+        let latest = Mutex::new(None::<ServerConfig>);
         let make = move |parts: &Parts| {
             let builder = options.profile(Side::Server, &provider, parts, modes.clone(), key_log.clone())?;
             let config = builder.build().and_then(ServerConfig::new);
@@ -347,12 +348,15 @@ impl TlsOptions {
                 let cached = config.with_handshake_cache(*mode, cache.clone(), *max_age);
                 config = cached.map_err(|e| misuse(&e))?;
             }
-            match early_data.clone() {
-                Some((protocols, size, single_use)) => {
-                    config.with_early_data(protocols, size, single_use).map_err(|e| misuse(&e))
-                }
-                None => Ok(config),
+            if let Some((protocols, size, single_use)) = early_data.clone() {
+                config = config.with_early_data(protocols, size, single_use).map_err(|e| misuse(&e))?;
             }
+            let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(previous) = &*latest {
+                config = config.with_predecessor(previous);
+            }
+            *latest = Some(config.clone());
+            Ok(config)
         };
         Ok((Followed::new(parts, vec![credentials, trust], make)?, psks))
     }

@@ -126,14 +126,19 @@ impl Verifier for X509Trust {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        match self.anchor_list() {
-            Some([]) => Err("it trusts X.509 but has no trust anchor"),
+        match (self, self.anchor_list()) {
+            (_, Some([])) => Err("it trusts X.509 but has no trust anchor"),
+            (Self::MaxDepth(..), None) => Err("it limits the depth of chains, but has no trust anchor"),
             _ => Ok(()),
         }
     }
 
     fn asks(&self) -> bool {
-        matches!(self, Self::Ask)
+        match self {
+            Self::Ask => true,
+            Self::MaxDepth(_, trust) => trust.asks(),
+            Self::Anchors(_) | Self::Unrevoked(..) | Self::DangerAnyone => false,
+        }
     }
 
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {

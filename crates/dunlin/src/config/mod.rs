@@ -17,6 +17,7 @@ mod server;
 
 pub use crate::handshake::setup::{ClientConfig, ServerConfig};
 pub use profile::{Profile, ProfileBuilder};
+pub use server::MAX_PREDECESSORS;
 
 /// A copy of the profile with another trust, if it still obeys the rules.
 fn with_trust(profile: &ProfileSettings, trust: Trust) -> Result<Arc<ProfileSettings>, Error> {

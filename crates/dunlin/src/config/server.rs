@@ -15,6 +15,10 @@ use crate::record::datagram::DEFAULT_MTU;
 use crate::resume::Tickets;
 use crate::settings::{ClientAuth, PskSource};
 
+/// The earlier trust settings under which a server still opens tickets to mark them as used: each costs an AEAD operation for a
+/// ticket that does not open, and early data is fresh for a minute only.
+pub const MAX_PREDECESSORS: usize = 4;
+
 impl ServerConfig {
     /// A server with this profile. It does not authenticate clients, and has no PSK, tickets or cookies.
     ///
@@ -40,6 +44,7 @@ impl ServerConfig {
             mtu: DEFAULT_MTU,
             cookie_key: Arc::new(cookie_key),
             settings,
+            retired: Vec::new(),
         })
     }
 
@@ -115,6 +120,19 @@ impl ServerConfig {
         self
     }
 
+    /// This configuration takes the place of `previous`, with the same tickets and register. A ticket of `previous` resumes nothing
+    /// under other trust settings. But if it comes with early data, this server marks it as used: a connection that still runs
+    /// under `previous` must not accept a copy of the data that this server rejected (RFC 8446 §8.2). The last
+    /// [`MAX_PREDECESSORS`] settings count. [`ServerConfig::with_trust`] does this by itself.
+    #[must_use]
+    pub fn with_predecessor(mut self, previous: &Self) -> Self {
+        let retired = previous.retired.iter().copied().chain([previous.settings]);
+        self.retired = retired.filter(|settings| *settings != self.settings).collect();
+        let surplus = self.retired.len().saturating_sub(MAX_PREDECESSORS);
+        self.retired.drain(..surplus);
+        self
+    }
+
     /// Enables the handshake cache ([`crate::cache`]). The store keeps certificates of clients, so that they need not send them
     /// again. To clients that have this server's certificates, the server abbreviates its own. It uses an entry until `max_age`
     /// after it verified the client's certificates. With [`CacheMode::Rfc7924`] the server keeps no certificates of clients.
@@ -166,9 +184,10 @@ impl ServerConfig {
     /// # Errors
     /// The profile with the new trust breaks a rule, or the server requests certificates but the new trust accepts none.
     pub fn with_trust(mut self, trust: Trust) -> Result<Self, Error> {
+        let previous = self.clone();
         self.profile = with_trust(&self.profile, trust)?;
         let client_auth = self.client_auth;
-        self.with_client_auth(client_auth)
+        Ok(self.with_client_auth(client_auth)?.with_predecessor(&previous))
     }
 
     /// Its profile.

@@ -111,6 +111,8 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
         | A::OverdueRevocationList
         | A::BadRevocationList
         | A::Rejected(_) => Alert::CERTIFICATE_UNKNOWN,
+        // RFC 8446 §6.1: the closure alerts are no errors; the peer would take them for an orderly end.
+        A::RejectedWith(Alert::CLOSE_NOTIFY | Alert::USER_CANCELED, _) => Alert::ACCESS_DENIED,
         A::RejectedWith(alert, _) => *alert,
         A::Revoked => Alert::CERTIFICATE_REVOKED,
         A::UnsupportedAlgorithm | A::UnsupportedType(_) => Alert::UNSUPPORTED_CERTIFICATE,

@@ -73,6 +73,8 @@ pub struct ServerConfig {
     pub(crate) mtu: usize,
     pub(crate) cookie_key: Arc<Zeroizing<[u8; 32]>>,
     pub(crate) settings: SettingsDigest,
+    /// The settings of the configurations that this one has replaced, the latest last.
+    pub(crate) retired: Vec<SettingsDigest>,
 }
 
 impl ServerConfig {

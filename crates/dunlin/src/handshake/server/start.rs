@@ -21,7 +21,7 @@ use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
 use crate::message::server_hello::RETRY_RANDOM;
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::protocol::Protocol;
-use crate::resume::{Session, TicketKind};
+use crate::resume::{Session, SettingsDigest, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
@@ -310,10 +310,14 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
             Ok(Answer::Session(Some(Box::new(session.clone()))))
         }
         (PskKind::Resumption, TicketKind::Stateless(seal), _) => {
-            let ticket = seal.open(cx.now, config.settings.as_bytes(), &candidate.identity);
-            Ok(Answer::Session(
-                ticket.and_then(|t| Session::from_ticket(&t, config.settings).ok()).map(Box::new),
-            ))
+            let open = |settings: SettingsDigest| {
+                let ticket = seal.open(cx.now, settings.as_bytes(), &candidate.identity)?;
+                Session::from_ticket(&ticket, settings).ok().map(Box::new)
+            };
+            // A ticket under earlier settings is not resumed. If it comes with early data, it is marked as used.
+            let marks = early::is_offered(&search.hello) || search.retry.is_some();
+            let retired = config.retired.iter().rev().filter(|_| marks).copied();
+            Ok(Answer::Session([config.settings].into_iter().chain(retired).find_map(open)))
         }
         (PskKind::Resumption, TicketKind::Stateful(store), _) => {
             Ok(Answer::Session(store.find(&candidate.identity).map(Box::new)))
