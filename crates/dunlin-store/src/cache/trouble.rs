@@ -1,5 +1,6 @@
 //! How all stores handle failures, and the texts for them.
 
+#[cfg(feature = "sqlite")]
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,7 @@ pub(super) const INCONSISTENT: &str = "its content is inconsistent";
 pub(super) const LOCKED: &str = "locked by another process";
 
 /// Reported when a store cannot be written for lack of space.
+#[cfg(feature = "sqlite")]
 pub(super) const FULL: &str = "its file system is full: make room";
 
 /// The text for an error that means lack of space; `None` for other errors.
