@@ -1,5 +1,5 @@
-//! Rule 2, for histories that nobody thought of: whatever has changed since, a handshake with the caches is accepted or refused
-//! as a full one would be at that moment.
+//! Rule 2 in random histories: after any sequence of changes, a handshake with caches is accepted exactly when a full
+//! handshake would be accepted at that moment.
 
 use dunlin::cache::CacheMode;
 use dunlin::wire::ProtocolVersion;
@@ -11,7 +11,7 @@ use crate::world::Belief::{Both, First, Fresh, Unrevoked};
 use crate::world::Certificate::{Long, Other, Short, Young};
 use crate::world::{BELIEFS, CERTIFICATES, World};
 
-/// Something happens.
+/// Makes one random change.
 fn change(world: &mut World, dice: &mut Dice) {
     match dice.below(12) {
         0 => world.client.certificate = CERTIFICATES[dice.below(5) as usize],
@@ -28,7 +28,7 @@ fn change(world: &mut World, dice: &mut Dice) {
                 _ => ProtocolVersion::TLS1_3,
             };
         }
-        // A connection that breaks off.
+        // A connection that breaks off early.
         8 => {
             let mut pair = world.pair(true);
             for _ in 0..dice.below(4) {
@@ -36,14 +36,14 @@ fn change(world: &mut World, dice: &mut Dice) {
                 let _ = carry(&mut pair.server, &mut pair.client, pair.now);
             }
         }
-        // Back to what works for now.
+        // Restore certificates and trust that work at present.
         9 | 11 => {
             world.now_ms = World::new(world.setup).now_ms;
             for side in [&mut world.client, &mut world.server] {
                 side.certificate = [Long, Other, Short, Young][dice.below(4) as usize];
                 side.belief = [First, Both, Unrevoked, Fresh][dice.below(4) as usize];
             }
-            // So that there is something to be used.
+            // Connect once, so that the caches have entries.
             let _ = world.connect();
         }
         _ => {}
@@ -51,7 +51,7 @@ fn change(world: &mut World, dice: &mut Dice) {
 }
 
 #[test]
-fn a_cache_accepts_whom_a_full_handshake_accepts() {
+fn cache_accepts_exactly_the_peers_that_a_full_handshake_accepts() {
     let (mut used, mut refused) = ([0; 2], 0);
     for (seed, mode) in (1..=8)
         .flat_map(|seed| [CacheMode::Rfc7924, CacheMode::Bithac, CacheMode::Compact].map(|mode| (seed, mode)))
@@ -66,6 +66,6 @@ fn a_cache_accepts_whom_a_full_handshake_accepts() {
             }
         }
     }
-    // The histories say something: of the 1200 connections many used a cache, and many were refused.
+    // The histories must be meaningful: of the 1200 connections many used a cache, and many were refused.
     assert!(used.iter().all(|n| *n > 100) && refused > 100, "{used:?} {refused}");
 }

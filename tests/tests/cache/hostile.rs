@@ -1,4 +1,4 @@
-//! What a peer says of the cache that it must not say, and abbreviated messages where none were agreed.
+//! Peers that send invalid cache extensions, or abbreviated messages without agreement.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const EXTENDED_MASTER_SECRET: u16 = 23;
 
 type Messages = Vec<Vec<u8>>;
 
-/// The list at the end of a message, from `at` on, with this body of this extension, or without it.
+/// Replaces the body of an extension in the list at `at`, appends the extension, or removes it if `body` is `None`.
 fn with_extension(message_: &[u8], at: usize, typ: u16, body: Option<&[u8]>) -> Vec<u8> {
     let (head, list) = message_.split_at(at);
     let (mut rest, mut out, mut was_there) = (&list[2..], Vec::new(), false);
@@ -40,7 +40,7 @@ fn with_extension(message_: &[u8], at: usize, typ: u16, body: Option<&[u8]>) -> 
     message(message_[0], &content)
 }
 
-/// Where the list of extensions begins in a ClientHello, a ServerHello, or EncryptedExtensions.
+/// Returns the position of the extension list in a ClientHello, ServerHello or EncryptedExtensions.
 fn list_at(message: &[u8]) -> usize {
     let typ = T(message[0]);
     if typ == T::ENCRYPTED_EXTENSIONS {
@@ -55,7 +55,7 @@ fn list_at(message: &[u8]) -> usize {
     at + 1 + usize::from(message[at])
 }
 
-/// The messages in the clear at the beginning of a flight, edited; records after them stay.
+/// Edits the plaintext messages at the beginning of a flight; the records after them stay.
 fn edited(flight: &[u8], edit: impl FnOnce(&mut Messages)) -> Vec<u8> {
     let records = records(flight);
     let clear = records.iter().take_while(|r| r[0] == 22).count();
@@ -65,18 +65,18 @@ fn edited(flight: &[u8], edit: impl FnOnce(&mut Messages)) -> Vec<u8> {
     [&[22, 3, 3][..], &(content.len() as u16).to_be_bytes(), &content, &records[clear..].concat()].concat()
 }
 
-/// A message of a flight.
+/// Finds a message of a flight by its type.
 fn find(messages: &mut Messages, typ: T) -> &mut Vec<u8> {
     messages.iter_mut().find(|m| m[0] == typ.0).expect("the message")
 }
 
-/// Says `body` in this extension of `message`.
-pub(crate) fn say(message: &mut Vec<u8>, typ: u16, body: Option<&[u8]>) {
+/// Sets this extension of `message` to `body`, or removes it if `body` is `None`.
+pub(crate) fn set_extension(message: &mut Vec<u8>, typ: u16, body: Option<&[u8]>) {
     *message = with_extension(message, list_at(message), typ, body);
 }
 
-/// What a client says to a server's first flight with these changes, in its first connection or in a later one. The first message
-/// is the one with the answers.
+/// Returns the client's error after a server's first flight with these changes, in its first connection or in a later one.
+/// The first message of the flight holds the server's answers.
 fn to_client(setup: Setup, is_first: bool, edit: impl FnOnce(&mut Messages)) -> Error {
     let secrets = Arc::new(Secrets::default());
     let profile = |is_client| setup.profile(P256, is_client).extended_master_secret_required(false);
@@ -105,7 +105,7 @@ fn to_client(setup: Setup, is_first: bool, edit: impl FnOnce(&mut Messages)) -> 
     pair.client.receive(NOW, &flight).unwrap_err()
 }
 
-/// The suite in a ServerHello.
+/// Returns the suite of a ServerHello.
 fn suite_of(flight: &[u8]) -> [u8; 2] {
     let at = 5 + 4 + 2 + 32;
     let at = at + 1 + usize::from(flight[at]);
@@ -121,20 +121,21 @@ fn is_malformed(error: &Error) -> bool {
 }
 
 #[test]
-fn answers_to_what_was_not_offered() {
+fn client_rejects_answers_that_it_did_not_offer() {
     for setup in setups() {
         let is_tls12 = setup.is_tls12();
-        let answer =
-            |is_first, typ, body: &[u8]| to_client(setup, is_first, |m| say(&mut m[0], typ, Some(body)));
+        let answer = |is_first, typ, body: &[u8]| {
+            to_client(setup, is_first, |m| set_extension(&mut m[0], typ, Some(body)))
+        };
         for body in [&[1, 0xff][..], &[2, 0xff], &[0, 0], &[3, 0]] {
             assert!(is_illegal(&answer(true, HANDSHAKE_CACHE, body)), "{setup:?} {body:?}");
         }
-        // A second ticket was not offered, nor a third.
+        // The client offered one ticket.
         for index in [1, 2, 0xfe] {
             let body = [if setup.mode == CacheMode::Compact { 1 } else { 0 }, index];
             assert!(is_illegal(&answer(false, HANDSHAKE_CACHE, &body)), "{setup:?} {index}");
         }
-        // TLS 1.3 knows no CertificateRequest; in BiTHaC the names of the server's messages stand elsewhere.
+        // TLS 1.3 has no bit for the CertificateRequest, and BiTHaC names the server's messages in cached_info.
         if !is_tls12 || setup.mode == CacheMode::Bithac {
             assert!(is_illegal(&answer(false, HANDSHAKE_CACHE, &[2, 0])), "{setup:?}");
         }
@@ -142,7 +143,7 @@ fn answers_to_what_was_not_offered() {
             assert!(is_malformed(&answer(false, HANDSHAKE_CACHE, body)), "{setup:?} {body:?}");
         }
         match setup.mode {
-            // A short CertificateRequest was not named, and there is no type 200.
+            // The client did not name the short CertificateRequest, and type 200 does not exist.
             CacheMode::Bithac => {
                 for body in [&[0, 1, 2][..], &[0, 2, 1, 200], &[0, 2, 1, 1]] {
                     assert!(is_illegal(&answer(false, CACHED_INFO, body)), "{setup:?} {body:?}");
@@ -160,26 +161,26 @@ fn answers_to_what_was_not_offered() {
     }
 }
 
-/// An abbreviated message is legal where it was agreed, and nowhere else.
+/// The peer accepts an abbreviated message only after agreement.
 #[test]
-fn messages_that_were_not_to_be_abbreviated() {
+fn client_rejects_abbreviated_messages_without_agreement() {
     for setup in setups() {
         let (typ, none): (_, Option<&[u8]>) = match setup.mode {
             CacheMode::Compact if setup.is_tls12() => (HANDSHAKE_CACHE, None),
             CacheMode::Compact => (HANDSHAKE_CACHE, Some(&[0, 0])),
             _ => (CACHED_INFO, None),
         };
-        let error = to_client(setup, false, |m| say(&mut m[0], typ, none));
+        let error = to_client(setup, false, |m| set_extension(&mut m[0], typ, none));
         assert!(is_malformed(&error), "{setup:?}: {error:?}");
-        // A server that knows the ticket asks for what the ticket stands for.
+        // A server that answers a ticket must also send CertificateRequest.
         let error = to_client(setup, false, |m| m.retain(|m| m[0] != T::CERTIFICATE_REQUEST.0));
         assert!(is_illegal(&error), "{setup:?}: {error:?}");
     }
-    // The CertificateRequest alone.
+    // Without the bit for the CertificateRequest, the abbreviated one is truncated.
     let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Compact };
-    let error = to_client(setup, false, |m| say(&mut m[0], HANDSHAKE_CACHE, Some(&[1, 0])));
+    let error = to_client(setup, false, |m| set_extension(&mut m[0], HANDSHAKE_CACHE, Some(&[1, 0])));
     assert_eq!(error, Malformed::Truncated(What::Message(T::CERTIFICATE_REQUEST)).into());
-    // With another fingerprint, or one byte more or less, it is none of RFC 7924, and no list of certificates.
+    // A changed fingerprint, or one byte more or less, is neither a valid fingerprint nor a list of certificates.
     let setup = Setup { mode: CacheMode::Bithac, ..setup };
     for change in [
         (|body: &mut Vec<u8>| *body.last_mut().unwrap() ^= 1) as fn(&mut Vec<u8>),
@@ -199,19 +200,19 @@ fn messages_that_were_not_to_be_abbreviated() {
     }
 }
 
-/// RFC 7627: without extended master secret the certificates would not be in the secrets.
+/// RFC 7627: without extended master secret the certificates do not enter the secrets.
 #[test]
-fn nothing_without_extended_master_secret() {
+fn caches_are_unused_without_extended_master_secret() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
-        let error = to_client(setup, false, |m| say(&mut m[0], EXTENDED_MASTER_SECRET, None));
+        let error = to_client(setup, false, |m| set_extension(&mut m[0], EXTENDED_MASTER_SECRET, None));
         assert!(is_illegal(&error), "{setup:?}: {error:?}");
-        // And the server says that it uses nothing.
+        // The server answers that it uses no cache entry.
         let profile = |is_client| setup.profile(P256, is_client).extended_master_secret_required(false);
         let client = setup.client(profile(true));
         let (server, _) = setup.server(profile(false), ClientAuth::Required);
         connect(&client, &server);
-        let flight = server_says(&Pair::new(&client, &server), &server, |hello| {
-            say(hello, EXTENDED_MASTER_SECRET, None);
+        let flight = server_after(&Pair::new(&client, &server), &server, |hello| {
+            set_extension(hello, EXTENDED_MASTER_SECRET, None);
         });
         assert_eq!(extension(flight.transmit(), HANDSHAKE_CACHE), Some(&[][..]));
         assert_eq!(extension(flight.transmit(), CACHED_INFO), None);
@@ -219,8 +220,8 @@ fn nothing_without_extended_master_secret() {
     }
 }
 
-/// A server that has got the ClientHello of this pair, changed.
-pub(crate) fn server_says(
+/// Returns a server after it received the changed ClientHello of this pair.
+pub(crate) fn server_after(
     pair: &Pair,
     server: &Arc<dunlin::ServerConfig>,
     edit: impl FnOnce(&mut Vec<u8>),
@@ -235,9 +236,9 @@ pub(crate) fn sent(server: &TlsConnection, typ: T) -> usize {
     server.messages().iter().find(|m| m.sent && m.typ == typ).expect("the message").len
 }
 
-/// Of several fingerprints of RFC 7924 one may be ours; TLS 1.3 has no way to say which.
+/// RFC 7924: TLS 1.2 servers can choose one of several fingerprints; TLS 1.3 has no field for the choice.
 #[test]
-fn several_fingerprints() {
+fn tls12_server_chooses_among_several_fingerprints() {
     for mode in [CacheMode::Rfc7924, CacheMode::Bithac] {
         for version in [ProtocolVersion::TLS1_2, ProtocolVersion::TLS1_3] {
             let setup = Setup { version, mode };
@@ -250,7 +251,8 @@ fn several_fingerprints() {
             let answers = |objects: &[&Vec<u8>]| {
                 let objects: Vec<u8> = objects.iter().flat_map(|object| object.to_vec()).collect();
                 let body = [&(objects.len() as u16).to_be_bytes()[..], &objects].concat();
-                let says = server_says(&pair, &server, |hello| say(hello, CACHED_INFO, Some(&body)));
+                let says =
+                    server_after(&pair, &server, |hello| set_extension(hello, CACHED_INFO, Some(&body)));
                 assert_eq!(says.error(), None);
                 sent(&says, T::CERTIFICATE) < 50
             };
@@ -259,20 +261,23 @@ fn several_fingerprints() {
             assert_eq!(answers(&[&other, &offer]), setup.is_tls12());
             assert_eq!(answers(&[&offer, &other, &unknown]), setup.is_tls12());
             assert!(!answers(&[&other]) && !answers(&[&unknown]));
-            // Of another length it is none.
+            // A fingerprint of another length is unknown.
             assert!(!answers(&[&[&[1, 31][..], &offer[2..33]].concat()]));
         }
     }
 }
 
 #[test]
-fn offers_that_are_none() {
+fn server_rejects_malformed_offers() {
     for setup in setups() {
         let (client, server, store) = setup.ends(P256);
         connect(&client, &server);
         let pair = Pair::new(&client, &server);
         let says = |typ, body: &[u8]| {
-            server_says(&pair, &server, |hello| say(hello, typ, Some(body))).error().cloned().unwrap()
+            server_after(&pair, &server, |hello| set_extension(hello, typ, Some(body)))
+                .error()
+                .cloned()
+                .unwrap()
         };
         for body in [&[4][..], &[1, 2, 3], &[0, 1], &[3, 1, 2, 3, 4, 5, 6, 7, 8]] {
             assert!(is_malformed(&says(HANDSHAKE_CACHE, body)), "{body:?}");
@@ -288,9 +293,9 @@ fn offers_that_are_none() {
     }
 }
 
-/// A client of TLS 1.2 that leaves its certificates out though the server does not know them, or its proof though it does.
+/// A TLS 1.2 client that omits its certificates before the server knows them, or its CertificateVerify afterwards.
 #[test]
-fn clients_that_prove_nothing() {
+fn server_rejects_clients_without_proof() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
         let (client, server, store) = setup.ends(P256);
         let refused = |edit: &dyn Fn(&mut Messages)| {
@@ -306,11 +311,11 @@ fn clients_that_prove_nothing() {
         connect(&client, &server);
         let error = refused(&|messages| messages.retain(|m| m[0] != T::CERTIFICATE_VERIFY.0));
         assert!(matches!(error, Error::PeerMisbehaved(_)), "{error:?}");
-        // The form of RFC 7924 is for servers.
+        // Only servers may use the abbreviated Certificate of RFC 7924.
         let named = [&[32][..], &[7; 32]].concat();
         let error = refused(&|m| *find(m, T::CERTIFICATE) = message(T::CERTIFICATE.0, &named));
         assert!(is_malformed(&error), "{error:?}");
-        // To have none is as before, and this server wants one.
+        // An empty list still means "no certificate", and this server requires one.
         let none = refused(&|m| *find(m, T::CERTIFICATE) = message(T::CERTIFICATE.0, &[0, 0, 0]));
         assert!(matches!(none, Error::Authentication(_)), "{none:?}");
         assert_eq!(store.len(), 1);
@@ -320,7 +325,7 @@ fn clients_that_prove_nothing() {
     }
 }
 
-/// The synthetic messages are never sent.
+/// A peer must never send the synthetic messages.
 #[test]
 fn synthetic_messages_are_unexpected() {
     for setup in setups() {

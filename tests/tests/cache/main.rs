@@ -1,5 +1,5 @@
-//! The handshake cache (docs/handshake-cache.md): repeated handshakes are as mutual and fresh as full ones, without the
-//! certificates.
+//! The handshake cache (docs/handshake-cache.md): repeated handshakes authenticate both sides as freshly as full ones,
+//! without the certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod histories;
@@ -19,21 +19,21 @@ use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::{KeyType, Pair, Pki, awslc};
 
-/// What the rules hold for alike: each test is of all.
+/// A version and a cache mode. The rules hold for every combination, so most tests run with all.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     version: ProtocolVersion,
     mode: CacheMode,
 }
 
-/// Every version with every mode in which clients are known, too.
+/// Every version with every mode that also caches clients.
 fn setups() -> impl Iterator<Item = Setup> {
     let modes = [CacheMode::Compact, CacheMode::Bithac];
     let versions = [ProtocolVersion::TLS1_2, ProtocolVersion::TLS1_3];
     versions.into_iter().flat_map(move |version| modes.map(|mode| Setup { version, mode }))
 }
 
-/// A profile of this version alone.
+/// Restricts a profile to this version.
 fn of_version(version: ProtocolVersion, profile: ProfileBuilder) -> ProfileBuilder {
     match version {
         ProtocolVersion::TLS1_2 => {
@@ -43,7 +43,7 @@ fn of_version(version: ProtocolVersion, profile: ProfileBuilder) -> ProfileBuild
     }
 }
 
-/// Mutual X.509.
+/// A profile for mutual authentication by X.509.
 fn profile_of(typ: KeyType, is_client: bool) -> ProfileBuilder {
     let pki = Pki::shared(typ);
     let own = if is_client { &pki.client } else { &pki.server };
@@ -91,14 +91,14 @@ impl Setup {
         config.with_client_auth(auth).unwrap()
     }
 
-    /// Both sides with mutual X.509, and the server's store.
+    /// A client and a server that authenticate each other by X.509, and the server's store.
     fn ends(self, typ: KeyType) -> (Arc<ClientConfig>, Arc<ServerConfig>, Arc<MemoryServerCache>) {
         let (server, store) = self.server(self.profile(typ, false), ClientAuth::Required);
         (self.client(self.profile(typ, true)), server, store)
     }
 }
 
-/// Whether the server's and the client's certificates were left out; both sides must agree on it.
+/// Returns whether the server's and the client's certificates were omitted; both sides must agree on it.
 fn cached(pair: &Pair) -> [bool; 2] {
     let [c, s] = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
     assert_eq!(c.is_peer_cached(), s.is_own_cached());
@@ -106,7 +106,7 @@ fn cached(pair: &Pair) -> [bool; 2] {
     [c.is_peer_cached(), s.is_peer_cached()]
 }
 
-/// Connects, and tells whether the server's and the client's certificates were left out.
+/// Connects, and returns whether the server's and the client's certificates were omitted.
 fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> (Pair, [bool; 2]) {
     let mut pair = Pair::new(client, server);
     pair.connect().unwrap();
@@ -118,7 +118,7 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> (Pair, [bo
     (pair, cached)
 }
 
-/// The lengths of the messages of this type, with their headers of 4 bytes.
+/// Returns the lengths of the messages of this type, with their headers of 4 bytes.
 fn lengths(pair: &Pair, typ: HandshakeType) -> Vec<usize> {
     pair.client.messages().iter().filter(|m| m.typ == typ).map(|m| m.len).collect()
 }

@@ -1,4 +1,4 @@
-//! What goes over the wire in each mode and version.
+//! The bytes of each mode and version on the wire.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use dunlin_tests::tamper::{extension, message, messages, records};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry, localhost};
 use sha2::{Digest, Sha256};
 
-use crate::hostile::{say, sent, server_says};
+use crate::hostile::{sent, server_after, set_extension};
 use crate::{Setup, cached, connect, lengths, of_version, profile_of, setups};
 
 const MODES: [CacheMode; 3] = [CacheMode::Rfc7924, CacheMode::Bithac, CacheMode::Compact];
 const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::TLS1_2, ProtocolVersion::TLS1_3];
 const P256: KeyType = KeyType::P256;
 
-/// A server that names so many authorities that its CertificateRequest is worth to be remembered in every mode.
+/// A server whose CertificateRequest is so long that every mode abbreviates it.
 fn asking(version: ProtocolVersion) -> ProfileBuilder {
     let name = [&[0x30, 0x40][..], &[7; 64]].concat();
     of_version(version, profile_of(P256, false)).send_authorities(true).named_authorities(vec![name])
 }
 
 #[test]
-fn the_sizes_of_abbreviated_messages() {
-    /// The header of a record of TLS 1.2, in which each of these messages would be alone.
+fn abbreviated_messages_have_the_specified_sizes() {
+    /// The header of a TLS 1.2 record: each of these messages has a record of its own.
     const RECORD: usize = 5;
     for (mode, [server, request, client]) in [
         (CacheMode::Rfc7924, [42, 42, usize::MAX]),
@@ -53,14 +53,15 @@ fn the_sizes_of_abbreviated_messages() {
             CacheMode::Rfc7924 => assert_eq!(certificates[1], lengths(&full, T::CERTIFICATE)[1]),
             _ => assert_eq!(certificates[1] + RECORD, client, "{mode:?}"),
         }
-        // And what the client says costs less than what it saves.
+        // The client's cache extension costs less than the cache saves.
         assert!(pair.client_sent + pair.server_sent < full.client_sent + full.server_sent);
     }
 }
 
-/// What the Hellos say of the cache: at most 8 bytes in a first handshake and 36 in a repeated one, where the paper has 8 and 111.
+/// The cache extensions of the Hellos take at most 8 bytes in a first handshake and 36 in a repeated one (the paper: 8 and
+/// 111).
 #[test]
-fn what_the_hellos_say_is_short() {
+fn cache_extensions_are_short() {
     for version in VERSIONS {
         let hellos = |pair: &Pair| -> usize {
             let types = [T::CLIENT_HELLO, T::SERVER_HELLO, T::ENCRYPTED_EXTENSIONS];
@@ -84,9 +85,9 @@ fn what_the_hellos_say_is_short() {
     }
 }
 
-/// What a client remembers of a short CertificateRequest would cost more than it saves.
+/// BiTHaC does not abbreviate a short CertificateRequest: its fingerprint would cost more bytes than it saves.
 #[test]
-fn a_short_request_is_sent_again() {
+fn bithac_does_not_abbreviate_a_short_request() {
     for (mode, is_abbreviated) in [(CacheMode::Bithac, false), (CacheMode::Compact, true)] {
         let (client, server, _) = Setup { version: ProtocolVersion::TLS1_2, mode }.ends(P256);
         let full = lengths(&connect(&client, &server).0, T::CERTIFICATE_REQUEST);
@@ -96,9 +97,9 @@ fn a_short_request_is_sent_again() {
     }
 }
 
-/// A CertificateRequest that has changed is sent in full, once; it is no reason to send anything else again.
+/// A changed CertificateRequest is sent in full once; certificates stay omitted.
 #[test]
-fn another_request_is_sent_in_full() {
+fn changed_request_is_sent_in_full() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
         let client = setup.client(setup.profile(P256, true));
         let store = Arc::new(MemoryServerCache::new(4));
@@ -117,9 +118,9 @@ fn another_request_is_sent_in_full() {
     }
 }
 
-/// Two sides in different modes use what they have in common, in every handshake, and none fails.
+/// Two sides in different modes use what both modes support; no handshake fails.
 #[test]
-fn mixed_modes_use_what_they_have_in_common() {
+fn mixed_modes_use_what_both_support() {
     let names = |mode| mode != CacheMode::Compact;
     let tickets = |mode| mode != CacheMode::Rfc7924;
     for version in VERSIONS {
@@ -141,9 +142,9 @@ fn mixed_modes_use_what_they_have_in_common() {
     }
 }
 
-/// One entry serves every version: what was made in one is used in the other.
+/// A handshake of one version can use an entry from the other version.
 #[test]
-fn an_entry_of_one_version_is_good_in_the_other() {
+fn entries_serve_both_versions() {
     for mode in [CacheMode::Bithac, CacheMode::Compact] {
         for first in [0, 1] {
             let known = Arc::new(MemoryServerCache::new(4));
@@ -164,16 +165,17 @@ fn an_entry_of_one_version_is_good_in_the_other() {
     }
 }
 
-/// The fingerprint of the Certificate message with this chain, which is that of RFC 5246 §7.4.2.
+/// The fingerprint of the Certificate message with this chain (RFC 5246 §7.4.2).
 fn fingerprint(leaf: &Leaf) -> Vec<u8> {
     let u24 = |len: usize| (len as u32).to_be_bytes()[1..].to_vec();
     let list: Vec<u8> = leaf.chain.iter().flat_map(|c| [u24(c.len()), c.to_vec()].concat()).collect();
     Sha256::digest(message(11, &[&u24(list.len()), &list[..]].concat())).to_vec()
 }
 
-/// docs/handshake-cache.md §4 in TLS 1.2: what a client signs has the synthetic messages where they belong, and no others.
+/// docs/handshake-cache.md §4, TLS 1.2: the client signs the transcript with the synthetic messages in their places, and no
+/// others.
 #[test]
-fn what_is_left_out_is_signed() {
+fn client_signs_omitted_messages() {
     for mode in [CacheMode::Bithac, CacheMode::Compact] {
         let setup = Setup { version: ProtocolVersion::TLS1_2, mode };
         let pki = Pki::shared(KeyType::Ed25519);
@@ -189,7 +191,7 @@ fn what_is_left_out_is_signed() {
             carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
             let proof = pair.client.transmit().to_vec();
             pair.connect().unwrap();
-            [hello, answer, proof].map(|flight| in_the_clear(&flight))
+            [hello, answer, proof].map(|flight| plaintext_messages(&flight))
         };
         let [_, full, _] = flights();
         let request =
@@ -219,27 +221,27 @@ fn what_is_left_out_is_signed() {
         let schemes = awslc().signatures.schemes;
         let (_, algorithms) = schemes.iter().find(|(s, _)| *s == SignatureScheme::ED25519).unwrap();
         let key = &pki.client.public_key;
-        // A scheme and a length stand before the signature.
+        // A scheme and a length precede the signature.
         let key = &key[key.len() - 32..];
         assert!(algorithms[0].verify_signature(key, &signed, &verify[8..]).is_ok(), "{mode:?}");
     }
 }
 
-/// The messages in the clear at the beginning of a flight.
-fn in_the_clear(flight: &[u8]) -> Vec<Vec<u8>> {
+/// Returns the plaintext messages at the beginning of a flight.
+fn plaintext_messages(flight: &[u8]) -> Vec<Vec<u8>> {
     let clear = records(flight).into_iter().take_while(|record| record[0] == 22);
     messages(&clear.flat_map(|record| record[5..].to_vec()).collect::<Vec<_>>())
 }
 
-/// RFC 7924 §3 and §4, byte for byte: what the client says, what the server answers, and its Certificate. The fingerprint is
-/// computed here, over the message of RFC 5246 §7.4.2.
+/// RFC 7924 §3 and §4, byte for byte: the client's offer, the server's answer, and its Certificate. The test computes the
+/// fingerprint itself, over the message of RFC 5246 §7.4.2.
 #[test]
-fn tls12_with_rfc7924_is_that_of_the_rfc() {
+fn tls12_matches_rfc7924_byte_for_byte() {
     let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Rfc7924 };
     let (client, server, store) = setup.ends(P256);
     let mut first = Pair::new(&client, &server);
     let hello = first.client.transmit().to_vec();
-    assert_eq!(extension(&hello, 25), None, "nothing to say yet");
+    assert_eq!(extension(&hello, 25), None, "the cache is empty");
     first.connect().unwrap();
 
     let fingerprint = fingerprint(&Pki::shared(P256).server);
@@ -256,7 +258,7 @@ fn tls12_with_rfc7924_is_that_of_the_rfc() {
     pair.client.transmitted(hello.len());
     pair.connect().unwrap();
     assert_eq!(cached(&pair), [true, false]);
-    // Nothing is kept of clients.
+    // RFC 7924 alone does not cache clients.
     assert!(store.is_empty());
 }
 
@@ -272,20 +274,20 @@ const RFC_7924_CERTIFICATE: &str = "\
     08506f6c617253534c311c301a06035504031313506f6c617273736c2054657374204543204341820900c143e27e6243cce8300a06082a86\
     48ce3d040302036800306502304a650d7b2083a299b9a80ffc8dee8f3dbb704c9603ac8e7870ddf20ea0b216cb658e1ac93f2c617ef83cef\
     ad1cee36200231009df227a6d574b824aee16a3f31a1ca542f08d08dee4f0c61df77787db4fdfc4249eee5b26ac2cd2677628e287c9e5745";
-/// And the fingerprint of the Certificate message with it.
+/// The fingerprint of the Certificate message with this certificate.
 const RFC_7924_FINGERPRINT: &str = "086eefb4859adfe977defac494fff6b73033b4ce1f86b8f2a9fc0c6bf98605af";
 
 fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
 }
 
-/// A server that has the certificate of the RFC's example knows it by the fingerprint of the RFC's example.
+/// A server with the certificate of the RFC's example accepts the fingerprint of the RFC's example.
 #[test]
-fn the_fingerprint_of_the_rfc() {
+fn server_accepts_the_fingerprint_of_rfc7924() {
     let setup = Setup { version: ProtocolVersion::TLS1_2, mode: CacheMode::Rfc7924 };
     let key = PrivateKey::Elsewhere {
         schemes: vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
-        label: "nobody's".to_owned(),
+        label: "unavailable".to_owned(),
     };
     let chain = vec![bytes(RFC_7924_CERTIFICATE).into()];
     let profile = setup.profile(P256, false).credentials(vec![Credential::X509 { chain, key }]);
@@ -294,16 +296,16 @@ fn the_fingerprint_of_the_rfc() {
     let pair = Pair::new(&client, &server);
     let mut offer = [&[0, 34, 1, 32][..], &bytes(RFC_7924_FINGERPRINT)].concat();
     for certificate in [4 + 33, 4 + 3 + 3 + 560] {
-        let says = server_says(&pair, &server, |hello| say(hello, 25, Some(&offer)));
+        let says = server_after(&pair, &server, |hello| set_extension(hello, 25, Some(&offer)));
         assert_eq!(sent(&says, T::CERTIFICATE), certificate);
-        // The second time it is another one's.
+        // The second offer has a wrong fingerprint.
         offer[35] ^= 1;
     }
 }
 
-/// Where no certificate signs the key exchange, and in a renegotiation, nothing of a cache is used or kept.
+/// A handshake whose key exchange is not signed by a certificate neither uses nor changes the cache.
 #[test]
-fn handshakes_that_use_none() {
+fn psk_handshakes_of_tls12_leave_the_cache_alone() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
         let psk = || Psk::new("device-1", &[7; 32]).unwrap();
         let store = Arc::new(MemoryServerCache::new(4));
@@ -327,15 +329,15 @@ fn handshakes_that_use_none() {
         assert!(store.is_empty());
         assert_eq!(run(&client), [false; 2]);
         assert_eq!(run(&client), [true; 2]);
-        // The key leaves the tickets as they are.
+        // The handshake with the PSK leaves the tickets as they are.
         assert_eq!(run(&by_key), [false; 2]);
         assert_eq!(run(&client), [true; 2]);
     }
 }
 
-/// Where RSA carries the secret, the certificate does not sign.
+/// In RSA_PSK the certificate does not sign.
 #[test]
-fn not_where_rsa_carries_the_secret() {
+fn rsa_psk_handshakes_leave_the_cache_alone() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
         let psk = || Psk::new("device-1", &[7; 32]).unwrap();
         let provider =
@@ -360,9 +362,9 @@ fn not_where_rsa_carries_the_secret() {
     }
 }
 
-/// RFC 5746: a handshake within a connection sends everything, also where the one before has left it out.
+/// RFC 5746: a renegotiation sends everything, even if the connection's first handshake was abbreviated.
 #[test]
-fn a_renegotiation_sends_everything() {
+fn renegotiation_omits_nothing() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
         let profile = |is_client| setup.profile(P256, is_client).renegotiation(true);
         let client = setup.client(profile(true));
@@ -376,14 +378,14 @@ fn a_renegotiation_sends_everything() {
         assert_eq!(cached(&pair), [false; 2]);
         assert_eq!(store.len(), 1);
         pair.echo(b"again").unwrap();
-        // What the first one has left is still good.
+        // The entries of the first handshake are still valid.
         assert_eq!(connect(&client, &server).1, [true; 2]);
     }
 }
 
-/// A profile that a server has for one cache only, and a configuration that comes later, keep to their mode.
+/// Nothing is cached if either side has no cache.
 #[test]
-fn nothing_is_said_without_a_cache() {
+fn caches_are_unused_if_one_side_has_none() {
     for version in VERSIONS {
         let profile = |is_client| of_version(version, profile_of(P256, is_client)).build().unwrap();
         let plain = Arc::new(ClientConfig::new(profile(true)));
@@ -408,9 +410,9 @@ fn nothing_is_said_without_a_cache() {
     }
 }
 
-/// What a stream has made is used by datagrams, and the other way round, also where the ClientHello is sent twice.
+/// Streams can use the entries of datagrams and vice versa, also after a HelloRetryRequest.
 #[test]
-fn an_entry_of_one_transport_is_good_in_the_other() {
+fn entries_serve_streams_and_datagrams() {
     for mode in [CacheMode::Bithac, CacheMode::Compact] {
         let setup = Setup { version: ProtocolVersion::TLS1_3, mode };
         let known = Arc::new(MemoryClientCache::default());

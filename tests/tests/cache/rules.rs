@@ -20,7 +20,7 @@ use crate::tickets::shown;
 use crate::{Ends, connect, lengths, of_version, setups};
 
 #[test]
-fn the_second_handshake_leaves_the_certificates_out() {
+fn second_handshake_omits_the_certificates() {
     for setup in setups() {
         for typ in [KeyType::P256, KeyType::Rsa2048, KeyType::Ed25519] {
             let client = setup.client(setup.profile(typ, true));
@@ -35,7 +35,7 @@ fn the_second_handshake_leaves_the_certificates_out() {
             for _ in 0..3 {
                 let (pair, cached) = connect(&client, &server);
                 assert_eq!(cached, [true; 2]);
-                // The client's is 9 bytes in a record of TLS 1.2; the server's, too, or names its fingerprint.
+                // The abbreviated Certificate has 9 bytes in a TLS 1.2 record; the server's may also hold its fingerprint.
                 let client = if setup.is_tls12() { 4 } else { 13 };
                 let server = match (setup.is_tls12(), setup.mode) {
                     (true, CacheMode::Bithac) => 4 + 33,
@@ -50,7 +50,7 @@ fn the_second_handshake_leaves_the_certificates_out() {
 }
 
 #[test]
-fn raw_keys_too() {
+fn second_handshake_omits_raw_keys() {
     for setup in setups() {
         let pki = Pki::shared(KeyType::P256);
         let raw = |is_client: bool| {
@@ -66,7 +66,7 @@ fn raw_keys_too() {
 }
 
 #[test]
-fn a_server_that_asks_for_nothing_is_cached_alone() {
+fn server_without_client_authentication_caches_no_client() {
     for setup in setups() {
         let client = setup.client(setup.profile(KeyType::P256, true));
         let (server, store) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::None);
@@ -76,9 +76,9 @@ fn a_server_that_asks_for_nothing_is_cached_alone() {
     }
 }
 
-/// Rule 3: what the other side does not have is sent in full, without another trip.
+/// Rule 3: a side sends in full what the peer does not have, without another round trip.
 #[test]
-fn either_side_may_have_lost_its_cache() {
+fn either_side_may_lose_its_cache() {
     for setup in setups() {
         let (one, other) = (
             setup.client(setup.profile(KeyType::P256, true)),
@@ -87,17 +87,17 @@ fn either_side_may_have_lost_its_cache() {
         let (server_one, _) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
         let (server_other, _) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
         connect(&one, &server_one);
-        // A new client meets a server that knows its certificate.
+        // A new client meets a server that has cached another client with the same certificate.
         assert_eq!(connect(&other, &server_one).1, [false; 2]);
-        // A client that knows the server's meets one that has forgotten it.
+        // A client that has cached the server meets a server with an empty cache.
         assert_eq!(connect(&one, &server_other).1, [true, false]);
         assert_eq!(connect(&one, &server_other).1, [true; 2]);
     }
 }
 
-/// Rule 1: what is used grows no younger. Rule 2: nor is a clock believed that went back.
+/// Rule 1: use does not renew an entry. Rule 2: an entry from the future is not used, as after a clock was set back.
 #[test]
-fn an_entry_ages_from_the_last_full_verification() {
+fn entry_ages_from_the_last_full_verification() {
     for setup in setups() {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         let (clients, servers) =
@@ -122,14 +122,14 @@ fn an_entry_ages_from_the_last_full_verification() {
         }
         assert_eq!(at(&both, 1), [false; 2]);
         assert_eq!(at(&both, 2), [true; 2]);
-        // Only one of them wants it younger.
+        // Only the server has the shorter maximum age.
         assert_eq!(at(&ends(3 * DAY, DAY), 3), [true, false]);
     }
 }
 
-/// Rule 2: whom today's settings would have to verify anew sends what they need for that.
+/// Rule 2: a peer verified under other settings is verified anew, from its full certificates.
 #[test]
-fn other_settings_verify_anew() {
+fn changed_settings_require_a_new_verification() {
     for setup in setups() {
         let typ = KeyType::P256;
         let store = Arc::new(MemoryServerCache::new(4));
@@ -142,9 +142,9 @@ fn other_settings_verify_anew() {
             &store,
         ));
         assert_eq!(connect(&client, &renamed).1, [true, false]);
-        // Now it is known under those.
+        // The server now has an entry under the new settings.
         assert_eq!(connect(&client, &renamed).1, [true; 2]);
-        // Other anchors refuse it, whatever the cache says.
+        // A server with other anchors refuses the client despite the entry.
         let trust = Trust { x509: Some(Pki::shared(KeyType::P384).trust()), raw_key: None };
         let strict = Arc::new(setup.server_config(
             setup.profile(typ, false).trust(trust),
@@ -156,13 +156,13 @@ fn other_settings_verify_anew() {
     }
 }
 
-/// Rule 2: certificates that run out between a ClientHello and the Certificate are refused, as in full.
+/// Rule 2: a certificate that expires between ClientHello and Certificate is refused, as in a full handshake.
 #[test]
-fn what_expires_on_the_way_is_refused() {
+fn refuses_a_certificate_that_expires_during_the_handshake() {
     for setup in setups() {
         for is_client_late in [true, false] {
             let (client, server, _) = setup.ends(KeyType::P256);
-            // The certificates of the tests end with 2034.
+            // The certificates of the tests expire at the end of 2034.
             let [day, second] = [24 * 3_600_000, 1000];
             let end = 2_051_222_400_000;
             let [before, after] = [end - day, end + second].map(Now::from_unix_ms);
@@ -185,9 +185,9 @@ fn what_expires_on_the_way_is_refused() {
     }
 }
 
-/// Rule 5: who cannot prove the key is refused, and the next handshake is full, whoever it is with.
+/// Rule 5: a peer that cannot prove its key is refused, and the next handshake with any server is full.
 #[test]
-fn a_failed_proof_makes_the_next_handshake_full() {
+fn next_handshake_is_full_after_a_failed_proof() {
     for setup in setups() {
         let (client, server, store) = setup.ends(KeyType::P256);
         connect(&client, &server);
@@ -201,17 +201,17 @@ fn a_failed_proof_makes_the_next_handshake_full() {
         let before = shows();
         let error = Pair::new(&client, &thief).run().unwrap_err();
         assert_eq!(error, PeerMisbehaved::BadSignature.into());
-        // The server keeps whom it has known, under the ticket of before.
+        // The server keeps the client's entry under the previous ticket.
         assert!(shows().is_empty() && store.len() == 1 && store.find(&before[0]).is_some());
         assert_eq!(connect(&client, &server).1, [false; 2]);
         assert_eq!(connect(&client, &server).1, [true; 2]);
     }
 }
 
-/// Rule 1: of a client whose Finished is wrong nothing is kept, though its chain and its signature are right. In TLS 1.3, whose key
-/// log has the keys to write another one with.
+/// Rule 1: a client with a wrong Finished gets no entry, although its chain and signature are valid. Only TLS 1.3: its key
+/// log has the keys to write a changed Finished.
 #[test]
-fn a_wrong_finished_makes_no_entry() {
+fn wrong_finished_creates_no_entry() {
     for setup in setups().filter(|setup| !setup.is_tls12()) {
         let (server, store) = setup.server(setup.profile(KeyType::P256, false), ClientAuth::Required);
         for is_wrong in [true, false] {
@@ -235,9 +235,9 @@ fn a_wrong_finished_makes_no_entry() {
     }
 }
 
-/// Rule 6: another name or another port is another server, which is told nothing.
+/// Rule 6: another name or port is another server, and the client sends it no ticket.
 #[test]
-fn a_server_is_its_name_and_its_port() {
+fn client_sends_tickets_only_to_the_same_name_and_port() {
     for setup in setups() {
         let (client, server, _) = setup.ends(KeyType::P256);
         connect(&client, &server);
@@ -255,9 +255,9 @@ fn a_server_is_its_name_and_its_port() {
     }
 }
 
-/// Rules 5 and 8: an observer that shows a ticket again, without the key, changes nothing.
+/// Rules 5 and 8: an observer that replays a ticket without the key changes nothing.
 #[test]
-fn a_ticket_shown_again_flushes_nothing() {
+fn replayed_ticket_changes_nothing() {
     for setup in setups() {
         let (client, server, store) = setup.ends(KeyType::P256);
         connect(&client, &server);
@@ -266,7 +266,7 @@ fn a_ticket_shown_again_flushes_nothing() {
         for _ in 0..100 {
             let mut observed = TlsConnection::server(&server, NOW);
             observed.receive(NOW, &hello).unwrap();
-            // What is no message of this handshake ends it.
+            // An invalid record ends the handshake.
             observed
                 .receive(NOW, &[23, 3, 3, 0, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
                 .unwrap_err();
@@ -277,9 +277,9 @@ fn a_ticket_shown_again_flushes_nothing() {
     }
 }
 
-/// Rule 7: a session that is resumed uses nothing of the cache, and leaves nothing in it.
+/// Rule 7: a resumption neither uses nor changes the cache.
 #[test]
-fn a_resumption_leaves_the_cache_alone() {
+fn resumption_leaves_the_cache_alone() {
     for setup in setups() {
         for tickets in dunlin_tests::ends::tickets() {
             let store = Arc::new(MemoryServerCache::new(4));
@@ -306,10 +306,10 @@ fn a_resumption_leaves_the_cache_alone() {
     }
 }
 
-/// Rule 7: an external key proves both sides, and the cache is not shown beside it. TLS 1.2 is in
-/// `modes::handshakes_that_use_none`.
+/// Rule 7: an external PSK authenticates both sides, and the client sends no ticket with it. For TLS 1.2 see
+/// `modes::psk_handshakes_of_tls12_leave_the_cache_alone`.
 #[test]
-fn a_pre_shared_key_leaves_the_cache_alone() {
+fn external_psk_leaves_the_cache_alone() {
     for setup in setups().filter(|setup| !setup.is_tls12()) {
         let psk = || Psk::new("device-1", &[7; 32]).unwrap();
         let store = Arc::new(MemoryServerCache::new(4));
@@ -335,9 +335,9 @@ fn a_pre_shared_key_leaves_the_cache_alone() {
     }
 }
 
-/// Rule 2: what somebody else says of a peer, they may say otherwise the next time, so they are asked.
+/// Rule 2: a caller that verifies certificates is asked in every handshake, because its verdict may change.
 #[test]
-fn whoever_is_asked_is_asked_again() {
+fn caller_is_asked_in_every_handshake() {
     for setup in setups() {
         let ask = || Trust { x509: Some(X509Trust::Ask), raw_key: None };
         let client = setup.client(setup.profile(KeyType::P256, true).trust(ask()));
@@ -358,9 +358,10 @@ fn whoever_is_asked_is_asked_again() {
     }
 }
 
-/// Rule 2: whom a side believes may change while it runs. What it has verified before is verified anew, and refused if it must be.
+/// Rule 2: trust settings may change at run time. A cached peer is then verified anew, and refused if the new settings do
+/// not trust it.
 #[test]
-fn another_trust_counts_at_once() {
+fn changed_trust_applies_at_once() {
     for setup in setups() {
         let (client, server, _) = setup.ends(KeyType::P256);
         connect(&client, &server);
@@ -376,21 +377,21 @@ fn another_trust_counts_at_once() {
         let more = [KeyType::P256, KeyType::P384];
         assert_eq!(connect(&client, &with_server(anchors(&more))).1, [true, false]);
         assert!(!connect(&with_client(anchors(&more)), &server).1[0]);
-        assert!(connect(&client, &server).1[0], "what was kept under the old trust is still there");
+        assert!(connect(&client, &server).1[0], "the entry under the old trust is still valid");
         let unknown = Error::Authentication(AuthenticationFailure::UnknownIssuer);
         let others = [KeyType::P384];
         let refused = Pair::new(&client, &with_server(anchors(&others))).run().unwrap_err();
         assert_eq!(refused, unknown);
         let refused = Pair::new(&with_client(anchors(&others)), &server).run().unwrap_err();
         assert_eq!(refused, unknown);
-        // A server cannot ask for what nobody can show.
+        // A server cannot require client certificates without any trust anchor.
         assert!((*server).clone().with_trust(Trust::default()).is_err());
     }
 }
 
-/// What each side says of its cache.
+/// Each side reports the state of its cache.
 #[test]
-fn both_sides_say_what_became_of_it() {
+fn both_sides_report_the_outcome_of_the_cache() {
     for setup in setups() {
         let profile = |is_client| setup.profile(KeyType::P256, is_client);
         let told = |client: &Arc<ClientConfig>, server: &Arc<ServerConfig>| {
@@ -407,7 +408,7 @@ fn both_sides_say_what_became_of_it() {
         let [no, unanswered] = [CacheOutcome::Disabled, CacheOutcome::NotAnswered];
         assert_eq!(told(&without_client, &server).0, [no, unanswered]);
         let client = setup.client(profile(true));
-        // A server of RFC 7924 alone would not say more to what it is not offered.
+        // A server whose cache is for RFC 7924 only does not answer the client's extension either.
         let of_client = if setup.mode == CacheMode::Compact { unanswered } else { CacheOutcome::Agreed };
         assert_eq!(told(&client, &without_server).0, [of_client, no]);
         assert_eq!(told(&without_client, &without_server).0, [no; 2]);

@@ -1,5 +1,6 @@
-//! Two sides that have met before meet again, and something has changed: what is left out, or why the handshake ends. Each
-//! row has as many flights as without caches, and ends as without them ([`World::connect`]).
+//! Two sides that have cached each other connect again after a change: either the table's certificates are omitted, or the
+//! handshake ends with the table's error. A handshake without caches has the same number of flights and the same result
+//! ([`World::connect`]).
 
 use dunlin::Error;
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
@@ -7,7 +8,7 @@ use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use crate::setups;
 use crate::world::{Belief, Certificate, World};
 
-/// What the handshake leaves out: of the server's certificates, and of the client's; or what is wrong with one.
+/// Whether the server's and the client's certificates are omitted, or the error.
 type Expected = Result<[bool; 2], Fault>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +28,13 @@ impl Fault {
             Error::Authentication(AuthenticationFailure::Revoked) => Self::Revoked,
             Error::Authentication(AuthenticationFailure::UnknownIssuer) => Self::UnknownIssuer,
             Error::Authentication(AuthenticationFailure::OverdueRevocationList) => Self::OverdueList,
-            Error::PeerMisbehaved(PeerMisbehaved::BadSignature) => panic!("a signature: {error}"),
+            Error::PeerMisbehaved(PeerMisbehaved::BadSignature) => panic!("invalid signature: {error}"),
             other => panic!("{other}"),
         }
     }
 }
 
-/// What holds before the first connection, what happens after it, and what comes of that.
+/// The state before the first connection, the change after the second, and the expected third handshake.
 struct Row {
     what: &'static str,
     before: fn(&mut World),
@@ -54,59 +55,63 @@ const ROWS: &[Row] = &[
     row("nothing", |_| {}, ALL),
     row("the client has lost its cache", World::lose_servers, NONE),
     row("the server has lost its cache, as by a restart", World::lose_clients, SERVER),
-    row("both have", |w| (w.lose_servers(), w.lose_clients()).0, NONE),
+    row("both have lost their caches", |w| (w.lose_servers(), w.lose_clients()).0, NONE),
     row("the server has another key", |w| w.server.certificate = Certificate::Other, CLIENT),
-    row("the client has", |w| w.client.certificate = Certificate::Other, SERVER),
-    row("both have", |w| [w.client.certificate, w.server.certificate] = [Certificate::Other; 2], NONE),
-    row("the server's is revoked", |w| w.client.belief = Belief::Revoked, Err(Fault::Revoked)),
-    row("the client's is revoked", |w| w.server.belief = Belief::Revoked, Err(Fault::Revoked)),
-    row("the client has a list", |w| w.client.belief = Belief::Unrevoked, NONE),
-    row("the server has a list", |w| w.server.belief = Belief::Unrevoked, SERVER),
-    row("the client believes in others", |w| w.client.belief = Belief::Second, Err(Fault::UnknownIssuer)),
-    row("the server believes in others", |w| w.server.belief = Belief::Second, Err(Fault::UnknownIssuer)),
-    row("the client believes in more", |w| w.client.belief = Belief::Both, NONE),
-    row("the server believes in more", |w| w.server.belief = Belief::Both, SERVER),
+    row("the client has another key", |w| w.client.certificate = Certificate::Other, SERVER),
+    row(
+        "both have another key",
+        |w| [w.client.certificate, w.server.certificate] = [Certificate::Other; 2],
+        NONE,
+    ),
+    row("the server's certificate is revoked", |w| w.client.belief = Belief::Revoked, Err(Fault::Revoked)),
+    row("the client's certificate is revoked", |w| w.server.belief = Belief::Revoked, Err(Fault::Revoked)),
+    row("the client has a CRL", |w| w.client.belief = Belief::Unrevoked, NONE),
+    row("the server has a CRL", |w| w.server.belief = Belief::Unrevoked, SERVER),
+    row("the client trusts other roots", |w| w.client.belief = Belief::Second, Err(Fault::UnknownIssuer)),
+    row("the server trusts other roots", |w| w.server.belief = Belief::Second, Err(Fault::UnknownIssuer)),
+    row("the client trusts one more root", |w| w.client.belief = Belief::Both, NONE),
+    row("the server trusts one more root", |w| w.server.belief = Belief::Both, SERVER),
     row("a week", |w| w.pass(7), ALL),
     row("both entries are too old", |w| w.pass(9), NONE),
     row("the clock goes back", |w| w.pass(-1), NONE),
     Row {
-        what: "the server's has expired",
+        what: "the server's certificate has expired",
         before: |w| w.server.certificate = Certificate::Short,
         change: |w| w.pass(6),
         expected: Err(Fault::Expired),
     },
     Row {
-        what: "the client's has expired",
+        what: "the client's certificate has expired",
         before: |w| w.client.certificate = Certificate::Short,
         change: |w| w.pass(6),
         expected: Err(Fault::Expired),
     },
     Row {
-        what: "the server's is not valid yet, by a clock that goes back",
+        what: "the server's certificate is not valid yet after the clock was set back",
         before: |w| w.server.certificate = Certificate::Young,
         change: |w| w.pass(-4),
         expected: Err(Fault::NotValidYet),
     },
     Row {
-        what: "the client's is not valid yet",
+        what: "the client's certificate is not valid yet",
         before: |w| w.client.certificate = Certificate::Young,
         change: |w| w.pass(-4),
         expected: Err(Fault::NotValidYet),
     },
     Row {
-        what: "the client's list is overdue",
+        what: "the client's CRL is overdue",
         before: |w| w.client.belief = Belief::Fresh,
         change: |w| w.pass(3),
         expected: Err(Fault::OverdueList),
     },
     Row {
-        what: "the server's list is overdue",
+        what: "the server's CRL is overdue",
         before: |w| w.server.belief = Belief::Fresh,
         change: |w| w.pass(3),
         expected: Err(Fault::OverdueList),
     },
     Row {
-        what: "the client's list is good",
+        what: "the client's CRL is current",
         before: |w| w.client.belief = Belief::Fresh,
         change: |w| w.pass(1),
         expected: ALL,
@@ -114,7 +119,7 @@ const ROWS: &[Row] = &[
 ];
 
 #[test]
-fn what_comes_of_changes() {
+fn handshake_after_each_change_ends_as_without_caches() {
     for setup in setups() {
         for Row { what, before, change, expected } in ROWS {
             let mut world = World::new(setup);
@@ -124,7 +129,7 @@ fn what_comes_of_changes() {
             change(&mut world);
             let result = world.connect().map_err(|error| Fault::of(&error));
             assert_eq!(&result, expected, "{setup:?}: {what}");
-            // And then both know what they need to know again.
+            // After a successful handshake, both sides have their entries again.
             if expected.is_ok() {
                 assert_eq!(world.connect(), Ok([true; 2]), "{setup:?}: {what}");
             } else {

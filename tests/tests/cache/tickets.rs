@@ -1,4 +1,4 @@
-//! Tickets: what an observer sees of them, and what becomes of them where a connection breaks.
+//! Tickets: what a passive observer sees, and which tickets remain after a broken connection.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use dunlin_tests::{KeyType, NOW, Pair, carry};
 
 use crate::{Ends, Setup, cached, connect, profile_of, setups};
 
-/// The tickets in a ClientHello; none without the extension, or where that is empty.
+/// Returns the tickets of a ClientHello; none if the extension is missing or empty.
 pub(crate) fn shown(hello: &[u8]) -> Vec<[u8; 8]> {
     let Some(body) = extension(hello, 0xff20) else { return Vec::new() };
     let Some((flags, names)) = body.split_first() else { return Vec::new() };
@@ -21,7 +21,7 @@ pub(crate) fn shown(hello: &[u8]) -> Vec<[u8; 8]> {
     names.chunks(8).skip(flags.count_ones() as usize).map(|name| name.try_into().unwrap()).collect()
 }
 
-/// Whatever comes next, but always the same.
+/// A reproducible pseudo-random sequence.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -29,7 +29,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// A number below this one.
+    /// Returns a number below `n`.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         // xorshift64 (Marsaglia).
         self.0 ^= self.0 << 13;
@@ -39,7 +39,7 @@ impl Dice {
     }
 }
 
-/// Carries until the client has said `flights` times what it has; the server hears the last one only if it `arrives`.
+/// Carries flights until the client has sent `flights` of them; the last one reaches the server only if it `arrives`.
 fn until(pair: &mut Pair, flights: usize, arrives: bool) {
     for flight in 1..=flights {
         if flight == flights && !arrives {
@@ -54,10 +54,9 @@ fn until(pair: &mut Pair, flights: usize, arrives: bool) {
     }
 }
 
-/// A passive observer: no two connections of one client that were completed show the same ticket. Some break off in between,
-/// and what those have shown may be seen once more.
+/// No two completed connections of one client contain the same ticket. A ticket of a broken connection may appear once more.
 #[test]
-fn no_ticket_is_shown_in_two_connections() {
+fn no_ticket_appears_in_two_completed_connections() {
     for mode in [CacheMode::Compact, CacheMode::Bithac] {
         let known = Arc::new(MemoryServerCache::new(4));
         let setups = setups().filter(|setup| setup.mode == mode).collect::<Vec<_>>();
@@ -69,7 +68,7 @@ fn no_ticket_is_shown_in_two_connections() {
         let client = setups[0].client(both);
         connect(&client, &servers[0]);
         let (mut seen, mut dice, mut broken) = (BTreeSet::new(), Dice::new(7), 0);
-        // Whether a ticket of the client is known.
+        // Whether the server knows the client's ticket.
         let mut known_by_ticket = true;
         for _ in 0..10_000 {
             let which = dice.below(2) as usize;
@@ -77,12 +76,12 @@ fn no_ticket_is_shown_in_two_connections() {
             let tickets = shown(pair.client.transmit());
             assert!((1..=2).contains(&tickets.len()));
             match dice.below(8) {
-                // One flight of the client, or two, of which the last may be lost.
+                // The client sends one or two flights; the last one may be lost.
                 0 => {
                     let (flights, arrives) = (1 + dice.below(2) as usize, dice.below(2) == 0);
                     until(&mut pair, flights, arrives);
                     if flights == 2 && arrives {
-                        // In TLS 1.2 the server alone has the new ticket.
+                        // In TLS 1.2 only the server has the new ticket.
                         known_by_ticket = !setups[which].is_tls12();
                     }
                     broken += 1;
@@ -108,10 +107,11 @@ fn no_ticket_is_shown_in_two_connections() {
     }
 }
 
-/// A connection that broke after the client's Finished: whether that has arrived or not, the next one is without certificates; but
-/// in TLS 1.2 the client has no ticket of a handshake that only the server has completed, and sends its own once.
+/// The connection breaks after the client's Finished was sent. Whether or not it arrives, the next handshake omits the
+/// server's certificates. In TLS 1.2, if it arrives, only the server has the new ticket, and the client sends its
+/// certificates once.
 #[test]
-fn what_a_lost_finished_costs() {
+fn lost_finished_costs_at_most_one_full_client_certificate() {
     for setup in setups() {
         for arrives in [false, true] {
             let (client, server, _) = setup.ends(KeyType::P256);
@@ -123,7 +123,7 @@ fn what_a_lost_finished_costs() {
                 assert_eq!(pair.server.is_handshaking(), !arrives);
             }
             let shows = || shown(Pair::new(&client, &server).client.transmit()).len();
-            // In TLS 1.2 the client knows nothing newer before the server's Finished.
+            // In TLS 1.2 the client has no new ticket before the server's Finished.
             assert_eq!(shows(), if setup.is_tls12() { 1 } else { 2 });
             let is_known = !(setup.is_tls12() && arrives);
             assert_eq!(connect(&client, &server).1, [true, is_known], "{setup:?}");
@@ -133,10 +133,10 @@ fn what_a_lost_finished_costs() {
     }
 }
 
-/// Connections that a client begins before an earlier one has come to its end: each ticket is shown in one of them, and comes
-/// back if that one comes to nothing.
+/// A client with several unfinished connections shows each ticket in only one of them. The ticket returns if that connection
+/// fails.
 #[test]
-fn connections_side_by_side_show_no_ticket_twice() {
+fn concurrent_connections_show_each_ticket_once() {
     for setup in setups() {
         let (client, server, _) = setup.ends(KeyType::P256);
         connect(&client, &server);
@@ -144,7 +144,7 @@ fn connections_side_by_side_show_no_ticket_twice() {
         for _ in 0..20 {
             let mut pairs = [(); 3].map(|()| Pair::new(&client, &server));
             let shows = pairs.each_ref().map(|pair| shown(pair.client.transmit()));
-            // Who has none is a client that the server has to see in full.
+            // A client without a free ticket sends its certificates.
             assert_eq!(shows.each_ref().map(Vec::len), [1, 0, 0]);
             assert!(shows.iter().flatten().all(|ticket| seen.insert(*ticket)));
             for (pair, is_known) in pairs.iter_mut().zip([true, false, false]) {
@@ -154,7 +154,7 @@ fn connections_side_by_side_show_no_ticket_twice() {
                 let said = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().ticket_shown);
                 assert_eq!(said, [is_known; 2]);
             }
-            // Two that come to nothing, at once: whichever ends first, the ticket is there again.
+            // Of two abandoned connections, only the one that showed the ticket returns it.
             let [first, second] = [(); 2].map(|()| Pair::new(&client, &server));
             let ticket = shown(first.client.transmit());
             assert!(ticket.len() == 1 && shown(second.client.transmit()).is_empty());
@@ -166,9 +166,9 @@ fn connections_side_by_side_show_no_ticket_twice() {
     }
 }
 
-/// A server that has ceased to answer the extension: what was shown to it is not shown again.
+/// A ticket is spent if the server does not answer the extension.
 #[test]
-fn a_ticket_that_was_not_answered_is_spent() {
+fn unanswered_ticket_is_spent() {
     for setup in setups() {
         let (client, server, _) = setup.ends(KeyType::P256);
         connect(&client, &server);
@@ -185,9 +185,9 @@ fn a_ticket_that_was_not_answered_is_spent() {
     }
 }
 
-/// A server that answers the ClientHello with an alert: the next handshake is one that it may know better.
+/// After an alert in answer to the ClientHello, the next handshake is full.
 #[test]
-fn a_refused_hello_makes_the_next_handshake_full() {
+fn next_handshake_is_full_after_a_refused_client_hello() {
     for setup in setups() {
         let (client, server, _) = setup.ends(KeyType::P256);
         connect(&client, &server);
@@ -199,9 +199,9 @@ fn a_refused_hello_makes_the_next_handshake_full() {
     }
 }
 
-/// A server that refuses the client's Finished, or what came with it: the next handshake is full.
+/// After the server refused the client's Finished, the next handshake is full.
 #[test]
-fn a_refused_finished_makes_the_next_handshake_full() {
+fn next_handshake_is_full_after_a_refused_finished() {
     for setup in setups() {
         let (client, server, _) = setup.ends(KeyType::P256);
         connect(&client, &server);
@@ -217,9 +217,9 @@ fn a_refused_finished_makes_the_next_handshake_full() {
     }
 }
 
-/// A session that has expired, or is none any more, leaves the cache to be used; one that is resumed leaves it as it is.
+/// An expired or unusable session does not prevent the use of the cache; a resumed session leaves the cache unchanged.
 #[test]
-fn sessions_and_the_cache() {
+fn sessions_and_the_cache_work_side_by_side() {
     for setup in setups() {
         for (reverify, tickets) in [false, true]
             .into_iter()
@@ -234,7 +234,7 @@ fn sessions_and_the_cache() {
             let client =
                 client.with_sessions(dunlin_tests::ends::with_sessions()).with_reverification(reverify);
             let ends: Ends = (Arc::new(client.clone()), server);
-            // A look at what would be shown, by a client that has no session.
+            // A client without sessions shows the current tickets.
             let peek = Arc::new(setup.client_config(setup.profile(KeyType::P256, true), &known));
             let tickets = || shown(Pair::new(&peek, &ends.1).client.transmit());
             let run = |days: u64| {
@@ -244,7 +244,7 @@ fn sessions_and_the_cache() {
                 pair.connect().unwrap();
                 pair.echo(b"hello").unwrap();
                 let resumed = pair.client.negotiated().unwrap().is_resumed();
-                // A ticket beside a session would be there again at the next resumption.
+                // A ticket sent with a session would reappear in the next resumption.
                 assert!(!(resumed && shows));
                 (resumed, cached(&pair))
             };
@@ -252,11 +252,12 @@ fn sessions_and_the_cache() {
             let first = tickets();
             assert_eq!(run(0), (true, [false; 2]));
             assert_eq!(tickets(), first);
-            // Sessions live for a day here; the cache for thirty.
+            // Sessions live for a day here; the cache's entries live for thirty days.
             assert_eq!(run(8), (false, [true; 2]));
             let second = tickets();
             assert_ne!(second, first);
-            // A session whose server left its certificates out cannot be verified again, so it is not resumed.
+            // A session from a handshake with omitted certificates cannot be verified again, so the client does not resume
+            // it.
             let expected = if reverify { (false, [true; 2]) } else { (true, [false; 2]) };
             assert_eq!(run(8), expected, "{setup:?}");
             assert_eq!(tickets() == second, !reverify);
@@ -264,9 +265,9 @@ fn sessions_and_the_cache() {
     }
 }
 
-/// Who has another credential, or none, does not say by a ticket who was here before.
+/// A client with another credential, or with none, does not send the ticket of a previous user.
 #[test]
-fn a_ticket_is_shown_with_its_credential_alone() {
+fn client_shows_a_ticket_only_with_its_credential() {
     let setup = Setup { version: ProtocolVersion::TLS1_3, mode: CacheMode::Compact };
     let store = Arc::new(MemoryServerCache::new(4));
     let server = setup.server_config(setup.profile(KeyType::P256, false), ClientAuth::Optional, &store);
@@ -279,9 +280,9 @@ fn a_ticket_is_shown_with_its_credential_alone() {
     pair.connect().unwrap();
     pair.echo(b"hello").unwrap();
     assert_eq!(hello(&own).len(), 1);
-    let nobody = client(setup.profile(KeyType::P256, true).credentials(vec![]));
-    assert_eq!(hello(&nobody), [[0; 8]; 0]);
-    // And it comes to nothing for who has it.
-    Pair::new(&nobody, &server).connect().unwrap();
+    let anonymous = client(setup.profile(KeyType::P256, true).credentials(vec![]));
+    assert_eq!(hello(&anonymous), [[0; 8]; 0]);
+    // The connection without credential does not consume the ticket.
+    Pair::new(&anonymous, &server).connect().unwrap();
     assert_eq!(hello(&own).len(), 1);
 }

@@ -1,5 +1,5 @@
-//! A client and a server whose certificates, trust, clocks and caches change between their connections. Each connection is made
-//! twice at the same moment, with the caches and without: both must end alike.
+//! A client and a server whose certificates, trust, clocks and caches change between their connections. Each connection is
+//! made twice at the same moment, with the caches and without. Both must end alike.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -18,48 +18,48 @@ use dunlin_tests::{Pair, awslc, carry};
 use crate::{Setup, cached, of_version};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// For how long entries are used here.
+/// The maximum age of entries.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
-/// Which certificate a side has.
+/// The certificate of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certificate {
-    /// Of the first authority, from twenty days ago until in thirty.
+    /// Issued by the first authority, valid from twenty days ago for fifty days.
     Long,
-    /// The same with another key.
+    /// As [`Certificate::Long`], with another key.
     Other,
-    /// Until in five days.
+    /// Expires in five days.
     Short,
-    /// From three days ago on.
+    /// Valid since three days ago.
     Young,
-    /// Of the second authority.
+    /// Issued by the second authority.
     Foreign,
 }
 
 pub(crate) const CERTIFICATES: [Certificate; 5] =
     [Certificate::Long, Certificate::Other, Certificate::Short, Certificate::Young, Certificate::Foreign];
 
-/// Whom a side believes.
+/// The trust settings of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Belief {
     First,
     Second,
     Both,
-    /// The first authority, with a list on which nobody is.
+    /// The first authority, with an empty CRL.
     Unrevoked,
-    /// The first authority, with a list on which [`Certificate::Long`] is.
+    /// The first authority, with a CRL that lists [`Certificate::Long`].
     Revoked,
-    /// The first authority, with a list that counts for two days and must not be overdue.
+    /// The first authority, with a CRL that expires in two days and must not be overdue.
     Fresh,
 }
 
 pub(crate) const BELIEFS: [Belief; 6] =
     [Belief::First, Belief::Second, Belief::Both, Belief::Unrevoked, Belief::Revoked, Belief::Fresh];
 
-/// What one role has.
+/// The credentials of one role.
 struct Role {
     credentials: Vec<Credential>,
-    /// What the other role believes of it.
+    /// The other role's trust settings for them.
     trust: Vec<X509Trust>,
 }
 
@@ -150,12 +150,12 @@ pub(crate) struct World {
     pub(crate) server: Side,
     pub(crate) clients: Arc<MemoryServerCache>,
     pub(crate) servers: Arc<MemoryClientCache>,
-    /// What all clocks show, in milliseconds since 1970.
+    /// The time of all clocks, in milliseconds since 1970.
     pub(crate) now_ms: u64,
 }
 
 impl World {
-    /// Both sides have [`Certificate::Long`], believe in [`Belief::First`], and do not know each other.
+    /// Both sides have [`Certificate::Long`] and [`Belief::First`], and their caches are empty.
     pub(crate) fn new(setup: Setup) -> Self {
         let side = || Side { certificate: Certificate::Long, belief: Belief::First };
         Self {
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// The configurations of this moment, with the caches or without.
+    /// A connection with the current configurations, with the caches or without.
     pub(crate) fn pair(&self, has_cache: bool) -> Pair {
         let client = ClientConfig::new(self.profile(true).build().unwrap());
         let server = ServerConfig::new(self.profile(false).build().unwrap()).unwrap();
@@ -211,23 +211,23 @@ impl World {
         Pair::at(&Arc::new(client), &Arc::new(server), Now::from_unix_ms(self.now_ms))
     }
 
-    /// Connects with the caches, as it would have gone without them; which certificates were left out, or what was wrong.
+    /// Connects with the caches and without, which must end alike. Returns which certificates were omitted, or the error.
     pub(crate) fn connect(&self) -> Result<[bool; 2], Error> {
         let (with, pair) = run(self.pair(true));
         let (without, _) = run(self.pair(false));
         assert_eq!(with, without, "{self:?}");
-        // The other side has heard of it by an alert.
+        // The side that finds the fault has the error; the other side has received an alert.
         let fault = |error: &Error| !matches!(error, Error::AlertReceived(_));
         with.errors.into_iter().flatten().find(fault).map_or_else(|| Ok(cached(&pair)), Err)
     }
 }
 
-/// How a connection went.
+/// The result of a connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
-    /// How many times either side had something to say in the handshake.
+    /// The number of flights of the handshake, in both directions.
     flights: usize,
-    /// Who the peers are: for the client, and for the server.
+    /// The peers' identities: as the client and as the server sees them.
     peers: [Option<String>; 2],
     errors: [Option<Error>; 2],
 }
@@ -236,7 +236,7 @@ fn run(mut pair: Pair) -> (Outcome, Pair) {
     let (mut flights, mut silent) = (0, 0);
     while silent < 2 {
         let now = pair.now;
-        // What is wrong stays in the connections.
+        // Errors remain in the connections.
         for is_client in [true, false] {
             let (from, to) = match is_client {
                 true => (&mut pair.client, &mut pair.server),
