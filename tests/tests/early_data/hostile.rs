@@ -1,4 +1,4 @@
-//! Peers that use early data to break the rules.
+//! Peers that misuse early data.
 
 use dunlin::Error;
 use dunlin::error::{Malformed, PeerMisbehaved};
@@ -7,20 +7,20 @@ use dunlin_tests::tamper::{Keys, message, rewrite};
 
 use super::*;
 
-/// What a hostile client has in hand when its early data was taken.
+/// The state of a client whose early data was accepted, with its keys.
 struct Taken {
     pair: Pair,
     early: Keys,
     handshake: Keys,
-    /// The client's honest second flight: EndOfEarlyData, Finished.
+    /// The client's honest second flight: EndOfEarlyData and Finished.
     flight: Vec<Vec<u8>>,
 }
 
-/// `number` of the next record with early keys is 1.
+/// Connects up to the client's second flight. The next record under the early keys has number 1.
 fn taken() -> Taken {
     let site = Site::stateful();
     site.first(&site.client(), &site.server());
-    // The secrets are those of the second connection.
+    // The secrets of the second connection replace those of the first.
     let site = Site { secrets: Arc::default(), ..site };
     let mut pair = early(&site.client(), &site.server());
     let flight = take(&mut pair.client);
@@ -41,26 +41,26 @@ fn taken() -> Taken {
 
 const END_OF_EARLY_DATA: [u8; 5] = [5, 0, 0, 0, 22];
 
-/// Sends records to the server that took early data.
-fn server_says(make: impl FnOnce(&Taken) -> Vec<Vec<u8>>) -> Error {
+/// Sends records to a server that has accepted early data, and returns its error.
+fn server_error(make: impl FnOnce(&Taken) -> Vec<Vec<u8>>) -> Error {
     let mut taken = taken();
     let records = make(&taken).concat();
     let server = &mut taken.pair.server;
     let result = server.receive(NOW, &records).map(drop);
     let result = result.and_then(|()| {
-        // What was taken as data is read, so that what follows is worked on.
+        // The caller consumes the early data, so that the server processes the records after it.
         while take_early(server).is_some_and(|data| !data.is_empty()) {}
         server.error().cloned().map_or(Ok(()), Err)
     });
     assert!(server.negotiated().is_none() && server.early_data().is_none());
-    let refused = result.expect_err("it is refused");
-    // It had keying material before it knew that the client is there.
+    let refused = result.expect_err("the side refuses it");
+    // The alert is encrypted: the server had keys before it knew the client to be alive.
     assert_eq!(server.export(b"EXPORTER-test", None, &mut [0; 32]), Err(refused.clone()));
     refused
 }
 
 #[test]
-fn the_honest_second_flight_is_end_of_early_data_and_finished() {
+fn honest_second_flight_is_end_of_early_data_and_finished() {
     let mut taken = taken();
     let [end, finished] = &taken.flight[..] else { panic!("{} records", taken.flight.len()) };
     assert_eq!(taken.early.open(1, end), END_OF_EARLY_DATA);
@@ -71,8 +71,8 @@ fn the_honest_second_flight_is_end_of_early_data_and_finished() {
 }
 
 #[test]
-fn more_early_data_than_the_ticket_allows() {
-    let too_much = server_says(|taken| {
+fn server_rejects_more_early_data_than_the_ticket_allows() {
+    let too_much = server_error(|taken| {
         let full = [&[0; 14 * 1024][..], &[23]].concat();
         vec![taken.early.seal(1, &full)]
     });
@@ -81,60 +81,61 @@ fn more_early_data_than_the_ticket_allows() {
 }
 
 #[test]
-fn end_of_early_data_that_is_missing_early_late_or_not_empty() {
+fn server_rejects_missing_misplaced_or_malformed_end_of_early_data() {
     let unexpected = |got| {
         PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(HandshakeType::END_OF_EARLY_DATA) }
             .into()
     };
-    // The next keys without it.
-    assert_eq!(server_says(|taken| vec![taken.flight[1].clone()]), PeerMisbehaved::BadRecordMac.into());
-    // Finished, or any other message, under the early keys.
-    let finished = server_says(|taken| vec![taken.early.seal(1, &taken.handshake.open(0, &taken.flight[1]))]);
+    // Finished under the next keys, without EndOfEarlyData.
+    assert_eq!(server_error(|taken| vec![taken.flight[1].clone()]), PeerMisbehaved::BadRecordMac.into());
+    // Finished, or another message, under the early keys.
+    let finished =
+        server_error(|taken| vec![taken.early.seal(1, &taken.handshake.open(0, &taken.flight[1]))]);
     assert_eq!(finished, unexpected(HandshakeType::FINISHED));
     let update = [&message(HandshakeType::KEY_UPDATE.0, &[0])[..], &[22]].concat();
     assert_eq!(
-        server_says(|taken| vec![taken.early.seal(1, &update)]),
+        server_error(|taken| vec![taken.early.seal(1, &update)]),
         unexpected(HandshakeType::KEY_UPDATE)
     );
-    // Early data after it.
-    let after = server_says(|taken| vec![taken.flight[0].clone(), taken.early.seal(2, b"more\x17")]);
+    // Early data after EndOfEarlyData.
+    let after = server_error(|taken| vec![taken.flight[0].clone(), taken.early.seal(2, b"more\x17")]);
     assert_eq!(after, PeerMisbehaved::BadRecordMac.into());
-    // Twice, in one record and under the next keys.
+    // EndOfEarlyData twice: in one record, and under the next keys.
     let twice = [&END_OF_EARLY_DATA[..4], &END_OF_EARLY_DATA].concat();
-    let joined = server_says(|taken| vec![taken.early.seal(1, &twice)]);
+    let joined = server_error(|taken| vec![taken.early.seal(1, &twice)]);
     assert_eq!(joined, PeerMisbehaved::NotAlignedAtKeyChange.into());
     let later =
-        server_says(|taken| vec![taken.flight[0].clone(), taken.handshake.seal(0, &END_OF_EARLY_DATA)]);
+        server_error(|taken| vec![taken.flight[0].clone(), taken.handshake.seal(0, &END_OF_EARLY_DATA)]);
     let got = HandshakeType::END_OF_EARLY_DATA;
     assert_eq!(
         later,
         PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(HandshakeType::FINISHED) }.into()
     );
-    // With a body.
-    let body = server_says(|taken| vec![taken.early.seal(1, &[5, 0, 0, 1, 0, 22])]);
+    // EndOfEarlyData with a body.
+    let body = server_error(|taken| vec![taken.early.seal(1, &[5, 0, 0, 1, 0, 22])]);
     assert_eq!(body, Malformed::TrailingBytes(What::Message(HandshakeType::END_OF_EARLY_DATA)).into());
     assert_eq!(body.alert(), Some(Alert::DECODE_ERROR));
 }
 
 #[test]
-fn early_data_under_a_wrong_key_or_number() {
+fn server_rejects_early_data_with_a_wrong_key_or_number() {
     let wrong: [fn(&Taken) -> Vec<u8>; 3] = [
         |taken| taken.handshake.seal(0, b"data\x17"),
         |taken| taken.early.seal(2, b"data\x17"),
         |taken| taken.early.seal(0, b"data\x17"),
     ];
     for make in wrong {
-        assert_eq!(server_says(|taken| vec![make(taken)]), PeerMisbehaved::BadRecordMac.into());
+        assert_eq!(server_error(|taken| vec![make(taken)]), PeerMisbehaved::BadRecordMac.into());
     }
-    // In the clear.
-    let clear = server_says(|_| vec![vec![23, 3, 3, 0, 1, 0]]);
+    // Plaintext records.
+    let clear = server_error(|_| vec![vec![23, 3, 3, 0, 1, 0]]);
     assert_eq!(clear, PeerMisbehaved::BadRecordMac.into());
-    let clear = server_says(|_| vec![vec![22, 3, 3, 0, 4, 5, 0, 0, 0]]);
+    let clear = server_error(|_| vec![vec![22, 3, 3, 0, 4, 5, 0, 0, 0]]);
     assert!(matches!(clear, Error::PeerMisbehaved(PeerMisbehaved::UnexpectedRecord(_))));
 }
 
 #[test]
-fn end_of_early_data_without_early_data() {
+fn server_rejects_end_of_early_data_without_early_data() {
     for refused in [false, true] {
         let site = Site::stateful();
         let plain = Arc::new(site.plain_server(|p| p));
@@ -157,16 +158,16 @@ fn end_of_early_data_without_early_data() {
     }
 }
 
-/// A client that has shown that it has keys says nothing in the clear any more.
+/// The server accepts no plaintext alert after the client has used its keys.
 #[test]
-fn an_alert_in_the_clear_after_end_of_early_data() {
-    let alert = server_says(|taken| vec![taken.flight[0].clone(), vec![21, 3, 3, 0, 2, 2, 40]]);
+fn server_rejects_a_plaintext_alert_after_end_of_early_data() {
+    let alert = server_error(|taken| vec![taken.flight[0].clone(), vec![21, 3, 3, 0, 2, 2, 40]]);
     assert_eq!(alert, PeerMisbehaved::UnexpectedRecord(What::Record(ContentType::ALERT)).into());
 }
 
 #[test]
-fn a_finished_that_was_changed() {
-    let wrong = server_says(|taken| {
+fn server_rejects_a_changed_finished() {
+    let wrong = server_error(|taken| {
         let mut finished = taken.handshake.open(0, &taken.flight[1]);
         finished[4] ^= 1;
         vec![taken.flight[0].clone(), taken.handshake.seal(0, &finished)]
@@ -175,7 +176,7 @@ fn a_finished_that_was_changed() {
 }
 
 #[test]
-fn refused_early_data_without_end() {
+fn server_limits_the_early_data_that_it_skips() {
     let site = Site::stateful();
     site.first(&site.client(), &site.server());
     let mut pair = early(&site.client(), &Arc::new(site.plain_server(|p| p)));
@@ -187,20 +188,20 @@ fn refused_early_data_without_end() {
 }
 
 #[test]
-fn refused_early_data_in_crumbs() {
+fn server_limits_the_tiny_records_that_it_skips() {
     let site = Site::stateful();
     site.first(&site.client(), &site.server());
     let mut pair = early(&site.client(), &Arc::new(site.plain_server(|p| p)));
     let flight = take(&mut pair.client);
     pair.server.receive(NOW, &flight).unwrap();
-    // Nothing but type and tag.
+    // The smallest possible record: a content type and an authentication tag.
     let junk = [&[23, 3, 3, 0, 17][..], &[0xaa; 17]].concat();
     let result = (0..2000).find_map(|_| pair.server.receive(NOW, &junk).err());
     assert_eq!(result, Some(PeerMisbehaved::TooMuchSkippedEarlyData.into()));
 }
 
-/// The client's answer to a server that accepts early data in EncryptedExtensions, though it should not.
-fn client_says(site: &Site, server: &Arc<ServerConfig>, suite: &Tls13CipherSuite, offers: bool) -> Error {
+/// Returns the client's error if the server accepts early data in EncryptedExtensions although it must not.
+fn client_error(site: &Site, server: &Arc<ServerConfig>, suite: &Tls13CipherSuite, offers: bool) -> Error {
     let mut pair = Pair::new(&site.client(), server);
     assert_eq!(pair.client.early_data().is_some(), offers);
     let flight = take(&mut pair.client);
@@ -215,44 +216,44 @@ fn client_says(site: &Site, server: &Arc<ServerConfig>, suite: &Tls13CipherSuite
         messages[0] = message(HandshakeType::ENCRYPTED_EXTENSIONS.0, &body);
         messages
     });
-    let refused = pair.client.receive(NOW, &edited).map(drop).expect_err("it is refused");
+    let refused = pair.client.receive(NOW, &edited).map(drop).expect_err("the side refuses it");
     assert!(pair.client.negotiated().is_none() && pair.client.early_data().is_none());
     refused
 }
 
 #[test]
-fn a_server_that_takes_what_it_may_not() {
+fn client_rejects_early_data_accepted_without_right() {
     let first = awslc().cipher_suites[0];
-    // With another protocol than that of the session.
+    // An application protocol other than the session's.
     let site = Site::stateful();
     let both = |p: ProfileBuilder| p.alpn(vec![b"lamp".to_vec(), b"fan".to_vec()]);
     site.first(&Arc::new(site.client_with(both)), &site.server());
     let site = Site { secrets: Arc::default(), ..site };
     let none = Arc::new(site.server_with(|p| p.alpn(vec![])));
-    let mismatch = client_says(&site, &none, first, true);
+    let mismatch = client_error(&site, &none, first, true);
     assert_eq!(mismatch, PeerMisbehaved::EarlyDataMismatch(What::ApplicationProtocol).into());
     assert_eq!(mismatch.alert(), Some(Alert::ILLEGAL_PARAMETER));
 
-    // With another suite.
+    // A cipher suite other than the session's.
     let site = Site::stateful();
     site.first(&site.client(), &site.server());
     let site = Site { secrets: Arc::default(), ..site };
     let chacha20 = Arc::new(site.server_with(|p| p.cipher_suites(vec![CHACHA20])));
     let mismatch = PeerMisbehaved::EarlyDataMismatch(What::CipherSuite);
-    assert_eq!(client_says(&site, &chacha20, CHACHA20, true), mismatch.into());
+    assert_eq!(client_error(&site, &chacha20, CHACHA20, true), mismatch.into());
 
-    // Without the session.
+    // No resumption.
     let site = Site::stateful();
     site.first(&site.client(), &site.server());
     let site = Site { secrets: Arc::default(), ..site };
     let stronger = Arc::new(site.server_with(|p| p.rank(1)));
     assert_eq!(
-        client_says(&site, &stronger, first, true),
+        client_error(&site, &stronger, first, true),
         PeerMisbehaved::EarlyDataMismatch(What::Psk).into()
     );
 
-    // Without offer.
+    // No offer of early data.
     let site = Site::stateful();
     let unsolicited = PeerMisbehaved::UnsolicitedExtension(ExtensionType::EARLY_DATA);
-    assert_eq!(client_says(&site, &site.server(), first, false), unsolicited.into());
+    assert_eq!(client_error(&site, &site.server(), first, false), unsolicited.into());
 }

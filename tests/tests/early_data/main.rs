@@ -1,4 +1,4 @@
-//! Early data (0-RTT): when it is taken, when not and why, and that none of it is given out twice or as something else.
+//! Early data (0-RTT): when a server accepts it, when not and why. No data is delivered twice, or as ordinary data.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
 mod hostile;
 mod refused;
 
-/// What the client sends too early.
+/// The client's early data.
 const REQUEST: &[u8] = b"switch the lamp on";
-/// What the server answers.
+/// The server's answer.
 const ANSWER: &[u8] = b"it is on";
 
-/// A suite with the hash of the first one.
+/// A suite with the same hash as the preferred suite.
 static CHACHA20: &Tls13CipherSuite = &dunlin_awslc::TLS13_CHACHA20_POLY1305_SHA256;
 
-/// The protocol of these tests.
+/// The application protocol of these tests.
 fn alpn() -> Vec<Vec<u8>> {
     vec![b"lamp".to_vec()]
 }
@@ -36,7 +36,7 @@ fn lamps() -> EarlyDataProtocols {
     EarlyDataProtocols::named(alpn())
 }
 
-/// A client and a server that know each other and have early data; what changes is edited.
+/// A client and a server that share sessions and allow early data. The tests edit their settings.
 struct Site {
     store: Arc<MemoryClientSessions>,
     secrets: Arc<Secrets>,
@@ -50,7 +50,7 @@ impl Site {
         Self::new(Tickets::stateful(Arc::new(MemoryServerSessions::new(16))), SingleUse::Sessions)
     }
 
-    /// Tickets that carry the session, and this register.
+    /// Tickets that hold the session, with this register of used tickets.
     fn stateless(register: impl UseOnce + 'static) -> Self {
         let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
         Self::new(tickets, SingleUse::Register(Arc::new(register)))
@@ -66,7 +66,7 @@ impl Site {
         Self { store, secrets: Arc::default(), tickets, single_use }
     }
 
-    /// Every kind that can take early data without a question.
+    /// Both kinds of tickets that allow early data without a question.
     fn all() -> [Self; 2] {
         [Self::stateful(), Self::stateless(MemoryUseOnce::with_new_keys(16))]
     }
@@ -105,7 +105,7 @@ impl Site {
         Arc::new(self.server_with(|p| p))
     }
 
-    /// A connection that leaves the client a ticket.
+    /// Makes a connection that gives the client a ticket.
     fn first(&self, client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) {
         let mut pair = Pair::new(client, server);
         pair.connect().unwrap();
@@ -113,7 +113,7 @@ impl Site {
         assert_eq!(outcome, EarlyDataOutcome::NotOffered(NoEarlyData::NoSession));
     }
 
-    /// A client with a ticket that has sent [`REQUEST`] early, and a server that has seen nothing yet.
+    /// A client with a ticket that has sent [`REQUEST`] as early data, and a server before its first byte.
     fn early(&self) -> Pair {
         self.first(&self.client(), &self.server());
         early(&self.client(), &self.server())
@@ -137,7 +137,7 @@ fn take(from: &mut TlsConnection) -> Vec<u8> {
     bytes
 }
 
-/// The early data that a server has, consumed.
+/// Takes all early data that the server has received.
 fn take_early(server: &mut TlsConnection) -> Option<Vec<u8>> {
     let mut early = server.early_data()?;
     let data = early.received().to_vec();
@@ -145,11 +145,11 @@ fn take_early(server: &mut TlsConnection) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// The handshake goes on without early data: the server gives none out, and the client hears of it.
+/// Completes the handshake without early data: the server delivers none, and both sides report why.
 fn assert_refused(pair: &mut Pair, server_says: NoEarlyData, client_says: NoEarlyData) {
     pair.connect().unwrap();
     assert!(pair.client.early_data().is_none() && pair.server.early_data().is_none());
-    assert!(pair.server.received().is_empty(), "early data as ordinary data");
+    assert!(pair.server.received().is_empty(), "early data was delivered as ordinary data");
     for (connection, events, why) in
         [(&pair.client, &pair.client_events, client_says), (&pair.server, &pair.server_events, server_says)]
     {
@@ -162,13 +162,13 @@ fn assert_refused(pair: &mut Pair, server_says: NoEarlyData, client_says: NoEarl
 }
 
 #[test]
-fn early_data_and_its_answer() {
+fn early_data_is_delivered_and_answered() {
     for site in Site::all() {
         let mut pair = site.early();
         let flight = take(&mut pair.client);
         pair.server.receive(NOW, &flight).unwrap();
         assert!(pair.server.is_handshaking() && pair.server.received().is_empty());
-        // Data of the ordinary kind is not possible yet, and consuming it touches nothing.
+        // Neither side can send ordinary data yet, and `consume` does not touch early data.
         assert_eq!(pair.client.send(b"x"), Err(Misuse::HandshakeNotComplete.into()));
         assert_eq!(pair.server.send(b"x"), Err(Misuse::HandshakeNotComplete.into()));
         pair.server.consume(NOW, REQUEST.len()).unwrap();
@@ -182,7 +182,7 @@ fn early_data_and_its_answer() {
         early.consume(NOW, usize::MAX).unwrap();
         assert_eq!(early.send(ANSWER), Ok(ANSWER.len()));
 
-        // The client may go on until it has heard the server out.
+        // The client may send early data until it receives the server's Finished.
         let mut early = pair.client.early_data().unwrap();
         assert_eq!(early.alpn(), Some(&b"lamp"[..]));
         assert_eq!(early.peer().unwrap().to_string(), "X.509 localhost");
@@ -201,7 +201,7 @@ fn early_data_and_its_answer() {
             assert_eq!(negotiated.early_data, EarlyDataOutcome::Accepted);
         }
         pair.echo(b"and now properly").unwrap();
-        // The ticket of this connection is as good as the first one.
+        // The ticket of this connection also allows early data.
         let mut next = early_again(&site);
         let flight = take(&mut next.client);
         next.server.receive(NOW, &flight).unwrap();
@@ -215,7 +215,7 @@ fn early_again(site: &Site) -> Pair {
 }
 
 #[test]
-fn a_server_that_is_slow_to_read_stops_the_handshake_and_loses_nothing() {
+fn slow_server_pauses_the_handshake_and_loses_nothing() {
     let mut pair = Site::stateful().early();
     let chunks: Vec<Vec<u8>> = (0..5u8).map(|i| vec![i; 2000]).collect();
     for chunk in &chunks {
@@ -238,7 +238,7 @@ fn a_server_that_is_slow_to_read_stops_the_handshake_and_loses_nothing() {
 }
 
 #[test]
-fn an_end_of_the_transport_does_not_swallow_early_data() {
+fn early_data_is_delivered_before_an_end_of_the_transport() {
     let mut pair = Site::stateful().early();
     let flight = take(&mut pair.client);
     pair.server.receive(NOW, &flight).unwrap();
@@ -249,7 +249,7 @@ fn an_end_of_the_transport_does_not_swallow_early_data() {
 }
 
 #[test]
-fn early_exporters_agree_and_are_not_the_later_ones() {
+fn early_exporters_agree_and_differ_from_later_exporters() {
     let mut pair = Site::stateful().early();
     let export = |connection: &mut TlsConnection| {
         let mut out = [0; 32];
@@ -261,7 +261,7 @@ fn early_exporters_agree_and_are_not_the_later_ones() {
     pair.server.receive(NOW, &flight).unwrap();
     assert_eq!(export(&mut pair.server), ours);
     let mut later = [[0; 32]; 3];
-    // The server has finished its part of the handshake.
+    // The server has sent its Finished.
     pair.server.export(b"EXPORTER-test", None, &mut later[0]).unwrap();
     take_early(&mut pair.server);
     assert_eq!(
@@ -275,7 +275,7 @@ fn early_exporters_agree_and_are_not_the_later_ones() {
 }
 
 #[test]
-fn what_a_client_does_not_offer_and_why() {
+fn client_reports_why_it_offers_no_early_data() {
     let not_offered = |client: &Arc<ClientConfig>, site: &Site| {
         let mut pair = Pair::new(client, &site.server());
         assert!(pair.client.early_data().is_none());
@@ -288,7 +288,7 @@ fn what_a_client_does_not_offer_and_why() {
     let site = Site::stateful();
     let off = ClientConfig::new(site.profile(true).build().unwrap()).with_sessions(site.store.clone());
     assert_eq!(not_offered(&Arc::new(off), &site), NoEarlyData::Disabled);
-    // The ticket that came meanwhile is good for a client that wants it.
+    // The session of that connection allows early data to a client that offers it.
     assert!(early_again(&site).client.early_data().is_some());
 
     let site = Site::stateful();
@@ -317,7 +317,7 @@ fn what_a_client_does_not_offer_and_why() {
 }
 
 #[test]
-fn without_alpn_where_both_sides_say_so() {
+fn early_data_works_without_alpn_if_both_sides_allow_it() {
     let site = Site::stateful();
     let unnamed = || EarlyDataProtocols::unnamed();
     let client = Arc::new(site.client_with(|p| p.alpn(vec![])).with_early_data(unnamed()));
@@ -333,7 +333,7 @@ fn without_alpn_where_both_sides_say_so() {
 }
 
 #[test]
-fn what_a_server_does_not_take_and_why() {
+fn server_reports_why_it_refuses_early_data() {
     use NoEarlyData as N;
     type Edit = fn(&Site) -> ServerConfig;
     let cases: [(Edit, N, N); 7] = [
@@ -377,13 +377,13 @@ fn what_a_server_does_not_take_and_why() {
 }
 
 #[test]
-fn an_unknown_session_brings_no_early_data() {
+fn server_refuses_early_data_of_an_unknown_session() {
     for (site, other) in Site::all().into_iter().zip(Site::all()) {
         site.first(&site.client(), &site.server());
         let mut pair = early(&site.client(), &other.server());
         assert_refused(&mut pair, NoEarlyData::NotResumed, NoEarlyData::NotResumed);
     }
-    // Other settings, for the same keys and store.
+    // The same keys and store, but other settings.
     for site in Site::all() {
         site.first(&site.client(), &site.server());
         let stronger = Arc::new(site.server_with(|p| p.rank(1)));
@@ -393,7 +393,7 @@ fn an_unknown_session_brings_no_early_data() {
 }
 
 #[test]
-fn a_ticket_must_be_as_old_as_the_client_says() {
+fn server_refuses_early_data_outside_the_age_window() {
     let window = i64::try_from(EARLY_DATA_WINDOW.as_millis()).unwrap();
     for (late, taken) in
         [(0, true), (window, true), (-window, true), (window + 1, false), (-window - 1, false)]
@@ -415,9 +415,9 @@ fn a_ticket_must_be_as_old_as_the_client_says() {
     }
 }
 
-/// RFC 8446 §8: the same first flight, to another connection and to another server with the same memory.
+/// RFC 8446 §8: a replay of the first flight, to another connection and to another server with the same memory.
 #[test]
-fn a_replayed_first_flight_brings_no_early_data() {
+fn server_refuses_a_replayed_first_flight() {
     for (site, why) in Site::all().into_iter().zip([NoEarlyData::NotResumed, NoEarlyData::NotSingleUse]) {
         let mut pair = site.early();
         let flight = take(&mut pair.client);
@@ -431,7 +431,7 @@ fn a_replayed_first_flight_brings_no_early_data() {
                 Event::EarlyData(EarlyDataOutcome::Rejected(why)) => Some(why),
                 _ => None,
             });
-            // After the window it is too old before anybody has to remember.
+            // After the window the ticket is too old, so that the register need not remember it.
             let late = at > NOW.unix_ms + 60_000 && why == NoEarlyData::NotSingleUse;
             assert_eq!(event, Some(if late { NoEarlyData::TicketAge } else { why }));
         }
@@ -439,7 +439,7 @@ fn a_replayed_first_flight_brings_no_early_data() {
     }
 }
 
-/// Under which key the client keeps the tickets.
+/// The key under which the client stores its tickets.
 fn key(site: &Site) -> SessionKey {
     SessionKey {
         transport: TransportKind::Stream,
@@ -450,7 +450,7 @@ fn key(site: &Site) -> SessionKey {
 }
 
 #[test]
-fn a_ticket_that_a_client_keeps_brings_early_data_once() {
+fn server_accepts_early_data_once_for_each_ticket() {
     let site = Site::stateless(MemoryUseOnce::with_new_keys(16));
     site.first(&site.client(), &site.server());
     let key = key(&site);
@@ -467,13 +467,13 @@ fn a_ticket_that_a_client_keeps_brings_early_data_once() {
 }
 
 #[test]
-fn stateless_tickets_alone_bring_no_early_data() {
+fn server_refuses_early_data_with_stateless_tickets_and_no_register() {
     let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
     let site = Site::new(tickets, SingleUse::Sessions);
     site.first(&site.client(), &site.server());
     let mut pair = Pair::new(&site.client(), &site.server());
-    assert!(pair.client.early_data().is_none(), "the ticket says that it brings none");
-    // Nor where a ticket from a server with a register says otherwise.
+    assert!(pair.client.early_data().is_none(), "the ticket allows no early data");
+    // A ticket from a server with a register is refused as well.
     let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(16)));
     let with_register = site.plain_server(|p| p).with_early_data(lamps(), 100, register).unwrap();
     let fresh = Site { store: Arc::new(MemoryClientSessions::new(8, 8)), ..site };
@@ -483,7 +483,7 @@ fn stateless_tickets_alone_bring_no_early_data() {
 }
 
 #[test]
-fn a_register_that_cannot_be_sure_refuses() {
+fn full_or_new_register_refuses_early_data() {
     for register in [MemoryUseOnce::with_new_keys(0), MemoryUseOnce::new(16, NOW)] {
         let mut pair = Site::stateless(register).early();
         assert_refused(&mut pair, NoEarlyData::NotSingleUse, NoEarlyData::Declined);
@@ -491,7 +491,7 @@ fn a_register_that_cannot_be_sure_refuses() {
 }
 
 #[test]
-fn the_first_use_can_be_asked_for_elsewhere() {
+fn server_asks_the_caller_about_the_first_use() {
     for (answer, taken) in
         [(Answer::FirstUse(true), true), (Answer::FirstUse(false), false), (Answer::Failed, false)]
     {
@@ -500,7 +500,7 @@ fn the_first_use_can_be_asked_for_elsewhere() {
         pair.server.receive(NOW, &flight).unwrap();
         assert!(pair.server.early_data().is_none() && pair.server.transmit().is_empty());
         let Some(Event::Question(id, Question::FirstUse { until_ms, .. })) = pair.server.poll_event() else {
-            panic!("nothing is asked")
+            panic!("no question")
         };
         assert_eq!(until_ms, NOW.unix_ms + 60_000);
         let wrong = pair.server.answer(NOW, id, Answer::Psk(None));
@@ -515,7 +515,7 @@ fn the_first_use_can_be_asked_for_elsewhere() {
 }
 
 #[test]
-fn a_client_sends_as_much_as_the_ticket_allows() {
+fn client_sends_at_most_what_the_ticket_allows() {
     let site = Site::stateful();
     let server = site.plain_server(|p| p).with_early_data(lamps(), 20, SingleUse::Sessions).unwrap();
     let server = Arc::new(server);
@@ -538,9 +538,9 @@ fn a_client_sends_as_much_as_the_ticket_allows() {
     }
 }
 
-/// The whole of it in small writes, refused: what a server has to pass over fits what it passes over.
+/// The maximum of early data in small writes fits in what a refusing server skips.
 #[test]
-fn the_most_early_data_can_be_refused() {
+fn server_can_refuse_the_maximum_of_early_data() {
     let site = Site::stateful();
     site.first(&site.client(), &site.server());
     let mut pair = Pair::new(&site.client(), &Arc::new(site.plain_server(|p| p)));
@@ -551,7 +551,7 @@ fn the_most_early_data_can_be_refused() {
 }
 
 #[test]
-fn a_server_that_is_verified_again_is_verified_before_early_data() {
+fn client_verifies_the_server_again_before_it_sends_early_data() {
     use dunlin::auth::X509Trust;
     let ask = |p: ProfileBuilder| p.trust(Trust { x509: Some(X509Trust::Ask), raw_key: None });
     for believed in [true, false] {
@@ -574,7 +574,7 @@ fn a_server_that_is_verified_again_is_verified_before_early_data() {
             let flight = take(&mut pair.client);
             pair.server.receive(NOW, &flight).unwrap();
             assert_eq!(take_early(&mut pair.server).unwrap(), REQUEST);
-            // It is not asked again.
+            // The client asks only once.
             pair.connect().unwrap();
         } else {
             let why = AuthenticationFailure::Revoked;
@@ -586,7 +586,7 @@ fn a_server_that_is_verified_again_is_verified_before_early_data() {
 }
 
 #[test]
-fn the_key_log_has_the_early_secrets() {
+fn key_log_contains_the_early_secrets() {
     let site = Site::stateful();
     let mut pair = site.early();
     let flight = take(&mut pair.client);

@@ -1,5 +1,5 @@
-//! What was refused once is not taken later, whatever was the matter with it (RFC 8446 §8.2), and what is over while a
-//! question is open is over.
+//! No server accepts early data that another server has refused (RFC 8446 §8.2), and a ticket can expire while a question is
+//! open.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use dunlin::wire::{ProtocolVersion, PskKeyExchangeMode};
 
 use super::*;
 
-/// So many seconds after the beginning.
+/// The time `seconds` after the first connection.
 fn at(seconds: u64) -> Now {
     Now::from_unix_ms(NOW.unix_ms + 1000 * seconds)
 }
 
-/// The first flight of a client with a ticket of the beginning, whose clock shows this.
+/// Returns the first flight of a client at this time, with a ticket of the first connection.
 fn flight(site: &Site, now: Now) -> Vec<u8> {
     site.first(&site.client(), &site.server());
     let mut pair = Pair::at(&site.client(), &site.server(), now);
@@ -28,19 +28,19 @@ fn outcome(server: &mut TlsConnection) -> EarlyDataOutcome {
         Event::EarlyData(outcome) => Some(outcome),
         _ => None,
     });
-    outcome.expect("nothing was said of early data")
+    outcome.expect("no event about early data")
 }
 
-/// What becomes of early data in a new connection to this server.
+/// Returns what a new connection of this server does with early data.
 fn given(server: ServerConfig, flight: &[u8], now: Now) -> EarlyDataOutcome {
     let mut server = TlsConnection::server(&Arc::new(server), now);
     server.receive(now, flight).unwrap();
     outcome(&mut server)
 }
 
-/// RFC 8446 §8.2, the note: refused because it is not yet fresh, and fresh a minute later.
+/// RFC 8446 §8.2, note: early data from a fast clock is refused now, and again when its time has come.
 #[test]
-fn a_client_whose_clock_is_fast() {
+fn early_data_from_a_fast_clock_is_refused_for_good() {
     use NoEarlyData as N;
     for (site, later) in Site::all().into_iter().zip([N::NotResumed, N::NotSingleUse]) {
         let flight = flight(&site, at(90));
@@ -52,9 +52,9 @@ fn a_client_whose_clock_is_fast() {
     }
 }
 
-/// Servers that take each other's tickets need not have the same suites and protocols.
+/// Servers that share ticket keys may differ in suites and protocols.
 #[test]
-fn a_flight_that_one_server_refused_is_not_for_another() {
+fn flight_refused_for_suite_or_protocol_is_refused_everywhere() {
     type Edit = fn(ProfileBuilder) -> ProfileBuilder;
     let cases: [(Edit, NoEarlyData); 2] = [
         (|p| p.alpn(vec![]), NoEarlyData::ApplicationProtocol),
@@ -69,22 +69,26 @@ fn a_flight_that_one_server_refused_is_not_for_another() {
     }
 }
 
-/// RFC 8446 §8.2: whatever made a server refuse early data, a copy of the same flight is refused everywhere after it.
+/// RFC 8446 §8.2: after a server has refused early data for any reason, every server refuses a copy of the flight.
 #[test]
-fn no_server_accepts_a_flight_whose_early_data_another_server_refused() {
+fn flight_refused_for_any_reason_is_refused_everywhere() {
     type Make = fn(&Site) -> ServerConfig;
     let refusing: [(&str, Make); 7] = [
-        ("a cookie is asked for", |site| site.server_with(|p| p).with_cookies(true)),
-        ("another group is asked for", |site| site.server_with(|p| p.groups(vec![dunlin_awslc::SECP384R1]))),
+        ("the server asks for a cookie", |site| site.server_with(|p| p).with_cookies(true)),
+        ("the server asks for another group", |site| {
+            site.server_with(|p| p.groups(vec![dunlin_awslc::SECP384R1]))
+        }),
         ("early data is off", |site| site.plain_server(|p| p).with_single_use(site.single_use.clone())),
-        ("early data is off, and a cookie is asked for", |site| {
+        ("early data is off, and the server asks for a cookie", |site| {
             site.plain_server(|p| p).with_single_use(site.single_use.clone()).with_cookies(true)
         }),
-        ("no application protocol is common", |site| site.server_with(|p| p.alpn(vec![b"heater".to_vec()]))),
+        ("both share no application protocol", |site| site.server_with(|p| p.alpn(vec![b"heater".to_vec()]))),
         ("the trust settings have changed", |site| {
             site.server_with(|p| p.rank(5)).with_predecessor(&site.server_with(|p| p))
         }),
-        ("no PSK mode is common", |site| site.server_with(|p| p.psk_modes(vec![PskKeyExchangeMode::PSK_KE]))),
+        ("both share no PSK mode", |site| {
+            site.server_with(|p| p.psk_modes(vec![PskKeyExchangeMode::PSK_KE]))
+        }),
     ];
     for (what, make) in refusing {
         for (site, why) in Site::all().into_iter().zip([NoEarlyData::NotResumed, NoEarlyData::NotSingleUse]) {
@@ -98,9 +102,9 @@ fn no_server_accepts_a_flight_whose_early_data_another_server_refused() {
     }
 }
 
-/// The server that sent the cookie has forgotten the connection, and has no register.
+/// The server that sent the cookie keeps no state and has no register.
 #[test]
-fn a_second_client_hello_uses_up_the_ticket_of_the_first() {
+fn second_client_hello_uses_up_the_ticket() {
     let site = Site::stateless(MemoryUseOnce::with_new_keys(16));
     let flight = {
         site.first(&site.client(), &site.server());
@@ -121,7 +125,7 @@ fn a_second_client_hello_uses_up_the_ticket_of_the_first() {
 }
 
 #[test]
-fn a_session_that_is_used_up_before_a_retry_resumes_after_it() {
+fn ticket_used_up_before_a_retry_still_resumes() {
     for site in Site::all() {
         site.first(&site.client(), &site.server());
         let mut pair = early(&site.client(), &Arc::new(site.server_with(|p| p).with_cookies(true)));
@@ -132,26 +136,26 @@ fn a_session_that_is_used_up_before_a_retry_resumes_after_it() {
 }
 
 #[test]
-fn a_server_without_early_data_asks_once_for_the_first_use() {
+fn server_without_early_data_asks_once_about_the_first_use() {
     let site = Site::asked();
     site.first(&site.client(), &site.server());
     let server = site.plain_server(|p| p).with_single_use(SingleUse::Ask).with_cookies(true);
     let mut pair = early(&site.client(), &Arc::new(server));
     pair.run().unwrap();
-    let Some((id, Question::FirstUse { .. })) = pair.server_question() else { panic!("nothing is asked") };
+    let Some((id, Question::FirstUse { .. })) = pair.server_question() else { panic!("no question") };
     pair.server.answer(NOW, id, Answer::FirstUse(true)).unwrap();
     assert_refused(&mut pair, NoEarlyData::Disabled, NoEarlyData::Retry);
     assert!(pair.server.negotiated().unwrap().is_resumed());
 }
 
-/// A wrong binder proves nothing: it must not use up the ticket of another client.
+/// A wrong binder must not use up another client's ticket.
 #[test]
-fn a_flight_with_a_wrong_binder_uses_up_no_ticket() {
+fn wrong_binder_uses_up_no_ticket() {
     for site in Site::all() {
         let flight = flight(&site, NOW);
         let hello = dunlin_tests::tamper::records(&flight)[0].len();
         let mut wrong = flight.clone();
-        // The binder is the end of the ClientHello.
+        // The binder ends the ClientHello.
         wrong[hello - 1] ^= 1;
         for server in [site.server_with(|p| p), site.server_with(|p| p).with_cookies(true)] {
             let _ = TlsConnection::server(&Arc::new(server), NOW).receive(NOW, &wrong);
@@ -160,9 +164,9 @@ fn a_flight_with_a_wrong_binder_uses_up_no_ticket() {
     }
 }
 
-/// As long as the flight can be fresh, and no longer than the ticket lives.
+/// The register must remember a ticket while the flight can be fresh, at most for the ticket's lifetime.
 #[test]
-fn how_long_a_ticket_is_to_be_remembered() {
+fn question_states_how_long_to_remember_the_ticket() {
     let live = |seconds| Tickets::lifetime(Site::asked().tickets, Duration::from_secs(seconds));
     for (fast, lifetime, until) in [(0, 3600, 60), (30, 3600, 90), (90, 3600, 150), (90, 100, 100)] {
         let site = Site::new(live(lifetime), SingleUse::Ask);
@@ -170,7 +174,7 @@ fn how_long_a_ticket_is_to_be_remembered() {
         let mut server = TlsConnection::server(&site.server(), NOW);
         server.receive(NOW, &flight).unwrap();
         let Some(Event::Question(_, Question::FirstUse { until_ms, .. })) = server.poll_event() else {
-            panic!("nothing is asked")
+            panic!("no question")
         };
         assert_eq!(until_ms, at(until).unix_ms, "{fast}");
     }
@@ -179,19 +183,19 @@ fn how_long_a_ticket_is_to_be_remembered() {
     let mut server = TlsConnection::server(&site.server(), at(30));
     server.receive(at(30), &flight).unwrap();
     let Some(Event::Question(_, Question::FirstUse { until_ms, .. })) = server.poll_event() else {
-        panic!("nothing is asked")
+        panic!("no question")
     };
     assert_eq!(until_ms, at(90).unix_ms, "late");
 }
 
 #[test]
-fn an_answer_that_comes_when_the_flight_is_too_old() {
+fn server_refuses_early_data_if_the_answer_comes_too_late() {
     for (seconds, taken) in [(60, true), (61, false)] {
         let site = Site::asked();
         let flight = flight(&site, NOW);
         let mut server = TlsConnection::server(&site.server(), NOW);
         server.receive(NOW, &flight).unwrap();
-        let Some(Event::Question(id, _)) = server.poll_event() else { panic!("nothing is asked") };
+        let Some(Event::Question(id, _)) = server.poll_event() else { panic!("no question") };
         server.answer(at(seconds), id, Answer::FirstUse(true)).unwrap();
         let refused = EarlyDataOutcome::Rejected(NoEarlyData::TicketAge);
         assert_eq!(outcome(&mut server), if taken { EarlyDataOutcome::Accepted } else { refused });
@@ -199,9 +203,9 @@ fn an_answer_that_comes_when_the_flight_is_too_old() {
     }
 }
 
-/// RFC 8446 §4.6.1: no ticket is used after its lifetime, not even if the server was believed before.
+/// RFC 8446 §4.6.1: the client uses no ticket after its lifetime, even if the server was verified in time.
 #[test]
-fn a_session_that_ends_while_its_server_is_verified_again() {
+fn client_does_not_resume_a_session_that_expired_during_verification() {
     let ask = |p: ProfileBuilder| p.trust(Trust { x509: Some(X509Trust::Ask), raw_key: None });
     let live = |tickets| Tickets::lifetime(tickets, Duration::from_secs(100));
     let site = Site::stateful();
@@ -232,9 +236,9 @@ fn a_session_that_ends_while_its_server_is_verified_again() {
     }
 }
 
-/// The key that made the session is looked up again before early data is taken, and before it is offered.
+/// Server and client look up the PSK of a session again before they use early data.
 #[test]
-fn early_data_ends_with_the_pre_shared_key() {
+fn early_data_is_refused_after_the_psk_is_removed_or_replaced() {
     let psk = |byte| Psk::new("d1", &[byte; 32]).unwrap();
     for now_known in [None, Some(2)] {
         for site in Site::all() {
@@ -252,7 +256,7 @@ fn early_data_ends_with_the_pre_shared_key() {
 
             let mut pair = early(&known, &server(now_known.map(psk)));
             let replaced = now_known.is_some();
-            assert_eq!(pair.run().is_err(), replaced, "its successor has another key");
+            assert_eq!(pair.run().is_err(), replaced, "the new PSK has another key");
             assert!(pair.server.early_data().is_none() && pair.server.received().is_empty());
             if !replaced {
                 let refused = EarlyDataOutcome::Rejected(NoEarlyData::NotResumed);
@@ -263,14 +267,14 @@ fn early_data_ends_with_the_pre_shared_key() {
             site.first(&known, &server(Some(psk(1))));
             let mut pair =
                 Pair::new(&client(now_known.map(psk).map(Arc::new).into_iter().collect()), &server(None));
-            assert!(pair.client.early_data().is_none(), "the client has not the key any more");
+            assert!(pair.client.early_data().is_none(), "the client no longer has the PSK");
         }
     }
 }
 
-/// RFC 8446 §D.3: a server that has gone back to TLS 1.2 cannot read what was sent, nor what follows it.
+/// RFC 8446 §D.3: a server that now supports only TLS 1.2 cannot read early data.
 #[test]
-fn a_server_that_went_back_to_tls12() {
+fn client_rejects_a_downgrade_to_tls12_after_early_data() {
     use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
     let site = Site::stateful();
     let client = || Arc::new(site.client_with(|p| p.tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())));
@@ -278,7 +282,7 @@ fn a_server_that_went_back_to_tls12() {
     let old = |p: ProfileBuilder| p.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
     let mut pair = Pair::new(&client(), &Arc::new(site.plain_server(old)));
     send_early(&mut pair.client);
-    // The server's ServerHello, to a ClientHello without what follows it.
+    // The server answers the ClientHello alone.
     let flight = take(&mut pair.client);
     let hello = &dunlin_tests::tamper::records(&flight)[0];
     pair.server.receive(NOW, hello).unwrap();
