@@ -1,4 +1,4 @@
-//! Finite fields: the same secrets as OpenSSL's, and shares that are none.
+//! Finite fields: the same secrets as OpenSSL's, and invalid shares.
 
 use std::process::Command;
 
@@ -36,14 +36,14 @@ fn without_zeros(bytes: &[u8]) -> &[u8] {
     &bytes[bytes.iter().position(|b| *b != 0).unwrap()..]
 }
 
-/// A positive number in DER.
+/// A positive INTEGER in DER.
 fn number(bytes: &[u8]) -> Vec<u8> {
     let bytes = without_zeros(bytes);
     let sign: &[u8] = if bytes[0] >= 0x80 { &[0] } else { &[] };
     der(2, &[sign, bytes].concat())
 }
 
-/// The number at the end of DER, of at most so many bytes.
+/// The number at the end of a DER element, of at most `most` bytes.
 fn last_number(of: &[u8], most: usize) -> &[u8] {
     let number = |len: usize| {
         let (before, number) = of.split_at(of.len() - len);
@@ -53,9 +53,9 @@ fn last_number(of: &[u8], most: usize) -> &[u8] {
     without_zeros((1..=most + 1).rev().find_map(number).unwrap())
 }
 
-/// Wycheproof has no vectors for finite fields, so OpenSSL says what the secret is.
+/// Wycheproof has no vectors for finite fields, so OpenSSL computes the expected secret.
 #[test]
-fn the_same_secrets_as_openssl() {
+fn computes_the_same_secrets_as_openssl() {
     // dhKeyAgreement (PKCS #3 §9).
     const OID: [u8; 11] = [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x03, 0x01];
     for field in FIELDS {
@@ -68,7 +68,7 @@ fn the_same_secrets_as_openssl() {
         let theirs = std::fs::read(&theirs).unwrap();
         for random in [3, 0x55, 0xc9] {
             let active = field.start(&Fixed(random)).unwrap();
-            // Our share as a public key.
+            // The engine's share as a public key.
             let algorithm =
                 der(0x30, &[&OID[..], &der(0x30, &[number(prime), number(&[2])].concat())].concat());
             let share = der(3, &[&[0][..], &number(active.share())].concat());
@@ -88,7 +88,7 @@ fn the_same_secrets_as_openssl() {
             let theirs = last_number(&theirs, prime.len());
             let theirs = [&vec![0; prime.len() - theirs.len()], theirs].concat();
             let agreed = active.complete(&theirs).unwrap();
-            // It leaves leading zeros out, as TLS 1.2 does (RFC 5246 §8.1.2).
+            // OpenSSL omits leading zeros, as TLS 1.2 does (RFC 5246 §8.1.2).
             let agreed = without_zeros(agreed.as_bytes());
             assert_eq!(agreed, std::fs::read(&secret).unwrap(), "{}", field.name());
         }
@@ -106,7 +106,7 @@ fn anonymous(field: &'static dyn KeyExchangeGroup) -> Pair {
     pair(profile(), profile())
 }
 
-/// The share of one side replaced by another; what the other side says.
+/// Replaces the share of one side and returns the other side's result.
 fn with_share(field: &'static dyn KeyExchangeGroup, of_server: bool, share: &[u8]) -> Result<usize, Error> {
     let mut pair = anonymous(field);
     let hello = take(&mut pair.client);
@@ -119,7 +119,7 @@ fn with_share(field: &'static dyn KeyExchangeGroup, of_server: bool, share: &[u8
     let len = field.finite_field().unwrap().prime.len();
     let records = records(&flight);
     let edited = messages(&records[0][5..]).into_iter().map(|m| match m[0] {
-        // Both end with the share, after its length.
+        // Both messages end with the length of the share and the share.
         12 | 16 => {
             let before = &m[4..m.len() - len - 2];
             message(m[0], &[before, &(share.len() as u16).to_be_bytes(), share].concat())
@@ -132,9 +132,9 @@ fn with_share(field: &'static dyn KeyExchangeGroup, of_server: bool, share: &[u8
     to.receive(NOW, &first)
 }
 
-/// RFC 7919 §3, §5.1: a share is greater than 1 and less than p - 1. The primes are safe, so there is no other small subgroup.
+/// RFC 7919 §3, §5.1: a share is greater than 1 and less than p - 1. The primes are safe, so no other small subgroup exists.
 #[test]
-fn shares_that_are_none_end_the_handshake() {
+fn invalid_shares_end_the_handshake() {
     for field in [LAB_512, LAB_1024, LAB_2048, dunlin_ffdhe::FFDHE2048] {
         let prime = field.finite_field().unwrap().prime;
         let less = |n: u8| [&prime[..prime.len() - 1], &[prime[prime.len() - 1] - n]].concat();

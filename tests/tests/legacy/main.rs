@@ -1,4 +1,4 @@
-//! What is obsolete and only measured: static RSA, anonymous Diffie-Hellman, DSA, short keys and fields.
+//! Obsolete algorithms, for measurements only: static RSA, anonymous Diffie-Hellman, DSA, short keys and fields.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod fields;
@@ -25,7 +25,7 @@ fn certificate(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
-/// TLS 1.2 with this suite and all that the laboratory has.
+/// A profile with this TLS 1.2 suite and everything of the laboratory.
 fn profile(suite: &'static Tls12CipherSuite) -> ProfileBuilder {
     Profile::builder(Arc::new(dunlin_legacy::provider()))
         .cipher_suites(vec![])
@@ -46,7 +46,7 @@ fn serving(profile: ProfileBuilder, identity: &Identity) -> ProfileBuilder {
     profile.credentials(vec![Credential::x509(vec![certificate(identity.cert_pem)], key)])
 }
 
-/// The identities that a server of this suite can have: none is for nobody.
+/// The identities that suit a server of this suite; `None` stands for an anonymous server.
 fn identities(suite: &Tls12CipherSuite) -> Vec<Option<&'static Identity>> {
     match suite.authentication {
         Auth::Rsa => vec![Some(&RSA_512), Some(&RSA_1024)],
@@ -70,8 +70,8 @@ fn pair(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
 }
 
 #[test]
-fn every_suite_with_every_key() {
-    // RSA signs with short keys, too.
+fn connects_with_every_suite_and_key() {
+    // RSA also signs with short keys.
     let all = TLS12_LEGACY_CIPHER_SUITES.iter().copied().chain([&TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256]);
     for suite in all {
         for identity in identities(suite) {
@@ -98,7 +98,7 @@ fn every_suite_with_every_key() {
 }
 
 #[test]
-fn every_field() {
+fn connects_with_every_field() {
     let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     for (field, name) in FIELDS.into_iter().zip([
         NamedGroup::FFDHE_PRIVATE_USE_0,
@@ -114,7 +114,7 @@ fn every_field() {
 }
 
 #[test]
-fn a_client_proves_itself_by_dsa() {
+fn client_authenticates_with_dsa() {
     let suite = &dunlin_legacy::TLS12_DHE_DSS_WITH_AES_128_GCM_SHA256;
     let both = || serving(profile(suite), &DSA_1024);
     let server = both().trust(Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None });
@@ -126,9 +126,9 @@ fn a_client_proves_itself_by_dsa() {
     assert_eq!(pair.server.negotiated().unwrap().peer_signature, Some(SignatureScheme::DSA_SHA256));
 }
 
-/// Nothing of it by accident: each part is refused unless the profile names the laboratory.
+/// A profile must name the laboratory before it can use any part of it.
 #[test]
-fn a_profile_that_does_not_ask_for_it_has_none_of_it() {
+fn profile_without_the_laboratory_refuses_its_suites_and_fields() {
     let bare =
         || Profile::builder(Arc::new(dunlin_legacy::provider())).rsa_encryption(dunlin_legacy::ENCRYPTION);
     let fields = || [&dunlin_awslc::provider().groups[..], &[dunlin_ffdhe::FFDHE2048]].concat();
@@ -156,9 +156,9 @@ fn a_profile_that_does_not_ask_for_it_has_none_of_it() {
     }
 }
 
-/// Nor does it take short keys or DSA with suites that have nothing of the laboratory.
+/// A profile without the laboratory refuses short keys and DSA, even if its suites are ordinary.
 #[test]
-fn a_profile_that_does_not_ask_for_it_takes_no_key_of_it() {
+fn profile_without_the_laboratory_refuses_its_keys() {
     let builder = |provider| Profile::builder(Arc::new(provider));
     let tls13 = || builder(dunlin_legacy::provider());
     let tls12 = || tls13().cipher_suites(vec![]);
@@ -176,9 +176,9 @@ fn a_profile_that_does_not_ask_for_it_takes_no_key_of_it() {
     encrypting().danger_legacy_lab().build().unwrap();
 }
 
-/// Nobody gets by without a certificate where one is required, because nobody asks for it in these suites.
+/// In anonymous suites no side can ask for a certificate, so a server that requires one refuses them.
 #[test]
-fn an_anonymous_suite_lets_nobody_in_who_needs_a_certificate() {
+fn server_that_requires_certificates_refuses_anonymous_suites() {
     let anonymous = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     let ecdhe = &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
     for (required, result) in [(ClientAuth::Required, Err(())), (ClientAuth::Optional, Ok(()))] {
@@ -191,9 +191,9 @@ fn an_anonymous_suite_lets_nobody_in_who_needs_a_certificate() {
     }
 }
 
-/// RFC 5246 §7.4.4: who does not say who it is may not ask.
+/// RFC 5246 §7.4.4: an anonymous server must not request a certificate.
 #[test]
-fn an_anonymous_server_asks_for_no_certificate() {
+fn client_rejects_a_certificate_request_of_an_anonymous_server() {
     let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     let mut pair = pair(profile(suite), profile(suite));
     let hello = pair.client.transmit().to_vec();
@@ -209,9 +209,9 @@ fn an_anonymous_server_asks_for_no_certificate() {
     assert_eq!(error.alert(), Some(AlertDescription::HANDSHAKE_FAILURE));
 }
 
-/// A key of DSA whose number is not below the prime, or so short that the library would panic.
+/// The integer of a DSA key is not below the prime, or so short that the library would panic.
 #[test]
-fn numbers_that_are_no_dsa_key() {
+fn rejects_invalid_dsa_keys() {
     let algorithms = dunlin_legacy::provider().signatures;
     let (_, dsa) = algorithms.schemes.iter().find(|(s, _)| *s == SignatureScheme::DSA_SHA256).unwrap();
     let signature = [0x30, 6, 2, 1, 1, 2, 1, 1];
@@ -229,9 +229,9 @@ fn numbers_that_are_no_dsa_key() {
     }
 }
 
-/// A suite that no RFC has.
+/// A combination that no RFC defines.
 #[test]
-fn what_does_not_go_together() {
+fn profile_refuses_an_undefined_combination() {
     static SUITE: Tls12CipherSuite = Tls12CipherSuite {
         key_exchange: Tls12KeyExchange::Rsa,
         authentication: Auth::Ecdsa,
@@ -244,15 +244,15 @@ fn what_does_not_go_together() {
     assert!(refused.contains("do not go together"), "{refused}");
 }
 
-/// The usual provider knows nothing of them.
+/// The ordinary provider refuses short keys and DSA.
 #[test]
-fn the_usual_provider_takes_no_short_key() {
+fn ordinary_provider_refuses_short_keys() {
     for identity in [&RSA_512, &RSA_1024, &DSA_1024, &DSA_2048] {
         let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).unwrap();
         assert!(dunlin_awslc::provider().key_loader.load(&key).is_err(), "{}", identity.name);
         assert!(dunlin_rsa::KEY_LOADER.load(&key).is_err(), "{}", identity.name);
     }
-    // A certificate of 1024 bits is no certificate to it.
+    // The provider rejects a certificate with a key of 1024 bits.
     let suite = &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
     let client = Profile::builder(awslc()).tls12_cipher_suites(vec![suite]);
     let error = pair(trusting(client.clone(), &RSA_1024), serving(profile(suite), &RSA_1024)).run();
@@ -263,7 +263,7 @@ fn the_usual_provider_takes_no_short_key() {
         e => panic!("{e}"),
     };
     assert_eq!(of_root(&error.unwrap_err()), (1024, true));
-    // Nor does one prove anything, whoever believes it.
+    // The provider rejects a signature by a short key, even if every certificate is trusted.
     let anyone = || Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None };
     let short = |bits| AuthenticationFailure::KeyTooShort(ShortKey { bits, common_name: None });
     for (identity, bits) in [(&RSA_512, 512), (&RSA_1024, 1024)] {

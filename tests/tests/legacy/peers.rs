@@ -1,4 +1,4 @@
-//! OpenSSL in both roles, with its level of security at 0.
+//! OpenSSL as peer in both roles, at security level 0.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use dunlin_tests::peer::{Files, Link, Process, Server, listen, now};
 
 use super::{FIELDS, client_profile, identities, profile, server_profile};
 
-/// OpenSSL's name of a suite.
+/// OpenSSL's name for a suite.
 fn openssl_name(suite: &Tls12CipherSuite) -> String {
     let name = suite.id.name().unwrap().strip_prefix("TLS_").unwrap();
     let name = name.replace("DH_anon_", "ADH_").replace("_WITH_", "_").replace("AES_", "AES");
@@ -19,7 +19,7 @@ fn openssl_name(suite: &Tls12CipherSuite) -> String {
     name.replace("CCM_8", "CCM8").replace('_', "-")
 }
 
-/// Its files, as its options.
+/// Writes the identity to files, and returns OpenSSL's options for them.
 fn args(files: &Files, identity: Option<&Identity>, is_server: bool) -> Vec<String> {
     let Some(identity) = identity else {
         return if is_server { vec!["-nocert".to_owned()] } else { Vec::new() };
@@ -39,7 +39,7 @@ fn args(files: &Files, identity: Option<&Identity>, is_server: bool) -> Vec<Stri
     }
 }
 
-/// An element of DER.
+/// Encodes an element in DER.
 pub(super) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let len = content.len();
     let header = match len {
@@ -50,7 +50,7 @@ pub(super) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     [&header[..], content].concat()
 }
 
-/// The parameters of a field in PEM, as `openssl dhparam` writes them.
+/// Returns the parameters of a field in PEM, as `openssl dhparam` writes them.
 pub(super) fn dhparam(field: &dyn dunlin::crypto::KeyExchangeGroup) -> String {
     let prime = der(2, &[&[0], field.finite_field().unwrap().prime].concat());
     pem::encode(&pem::Pem::new("DH PARAMETERS", der(0x30, &[&prime[..], &[2, 1, 2]].concat())))
@@ -64,7 +64,7 @@ fn greet(mut link: Link, peer: &mut Process, what: &str, suite: &Tls12CipherSuit
 }
 
 #[test]
-fn every_suite_with_every_key_with_openssl() {
+fn interoperates_with_openssl_in_every_suite_and_key() {
     for suite in TLS12_LEGACY_CIPHER_SUITES {
         let cipher = format!("{}:@SECLEVEL=0", openssl_name(suite));
         for identity in identities(suite) {
@@ -74,7 +74,7 @@ fn every_suite_with_every_key_with_openssl() {
             let own = args(&files, identity, true);
             let mut all =
                 vec!["s_server", "-accept", "127.0.0.1:4433", "-quiet", "-tls1_2", "-cipher", &cipher];
-            // What has no share has no use for a field.
+            // A static RSA key exchange needs no field.
             if suite.key_exchange == Tls12KeyExchange::Dhe {
                 all.extend(["-dhparam", &field]);
             }
@@ -90,7 +90,7 @@ fn every_suite_with_every_key_with_openssl() {
             let own = args(&files, identity, false);
             let mut all = vec!["s_client", "-connect", &connect, "-quiet", "-tls1_2", "-cipher", &cipher];
             all.extend(own.iter().map(String::as_str));
-            // With a key of 512 bits, it says beforehand what it takes.
+            // With a key of 512 bits, OpenSSL must name the signature algorithms explicitly.
             if suite.authentication != Tls12Authentication::Anonymous {
                 all.extend(["-sigalgs", "RSA+SHA256:DSA+SHA256"]);
             }
@@ -104,7 +104,7 @@ fn every_suite_with_every_key_with_openssl() {
 }
 
 #[test]
-fn a_field_of_512_bits_with_gnutls() {
+fn interoperates_with_gnutls_in_a_field_of_512_bits() {
     const PRIORITY: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.2:-KX-ALL:+ANON-DH:-GROUP-DH-ALL";
     let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     let files = Files::default();
@@ -128,9 +128,9 @@ fn a_field_of_512_bits_with_gnutls() {
 }
 
 #[test]
-fn every_field_with_openssl() {
+fn interoperates_with_openssl_in_every_field() {
     let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
-    // It refuses what has less than 1024 bits on every level.
+    // OpenSSL refuses fields of less than 1024 bits at every level.
     for field in [LAB_1024, LAB_2048] {
         let files = Files::default();
         let params = files.write("field.pem", dhparam(field));

@@ -1,9 +1,8 @@
-//! The traces of RFC 8448, played by our connections.
+//! The traces of RFC 8448, replayed by connections of the engine.
 //!
-//! Each side is a whole connection: it gets the trace's randomness, the trace's messages and the trace's signature, and
-//! what it computes and seals must be the trace's. Hellos, EncryptedExtensions and tickets can be worded in many ways,
-//! and ours are worded otherwise; so the trace's take their place in the transcript, and in a copy of the records that
-//! hold them (`tap.rs`). Nothing else is changed.
+//! Each side is a whole connection. It gets the trace's randomness, messages and signature, and must compute and seal the
+//! trace's values. The engine encodes Hellos, EncryptedExtensions and tickets differently from the trace. For these, the
+//! trace's messages replace its own in the transcript and in a copy of the records (`tap.rs`). Nothing else changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::collections::HashMap;
@@ -29,7 +28,7 @@ mod tap;
 /// `ChangeCipherSpec` of the compatibility mode.
 const CHANGE_CIPHER_SPEC: &[u8] = &[0x14, 3, 3, 0, 1, 1];
 
-/// A trace: its values by name.
+/// The values of a trace by their names.
 struct Trace(HashMap<String, Vec<u8>>);
 
 impl Trace {
@@ -59,18 +58,18 @@ impl Trace {
         self.find(name).unwrap_or_else(|| panic!("no {name} in the trace"))
     }
 
-    /// Those of `names` that this trace has.
+    /// Returns the values that this trace has among `names`.
     fn some(&self, names: &[&str]) -> Vec<&[u8]> {
         names.iter().filter_map(|n| self.find(n)).collect()
     }
 
-    /// A message in a record of its own.
+    /// A message in its own record.
     fn record(&self, name: &str) -> Vec<u8> {
         let message = self.get(name);
         [&[0x16, 3, 3], &(message.len() as u16).to_be_bytes()[..], message].concat()
     }
 
-    /// A flight as it was sent, after the ChangeCipherSpec where there is one.
+    /// A flight as it was sent, after a ChangeCipherSpec if the trace has one.
     fn flight(&self, name: &str) -> Vec<u8> {
         let first = if self.is_compatible() { CHANGE_CIPHER_SPEC } else { &[] };
         [first, self.get(name)].concat()
@@ -80,9 +79,10 @@ impl Trace {
         self.find("client session id").is_some()
     }
 
-    /// Every secret and hash of the trace whose name `of_interest` lets through must have been computed, or used as a key.
+    /// Checks that the connection has computed, or used as a key, every secret and hash of the trace whose name passes
+    /// `of_interest`.
     fn assert_schedule(&self, tap: &Tap, of_interest: impl Fn(&str) -> bool) {
-        // Without a PSK what is derived of the early secret is a constant, which must have been used.
+        // Without a PSK, the secret derived from the early secret is a constant, which the connection must have used.
         let is_constant = |n: &str| n == "secret early" && self.find("secret res binder").is_none();
         let is_step = |n: &str| n.starts_with("secret ") || n.starts_with("hash ");
         let wanted = |n: &str| is_step(n) && of_interest(n) && !is_constant(n);
@@ -102,7 +102,7 @@ fn profile(provider: Arc<CryptoProvider>) -> ProfileBuilder {
     Profile::builder(provider).trust(trust).record_size_limit(Some(0x4001)).danger_skip_provider_check()
 }
 
-/// What a side has sent.
+/// Returns the bytes that a side has to send.
 fn sent(connection: &mut TlsConnection) -> Vec<u8> {
     let bytes = connection.transmit().to_vec();
     connection.transmitted(bytes.len());
@@ -113,7 +113,7 @@ fn receive(connection: &mut TlsConnection, bytes: &[u8]) {
     assert_eq!(connection.receive(NOW, bytes), Ok(bytes.len()));
 }
 
-/// Answers the question for a signature with the trace's; what was to be signed.
+/// Answers the question for a signature with the trace's, and returns the content to be signed.
 fn sign(connection: &mut TlsConnection, signature: &[u8]) -> Vec<u8> {
     let Some(Event::Question(id, Question::Sign { message, .. })) = connection.poll_event() else {
         panic!("nothing to sign")
@@ -122,7 +122,7 @@ fn sign(connection: &mut TlsConnection, signature: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The client of a trace, connected. It has checked the server's signature and Finished.
+/// Returns the connected client of a trace. It has checked the server's signature and Finished.
 fn client(
     trace: &Trace,
     provider: &CryptoProvider,
@@ -157,23 +157,23 @@ fn server_address() -> ServerAddress {
     ServerAddress::new(ServerName::try_from("server").unwrap(), 4433)
 }
 
-/// The scheme with which the server of a trace signs.
+/// The signature scheme of the trace's server.
 fn server_scheme(trace: &Trace) -> SignatureScheme {
-    // Its signature is a SEQUENCE if it is one of ECDSA: 1024-bit RSA signatures have exactly 128 bytes.
+    // An ECDSA signature is a SEQUENCE; 1024-bit RSA signatures have exactly 128 bytes.
     match trace.get("server signature").len() {
         128 => SignatureScheme::RSA_PSS_RSAE_SHA256,
         _ => SignatureScheme::ECDSA_SECP256R1_SHA256,
     }
 }
 
-/// A server's configuration for a trace, which replays the server's messages.
+/// A server configuration for a trace that replays the server's messages.
 fn server_config(
     trace: &Trace,
     provider: &CryptoProvider,
     group: NamedGroup,
     replay: &[&str],
 ) -> (ServerConfig, &'static Tap) {
-    // The first draw is for a key that these servers do not use, the last two are for a ticket.
+    // The first random value is for a key that these servers do not use, the last two are for a ticket.
     let age_add = trace.find("new session ticket").map_or(&[0; 4][..], |ticket| &ticket[8..12]);
     let random =
         [&[0; 32][..], trace.get("server private key"), trace.get("server random"), age_add, &[0; 16]];
@@ -187,8 +187,8 @@ fn server_config(
     (ServerConfig::new(builder.build().unwrap()).unwrap(), tap)
 }
 
-/// The server of a trace without retry, connected. It has checked the client's Finished, and its signature if there is
-/// one.
+/// Returns the connected server of a trace without a retry. It has checked the client's Finished, and its signature if the
+/// trace has one.
 fn server(trace: &Trace, provider: &CryptoProvider, vault: &Arc<Vault>) -> (TlsConnection, &'static Tap) {
     let replay = ["server hello", "encrypted extensions", "certificate request"];
     let (mut config, tap) = server_config(trace, provider, NamedGroup::X25519, &replay);
@@ -212,7 +212,7 @@ fn server(trace: &Trace, provider: &CryptoProvider, vault: &Arc<Vault>) -> (TlsC
     (connection, tap)
 }
 
-/// RFC 8446 §4.4.3, over the trace's own messages.
+/// The signed content of RFC 8446 §4.4.3, computed from the trace's messages.
 fn server_signature_content(trace: &Trace) -> Vec<u8> {
     let certificate = trace.get("server certificate");
     let len = |n: usize| (n as u32).to_be_bytes()[1..].to_vec();
@@ -223,7 +223,7 @@ fn server_signature_content(trace: &Trace) -> Vec<u8> {
     [&[0x20; 64][..], b"TLS 1.3, server CertificateVerify", &[0], &hash].concat()
 }
 
-/// Both sides send the data of the trace, each in the record of the trace.
+/// Both sides send the data of the trace, each in the trace's record.
 fn exchange(trace: &Trace, client: &mut TlsConnection, server: &mut TlsConnection) {
     let data = trace.get("data");
     for (connection, own, peer) in [(client, "client", "server"), (server, "server", "client")] {
@@ -235,7 +235,7 @@ fn exchange(trace: &Trace, client: &mut TlsConnection, server: &mut TlsConnectio
     }
 }
 
-/// Both sides close, each with the record of the trace.
+/// Both sides close, each with the trace's record.
 fn close(trace: &Trace, mut client: TlsConnection, mut server: TlsConnection) {
     for (connection, own, peer) in [(&mut client, "client", "server"), (&mut server, "server", "client")] {
         connection.close();
@@ -257,14 +257,14 @@ fn simple_1rtt_handshake() {
         let (mut server, server_tap) = server(&trace, &provider, &Arc::default());
         receive(&mut client, trace.get("record ticket"));
         trace.assert_schedule(client_tap, |_| true);
-        // The nonce of our server's ticket is shorter than that of the trace.
+        // The nonce of the engine's ticket is shorter than the trace's.
         trace.assert_schedule(server_tap, |n| n != "secret resumption");
         exchange(&trace, &mut client, &mut server);
         close(&trace, client, server);
     }
 }
 
-/// Tickets of a server, whose last session is found under the ticket of the trace.
+/// Stores a server's last session under the trace's ticket.
 #[derive(Debug, Default)]
 struct Vault {
     session: Mutex<Vec<u8>>,
@@ -272,7 +272,7 @@ struct Vault {
 }
 
 impl Vault {
-    /// Puts the PSK of the trace in place of the session's, the one value in it that comes from the key schedule.
+    /// Replaces the session's PSK by the trace's; it is the only value of the session from the key schedule.
     fn set_psk(&self, tap: &Tap, psk: &[u8]) {
         let mut session = self.session.lock().unwrap();
         let at = session.windows(psk.len()).position(|w| tap.has_seen(w)).unwrap();
@@ -311,7 +311,7 @@ fn resumed_0rtt_client(first: &Trace, trace: &Trace, provider: &CryptoProvider) 
     receive(&mut connection, first.get("record ticket"));
 
     let random = trace.some(&["client random", "client private key"]);
-    // Hashed for the early secrets, and for the transcript.
+    // The connection hashes it for the early secrets and for the transcript.
     let hello = [trace.get("client hello"); 2];
     let (provider, tap) = Tap::new(provider, &hello, &[], &random);
     let config = profile(provider).compatibility_mode(false).build().unwrap();
@@ -319,7 +319,7 @@ fn resumed_0rtt_client(first: &Trace, trace: &Trace, provider: &CryptoProvider) 
     let config = Arc::new(config.with_early_data(EarlyDataProtocols::unnamed()));
     let mut connection = TlsConnection::client(&config, server_address(), LATER).unwrap();
     let hello = sent(&mut connection);
-    // The identity, its age in the trace's disguise, and the binder.
+    // The identity, its obfuscated age as in the trace, and the binder.
     let psk = [first.get("ticket"), &[0xfa, 0xd6, 0xaa, 0xcb], &[0, 0x21, 0x20], trace.get("secret binder")];
     assert!(hello.ends_with(&psk.concat()));
     let mut early = connection.early_data().unwrap();
@@ -386,7 +386,7 @@ fn hello_retry_request() {
     }
 }
 
-/// The second ClientHello in its record, but without the other server's cookie, which ours would not take.
+/// The second ClientHello in its record, without the other server's cookie, which this server would refuse.
 fn without_cookie(trace: &Trace) -> Vec<u8> {
     let hello = trace.get("second client hello");
     let at = hello.windows(6).position(|w| w == [0, 0x2c, 0, 0x74, 0, 0x72]).unwrap();
@@ -409,7 +409,7 @@ fn client_authentication_and_compatibility_mode() {
             let (client, client_tap) = client(&trace, &provider, &client_sessions());
             let (server, server_tap) = server(&trace, &provider, &Arc::default());
             trace.assert_schedule(client_tap, |_| true);
-            // Without tickets a server has no use for the resumption secret.
+            // A server without tickets does not compute the resumption secret.
             trace.assert_schedule(server_tap, |n| n != "secret res master");
             close(&trace, client, server);
         }

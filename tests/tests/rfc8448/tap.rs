@@ -1,5 +1,5 @@
-//! A provider that listens: it notes every value of the key schedule as the connection computes it, and puts
-//! messages of the trace where ours are worded otherwise: into the transcript, and into a copy of what is sealed.
+//! A provider that records every value of the key schedule. It replaces messages of the engine by the trace's in the
+//! transcript, and in a copy of the sealed records.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -15,21 +15,21 @@ use rsa::pkcs1::DecodeRsaPublicKey;
 use rsa::traits::SignatureScheme as _;
 use sha2::{Digest, Sha256};
 
-/// Whoever listens at a cipher suite.
+/// A tap on a cipher suite.
 pub(crate) struct Tap {
     suite: &'static Tls13CipherSuite,
     seen: Mutex<HashSet<Vec<u8>>>,
-    /// Messages of the trace for ours of the same type, in the order in which they are hashed.
+    /// The trace's messages that replace messages of the same type, in the order of hashing.
     replay: Mutex<VecDeque<Vec<u8>>>,
-    /// The same messages, and any others, for the copies of what is sealed.
+    /// The messages, with any others, for the copies of sealed records.
     wording: Vec<Vec<u8>>,
-    /// Those copies: whole records.
+    /// The copies: whole records.
     sealed: Mutex<HashSet<Vec<u8>>>,
 }
 
 impl Tap {
-    /// `provider` with nothing but TLS_AES_128_GCM_SHA256, tapped, and `random` as its randomness, a value a draw.
-    /// Of the messages, `replay` are hashed and sealed in place of ours, `wording` only sealed.
+    /// Returns `provider` with only TLS_AES_128_GCM_SHA256, tapped. `random` lists its random values, one for each draw.
+    /// Messages in `replay` replace the engine's in hashes and sealed records, those in `wording` only in sealed records.
     pub(crate) fn new(
         provider: &CryptoProvider,
         replay: &[&[u8]],
@@ -56,17 +56,17 @@ impl Tap {
         (Arc::new(provider), tap)
     }
 
-    /// Whether the connection has computed this value.
+    /// Returns whether the connection has computed this value.
     pub(crate) fn has_seen(&self, value: &[u8]) -> bool {
         self.seen.lock().unwrap().contains(value)
     }
 
-    /// Whether the connection would have sent this record, had it worded its messages as the trace does.
+    /// Returns whether the connection would have sent this record with the trace's messages.
     pub(crate) fn has_sealed(&self, record: &[u8]) -> bool {
         self.sealed.lock().unwrap().contains(record)
     }
 
-    /// How many messages of the trace were not asked for.
+    /// Returns the number of trace messages that the connection did not use.
     pub(crate) fn left(&self) -> usize {
         self.replay.lock().unwrap().len()
     }
@@ -76,14 +76,14 @@ impl Tap {
         output
     }
 
-    /// What is to be hashed in place of `ours`: the next message of the trace if it has the same type.
+    /// Returns the next message of the trace if it has the type of `ours`, otherwise `ours`.
     fn whole(&self, ours: &[u8]) -> Vec<u8> {
         let mut replay = self.replay.lock().unwrap();
         let fits = |theirs: &Vec<u8>| is_whole(ours) && theirs[0] == ours[0];
         if replay.front().is_some_and(fits) { replay.pop_front().unwrap() } else { ours.to_vec() }
     }
 
-    /// The content of a record, its type last, in the words of the trace.
+    /// Replaces the messages of a record's content; the last byte is the content type.
     fn reworded(&self, ours: &[u8]) -> Vec<u8> {
         let (content, typ) = ours.split_at(ours.len() - 1);
         if typ != [ContentType::HANDSHAKE.0] {
@@ -99,7 +99,7 @@ impl Tap {
         words
     }
 
-    /// As [`Tap::whole`] for a ClientHello that ends before its binders, as theirs does then.
+    /// As [`Tap::whole`], for a ClientHello that is truncated before its binders.
     fn truncated(&self, ours: &[u8]) -> Vec<u8> {
         let replay = self.replay.lock().unwrap();
         let is_hello = ours.first() == Some(&HandshakeType::CLIENT_HELLO.0) && !is_whole(ours);
@@ -112,7 +112,7 @@ impl Tap {
     }
 }
 
-/// The length of a message by its header.
+/// Returns the length of a message according to its header.
 fn announced(message: &[u8]) -> usize {
     4 + usize::from(message[1]) * 0x10000 + usize::from(message[2]) * 0x100 + usize::from(message[3])
 }
@@ -206,7 +206,7 @@ impl AeadKey for SealingKey {
         data: &mut [u8],
         tag: &mut [u8],
     ) -> Result<(), CryptoError> {
-        // The header of a record is its additional data; it ends with the length.
+        // The record header is the additional data; it ends with the length.
         let mut content = self.tap.reworded(data);
         let len = ((content.len() + tag.len()) as u16).to_be_bytes();
         let header = [&aad[..3], &len].concat();
@@ -226,7 +226,7 @@ impl AeadKey for SealingKey {
     }
 }
 
-/// Randomness that was drawn before.
+/// Random values that the test has prepared.
 #[derive(Debug)]
 struct Script(Mutex<VecDeque<Vec<u8>>>);
 
@@ -241,7 +241,7 @@ impl SecureRandom for Script {
     }
 }
 
-/// The provider's own, but RSA-PSS of the 1024 bits that the traces have and no provider takes.
+/// The provider's algorithms, with RSA-PSS of 1024 bits for the traces, which no provider accepts.
 fn signatures(own: SignatureAlgorithms) -> SignatureAlgorithms {
     let weak = (SignatureScheme::RSA_PSS_RSAE_SHA256, &[&Rsa1024 as &dyn SignatureVerificationAlgorithm][..]);
     let others = own.schemes.iter().copied().filter(|(scheme, _)| *scheme != weak.0);

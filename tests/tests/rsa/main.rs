@@ -1,4 +1,4 @@
-//! RSA as the key exchange of TLS 1.2: our own two ends, real peers, and servers that are probed for an oracle.
+//! RSA key transport of TLS 1.2: both sides of the engine, real peers, and probes of servers for an oracle.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod oracle;
@@ -19,7 +19,7 @@ use dunlin::{
 use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_tests::{KeyType, Pair, Pki};
 
-/// A provider whose RSA keys decrypt.
+/// A provider whose RSA keys can decrypt.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() })
 }
@@ -28,7 +28,7 @@ fn pki() -> &'static Pki {
     Pki::shared(KeyType::Rsa2048)
 }
 
-/// TLS 1.2 with these suites, and nothing else.
+/// A profile with only these TLS 1.2 suites.
 fn profile(suites: &[&'static Tls12CipherSuite]) -> ProfileBuilder {
     let profile = Profile::builder(provider()).cipher_suites(vec![]).tls12_cipher_suites(suites.to_vec());
     profile.rsa_encryption(dunlin_rsa::ENCRYPTION)
@@ -73,7 +73,7 @@ fn assert_peers(pair: &Pair, server: &str, client: &str) {
 }
 
 #[test]
-fn every_suite_of_rsa_psk() {
+fn connects_with_every_rsa_psk_suite() {
     for suite in TLS12_RSA_PSK_CIPHER_SUITES {
         let mut pair = psk_pair(&[*suite]);
         pair.connect().unwrap_or_else(|e| panic!("{}: {e}", suite.id));
@@ -86,7 +86,7 @@ fn every_suite_of_rsa_psk() {
     }
 }
 
-/// RFC 4279 §4: the server proves that it has both, the key and that of its certificate.
+/// RFC 4279 §4: the server proves that it has both the PSK and the certificate's key.
 #[test]
 fn rsa_psk_needs_the_key_and_the_certificate() {
     let suites = TLS12_RSA_PSK_CIPHER_SUITES;
@@ -102,9 +102,9 @@ fn rsa_psk_needs_the_key_and_the_certificate() {
     assert_eq!(error, Error::Authentication(AuthenticationFailure::UnknownIssuer));
 }
 
-/// The session would remember the key alone, and outlive the certificate.
+/// The client stores no session: it would remember only the PSK and outlive the certificate.
 #[test]
-fn rsa_psk_leaves_the_client_no_session() {
+fn rsa_psk_client_stores_no_session() {
     let suites = TLS12_RSA_PSK_CIPHER_SUITES;
     for tickets in dunlin_tests::ends::tickets() {
         let sessions = dunlin_tests::ends::with_sessions();
@@ -123,25 +123,25 @@ fn rsa_psk_leaves_the_client_no_session() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn errors_name_the_missing_part() {
     let suites = TLS12_RSA_PSK_CIPHER_SUITES;
     let bare = Profile::builder(provider()).tls12_cipher_suites(suites.to_vec()).build().unwrap_err();
     assert!(bare.to_string().contains("TLS_RSA_PSK_WITH_AES_128_GCM_SHA256 needs RSA encryption"), "{bare}");
-    // Another loader: its keys sign and do not decrypt.
+    // A key of another loader signs but does not decrypt.
     let signs_only: Credential = pki().server.x509(&dunlin_tests::awslc());
     let server = server_config(profile(suites).credentials(vec![signs_only]), psk(7));
     let mut pair = Pair::new(&client_config(trusting(profile(suites)), psk(7)), &server);
     let error = pair.run().unwrap_err();
     assert_eq!(error, Error::PeerIncompatible(PeerIncompatible::NoCredential(What::NoneDecrypts)));
-    // A client without a key offers none of them.
+    // A client without a PSK offers no RSA_PSK suite.
     let config = ClientConfig::new(trusting(profile(suites)).build().unwrap());
     let mut pair = Pair::new(&Arc::new(config), &server);
     assert_eq!(pair.run().unwrap_err(), Error::PeerIncompatible(PeerIncompatible::CipherSuite));
 }
 
-/// RFC 4279 §4, §5.2: the one thing that a ServerKeyExchange says here.
+/// RFC 4279 §4, §5.2: in RSA_PSK, a ServerKeyExchange holds only the identity hint.
 #[test]
-fn a_hint_comes_in_a_message_of_its_own() {
+fn server_key_exchange_carries_the_hint() {
     let suites = TLS12_RSA_PSK_CIPHER_SUITES;
     for hint in ["", "gateway"] {
         let choose = move |heard: &[u8], _: Now| (heard == hint.as_bytes()).then(|| Arc::new(psk(7)));

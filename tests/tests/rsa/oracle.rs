@@ -1,4 +1,4 @@
-//! Probes of Bleichenbacher (1998) and ROBOT (2017): whatever is wrong with the encrypted secret, a server does the same.
+//! Probes of Bleichenbacher (1998) and ROBOT (2017): a server reacts alike to every fault of the encrypted secret.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ fn record(content: &[u8]) -> Vec<u8> {
     [&[22, 3, 3], &(content.len() as u16).to_be_bytes()[..], content].concat()
 }
 
-/// What a server says after each record of the client's second flight, whose encrypted secret is another, and its error. With
-/// RSA_PSK there is an identity in front of it.
+/// Returns the server's output after each record of the client's second flight with this encrypted secret, and its error. In
+/// RSA_PSK an identity precedes the secret.
 pub(super) fn answers(mut pair: Pair, has_identity: bool, ciphertext: &[u8]) -> (Vec<Vec<u8>>, Error) {
     let hello = take(&mut pair.client);
     pair.server.receive(NOW, &hello).unwrap();
@@ -33,7 +33,7 @@ pub(super) fn answers(mut pair: Pair, has_identity: bool, ciphertext: &[u8]) -> 
         panic!("{} records", flight.len())
     };
     let key_exchange = &messages(&key_exchange[5..])[0];
-    // The identity, and then the secret, each after its length.
+    // The identity and the secret, each after its length.
     let identity_len = if has_identity { 2 + usize::from(key_exchange[5]) } else { 0 };
     let identity = &key_exchange[4..4 + identity_len];
     let changed = [identity, &(ciphertext.len() as u16).to_be_bytes(), ciphertext].concat();
@@ -53,7 +53,7 @@ fn key() -> Box<dyn RsaPublicKey> {
     rsa.public_key(spki).unwrap()
 }
 
-/// What a client encrypts: padding and a secret of 48 bytes, but with this edit.
+/// Encrypts padding and a secret of 48 bytes after this edit, as a client would.
 fn encrypted(edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let key = key();
     let len = key.modulus_len();
@@ -64,7 +64,7 @@ fn encrypted(edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     key.encrypt(&block).unwrap()
 }
 
-/// All probes, of which the first has nothing wrong but that it is of another secret.
+/// All probes. The first is well-formed but holds another secret than the client's.
 fn probes() -> Vec<(&'static str, Vec<u8>)> {
     let good = encrypted(|_| {});
     let longer = [&[0], &good[..]].concat();
@@ -129,7 +129,7 @@ fn probes() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Static RSA, which is for the laboratory only.
+/// Static RSA, for the laboratory only.
 fn static_pair() -> Pair {
     let profile = || profile(&[&dunlin_legacy::TLS12_RSA_WITH_AES_128_GCM_SHA256]).danger_legacy_lab();
     let client = ClientConfig::new(trusting(profile()).build().unwrap());
@@ -138,13 +138,13 @@ fn static_pair() -> Pair {
 }
 
 #[test]
-fn every_probe_gets_the_same_answer() {
+fn server_answers_every_probe_alike() {
     let probes = probes();
     let psk_pair: fn() -> Pair = || psk_pair(TLS12_RSA_PSK_CIPHER_SUITES);
-    // decrypt_error where the key may be the wrong one (RFC 4279 §2), else bad_record_mac.
+    // The alert is decrypt_error if the PSK may be wrong (RFC 4279 §2), otherwise bad_record_mac.
     for (pair, has_identity, alert) in [(psk_pair, true, 51), (static_pair, false, 20)] {
         let expected = answers(pair(), has_identity, &probes[0].1);
-        // Nothing before Finished; then the alert, in the clear.
+        // The server sends nothing before it has Finished, then a plaintext alert.
         assert_eq!(expected.0, [vec![], vec![], vec![21, 3, 3, 0, 2, 2, alert]]);
         for (what, ciphertext) in &probes {
             assert_eq!(answers(pair(), has_identity, ciphertext), expected, "{what}");

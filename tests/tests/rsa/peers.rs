@@ -1,4 +1,4 @@
-//! OpenSSL and GnuTLS, in both roles.
+//! OpenSSL and GnuTLS as peers, in both roles.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{client_config, pki, profile, server_config, serving, trusting};
 
 const GNUTLS: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.2:-KX-ALL:+RSA-PSK";
 
-/// OpenSSL's name of a suite.
+/// OpenSSL's name for a suite.
 fn openssl_name(suite: &Tls12CipherSuite) -> String {
     let name = suite.id.name().unwrap().replace("TLS_", "").replace("_WITH_", "_").replace("AES_", "AES");
     name.replace("POLY1305_SHA256", "POLY1305").replace('_', "-")
@@ -37,7 +37,7 @@ fn our_server(suite: &'static Tls12CipherSuite) -> Arc<ServerConfig> {
     server_config(serving(profile(&[suite])), psk())
 }
 
-/// What the peer's server shows, in files.
+/// Files with the identity of the peer's server.
 struct Identity {
     cert: String,
     key: String,
@@ -54,7 +54,7 @@ impl Identity {
     }
 }
 
-/// A greeting from us, which the peer prints, and the suite.
+/// Sends a greeting, which the peer prints, and checks the suite.
 fn greet(link: &mut Link, peer: &mut Process, suite: &Tls12CipherSuite) {
     link.handshake().unwrap_or_else(|e| panic!("{}: {e} / {}", suite.id, peer.errors()));
     let negotiated = link.connection.negotiated().unwrap();
@@ -65,7 +65,7 @@ fn greet(link: &mut Link, peer: &mut Process, suite: &Tls12CipherSuite) {
 }
 
 #[test]
-fn rsa_psk_with_openssl() {
+fn interoperates_with_openssl() {
     for suite in TLS12_RSA_PSK_CIPHER_SUITES {
         let cipher = openssl_name(suite);
         let common = ["-quiet", "-tls1_2", "-cipher", &cipher, "-psk", PSK];
@@ -91,7 +91,7 @@ fn rsa_psk_with_openssl() {
 }
 
 #[test]
-fn rsa_psk_with_gnutls() {
+fn interoperates_with_gnutls() {
     for suite in TLS12_RSA_PSK_CIPHER_SUITES {
         let files = Files::default();
         let Identity { cert, key, .. } = Identity::new(&files);

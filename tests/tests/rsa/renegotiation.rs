@@ -1,4 +1,4 @@
-//! RSA_PSK in a renegotiation: the server stays who it is by its certificate too, not by the key alone.
+//! RSA_PSK in a renegotiation: the server must keep its certificate as well as its PSK.
 
 use dunlin::auth::X509Trust;
 use dunlin::crypto::{Tls12Authentication, Tls12KeyExchange};
@@ -10,7 +10,7 @@ use dunlin_tests::{NOW, carry};
 
 use super::*;
 
-/// A suite whose records hide nothing, with all else as it should be.
+/// A suite with readable records, but with a real key exchange.
 fn open_suite(id: CipherSuite, key_exchange: Tls12KeyExchange) -> &'static Tls12CipherSuite {
     let null = dunlin_null::null_provider();
     let aead = null.suite(CipherSuite::TLS_CHACHA20_POLY1305_SHA256).unwrap().aead;
@@ -19,8 +19,8 @@ fn open_suite(id: CipherSuite, key_exchange: Tls12KeyExchange) -> &'static Tls12
     Box::leak(Box::new(Tls12CipherSuite { id, hash, aead, key_exchange, authentication }))
 }
 
-/// A client of two authorities, after a handshake with the server of one of them, and whether the server's second flight
-/// changed by `edit`, message by message, is refused for it.
+/// Connects a client that trusts two authorities to a server of the first. Then `edit` changes the server's second flight of
+/// a renegotiation. Returns whether the client refuses it for another identity.
 fn refuses(edit: impl FnOnce(&mut Vec<Vec<u8>>)) -> bool {
     let suites = [
         open_suite(CipherSuite::TLS_RSA_PSK_WITH_CHACHA20_POLY1305_SHA256, Tls12KeyExchange::Rsa),
@@ -47,7 +47,7 @@ fn refuses(edit: impl FnOnce(&mut Vec<Vec<u8>>)) -> bool {
             assert_eq!(error, illegal.into());
             assert!(
                 pair.client.negotiated().unwrap().peer_certified.is_some(),
-                "what was agreed before is left"
+                "the previous parameters stay"
             );
             true
         }
@@ -60,19 +60,19 @@ fn other() -> &'static Pki {
 }
 
 #[test]
-fn the_certificate_stays() {
+fn client_refuses_another_certificate_or_none() {
     assert!(!refuses(|_| {}));
-    // Another one, which is trusted as well.
+    // Another certificate, which the client trusts as well.
     assert!(refuses(|flight| {
         let vec24 = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[1..], bytes].concat();
         let chain: Vec<u8> = other().server.chain.iter().flat_map(|certificate| vec24(certificate)).collect();
         assert_eq!(HandshakeType(flight[1][0]), HandshakeType::CERTIFICATE);
         flight[1] = message(HandshakeType::CERTIFICATE.0, &vec24(&chain));
     }));
-    // None: a suite where the key alone proves the server.
+    // No certificate: a suite that authenticates the server by the PSK alone.
     assert!(refuses(|flight| {
         assert_eq!(HandshakeType(flight.remove(1)[0]), HandshakeType::CERTIFICATE);
-        // Behind header, version, random and an empty session ID.
+        // After header, version, random and an empty session ID.
         let at = 4 + 2 + 32 + 1;
         flight[0][at..at + 2]
             .copy_from_slice(&CipherSuite::TLS_PSK_WITH_CHACHA20_POLY1305_SHA256.0.to_be_bytes());

@@ -19,14 +19,14 @@ fn load(pkcs8: &[u8]) -> Arc<dyn SigningKey> {
     dunlin_rsa::KEY_LOADER.load(&der).unwrap()
 }
 
-/// What follows the padding of a block, if it is one (RFC 8017 §7.2.2).
+/// Returns what follows the padding of a valid block (RFC 8017 §7.2.2).
 fn unpadded(block: &[u8]) -> Option<&[u8]> {
     let [0, 2, rest @ ..] = block else { return None };
     let zero = rest.iter().position(|b| *b == 0).filter(|at| *at >= 8)?;
     Some(&rest[zero + 1..])
 }
 
-/// A client and a server whose raw key this is.
+/// A client and a server with this raw key.
 fn pair(key: &Arc<dyn SigningKey>) -> Pair {
     let suites = TLS12_RSA_PSK_CIPHER_SUITES;
     let trust = Trust { x509: None, raw_key: Some(RawKeyTrust::DangerAnyone) };
@@ -35,7 +35,7 @@ fn pair(key: &Arc<dyn SigningKey>) -> Pair {
 }
 
 #[test]
-fn decryption_and_the_silence_of_servers() {
+fn decrypts_the_vectors_and_reacts_alike() {
     let mut seen = [0, 0];
     for name in [TestName::Rsa2048, TestName::Rsa3072, TestName::Rsa4096] {
         for group in TestSet::load(name).unwrap().test_groups {
@@ -48,12 +48,12 @@ fn decryption_and_the_silence_of_servers() {
                 let message = block.as_deref().and_then(|block| unpadded(block));
                 let is_valid = test.result == TestResult::Valid;
                 assert_eq!(message.map(<[u8]>::to_vec), is_valid.then(|| test.pt.to_vec()), "{what}");
-                // No message of theirs is a secret of TLS: a server answers to all of them alike.
+                // No message of the vectors is a TLS secret, so a server reacts alike to all of them.
                 assert_eq!(answers(pair(&key), true, &test.ct), expected, "{what}");
                 seen[usize::from(is_valid)] += 1;
             }
         }
     }
-    // Of both kinds there are enough for the test to mean something.
+    // The vectors must include enough of both kinds.
     assert!(seen.iter().all(|n| *n > 30), "{seen:?}");
 }
