@@ -1,7 +1,7 @@
-//! The test vectors of the handshake cache (docs/handshake-cache-vectors.json): the engine makes them again, byte for byte, and
-//! docs/handshake-cache-vectors.py, which shares no code with it, finds what docs/handshake-cache.md says in them.
+//! The test vectors of the handshake cache (docs/handshake-cache-vectors.json). The engine reproduces them byte for byte.
+//! docs/handshake-cache-vectors.py, an independent decoder, checks them against docs/handshake-cache.md.
 //!
-//! `DUNLIN_WRITE_VECTORS=1 cargo test -p dunlin-tests --test cache_vectors` replaces them, with new keys.
+//! `DUNLIN_WRITE_VECTORS=1 cargo test -p dunlin-tests --test cache_vectors` replaces the vectors, with new keys.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ fn unhex(value: &Value) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
-/// Keys and certificates: Ed25519, whose signatures follow from key and message.
+/// New keys and certificates with Ed25519, whose signatures are deterministic.
 fn new_identities() -> Value {
     let pki = Pki::new(KeyType::Ed25519);
     let of = |leaf: &dunlin_tests::Leaf| {
@@ -45,7 +45,7 @@ fn new_identities() -> Value {
     json!({ "root": hex(&pki.root), "client": of(&pki.client), "server": of(&pki.server) })
 }
 
-/// The secrets of one connection by their names in a key log.
+/// The secrets of one connection, by their key log labels.
 #[derive(Debug, Default)]
 struct Secrets(Mutex<HashMap<String, Vec<u8>>>);
 
@@ -55,21 +55,21 @@ impl KeyLog for Secrets {
     }
 }
 
-/// The version, by its cipher suite.
+/// The version and its cipher suite.
 #[derive(Clone, Copy)]
 enum Suite {
     Tls13(&'static Tls13CipherSuite),
     Tls12(&'static Tls12CipherSuite),
 }
 
-/// What opens the records of one side.
+/// Keys that open the records of one side.
 enum Keys {
     Tls13(StreamKeys),
     Tls12(Box<dyn AeadKey>, [u8; 4]),
 }
 
 impl Keys {
-    /// From what the key log has, and in TLS 1.2 from the randoms of client and server.
+    /// Derives the keys from the key log; TLS 1.2 also needs the randoms of client and server.
     fn new(suite: Suite, side: Side, secrets: &Secrets, randoms: &[Vec<u8>]) -> Self {
         let secrets = secrets.0.lock().unwrap();
         match (suite, side) {
@@ -94,7 +94,7 @@ impl Keys {
         }
     }
 
-    /// The content of the record with this number; `None` if it is not under these keys.
+    /// Returns the content of the record with this number; `None` if it is not under these keys.
     fn open(&self, number: u64, header: &[u8; 5], body: &[u8]) -> Option<Vec<u8>> {
         let mut data = body.to_vec();
         match self {
@@ -116,7 +116,7 @@ impl Keys {
     }
 }
 
-/// What one side has sent, as handshake messages: those in the clear, then those under its handshake keys.
+/// The handshake messages of one side: first the plaintext ones, then those under its handshake keys.
 #[derive(Default)]
 struct Reader {
     keys: Option<(Keys, u64)>,
@@ -125,7 +125,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The whole messages in these records.
+    /// Returns the whole messages in these records.
     fn read(&mut self, suite: Suite, mut bytes: &[u8], keys: impl Fn() -> Keys) -> Vec<Vec<u8>> {
         while let Some((header, rest)) = bytes.split_first_chunk::<5>() {
             let (body, rest) = rest.split_at(usize::from(u16::from_be_bytes([header[3], header[4]])));
@@ -143,7 +143,7 @@ impl Reader {
                 continue;
             }
             let (keys, number) = self.keys.get_or_insert_with(|| (keys(), 0));
-            // What is not under the keys of the handshake comes after it.
+            // A record that the handshake keys do not open follows the handshake.
             let Some(content) = keys.open(*number, header, body) else { break };
             *number += 1;
             self.messages.extend_from_slice(&content);
@@ -160,7 +160,7 @@ impl Reader {
     }
 }
 
-/// One connection: its messages until both have sent Finished, and what an outsider needs to follow it.
+/// One connection: its messages up to both Finished, and the data that an outsider needs to follow it.
 fn connection(
     suite: Suite,
     client: &Arc<ClientConfig>,
@@ -186,7 +186,7 @@ fn connection(
             let reader = &mut readers[usize::from(side == Side::Server)];
             for message in reader.read(suite, &bytes, || Keys::new(suite, side, secrets, &randoms)) {
                 if randoms.len() < 2 {
-                    // The first of each is a hello.
+                    // Each side's first message is its Hello.
                     randoms.push(message[6..38].to_vec());
                 }
                 messages.push(json!({ "from": name, "message": hex(&message) }));
@@ -197,7 +197,7 @@ fn connection(
         }
     }
     assert!(!client.is_handshaking() && !server.is_handshaking());
-    // A client that broke off would show its ticket once more.
+    // Complete the connection: after an unfinished one, the client would show its ticket again.
     client.close();
     let secrets = std::mem::take(&mut *secrets.0.lock().unwrap());
     let mut secrets: Vec<_> =
@@ -215,7 +215,7 @@ fn connection(
     })
 }
 
-/// A first connection, and the next two.
+/// A first connection and the next two.
 fn connections(identities: &Value, suite: Suite, seed: u64) -> Vec<Value> {
     let provider = awslc();
     let mut groups = provider.groups.clone();
@@ -240,7 +240,7 @@ fn connections(identities: &Value, suite: Suite, seed: u64) -> Vec<Value> {
             .tls12_cipher_suites(tls12)
             .trust(Trust { x509: Some(anchors), raw_key: None })
             .credentials(vec![Credential::x509(chain, key)])
-            // Both log the same; one is enough, and goes on its own way.
+            // Both sides log the same secrets, so that one key log suffices.
             .key_log((side == "client").then_some(log))
             .build()
             .unwrap()
@@ -261,7 +261,7 @@ fn connections(identities: &Value, suite: Suite, seed: u64) -> Vec<Value> {
 }
 
 #[test]
-fn the_engine_makes_the_vectors_and_another_decoder_follows_them() {
+fn engine_reproduces_the_vectors_and_the_decoder_accepts_them() {
     let path = format!("{DOCS}/handshake-cache-vectors.json");
     let write = std::env::var_os("DUNLIN_WRITE_VECTORS").is_some();
     let identities = if write {
@@ -290,7 +290,7 @@ fn the_engine_makes_the_vectors_and_another_decoder_follows_them() {
     );
 }
 
-/// What the other decoder says of the vectors in a file.
+/// Runs the independent decoder on the vectors in a file.
 fn followed(path: &str) -> Result<String, String> {
     let mut python = Command::new("python3");
     python.arg(format!("{DOCS}/handshake-cache-vectors.py")).arg(path);
@@ -299,13 +299,13 @@ fn followed(path: &str) -> Result<String, String> {
     if told.status.success() { Ok(text(told.stdout)) } else { Err(text(told.stderr)) }
 }
 
-/// A decoder that believed everything would say nothing of the engine.
+/// The decoder must reject changed vectors; otherwise its approval would prove nothing.
 #[test]
-fn the_other_decoder_finds_what_was_changed() {
+fn decoder_rejects_changed_vectors() {
     let text = std::fs::read_to_string(format!("{DOCS}/handshake-cache-vectors.json")).unwrap();
     let vectors: Value = serde_json::from_str(&text).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
-    // The second one of each version.
+    // The second connection of each version.
     let number_of =
         |connection: usize| vectors["connections"][connection]["messages"].as_array().unwrap().len();
     let all =

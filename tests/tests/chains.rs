@@ -1,4 +1,4 @@
-//! Chains of certificates: how deep they may be, and why one is refused.
+//! Certificate chains: their maximum depth, and the reasons for a refusal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use dunlin::{ClientAuth, ClientConfig, Error, Profile, ServerConfig, Side, Trust
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-/// The verdict on a server's chain.
+/// Verifies a server's chain.
 fn verify(trust: &X509Trust, chain: &[CertificateDer<'_>]) -> Result<(), Failure> {
     trust.verify_chain(awslc().signatures.all, chain, Side::Server, None, NOW).unwrap()
 }
@@ -32,8 +32,8 @@ fn key() -> KeyPair {
     KeyPair::generate().unwrap()
 }
 
-/// An authority with this constraint that has replaced its key: a root, and the chain of a leaf under the new key. `is_forged` says
-/// that another key has signed the leaf.
+/// A root with this constraint that has replaced its key, and the chain of a leaf under the new key. If `is_forged`, another
+/// key has signed the leaf.
 fn with_two_keys(
     constraints: BasicConstraints,
     is_forged: bool,
@@ -52,10 +52,10 @@ fn with_two_keys(
 }
 
 #[test]
-fn a_self_issued_authority_is_not_reported_as_a_bad_signature() {
+fn self_issued_authority_is_not_reported_as_a_bad_signature() {
     let (trust, chain) = with_two_keys(BasicConstraints::Unconstrained, false);
     assert_eq!(verify(&trust, &chain), Ok(()));
-    // webpki counts self-issued authorities, which RFC 5280 §6.1.4 does not.
+    // webpki counts self-issued authorities; RFC 5280 §6.1.4 does not.
     let (trust, chain) = with_two_keys(BasicConstraints::Constrained(0), false);
     assert_eq!(verify(&trust, &chain), Err(Failure::ConstraintViolated));
     for constraints in [BasicConstraints::Unconstrained, BasicConstraints::Constrained(0)] {
@@ -65,12 +65,12 @@ fn a_self_issued_authority_is_not_reported_as_a_bad_signature() {
 }
 
 #[test]
-fn a_maximum_depth_counts_the_authorities_in_between() {
+fn maximum_depth_counts_intermediate_authorities() {
     let pki = Pki::shared(KeyType::P256);
     let deep = |depth| pki.trust().with_max_depth(depth).unwrap();
     assert_eq!(verify(&deep(1), &pki.server.chain), Ok(()));
     assert_eq!(verify(&deep(0), &pki.server.chain), Err(Failure::ChainTooLong));
-    // The last one counts.
+    // The last `with_max_depth` applies.
     assert_eq!(verify(&deep(0).with_max_depth(1).unwrap(), &pki.server.chain), Ok(()));
     let intermediate = X509Trust::anchors([pki.server.chain[1].clone()]).unwrap();
     assert_eq!(verify(&intermediate.with_max_depth(0).unwrap(), &pki.server.chain), Ok(()));
@@ -84,7 +84,7 @@ fn a_maximum_depth_counts_the_authorities_in_between() {
 }
 
 #[test]
-fn either_side_refuses_a_chain_above_its_maximum_depth() {
+fn both_sides_refuse_chains_above_the_maximum_depth() {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     for of_client in [true, false] {
         let profile = |leaf: &dunlin_tests::Leaf, depth| {

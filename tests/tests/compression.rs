@@ -1,4 +1,4 @@
-//! Certificate compression (RFC 8879): each direction on its own, and peers that lie about it.
+//! Certificate compression (RFC 8879): each direction separately, and peers that send invalid compressed messages.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn profile(pki: &Pki, own: &Leaf) -> ProfileBuilder {
         .credentials(vec![own.x509(&awslc())])
 }
 
-/// Writes and reads zlib.
+/// Compresses and decompresses zlib.
 fn both(builder: ProfileBuilder) -> ProfileBuilder {
     reads(builder).certificate_compressors(vec![ZLIB_COMPRESSOR])
 }
@@ -32,7 +32,7 @@ fn mutual(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
     Pair::new(&Arc::new(client), &Arc::new(server.with_client_auth(ClientAuth::Required).unwrap()))
 }
 
-/// The length of the Certificate message that each side received, and how it was compressed.
+/// Returns the length of the Certificate message that each side received, and its compression.
 fn received(pair: &Pair) -> [(usize, Option<Algorithm>); 2] {
     [&pair.client, &pair.server].map(|side| {
         let is_certificate =
@@ -43,7 +43,7 @@ fn received(pair: &Pair) -> [(usize, Option<Algorithm>); 2] {
 }
 
 #[test]
-fn both_directions_with_every_key() {
+fn compresses_both_directions_with_every_key() {
     for typ in dunlin_tests::KEY_TYPES {
         let pki = Pki::shared(typ);
         let mut plain = mutual(profile(pki, &pki.client), profile(pki, &pki.server));
@@ -62,7 +62,7 @@ fn both_directions_with_every_key() {
 }
 
 #[test]
-fn each_direction_on_its_own() {
+fn compresses_each_direction_separately() {
     let pki = Pki::shared(KeyType::P256);
     let (client, server) = (profile(pki, &pki.client), profile(pki, &pki.server));
     let zlib = Some(Algorithm::ZLIB);
@@ -79,7 +79,7 @@ fn each_direction_on_its_own() {
 }
 
 #[test]
-fn after_a_retry_and_with_every_provider() {
+fn compresses_after_a_retry_and_with_every_provider() {
     let pki = Pki::shared(KeyType::P256);
     for provider in providers() {
         let profile = |own: &Leaf| {
@@ -98,7 +98,7 @@ fn after_a_retry_and_with_every_provider() {
     }
 }
 
-/// Makes everything longer, and undoes that.
+/// A compressor that makes every message longer, and its decompressor.
 #[derive(Debug)]
 struct Inflating;
 
@@ -124,7 +124,7 @@ impl CertificateDecompressor for Inflating {
 }
 
 #[test]
-fn only_where_it_makes_the_message_smaller() {
+fn compresses_only_if_the_message_becomes_smaller() {
     let pki = Pki::shared(KeyType::P256);
     let client = profile(pki, &pki.client).certificate_decompressors(vec![&Inflating, ZLIB_DECOMPRESSOR]);
     let server = profile(pki, &pki.server).certificate_compressors(vec![&Inflating, ZLIB_COMPRESSOR]);
@@ -138,14 +138,14 @@ fn only_where_it_makes_the_message_smaller() {
 }
 
 #[test]
-fn one_algorithm_twice_is_refused() {
+fn profile_refuses_duplicate_algorithms() {
     let pki = Pki::shared(KeyType::P256);
     let twice = vec![ZLIB_DECOMPRESSOR, ZLIB_DECOMPRESSOR];
     let error = profile(pki, &pki.client).certificate_decompressors(twice).build().unwrap_err();
     assert!(error.to_string().contains("compression algorithm stands twice"), "{error}");
 }
 
-/// What a client says to a CompressedCertificate with another body, and its alert. The client reads zlib.
+/// Returns the client's result for a changed CompressedCertificate, and its alert. The client offers zlib.
 fn edited(edit: impl Fn(Vec<u8>) -> Vec<u8>) -> (Result<(), Error>, Option<Alert>) {
     let pki = Pki::shared(KeyType::P256);
     let secrets = Arc::new(Secrets::default());
@@ -167,7 +167,7 @@ fn edited(edit: impl Fn(Vec<u8>) -> Vec<u8>) -> (Result<(), Error>, Option<Alert
 }
 
 #[test]
-fn lies_about_the_length_and_damaged_contents() {
+fn client_rejects_wrong_lengths_and_damaged_contents() {
     // algorithm (2), uncompressed_length (3), length (3), content
     type Lie = (&'static str, fn(Vec<u8>) -> Vec<u8>);
     let lies: [Lie; 6] = [
@@ -206,7 +206,7 @@ fn lies_about_the_length_and_damaged_contents() {
 }
 
 #[test]
-fn an_algorithm_that_was_not_offered() {
+fn client_rejects_an_algorithm_that_it_did_not_offer() {
     let (result, alert) = edited(|mut m| {
         m[1] = Algorithm::BROTLI.0 as u8;
         m
@@ -216,7 +216,7 @@ fn an_algorithm_that_was_not_offered() {
 }
 
 #[test]
-fn what_decompresses_is_checked_like_any_other_message() {
+fn client_checks_the_decompressed_message() {
     let (result, alert) = edited(|_| {
         let plain = [0, 0, 0, 1];
         let compressed = ZLIB_COMPRESSOR.compress(&plain).unwrap();

@@ -1,4 +1,4 @@
-//! What BoringSSL's conformance runner found, and what was built to pass it; one test for each.
+//! One test for each finding of BoringSSL's conformance runner, and for each feature that it required.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn pair(client: ClientConfig, server: ServerConfig) -> Pair {
     Pair::new(&Arc::new(client), &Arc::new(server))
 }
 
-/// A certificate on itself whose key may be used for this only.
+/// A self-signed certificate whose key may be used only for `usage`.
 fn credential(usage: &[KeyUsagePurpose]) -> Credential {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["localhost".into()]).unwrap();
@@ -60,7 +60,7 @@ fn credential(usage: &[KeyUsagePurpose]) -> Credential {
 }
 
 #[test]
-fn a_key_that_may_not_sign_does_not_authenticate() {
+fn refuses_a_certificate_whose_key_may_not_sign() {
     let anyone = || Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None };
     for (usage, allowed) in [
         (&[][..], true),
@@ -90,7 +90,7 @@ fn with_more(flight: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_begins_where_an_answer_to_a_retry_is_due() {
+fn rejects_excess_data_around_a_retry() {
     let retried = || {
         let client = client(client_profile()).with_key_shares(vec![]).unwrap();
         pair(client, server(server_profile()))
@@ -109,7 +109,7 @@ fn nothing_begins_where_an_answer_to_a_retry_is_due() {
 }
 
 #[test]
-fn only_a_first_client_hello_has_an_old_record_version() {
+fn only_the_first_client_hello_has_record_version_3_1() {
     let mut pair = pair(client(client_profile()), server(server_profile()));
     let hello = pair.client.transmit().to_vec();
     assert_eq!(hello[..3], [22, 3, 1]);
@@ -120,7 +120,7 @@ fn only_a_first_client_hello_has_an_old_record_version() {
 }
 
 #[test]
-fn a_peer_that_gives_up_again_and_again_is_not_heard() {
+fn rejects_a_flood_of_warnings() {
     let secrets = Arc::new(Secrets::default());
     let server = server(server_profile().key_log(Some(secrets.clone())));
     let mut pair = pair(client(client_profile()), server);
@@ -134,7 +134,7 @@ fn a_peer_that_gives_up_again_and_again_is_not_heard() {
 }
 
 #[test]
-fn an_imported_key_serves_every_hash_and_only_its_context() {
+fn imported_psk_serves_every_hash_and_only_its_context() {
     let try_import = |key: &[u8], context: &[u8]| {
         let external = ExternalPsk { identity: b"device-1", key, hash: HashAlgorithm::Sha384, context };
         Psk::import(&awslc(), &external, TransportKind::Stream)
@@ -160,7 +160,7 @@ fn an_imported_key_serves_every_hash_and_only_its_context() {
         assert_eq!(identity, [&b"\0\x08device-1\0\x04both\x03\x04\0"[..], &[kdf]].concat());
         assert_eq!(connect(import(&[8; 32], b"both"), suite), Err(PeerMisbehaved::BadBinder.into()));
         assert_eq!(connect(import(&[7; 32], b"others"), suite), Err(PeerIncompatible::NoPsk.into()));
-        // The same key under the same identity, not imported.
+        // The same key under the same identity, but not imported.
         let plain = import(&[7; 32], b"both").remove(0).identity().to_vec();
         if suite == CipherSuite::TLS_AES_128_GCM_SHA256 {
             let plain = Psk::new(plain, &[7; 32]).unwrap();
@@ -172,7 +172,7 @@ fn an_imported_key_serves_every_hash_and_only_its_context() {
 }
 
 #[test]
-fn an_ocsp_response_comes_to_those_who_ask() {
+fn server_sends_its_ocsp_response_on_request() {
     let asking = |on| {
         let trust = Trust { x509: Some(X509Trust::Ask), raw_key: None };
         let mut pair = pair(
@@ -194,7 +194,7 @@ fn an_ocsp_response_comes_to_those_who_ask() {
 }
 
 #[test]
-fn a_client_goes_on_without_a_credential_or_not() {
+fn client_continues_without_a_credential_unless_required() {
     let own = || client_profile().credentials(vec![Pki::shared(KeyType::Ed25519).client.x509(&awslc())]);
     let asking = || {
         let schemes = vec![SignatureScheme::ECDSA_SECP256R1_SHA256];
@@ -203,12 +203,12 @@ fn a_client_goes_on_without_a_credential_or_not() {
     assert_eq!(pair(client(own()), asking()).connect(), Ok(()));
     let required = client(own()).with_credential_required(true);
     assert_eq!(pair(required, asking()).run(), Err(PeerIncompatible::SignatureScheme.into()));
-    let nobody = client(client_profile()).with_credential_required(true);
-    assert_eq!(pair(nobody, asking()).connect(), Ok(()));
+    let anonymous = client(client_profile()).with_credential_required(true);
+    assert_eq!(pair(anonymous, asking()).connect(), Ok(()));
 }
 
 #[test]
-fn a_resumed_server_is_verified_again_where_that_is_wanted() {
+fn client_can_verify_a_resumed_server_again() {
     let trust = Trust { x509: Some(X509Trust::Ask), raw_key: None };
     let tickets: Arc<dyn ServerSessions> = Arc::new(MemoryServerSessions::new(8));
     let server = Arc::new(server(server_profile()).with_tickets(Tickets::stateful(tickets)));
@@ -239,7 +239,7 @@ fn a_resumed_server_is_verified_again_where_that_is_wanted() {
 }
 
 #[test]
-fn certificate_types_are_taken_in_the_order_that_was_set() {
+fn server_chooses_certificate_types_in_its_own_order() {
     let pki = Pki::shared(KeyType::P256);
     let both = || Trust { x509: Some(pki.trust()), raw_key: Some(RawKeyTrust::DangerAnyone) };
     let own = || vec![pki.client.x509(&awslc()), pki.client.raw_key(&awslc())];
@@ -260,7 +260,7 @@ fn certificate_types_are_taken_in_the_order_that_was_set() {
     assert_eq!(connect(&types, &[raw_key, x509]), Ok(Some(raw_key)));
     assert_eq!(connect(&[x509], &[raw_key, x509]), Ok(Some(x509)));
     assert_eq!(connect(&[raw_key], &[x509, raw_key]), Ok(Some(raw_key)));
-    // RFC 7250 §4.2: a client that offers types, and none that would do, is refused; one that offers none is not.
+    // RFC 7250 §4.2: the server refuses a client that offers only unsuitable types, but not a client that offers none.
     let nothing = PeerIncompatible::CertificateType { ours: vec![x509], theirs: vec![raw_key] };
     assert_eq!(connect(&[raw_key], &[x509]), Err(nothing.into()));
     assert_eq!(connect(&[x509], &[raw_key]), Ok(None));
@@ -269,7 +269,7 @@ fn certificate_types_are_taken_in_the_order_that_was_set() {
 }
 
 #[test]
-fn a_reserved_credential_goes_to_those_who_name_its_authority() {
+fn client_sends_a_reserved_credential_only_to_servers_that_name_its_authority() {
     let own = || {
         let own = Pki::shared(KeyType::P256).client.x509(&awslc());
         client(client_profile().credentials(vec![own]).reserve_credential(0)).with_credential_required(true)
@@ -286,7 +286,7 @@ fn a_reserved_credential_goes_to_those_who_name_its_authority() {
 }
 
 #[test]
-fn an_abort_tells_the_peer_why() {
+fn abort_sends_the_given_alert() {
     let mut pair = pair(client(client_profile()), server(server_profile()));
     pair.connect().unwrap();
     pair.server.abort(Alert::ACCESS_DENIED);
@@ -294,9 +294,9 @@ fn an_abort_tells_the_peer_why() {
     assert_eq!(pair.run(), Err(Error::AlertReceived(Alert::ACCESS_DENIED)));
 }
 
-/// RFC 9846 §6.1: neither is fatal, and close_notify always follows user_canceled.
+/// RFC 9846 §6.1: neither alert is fatal, and close_notify always follows user_canceled.
 #[test]
-fn an_abort_with_a_closure_alert_ends_in_close_notify() {
+fn abort_with_a_closure_alert_sends_close_notify() {
     for alert in [Alert::CLOSE_NOTIFY, Alert::USER_CANCELED] {
         let mut pair = pair(client(client_profile()), server(server_profile()));
         pair.connect().unwrap();
@@ -309,7 +309,7 @@ fn an_abort_with_a_closure_alert_ends_in_close_notify() {
 }
 
 #[test]
-fn a_server_name_is_acknowledged_by_those_who_use_it() {
+fn server_acknowledges_the_server_name_if_it_uses_it() {
     let size = |looks| {
         let config = Arc::new(server(server_profile()).with_profile_choice(looks));
         let mut pair = Pair::new(&Arc::new(client(client_profile())), &config);
@@ -324,7 +324,7 @@ fn a_server_name_is_acknowledged_by_those_who_use_it() {
     assert_eq!(size(true), size(false) + 4);
 }
 
-/// An RSA key in hardware that knows PKCS#1 v1.5 alone.
+/// An RSA key in hardware that supports only PKCS#1 v1.5.
 #[derive(Debug)]
 struct OldKey(Arc<dyn SigningKey>);
 
@@ -347,9 +347,9 @@ impl SigningKey for OldKey {
     }
 }
 
-/// draft-ietf-tls-tls13-pkcs1 §2: in a client's CertificateVerify, where the server asks for it, and nowhere else.
+/// draft-ietf-tls-tls13-pkcs1 §2: only in a client's CertificateVerify, and only if the server asks for it.
 #[test]
-fn rsa_pkcs1_is_for_clients_who_are_asked_for_it() {
+fn only_clients_sign_with_rsa_pkcs1_on_request() {
     const OLD: SignatureScheme = SignatureScheme::RSA_PKCS1_SHA256_LEGACY;
     let mut provider = CryptoProvider::clone(&awslc());
     let known = provider.signatures;
@@ -373,7 +373,7 @@ fn rsa_pkcs1_is_for_clients_who_are_asked_for_it() {
         assert!(extension(&hello, ExtensionType::SIGNATURE_ALGORITHMS.0).is_some());
         for list in [ExtensionType::SIGNATURE_ALGORITHMS, ExtensionType::SIGNATURE_ALGORITHMS_CERT] {
             let asked = extension(&hello, list.0).unwrap_or_default().chunks(2);
-            assert!(asked.skip(1).all(|s| s != OLD.0.to_be_bytes()), "servers are not asked for it");
+            assert!(asked.skip(1).all(|s| s != OLD.0.to_be_bytes()), "the client offers it to no server");
         }
         pair.run().map(|()| pair.server.negotiated().unwrap().peer_signature)
     };
@@ -386,7 +386,7 @@ fn rsa_pkcs1_is_for_clients_who_are_asked_for_it() {
 }
 
 #[test]
-fn records_are_as_small_as_they_shall_be() {
+fn records_keep_the_configured_maximum() {
     const TYPE_AND_TAG: usize = 17;
     let tls12 = |profile: ProfileBuilder| {
         let suites = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
@@ -408,9 +408,9 @@ fn records_are_as_small_as_they_shall_be() {
     assert!(client_profile().named_authorities(vec![vec![]]).build().is_err());
 }
 
-/// RFC 8446 §6: warning and fatal are all there is.
+/// RFC 8446 §6: the only levels are warning and fatal.
 #[test]
-fn an_alert_has_one_of_two_levels() {
+fn rejects_an_unknown_alert_level() {
     let mut pair = pair(client(client_profile()), server(server_profile()));
     let wrong = pair.client.receive(NOW, &[21, 3, 3, 0, 2, 3, 40]).map(drop);
     assert_eq!(wrong, Err(PeerMisbehaved::IllegalParameter(What::AlertLevel).into()));

@@ -1,4 +1,4 @@
-//! What an established connection does, between two ends of our own: key updates, exporters, the key log, and its end.
+//! Established connections between two sides of the engine: key updates, exporters, the key log, and the end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ fn mutual(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
 }
 
 #[test]
-fn key_updates_in_every_combination() {
+fn keys_can_be_updated_in_every_combination() {
     let (client, server) = profiles();
     let mut pair = mutual(client, server);
     pair.connect().unwrap();
@@ -42,7 +42,7 @@ fn key_updates_in_every_combination() {
 }
 
 #[test]
-fn keys_are_replaced_after_so_many_records() {
+fn keys_are_updated_after_the_configured_number_of_records() {
     let (client, server) = profiles();
     let mut pair = mutual(client.key_update_after(Some(3)), server);
     pair.connect().unwrap();
@@ -55,7 +55,7 @@ fn keys_are_replaced_after_so_many_records() {
 }
 
 #[test]
-fn requests_for_key_updates_do_not_pile_up() {
+fn answers_to_key_updates_do_not_pile_up() {
     let (client, server) = profiles();
     let mut pair = mutual(client, server);
     pair.connect().unwrap();
@@ -70,7 +70,7 @@ fn requests_for_key_updates_do_not_pile_up() {
     let answers = pair.server.messages().iter().filter(|m| m.sent && m.typ == HandshakeType::KEY_UPDATE);
     assert_eq!(answers.count(), 1);
     pair.echo(b"still in step").unwrap();
-    // And without data between them, they end.
+    // Without data between them, a flood of requests ends the connection.
     let error = (0..64).find_map(|_| {
         pair.client.update_keys(false).unwrap();
         dunlin_tests::carry(&mut pair.client, &mut pair.server, pair.now).1.err()
@@ -79,7 +79,7 @@ fn requests_for_key_updates_do_not_pile_up() {
 }
 
 #[test]
-fn nothing_follows_close_notify() {
+fn sends_nothing_after_close_notify() {
     let (client, server) = profiles();
     let mut pair = mutual(client, server);
     pair.connect().unwrap();
@@ -129,7 +129,7 @@ fn close_notify_during_the_handshake_is_answered() {
             false => (&pair.server, &pair.client),
         };
         if !other.is_handshaking() && other.error().is_none() {
-            // Finished came before it.
+            // The server's Finished came before close_notify.
             assert!(other.peer_has_closed());
             continue;
         }
@@ -185,7 +185,7 @@ fn both_sides_log_the_same_secrets() {
 }
 
 #[test]
-fn close_in_both_directions() {
+fn each_direction_closes_separately() {
     let (client, server) = profiles();
     let mut pair = mutual(client, server);
     pair.connect().unwrap();
@@ -193,7 +193,7 @@ fn close_in_both_directions() {
     pair.client.close();
     assert!(pair.client.send(b"more").is_err());
     pair.run().unwrap();
-    // What was sent before the end is read before the end is seen.
+    // The reader gets all data sent before the end, then the end.
     assert_eq!(pair.server.received(), b"last words");
     assert!(!pair.server.peer_has_closed());
     pair.server.consume(pair.now, 10).unwrap();
@@ -211,7 +211,7 @@ fn close_in_both_directions() {
 }
 
 #[test]
-fn an_end_without_close_notify_is_no_end() {
+fn reports_an_end_without_close_notify_as_truncation() {
     let (client, server) = profiles();
     let mut pair = mutual(client, server);
     pair.connect().unwrap();

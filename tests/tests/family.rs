@@ -1,4 +1,4 @@
-//! What a full TLS 1.3 has beyond the handshake itself: signature schemes for chains, post-quantum key exchange.
+//! Features of TLS 1.3 beside the plain handshake: signature schemes for chains, and post-quantum key exchange.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn mutual(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
 }
 
 #[test]
-fn a_chain_is_verified_with_the_schemes_of_the_profile_only() {
+fn chain_is_verified_with_the_schemes_of_the_profile_only() {
     let pki = Pki::mixed(KeyType::Rsa2048, KeyType::P256);
     for provider in providers() {
         let connect = |schemes: &[SignatureScheme], in_chains: Option<&[SignatureScheme]>| {
@@ -50,9 +50,9 @@ fn a_chain_is_verified_with_the_schemes_of_the_profile_only() {
     }
 }
 
-/// A leaf on P-256 under an authority on P-384 that signs with SHA-384.
+/// A P-256 leaf below a P-384 authority, which signs with SHA-384.
 #[test]
-fn a_scheme_names_the_hash_of_a_chain_and_not_its_curve() {
+fn ecdsa_scheme_names_the_hash_of_a_chain_not_its_curve() {
     let pki = Pki::mixed(KeyType::P384, KeyType::P256);
     let connect = |schemes: &[SignatureScheme]| {
         let client = trusting(&pki).credentials(vec![pki.client.x509(&awslc())]);
@@ -63,9 +63,9 @@ fn a_scheme_names_the_hash_of_a_chain_and_not_its_curve() {
     assert_eq!(connect(&[P256]), Err(AuthenticationFailure::UnsupportedAlgorithm.into()));
 }
 
-/// Both sides have leaves on P-256 under RSA and under P-384, in this order.
+/// Both sides have P-256 leaves below an RSA and a P-384 authority, in this order.
 #[test]
-fn the_peers_list_for_chains_decides_between_credentials() {
+fn signature_algorithms_cert_selects_the_credential() {
     let (rsa, p384) = (Pki::mixed(KeyType::Rsa2048, KeyType::P256), Pki::mixed(KeyType::P384, KeyType::P256));
     let trust = || dunlin::auth::X509Trust::anchors([rsa.root.clone(), p384.root.clone()]).unwrap();
     let profile = |own: [&dunlin_tests::Leaf; 2], in_chains: Option<Vec<SignatureScheme>>| {
@@ -85,14 +85,14 @@ fn the_peers_list_for_chains_decides_between_credentials() {
             Some(dunlin::PeerIdentity::X509(identity)) => identity.chain[0].clone(),
             other => panic!("{other:?}"),
         };
-        assert!(leaf(&pair.client) == expected.server.chain[0], "the server's");
-        assert!(leaf(&pair.server) == expected.client.chain[0], "the client's");
+        assert!(leaf(&pair.client) == expected.server.chain[0], "the server's leaf");
+        assert!(leaf(&pair.server) == expected.client.chain[0], "the client's leaf");
     }
 }
 
-/// RFC 8446 §4.4.2.2: without a chain that the client can verify, the server sends what it has.
+/// RFC 8446 §4.4.2.2: a server whose chains the client cannot verify sends one nevertheless.
 #[test]
-fn a_server_sends_what_it_has_to_a_client_that_cannot_verify_it() {
+fn server_sends_its_chain_even_if_the_client_cannot_verify_it() {
     let pki = Pki::shared(KeyType::P256);
     let client = trusting(pki)
         .credentials(vec![pki.client.x509(&awslc())])
@@ -104,7 +104,7 @@ fn a_server_sends_what_it_has_to_a_client_that_cannot_verify_it() {
 }
 
 #[test]
-fn lists_for_chains_that_cannot_work_are_refused() {
+fn profile_refuses_unusable_schemes_for_chains() {
     let pki = Pki::shared(KeyType::P256);
     for (schemes, why) in [(vec![], "is empty"), (vec![SignatureScheme(0x0201)], "cannot verify 0x0201")] {
         let error = trusting(pki).certificate_signature_schemes(Some(schemes)).build().unwrap_err();
@@ -136,7 +136,7 @@ fn with_groups(
 }
 
 #[test]
-fn hybrid_key_exchange_between_every_pair_of_providers_and_after_a_retry() {
+fn hybrid_works_between_all_providers_and_after_a_retry() {
     for (client, ours) in hybrids() {
         for (server, theirs) in hybrids() {
             for shares in [None, Some(vec![]), Some(vec![NamedGroup::X25519])] {
@@ -156,9 +156,9 @@ fn hybrid_key_exchange_between_every_pair_of_providers_and_after_a_retry() {
     }
 }
 
-/// A server without the hybrid takes the share of its curve, which costs no key and no round trip.
+/// A server without the hybrid uses the share of its curve, which costs the client no extra key and no round trip.
 #[test]
-fn the_curve_of_a_hybrid_is_offered_by_itself() {
+fn client_offers_the_curve_of_a_hybrid_separately() {
     for (client, hybrid) in hybrids() {
         let x25519 = client.group(NamedGroup::X25519).unwrap();
         let old = || (awslc(), vec![awslc().group(NamedGroup::X25519).unwrap()]);
@@ -170,7 +170,7 @@ fn the_curve_of_a_hybrid_is_offered_by_itself() {
             let negotiated = pair.client.negotiated().unwrap();
             assert_eq!((negotiated.group, negotiated.retried), (Some(NamedGroup::X25519), false));
         }
-        // Where the profile does not have the curve, it is not offered.
+        // A profile without the curve does not offer it.
         let mut pair = with_groups((client.clone(), vec![hybrid], None), old());
         assert_eq!(pair.run(), Err(PeerIncompatible::Group.into()));
     }
@@ -191,7 +191,7 @@ impl KeyExchangeGroup for Misnamed {
 }
 
 #[test]
-fn hybrids_of_parts_that_do_not_fit_are_found_when_a_profile_is_built() {
+fn profile_refuses_hybrids_with_wrong_parts() {
     let hybrid = |curve, encapsulation_key_len, ciphertext_len| HybridGroup {
         name: NamedGroup::X25519MLKEM768,
         kem: dunlin_awslc::ML_KEM_768,
@@ -212,7 +212,7 @@ fn hybrids_of_parts_that_do_not_fit_are_found_when_a_profile_is_built() {
     }
 }
 
-/// A ClientHello whose bytes after the header of the hybrid's share are edited; what the server says.
+/// Returns the server's error for a ClientHello with a changed hybrid share.
 fn edited_share(edit: impl Fn(&mut [u8])) -> Error {
     let groups = || vec![dunlin_awslc::X25519MLKEM768];
     let mut pair = with_groups((awslc(), groups(), None), (awslc(), groups()));
@@ -224,14 +224,14 @@ fn edited_share(edit: impl Fn(&mut [u8])) -> Error {
 }
 
 #[test]
-fn shares_of_a_hybrid_that_cannot_be() {
-    // A coefficient above the modulus (FIPS 203 §7.2), and a point of small order.
+fn rejects_invalid_shares_of_a_hybrid() {
+    // A coefficient not below the modulus (FIPS 203 §7.2), and a point of small order.
     for edit in [|share: &mut [u8]| share[..3].fill(0xff), |share: &mut [u8]| share[1184..1216].fill(0)] {
         let error = edited_share(edit);
         assert_eq!(error, PeerMisbehaved::BadKeyShare.into());
         assert_eq!(error.alert(), Some(Alert::ILLEGAL_PARAMETER));
     }
-    // And the server's point.
+    // The server's point.
     let groups = || vec![dunlin_awslc::X25519MLKEM768];
     let mut pair = with_groups((awslc(), groups(), None), (awslc(), groups()));
     let hello = pair.client.transmit().to_vec();
@@ -244,7 +244,7 @@ fn shares_of_a_hybrid_that_cannot_be() {
 }
 
 #[test]
-fn pure_key_encapsulation_is_a_group_too() {
+fn supports_pure_key_encapsulation() {
     let groups = || vec![dunlin_awslc::ML_KEM_768];
     let mut pair = with_groups((awslc(), groups(), None), (awslc(), groups()));
     pair.connect().unwrap();

@@ -8,7 +8,7 @@ use dunlin_tests::{KeyType, Pki, ends};
 
 const TLS13: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
 
-/// A server with X.509 of this kind that demands a client certificate and echoes.
+/// A server with X.509 of this kind that requires a client certificate and echoes.
 fn gnutls_serv(typ: KeyType, priority: &str, more: &[&str]) -> Server {
     let (pki, files) = (Pki::shared(typ), Files::default());
     let (cert, key) =
@@ -42,16 +42,16 @@ fn gnutls_cli(typ: KeyType, port: &str, priority: &str, more: &[&str]) -> (Proce
     (Process::client("gnutls-cli", &args), files)
 }
 
-/// What it echoes comes back by lines of its own choice: all of it is compared.
+/// GnuTLS splits the echo into lines as it likes, so the test compares all bytes.
 fn echo(link: &mut Link, data: &[u8]) {
     for part in data.chunks(8 * 1024) {
         link.send(part).unwrap();
-        assert!(link.receive(part.len()).unwrap() == part, "the echo is another");
+        assert!(link.receive(part.len()).unwrap() == part, "the echo differs");
     }
 }
 
 #[test]
-fn mutual_x509_and_a_mebibyte_each_way_with_its_server() {
+fn exchanges_a_mebibyte_with_its_server_under_mutual_x509() {
     for typ in KEYS {
         let peer = gnutls_serv(typ, TLS13, &[]);
         let mut link = Link::to_server(client(typ, |c| c), &peer);
@@ -62,7 +62,7 @@ fn mutual_x509_and_a_mebibyte_each_way_with_its_server() {
 }
 
 #[test]
-fn mutual_x509_and_a_mebibyte_each_way_with_its_client() {
+fn exchanges_a_mebibyte_with_its_client_under_mutual_x509() {
     for typ in KEYS {
         let (listener, port) = listen();
         let (mut peer, _files) = gnutls_cli(typ, &port, TLS13, &[]);
@@ -82,7 +82,7 @@ fn mutual_x509_and_a_mebibyte_each_way_with_its_client() {
 }
 
 #[test]
-fn hello_retry_request_from_its_server() {
+fn accepts_a_hello_retry_request_of_its_server() {
     let peer = gnutls_serv(KeyType::P256, &format!("{TLS13}:-GROUP-ALL:+GROUP-SECP384R1"), &[]);
     let mut link = Link::to_server(client(KeyType::P256, |c| c), &peer);
     link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.process.errors()));
@@ -91,7 +91,7 @@ fn hello_retry_request_from_its_server() {
 }
 
 #[test]
-fn hello_retry_request_and_cookie_to_its_client() {
+fn sends_a_hello_retry_request_and_cookie_to_its_client() {
     for cookies in [false, true] {
         let (listener, port) = listen();
         let priority = format!("{TLS13}:-GROUP-ALL:+GROUP-SECP521R1:+GROUP-SECP256R1");
@@ -103,7 +103,7 @@ fn hello_retry_request_and_cookie_to_its_client() {
 }
 
 #[test]
-fn resumption_with_its_server() {
+fn resumes_with_its_server() {
     let peer = gnutls_serv(KeyType::P256, TLS13, &[]);
     let sessions = with_sessions();
     for resumed in [false, true, true] {
@@ -116,7 +116,7 @@ fn resumption_with_its_server() {
 }
 
 #[test]
-fn resumption_with_its_client() {
+fn resumes_with_its_client() {
     for tickets in ends::tickets() {
         let (listener, port) = listen();
         let config = ends::server_config(KeyType::P256, |s| s.with_tickets(tickets.clone()));
@@ -140,7 +140,7 @@ fn resumption_with_its_client() {
 }
 
 #[test]
-fn external_psk_with_its_server() {
+fn connects_to_its_server_with_an_external_psk() {
     for (mode, kx) in [("psk_dhe_ke", "+ECDHE-PSK"), ("psk_ke", "+PSK")] {
         let files = Files::default();
         let keys = files.write("keys", format!("device-1:{PSK}\n"));
@@ -155,7 +155,7 @@ fn external_psk_with_its_server() {
 }
 
 #[test]
-fn external_psk_with_its_client() {
+fn connects_to_its_client_with_an_external_psk() {
     for (mode, kx) in [("psk_dhe_ke", "+ECDHE-PSK"), ("psk_ke", "+PSK")] {
         let (listener, port) = listen();
         let priority = format!("{TLS13}:-KX-ALL:{kx}");
@@ -180,7 +180,7 @@ fn external_psk_with_its_client() {
 }
 
 #[test]
-fn raw_keys_with_its_server() {
+fn connects_to_its_server_with_raw_keys() {
     for typ in KEYS {
         let (pki, files) = (Pki::shared(typ), Files::default());
         let key = files.write("key.pem", pki.server.key_pem());
@@ -196,7 +196,7 @@ fn raw_keys_with_its_server() {
 }
 
 #[test]
-fn raw_keys_with_its_client() {
+fn connects_to_its_client_with_raw_keys() {
     for typ in KEYS {
         let (listener, port) = listen();
         let (pki, files) = (Pki::shared(typ), Files::default());
@@ -217,7 +217,7 @@ fn raw_keys_with_its_client() {
 }
 
 #[test]
-fn key_updates_with_its_server() {
+fn updates_keys_with_its_server() {
     let peer = gnutls_serv(KeyType::P256, TLS13, &[]);
     let mut link = Link::to_server(client(KeyType::P256, |c| c), &peer);
     link.handshake().unwrap();
@@ -229,7 +229,7 @@ fn key_updates_with_its_server() {
 }
 
 #[test]
-fn key_updates_with_its_client() {
+fn updates_keys_with_its_client() {
     let (listener, port) = listen();
     let (mut peer, _files) = gnutls_cli(KeyType::P256, &port, TLS13, &["--inline-commands"]);
     let mut link = Link::accept(server(KeyType::P256, |s| s), &listener);

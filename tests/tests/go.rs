@@ -1,4 +1,4 @@
-//! Go's crypto/tls as the peer, in both roles: a program of ours over Go's library (`tests/peers/go`), which echoes.
+//! Go's crypto/tls as the peer, in both roles: a program over Go's library (`tests/peers/go`), which echoes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use dunlin_tests::ends::{
 use dunlin_tests::peer::{Files, Link, Process, listen, now, text};
 use dunlin_tests::{KeyType, Pki, awslc, ends};
 
-/// The groups that both have; the first share of each side's client is for another one where a retry is wanted.
+/// The groups that both sides support. For a retry, the client's first share is of another group.
 const GROUPS: [NamedGroup; 3] = [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
 
-/// The program, built once.
+/// The path of the program, which is built once.
 fn program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -33,7 +33,7 @@ fn program() -> &'static str {
     })
 }
 
-/// A process of the peer, which comes to us by TCP whatever its role in TLS.
+/// A process of the peer. It connects to the test by TCP in either TLS role.
 struct Go {
     process: Process,
     listener: TcpListener,
@@ -55,12 +55,12 @@ impl Go {
         Self { process: Process::client(program(), &args), listener, lines: 0, _files: files }
     }
 
-    /// Takes its next connection as the other side.
+    /// Accepts its next connection as the other side.
     fn accept(&self, connection: TlsConnection) -> Link {
         Link::accept(connection, &self.listener)
     }
 
-    /// The next line that it says.
+    /// Returns its next line.
     fn line(&mut self) -> String {
         let n = self.lines;
         self.lines += 1;
@@ -68,21 +68,21 @@ impl Go {
         String::from_utf8(output.to_vec()).unwrap().lines().nth(n).unwrap().to_owned()
     }
 
-    /// What it says of a connection, by name.
+    /// Returns its report of a connection, by name.
     fn connected(&mut self) -> HashMap<String, String> {
         let line = self.line();
         let values = line.strip_prefix("connected ").unwrap_or_else(|| panic!("{line}"));
         values.split(' ').map(|v| v.split_once('=').map(|(k, v)| (k.into(), v.into())).unwrap()).collect()
     }
 
-    /// Connects, echoes `data` and closes; what it said.
+    /// Connects, echoes `data` and closes. Returns the connection and the peer's report.
     fn converse(&mut self, connection: TlsConnection, data: &[u8]) -> (Link, HashMap<String, String>) {
         let mut link = self.accept(connection);
         let result = link.handshake();
         result.unwrap_or_else(|e| panic!("{e} / {} {}", self.line(), self.process.errors()));
         let said = self.connected();
         link.send(data).unwrap();
-        assert!(link.receive(data.len()).unwrap() == data, "the echo is another");
+        assert!(link.receive(data.len()).unwrap() == data, "the echo differs");
         link.close();
         link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();
         assert_eq!(self.line(), "closed");
@@ -90,7 +90,7 @@ impl Go {
     }
 }
 
-/// A pair of our end and theirs for each role: our client first.
+/// Dunlin and Go in each role: first with Dunlin's client.
 fn both(typ: KeyType, more: &[&str]) -> [(TlsConnection, Go, &'static str, &'static str); 2] {
     [
         (client(typ, |c| c), Go::new("server", typ, more), "localhost", "device-1"),
@@ -107,7 +107,7 @@ fn from(config: &Arc<ServerConfig>) -> TlsConnection {
 }
 
 #[test]
-fn mutual_x509_and_a_mebibyte_each_way() {
+fn exchanges_a_mebibyte_under_mutual_x509() {
     for typ in KEYS {
         for (ours, mut go, theirs, own) in both(typ, &[]) {
             let (link, said) = go.converse(ours, &text(MIB));
@@ -120,7 +120,7 @@ fn mutual_x509_and_a_mebibyte_each_way() {
 }
 
 #[test]
-fn every_group_with_and_without_hello_retry_request() {
+fn connects_with_every_group_and_after_a_retry() {
     let typ = KeyType::P256;
     for group in GROUPS {
         for other in GROUPS {
@@ -131,7 +131,7 @@ fn every_group_with_and_without_hello_retry_request() {
             assert_eq!(at_client.connection.negotiated().unwrap().retried, retried, "{group}, not {other}");
             assert_eq!(at_client.connection.negotiated().unwrap().group, Some(group));
         }
-        // Its client decides for itself for which of its groups the first share is: for X25519, if it has that.
+        // Go's client chooses the group of its first share itself: X25519 if it supports that.
         let profile = server_profile(typ).groups(vec![awslc().group(group).unwrap()]);
         let config = server_config_with(profile, |s| s);
         let mut retries = 0;
@@ -145,9 +145,9 @@ fn every_group_with_and_without_hello_retry_request() {
     }
 }
 
-/// A side without the hybrid takes the share of its curve, which the other offers by itself.
+/// A side without the hybrid uses the share of its curve, which the client offers separately.
 #[test]
-fn hybrid_key_exchange_and_its_curve_alone() {
+fn connects_with_the_hybrid_or_its_curve() {
     let typ = KeyType::P256;
     let (x25519, hybrid) = (dunlin_awslc::X25519, dunlin_awslc::X25519MLKEM768);
     for (ours, theirs, group) in [
@@ -169,14 +169,14 @@ fn hybrid_key_exchange_and_its_curve_alone() {
 }
 
 #[test]
-fn a_cookie_to_its_client() {
+fn sends_a_cookie_to_its_client() {
     let config = server_config(KeyType::P256, |s| s.with_cookies(true));
     let (link, _) = Go::new("client", KeyType::P256, &[]).converse(from(&config), b"data");
     assert!(link.connection.negotiated().unwrap().retried);
 }
 
 #[test]
-fn resumption_with_its_server() {
+fn resumes_with_its_server() {
     let (typ, sessions) = (KeyType::P256, with_sessions());
     let mut go = Go::new("server", typ, &["-connections", "3"]);
     for resumed in [false, true, true] {
@@ -189,7 +189,7 @@ fn resumption_with_its_server() {
 }
 
 #[test]
-fn resumption_with_its_client() {
+fn resumes_with_its_client() {
     for tickets in ends::tickets() {
         let config = server_config(KeyType::P256, |s| s.with_tickets(tickets));
         let mut go = Go::new("client", KeyType::P256, &["-connections", "3"]);
@@ -203,12 +203,12 @@ fn resumption_with_its_client() {
 }
 
 #[test]
-fn key_updates() {
+fn updates_keys() {
     for (ours, mut go, ..) in both(KeyType::P256, &[]) {
         let mut link = go.accept(ours);
         link.handshake().unwrap();
         go.connected();
-        // The echo comes under the new key of both.
+        // The echo is under the new keys of both sides.
         link.connection.update_keys(true).unwrap();
         let data = text(MIB);
         link.send(&data).unwrap();
@@ -220,7 +220,7 @@ fn key_updates() {
 }
 
 #[test]
-fn alpn_and_exporters() {
+fn agrees_on_alpn_and_exporters() {
     let ours = || vec![b"ours".to_vec(), b"common".to_vec()];
     let client = client_with(client_profile(KeyType::P256).alpn(ours()), |c| c);
     let server = from(&server_config_with(server_profile(KeyType::P256).alpn(ours()), |s| s));
@@ -239,14 +239,14 @@ fn alpn_and_exporters() {
 }
 
 #[test]
-fn refusals_are_heard_both_ways() {
+fn each_side_reports_a_refusal() {
     let (known, unknown) = (KeyType::P256, KeyType::Ed25519);
-    // A server and a client of theirs that we do not know.
+    // A server and a client of Go that Dunlin does not trust.
     for (ours, role) in [(client(known, |c| c), "server"), (server(known, |s| s), "client")] {
         let mut go = Go::new(role, unknown, &[]);
         let mut link = go.accept(ours);
         let result = link.handshake();
-        // Its client refuses our server before we could refuse it.
+        // Go's client refuses the server before the server can refuse it.
         match role {
             "server" => assert!(matches!(result, Err(Error::Authentication(_))), "{result:?}"),
             _ => assert_eq!(result, Err(Error::AlertReceived(AlertDescription::BAD_CERTIFICATE))),
@@ -254,7 +254,7 @@ fn refusals_are_heard_both_ways() {
         let said = go.line();
         assert!(said.starts_with("failed: ") && said.contains("unknown"), "{said}");
     }
-    // A client of ours without certificate.
+    // A Dunlin client without certificate.
     let mut go = Go::new("server", known, &[]);
     let mut link = go.accept(ends::anonymous_client(known));
     let refused = link.handshake().and_then(|()| link.receive(1).map(drop));

@@ -1,5 +1,5 @@
-//! Handshakes between two ends of our own: version 1.3 × way of authentication × role × provider, and every
-//! parameter that can be negotiated.
+//! TLS 1.3 handshakes between two sides of the engine: each way of authentication × role × provider, and every parameter
+//! that can be negotiated.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn raw(leaf: &Leaf) -> Trust {
     Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![leaf.public_key.clone()])) }
 }
 
-/// A client profile with X.509 for this PKI; more can be set on it.
+/// A client profile with X.509 for this PKI, to which a test can add settings.
 fn client_profile(provider: &Arc<CryptoProvider>, pki: &Pki) -> ProfileBuilder {
     Profile::builder(provider.clone()).trust(x509(pki)).credentials(vec![pki.client.x509(provider)])
 }
@@ -52,7 +52,7 @@ fn psk_pair(client: &Profile, server: &Profile, keys: [&[u8]; 2]) -> Pair {
 }
 
 #[test]
-fn mutual_x509_with_every_key_and_every_pair_of_providers() {
+fn connects_by_mutual_x509_with_every_key_and_pair_of_providers() {
     for client in providers() {
         for server in providers() {
             for typ in KEY_TYPES {
@@ -70,7 +70,7 @@ fn mutual_x509_with_every_key_and_every_pair_of_providers() {
 }
 
 #[test]
-fn a_mebibyte_each_way_with_every_suite() {
+fn exchanges_a_mebibyte_in_every_suite() {
     for provider in providers() {
         let mut suites = provider.cipher_suites.clone();
         suites.push(match provider.name == awslc().name {
@@ -90,14 +90,14 @@ fn a_mebibyte_each_way_with_every_suite() {
 }
 
 #[test]
-fn ccm_8_is_in_no_default() {
+fn ccm_8_is_off_by_default() {
     for provider in providers() {
         assert!(provider.suite(CipherSuite::TLS_AES_128_CCM_8_SHA256).is_none(), "{}", provider.name);
     }
 }
 
 #[test]
-fn every_group_and_a_retry_for_each() {
+fn connects_with_every_group_and_after_a_retry() {
     for provider in providers() {
         for group in provider.groups.clone() {
             for retry in [false, true] {
@@ -117,7 +117,7 @@ fn every_group_and_a_retry_for_each() {
 }
 
 #[test]
-fn the_server_prefers_a_share_that_is_there_over_a_round_trip() {
+fn server_prefers_an_offered_share_to_a_retry() {
     let (client, server) = profiles();
     let client =
         ClientConfig::new(client.build().unwrap()).with_key_shares(vec![NamedGroup::SECP384R1]).unwrap();
@@ -129,7 +129,7 @@ fn the_server_prefers_a_share_that_is_there_over_a_round_trip() {
 }
 
 #[test]
-fn raw_keys_each_direction_on_its_own() {
+fn raw_keys_work_in_each_direction_separately() {
     let provider = awslc();
     for typ in KEY_TYPES {
         let pki = Pki::shared(typ);
@@ -157,7 +157,7 @@ fn raw_keys_each_direction_on_its_own() {
 }
 
 #[test]
-fn the_first_credential_that_suits_the_peer_is_used() {
+fn first_suitable_credential_is_used() {
     let provider = awslc();
     let (rsa, p256, ed) =
         (Pki::shared(KeyType::Rsa2048), Pki::shared(KeyType::P256), Pki::shared(KeyType::Ed25519));
@@ -167,13 +167,13 @@ fn the_first_credential_that_suits_the_peer_is_used() {
     };
     let all = || vec![rsa.server.x509(&provider), p256.server.raw_key(&provider), ed.server.x509(&provider)];
     let server_all = server(all());
-    // Chains of RSA are signed by PKCS#1.
+    // RSA authorities sign with PKCS#1.
     let both =
         [SignatureScheme::ED25519, SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256];
     for (pki, schemes, authorities) in [
         (rsa, both.to_vec(), false),
         (ed, vec![SignatureScheme::ED25519], false),
-        // With the names of its anchors the client gets the chain that it can verify.
+        // If the server names its anchors, the client sends the chain that the server can verify.
         (ed, both.to_vec(), true),
     ] {
         let profile = Profile::builder(provider.clone())
@@ -185,7 +185,7 @@ fn the_first_credential_that_suits_the_peer_is_used() {
         let mut pair = Pair::new(&Arc::new(ClientConfig::new(profile)), &server_all);
         pair.connect().unwrap();
     }
-    // The reason for the last one is given.
+    // The error gives the reason for the last credential.
     let profile = Profile::builder(provider.clone())
         .trust(x509(ed))
         .signature_schemes(vec![SignatureScheme::ED25519])
@@ -198,7 +198,7 @@ fn the_first_credential_that_suits_the_peer_is_used() {
 }
 
 #[test]
-fn external_psks_in_both_modes_and_with_both_hashes() {
+fn external_psks_work_in_both_modes_and_with_both_hashes() {
     for provider in providers() {
         for (modes, group) in [
             (vec![PskKeyExchangeMode::PSK_DHE_KE], true),
@@ -225,7 +225,7 @@ fn external_psks_in_both_modes_and_with_both_hashes() {
 }
 
 #[test]
-fn a_client_with_psks_alone_has_nothing_else() {
+fn psk_only_client_refuses_certificates() {
     let builder = || Profile::builder(awslc());
     let psk = || Psk::new("d1", &[7; 32]).unwrap();
     let profile = builder().build().unwrap();
@@ -236,7 +236,7 @@ fn a_client_with_psks_alone_has_nothing_else() {
     pair.connect().unwrap();
     pair.echo(b"light").unwrap();
 
-    // A server that chooses a certificate finds no way into the client.
+    // The client refuses a server that chooses a certificate.
     let pki = Pki::shared(KeyType::P256);
     let credentials = vec![pki.server.x509(&awslc())];
     let server = ServerConfig::new(builder().credentials(credentials.clone()).build().unwrap()).unwrap();
@@ -250,17 +250,17 @@ fn a_client_with_psks_alone_has_nothing_else() {
 }
 
 #[test]
-fn a_psk_survives_a_retry() {
+fn psk_handshake_survives_a_retry() {
     let provider = awslc();
     let profile = Profile::builder(provider).build().unwrap();
     let psks = vec![Arc::new(Psk::new("d1", &[7; 32]).unwrap())];
     let client = ClientConfig::new(profile.clone()).with_psks(psks).with_key_shares(vec![]).unwrap();
     let table = PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]);
-    for cookies in [false, true] {
+    for connects_with_cookies in [false, true] {
         let server = ServerConfig::new(profile.clone())
             .unwrap()
             .with_psks(PskSource::Here(Arc::new(PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]))))
-            .with_cookies(cookies);
+            .with_cookies(connects_with_cookies);
         let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server));
         pair.connect().unwrap();
         assert!(pair.server.negotiated().unwrap().retried);
@@ -269,18 +269,18 @@ fn a_psk_survives_a_retry() {
 }
 
 #[test]
-fn a_wrong_psk_and_an_unknown_one_look_the_same() {
+fn wrong_and_unknown_psks_look_the_same_to_the_client() {
     let profile = Profile::builder(awslc()).build().unwrap();
     let mut wrong = psk_pair(&profile, &profile, [&[1; 32], &[2; 32]]);
     assert_eq!(wrong.run(), Err(PeerMisbehaved::BadBinder.into()));
     let client =
-        ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("nobody", &[1; 32]).unwrap())]);
+        ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("unknown", &[1; 32]).unwrap())]);
     let table = PskTable::from_iter([Psk::new("d1", &[1; 32]).unwrap()]);
     let server = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(table)));
     let client = Arc::new(client);
     let mut unknown = Pair::new(&client, &Arc::new(server));
     assert_eq!(unknown.run(), Err(PeerIncompatible::NoPsk.into()));
-    // A server that has certificates cannot show them to a client that did not ask.
+    // A server that has only certificates cannot show them to a client that accepts none.
     let certificates = ServerConfig::new(profiles().1.build().unwrap()).unwrap();
     let mut unasked = Pair::new(&client, &Arc::new(certificates));
     assert_eq!(unasked.run(), Err(PeerIncompatible::NoPsk.into()));
@@ -289,9 +289,9 @@ fn a_wrong_psk_and_an_unknown_one_look_the_same() {
     }
 }
 
-/// Whoever has the key but cannot use it hears why, if it is the server.
+/// A client with a known PSK that does not suit gets a specific error from the server.
 #[test]
-fn a_psk_that_cannot_be_used_is_told_from_an_unknown_one() {
+fn server_reports_why_a_known_psk_does_not_suit() {
     let provider = awslc();
     let builder = || Profile::builder(provider.clone());
     let suite = |id| vec![provider.suite(id).unwrap()];
@@ -310,7 +310,7 @@ fn a_psk_that_cannot_be_used_is_told_from_an_unknown_one() {
 }
 
 #[test]
-fn cookies() {
+fn connects_with_cookies() {
     for share in [true, false] {
         let (client, server) = profiles();
         let mut client = ClientConfig::new(client.build().unwrap());
@@ -326,12 +326,13 @@ fn cookies() {
 }
 
 #[test]
-fn alpn() {
+fn agrees_on_alpn() {
     let protocols = |names: &[&str]| names.iter().map(|n| n.as_bytes().to_vec()).collect::<Vec<_>>();
     let run = |ours: &[&str], theirs: &[&str]| {
         let (client, server) = profiles();
-        let mut pair = mutual(client.alpn(protocols(ours)), server.alpn(protocols(theirs)));
-        pair.run().map(|()| pair.client.negotiated().unwrap().alpn.clone())
+        let mut pair =
+            mutual(client.agrees_on_alpn(protocols(ours)), server.agrees_on_alpn(protocols(theirs)));
+        pair.run().map(|()| pair.client.negotiated().unwrap().agrees_on_alpn.clone())
     };
     assert_eq!(run(&["mqtt", "coap"], &["coap", "mqtt"]), Ok(Some(b"coap".to_vec())));
     assert_eq!(run(&["mqtt"], &[]), Ok(None));
@@ -340,7 +341,7 @@ fn alpn() {
 }
 
 #[test]
-fn record_size_limit_holds_in_both_directions() {
+fn record_size_limit_applies_in_both_directions() {
     let (client, server) = profiles();
     let mut pair = mutual(client.record_size_limit(Some(64)), server.record_size_limit(Some(100)));
     pair.connect().unwrap();
@@ -354,7 +355,7 @@ fn record_size_limit_holds_in_both_directions() {
         largest
     };
     pair.client.send(&[1; 1000]).unwrap();
-    // 100 bytes with their type, and the tag.
+    // 100 bytes including the content type, and the tag.
     assert_eq!(largest(pair.client.transmit()), 100 + 16);
     pair.server.send(&[1; 1000]).unwrap();
     assert_eq!(largest(pair.server.transmit()), 64 + 16);
@@ -363,7 +364,7 @@ fn record_size_limit_holds_in_both_directions() {
             true => (&mut pair.client, &mut pair.server),
             false => (&mut pair.server, &mut pair.client),
         };
-        // One record at a time is open.
+        // The receiver decrypts one record at a time.
         let (mut wire, mut received) = (from.transmit().to_vec(), 0);
         from.transmitted(wire.len());
         while received < 1000 {
@@ -379,7 +380,7 @@ fn record_size_limit_holds_in_both_directions() {
 }
 
 #[test]
-fn clients_may_or_must_say_who_they_are() {
+fn client_authentication_is_optional_or_required() {
     let provider = awslc();
     let pki = Pki::shared(KeyType::P256);
     let run = |auth, with_certificate: bool| {
@@ -408,7 +409,7 @@ fn clients_may_or_must_say_who_they_are() {
 }
 
 #[test]
-fn wrong_chains_names_and_times_are_refused_with_their_alert() {
+fn wrong_chains_names_and_times_get_the_right_alert() {
     let provider = awslc();
     let (pki, other) = (Pki::new(KeyType::P256), Pki::new(KeyType::P256));
     let run = |trust: Trust, credential: Credential, now, name: &str| {
@@ -473,7 +474,7 @@ fn wrong_chains_names_and_times_are_refused_with_their_alert() {
 }
 
 #[test]
-fn a_key_that_is_not_the_certificates_is_found_out() {
+fn refuses_a_key_that_does_not_belong_to_the_certificate() {
     let provider = awslc();
     let (pki, other) = (Pki::new(KeyType::P256), Pki::new(KeyType::P256));
     let key = other.server.signing_key(&provider);
@@ -489,7 +490,7 @@ fn a_key_that_is_not_the_certificates_is_found_out() {
         let why = "the private key of credential 1 is not the key of its certificate";
         assert!(refused.to_string().contains(why), "{refused}");
     }
-    // A key that lies about itself is found out by the peer.
+    // If a key object claims a foreign public key, the peer detects it.
     let credential = ForeignKey::x509(pki.server.chain.clone(), pki.server.public_key.clone(), key);
     let server = Profile::builder(provider.clone()).credentials(vec![credential]).build().unwrap();
     let client = Profile::builder(provider).trust(x509(&pki)).build().unwrap();
@@ -500,7 +501,7 @@ fn a_key_that_is_not_the_certificates_is_found_out() {
 }
 
 #[test]
-fn late_answers_to_every_question() {
+fn continues_after_late_answers_to_every_question() {
     let provider = awslc();
     let pki = Pki::shared(KeyType::P256);
     let elsewhere = |leaf: &Leaf, label: &str| {
@@ -565,7 +566,7 @@ fn late_answers_to_every_question() {
         };
         asked.push(name);
         let side = if is_server { &mut pair.server } else { &mut pair.client };
-        // Bytes do not hurry it, a wrong kind of answer does not end it.
+        // Neither further bytes nor a wrong kind of answer changes the state.
         assert!(side.is_handshaking());
         if name != "psk" {
             assert!(side.answer(pair.now, id, Answer::Psk(None)).is_err());
@@ -578,7 +579,7 @@ fn late_answers_to_every_question() {
 }
 
 #[test]
-fn a_question_that_cannot_be_answered_ends_the_handshake() {
+fn failed_answer_ends_the_handshake() {
     let provider = awslc();
     let ask = Trust { x509: Some(X509Trust::Ask), raw_key: None };
     let client = Profile::builder(provider.clone()).trust(ask).build().unwrap();
@@ -601,7 +602,7 @@ fn a_question_that_cannot_be_answered_ends_the_handshake() {
 }
 
 #[test]
-fn a_refused_client_hears_access_denied() {
+fn refused_client_gets_access_denied() {
     let (client, server) = profiles();
     let server = ServerConfig::new(server.build().unwrap()).unwrap().with_profile_choice(true);
     let client = Arc::new(ClientConfig::new(client.build().unwrap()));
@@ -615,7 +616,7 @@ fn a_refused_client_hears_access_denied() {
 }
 
 #[test]
-fn the_lean_profile_is_lean() {
+fn lean_profile_has_the_expected_sizes() {
     let provider = awslc();
     let pki = Pki::shared(KeyType::Ed25519);
     let lean = |trust, credential| {
@@ -637,8 +638,8 @@ fn the_lean_profile_is_lean() {
     let mut pair = Pair::new(&client, &Arc::new(server));
     let hello = pair.client.transmit().len();
     pair.connect().unwrap();
-    // draft-ietf-iotops-security-protocol-comparison: TLS 1.3, mutual raw keys, x25519 and Ed25519, CCM_8: 615 bytes
-    // in three flights.
+    // draft-ietf-iotops-security-protocol-comparison: TLS 1.3, mutual raw keys, x25519 and Ed25519, CCM_8: 615 bytes in
+    // three flights.
     assert!(pair.client_sent + pair.server_sent <= 615, "{} + {}", pair.client_sent, pair.server_sent);
     assert!(hello <= 129, "ClientHello: {hello}");
     // Each flight under one key is one record.
@@ -646,7 +647,7 @@ fn the_lean_profile_is_lean() {
 }
 
 #[test]
-fn contradictions_are_found_when_a_profile_is_built() {
+fn profile_refuses_contradictions() {
     let provider = awslc();
     let build = |f: &dyn Fn(ProfileBuilder) -> ProfileBuilder| f(Profile::builder(provider.clone())).build();
     let bad: Vec<(&dyn Fn(ProfileBuilder) -> ProfileBuilder, &str)> = vec![
@@ -654,7 +655,7 @@ fn contradictions_are_found_when_a_profile_is_built() {
         (&|b| b.groups(vec![]), "group"),
         (&|b| b.record_size_limit(Some(63)), "record_size_limit"),
         (&|b| b.record_size_limit(Some(16386)), "record_size_limit"),
-        (&|b| b.alpn(vec![vec![]]), "ALPN"),
+        (&|b| b.agrees_on_alpn(vec![vec![]]), "ALPN"),
         (&|b| b.key_update_after(Some(0)), "record"),
         (&|b| b.signature_schemes(vec![SignatureScheme(0x0901)]), "verify"),
         (&|b| b.psk_modes(vec![PskKeyExchangeMode(9)]), "mode"),
@@ -667,7 +668,7 @@ fn contradictions_are_found_when_a_profile_is_built() {
     assert!(Psk::new("d", &[1; 15]).is_err());
     assert!(Psk::new("", &[1; 16]).is_err());
     let profile = build(&|b| b).unwrap();
-    // Nobody to believe and nothing to prove: no connection.
+    // A client without trust and PSKs cannot make any connection.
     let client = Arc::new(ClientConfig::new(profile.clone()));
     assert!(dunlin::TlsConnection::client(&client, dunlin_tests::localhost(), dunlin_tests::NOW).is_err());
     assert!(ServerConfig::new(profile).unwrap().with_client_auth(ClientAuth::Required).is_err());

@@ -1,5 +1,5 @@
-//! Hostile peers: every message truncated, lengthened, doubled, left out, reordered; records that lie; bytes at
-//! random. Each gets the alert that the RFC names, the connection is over, nothing panics.
+//! Hostile peers: every message truncated, lengthened, doubled, left out or reordered; invalid records; random bytes. The
+//! engine answers each with the RFC's alert, ends the connection, and never panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use dunlin::{ClientAuth, ClientConfig, Error, Profile, ServerConfig, TlsConnecti
 use dunlin_tests::tamper::{Keys, Secrets, message, messages, records, rewrite};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 
-/// An honest pair with mutual X.509 whose secrets are known.
+/// An honest pair with mutual X.509, and its secrets.
 fn pair() -> (Pair, Arc<Secrets>) {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     let secrets = Arc::new(Secrets::default());
@@ -35,7 +35,7 @@ fn take(from: &mut TlsConnection) -> Vec<u8> {
     bytes
 }
 
-/// The alert that `connection` sent, opened with the key that it has by now if it is encrypted.
+/// Returns the alert that `connection` sent; opens it with the right key of `keys` if it is encrypted.
 fn sent_alert(connection: &mut TlsConnection, keys: &[Keys]) -> Option<Alert> {
     let last = records(&take(connection)).pop()?;
     match last[0] {
@@ -49,7 +49,7 @@ fn sent_alert(connection: &mut TlsConnection, keys: &[Keys]) -> Option<Alert> {
 
 type Edit<'a> = &'a dyn Fn(Vec<Vec<u8>>) -> Vec<Vec<u8>>;
 
-/// Sends the server's flight after `edit`; what the client says, and the alert that it sends.
+/// Edits the server's flight. Returns the client's result and alert.
 fn edit_server_flight(edit: Edit<'_>) -> (Result<(), Error>, Option<Alert>) {
     let (mut pair, secrets) = pair();
     let hello = take(&mut pair.client);
@@ -66,7 +66,7 @@ fn edit_server_flight(edit: Edit<'_>) -> (Result<(), Error>, Option<Alert>) {
     (result, sent_alert(&mut pair.client, &[keys]))
 }
 
-/// The same for the client's second flight.
+/// Edits the client's second flight. Returns the server's result and alert.
 fn edit_client_flight(edit: Edit<'_>) -> (Result<(), Error>, Option<Alert>) {
     let (mut pair, secrets) = pair();
     let hello = take(&mut pair.client);
@@ -113,7 +113,7 @@ fn each_message(mut f: impl FnMut(Run, HandshakeType, usize)) {
 }
 
 #[test]
-fn trailing_bytes() {
+fn rejects_trailing_bytes() {
     each_message(|run, typ, i| {
         let (result, alert) = run(&|mut m| {
             let body = [&m[i][4..], &[0]].concat();
@@ -126,7 +126,7 @@ fn trailing_bytes() {
 }
 
 #[test]
-fn truncated_messages() {
+fn rejects_truncated_messages() {
     each_message(|run, typ, i| {
         for cut in [1, 2] {
             let (result, alert) = run(&|mut m| {
@@ -147,14 +147,14 @@ fn truncated_messages() {
 }
 
 #[test]
-fn doubled_messages() {
+fn rejects_doubled_messages() {
     each_message(|run, typ, i| {
         let (result, alert) = run(&|mut m| {
             let twice = m[i].clone();
             m.insert(i, twice);
             m
         });
-        // After Finished the keys change: a second one is bytes across that border.
+        // The keys change after Finished, so a second Finished would cross the boundary.
         let expected = result.clone().unwrap_err();
         assert!(
             matches!(
@@ -170,15 +170,15 @@ fn doubled_messages() {
 }
 
 #[test]
-fn missing_messages() {
+fn rejects_missing_messages() {
     each_message(|run, typ, i| {
         let (result, alert) = run(&|mut m| {
             m.remove(i);
             m
         });
         match typ {
-            // Nothing waits for it any more, so nothing happens; or nothing was asked, and the proof covers another
-            // handshake.
+            // Without Finished the receiver just waits. Without CertificateRequest the server's signature does not match the
+            // transcript.
             HandshakeType::FINISHED => assert_eq!((result, alert), (Ok(()), None)),
             HandshakeType::CERTIFICATE_REQUEST => {
                 assert_eq!(result, Err(PeerMisbehaved::BadSignature.into()));
@@ -190,7 +190,7 @@ fn missing_messages() {
 }
 
 #[test]
-fn reordered_messages() {
+fn rejects_reordered_messages() {
     each_message(|run, typ, i| {
         if i == 0 {
             return;
@@ -205,7 +205,7 @@ fn reordered_messages() {
 }
 
 #[test]
-fn every_message_in_every_place() {
+fn rejects_every_message_in_a_wrong_place() {
     each_message(|run, typ, i| {
         for other in HandshakeType::ALL.iter().map(|t| t.0).chain([3, 67, 99, 255]) {
             if other == typ.0
@@ -229,7 +229,7 @@ fn every_message_in_every_place() {
 }
 
 #[test]
-fn changed_bits_never_pass() {
+fn rejects_changed_bits_of_every_message() {
     each_message(|run, typ, i| {
         let len = std::cell::Cell::new(0);
         let (honest, _) = run(&|m| {
@@ -237,7 +237,7 @@ fn changed_bits_never_pass() {
             m
         });
         honest.unwrap();
-        // An ECDSA signature varies by some bytes from run to run.
+        // The length of an ECDSA signature varies by a few bytes.
         let len = len.get() - if typ == HandshakeType::CERTIFICATE_VERIFY { 8 } else { 0 };
         let step = (len / 24).max(1);
         for at in (4..len).step_by(step) {
@@ -251,7 +251,7 @@ fn changed_bits_never_pass() {
 }
 
 #[test]
-fn oversized_messages_are_refused_by_their_header() {
+fn rejects_oversized_messages_by_their_header() {
     each_message(|run, typ, i| {
         let (result, alert) = run(&|mut m| {
             let mut header = vec![m[i][0], 0xff, 0xff, 0xff];
@@ -277,7 +277,7 @@ fn fresh() -> (TlsConnection, TlsConnection) {
 }
 
 #[test]
-fn records_that_lie() {
+fn rejects_invalid_records() {
     let hello = {
         let (mut client, _) = fresh();
         take(&mut client)
@@ -342,14 +342,14 @@ fn records_that_lie() {
         let (_, mut server) = fresh();
         assert_eq!(server.receive(NOW, &bytes), Err(error.clone()), "{name}");
         assert_eq!(sent_alert(&mut server, &[]), Some(alert), "{name}");
-        // It is over, and stays so.
+        // The error is permanent.
         assert_eq!(server.receive(NOW, &hello), Err(error), "{name}");
         assert!(server.transmit().is_empty(), "{name}");
     }
 }
 
 #[test]
-fn a_flood_of_nothing_ends() {
+fn rejects_a_flood_of_change_cipher_specs() {
     let (mut client, mut server) = fresh();
     server.receive(NOW, &take(&mut client)).unwrap();
     let result = (0..64).find_map(|_| server.receive(NOW, &[20, 3, 3, 0, 1, 1]).err());
@@ -357,9 +357,9 @@ fn a_flood_of_nothing_ends() {
 }
 
 #[test]
-fn early_data_is_skipped_up_to_a_bound() {
+fn server_skips_early_data_up_to_a_limit() {
     let hello = edited_hello(|e| e.push((42, vec![])));
-    // What counts is content: the type of the content and the tag come on top.
+    // The limit counts content, without content type and tag.
     let record = |content: u16| {
         let len = content + 17;
         [&[23, 3, 3][..], &len.to_be_bytes(), &vec![7; usize::from(len)]].concat()
@@ -375,7 +375,7 @@ fn early_data_is_skipped_up_to_a_bound() {
 }
 
 #[test]
-fn records_that_do_not_decrypt() {
+fn rejects_records_that_do_not_decrypt() {
     let (mut pair, _) = pair();
     pair.connect().unwrap();
     pair.client.send(b"hello").unwrap();
@@ -388,7 +388,7 @@ fn records_that_do_not_decrypt() {
 }
 
 #[test]
-fn a_replayed_record_does_not_decrypt() {
+fn rejects_a_replayed_record() {
     let (mut pair, _) = pair();
     pair.connect().unwrap();
     pair.client.send(b"hello").unwrap();
@@ -398,7 +398,7 @@ fn a_replayed_record_does_not_decrypt() {
     assert_eq!(pair.server.receive(NOW, &record), Err(PeerMisbehaved::BadRecordMac.into()));
 }
 
-/// A ClientHello of ours with its extensions edited.
+/// Returns a ClientHello of the engine with edited extensions.
 fn edited_hello(edit: impl FnOnce(&mut Vec<(u16, Vec<u8>)>)) -> Vec<u8> {
     let (mut client, _) = fresh();
     let hello = messages(&take(&mut client)[5..]).remove(0);
@@ -425,7 +425,7 @@ fn edited_hello(edit: impl FnOnce(&mut Vec<(u16, Vec<u8>)>)) -> Vec<u8> {
 }
 
 #[test]
-fn client_hellos_that_break_a_rule() {
+fn rejects_client_hellos_that_break_a_rule() {
     type Edit = fn(&mut Vec<(u16, Vec<u8>)>);
     let cases: Vec<(&str, Edit, Alert)> = vec![
         ("without supported_versions", |e| e.retain(|(t, _)| *t != 43), Alert::PROTOCOL_VERSION),
@@ -502,7 +502,7 @@ fn client_hellos_that_break_a_rule() {
         assert!(result.is_err(), "{name}");
         assert_eq!(sent_alert(&mut server, &[]), Some(alert), "{name}: {result:?}");
     }
-    // Unknown extensions, GREASE and padding among them, do not matter.
+    // Unknown extensions, including GREASE and padding, are ignored.
     let (_, mut server) = fresh();
     let odd = edited_hello(|e| {
         e.push((0x0a0a, vec![]));
@@ -513,7 +513,7 @@ fn client_hellos_that_break_a_rule() {
 }
 
 #[test]
-fn every_prefix_of_a_client_hello_waits_and_every_cut_body_is_refused() {
+fn waits_for_the_rest_of_a_client_hello_and_rejects_truncated_ones() {
     let (mut client, _) = fresh();
     let hello = take(&mut client);
     for len in 0..hello.len() {
@@ -531,7 +531,7 @@ fn every_prefix_of_a_client_hello_waits_and_every_cut_body_is_refused() {
 }
 
 #[test]
-fn bytes_one_at_a_time_do_as_well() {
+fn connects_byte_by_byte() {
     let (mut pair, _) = pair();
     for _ in 0..4 {
         for byte in take(&mut pair.client) {
@@ -575,7 +575,7 @@ impl Noise {
 }
 
 #[test]
-fn noise_in_the_clear_part_never_panics_and_never_connects_two_views() {
+fn noise_in_plaintext_never_panics_or_connects() {
     let mut noise = Noise(0x00d0_11e5_u64);
     for round in 0..2000 {
         let (mut client, mut server) = fresh();
@@ -588,7 +588,7 @@ fn noise_in_the_clear_part_never_panics_and_never_connects_two_views() {
             noise.disturb(&mut flight);
         }
         let answer = client.receive(NOW, &flight);
-        // RFC 8446 §5.1: the version of a record, its bytes 1 and 2, is ignored; all else is in the transcript.
+        // RFC 8446 §5.1: receivers ignore a record's version (bytes 1 and 2); the transcript covers everything else.
         let differs = hello.len() != clean.len() || hello[0] != clean[0] || hello[3..] != clean[3..];
         if differs && result.is_ok() && answer.is_ok() {
             assert!(client.negotiated().is_none(), "connected over a changed ClientHello");
@@ -597,7 +597,7 @@ fn noise_in_the_clear_part_never_panics_and_never_connects_two_views() {
 }
 
 #[test]
-fn noise_in_the_encrypted_part_never_panics_and_never_passes() {
+fn noise_in_encrypted_messages_never_panics_or_connects() {
     let mut noise = Noise(0x5eed);
     for _ in 0..300 {
         let cell = std::cell::RefCell::new(&mut noise);
@@ -618,7 +618,7 @@ fn noise_in_the_encrypted_part_never_panics_and_never_passes() {
 }
 
 #[test]
-fn a_connection_that_failed_stays_failed() {
+fn errors_of_a_connection_are_permanent() {
     let (mut client, _) = fresh();
     let error = client.receive(NOW, &[22, 3, 3, 0, 4, 20, 0, 0, 0]).unwrap_err();
     assert_eq!(client.send(b"x"), Err(error.clone()));
@@ -627,10 +627,10 @@ fn a_connection_that_failed_stays_failed() {
     assert_eq!(client.error(), Some(&error));
 }
 
-/// Lists that are well-formed: the error names the limit, and the alert is not decode_error.
+/// Well-formed lists above a limit: the error names the limit, and the alert is not decode_error.
 #[test]
-fn client_hellos_above_a_limit_are_refused_with_its_name() {
-    /// Fills the body of this extension with a list of so many of these entries after those that are there.
+fn error_names_the_limit_that_a_client_hello_exceeds() {
+    /// Adds entries to the list of this extension.
     fn fill(e: &mut [(u16, Vec<u8>)], typ: u16, count: usize, entry: impl Fn(u16) -> Vec<u8>) {
         let (_, body) = e.iter_mut().find(|(t, _)| *t == typ).unwrap();
         let entries = [body[2..].to_vec(), (0..count as u16).flat_map(entry).collect()].concat();
@@ -643,7 +643,7 @@ fn client_hellos_above_a_limit_are_refused_with_its_name() {
             let unknown = 0x7000..0x7000 + (count - e.len()) as u16;
             e.extend(unknown.map(|typ| (typ, vec![])));
         }),
-        // The client sends one of its own.
+        // The list already has the client's own share.
         (What::Extension(ExtensionType::KEY_SHARE), 64, &|e, count| {
             fill(e, 51, count - 1, |i| [&(0x7000 + i).to_be_bytes()[..], &[0, 1, 7]].concat());
         }),
@@ -673,7 +673,7 @@ fn client_hellos_above_a_limit_are_refused_with_its_name() {
 
 /// RFC 9846 §4.2.3, against RFC 8446 §4.2.1.
 #[test]
-fn a_server_hello_of_tls13_with_another_legacy_version_is_refused() {
+fn client_rejects_a_wrong_legacy_version_in_tls13() {
     for version in [[3, 1], [3, 2], [3, 4]] {
         let (mut client, mut server) = fresh();
         server.receive(NOW, &take(&mut client)).unwrap();
@@ -688,7 +688,7 @@ fn a_server_hello_of_tls13_with_another_legacy_version_is_refused() {
 }
 
 #[test]
-fn a_protected_change_cipher_spec_is_refused() {
+fn rejects_a_protected_change_cipher_spec() {
     let (mut pair, secrets) = pair();
     pair.connect().unwrap();
     let keys = Keys::new(awslc().cipher_suites[0], &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
@@ -698,11 +698,11 @@ fn a_protected_change_cipher_spec_is_refused() {
 
 /// RFC 8446 §5.1.
 #[test]
-fn data_in_the_middle_of_a_message_is_unexpected() {
+fn rejects_data_in_the_middle_of_a_message() {
     let (mut pair, secrets) = pair();
     pair.connect().unwrap();
     let keys = Keys::new(awslc().cipher_suites[0], &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
-    // Half a KeyUpdate.
+    // The first half of a KeyUpdate.
     pair.server.receive(NOW, &keys.seal(0, &[HandshakeType::KEY_UPDATE.0, 0, 0, 22])).unwrap();
     let expected = PeerMisbehaved::UnexpectedRecord(What::InsideMessage);
     assert_eq!(pair.server.receive(NOW, &keys.seal(1, b"data\x17")), Err(expected.into()));
@@ -710,7 +710,7 @@ fn data_in_the_middle_of_a_message_is_unexpected() {
 
 /// RFC 8446 §5.4, RFC 5246 §6.2.1.
 #[test]
-fn an_empty_alert_record_is_unexpected() {
+fn rejects_an_empty_alert_record() {
     let (mut pair, secrets) = pair();
     pair.connect().unwrap();
     let keys = |label| Keys::new(awslc().cipher_suites[0], &secrets.get(label));
@@ -718,7 +718,7 @@ fn an_empty_alert_record_is_unexpected() {
         (&mut pair.server, "CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"),
         (&mut pair.client, "SERVER_TRAFFIC_SECRET_0", "CLIENT_TRAFFIC_SECRET_0"),
     ] {
-        // With two bytes of padding.
+        // The record has two bytes of padding.
         let result = end.receive(NOW, &keys(theirs).seal(0, &[21, 0, 0]));
         assert_eq!(result, Err(PeerMisbehaved::EmptyRecord.into()));
         assert_eq!(sent_alert(end, &[keys(ours)]), Some(Alert::UNEXPECTED_MESSAGE));
@@ -729,7 +729,7 @@ fn an_empty_alert_record_is_unexpected() {
 }
 
 #[test]
-fn a_change_cipher_spec_before_the_first_message_is_refused() {
+fn rejects_a_change_cipher_spec_before_the_first_message() {
     let (_, mut server) = fresh();
     let result = server.receive(NOW, &[20, 3, 3, 0, 1, 1]);
     assert_eq!(
@@ -739,7 +739,7 @@ fn a_change_cipher_spec_before_the_first_message_is_refused() {
 }
 
 #[test]
-fn a_caller_that_counts_wrong_does_no_harm() {
+fn tolerates_wrong_counts_of_the_caller() {
     let (mut pair, _) = pair();
     pair.connect().unwrap();
     pair.client.send(b"hello").unwrap();
@@ -755,7 +755,7 @@ fn a_caller_that_counts_wrong_does_no_harm() {
 }
 
 #[test]
-fn every_request_for_a_key_update_is_answered_also_over_a_pipe_that_is_never_empty() {
+fn answers_every_key_update_over_a_pipe_that_is_never_empty() {
     let (mut pair, _) = pair();
     pair.connect().unwrap();
     for _ in 0..3 {
@@ -763,7 +763,7 @@ fn every_request_for_a_key_update_is_answered_also_over_a_pipe_that_is_never_emp
         pair.client.update_keys(true).unwrap();
         let request = take(&mut pair.client);
         pair.server.receive(NOW, &request).unwrap();
-        // All but the last byte leaves, and with it the answer, once more data follows it.
+        // The transport takes all but the last byte, so that the next data follows the answer.
         pair.server.send(&[7; 100]).unwrap();
         let output = pair.server.transmit().to_vec();
         pair.server.transmitted(output.len() - 1);

@@ -1,4 +1,4 @@
-//! What connections keep while nothing happens: servers have many of them.
+//! The memory of idle connections, of which a server has many.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail")]
 
 use std::alloc::System;
@@ -8,17 +8,17 @@ use cap::Cap;
 use dunlin::{ClientAuth, ClientConfig, Profile, ServerConfig, TlsConnection, Trust};
 use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
 
-/// Counts what Rust code allocates; AWS-LC has some 1.2 kB of keys beside it.
+/// Counts the allocations of Rust code. AWS-LC's keys take some 1.2 kB more.
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The connection itself and what it keeps on the heap, in bytes: the identity of a peer with two certificates of some 700 bytes
+/// The limit in bytes for the connection and its heap: the identity of a peer with two certificates of some 700 bytes
 /// together, secrets, and the list of messages. docs/performance.md has the figure with AWS-LC's keys.
 const MOST: usize = 2800;
 
-/// Beside a test in the same process the count would be of both.
+/// This test has its own binary, because the allocator would also count a concurrent test.
 #[test]
-fn an_idle_connection_keeps_little() {
+fn idle_connection_uses_little_memory() {
     const CONNECTIONS: usize = 50;
     let pki = Pki::shared(KeyType::P256);
     let profile = |leaf: &Leaf| {

@@ -1,4 +1,4 @@
-//! `tools/layers` finds an import that breaks the layers of the engine.
+//! `tools/layers` detects imports that break the layers of the engine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::fs;
@@ -9,7 +9,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs the check on a copy of the engine in which `file` begins with `line`: whether it passes, and what it prints.
+/// Runs the check on a copy of the engine in which `file` begins with `line`. Returns whether it passes, and its output.
 fn check(file: &str, line: &str) -> (bool, String) {
     let folder = tempfile::tempdir().unwrap();
     copy(&root().join("crates/dunlin/src"), folder.path());

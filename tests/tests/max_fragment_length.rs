@@ -1,4 +1,4 @@
-//! How large records may be: max_fragment_length (RFC 6066 §4) beside record_size_limit (RFC 8449).
+//! Record sizes: max_fragment_length (RFC 6066 §4) beside record_size_limit (RFC 8449).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn tls12(profile: ProfileBuilder) -> ProfileBuilder {
 
 const VERSIONS: [Edit; 2] = [&|profile| profile, &tls12];
 
-/// Mutual X.509.
+/// A pair with mutual X.509.
 fn pair(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::Rsa2048));
     let trust = || Trust { x509: Some(pki.trust()), raw_key: None };
@@ -41,7 +41,7 @@ fn take(from: &mut TlsConnection) -> Vec<u8> {
     bytes
 }
 
-/// The longest record of each side, from the ServerHello on, through a handshake and 10 kB each way.
+/// Returns the longest record of each side, from the ServerHello through 10 kB of data in each direction.
 fn longest(mut pair: Pair) -> [usize; 2] {
     let mut longest = [0; 2];
     let first = take(&mut pair.client);
@@ -68,17 +68,17 @@ fn longest(mut pair: Pair) -> [usize; 2] {
             }
         }
         if went == 0 {
-            assert!(said[0] && said[1], "the handshake stands still");
+            assert!(said[0] && said[1], "the handshake does not continue");
             return longest;
         }
     }
 }
 
-/// What protection adds to a record: the type of the content and the tag, or an explicit nonce and the tag.
+/// The overhead of a record: content type and tag, or an explicit nonce and the tag.
 const OVERHEAD: std::ops::RangeInclusive<usize> = 16..=24;
 
 #[test]
-fn it_holds_in_both_directions_and_from_the_first_answer_on() {
+fn length_applies_in_both_directions_from_the_first_answer() {
     let profile = || Profile::builder(awslc());
     for version in VERSIONS {
         for length in [512, 1024, 2048, 4096] {
@@ -88,7 +88,7 @@ fn it_holds_in_both_directions_and_from_the_first_answer_on() {
                 assert!(OVERHEAD.contains(&(longest - usize::from(length))), "{length}: {longest}");
             }
         }
-        // Nothing is asked for by servers.
+        // Only clients offer the extension.
         let longest = longest(pair(version(profile()), version(profile()).max_fragment_length(Some(512))));
         assert!(longest.iter().all(|l| *l > 10_000), "{longest:?}");
     }
@@ -96,11 +96,11 @@ fn it_holds_in_both_directions_and_from_the_first_answer_on() {
 
 /// RFC 8449 §5.
 #[test]
-fn record_size_limit_goes_first() {
+fn record_size_limit_takes_precedence() {
     let profile = || Profile::builder(awslc());
     for version in VERSIONS {
         let client = || version(profile()).max_fragment_length(Some(512)).record_size_limit(Some(2000));
-        // The client's limit is for the server, and there is none for the client unless the server has one.
+        // The client's limit applies to the server; the client is limited only if the server sends a limit, too.
         for (server, of_client) in [(None, 10_000), (Some(700), 700)] {
             let server = version(profile()).record_size_limit(server);
             let [client, server] = longest(pair(client(), server));
@@ -110,7 +110,7 @@ fn record_size_limit_goes_first() {
 }
 
 #[test]
-fn other_lengths_are_no_profile() {
+fn profile_refuses_other_lengths() {
     for length in [0, 511, 513, 8192, 16384] {
         let result = Profile::builder(awslc()).max_fragment_length(Some(length)).build();
         let Err(Error::Misuse(why)) = result.map(drop) else { panic!("{length}") };
@@ -121,7 +121,7 @@ fn other_lengths_are_no_profile() {
 const MAX_FRAGMENT_LENGTH: ExtensionType = ExtensionType::MAX_FRAGMENT_LENGTH;
 const RECORD_SIZE_LIMIT: ExtensionType = ExtensionType::RECORD_SIZE_LIMIT;
 
-/// What a client of TLS 1.3 that offers both says to EncryptedExtensions with these.
+/// Returns the result of a TLS 1.3 client that offers both extensions for EncryptedExtensions with these.
 fn answered(extensions: &[(ExtensionType, &[u8])]) -> Result<(), Error> {
     let secrets = Arc::new(Secrets::default());
     let provider = awslc();
@@ -132,7 +132,7 @@ fn answered(extensions: &[(ExtensionType, &[u8])]) -> Result<(), Error> {
     pair.server.receive(NOW, &hello).unwrap();
     let flight = take(&mut pair.server);
     let secret = secrets.get("SERVER_HANDSHAKE_TRAFFIC_SECRET");
-    // The first suite of both.
+    // The first suite of both sides.
     let suite = provider.cipher_suites[0].id;
     let flight = tamper::rewrite(&provider, suite, &secret, &flight, |mut messages| {
         let list: Vec<u8> = extensions
@@ -142,7 +142,7 @@ fn answered(extensions: &[(ExtensionType, &[u8])]) -> Result<(), Error> {
             })
             .collect();
         messages[0] = message(8, &[&(list.len() as u16).to_be_bytes()[..], &list].concat());
-        // The rest would tell of the change.
+        // The later messages would reveal the change.
         messages.truncate(1);
         messages
     });
@@ -150,7 +150,7 @@ fn answered(extensions: &[(ExtensionType, &[u8])]) -> Result<(), Error> {
 }
 
 #[test]
-fn an_answer_that_was_not_asked_for_is_refused() {
+fn client_rejects_an_answer_that_it_did_not_offer() {
     assert_eq!(answered(&[(MAX_FRAGMENT_LENGTH, &[2])]), Ok(()));
     for code in [1, 3, 4] {
         let result = answered(&[(MAX_FRAGMENT_LENGTH, &[code])]);
@@ -173,7 +173,7 @@ fn an_answer_that_was_not_asked_for_is_refused() {
     assert_eq!(result, Err(both.into()));
 }
 
-/// TLS 1.2 without cryptography, whose client offers 512: what is changed on the way is not found out by it.
+/// TLS 1.2 without real cryptography, so that changes on the wire go undetected. The client offers 512 bytes.
 fn open_pair() -> Pair {
     let provider = Arc::new(dunlin_null::null_provider());
     let profile = |length| {
@@ -187,7 +187,7 @@ fn open_pair() -> Pair {
     Pair::new(&Arc::new(client), &Arc::new(ServerConfig::new(profile(None)).unwrap().with_psks(keys)))
 }
 
-/// Replaces the one place in a flight where the extension stands.
+/// Replaces the only occurrence of the extension in a flight.
 fn replaced(flight: &[u8], old: &[u8; 5], new: &[u8; 5]) -> Vec<u8> {
     let places: Vec<_> = (0..flight.len() - 4).filter(|i| flight[*i..].starts_with(old)).collect();
     let [at] = places[..] else { panic!("{places:?}") };
@@ -198,12 +198,12 @@ fn replaced(flight: &[u8], old: &[u8; 5], new: &[u8; 5]) -> Vec<u8> {
 
 const OF_512: [u8; 5] = [0, 1, 0, 1, 1];
 const OF_1024: [u8; 5] = [0, 1, 0, 1, 2];
-/// An extension that nobody knows.
+/// An unknown extension.
 const UNKNOWN: [u8; 5] = [0x7a, 0x7a, 0, 1, 1];
 
 #[test]
-fn who_sends_more_than_was_agreed_is_refused() {
-    // The two sides are made to believe in different lengths.
+fn receiver_rejects_records_above_the_agreed_length() {
+    // Each side believes that the other has agreed to its length.
     let mut pair = open_pair();
     let hello = replaced(&take(&mut pair.client), &OF_512, &OF_1024);
     pair.server.receive(NOW, &hello).unwrap();
@@ -221,12 +221,12 @@ fn who_sends_more_than_was_agreed_is_refused() {
     }
 }
 
-/// RFC 8449 §4: a limit belongs to the keys of the handshake that agreed on it.
+/// RFC 8449 §4: a limit applies to the keys of the handshake that negotiated it.
 #[test]
-fn a_renegotiation_may_end_it() {
+fn renegotiation_can_lift_the_limit() {
     let mut pair = open_pair();
     pair.connect().unwrap();
-    // The lengths of the data in records, which arrive.
+    // Returns the lengths of the data records that arrive.
     let lengths = |from: &mut TlsConnection, to: &mut TlsConnection| {
         from.send(&[7; 1000]).unwrap();
         let (bytes, mut taken) = (take(from), 0);
@@ -242,7 +242,7 @@ fn a_renegotiation_may_end_it() {
     pair.client.renegotiate(NOW).unwrap();
     let hello = replaced(&take(&mut pair.client), &OF_512, &UNKNOWN);
     pair.server.receive(NOW, &hello).unwrap();
-    // The keys are the old ones, and so is the length.
+    // The old keys are in force, and with them the old length.
     assert_eq!(lengths(&mut pair.server, &mut pair.client), [512, 488]);
     pair.run().unwrap();
     assert!(pair.client_events.iter().any(|e| matches!(e, Event::Renegotiated)));
@@ -262,9 +262,9 @@ fn both_versions(profile: ProfileBuilder) -> ProfileBuilder {
     profile.tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
 }
 
-/// OpenSSL refuses larger records than it has asked for.
+/// OpenSSL's client refuses records above the length that it requested.
 #[test]
-fn openssls_client_asks_for_it() {
+fn openssls_client_gets_small_records() {
     for version in ["-tls1_3", "-tls1_2"] {
         let (listener, port) = listen();
         let config = ends::server_config_with(both_versions(ends::server_profile(KeyType::P256)), |s| s);
@@ -284,7 +284,7 @@ fn openssls_client_asks_for_it() {
 }
 
 #[test]
-fn openssls_server_agrees_to_it() {
+fn openssls_server_accepts_the_length() {
     for version in ["-tls1_3", "-tls1_2"] {
         let files = Files::default();
         let identity = openssl(&files, true);

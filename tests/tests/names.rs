@@ -1,4 +1,4 @@
-//! Names of certificates: DNS names and URIs are not taken for each other, and constrained authorities name no URI.
+//! Names in certificates: a URI never counts as a DNS name, and an authority with name constraints cannot certify a URI.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rcgen::{
     SanType,
 };
 
-/// Which authority may name `localhost` only.
+/// The authority that is constrained to `localhost`.
 #[derive(Clone, Copy, PartialEq)]
 enum Constrained {
     Nobody,
@@ -34,7 +34,7 @@ fn authority(name: &str, constrained: bool) -> CertificateParams {
     params
 }
 
-/// Two connections to a server with these names, and who it is in the second, which resumes.
+/// Connects twice to a server with these names. Returns its names in the second connection, which resumes.
 fn connect(constrained: Constrained, uri: Option<&str>) -> Result<Vec<SubjectName>, Error> {
     let root_key = KeyPair::generate().unwrap();
     let root = authority("root", constrained == Constrained::Root);
@@ -69,7 +69,7 @@ fn connect(constrained: Constrained, uri: Option<&str>) -> Result<Vec<SubjectNam
 }
 
 #[test]
-fn a_uri_is_not_taken_for_a_dns_name() {
+fn uri_does_not_count_as_a_dns_name() {
     let localhost = SubjectName::Dns("localhost".into());
     let uri = "admin.example";
     assert_eq!(connect(Constrained::Nobody, None), Ok(vec![localhost.clone()]));

@@ -10,7 +10,7 @@ use dunlin_tests::ends::{KEYS, MIB, PSK, client, psk_client, psk_server, server,
 use dunlin_tests::peer::{Files, Link, Process, Server, listen, text};
 use dunlin_tests::{KeyType, Pki, ends};
 
-/// A server with X.509 of this kind that demands a client certificate.
+/// A server with X.509 of this kind that requires a client certificate.
 fn s_server(typ: KeyType, more: &[&str]) -> Server {
     let (pki, files) = (Pki::shared(typ), Files::default());
     let (cert, key) =
@@ -47,7 +47,7 @@ fn s_client(typ: KeyType, port: &str, more: &[&str]) -> (Process, Files) {
 }
 
 #[test]
-fn mutual_x509_and_a_mebibyte_each_way_with_its_server() {
+fn exchanges_a_mebibyte_with_its_server_under_mutual_x509() {
     for typ in KEYS {
         let mut peer = s_server(typ, &["-quiet"]);
         let mut link = Link::to_server(client(typ, |c| c), &peer);
@@ -62,7 +62,7 @@ fn mutual_x509_and_a_mebibyte_each_way_with_its_server() {
 }
 
 #[test]
-fn mutual_x509_and_a_mebibyte_each_way_with_its_client() {
+fn exchanges_a_mebibyte_with_its_client_under_mutual_x509() {
     for typ in KEYS {
         let (listener, port) = listen();
         let (mut peer, _files) = s_client(typ, &port, &["-quiet"]);
@@ -81,7 +81,7 @@ fn mutual_x509_and_a_mebibyte_each_way_with_its_client() {
 }
 
 #[test]
-fn every_group_with_its_server_and_its_client() {
+fn connects_with_every_group_in_both_roles() {
     let groups =
         [("X25519", NamedGroup::X25519), ("P-256", NamedGroup::SECP256R1), ("P-384", NamedGroup::SECP384R1)];
     for (name, group) in groups {
@@ -103,7 +103,7 @@ fn every_group_with_its_server_and_its_client() {
 }
 
 #[test]
-fn hello_retry_request_from_its_server() {
+fn accepts_a_hello_retry_request_of_its_server() {
     let peer = s_server(KeyType::P256, &["-quiet", "-groups", "P-384"]);
     let mut link = Link::to_server(client(KeyType::P256, |c| c), &peer);
     link.handshake().unwrap();
@@ -111,20 +111,20 @@ fn hello_retry_request_from_its_server() {
 }
 
 #[test]
-fn a_cookie_from_its_server() {
+fn returns_a_cookie_to_its_server() {
     let peer = s_server(KeyType::P256, &["-quiet", "-stateless"]);
-    // Its stateless server ends the connection at a ChangeCipherSpec before the second ClientHello, which
-    // RFC 8446 §D.4 would have it ignore.
+    // OpenSSL's stateless server ends the connection at a ChangeCipherSpec before the second ClientHello. RFC 8446 §D.4
+    // requires it to ignore that record.
     let mut link = Link::to_server(ends::plain_client(KeyType::P256), &peer);
     link.handshake().unwrap();
     assert!(link.connection.negotiated().unwrap().retried);
 }
 
 #[test]
-fn hello_retry_request_and_cookie_to_its_client() {
+fn sends_a_hello_retry_request_and_cookie_to_its_client() {
     for cookies in [false, true] {
         let (listener, port) = listen();
-        // Its first share is for a group that we do not have.
+        // The client's first share is of a group that this server does not support.
         let (peer, _files) = s_client(KeyType::P256, &port, &["-quiet", "-groups", "P-521:P-256"]);
         let mut link = Link::accept(server(KeyType::P256, |s| s.with_cookies(cookies)), &listener);
         link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
@@ -133,7 +133,7 @@ fn hello_retry_request_and_cookie_to_its_client() {
 }
 
 #[test]
-fn resumption_with_its_server() {
+fn resumes_with_its_server() {
     for more in [&["-quiet"][..], &["-quiet", "-no_ticket"]] {
         let peer = s_server(KeyType::P256, more);
         let sessions = with_sessions();
@@ -151,7 +151,7 @@ fn resumption_with_its_server() {
 }
 
 #[test]
-fn resumption_with_its_client() {
+fn resumes_with_its_client() {
     for tickets in ends::tickets() {
         let (listener, port) = listen();
         let config = ends::server_config(KeyType::P256, |s| s.with_tickets(tickets.clone()));
@@ -168,7 +168,7 @@ fn resumption_with_its_client() {
                 link.connection.negotiated().unwrap().peer.as_ref().unwrap().to_string(),
                 "X.509 device-1"
             );
-            // It writes the file when the ticket is there; then it is told to end.
+            // OpenSSL writes the file when it receives the ticket. Then the test tells it to end.
             if !resumed {
                 ends::wait_for_file(&session);
             }
@@ -179,7 +179,7 @@ fn resumption_with_its_client() {
 }
 
 #[test]
-fn early_data_to_its_server() {
+fn sends_early_data_to_its_server() {
     let mut peer = s_server(KeyType::P256, &["-early_data"]);
     let sessions = with_sessions();
     let config =
@@ -204,7 +204,7 @@ fn early_data_to_its_server() {
 }
 
 #[test]
-fn early_data_from_its_client() {
+fn accepts_early_data_of_its_client() {
     for tickets in ends::tickets() {
         let (listener, port) = listen();
         let register = Arc::new(MemoryUseOnce::with_new_keys(4));
@@ -215,7 +215,7 @@ fn early_data_from_its_client() {
         let kept = Files::default();
         let session = kept.path("session.pem");
         let early = kept.write("early", "early request");
-        // The last one comes with a session that was used.
+        // The last connection offers a used session.
         for outcome in [None, Some(true), Some(false)] {
             let more = match outcome {
                 None => vec!["-sess_out", &session],
@@ -249,7 +249,7 @@ fn early_data_from_its_client() {
 }
 
 #[test]
-fn external_psk_with_its_server() {
+fn connects_to_its_server_with_an_external_psk() {
     for mode in ["psk_dhe_ke", "psk_ke"] {
         let mut args = vec!["s_server", "-accept", "127.0.0.1:4433", "-tls1_3", "-nocert", "-quiet"];
         args.extend(["-psk_identity", "device-1", "-psk", PSK, "-ciphersuites", "TLS_AES_128_GCM_SHA256"]);
@@ -266,7 +266,7 @@ fn external_psk_with_its_server() {
 }
 
 #[test]
-fn external_psk_with_its_client() {
+fn connects_to_its_client_with_an_external_psk() {
     for mode in ["psk_dhe_ke", "psk_ke"] {
         let (listener, port) = listen();
         let connect = format!("127.0.0.1:{port}");
@@ -285,20 +285,20 @@ fn external_psk_with_its_client() {
 }
 
 #[test]
-fn key_updates_with_its_server() {
+fn updates_keys_with_its_server() {
     let mut peer = s_server(KeyType::P256, &[]);
     let mut link = Link::to_server(client(KeyType::P256, |c| c), &peer);
     link.handshake().unwrap();
-    // Ours, with an answer asked for.
+    // The client's update, with a request for an answer.
     link.connection.update_keys(true).unwrap();
     link.send(b"after ours\n").unwrap();
     peer.process.output_until("data", |o| o.windows(10).any(|w| w == b"after ours"));
-    // It answers with the next data that it sends.
+    // OpenSSL answers with its next data.
     peer.process.type_line("an answer");
     assert_eq!(link.receive(10).unwrap(), b"an answer\n");
     link.wait_for(|e| matches!(e, Event::PeerUpdatedKeys)).unwrap();
     link.events.clear();
-    // Its own, with an answer asked for.
+    // OpenSSL's update, with a request for an answer.
     peer.process.type_line("K");
     link.wait_for(|e| matches!(e, Event::PeerUpdatedKeys)).unwrap();
     peer.process.type_line("after its own");
@@ -308,7 +308,7 @@ fn key_updates_with_its_server() {
 }
 
 #[test]
-fn key_updates_with_its_client() {
+fn updates_keys_with_its_client() {
     let (listener, port) = listen();
     let (mut peer, _files) = s_client(KeyType::P256, &port, &[]);
     let mut link = Link::accept(server(KeyType::P256, |s| s), &listener);
@@ -316,7 +316,7 @@ fn key_updates_with_its_client() {
     link.connection.update_keys(true).unwrap();
     link.send(b"after ours\n").unwrap();
     peer.output_until("data", |o| o.windows(10).any(|w| w == b"after ours"));
-    // It answers with the next data that it sends.
+    // OpenSSL answers with its next data.
     peer.type_line("an answer");
     assert_eq!(link.receive(10).unwrap(), b"an answer\n");
     link.wait_for(|e| matches!(e, Event::PeerUpdatedKeys)).unwrap();
@@ -328,7 +328,7 @@ fn key_updates_with_its_client() {
 }
 
 #[test]
-fn its_refusals_are_heard_and_ours_too() {
+fn each_side_reports_a_refusal() {
     // A client without certificate.
     let peer = s_server(KeyType::P256, &["-quiet"]);
     let mut link = Link::to_server(ends::anonymous_client(KeyType::P256), &peer);
@@ -337,7 +337,7 @@ fn its_refusals_are_heard_and_ours_too() {
         refused,
         Err(dunlin::Error::AlertReceived(dunlin::wire::AlertDescription::CERTIFICATE_REQUIRED))
     );
-    // A server that we do not know.
+    // A server that the client does not trust.
     let (listener, port) = listen();
     let (peer, _files) = s_client(KeyType::Ed25519, &port, &["-quiet"]);
     let mut link = Link::accept(server(KeyType::P256, |s| s), &listener);

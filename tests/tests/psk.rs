@@ -1,4 +1,4 @@
-//! Pre-shared keys in time: valid from and until, replaced, taken away, and with them the sessions that stem from them.
+//! The lifetime of pre-shared keys: validity, replacement and removal, and their effect on the sessions of a key.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use dunlin_tests::{NOW, Pair, awslc, localhost, null_psk_suite};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// What a server knows: one key of "d1", which tests exchange.
+/// The server's only key, for "d1", which tests replace.
 #[derive(Clone, Default)]
 struct Known(Arc<Mutex<Option<Arc<Psk>>>>);
 
@@ -68,7 +68,7 @@ fn resumed(pair: &Pair) -> bool {
 }
 
 #[test]
-fn a_replaced_key_takes_its_sessions_with_it() {
+fn replacing_a_key_invalidates_its_sessions() {
     for tickets in every_kind_of_ticket() {
         let (known, sessions) = (Known::default(), Arc::default());
         let server = server(known.source(), tickets);
@@ -76,7 +76,7 @@ fn a_replaced_key_takes_its_sessions_with_it() {
         assert!(!resumed(&connect(&client(psk(1), &sessions), &server)));
         assert!(resumed(&connect(&client(psk(1), &sessions), &server)));
 
-        // The thief of the first key has a session of it, and only that.
+        // The thief of the first key has only a session of it.
         known.set(Some(psk(2)));
         let mut pair = Pair::new(&client(psk(1), &sessions), &server);
         assert_eq!(pair.run(), Err(PeerMisbehaved::BadBinder.into()));
@@ -84,7 +84,7 @@ fn a_replaced_key_takes_its_sessions_with_it() {
 }
 
 #[test]
-fn a_key_that_is_gone_takes_its_sessions_with_it() {
+fn removing_a_key_invalidates_its_sessions() {
     for tickets in every_kind_of_ticket() {
         let (known, sessions) = (Known::default(), Arc::default());
         let server = server(known.source(), tickets);
@@ -96,9 +96,9 @@ fn a_key_that_is_gone_takes_its_sessions_with_it() {
     }
 }
 
-/// The client's side of the same: a server that has the old key alone is not believed for an old session.
+/// A client that has replaced its key does not use old sessions, so a server with only the old key cannot authenticate.
 #[test]
-fn a_client_leaves_sessions_of_keys_that_it_has_no_more() {
+fn client_drops_sessions_of_replaced_keys() {
     for tickets in every_kind_of_ticket() {
         let (known, sessions) = (Known::default(), Arc::default());
         let server = server(known.source(), tickets);
@@ -109,9 +109,9 @@ fn a_client_leaves_sessions_of_keys_that_it_has_no_more() {
     }
 }
 
-/// No peer can tell a key whose time is over from one that never was, nor from a wrong one.
+/// A peer cannot distinguish an expired key from an unknown or a wrong one.
 #[test]
-fn a_key_has_its_time() {
+fn expired_keys_look_like_unknown_ones() {
     let end = NOW.unix_ms + u64::try_from(HOUR.as_millis()).unwrap();
     let keys = PskSource::Here(Arc::new(move |identity: &[u8], now: Now| {
         (identity == b"d1" && now.unix_ms < end).then(|| Arc::new(psk(1)))
@@ -135,7 +135,7 @@ fn a_key_has_its_time() {
 }
 
 #[test]
-fn the_device_has_a_name_that_tickets_do_not_carry() {
+fn names_of_keys_are_looked_up_on_resumption() {
     for tickets in every_kind_of_ticket() {
         let (known, sessions) = (Known::default(), Arc::default());
         let server = server(known.source(), tickets);
@@ -155,11 +155,11 @@ fn the_device_has_a_name_that_tickets_do_not_carry() {
 }
 
 #[test]
-fn who_keeps_keys_elsewhere_is_asked_for_that_of_a_session() {
+fn caller_is_asked_for_the_key_of_a_session() {
     for tickets in every_kind_of_ticket() {
         let server = server(PskSource::Ask, tickets);
         let sessions = Arc::default();
-        // Of the last round the session is declined, and the key itself is asked for.
+        // In the last round, the server declines the session and asks for the key itself.
         for (known, asked, want) in
             [(1, 1, Ok(false)), (1, 1, Ok(true)), (2, 2, Err(PeerMisbehaved::BadBinder.into()))]
         {
@@ -176,9 +176,9 @@ fn who_keeps_keys_elsewhere_is_asked_for_that_of_a_session() {
     }
 }
 
-/// RFC 9258 §4.1: the identity of an imported key names the version, so it is nothing to others, whoever hands it out.
+/// RFC 9258 §4.1: the identity of an imported key names the version, so that other versions refuse the key.
 #[test]
-fn an_imported_key_is_for_one_version() {
+fn imported_key_serves_one_version() {
     let import = |transport| {
         let external =
             ExternalPsk { identity: b"d1", key: &[7; 32], hash: HashAlgorithm::Sha256, context: b"" };
@@ -196,7 +196,7 @@ fn an_imported_key_is_for_one_version() {
     let result = TlsConnection::client(&client(dtls()), localhost(), NOW).map(drop);
     assert!(matches!(result, Err(Error::Misuse(Misuse::Config(_)))), "{result:?}");
 
-    // Without cryptography every key fits, so who the peer is says which one was taken.
+    // Without real cryptography every key fits; the peer's name shows which key the server used.
     let provider = Arc::new(dunlin_null::null_provider());
     let profile = || {
         let profile = Profile::builder(provider.clone()).danger_skip_provider_check().cipher_suites(vec![]);
@@ -210,7 +210,7 @@ fn an_imported_key_is_for_one_version() {
         let Some(PeerIdentity::Psk(peer)) = &pair.server.negotiated().unwrap().peer else { panic!("no PSK") };
         assert_eq!(peer.name.as_deref(), name);
     }
-    // A client has no other use for them either.
+    // A client does not offer them in TLS 1.2 either.
     let offers = |psks: Vec<Psk>| {
         let config = ClientConfig::new(profile()).with_psks(psks.into_iter().map(Arc::new).collect());
         TlsConnection::client(&Arc::new(config), localhost(), NOW).is_ok()

@@ -1,4 +1,4 @@
-//! TLS 1.2: the server's hint (RFC 4279 §5.2), and the client's choice of a key by it.
+//! TLS 1.2: the server's identity hint (RFC 4279 §5.2), and the client's choice of a key by it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ fn profile() -> ProfileBuilder {
     Profile::builder(awslc()).groups(groups).cipher_suites(vec![])
 }
 
-/// Every suite with a pre-shared key, with and without a share of the server's.
+/// Every suite with a pre-shared key, with and without a share of the server.
 fn suites() -> Vec<&'static Tls12CipherSuite> {
     let all = [TLS12_CIPHER_SUITES, TLS12_DHE_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES].concat();
     all.into_iter().filter(|s| s.authentication == Tls12Authentication::Psk).collect()
@@ -42,12 +42,12 @@ fn server(profile: Profile, hint: &[u8]) -> Arc<ServerConfig> {
     Arc::new(ServerConfig::new(profile).unwrap().with_psks(keys).with_psk_identity_hint(hint).unwrap())
 }
 
-/// Which key the server was shown.
+/// The identity that the client showed to the server.
 fn shown(pair: &Pair) -> String {
     pair.server.negotiated().unwrap().peer.as_ref().unwrap().to_string()
 }
 
-/// What a client hears, and what it uses.
+/// The hints that the client's choice has received.
 type Heard = Arc<Mutex<Vec<Vec<u8>>>>;
 
 fn choosing(profile: Profile) -> (Arc<ClientConfig>, Heard) {
@@ -67,7 +67,7 @@ fn choosing(profile: Profile) -> (Arc<ClientConfig>, Heard) {
 }
 
 #[test]
-fn the_client_chooses_by_what_is_on_the_wire() {
+fn client_chooses_its_key_by_the_hint() {
     for suite in suites() {
         for hint in ["a", "b"] {
             let (client, heard) = choosing(with(suite));
@@ -77,11 +77,11 @@ fn the_client_chooses_by_what_is_on_the_wire() {
             assert_eq!(*heard.lock().unwrap(), [hint.as_bytes()]);
             assert_eq!(shown(&pair), format!("PSK of {hint}"));
         }
-        // Without a hint there is no message, where it would say nothing else.
+        // Without a hint, the server omits a ServerKeyExchange that would be empty.
         let (client, heard) = choosing(with(suite));
         let mut pair = Pair::new(&client, &server(with(suite), b""));
         let error = pair.run().unwrap_err();
-        // The server is at no fault, and nothing was decrypted.
+        // The server is not at fault, and nothing failed to decrypt.
         assert_eq!(
             (error.alert(), error),
             (Some(AlertDescription::HANDSHAKE_FAILURE), PeerIncompatible::NoPskForHint.into())
@@ -92,9 +92,9 @@ fn the_client_chooses_by_what_is_on_the_wire() {
     }
 }
 
-/// RFC 4279 §5.2: unless somebody has said what hints mean.
+/// RFC 4279 §5.2: the client ignores hints unless its application has defined their meaning.
 #[test]
-fn by_default_hints_are_ignored() {
+fn client_ignores_hints_by_default() {
     let suite = &TLS12_PSK_WITH_AES_128_CCM_8;
     let keys = [psk("of a", 1), psk("of b", 2)].map(Arc::new).to_vec();
     let client = Arc::new(ClientConfig::new(with(suite)).with_psks(keys));
@@ -104,7 +104,7 @@ fn by_default_hints_are_ignored() {
 }
 
 #[test]
-fn the_choice_may_be_asked_for() {
+fn client_asks_the_caller_for_the_choice() {
     let suite = &TLS12_PSK_WITH_AES_128_CCM_8;
     let client = Arc::new(ClientConfig::new(with(suite)).with_psk_choice(PskChoice::Ask));
     let external =
@@ -126,7 +126,7 @@ fn the_choice_may_be_asked_for() {
 }
 
 #[test]
-fn a_hint_fits_its_field() {
+fn hint_has_at_most_65535_bytes() {
     let with_hint = |len| {
         ServerConfig::new(with(&TLS12_PSK_WITH_AES_128_CCM_8)).unwrap().with_psk_identity_hint(vec![7; len])
     };
@@ -145,13 +145,13 @@ fn of_openssl() -> Psk {
 
 const OPENSSL: [&str; 8] = ["-tls1_2", "-cipher", "", "-psk_identity", "device-1", "-psk", PSK, "-quiet"];
 
-/// Names of OpenSSL for suites with and without a share of the server's.
+/// OpenSSL's names for suites with and without a share of the server.
 const CIPHERS: [&str; 3] =
     ["PSK-AES128-GCM-SHA256", "ECDHE-PSK-CHACHA20-POLY1305", "DHE-PSK-AES128-GCM-SHA256"];
 
 #[test]
-fn openssls_server_gives_hints() {
-    // Its finite field is its own.
+fn client_receives_hints_of_openssl() {
+    // The last suite is left out: OpenSSL's finite field is not of RFC 7919.
     for cipher in &CIPHERS[..2] {
         let mut args = vec!["s_server", "-accept", "127.0.0.1:4433", "-nocert", "-psk_hint", "gateway"];
         args.extend(OPENSSL.map(|arg| if arg.is_empty() { cipher } else { arg }));
@@ -172,7 +172,7 @@ fn openssls_server_gives_hints() {
 }
 
 #[test]
-fn openssls_client_hears_ours() {
+fn openssls_client_receives_the_hint() {
     for cipher in CIPHERS {
         let (listener, port) = listen();
         let connect = format!("127.0.0.1:{port}");

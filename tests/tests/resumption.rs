@@ -1,4 +1,4 @@
-//! Resumption: what a ticket is bound to, how long it lives, how often it works.
+//! Resumption: the binding, the lifetime and the single use of tickets.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn stateful() -> Tickets {
     Tickets::stateful(Arc::new(MemoryServerSessions::new(16)))
 }
 
-/// Under which key this client keeps the tickets of the test server.
+/// The key under which this client stores the tickets of the test server.
 fn key(client: &ClientConfig) -> SessionKey {
     SessionKey {
         transport: dunlin::TransportKind::Stream,
@@ -70,7 +70,7 @@ fn key(client: &ClientConfig) -> SessionKey {
     }
 }
 
-/// Connects, says whether it resumed, and leaves the pair for a look.
+/// Connects, and returns whether the connection resumed, and the pair.
 fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> (bool, Pair) {
     let mut pair = Pair::at(client, server, now);
     pair.connect().unwrap();
@@ -80,9 +80,9 @@ fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> 
     (ours.is_resumed(), pair)
 }
 
-/// Two devices behind one store, or one that got another certificate: a session is that of the credential that made it.
+/// Two devices share a store, or one has a new certificate: only the credential that made a session resumes it.
 #[test]
-fn a_session_is_resumed_by_who_made_it() {
+fn session_is_resumed_only_with_its_credential() {
     let pki = Pki::shared(KeyType::P256);
     for is_tls12 in [false, true] {
         let version = |profile: ProfileBuilder| match is_tls12 {
@@ -109,7 +109,7 @@ fn a_session_is_resumed_by_who_made_it() {
     }
 }
 
-/// A ticket that would leave no room in a ClientHello.
+/// Makes tickets so long that a ClientHello has no room for them.
 #[derive(Debug)]
 struct Bloated;
 
@@ -124,7 +124,7 @@ impl SealTickets for Bloated {
 }
 
 #[test]
-fn a_ticket_that_is_too_long_is_not_kept() {
+fn client_does_not_keep_a_too_long_ticket() {
     for is_tls12 in [false, true] {
         let version = |profile: ProfileBuilder| match is_tls12 {
             true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
@@ -142,7 +142,7 @@ fn a_ticket_that_is_too_long_is_not_kept() {
 }
 
 #[test]
-fn a_chain_of_resumptions_keeps_both_identities() {
+fn both_identities_survive_repeated_resumptions() {
     for tickets in [stateless(), stateful()] {
         let (client, server) = (client(), server(&tickets));
         for round in 0..5 {
@@ -161,7 +161,7 @@ fn a_chain_of_resumptions_keeps_both_identities() {
 }
 
 #[test]
-fn a_stored_session_keeps_the_whole_chain_a_ticket_does_not() {
+fn stored_sessions_keep_the_chain_and_tickets_do_not() {
     for (tickets, kept) in [(stateful(), 2), (stateless(), 0)] {
         let (client, server) = (client(), server(&tickets));
         connect(&client, &server, NOW);
@@ -172,7 +172,7 @@ fn a_stored_session_keeps_the_whole_chain_a_ticket_does_not() {
 }
 
 #[test]
-fn raw_keys_are_resumed_too() {
+fn raw_keys_are_resumed() {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::Ed25519));
     let trust = |key: &dunlin_tests::Leaf| Trust {
         x509: None,
@@ -198,13 +198,13 @@ fn raw_keys_are_resumed_too() {
 }
 
 #[test]
-fn as_many_tickets_as_asked_for() {
+fn server_sends_the_configured_number_of_tickets() {
     for count in [0u8, 1, 4] {
         let (client, store) = client_with_store();
         let server = server(&stateless().count(count));
         let (_, pair) = connect(&client, &server, NOW);
         let got = pair.client_events.iter().filter(|e| matches!(e, Event::TicketReceived)).count();
-        // Several in a row are one report.
+        // Consecutive tickets give one event.
         assert_eq!(got, usize::from(count > 0));
         let key = key(&client);
         let kept = std::iter::from_fn(|| store.take(&key, NOW)).count();
@@ -213,7 +213,7 @@ fn as_many_tickets_as_asked_for() {
 }
 
 #[test]
-fn tickets_die_in_time() {
+fn tickets_expire() {
     let hour = Duration::from_secs(3600);
     for tickets in [stateless().lifetime(hour), stateful().lifetime(hour)] {
         let (client, server) = (client(), server(&tickets));
@@ -224,7 +224,7 @@ fn tickets_die_in_time() {
 }
 
 #[test]
-fn renewal_does_not_make_an_identity_older_than_a_week() {
+fn renewed_tickets_expire_a_week_after_authentication() {
     let day = Duration::from_secs(24 * 3600);
     for tickets in [stateless().lifetime(day * 7), stateful().lifetime(day * 7)] {
         let (client, server) = (client(), server(&tickets));
@@ -237,8 +237,8 @@ fn renewal_does_not_make_an_identity_older_than_a_week() {
 }
 
 #[test]
-fn no_identity_outlives_its_certificate() {
-    // The test certificates end with 2034.
+fn resumption_ends_with_the_certificate() {
+    // The test certificates expire at the end of 2034.
     let end = Now::from_unix_ms(2_051_222_400_000);
     let (before, after) = (Now::from_unix_ms(end.unix_ms - 60_000), Now::from_unix_ms(end.unix_ms + 60_000));
     for tickets in [stateless(), stateful()] {
@@ -252,13 +252,13 @@ fn no_identity_outlives_its_certificate() {
 }
 
 #[test]
-fn a_session_by_name_resumes_once() {
+fn stored_session_resumes_once() {
     let (client, store) = client_with_store();
     let server = server(&stateful());
     connect(&client, &server, NOW);
     let key = key(&client);
     let session = store.take(&key, NOW).unwrap();
-    // A thief who only saw the name, and has no secret, takes nothing away.
+    // A thief who saw the ticket but lacks the secret does not use it up.
     for resumed in [true, false] {
         store.put(key.clone(), session.clone());
         assert_eq!(connect(&client, &server, NOW).0, resumed);
@@ -267,7 +267,7 @@ fn a_session_by_name_resumes_once() {
 }
 
 #[test]
-fn a_ticket_is_bound_to_the_settings_that_authenticated_it() {
+fn ticket_is_bound_to_the_server_settings() {
     let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
     let store = Arc::new(MemoryServerSessions::new(16));
     for tickets in [Tickets::stateless(seal), Tickets::stateful(store)] {
@@ -296,7 +296,7 @@ fn a_ticket_is_bound_to_the_settings_that_authenticated_it() {
             connect(&client, &strict, NOW);
             assert!(!connect(&client, &Arc::new(elsewhere), NOW).0);
         }
-        // Whom these settings would refuse, no ticket brings in.
+        // A ticket does not admit a client that these settings would refuse.
         let client = client();
         connect(&client, &strict, NOW);
         let mut pair = Pair::new(&client, &Arc::new(other_trust));
@@ -306,7 +306,7 @@ fn a_ticket_is_bound_to_the_settings_that_authenticated_it() {
 }
 
 #[test]
-fn a_ticket_is_for_one_name_and_port_and_for_one_setting_of_the_client() {
+fn ticket_is_bound_to_name_port_and_client_settings() {
     let tickets = stateless();
     let server = server(&tickets);
     let store = Arc::new(MemoryClientSessions::new(8, 8));
@@ -326,7 +326,7 @@ fn a_ticket_is_for_one_name_and_port_and_for_one_setting_of_the_client() {
 }
 
 #[test]
-fn forged_tickets_are_no_tickets() {
+fn forged_tickets_are_ignored() {
     for tickets in [stateless(), stateful()] {
         let (client, store) = client_with_store();
         let server = server(&tickets);
@@ -347,7 +347,7 @@ fn forged_tickets_are_no_tickets() {
     }
 }
 
-/// A store in which another connection is always quicker.
+/// A store in which another connection is always first.
 #[derive(Debug)]
 struct Raced(MemoryServerSessions);
 
@@ -368,7 +368,7 @@ impl ServerSessions for Raced {
 }
 
 #[test]
-fn of_two_connections_at_once_one_resumes() {
+fn one_of_two_simultaneous_connections_resumes() {
     let client = client();
     let server = server(&Tickets::stateful(Arc::new(Raced(MemoryServerSessions::new(16)))));
     connect(&client, &server, NOW);
@@ -378,7 +378,7 @@ fn of_two_connections_at_once_one_resumes() {
 }
 
 #[test]
-fn another_hash_or_a_retry_do_not_get_in_the_way() {
+fn connects_despite_another_hash_or_a_retry() {
     let server_of = |suites, tickets: &Tickets| {
         let profile = server_profile().cipher_suites(suites).build().unwrap();
         let config = ServerConfig::new(profile).unwrap().with_tickets(tickets.clone());
@@ -390,16 +390,16 @@ fn another_hash_or_a_retry_do_not_get_in_the_way() {
     let sha256 = server_of(vec![&dunlin_awslc::TLS13_AES_128_GCM_SHA256], &tickets);
     connect(&client, &sha384, NOW);
     assert!(connect(&client, &sha384, NOW).0);
-    // The session's hash has no suite here: a full handshake.
+    // The server has no suite with the session's hash, so the handshake is full.
     assert!(!connect(&client, &sha256, NOW).0);
     let config = (*sha256).clone().with_cookies(true);
     let (resumed, pair) = connect(&client, &Arc::new(config), NOW);
     assert!(resumed && pair.server.negotiated().unwrap().retried);
 }
 
-/// RFC 8446 §4.1.2: what stood in the first ClientHello stays in the second, except what may change.
+/// RFC 8446 §4.1.2: the second ClientHello keeps psk_key_exchange_modes even if no PSK remains.
 #[test]
-fn a_retry_that_no_psk_survives_leaves_the_modes() {
+fn second_client_hello_keeps_the_psk_modes() {
     let psk = Arc::new(Psk::new("d1", &[7; 32]).unwrap());
     let client = ClientConfig::new(client_profile().build().unwrap()).with_psks(vec![psk]);
     let suites = vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384];
@@ -411,7 +411,7 @@ fn a_retry_that_no_psk_survives_leaves_the_modes() {
 }
 
 #[test]
-fn sessions_that_are_kept_elsewhere() {
+fn resumes_sessions_that_the_caller_keeps() {
     let (client, server) = (client(), server(&Tickets::ask()));
     let mut kept: Vec<(Vec<u8>, Session)> = Vec::new();
     for resumed in [false, true, true] {
@@ -427,7 +427,7 @@ fn sessions_that_are_kept_elsewhere() {
         assert_eq!(pair.server.negotiated().unwrap().is_resumed(), resumed);
         for event in pair.server_events.drain(..) {
             match event {
-                // Through bytes, as a store would have it.
+                // The test encodes and decodes the session, as a store would.
                 Event::NewSession(name, session) => {
                     kept.push((name, Session::from_bytes(&session.to_bytes().unwrap()).unwrap()));
                 }

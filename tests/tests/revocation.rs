@@ -1,4 +1,4 @@
-//! Revocation lists: what is revoked is refused, on either side, with the alert that says so.
+//! CRLs: each side refuses a revoked certificate with the alert for it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn tree(typ: KeyType) -> Tree {
     Tree::generate(&TreeSpec::new(typ, 30).unwrap()).unwrap()
 }
 
-/// A list of `authority` that counts for a day and revokes the first certificates of these chains.
+/// A CRL of `authority`, valid for a day, that revokes the first certificates of these chains.
 fn list(authority: &Authority, revoked: &[&[CertificateDer<'static>]]) -> List {
     let spec = CrlSpec {
         previous: None,
@@ -53,7 +53,7 @@ fn credential(provider: &CryptoProvider, identity: &Identity) -> Credential {
     Credential::x509(identity.chain.clone(), key)
 }
 
-/// A handshake in which these lists are checked, by the client or by the server.
+/// A handshake in which the client or the server checks these CRLs.
 fn connect(
     provider: &Arc<CryptoProvider>,
     tree: &Tree,
@@ -71,7 +71,7 @@ fn connect(
 }
 
 #[test]
-fn a_revoked_leaf_is_refused_by_either_side() {
+fn both_sides_refuse_a_revoked_leaf() {
     for provider in providers() {
         for typ in [KeyType::P256, KeyType::Rsa2048, KeyType::MlDsa44] {
             let tree = tree(typ);
@@ -89,7 +89,7 @@ fn a_revoked_leaf_is_refused_by_either_side() {
             assert_eq!(result, refused, "{typ}");
             assert_eq!(pair.client.error(), Some(&Error::AlertReceived(Alert::CERTIFICATE_REVOKED)));
 
-            // Each has the list on which the other one's certificate is not.
+            // Each side has the CRL that does not list the peer's certificate.
             let (result, mut pair) = connect(&provider, &tree, [Some(client), Some(server)]);
             assert_eq!(result, Ok(()), "{typ}");
             pair.echo(b"hello").unwrap();
@@ -98,7 +98,7 @@ fn a_revoked_leaf_is_refused_by_either_side() {
 }
 
 #[test]
-fn a_revoked_authority_counts_unless_only_leaves_are_checked() {
+fn refuses_a_revoked_authority_unless_only_leaves_are_checked() {
     let tree = tree(KeyType::P256);
     let lists = [list(&tree.root, &[tree.intermediate.chain()]), list(&tree.intermediate, &[])];
     let revocation = Revocation::new(lists).unwrap();
@@ -108,7 +108,7 @@ fn a_revoked_authority_counts_unless_only_leaves_are_checked() {
 }
 
 #[test]
-fn what_has_no_list_is_refused_unless_allowed() {
+fn refuses_certificates_without_a_crl_unless_allowed() {
     let tree = tree(KeyType::P256);
     let run = |revocation| connect(&awslc(), &tree, [Some(revocation), None]).0;
     let of_intermediate = Revocation::new([list(&tree.intermediate, &[])]).unwrap();
@@ -117,13 +117,13 @@ fn what_has_no_list_is_refused_unless_allowed() {
     assert_eq!(run(of_intermediate.clone()), Err(unknown));
     assert_eq!(run(of_intermediate.clone().leaf_only()), Ok(()));
     assert_eq!(run(of_intermediate.allow_unknown()), Ok(()));
-    // What is on a list is revoked all the same.
+    // A certificate on a CRL is revoked even if unknown states are allowed.
     let revoked = list(&tree.intermediate, &[&tree.server.chain]);
     assert_eq!(run(Revocation::new([revoked]).unwrap().allow_unknown()), Err(Failure::Revoked.into()));
 }
 
 #[test]
-fn an_overdue_list_counts_unless_it_may_not() {
+fn overdue_crl_applies_unless_overdue_crls_are_refused() {
     let tree = tree(KeyType::P256);
     let start = SystemTime::now() - Duration::from_secs(10 * 24 * 3600);
     let spec = CrlSpec {
@@ -140,8 +140,8 @@ fn an_overdue_list_counts_unless_it_may_not() {
 }
 
 #[test]
-fn a_list_that_another_key_has_signed_is_refused() {
-    // Both trees have the same names.
+fn refuses_a_crl_signed_by_another_key() {
+    // The authorities of both trees have the same names.
     let (tree, other) = (tree(KeyType::P256), tree(KeyType::P256));
     let revocation = Revocation::new([list(&other.intermediate, &[])]).unwrap().leaf_only();
     let (result, pair) = connect(&awslc(), &tree, [Some(revocation), None]);
@@ -149,9 +149,9 @@ fn a_list_that_another_key_has_signed_is_refused() {
     assert_eq!(pair.server.error(), Some(&Error::AlertReceived(Alert::CERTIFICATE_UNKNOWN)));
 }
 
-/// Who was revoked since cannot come in by a session (RFC 8446 §4.6.1 leaves that to policy).
+/// A peer revoked after its handshake cannot resume (RFC 8446 §4.6.1 leaves this to policy).
 #[test]
-fn sessions_are_bound_to_the_lists_and_their_rules() {
+fn sessions_are_bound_to_the_crls_and_their_rules() {
     let tree = tree(KeyType::P256);
     let settings = |revocation: Option<Revocation>| {
         let profile = Profile::builder(awslc()).trust(trust(&tree, revocation)).build().unwrap();
@@ -173,9 +173,9 @@ fn sessions_are_bound_to_the_lists_and_their_rules() {
     }
 }
 
-/// The end of an ML-DSA signature is often the same: padding and counters (FIPS 204, algorithm 20).
+/// ML-DSA signatures often end alike, in padding and counters (FIPS 204, algorithm 20).
 #[test]
-fn lists_with_the_same_last_bytes_are_different_settings() {
+fn crls_with_equal_endings_are_different_settings() {
     let tree = tree(KeyType::MlDsa44);
     let settings = |list: &[u8]| {
         let revocation = Revocation::new([List::from(list.to_vec())]).unwrap();
@@ -187,13 +187,13 @@ fn lists_with_the_same_last_bytes_are_different_settings() {
     for tail in [32, 100, 2420] {
         let end = &first[first.len() - tail..];
         let second = [&second[..second.len() - tail], end].concat();
-        assert_ne!(settings(&first), settings(&second), "{tail} bytes are the same");
+        assert_ne!(settings(&first), settings(&second), "the last {tail} bytes are equal");
     }
 }
 
-/// Whom a full handshake would refuse because the list is overdue, no ticket brings in.
+/// A ticket does not admit a peer that a full handshake would refuse for an overdue CRL.
 #[test]
-fn sessions_end_with_the_lists_that_must_not_be_overdue() {
+fn sessions_end_when_required_crls_expire() {
     let tree = tree(KeyType::P256);
     let lists = [list(&tree.root, &[]), list(&tree.intermediate, &[])];
     let revocation = Revocation::new(lists).unwrap();
@@ -215,7 +215,7 @@ fn sessions_end_with_the_lists_that_must_not_be_overdue() {
             let mut pair = Pair::at(&client, &server, Now::from_unix_ms(now().unix_ms + hours * 3_600_000));
             pair.run().map(|()| pair.server.negotiated().unwrap().is_resumed())
         };
-        // The lists count for a day.
+        // The CRLs are valid for a day.
         assert_eq!(resumed(0), Ok(false));
         assert_eq!(resumed(12), Ok(true));
         assert_eq!(resumed(36), after_it);
@@ -223,7 +223,7 @@ fn sessions_end_with_the_lists_that_must_not_be_overdue() {
 }
 
 #[test]
-fn lists_that_cannot_work_are_refused() {
+fn revocation_refuses_unusable_crls() {
     let tree = tree(KeyType::P256);
     let good = list(&tree.root, &[]);
     let none = Revocation::new(Vec::<List>::new()).unwrap_err();
@@ -233,11 +233,11 @@ fn lists_that_cannot_work_are_refused() {
         let error = Revocation::new([good.clone(), cut]).unwrap_err().to_string();
         assert!(error.contains("revocation list 2: "), "{len} bytes: {error}");
     }
-    // Of two lists of one issuer the second would never be looked at.
+    // The second CRL of an issuer would never be used.
     let (other, newer) = (list(&tree.intermediate, &[]), list(&tree.root, &[tree.intermediate.chain()]));
     let error = Revocation::new([good.clone(), other, newer]).unwrap_err().to_string();
     assert!(error.contains("revocation list 3: it is of the same issuer as list 1"), "{error}");
-    // One of them is for every certificate, whatever the point of the other.
+    // One of the CRLs applies to every certificate, whatever the other's distribution point.
     let divided = Divided::new(false);
     let (whole, shard) = (divided.list(None, &[]), divided.list(Some("http://a"), &[]));
     for lists in [[whole.clone(), shard.clone()], [shard, whole]] {
@@ -249,7 +249,7 @@ fn lists_that_cannot_work_are_refused() {
     }
 }
 
-/// An authority that divides its revocation lists (RFC 5280 §5.2.5), and a server's certificate with the serial number 7.
+/// An authority with several CRLs by distribution point (RFC 5280 §5.2.5), and a server certificate with serial number 7.
 struct Divided {
     root: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
@@ -313,7 +313,7 @@ impl Divided {
 }
 
 #[test]
-fn every_list_that_applies_is_asked_in_whatever_order() {
+fn every_applicable_crl_is_checked_in_any_order() {
     let past = 2021;
     let other = Divided::new(false);
     for names_a_point in [false, true] {
@@ -322,7 +322,7 @@ fn every_list_that_applies_is_asked_in_whatever_order() {
         let b_revokes = divided.list(Some("http://b"), &[7]);
         let b_is_overdue = divided.list_until(Some("http://b"), &[], past);
         let overdue = Err(Failure::OverdueRevocationList.into());
-        // A certificate that names its list needs no other one to be current.
+        // If a certificate names its distribution point, only that CRL must be current.
         let b_overdue = if names_a_point { Ok(()) } else { overdue.clone() };
         let a_is_overdue = divided.list_until(Some("http://a"), &[], past);
         for (first, second, expected) in [
@@ -344,7 +344,7 @@ fn every_list_that_applies_is_asked_in_whatever_order() {
             *ClientConfig::new(profile).session_settings().as_bytes()
         };
         assert_eq!(settings([&a, &b]), settings([&b, &a]));
-        // A list that the issuer has not signed.
+        // A CRL that another key has signed.
         let forged = other.list(Some("http://b"), &[]);
         assert!(names_a_point || divided.connect(Revocation::new([a, forged]).unwrap()).is_err());
     }

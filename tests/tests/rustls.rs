@@ -1,4 +1,4 @@
-//! rustls as the peer, in both roles, also with raw public keys; in this process, joined by nothing.
+//! rustls as the peer, in both roles, also with raw public keys. It runs in this process, without a socket.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, DigitallySignedStruct, DistinguishedName, HandshakeKind, SignatureScheme};
 
-/// The groups that both have.
+/// The groups that both sides support.
 const GROUPS: [(NamedGroup, &dyn SupportedKxGroup); 3] = [
     (NamedGroup::X25519, kx_group::X25519),
     (NamedGroup::SECP256R1, kx_group::SECP256R1),
@@ -54,7 +54,7 @@ fn key(leaf: &Leaf) -> PrivateKeyDer<'static> {
     PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(leaf.key.clone()))
 }
 
-/// A server of theirs with X.509 of this kind, which demands a client certificate.
+/// A rustls server with X.509 of this kind that requires a client certificate.
 fn their_server(typ: KeyType, provider: Arc<CryptoProvider>) -> rustls::ServerConfig {
     let leaf = &Pki::shared(typ).server;
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(typ), provider.clone()).build().unwrap();
@@ -66,7 +66,7 @@ fn their_server(typ: KeyType, provider: Arc<CryptoProvider>) -> rustls::ServerCo
         .unwrap()
 }
 
-/// A client of theirs with X.509 of this kind.
+/// A rustls client with X.509 of this kind.
 fn their_client(typ: KeyType, provider: Arc<CryptoProvider>) -> rustls::ClientConfig {
     let leaf = &Pki::shared(typ).client;
     let verifier = WebPkiServerVerifier::builder_with_provider(roots(typ), provider.clone()).build().unwrap();
@@ -78,11 +78,11 @@ fn their_client(typ: KeyType, provider: Arc<CryptoProvider>) -> rustls::ClientCo
         .unwrap()
 }
 
-/// Our end and theirs.
+/// A side of each stack.
 struct Pair {
     ours: TlsConnection,
     theirs: rustls::Connection,
-    /// What each side has received.
+    /// The data that each side has received.
     at_ours: Vec<u8>,
     at_theirs: Vec<u8>,
     early_at_ours: Vec<u8>,
@@ -108,7 +108,7 @@ impl Pair {
         Self::new(TlsConnection::server(config, now()), theirs)
     }
 
-    /// Carries bytes both ways until neither side has more; what each side makes of the other.
+    /// Carries bytes both ways until neither side has more to send. Returns each side's result.
     fn run(&mut self) -> (Result<(), dunlin::Error>, Result<(), rustls::Error>) {
         let (mut ours, mut theirs) = (Ok(()), Ok(()));
         loop {
@@ -162,7 +162,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Runs on, without an error of either side.
+    /// Continues the connection and expects no error.
     fn go_on(&mut self) {
         assert_eq!(self.run(), (Ok(()), Ok(())));
     }
@@ -177,7 +177,7 @@ impl Pair {
         self
     }
 
-    /// Data each way.
+    /// Sends data in both directions.
     fn exchange(&mut self, data: &[u8]) {
         self.at_ours.clear();
         self.at_theirs.clear();
@@ -191,7 +191,7 @@ impl Pair {
         assert!(self.at_theirs == data && self.at_ours == data, "data changed on the way");
     }
 
-    /// Both sides close.
+    /// Closes both sides.
     fn close(mut self) {
         self.ours.close();
         self.go_on();
@@ -217,7 +217,7 @@ impl Pair {
     }
 }
 
-/// A pair for each role, our client first.
+/// A pair for each role, first with Dunlin's client.
 fn both(typ: KeyType) -> [Pair; 2] {
     [
         Pair::with_their_server(client(typ, |c| c), &Arc::new(their_server(typ, provider()))),
@@ -226,7 +226,7 @@ fn both(typ: KeyType) -> [Pair; 2] {
 }
 
 #[test]
-fn mutual_x509_and_a_mebibyte_each_way() {
+fn exchanges_a_mebibyte_under_mutual_x509() {
     for typ in KEYS {
         for (mut pair, peer, chain) in
             both(typ).into_iter().zip(["localhost", "device-1"]).map(|(p, name)| {
@@ -248,7 +248,7 @@ fn mutual_x509_and_a_mebibyte_each_way() {
 }
 
 #[test]
-fn every_cipher_suite() {
+fn connects_with_every_cipher_suite() {
     for suite in aws_lc_rs::ALL_CIPHER_SUITES.iter().filter(|s| s.tls13().is_some()) {
         let only = CryptoProvider { cipher_suites: vec![*suite], ..aws_lc_rs::default_provider() };
         let only = Arc::new(only);
@@ -271,10 +271,10 @@ fn every_cipher_suite() {
 }
 
 #[test]
-fn every_group_with_and_without_hello_retry_request() {
+fn connects_with_every_group_and_after_a_retry() {
     let typ = KeyType::P256;
     for (group, theirs) in GROUPS {
-        // Every other group that goes first makes the first share the wrong one.
+        // A list that begins with another group makes the client's first share useless.
         for (other, their_other) in GROUPS {
             let retried = other != group;
             let config = Arc::new(their_server(typ, with_groups(&[theirs])));
@@ -297,7 +297,7 @@ fn every_group_with_and_without_hello_retry_request() {
 }
 
 #[test]
-fn post_quantum_signatures() {
+fn connects_with_post_quantum_signatures() {
     for pair in both(KeyType::MlDsa44) {
         let mut pair = pair.connect();
         let negotiated = pair.ours.negotiated().unwrap();
@@ -307,9 +307,9 @@ fn post_quantum_signatures() {
     }
 }
 
-/// A side without the hybrid takes the share of its curve, which the other offers by itself.
+/// A side without the hybrid uses the share of its curve, which the client offers separately.
 #[test]
-fn hybrid_key_exchange_and_its_curve_alone() {
+fn connects_with_the_hybrid_or_its_curve() {
     let typ = KeyType::P256;
     let (x25519, hybrid) = (dunlin_awslc::X25519, dunlin_awslc::X25519MLKEM768);
     let their_hybrid: &[&dyn SupportedKxGroup] = &[kx_group::X25519MLKEM768, kx_group::X25519];
@@ -333,7 +333,7 @@ fn hybrid_key_exchange_and_its_curve_alone() {
 }
 
 #[test]
-fn compressed_certificates_in_both_directions() {
+fn compresses_certificates_in_both_directions() {
     for typ in KEYS {
         let with_zlib = |profile: ProfileBuilder| {
             profile
@@ -357,7 +357,7 @@ fn compressed_certificates_in_both_directions() {
 }
 
 #[test]
-fn a_cookie_to_its_client() {
+fn sends_a_cookie_to_its_client() {
     let config = Arc::new(their_client(KeyType::P256, provider()));
     let ours = server_config(KeyType::P256, |s| s.with_cookies(true));
     let pair = Pair::with_their_client(&ours, &config).connect();
@@ -366,7 +366,7 @@ fn a_cookie_to_its_client() {
 }
 
 #[test]
-fn resumption_with_its_server() {
+fn resumes_with_its_server() {
     let typ = KeyType::P256;
     let (by_name, mut sealed) = (their_server(typ, provider()), their_server(typ, provider()));
     sealed.ticketer = aws_lc_rs::Ticketer::new().unwrap();
@@ -385,7 +385,7 @@ fn resumption_with_its_server() {
 }
 
 #[test]
-fn resumption_with_its_client() {
+fn resumes_with_its_client() {
     for tickets in ends::tickets() {
         let config = Arc::new(their_client(KeyType::P256, provider()));
         let ours = server_config(KeyType::P256, |s| s.with_tickets(tickets));
@@ -400,7 +400,7 @@ fn resumption_with_its_client() {
 }
 
 #[test]
-fn early_data_to_its_server() {
+fn sends_early_data_to_its_server() {
     let mut config = their_server(KeyType::P256, provider());
     config.max_early_data_size = 1000;
     let config = Arc::new(config);
@@ -424,7 +424,7 @@ fn early_data_to_its_server() {
         pair.exchange(b"data");
         pair.close();
     }
-    // It forgot the sessions.
+    // rustls's server has lost its sessions.
     let mut other = their_server(KeyType::P256, provider());
     other.max_early_data_size = 1000;
     let mut pair = Pair::with_their_server(ours(), &Arc::new(other));
@@ -438,7 +438,7 @@ fn early_data_to_its_server() {
 }
 
 #[test]
-fn early_data_from_its_client() {
+fn accepts_early_data_of_its_client() {
     for tickets in ends::tickets() {
         let mut config = their_client(KeyType::P256, provider());
         config.enable_early_data = true;
@@ -467,13 +467,13 @@ fn early_data_from_its_client() {
 }
 
 #[test]
-fn key_updates() {
+fn updates_keys() {
     for pair in both(KeyType::P256) {
         let mut pair = pair.connect();
         pair.ours.update_keys(false).unwrap();
         pair.exchange(b"after ours");
         assert!(!pair.saw(|e| matches!(e, Event::PeerUpdatedKeys)));
-        // With an answer asked for.
+        // The update requests an answer.
         pair.ours.update_keys(true).unwrap();
         pair.exchange(b"after theirs too");
         assert!(pair.saw(|e| matches!(e, Event::PeerUpdatedKeys)));
@@ -487,22 +487,22 @@ fn key_updates() {
 }
 
 #[test]
-fn alpn() {
+fn agrees_on_alpn() {
     let ours = || vec![b"ours".to_vec(), b"common".to_vec(), b"second".to_vec()];
     let pair = |theirs: &[&[u8]]| {
         let theirs: Vec<_> = theirs.iter().map(|p| p.to_vec()).collect();
         let mut at_server = their_server(KeyType::P256, provider());
         let mut at_client = their_client(KeyType::P256, provider());
         (at_server.alpn_protocols, at_client.alpn_protocols) = (theirs.clone(), theirs);
-        let client = client_with(client_profile(KeyType::P256).alpn(ours()), |c| c);
-        let server = server_config_with(server_profile(KeyType::P256).alpn(ours()), |s| s);
+        let client = client_with(client_profile(KeyType::P256).agrees_on_alpn(ours()), |c| c);
+        let server = server_config_with(server_profile(KeyType::P256).agrees_on_alpn(ours()), |s| s);
         [
             Pair::with_their_server(client, &Arc::new(at_server)),
             Pair::with_their_client(&server, &Arc::new(at_client)),
         ]
     };
     for pair in pair(&[b"theirs", b"common"]).map(Pair::connect) {
-        assert_eq!(pair.ours.negotiated().unwrap().alpn.as_deref(), Some(&b"common"[..]));
+        assert_eq!(pair.ours.negotiated().unwrap().agrees_on_alpn.as_deref(), Some(&b"common"[..]));
         assert_eq!(pair.theirs.alpn_protocol(), Some(&b"common"[..]));
     }
     let [mut client, mut server] = pair(&[b"theirs"]);
@@ -516,7 +516,7 @@ fn alpn() {
 }
 
 #[test]
-fn both_sides_export_the_same() {
+fn exporters_agree() {
     for pair in both(KeyType::P256).map(Pair::connect) {
         let (label, mut ours) = (&b"EXPORTER-of-a-test"[..], [0; 100]);
         for context in [&b""[..], b"context"] {
@@ -528,7 +528,7 @@ fn both_sides_export_the_same() {
     }
 }
 
-/// Believes one raw public key.
+/// Trusts one raw public key.
 #[derive(Debug)]
 struct OneKey(SubjectPublicKeyInfoDer<'static>);
 
@@ -633,14 +633,14 @@ impl ClientCertVerifier for OneKey {
     }
 }
 
-/// A raw public key as their credential.
+/// A raw public key as a rustls credential.
 fn raw_key(leaf: &Leaf) -> Arc<CertifiedKey> {
     let public_key = vec![CertificateDer::from(leaf.public_key.to_vec())];
     Arc::new(CertifiedKey::new(public_key, sign::any_supported_type(&key(leaf)).unwrap()))
 }
 
 #[test]
-fn raw_public_keys_in_both_directions() {
+fn connects_with_raw_public_keys_in_both_directions() {
     for typ in KEYS {
         let pki = Pki::shared(typ);
         let their_server = rustls::ServerConfig::builder_with_provider(provider())
@@ -673,21 +673,21 @@ fn raw_public_keys_in_both_directions() {
 }
 
 #[test]
-fn refusals_are_heard_both_ways() {
+fn each_side_reports_a_refusal() {
     let (ours, theirs) = (KeyType::P256, KeyType::Ed25519);
-    // A server and a client of theirs that we do not know: each is told why.
+    // A server and a client of rustls that Dunlin does not trust; each receives the reason.
     let mut pair = Pair::with_their_server(client(ours, |c| c), &Arc::new(their_server(theirs, provider())));
     let unknown = rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA);
     let (own, peer) = pair.run();
     assert!(matches!(own, Err(dunlin::Error::Authentication(_))), "{own:?}");
     assert_eq!(peer, Err(unknown));
-    // A server of ours that they do not know.
+    // A Dunlin server that rustls does not trust.
     let mut pair =
         Pair::with_their_client(&server_config(ours, |s| s), &Arc::new(their_client(theirs, provider())));
     let (own, peer) = pair.run();
     assert_eq!(own, Err(dunlin::Error::AlertReceived(AlertDescription::UNKNOWN_CA)));
     assert!(matches!(peer, Err(rustls::Error::InvalidCertificate(_))), "{peer:?}");
-    // A client of ours without certificate.
+    // A Dunlin client without certificate.
     let anonymous = ends::anonymous_client(ours);
     let mut pair = Pair::with_their_server(anonymous, &Arc::new(their_server(ours, provider())));
     let (own, peer) = pair.run();

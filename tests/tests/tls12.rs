@@ -1,4 +1,4 @@
-//! TLS 1.2 between our own two ends: suites, credentials, versions.
+//! TLS 1.2 between two sides of the engine: suites, credentials, versions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use dunlin::{
 use dunlin_tests::tamper::{records, suites_at};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, ends, providers};
 
-/// Every suite of a provider, those that must be asked for, too.
+/// Every suite of a provider, including those that are off by default.
 fn suites(provider: &CryptoProvider) -> Vec<&'static Tls12CipherSuite> {
     macro_rules! all {
         ($tls12:path) => {{
@@ -41,17 +41,17 @@ fn suites(provider: &CryptoProvider) -> Vec<&'static Tls12CipherSuite> {
     }
 }
 
-/// Curves, and a finite field.
+/// Curves and a finite field.
 fn groups(provider: &CryptoProvider) -> Vec<&'static dyn KeyExchangeGroup> {
     [&provider.groups[..], &[dunlin_ffdhe::FFDHE2048]].concat()
 }
 
-/// TLS 1.2 alone.
+/// A profile for TLS 1.2 only.
 fn tls12(provider: &Arc<CryptoProvider>) -> ProfileBuilder {
     both(provider).cipher_suites(vec![])
 }
 
-/// TLS 1.3 and 1.2.
+/// A profile for TLS 1.3 and 1.2.
 fn both(provider: &Arc<CryptoProvider>) -> ProfileBuilder {
     let profile = Profile::builder(provider.clone()).groups(groups(provider));
     profile.tls12_cipher_suites(suites(provider))
@@ -71,7 +71,7 @@ fn mutual(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
     Pair::new(&Arc::new(client), &Arc::new(server.with_client_auth(ClientAuth::Required).unwrap()))
 }
 
-/// Client and server with X.509 of this kind on top of these profiles.
+/// Adds X.509 of this kind to a client's and a server's profile.
 fn with_x509(client: ProfileBuilder, server: ProfileBuilder, typ: KeyType) -> [ProfileBuilder; 2] {
     let (pki, provider) = (Pki::shared(typ), awslc());
     [
@@ -88,11 +88,11 @@ fn psk_pair(client: Profile, server: Profile, keys: [(&str, [u8; 32]); 2]) -> Pa
     Pair::new(&Arc::new(client), &Arc::new(server))
 }
 
-/// The kinds of key that TLS 1.2 has.
+/// The kinds of key that TLS 1.2 supports.
 const KEYS: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519];
 
 #[test]
-fn mutual_x509_with_every_key_and_every_pair_of_providers() {
+fn connects_by_mutual_x509_with_every_key_and_pair_of_providers() {
     for client in providers() {
         for server in providers() {
             for typ in KEYS {
@@ -114,7 +114,7 @@ fn mutual_x509_with_every_key_and_every_pair_of_providers() {
 }
 
 #[test]
-fn a_mebibyte_each_way_with_every_suite() {
+fn exchanges_a_mebibyte_in_every_suite() {
     for provider in providers() {
         for suite in suites(&provider) {
             let profile = || tls12(&provider).tls12_cipher_suites(vec![suite]);
@@ -158,7 +158,7 @@ fn a_mebibyte_each_way_with_every_suite() {
 }
 
 #[test]
-fn raw_keys_each_direction_on_its_own() {
+fn raw_keys_work_in_each_direction_separately() {
     let provider = awslc();
     for typ in KEYS {
         let pki = Pki::shared(typ);
@@ -186,9 +186,9 @@ fn raw_keys_each_direction_on_its_own() {
     }
 }
 
-/// A client that takes raw keys alone would read the lack of an answer as X.509 (RFC 7250 §4.2), in a resumption, too.
+/// A client that accepts only raw keys would read a missing answer as X.509 (RFC 7250 §4.2), also in a resumption.
 #[test]
-fn the_type_of_the_key_is_said_in_a_resumption() {
+fn server_names_the_certificate_type_in_a_resumption() {
     const RAW_KEY: [u8; 5] = [0, 20, 0, 1, 2];
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     for tickets in ends::tickets() {
@@ -208,7 +208,7 @@ fn the_type_of_the_key_is_said_in_a_resumption() {
 }
 
 #[test]
-fn the_newest_version_of_both_is_spoken() {
+fn both_sides_choose_the_newest_common_version() {
     let provider = awslc();
     let tls13 = |_: &Arc<CryptoProvider>| Profile::builder(awslc());
     let run = |client: ProfileBuilder, server: ProfileBuilder| {
@@ -235,9 +235,10 @@ fn the_newest_version_of_both_is_spoken() {
     assert_eq!(pair.client.error(), Some(&Error::AlertReceived(AlertDescription::PROTOCOL_VERSION)));
 }
 
-/// RFC 8446 §9.2: a client that has TLS 1.3 for keys alone, and groups for TLS 1.2, says no group without key_share.
+/// RFC 8446 §9.2: a client that uses PSKs without groups in TLS 1.3, but groups in TLS 1.2, must not send supported_groups
+/// without key_share.
 #[test]
-fn keys_alone_in_tls13_and_with_groups_in_tls12() {
+fn client_offers_psk_ke_in_tls13_and_groups_in_tls12() {
     let provider = awslc();
     let keys = [("device-1", [7; 32]); 2];
     let alone =
@@ -253,9 +254,9 @@ fn keys_alone_in_tls13_and_with_groups_in_tls12() {
     }
 }
 
-/// RFC 8446 §4.1.3: between two that speak TLS 1.3, nobody makes it TLS 1.2 unnoticed.
+/// RFC 8446 §4.1.3: if both sides support TLS 1.3, the client detects a downgrade to TLS 1.2.
 #[test]
-fn a_downgrade_is_noticed() {
+fn client_detects_a_downgrade() {
     let provider = awslc();
     let [client, server] = with_x509(both(&provider), both(&provider), KeyType::P256);
     let mut pair = mutual(client, server);
@@ -263,28 +264,28 @@ fn a_downgrade_is_noticed() {
     pair.client.transmitted(hello.len());
     let versions = [0, 43, 0, 5, 4, 3, 4, 3, 3];
     let at = hello.windows(versions.len()).position(|w| w == versions).expect("supported_versions");
-    // A number that the server does not know stands in the place of TLS 1.3.
+    // An unknown version replaces TLS 1.3.
     hello[at + 5..at + 7].copy_from_slice(&[0x7f, 0x1c]);
     pair.server.receive(pair.now, &hello).unwrap();
     assert_eq!(pair.run(), Err(PeerMisbehaved::Downgrade.into()));
     assert_eq!(pair.server.error(), Some(&Error::AlertReceived(AlertDescription::ILLEGAL_PARAMETER)));
 }
 
-/// RFC 7507: a client that tried TLS 1.3 before says so.
+/// RFC 7507: a client that retries with a lower version sends TLS_FALLBACK_SCSV.
 #[test]
-fn a_fallback_without_need_is_refused() {
+fn server_refuses_an_unnecessary_fallback() {
     let provider = awslc();
     for (server, refused) in [(both(&provider), true), (tls12(&provider), false)] {
         let [client, server] = with_x509(tls12(&provider), server, KeyType::P256);
         let mut pair = mutual(client, server);
         let mut hello = pair.client.transmit().to_vec();
         pair.client.transmitted(hello.len());
-        // The signal takes the place of a suite.
+        // The signal replaces a suite.
         let suite = CipherSuite::TLS_PSK_WITH_AES_128_CCM_8.0.to_be_bytes();
         let first = CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256.0.to_be_bytes();
         let suites = suites_at(&hello);
         let offered = || hello[suites.clone()].chunks(2);
-        assert!(offered().all(|s| s != suite), "a client without key offers no such suite");
+        assert!(offered().all(|s| s != suite), "a client without a PSK offers no such suite");
         let at = suites.start + 2 * offered().position(|s| s == first).unwrap();
         hello[at..at + 2].copy_from_slice(&CipherSuite::TLS_FALLBACK_SCSV.0.to_be_bytes());
         let result = pair.server.receive(pair.now, &hello).map(drop);
@@ -294,11 +295,11 @@ fn a_fallback_without_need_is_refused() {
 }
 
 #[test]
-fn a_wrong_psk_and_an_unknown_one_look_the_same() {
+fn wrong_and_unknown_psks_look_the_same_to_the_client() {
     let provider = awslc();
     let profile = || tls12(&provider).build().unwrap();
     let mut outcomes = Vec::new();
-    for (client, server) in [(("d1", [1; 32]), ("d1", [2; 32])), (("nobody", [1; 32]), ("d1", [1; 32]))] {
+    for (client, server) in [(("d1", [1; 32]), ("d1", [2; 32])), (("unknown", [1; 32]), ("d1", [1; 32]))] {
         let mut pair = psk_pair(profile(), profile(), [client, server]);
         let result = pair.run();
         assert_eq!(result, Err(PeerMisbehaved::BadFinished.into()));
@@ -310,7 +311,7 @@ fn a_wrong_psk_and_an_unknown_one_look_the_same() {
 }
 
 #[test]
-fn a_psk_may_be_asked_for() {
+fn server_asks_the_caller_for_a_psk() {
     let provider = awslc();
     let profile = || tls12(&provider).build().unwrap();
     let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(Psk::new("d1", &[7; 32]).unwrap())]);
@@ -328,7 +329,7 @@ fn a_psk_may_be_asked_for() {
 }
 
 #[test]
-fn chains_and_signatures_may_be_asked_for() {
+fn both_sides_ask_the_caller_to_verify_and_sign() {
     let provider = awslc();
     let pki = Pki::shared(KeyType::P256);
     let elsewhere = |leaf: &Leaf| match leaf.x509(&provider) {
@@ -374,7 +375,7 @@ fn chains_and_signatures_may_be_asked_for() {
 }
 
 #[test]
-fn clients_may_or_must_say_who_they_are() {
+fn client_authentication_is_optional_or_required() {
     let provider = awslc();
     let pki = Pki::shared(KeyType::P256);
     let run = |auth, with_certificate: bool| {
@@ -399,12 +400,12 @@ fn clients_may_or_must_say_who_they_are() {
     }
     let (result, _, pair) = run(ClientAuth::Required, false);
     assert_eq!(result, Err(AuthenticationFailure::NoCertificate.into()));
-    // RFC 5246 §7.4.6: certificate_required came with TLS 1.3.
+    // RFC 5246 §7.4.6: TLS 1.2 has no certificate_required alert.
     assert_eq!(pair.client.error(), Some(&Error::AlertReceived(AlertDescription::HANDSHAKE_FAILURE)));
 }
 
 #[test]
-fn alpn_names_and_limits_are_agreed() {
+fn agrees_on_alpn_names_and_limits() {
     let provider = awslc();
     let [client, server] = with_x509(tls12(&provider), tls12(&provider), KeyType::P256);
     let mut pair = mutual(
@@ -420,7 +421,7 @@ fn alpn_names_and_limits_are_agreed() {
         assert!(negotiated.own_signature.is_some() && negotiated.peer_signature.is_some());
     }
     pair.server.send(&[1; 1000]).unwrap();
-    // RFC 8449 §4: in TLS 1.2 the type does not count. Header, nonce and tag are beside.
+    // RFC 8449 §4: in TLS 1.2 the limit does not include a content type. Header, nonce and tag are extra.
     assert_eq!(records(pair.server.transmit())[0].len(), 5 + 8 + 64 + 16);
     let sent = pair.server.transmit().len();
     pair.server.transmitted(sent);
@@ -433,7 +434,7 @@ fn alpn_names_and_limits_are_agreed() {
 }
 
 #[test]
-fn an_ocsp_response_comes_in_a_message_of_its_own() {
+fn server_sends_its_ocsp_response_on_request() {
     let provider = awslc();
     let pki = Pki::shared(KeyType::P256);
     for (asks, has) in [(true, true), (true, false), (false, true)] {
@@ -456,9 +457,9 @@ fn an_ocsp_response_comes_in_a_message_of_its_own() {
     }
 }
 
-/// RFC 8422 §5.1: the curve of the server's key must be one that the client has; and the kind of the key is the suite's.
+/// RFC 8422 §5.1: the client must support the curve of the server's key, and the suite determines the kind of the key.
 #[test]
-fn the_credential_fits_the_suite_and_the_client() {
+fn server_chooses_a_credential_for_the_suite_and_the_client() {
     let provider = awslc();
     let (p384, rsa) = (Pki::shared(KeyType::P384), Pki::shared(KeyType::Rsa2048));
     let run = |pki: &Pki, group, suite: &'static Tls12CipherSuite, credentials| {
@@ -482,9 +483,9 @@ fn the_credential_fits_the_suite_and_the_client() {
     assert_eq!(run(p384, NamedGroup::SECP384R1, &ECDSA, vec![rsa.server.x509(&provider)]), kind);
 }
 
-/// TLS 1.2 allows RSA PKCS#1 in the handshake, which TLS 1.3 does not.
+/// TLS 1.2 allows RSA PKCS#1 in the handshake; TLS 1.3 does not.
 #[test]
-fn rsa_signs_with_pkcs1_for_clients_that_know_nothing_else() {
+fn server_signs_with_pkcs1_for_clients_that_support_only_that() {
     let provider = awslc();
     let pki = Pki::shared(KeyType::Rsa2048);
     let run = |profile: ProfileBuilder| {
@@ -499,7 +500,7 @@ fn rsa_signs_with_pkcs1_for_clients_that_know_nothing_else() {
 }
 
 #[test]
-fn exporters_agree_and_know_no_context_from_an_empty_one() {
+fn exporters_agree_and_distinguish_missing_and_empty_contexts() {
     let provider = awslc();
     let [client, server] = with_x509(tls12(&provider), tls12(&provider), KeyType::P256);
     let mut pair = mutual(client, server);
@@ -516,7 +517,7 @@ fn exporters_agree_and_know_no_context_from_an_empty_one() {
     assert!(pair.client.export(b"EXPORTER-test", None, &mut vec![0; 255 * 32 + 1]).is_err());
 }
 
-/// RFC 5705 §6: what TLS itself derives is nothing for others, nor are the tickets of the handshake cache.
+/// RFC 5705 §6: the caller cannot export TLS's own secrets, or the tickets of the handshake cache.
 #[test]
 fn exporters_refuse_the_labels_of_tls() {
     let provider = awslc();
@@ -536,7 +537,7 @@ fn exporters_refuse_the_labels_of_tls() {
 }
 
 #[test]
-fn there_is_no_key_update() {
+fn tls12_has_no_key_update() {
     let provider = awslc();
     let [client, server] = with_x509(tls12(&provider), tls12(&provider), KeyType::P256);
     let mut pair = mutual(client.key_update_after(Some(1)), server);
@@ -546,7 +547,7 @@ fn there_is_no_key_update() {
 }
 
 #[test]
-fn profiles_that_cannot_work_are_refused() {
+fn refuses_unusable_profiles() {
     let provider = awslc();
     let nothing = Profile::builder(provider.clone()).cipher_suites(vec![]);
     assert!(nothing.build().is_err());
@@ -559,9 +560,9 @@ fn profiles_that_cannot_work_are_refused() {
     assert!(no_field.build().is_err());
 }
 
-/// RFC 7919 §4: a client that names fields takes one of them; one that names none takes any.
+/// RFC 7919 §4: the server chooses among the fields that the client names; if it names none, the server may use any.
 #[test]
-fn a_field_is_one_that_the_client_names() {
+fn server_chooses_a_field_that_the_client_names() {
     let provider = awslc();
     let dhe = || tls12(&provider).tls12_cipher_suites(dunlin_awslc::tls12::TLS12_DHE_CIPHER_SUITES.to_vec());
     let run = |ours: &[&'static dyn KeyExchangeGroup], theirs: &[&'static dyn KeyExchangeGroup]| {
@@ -576,9 +577,9 @@ fn a_field_is_one_that_the_client_names() {
     assert_eq!(run(&[FFDHE3072], &[FFDHE2048]), Err(PeerIncompatible::Field.into()));
 }
 
-/// The same groups in TLS 1.3.
+/// The same fields in TLS 1.3.
 #[test]
-fn fields_are_groups_of_tls13_too() {
+fn tls13_supports_finite_fields() {
     let provider = awslc();
     let fields = || Profile::builder(provider.clone()).groups(vec![dunlin_ffdhe::FFDHE2048]);
     let [client, server] = with_x509(fields(), fields(), KeyType::P256);
@@ -589,9 +590,10 @@ fn fields_are_groups_of_tls13_too() {
     assert_eq!(negotiated.group, Some(NamedGroup::FFDHE2048));
 }
 
-/// RFC 5246 §7.4.4: a CertificateRequest names a scheme at least, also where none is of TLS 1.2.
+/// RFC 5246 §7.4.4: a CertificateRequest must name a scheme. A server without TLS 1.2 schemes names its other ones, for which
+/// the client has no certificate.
 #[test]
-fn a_server_without_schemes_of_tls12_gets_no_certificate() {
+fn server_without_tls12_schemes_receives_no_certificate() {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     let client = tls12(&provider).trust(x509(pki)).credentials(vec![pki.client.x509(&provider)]);
     let client = Arc::new(ClientConfig::new(client.build().unwrap()));

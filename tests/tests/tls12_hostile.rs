@@ -1,4 +1,4 @@
-//! Hostile peers of TLS 1.2: messages left out, doubled, changed; ChangeCipherSpec where it has no place.
+//! Hostile TLS 1.2 peers: messages left out, doubled or changed, and misplaced ChangeCipherSpecs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn profile() -> ProfileBuilder {
     Profile::builder(awslc()).cipher_suites(vec![]).tls12_cipher_suites(suites)
 }
 
-/// Mutual X.509, with more set on the profiles.
+/// A pair with mutual X.509 and edited profiles.
 fn pair_with(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     let trust = || Trust { x509: Some(pki.trust()), raw_key: None };
@@ -54,7 +54,7 @@ fn record(typ: u8, content: &[u8]) -> Vec<u8> {
     [&[typ, 3, 3], &(content.len() as u16).to_be_bytes()[..], content].concat()
 }
 
-/// The messages in the clear at the beginning of a flight, and the records after them.
+/// Returns the plaintext messages at the beginning of a flight, and the records after them.
 fn open(flight: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let records = records(flight);
     let clear = records.iter().take_while(|r| r[0] == 22).count();
@@ -69,8 +69,8 @@ fn close(messages: &[Vec<u8>], rest: &[Vec<u8>]) -> Vec<u8> {
 
 type Messages = Vec<Vec<u8>>;
 
-/// A flight of a handshake, with an edit of its messages in the clear and of the records behind them; what the receiver
-/// says, and the alert that it sends in the clear, if it does.
+/// Edits a flight's plaintext messages and the records after them. Returns the receiver's result, and its plaintext alert if
+/// it sends one.
 fn edited(
     mut pair: Pair,
     of_server: bool,
@@ -96,7 +96,7 @@ const SERVER_FLIGHT: [T; 5] =
     [T::SERVER_HELLO, T::CERTIFICATE, T::SERVER_KEY_EXCHANGE, T::CERTIFICATE_REQUEST, T::SERVER_HELLO_DONE];
 const CLIENT_FLIGHT: [T; 3] = [T::CERTIFICATE, T::CLIENT_KEY_EXCHANGE, T::CERTIFICATE_VERIFY];
 
-/// Every message in the clear: whose it is, which, and where in its flight.
+/// Calls `f` for every plaintext message: whether the server sends it, its type, and its position in the flight.
 fn each_message(mut f: impl FnMut(bool, T, usize)) {
     for (of_server, flight) in [(true, &SERVER_FLIGHT[..]), (false, &CLIENT_FLIGHT[..])] {
         let (honest, _) = edited(pair(), of_server, &|messages, _| {
@@ -109,7 +109,7 @@ fn each_message(mut f: impl FnMut(bool, T, usize)) {
 }
 
 #[test]
-fn trailing_bytes_and_truncation_are_decode_errors() {
+fn rejects_trailing_bytes_and_truncation() {
     each_message(|of_server, typ, i| {
         for edit in [&(|m: &[u8]| [m, &[0]].concat()) as &dyn Fn(&[u8]) -> Vec<u8>, &|m: &[u8]| {
             m.split_last().map_or_else(|| vec![0], |(_, rest)| rest.to_vec())
@@ -124,7 +124,7 @@ fn trailing_bytes_and_truncation_are_decode_errors() {
 }
 
 #[test]
-fn a_message_left_out_doubled_or_of_another_type_is_unexpected() {
+fn rejects_missing_doubled_and_retyped_messages() {
     each_message(|of_server, typ, i| {
         let unexpected = |what: &str, edit: &dyn Fn(&mut Messages)| {
             let (result, alert) = edited(pair(), of_server, &|messages, _| edit(messages));
@@ -140,14 +140,14 @@ fn a_message_left_out_doubled_or_of_another_type_is_unexpected() {
             assert!(expected, "{typ} {what}: {result:?}");
             assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE), "{typ} {what}");
         };
-        // A server need not ask, and its last message is only missed.
+        // A server may omit CertificateRequest; without ServerHelloDone the client just waits.
         if typ != T::CERTIFICATE_REQUEST && typ != T::SERVER_HELLO_DONE {
             unexpected("left out", &|messages| drop(messages.remove(i)));
         }
         unexpected("doubled", &|messages| messages.insert(i, messages[i].clone()));
         for other in T::ALL.iter().map(|t| t.0).chain([3, 67, 255]) {
             let optional = typ == T::CERTIFICATE_REQUEST && T(other) == T::SERVER_HELLO_DONE;
-            // RFC 5246 §7.4.1.1: with an empty body, a client that is negotiating ignores it.
+            // RFC 5246 §7.4.1.1: a client that is negotiating ignores HelloRequest, which has an empty body.
             let ignored = typ == T::SERVER_HELLO_DONE && T(other) == T::HELLO_REQUEST;
             if T(other) != typ && !optional && !ignored {
                 unexpected("of another type", &|messages| messages[i][0] = other);
@@ -156,13 +156,13 @@ fn a_message_left_out_doubled_or_of_another_type_is_unexpected() {
     });
 }
 
-/// CVE-2014-0224 and its kin: keys come into use at one place, and once.
+/// CVE-2014-0224 and similar: keys come into use at one place, once.
 #[test]
-fn a_change_cipher_spec_has_one_place() {
+fn rejects_misplaced_change_cipher_specs() {
     // To the client: before the server's flight, and before each of its messages.
     let mut early = pair();
     take(&mut early.client);
-    // The compatibility mode has room for it; once the version is 1.2, there is none.
+    // The compatibility mode of TLS 1.3 allows it here; TLS 1.2 does not.
     let _ = early.client.receive(NOW, &CHANGE_CIPHER_SPEC);
     let mut honest = pair();
     let hello = take(&mut honest.client);
@@ -176,7 +176,7 @@ fn a_change_cipher_spec_has_one_place() {
             let later = messages.split_off(i);
             rest.splice(0..0, [CHANGE_CIPHER_SPEC.to_vec(), record(22, &later.concat())]);
         });
-        // In the place of the server's first message it is dropped, or found out by the version.
+        // Before the ServerHello the client drops it, and refuses the handshake once the version is TLS 1.2.
         assert!(
             matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::UnexpectedRecord(_)))),
             "before {typ}: {result:?}"
@@ -202,28 +202,28 @@ fn a_change_cipher_spec_has_one_place() {
         );
         assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE));
     };
-    // Left out: a Finished in the clear.
+    // Left out: a plaintext Finished.
     unexpected(&|rest| *rest = vec![record(22, &message(20, &[0; 12]))]);
-    // With other content, and with more of it.
+    // With another content, or with more content.
     unexpected(&|rest| rest[0] = record(20, &[2]));
     unexpected(&|rest| rest[0] = record(20, &[1, 1]));
-    // Twice: the second one is a record that does not decrypt.
+    // Twice: the second one does not decrypt.
     let (result, _) = edited(pair(), false, &|_, rest| rest.insert(1, CHANGE_CIPHER_SPEC.to_vec()));
     assert_eq!(result, Err(PeerMisbehaved::BadRecordMac.into()));
 }
 
-/// RFC 5246 §7.1: no message goes on across a change of keys.
+/// RFC 5246 §7.1: no message may cross a change of keys.
 #[test]
-fn messages_end_where_keys_change() {
+fn rejects_messages_across_a_change_of_keys() {
     let (result, alert) = edited(pair(), false, &|messages, _| messages.push(vec![20, 0, 0]));
     assert!(matches!(result, Err(Error::PeerMisbehaved(_))), "{result:?}");
     assert_eq!(alert, Some(Alert::UNEXPECTED_MESSAGE));
 }
 
 #[test]
-fn what_was_changed_on_the_way_is_found_out() {
+fn rejects_changed_bytes_of_every_message() {
     each_message(|of_server, typ, i| {
-        // Bytes of every message, some of them, one at a time.
+        // Changes every seventh byte of every message, one at a time.
         let len = std::cell::Cell::new(0);
         edited(pair(), of_server, &|messages, _| len.set(messages[i].len())).0.unwrap();
         for at in (4..len.get()).step_by(7) {
@@ -247,16 +247,16 @@ fn what_was_changed_on_the_way_is_found_out() {
     });
 }
 
-/// Without the extended master secret the keys do not depend on the hellos' extensions; Finished does.
+/// Without extended master secret the keys do not depend on the Hellos' extensions, but Finished does.
 #[test]
-fn a_wrong_finished_is_a_decrypt_error() {
+fn wrong_finished_gets_decrypt_error() {
     let mut pair = pair_with(|p| p.extended_master_secret_required(false));
     let mut hello = take(&mut pair.client);
-    // extended_master_secret becomes an extension that nobody knows.
+    // An unknown extension replaces extended_master_secret.
     let at = hello.windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
     hello[at] = 0x7a;
     pair.server.receive(NOW, &hello).unwrap();
-    // The client's signature over what it sent is what the server sees first; without it, Finished.
+    // The server first checks the client's signature over the transcript, and without one Finished.
     assert_eq!(pair.run(), Err(PeerMisbehaved::BadSignature.into()));
 
     let pki = Pki::shared(KeyType::P256);
@@ -274,10 +274,10 @@ fn a_wrong_finished_is_a_decrypt_error() {
     assert_eq!(pair.client.error(), Some(&Error::AlertReceived(Alert::DECRYPT_ERROR)));
 }
 
-/// RFC 5246 §7.4.1.4: also of extensions that the client has offered for TLS 1.3.
+/// RFC 5246 §7.4.1.4: this includes extensions that the client offered for TLS 1.3.
 #[test]
-fn a_server_hello_with_an_extension_that_was_not_asked_for_is_refused() {
-    // Both have TLS 1.2, and the client TLS 1.3 beside it.
+fn client_rejects_unsolicited_extensions_in_server_hello() {
+    // Both sides support TLS 1.2, and the client also TLS 1.3.
     let client = || pair_with(|profile| profile.cipher_suites(awslc().cipher_suites.clone())).client;
     let hello = take(&mut client());
     assert!(tamper::extension(&hello, 13).is_some() && tamper::extension(&hello, 51).is_some());
@@ -307,9 +307,9 @@ fn a_server_hello_with_an_extension_that_was_not_asked_for_is_refused() {
     }
 }
 
-/// RFC 7627 §5.2, and what happens where it is not required.
+/// RFC 7627 §5.2, and the behaviour if it is not required.
 #[test]
-fn a_peer_without_extended_master_secret_is_refused() {
+fn refuses_a_peer_without_extended_master_secret() {
     let hide = |hello: &mut Vec<u8>| {
         let at = hello.windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
         hello[at] = 0x7a;
@@ -337,9 +337,9 @@ fn a_peer_without_extended_master_secret_is_refused() {
     assert_eq!(result, Err(PeerIncompatible::ExtendedMasterSecret.into()));
 }
 
-/// RFC 7627 §5.3: "the server MUST abort the abbreviated handshake", even where it would do without in a full one.
+/// RFC 7627 §5.3: "the server MUST abort the abbreviated handshake", even if a full one may do without.
 #[test]
-fn a_session_is_not_resumed_without_extended_master_secret() {
+fn server_aborts_a_resumption_without_extended_master_secret() {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     let profile = || profile().extended_master_secret_required(false);
     for tickets in ends::tickets() {
@@ -358,9 +358,9 @@ fn a_session_is_not_resumed_without_extended_master_secret() {
     }
 }
 
-/// RFC 9325 §3.5: a server that knows no secure renegotiation may be talking to somebody else first.
+/// RFC 9325 §3.5: a server without secure renegotiation may have been talking to an attacker first.
 #[test]
-fn a_server_without_secure_renegotiation_is_refused() {
+fn client_refuses_a_server_without_secure_renegotiation() {
     let (result, alert) = edited(pair(), true, &|messages, _| {
         let at = messages[0].windows(5).position(|w| w == [0xff, 1, 0, 1, 0]).unwrap();
         let len = messages[0].len();
@@ -375,7 +375,7 @@ fn a_server_without_secure_renegotiation_is_refused() {
 
 /// RFC 8446 §D.4: the session ID of the compatibility mode names no session.
 #[test]
-fn an_echo_of_the_compatibility_session_id_resumes_nothing() {
+fn client_rejects_an_echo_of_the_compatibility_session_id() {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     let trust = Trust { x509: Some(pki.trust()), raw_key: None };
     let client = Profile::builder(provider.clone())
@@ -399,7 +399,7 @@ fn an_echo_of_the_compatibility_session_id_resumes_nothing() {
 }
 
 #[test]
-fn a_server_proven_by_a_key_asks_for_no_certificate() {
+fn client_rejects_a_certificate_request_of_a_psk_server() {
     let request = [&[1, 64][..], &[0, 2, 4, 3], &[0, 0]].concat();
     let mut pair = psk_pair();
     let hello = take(&mut pair.client);
@@ -412,7 +412,7 @@ fn a_server_proven_by_a_key_asks_for_no_certificate() {
 }
 
 #[test]
-fn data_before_finished_is_refused() {
+fn rejects_data_before_finished() {
     for of_server in [true, false] {
         let (result, alert) = edited(pair(), of_server, &|messages, rest| {
             let later = messages.split_off(1);
@@ -426,9 +426,9 @@ fn data_before_finished_is_refused() {
     }
 }
 
-/// RFC 5246 §7.2: a warning is no end, but many of them are work for nothing.
+/// RFC 5246 §7.2: a warning does not end the connection, but a flood of warnings does.
 #[test]
-fn warnings_end_nothing_unless_there_are_many() {
+fn tolerates_warnings_up_to_a_limit() {
     let warning = |n: usize| record(21, &[1, Alert::UNRECOGNIZED_NAME.0]).repeat(n);
     for (count, goes_on) in [(4, true), (5, false)] {
         let mut pair = pair();
@@ -438,7 +438,7 @@ fn warnings_end_nothing_unless_there_are_many() {
         let result = pair.client.receive(NOW, &flight);
         assert_eq!(result.is_ok(), goes_on, "{result:?}");
     }
-    // The same at the level of a fatal alert.
+    // The same alert at the fatal level.
     let mut pair = pair();
     take(&mut pair.client);
     let result = pair.client.receive(NOW, &record(21, &[2, Alert::UNRECOGNIZED_NAME.0]));
@@ -446,15 +446,15 @@ fn warnings_end_nothing_unless_there_are_many() {
 }
 
 #[test]
-fn an_empty_certificate_list_of_a_server_is_malformed() {
+fn client_rejects_an_empty_certificate_list() {
     let (result, alert) = edited(pair(), true, &|m, _| m[1] = message(T::CERTIFICATE.0, &[0, 0, 0]));
     assert_eq!(result, Err(Malformed::Length(What::CertificateList).into()));
     assert_eq!(alert, Some(Alert::DECODE_ERROR));
 }
 
-/// RFC 5246 §7.4.1.2: who does not ask for a ticket gets a session ID, where the server keeps a store for that.
+/// RFC 5246 §7.4.1.2: a client that asks for no ticket gets a session ID if the server has a session store.
 #[test]
-fn a_client_without_tickets_gets_a_session_id() {
+fn client_without_tickets_gets_a_session_id() {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     let tickets = || Tickets::stateless(Arc::new(dunlin_store::RotatingTickets::new(awslc()).unwrap()));
     let store = Arc::new(dunlin_store::MemoryServerSessions::new(4));
@@ -477,9 +477,9 @@ fn a_client_without_tickets_gets_a_session_id() {
     }
 }
 
-/// RFC 5929 §3: the first Finished, which in a resumption is the server's.
+/// RFC 5929 §3: the first Finished of the connection, which in a resumption is the server's.
 #[test]
-fn tls_unique_is_the_same_at_both_ends_and_never_again() {
+fn tls_unique_agrees_and_differs_between_connections() {
     let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
     let client = profile().trust(Trust { x509: Some(pki.trust()), raw_key: None }).build().unwrap();
     let client = Arc::new(ClientConfig::new(client).with_sessions(ends::with_sessions()));

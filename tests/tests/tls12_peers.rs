@@ -21,7 +21,7 @@ use dunlin_tests::{KeyType, Pki, awslc, localhost};
 
 const GNUTLS: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.2:+AES-128-CCM:+AES-128-CCM-8:+PSK:+ECDHE-PSK:+DHE-PSK:+DHE-RSA:+GROUP-FFDHE2048";
 
-/// Every suite that the peers have, too: of ECDHE_PSK they have one (and those with CBC).
+/// Every suite that the peers support. They have one AEAD suite with ECDHE_PSK.
 fn suites() -> Vec<&'static Tls12CipherSuite> {
     let others = [
         &TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8,
@@ -34,7 +34,7 @@ fn suites() -> Vec<&'static Tls12CipherSuite> {
     all.into_iter().filter(|s| !rfc8442(s)).collect()
 }
 
-/// OpenSSL's name: without prefixes and hyphens between the letters of algorithms.
+/// OpenSSL's name: without prefixes, and without hyphens inside algorithm names.
 fn openssl_name(suite: CipherSuite) -> String {
     let name = suite.name().unwrap().strip_prefix("TLS_").unwrap();
     let name = name.replace("PSK_DHE_", "DHE_PSK_").replace("_WITH_", "_").replace("AES_", "AES");
@@ -60,7 +60,7 @@ fn identity_args(files: &Files, typ: KeyType, is_server: bool) -> Vec<String> {
         .to_vec()
 }
 
-/// Mutual X.509 of this kind, or a shared key.
+/// A server with mutual X.509 of this kind, or with the PSK.
 fn s_server(typ: Option<KeyType>, more: &[&str]) -> Server {
     let files = Files::default();
     let identity = match typ {
@@ -86,7 +86,7 @@ fn s_client(typ: Option<KeyType>, port: &str, more: &[&str]) -> (Process, Files)
     (Process::client("openssl", &args), files)
 }
 
-/// TLS 1.3, and 1.2 with these suites.
+/// Adds TLS 1.2 with these suites to a TLS 1.3 profile.
 fn with_tls12(profile: ProfileBuilder, suites: Vec<&'static Tls12CipherSuite>) -> ProfileBuilder {
     let groups = [&awslc().groups[..], &[dunlin_ffdhe::FFDHE2048]].concat();
     profile.groups(groups).tls12_cipher_suites(suites)
@@ -97,7 +97,7 @@ fn psk() -> Psk {
     Psk::new("device-1", &key).unwrap()
 }
 
-/// Our client with X.509 of this kind, or with the shared key.
+/// A Dunlin client with X.509 of this kind, or with the PSK.
 fn client(typ: Option<KeyType>, suites: Vec<&'static Tls12CipherSuite>) -> TlsConnection {
     match typ {
         Some(typ) => client_with(with_tls12(client_profile(typ), suites), |c| c),
@@ -109,7 +109,7 @@ fn client(typ: Option<KeyType>, suites: Vec<&'static Tls12CipherSuite>) -> TlsCo
     }
 }
 
-/// Our server with X.509 of this kind, which demands that of the client, or with the shared key.
+/// A Dunlin server with X.509 of this kind, which requires a client certificate, or with the PSK.
 fn server(typ: Option<KeyType>, suites: Vec<&'static Tls12CipherSuite>) -> TlsConnection {
     match typ {
         Some(typ) => {
@@ -132,7 +132,7 @@ fn assert_tls12(link: &Link, peer: &str) {
 }
 
 #[test]
-fn mutual_x509_and_a_mebibyte_each_way_with_openssl() {
+fn exchanges_a_mebibyte_with_openssl_under_mutual_x509() {
     for typ in KEYS {
         let mut peer = s_server(Some(typ), &["-quiet", "-tls1_2"]);
         let mut link = Link::to_server(client(Some(typ), suites()), &peer);
@@ -158,14 +158,14 @@ fn mutual_x509_and_a_mebibyte_each_way_with_openssl() {
 }
 
 #[test]
-fn every_suite_with_openssl() {
+fn connects_to_openssl_with_every_suite() {
     for suite in suites() {
         let (name, typ) = (openssl_name(suite.id), Some(key_type(suite)));
         let typ = typ.filter(|_| suite.authentication != Tls12Authentication::Psk);
-        // Tags of 8 bytes are below its level of security.
+        // OpenSSL's security level excludes tags of 8 bytes.
         let cipher = format!("{name}:@SECLEVEL=0");
         let options = ["-quiet", "-tls1_2", "-cipher", &cipher];
-        // Its own fields are others than those of RFC 7919.
+        // OpenSSL's finite fields are not those of RFC 7919.
         let kept = Files::default();
         let field = kept.path("field.pem");
         let made =
@@ -187,9 +187,9 @@ fn every_suite_with_openssl() {
     }
 }
 
-/// RFC 7919 §3: a field that is none of ours ends the handshake, and its length is told.
+/// RFC 7919 §3: a server's field outside the RFC ends the handshake, and the error gives its length.
 #[test]
-fn fields_of_openssls_own_are_refused() {
+fn client_refuses_openssls_own_fields() {
     let mut suites = TLS12_DHE_CIPHER_SUITES.iter().copied();
     let suite = suites.find(|s| s.authentication == Tls12Authentication::Psk).unwrap();
     let peer = s_server(None, &["-quiet", "-tls1_2", "-cipher", &openssl_name(suite.id)]);
@@ -201,7 +201,7 @@ fn fields_of_openssls_own_are_refused() {
 }
 
 #[test]
-fn openssl_exports_the_same() {
+fn exporters_agree_with_openssl() {
     let (listener, port) = listen();
     let options = ["-tls1_2", "-keymatexport", "EXPORTER-of-a-test", "-keymatexportlen", "70"];
     let (mut peer, _files) = s_client(Some(KeyType::P256), &port, &options);
@@ -217,7 +217,7 @@ fn openssl_exports_the_same() {
 }
 
 #[test]
-fn whoever_has_tls13_speaks_it() {
+fn peers_with_tls13_use_it() {
     let peer = s_server(Some(KeyType::P256), &["-quiet"]);
     let mut link = Link::to_server(client(Some(KeyType::P256), suites()), &peer);
     link.handshake().unwrap();
@@ -270,16 +270,16 @@ fn gnutls_cli(typ: Option<KeyType>, port: &str, priority: &str, more: &[&str]) -
     (Process::client("gnutls-cli", &args), files)
 }
 
-/// What it echoes comes back by lines of its own choice: all of it is compared.
+/// GnuTLS splits the echo into lines as it likes, so the test compares all bytes.
 fn echo(link: &mut Link, data: &[u8]) {
     for part in data.chunks(8 * 1024) {
         link.send(part).unwrap();
-        assert!(link.receive(part.len()).unwrap() == part, "the echo is another");
+        assert!(link.receive(part.len()).unwrap() == part, "the echo differs");
     }
 }
 
 #[test]
-fn mutual_x509_and_a_mebibyte_each_way_with_gnutls() {
+fn exchanges_a_mebibyte_with_gnutls_under_mutual_x509() {
     for typ in KEYS {
         let peer = gnutls_serv(Some(typ), GNUTLS, &[]);
         let mut link = Link::to_server(client(Some(typ), suites()), &peer);
@@ -301,9 +301,9 @@ fn mutual_x509_and_a_mebibyte_each_way_with_gnutls() {
     }
 }
 
-/// RFC 7627 §5.4: a peer without extended master secret, where it is not required, has no exporter.
+/// RFC 7627 §5.4: a connection without extended master secret has no exporter.
 #[test]
-fn no_exporter_without_extended_master_secret() {
+fn exporter_requires_extended_master_secret() {
     for (priority, expected) in [(GNUTLS.to_owned(), true), (format!("{GNUTLS}:%NO_SESSION_HASH"), false)] {
         let peer = gnutls_serv(Some(KeyType::P256), &priority, &[]);
         let profile =
@@ -319,7 +319,7 @@ fn no_exporter_without_extended_master_secret() {
 }
 
 #[test]
-fn every_suite_with_gnutls() {
+fn connects_to_gnutls_with_every_suite() {
     for suite in suites() {
         let typ = Some(key_type(suite)).filter(|_| suite.authentication != Tls12Authentication::Psk);
         let name = suite.id;
@@ -329,7 +329,7 @@ fn every_suite_with_gnutls() {
         echo(&mut link, b"hello\n");
         assert_eq!(link.connection.negotiated().unwrap().cipher_suite, Some(suite.id));
 
-        // gnutls-cli 3.7.9 crashes after a handshake with a key and ephemeral keys, with its own server, too.
+        // gnutls-cli 3.7.9 crashes after a handshake with a PSK and ephemeral keys, also with its own server.
         if typ.is_none() && suite.key_exchange != Tls12KeyExchange::Psk {
             continue;
         }
@@ -343,7 +343,7 @@ fn every_suite_with_gnutls() {
 }
 
 #[test]
-fn raw_keys_with_gnutls() {
+fn connects_to_gnutls_with_raw_keys() {
     let (pki, provider) = (Pki::shared(KeyType::P256), awslc());
     let profile = |is_client: bool| {
         let (own, peer) = if is_client { (&pki.client, &pki.server) } else { (&pki.server, &pki.client) };

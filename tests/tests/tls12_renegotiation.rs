@@ -1,4 +1,4 @@
-//! TLS 1.2: other handshakes within a connection (RFC 5746), by honest peers and others.
+//! Renegotiation in TLS 1.2 (RFC 5746), with honest and hostile peers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn tls12() -> ProfileBuilder {
     Profile::builder(awslc()).cipher_suites(vec![]).tls12_cipher_suites(suites)
 }
 
-/// Trust in both authorities, and an identity from one of them.
+/// Adds trust in both authorities, and an identity of one of them.
 fn x509(profile: ProfileBuilder, own: &'static Pki, is_server: bool) -> Profile {
     let roots = [shared(), other()].map(|pki| pki.root.clone());
     let trust = Trust { x509: Some(X509Trust::anchors(roots).unwrap()), raw_key: None };
@@ -67,7 +67,7 @@ fn take(from: &mut TlsConnection) -> Vec<u8> {
     bytes
 }
 
-/// How often each side has reported this kind of event.
+/// Returns how often each side has reported this kind of event.
 fn counts(pair: &Pair, is_it: fn(&Event) -> bool) -> [usize; 2] {
     [&pair.client_events, &pair.server_events].map(|events| events.iter().filter(|e| is_it(e)).count())
 }
@@ -81,7 +81,7 @@ fn refused(pair: &Pair) -> [usize; 2] {
 }
 
 #[test]
-fn it_begins_on_either_side_where_it_is_allowed() {
+fn either_side_can_renegotiate_if_allowed() {
     for by_client in [true, false] {
         let mut pair = renegotiating(!by_client, by_client);
         let mut before = [0; 32];
@@ -103,9 +103,9 @@ fn it_begins_on_either_side_where_it_is_allowed() {
     }
 }
 
-/// RFC 5246 §7.2.2: who asked hears of it, and decides what that is worth.
+/// RFC 5246 §7.2.2: the side that asked gets an event and may decide to close.
 #[test]
-fn it_is_refused_by_default_and_nothing_ends() {
+fn renegotiation_is_refused_by_default_and_the_connection_continues() {
     for by_client in [true, false] {
         let mut pair = renegotiating(false, false);
         for round in 1..9 {
@@ -119,7 +119,7 @@ fn it_is_refused_by_default_and_nothing_ends() {
             assert_eq!(peer, "X.509 localhost");
         }
     }
-    // Begging for it is work for nothing.
+    // A flood of requests ends the connection.
     let mut pair = renegotiating(false, false);
     let result = (0..100).try_for_each(|_| {
         pair.server.renegotiate(NOW)?;
@@ -129,7 +129,7 @@ fn it_is_refused_by_default_and_nothing_ends() {
 }
 
 #[test]
-fn a_client_has_one_under_way_at_a_time() {
+fn client_runs_one_renegotiation_at_a_time() {
     let mut pair = renegotiating(true, true);
     pair.client.renegotiate(NOW).unwrap();
     assert_eq!(pair.client.renegotiate(NOW), Err(Misuse::NotSupported(What::Renegotiation).into()));
@@ -138,7 +138,7 @@ fn a_client_has_one_under_way_at_a_time() {
 }
 
 #[test]
-fn data_goes_on_while_another_handshake_begins() {
+fn data_flows_while_a_renegotiation_begins() {
     let mut pair = renegotiating(true, true);
     pair.server.send(b"before").unwrap();
     pair.server.renegotiate(NOW).unwrap();
@@ -149,7 +149,7 @@ fn data_goes_on_while_another_handshake_begins() {
     assert_eq!(done(&pair), [1, 1]);
 }
 
-/// Gives all of `bytes` to `end`, and what data it has.
+/// Passes all of `bytes` to `end`, and returns the data that it received.
 fn receive_all(end: &mut TlsConnection, bytes: &[u8]) -> Vec<u8> {
     let (mut taken, mut received) = (0, Vec::new());
     while taken < bytes.len() || !end.received().is_empty() {
@@ -162,7 +162,7 @@ fn receive_all(end: &mut TlsConnection, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn tls13_knows_none() {
+fn tls13_has_no_renegotiation() {
     let both = || Profile::builder(awslc()).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
     let client = client(both().renegotiation(true), shared(), &with_sessions());
     let mut pair = Pair::new(&client, &server(both().renegotiation(true), shared(), &Tickets::none()));
@@ -172,10 +172,10 @@ fn tls13_knows_none() {
     pair.echo(b"hello").unwrap();
 }
 
-/// A server that asks again and again and reads no refusal makes the client's output not grow. Data between them look like
-/// use.
+/// The client's output stays bounded while a server repeats its request and does not read the refusals. The data in between
+/// looks like normal use.
 #[test]
-fn refusals_that_nobody_reads_do_not_pile_up() {
+fn unread_refusals_do_not_pile_up() {
     const MOST: usize = 65 * 1024;
     let Pair { mut client, mut server, .. } = renegotiating(false, false);
     for _ in 0..4000 {
@@ -187,9 +187,9 @@ fn refusals_that_nobody_reads_do_not_pile_up() {
     }
 }
 
-/// Nor do answers to a server that asks, refuses what it has asked for, and asks again; nor what a caller is told.
+/// The client's output and events stay bounded while a server requests a renegotiation, refuses it, and requests it again.
 #[test]
-fn answers_that_nobody_reads_do_not_pile_up() {
+fn unread_answers_and_events_do_not_pile_up() {
     const MOST: usize = 65 * 1024;
     let Pair { mut client, .. } = open_pair(|profile| profile);
     let refused = sealed(21, &[1, Alert::NO_RENEGOTIATION.0]);
@@ -204,9 +204,9 @@ fn answers_that_nobody_reads_do_not_pile_up() {
     assert_eq!(told.count(), 1);
 }
 
-/// RFC 5246 §7.4.1.1: a request that comes while the client negotiates is ignored.
+/// RFC 5246 §7.4.1.1: a client that is negotiating ignores a HelloRequest.
 #[test]
-fn a_request_crosses_the_clients_own_hello() {
+fn client_ignores_a_request_that_crosses_its_hello() {
     let mut pair = renegotiating(true, true);
     pair.server.renegotiate(NOW).unwrap();
     pair.server.renegotiate(NOW).unwrap();
@@ -217,7 +217,7 @@ fn a_request_crosses_the_clients_own_hello() {
 }
 
 #[test]
-fn requests_in_the_first_handshake_are_ignored_unless_there_are_many() {
+fn client_ignores_requests_in_the_first_handshake_up_to_a_limit() {
     let hello_request = [22, 3, 3, 0, 4, 0, 0, 0, 0];
     for (count, goes_on) in [(32, true), (33, false)] {
         let client = client(tls12(), shared(), &with_sessions());
@@ -231,10 +231,10 @@ fn requests_in_the_first_handshake_are_ignored_unless_there_are_many() {
     }
 }
 
-/// What is agreed anew is seen when Finished has proven it, and not before; the chain of a peer that a stateless ticket does
-/// not carry is the only thing that is new.
+/// New parameters are visible only after Finished has confirmed them. Here only the peer's chain is new: a stateless ticket
+/// does not carry it.
 #[test]
-fn what_is_negotiated_changes_at_the_end() {
+fn negotiated_parameters_change_after_finished() {
     for tickets in ends::tickets() {
         let sessions = with_sessions();
         let client = client(tls12().alpn(vec![b"mqtt".to_vec()]), shared(), &sessions);
@@ -278,7 +278,7 @@ fn what_is_negotiated_changes_at_the_end() {
     }
 }
 
-/// Gives the session that one client has to another one, which would not take it for its own.
+/// Gives one client's session to another client that would not use it.
 fn hand_on(sessions: &dyn ClientSessions, from: &ClientConfig, to: &ClientConfig) {
     let [old, new] = [from, to].map(|config| *config.session_settings().as_bytes());
     let key = |settings| SessionKey {
@@ -293,9 +293,9 @@ fn hand_on(sessions: &dyn ClientSessions, from: &ClientConfig, to: &ClientConfig
     sessions.put(key(new), ClientSession::from_bytes(&bytes).unwrap());
 }
 
-/// Who resumed as one and renegotiates as another is refused, before anything goes or comes under the new keys.
+/// A peer that resumed as one identity and renegotiates as another is refused before any data under the new keys.
 #[test]
-fn nobody_becomes_somebody_else() {
+fn peer_cannot_change_its_identity() {
     for changes_client in [true, false] {
         for tickets in ends::tickets() {
             let sessions = with_sessions();
@@ -319,22 +319,22 @@ fn nobody_becomes_somebody_else() {
             assert_eq!(result, Err(illegal.clone().into()));
             assert_eq!(finds.error(), Some(&illegal.into()));
             assert_eq!(hears.error(), Some(&Error::AlertReceived(Alert::ILLEGAL_PARAMETER)));
-            assert!(finds.negotiated().unwrap().is_resumed(), "what was agreed before is what is left");
+            assert!(finds.negotiated().unwrap().is_resumed(), "the previous parameters stay");
             assert_eq!(done(&pair), [0, 0]);
         }
     }
 }
 
-/// Finds a client that would show its data to a server whose Finished it has not seen: only old keys are proven until then.
+/// Until the client has the server's Finished, only the old keys are confirmed, and it sends no data under the new ones.
 #[test]
-fn data_waits_for_the_servers_finished() {
+fn client_data_waits_for_the_servers_finished() {
     let mut pair = renegotiating(true, true);
     pair.client.renegotiate(NOW).unwrap();
-    // OpenSSL takes none between a client's hello and its Finished.
+    // OpenSSL accepts no data between the client's Hello and its Finished.
     assert_eq!(pair.client.send(b"old keys"), Ok(0));
     let flight = take(&mut pair.client);
     assert!(receive_all(&mut pair.server, &flight).is_empty());
-    // The server's data under old keys goes before its Finished.
+    // The server sends data under the old keys before its Finished.
     assert_eq!(pair.server.send(b"old keys"), Ok(8));
     let flight = take(&mut pair.server);
     assert_eq!(receive_all(&mut pair.client, &flight), b"old keys");
@@ -350,7 +350,7 @@ fn data_waits_for_the_servers_finished() {
 }
 
 #[test]
-fn data_does_not_wait_for_a_server_that_has_closed() {
+fn client_data_does_not_wait_for_a_closed_server() {
     let mut pair = renegotiating(true, true);
     pair.client.renegotiate(NOW).unwrap();
     carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
@@ -361,7 +361,7 @@ fn data_does_not_wait_for_a_server_that_has_closed() {
     assert_eq!(pair.client.send(b"new keys"), Err(Error::AlertReceived(Alert::CLOSE_NOTIFY)));
 }
 
-/// TLS 1.2 without any cryptography: what is changed on the way is not found out by it. `edit` has the profiles of both.
+/// TLS 1.2 without real cryptography, so that changes on the wire go undetected. `edit` changes both profiles.
 fn open_pair(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
     let provider = Arc::new(dunlin_null::null_provider());
     let suite = null_psk_suite();
@@ -380,18 +380,18 @@ fn open_pair(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
 
 /// RFC 5246 §6.2.1.
 #[test]
-fn an_empty_alert_record_is_unexpected() {
+fn rejects_an_empty_alert_record() {
     let mut pair = open_pair(|profile| profile);
     assert_eq!(pair.server.receive(NOW, &sealed(21, &[])), Err(PeerMisbehaved::EmptyRecord.into()));
     assert_eq!(content(&take(&mut pair.server)), [2, Alert::UNEXPECTED_MESSAGE.0]);
 }
 
-/// What is in a record that hides nothing.
+/// The content of a record of [`open_pair`].
 fn content(record: &[u8]) -> Vec<u8> {
     record[5..].strip_suffix(&TAG[..]).unwrap().to_vec()
 }
 
-/// A record that hides nothing.
+/// A record of [`open_pair`].
 fn sealed(typ: u8, content: &[u8]) -> Vec<u8> {
     let len = (content.len() + TAG.len()) as u16;
     [&[typ, 3, 3], &len.to_be_bytes()[..], content, &TAG].concat()
@@ -399,15 +399,15 @@ fn sealed(typ: u8, content: &[u8]) -> Vec<u8> {
 
 type ExtensionList = Vec<(ExtensionType, Vec<u8>)>;
 
-/// The parts of a ClientHello or ServerHello that are of interest here.
+/// The parts of a ClientHello or ServerHello that these tests change.
 struct Hello {
     version: [u8; 2],
-    /// From the random up to the extensions; in a ClientHello with its suites.
+    /// From the random to the extensions; a ClientHello's includes its suites.
     middle: Vec<u8>,
     extensions: ExtensionList,
 }
 
-/// Changes the first hello of a flight that hides nothing.
+/// Changes the Hello at the beginning of a flight of [`open_pair`].
 fn edited(flight: &[u8], edit: &dyn Fn(&mut Hello)) -> Vec<u8> {
     let [first, others @ ..] = &records(flight)[..] else { panic!("no record") };
     let mut flight = messages(&content(first));
@@ -447,9 +447,9 @@ fn remove(hello: &mut Hello, typ: ExtensionType) {
     hello.extensions.retain(|(t, _)| *t != typ);
 }
 
-/// RFC 5246 §6.2.1 lets types of records interleave; the guard says why this engine does not.
+/// RFC 5246 §6.2.1 allows interleaved record types; the guard in the engine gives the reason for refusing them.
 #[test]
-fn no_other_record_may_come_between_the_fragments_of_a_message() {
+fn rejects_other_records_between_fragments_of_a_message() {
     let warning = [1, Alert::USER_CANCELED.0];
     for record in [sealed(23, b"data"), sealed(21, &warning)] {
         let mut pair = open_pair(|profile| profile);
@@ -462,7 +462,7 @@ fn no_other_record_may_come_between_the_fragments_of_a_message() {
     }
 }
 
-/// What the server says to a ClientHello that was changed on the way, in a renegotiation.
+/// Returns the server's result for a changed ClientHello in a renegotiation.
 fn with_client_hello(edit: &dyn Fn(&mut Hello)) -> (Result<(), Error>, Pair) {
     let mut pair = open_pair(|p| p.alpn(vec![b"mqtt".to_vec()]).extended_master_secret_required(false));
     pair.client.renegotiate(NOW).unwrap();
@@ -471,7 +471,7 @@ fn with_client_hello(edit: &dyn Fn(&mut Hello)) -> (Result<(), Error>, Pair) {
     (result, pair)
 }
 
-/// And the client to a ServerHello.
+/// Returns the client's result for a changed ServerHello in a renegotiation.
 fn with_server_hello(edit: &dyn Fn(&mut Hello)) -> (Result<(), Error>, Pair) {
     let (result, mut pair) = with_client_hello(&|_| {});
     result.unwrap();
@@ -483,8 +483,8 @@ fn with_server_hello(edit: &dyn Fn(&mut Hello)) -> (Result<(), Error>, Pair) {
 const ALPN: ExtensionType = ExtensionType::APPLICATION_LAYER_PROTOCOL_NEGOTIATION;
 
 #[test]
-fn what_was_not_changed_goes_on() {
-    // OpenSSL leaves the protocol out, as we do; others say it again, and are answered.
+fn unchanged_and_repeated_parameters_are_accepted() {
+    // This client and OpenSSL omit ALPN in a renegotiation; other clients repeat it and get an answer.
     for says_protocol in [false, true] {
         let edit = |hello: &mut Hello| {
             if says_protocol {
@@ -512,7 +512,7 @@ fn what_was_not_changed_goes_on() {
 type Edit = &'static dyn Fn(&mut Hello);
 
 #[test]
-fn a_client_changes_neither_name_nor_protocol_nor_version() {
+fn server_rejects_a_changed_name_protocol_or_version() {
     let version = |v| PeerIncompatible::Version(Some(v));
     let name = || PeerMisbehaved::IllegalParameter(What::OtherServerName).into();
     let insecure = || PeerIncompatible::SecureRenegotiation.into();
@@ -529,7 +529,7 @@ fn a_client_changes_neither_name_nor_protocol_nor_version() {
         (&|h| remove(h, ExtensionType::RENEGOTIATION_INFO), insecure()),
         (&|h| put(h, ExtensionType::RENEGOTIATION_INFO, &[0]), insecure()),
         (&|h| h.extensions.last_mut().unwrap().1 = [0; 12].to_vec(), insecure()),
-        // RFC 5746 §3.7: the signal of a first handshake, in the place of the suite.
+        // RFC 5746 §3.7: the SCSV of a first handshake replaces the suite.
         (
             &|h| {
                 let at = h.middle.len() - 4;
@@ -541,7 +541,7 @@ fn a_client_changes_neither_name_nor_protocol_nor_version() {
     ];
     for (i, (edit, expected)) in cases.into_iter().enumerate() {
         let edit = |hello: &mut Hello| {
-            // The one that a case changes blindly is last.
+            // Moves renegotiation_info to the end, where a case changes it.
             let info = hello.extensions.iter().position(|(t, _)| *t == ExtensionType::RENEGOTIATION_INFO);
             let info = hello.extensions.remove(info.unwrap());
             hello.extensions.push((info.0, [&[12], &info.1[1..]].concat()));
@@ -562,7 +562,7 @@ fn a_client_changes_neither_name_nor_protocol_nor_version() {
 }
 
 #[test]
-fn a_server_changes_neither_protocol_nor_version() {
+fn client_rejects_a_changed_protocol_or_version() {
     let cases: Vec<(Edit, Error)> = vec![
         (&|h| put(h, ALPN, b"\0\x05\x04mqtt"), PeerMisbehaved::UnsolicitedExtension(ALPN).into()),
         (
@@ -583,9 +583,9 @@ fn a_server_changes_neither_protocol_nor_version() {
     }
 }
 
-/// RFC 8446 §4.1.2: it keeps the version, so there is nothing of another one in it.
+/// RFC 8446 §4.1.2: the version cannot change, so the client offers nothing of TLS 1.3.
 #[test]
-fn a_hello_offers_nothing_of_tls13() {
+fn renegotiation_offers_nothing_of_tls13() {
     let pair = |mut pair: Pair| {
         pair.client.renegotiate(NOW).unwrap();
         edited(&take(&mut pair.client), &|hello| {
@@ -603,7 +603,7 @@ fn a_hello_offers_nothing_of_tls13() {
         });
     };
     pair(open_pair(|profile| profile));
-    // The server has no TLS 1.3; the client has.
+    // The server supports only TLS 1.2, the client also TLS 1.3.
     let once = std::sync::atomic::AtomicBool::new(true);
     let is_client = || once.swap(false, std::sync::atomic::Ordering::Relaxed);
     pair(open_pair(|profile| match is_client() {
@@ -612,9 +612,9 @@ fn a_hello_offers_nothing_of_tls13() {
     }));
 }
 
-/// What nobody asked for is a warning like others.
+/// Without a request, no_renegotiation is an ordinary warning.
 #[test]
-fn a_refusal_of_nothing_is_only_a_warning() {
+fn unexpected_refusal_is_an_ordinary_warning() {
     let warning = sealed(21, &[1, Alert::NO_RENEGOTIATION.0]);
     for (count, goes_on) in [(4, true), (5, false)] {
         let mut pair = open_pair(|profile| profile);
@@ -623,7 +623,7 @@ fn a_refusal_of_nothing_is_only_a_warning() {
         assert_eq!(pair.run().is_ok(), goes_on);
         assert_eq!(refused(&pair), [0, 0]);
     }
-    // A server that has begun to answer refuses nothing any more.
+    // A server that has begun to answer can no longer refuse.
     let (result, mut pair) = with_client_hello(&|_| {});
     result.unwrap();
     let flight = take(&mut pair.server);

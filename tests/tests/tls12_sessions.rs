@@ -1,4 +1,4 @@
-//! TLS 1.2: sessions that are resumed; with OpenSSL, handshakes within a connection, too.
+//! TLS 1.2 sessions: resumption, and renegotiation with OpenSSL.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn server(profile: ProfileBuilder, tickets: &Tickets) -> ServerConfig {
     server.with_client_auth(ClientAuth::Required).unwrap()
 }
 
-/// Whether a connection of these resumed.
+/// Returns whether a connection of these sides resumes.
 fn resumed(client: &ClientConfig, server: &ServerConfig, now: Now) -> bool {
     let mut pair = Pair::at(&Arc::new(client.clone()), &Arc::new(server.clone()), now);
     pair.connect().unwrap();
@@ -69,7 +69,7 @@ fn resumed(client: &ClientConfig, server: &ServerConfig, now: Now) -> bool {
 }
 
 #[test]
-fn sessions_are_resumed_more_than_once() {
+fn sessions_resume_more_than_once() {
     for tickets in ends::tickets() {
         for profile in [tls12, both] {
             let sessions = with_sessions();
@@ -82,7 +82,7 @@ fn sessions_are_resumed_more_than_once() {
 }
 
 #[test]
-fn a_session_is_for_its_version_settings_suite_and_time() {
+fn session_is_bound_to_version_settings_suite_and_lifetime() {
     for tickets in ends::tickets() {
         let sessions = with_sessions();
         let version = |client: &ClientConfig, server: &ServerConfig| {
@@ -92,7 +92,7 @@ fn a_session_is_for_its_version_settings_suite_and_time() {
             (negotiated.version.unwrap(), negotiated.is_resumed())
         };
         let both_client = client(both(), &sessions);
-        // Of TLS 1.2, shown to a server that has learnt TLS 1.3; and back.
+        // A TLS 1.2 session, offered to a server that now supports TLS 1.3, and back.
         let (old, new) = (server(tls12(), &tickets), server(both(), &tickets));
         assert_eq!(version(&both_client, &old), (ProtocolVersion::TLS1_2, false));
         assert_eq!(version(&both_client, &new), (ProtocolVersion::TLS1_3, false));
@@ -104,18 +104,18 @@ fn a_session_is_for_its_version_settings_suite_and_time() {
         assert!(resumed(&client12, &server12, NOW));
         // Other settings of the server.
         assert!(!resumed(&client12, &server(tls12().rank(7), &tickets), NOW));
-        // The server has the suite no more.
+        // The server no longer supports the suite.
         assert!(!resumed(&client12, &server12, NOW));
         let other = tls12().tls12_cipher_suites(vec![&TLS12_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384]);
         assert!(!resumed(&client12, &server(other, &tickets), NOW));
-        // Too late.
+        // The session has expired.
         assert!(resumed(&client12, &server12, NOW));
         let later = Now::from_unix_ms(NOW.unix_ms + Duration::from_secs(25 * 60 * 60).as_millis() as u64);
         assert!(!resumed(&client12, &server12, later));
     }
 }
 
-/// Hands out a session that an earlier store got, as a thief or a confused store would.
+/// Returns a stored session to any client, as a thief or a faulty store would.
 #[derive(Debug)]
 struct Fixed(std::sync::Mutex<Option<ClientSession>>);
 
@@ -132,7 +132,7 @@ impl ClientSessions for Fixed {
 }
 
 #[test]
-fn a_session_survives_a_store_of_bytes() {
+fn session_survives_encoding() {
     for tickets in ends::tickets() {
         let first: Arc<dyn ClientSessions> = Arc::new(Fixed(std::sync::Mutex::default()));
         let server = server(tls12(), &tickets);
@@ -153,7 +153,7 @@ fn a_session_survives_a_store_of_bytes() {
 }
 
 #[test]
-fn sessions_may_be_asked_for() {
+fn server_asks_the_caller_for_sessions() {
     let sessions = with_sessions();
     let (client, server) = (client(tls12(), &sessions), server(tls12(), &Tickets::ask()));
     let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
@@ -179,7 +179,7 @@ fn tls13() -> ProfileBuilder {
     Profile::builder(awslc())
 }
 
-/// A connection that has done what is to be seen of it.
+/// Connects, and exchanges data so that the connection is settled.
 fn settled(client: &ClientConfig, server: &ServerConfig) -> Pair {
     let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
     pair.connect().unwrap();
@@ -187,7 +187,7 @@ fn settled(client: &ClientConfig, server: &ServerConfig) -> Pair {
     pair
 }
 
-/// Ends a connection with a fatal alert: one side gets a record that nobody has sent.
+/// Ends a connection by a fatal alert: one side gets an invalid record.
 fn fail(pair: &mut Pair, found_by: Side) {
     let (finder, other) = match found_by {
         Side::Client => (&mut pair.client, &mut pair.server),
@@ -198,9 +198,9 @@ fn fail(pair: &mut Pair, found_by: Side) {
     assert_eq!(told, Err(Error::AlertReceived(AlertDescription::BAD_RECORD_MAC)));
 }
 
-/// RFC 5246 §7.2.2, RFC 8446 §6: each side forgets what it can, whatever the other one does, and whoever finds the fault.
+/// RFC 5246 §7.2.2, RFC 8446 §6: each side forgets its session, whichever side finds the fault.
 #[test]
-fn what_a_fatal_alert_has_ended_is_not_resumed() {
+fn fatal_alert_invalidates_the_session() {
     let renegotiate = |pair: &mut Pair| {
         pair.client.renegotiate(NOW).unwrap();
         pair.run().unwrap();
@@ -209,7 +209,7 @@ fn what_a_fatal_alert_has_ended_is_not_resumed() {
     for (profile, histories) in [(tls12 as fn() -> ProfileBuilder, 3), (tls13, 2)] {
         for (tickets, history) in ends::tickets().iter().flat_map(|t| (0..histories).map(move |h| (t, h))) {
             for found_by in [Side::Client, Side::Server] {
-                // What a client forgets, and what a server does where the client forgets nothing.
+                // First the client forgets; then only the server does.
                 let unforgetting: Arc<dyn ClientSessions> = Arc::new(Fixed(std::sync::Mutex::default()));
                 for (sessions, forgets) in [(with_sessions(), true), (unforgetting, false)] {
                     let client = client(profile(), &sessions);
@@ -222,7 +222,7 @@ fn what_a_fatal_alert_has_ended_is_not_resumed() {
                         renegotiate(&mut pair);
                     }
                     fail(&mut pair, found_by);
-                    // Nobody can take a ticket back that has all in it.
+                    // A server cannot revoke a stateless ticket.
                     let is_stateless = format!("{tickets:?}").contains("Stateless");
                     let expected = !forgets && is_stateless;
                     let resumed = settled(&client, &server).client.negotiated().unwrap().is_resumed();
@@ -233,9 +233,9 @@ fn what_a_fatal_alert_has_ended_is_not_resumed() {
     }
 }
 
-/// Nor does an end without an alert take a session away, nor somebody who has seen its ID on the wire.
+/// A session survives an end without an alert, and an observer that replays its ID.
 #[test]
-fn only_a_connection_that_fails_takes_its_session_along() {
+fn session_survives_ends_without_a_fatal_alert() {
     for tickets in ends::tickets() {
         let sessions: Arc<dyn ClientSessions> = Arc::new(Fixed(std::sync::Mutex::default()));
         let (client, server) = (client(tls12(), &sessions), server(tls12(), &tickets));
@@ -246,7 +246,7 @@ fn only_a_connection_that_fails_takes_its_session_along() {
         assert!(pair.client.negotiated().unwrap().is_resumed());
         pair.client.close();
         pair.run().unwrap();
-        // The hello of one who does not know the secret.
+        // The Hello of an attacker that does not know the secret.
         let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
         carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
         pair.server.receive(NOW, &[22, 3, 3, 0, 4, 20, 0, 0, 12]).unwrap_err();
@@ -254,7 +254,7 @@ fn only_a_connection_that_fails_takes_its_session_along() {
     }
 }
 
-/// A first flight whose hello has this session ID.
+/// Returns a first flight with this session ID.
 fn with_session_id(flight: &[u8], id: &[u8]) -> Vec<u8> {
     let (first, others) = flight.split_at(records(flight)[0].len());
     let mut all = messages(&first[5..]);
@@ -265,10 +265,10 @@ fn with_session_id(flight: &[u8], id: &[u8]) -> Vec<u8> {
     [&first[..3], &(content.len() as u16).to_be_bytes(), &content, others].concat()
 }
 
-/// Without any cryptography: a client that resumes by its ticket, names somebody else's session by the ID, and fails, has that
-/// one forgotten nowhere.
+/// A client resumes with its ticket, names another client's session by ID, and fails. The server must not forget that
+/// session. The test has no real cryptography.
 #[test]
-fn who_resumes_by_a_ticket_takes_no_other_session_along() {
+fn failed_ticket_resumption_forgets_no_other_session() {
     let provider = Arc::new(dunlin_null::null_provider());
     let profile = || {
         let profile = Profile::builder(provider.clone()).danger_skip_provider_check();
@@ -280,7 +280,7 @@ fn who_resumes_by_a_ticket_takes_no_other_session_along() {
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
     let server = ServerConfig::new(profile()).unwrap().with_psks(keys);
     let server = Arc::new(server.with_tickets(Tickets::stateless(seal).or_session_ids(store.clone())));
-    // Somebody who takes no tickets.
+    // A client that accepts no tickets.
     let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]);
     let mut pair = Pair::new(&Arc::new(client.clone()), &server);
     carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
@@ -306,7 +306,7 @@ fn who_resumes_by_a_ticket_takes_no_other_session_along() {
 }
 
 #[test]
-fn a_session_that_the_caller_keeps_is_to_be_forgotten() {
+fn caller_is_told_to_forget_a_failed_session() {
     for profile in [tls12, tls13] {
         let (client, server) = (client(profile(), &with_sessions()), server(profile(), &Tickets::ask()));
         let mut pair = settled(&client, &server);
@@ -320,7 +320,7 @@ fn a_session_that_the_caller_keeps_is_to_be_forgotten() {
 }
 
 #[test]
-fn a_resumed_server_may_be_verified_again() {
+fn client_can_verify_a_resumed_server_again() {
     for tickets in ends::tickets() {
         let sessions = with_sessions();
         let ask = Trust { x509: Some(X509Trust::Ask), raw_key: None };
@@ -340,7 +340,7 @@ fn a_resumed_server_may_be_verified_again() {
 }
 
 #[test]
-fn a_psk_that_was_taken_away_takes_its_sessions_along() {
+fn removing_a_psk_invalidates_its_sessions() {
     for tickets in ends::tickets() {
         let sessions = with_sessions();
         let psk = || Psk::new("d1", &[7; 32]).unwrap();
@@ -362,14 +362,14 @@ fn a_psk_that_was_taken_away_takes_its_sessions_along() {
     }
 }
 
-/// A server that has forgotten all sessions.
+/// A server that has lost all sessions.
 fn server_without(profile: ProfileBuilder) -> ServerConfig {
     server(profile, &Tickets::none()).with_client_auth(ClientAuth::None).unwrap()
 }
 
 /// RFC 7627 §5.3.
 #[test]
-fn nothing_is_resumed_without_extended_master_secret() {
+fn sessions_require_extended_master_secret() {
     let hide = |bytes: &mut [u8]| {
         let at = bytes.windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
         bytes[at] = 0x7a;
@@ -378,19 +378,19 @@ fn nothing_is_resumed_without_extended_master_secret() {
         let sessions = with_sessions();
         let profile = || tls12().extended_master_secret_required(false);
         let (client, server) = (client(profile(), &sessions), server(profile(), &tickets));
-        // Without it nothing is kept: neither in a first handshake …
+        // Without it, neither side keeps a session of a full handshake …
         let server = server.with_client_auth(ClientAuth::None).unwrap();
         let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
         let mut hello = pair.client.transmit().to_vec();
         pair.client.transmitted(hello.len());
         hide(&mut hello);
         pair.server.receive(NOW, &hello).unwrap();
-        // (The transcripts differ, so this one fails at the end; what counts is what the server promised.)
+        // (The transcripts differ, so the handshake fails at the end; the test checks the server's promise.)
         let answer = pair.server.transmit().to_vec();
         let hello = &records(&answer)[0];
         assert_eq!(hello[5 + 4 + 2 + 32], 0, "a session ID");
         assert!(!hello.windows(4).any(|w| w == [0, 35, 0, 0]), "a ticket is promised");
-        // … nor is one with it resumed without.
+        // … nor resumes without it a session that was made with it.
         for expected in [false, true] {
             let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone()));
             pair.connect().unwrap();
@@ -402,12 +402,12 @@ fn nothing_is_resumed_without_extended_master_secret() {
         pair.server.receive(NOW, &hello).unwrap();
         let mut answer = pair.server.transmit().to_vec();
         pair.server.transmitted(answer.len());
-        // The server's answer does not have it any more: its bytes become those of another answer that was asked for.
+        // The server's answer lacks the extension: another offered extension replaces it.
         let at = answer.windows(4).position(|w| w == [0, 23, 0, 0]).unwrap();
         answer[at + 1] = 35;
         let result = pair.client.receive(NOW, &answer).map(drop);
         assert_eq!(result, Err(PeerIncompatible::ExtendedMasterSecret.into()));
-        // A server cuts a client off that has such a session and shows it without; a session that is unknown is none.
+        // A server aborts if it knows the session, and ignores an unknown session.
         for (second, cut_off) in [(&server, true), (&server_without(profile()), false)] {
             Pair::new(&Arc::new(client.clone()), &Arc::new(server.clone())).connect().unwrap();
             let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(second.clone()));
@@ -452,7 +452,7 @@ fn s_client(port: &str, more: &[&str]) -> (Process, Files) {
 }
 
 #[test]
-fn resumption_with_openssl() {
+fn resumes_with_openssl() {
     for more in [&["-Verify", "3", "-quiet"][..], &["-Verify", "3", "-quiet", "-no_ticket"]] {
         let peer = s_server(more);
         let sessions = with_sessions();
@@ -501,17 +501,17 @@ fn renegotiating_profile(profile: ProfileBuilder) -> ProfileBuilder {
 }
 
 #[test]
-fn renegotiation_with_openssls_server() {
+fn renegotiates_with_openssls_server() {
     let mut peer = s_server(&["-Verify", "3", "-client_renegotiation"]);
     let profile = renegotiating_profile(ends::client_profile(KeyType::P256));
     let mut link = Link::to_server(ends::client_with(profile, |c| c), &peer);
     link.handshake().unwrap();
-    // Ours.
+    // The client's renegotiation.
     link.connection.renegotiate(dunlin_tests::peer::now()).unwrap();
     link.wait_for(|e| matches!(e, Event::Renegotiated)).unwrap();
     link.send(b"after ours\n").unwrap();
     peer.process.output_until("data", |o| o.windows(10).any(|w| w == b"after ours"));
-    // Its own: `r` as before, `R` with another demand for a certificate.
+    // The server's renegotiation: `r` as before, `R` with another certificate request.
     for command in ["r", "R"] {
         link.events.clear();
         peer.process.type_line(command);
@@ -523,7 +523,7 @@ fn renegotiation_with_openssls_server() {
 }
 
 #[test]
-fn openssls_server_refuses_renegotiation_and_goes_on() {
+fn continues_after_openssls_server_refused_renegotiation() {
     let mut peer = s_server(&["-Verify", "3"]);
     let profile = renegotiating_profile(ends::client_profile(KeyType::P256));
     let mut link = Link::to_server(ends::client_with(profile, |c| c), &peer);
@@ -535,7 +535,7 @@ fn openssls_server_refuses_renegotiation_and_goes_on() {
 }
 
 #[test]
-fn renegotiation_with_openssls_client() {
+fn renegotiates_with_openssls_client() {
     let (listener, port) = listen();
     let profile = renegotiating_profile(ends::server_profile(KeyType::P256));
     let config = ends::server_config_with(profile, |s| s);
@@ -543,12 +543,12 @@ fn renegotiation_with_openssls_client() {
     let connection = dunlin::TlsConnection::server(&config, dunlin_tests::peer::now());
     let mut link = Link::accept(connection, &listener);
     link.handshake().unwrap();
-    // Ours.
+    // The server's renegotiation.
     link.connection.renegotiate(dunlin_tests::peer::now()).unwrap();
     link.wait_for(|e| matches!(e, Event::Renegotiated)).unwrap();
     link.send(b"after ours\n").unwrap();
     peer.output_until("data", |o| o.windows(10).any(|w| w == b"after ours"));
-    // Its own.
+    // The client's renegotiation.
     link.events.clear();
     peer.type_line("R");
     link.wait_for(|e| matches!(e, Event::Renegotiated)).unwrap();

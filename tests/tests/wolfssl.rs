@@ -1,5 +1,5 @@
-//! wolfSSL as the peer, in both roles and both versions: a program of ours over Debian's library (`tests/peers/wolfssl`),
-//! which echoes.
+//! wolfSSL as the peer, in both roles and both versions: a program over Debian's library (`tests/peers/wolfssl`), which
+//! echoes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 use std::path::Path;
@@ -22,7 +22,7 @@ use dunlin_tests::ends::{client_profile, client_with, server_config_with, server
 use dunlin_tests::peer::{Files, Link, Process, listen, now, text};
 use dunlin_tests::{KeyType, Pki, awslc, localhost};
 
-/// The program, built once.
+/// The path of the program, which is built once.
 fn program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -36,7 +36,7 @@ fn program() -> &'static str {
     })
 }
 
-/// What both sides have: a suite by wolfSSL's name and by number, and certificates of a kind or the shared key.
+/// A suite of both sides by wolfSSL's name and number, with certificates of a kind, or with the PSK.
 #[derive(Clone, Copy, Debug)]
 struct Case(&'static str, CipherSuite, Option<KeyType>);
 
@@ -51,12 +51,12 @@ const TLS12: [Case; 13] = [
     Case("ECDHE-ECDSA-CHACHA20-POLY1305", CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, P256),
     Case("ECDHE-RSA-AES128-GCM-SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, RSA),
     Case("DHE-RSA-AES256-GCM-SHA384", CipherSuite::TLS_DHE_RSA_WITH_AES_256_GCM_SHA384, RSA),
-    // Debian's has no suites with PSKs alone but this one.
+    // Debian's wolfSSL has no other suite with PSKs alone.
     Case("PSK-CHACHA20-POLY1305", CipherSuite::TLS_PSK_WITH_CHACHA20_POLY1305_SHA256, None),
     Case("DHE-PSK-AES128-GCM-SHA256", CipherSuite::TLS_DHE_PSK_WITH_AES_128_GCM_SHA256, None),
     Case("DHE-PSK-AES256-GCM-SHA384", CipherSuite::TLS_DHE_PSK_WITH_AES_256_GCM_SHA384, None),
     Case("DHE-PSK-AES128-CCM", CipherSuite::TLS_DHE_PSK_WITH_AES_128_CCM, None),
-    // RFC 8442, which neither OpenSSL nor GnuTLS has.
+    // RFC 8442, which neither OpenSSL nor GnuTLS supports.
     Case("ECDHE-PSK-AES128-GCM-SHA256", CipherSuite::TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256, None),
     Case("ECDHE-PSK-CHACHA20-POLY1305", CipherSuite::TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, None),
 ];
@@ -86,11 +86,11 @@ fn tls12_suite(id: CipherSuite) -> Option<&'static Tls12CipherSuite> {
         .find(|suite| suite.id == id)
 }
 
-/// TLS 1.2 or 1.3 with this suite alone.
+/// A profile with only this suite of TLS 1.2 or 1.3.
 fn with_suite(profile: ProfileBuilder, id: CipherSuite) -> ProfileBuilder {
     match tls12_suite(id) {
         Some(suite) => {
-            // With ECDHE_PSK, wolfSSL's client takes no share on X25519: "Bad ECC Peer Key".
+            // With ECDHE_PSK, wolfSSL's client refuses shares on X25519: "Bad ECC Peer Key".
             let groups: [&dyn KeyExchangeGroup; 2] = [dunlin_awslc::SECP256R1, dunlin_ffdhe::FFDHE2048];
             profile.groups(groups.to_vec()).cipher_suites(vec![]).tls12_cipher_suites(vec![suite])
         }
@@ -123,7 +123,7 @@ fn server(Case(_, id, typ): Case) -> TlsConnection {
     TlsConnection::server(&Arc::new(ServerConfig::new(profile).unwrap().with_psks(keys)), now())
 }
 
-/// The peer in this role meets our end: data go there and back, and both close.
+/// Connects to the peer in this role, exchanges data in both directions, and closes both sides.
 fn converse(role: &str, version: ProtocolVersion, case: Case, own: TlsConnection) {
     let Case(name, id, typ) = case;
     let (listener, port) = listen();
@@ -150,38 +150,38 @@ fn converse(role: &str, version: ProtocolVersion, case: Case, own: TlsConnection
         (Some(_), _) => "X.509 device-1",
     };
     assert_eq!(negotiated.peer.as_ref().unwrap().to_string(), expected);
-    // More than a record, and as much as both take while neither reads.
+    // More than a record, but no more than both sides buffer while neither reads.
     let data = text(40_000);
     link.send(&data).unwrap();
-    assert!(link.receive(data.len()).unwrap() == data, "the echo is another");
+    assert!(link.receive(data.len()).unwrap() == data, "the echo differs");
     link.close();
     link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();
     peer.output_until("closed", |o| o.ends_with(b"closed\n"));
 }
 
 #[test]
-fn tls12_with_wolfssls_server() {
+fn connects_to_its_server_with_tls12() {
     for case in TLS12 {
         converse("server", ProtocolVersion::TLS1_2, case, client(case));
     }
 }
 
 #[test]
-fn tls12_with_wolfssls_client() {
+fn connects_to_its_client_with_tls12() {
     for case in TLS12 {
         converse("client", ProtocolVersion::TLS1_2, case, server(case));
     }
 }
 
 #[test]
-fn tls13_with_wolfssls_server() {
+fn connects_to_its_server_with_tls13() {
     for case in TLS13 {
         converse("server", ProtocolVersion::TLS1_3, case, client(case));
     }
 }
 
 #[test]
-fn tls13_with_wolfssls_client() {
+fn connects_to_its_client_with_tls13() {
     for case in TLS13 {
         converse("client", ProtocolVersion::TLS1_3, case, server(case));
     }
