@@ -256,11 +256,11 @@ fn psk_handshake_survives_a_retry() {
     let psks = vec![Arc::new(Psk::new("d1", &[7; 32]).unwrap())];
     let client = ClientConfig::new(profile.clone()).with_psks(psks).with_key_shares(vec![]).unwrap();
     let table = PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]);
-    for connects_with_cookies in [false, true] {
+    for cookies in [false, true] {
         let server = ServerConfig::new(profile.clone())
             .unwrap()
             .with_psks(PskSource::Here(Arc::new(PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]))))
-            .with_cookies(connects_with_cookies);
+            .with_cookies(cookies);
         let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server));
         pair.connect().unwrap();
         assert!(pair.server.negotiated().unwrap().retried);
@@ -330,9 +330,8 @@ fn agrees_on_alpn() {
     let protocols = |names: &[&str]| names.iter().map(|n| n.as_bytes().to_vec()).collect::<Vec<_>>();
     let run = |ours: &[&str], theirs: &[&str]| {
         let (client, server) = profiles();
-        let mut pair =
-            mutual(client.agrees_on_alpn(protocols(ours)), server.agrees_on_alpn(protocols(theirs)));
-        pair.run().map(|()| pair.client.negotiated().unwrap().agrees_on_alpn.clone())
+        let mut pair = mutual(client.alpn(protocols(ours)), server.alpn(protocols(theirs)));
+        pair.run().map(|()| pair.client.negotiated().unwrap().alpn.clone())
     };
     assert_eq!(run(&["mqtt", "coap"], &["coap", "mqtt"]), Ok(Some(b"coap".to_vec())));
     assert_eq!(run(&["mqtt"], &[]), Ok(None));
@@ -655,7 +654,7 @@ fn profile_refuses_contradictions() {
         (&|b| b.groups(vec![]), "group"),
         (&|b| b.record_size_limit(Some(63)), "record_size_limit"),
         (&|b| b.record_size_limit(Some(16386)), "record_size_limit"),
-        (&|b| b.agrees_on_alpn(vec![vec![]]), "ALPN"),
+        (&|b| b.alpn(vec![vec![]]), "ALPN"),
         (&|b| b.key_update_after(Some(0)), "record"),
         (&|b| b.signature_schemes(vec![SignatureScheme(0x0901)]), "verify"),
         (&|b| b.psk_modes(vec![PskKeyExchangeMode(9)]), "mode"),

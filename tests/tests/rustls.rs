@@ -494,15 +494,15 @@ fn agrees_on_alpn() {
         let mut at_server = their_server(KeyType::P256, provider());
         let mut at_client = their_client(KeyType::P256, provider());
         (at_server.alpn_protocols, at_client.alpn_protocols) = (theirs.clone(), theirs);
-        let client = client_with(client_profile(KeyType::P256).agrees_on_alpn(ours()), |c| c);
-        let server = server_config_with(server_profile(KeyType::P256).agrees_on_alpn(ours()), |s| s);
+        let client = client_with(client_profile(KeyType::P256).alpn(ours()), |c| c);
+        let server = server_config_with(server_profile(KeyType::P256).alpn(ours()), |s| s);
         [
             Pair::with_their_server(client, &Arc::new(at_server)),
             Pair::with_their_client(&server, &Arc::new(at_client)),
         ]
     };
     for pair in pair(&[b"theirs", b"common"]).map(Pair::connect) {
-        assert_eq!(pair.ours.negotiated().unwrap().agrees_on_alpn.as_deref(), Some(&b"common"[..]));
+        assert_eq!(pair.ours.negotiated().unwrap().alpn.as_deref(), Some(&b"common"[..]));
         assert_eq!(pair.theirs.alpn_protocol(), Some(&b"common"[..]));
     }
     let [mut client, mut server] = pair(&[b"theirs"]);

@@ -82,11 +82,13 @@ fn flight_refused_for_any_reason_is_refused_everywhere() {
         ("early data is off, and the server asks for a cookie", |site| {
             site.plain_server(|p| p).with_single_use(site.single_use.clone()).with_cookies(true)
         }),
-        ("both share no application protocol", |site| site.server_with(|p| p.alpn(vec![b"heater".to_vec()]))),
+        ("the sides share no application protocol", |site| {
+            site.server_with(|p| p.alpn(vec![b"heater".to_vec()]))
+        }),
         ("the trust settings have changed", |site| {
             site.server_with(|p| p.rank(5)).with_predecessor(&site.server_with(|p| p))
         }),
-        ("both share no PSK mode", |site| {
+        ("the sides share no PSK mode", |site| {
             site.server_with(|p| p.psk_modes(vec![PskKeyExchangeMode::PSK_KE]))
         }),
     ];
