@@ -1,4 +1,4 @@
-//! `dunlin client` and `dunlin server` with `--cache`: certificates are sent once, and proven each time.
+//! Tests `--cache` of `dunlin client` and `dunlin server`: repeated handshakes omit the certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -7,7 +7,7 @@ use common::Place;
 use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
 use serde_json::Value;
 
-/// A client with a store, and what it says of its connection.
+/// Connects a client with a store, and returns its report of the connection.
 fn connect(server: &Server, place: &Place, more: &str) -> Value {
     let told = server.echo(place, &format!("{CLIENT} {OWN} --json {more}"), "");
     json(told.lines().next().unwrap())
@@ -17,7 +17,7 @@ fn cached(told: &Value) -> [bool; 2] {
     ["server_certificate_cached", "client_certificate_cached"].map(|name| told[name].as_bool().unwrap())
 }
 
-/// The bytes of the Certificate that this side has sent.
+/// The length of the Certificate message that this side has sent.
 fn sent_certificate(told: &Value) -> u64 {
     let is_own = |m: &&Value| m["sent"] == true && m["name"] == "Certificate";
     told["messages"].as_array().unwrap().iter().find(is_own).unwrap()["bytes"].as_u64().unwrap()
@@ -33,7 +33,7 @@ fn server_at(place: &Place, port: u16, more: &str) -> Server {
 }
 
 #[test]
-fn every_mode_in_both_versions() {
+fn caches_in_every_mode_and_version() {
     let place = place();
     for version in ["-tls1_2", "-tls1_3"] {
         for (mode, repeated) in
@@ -48,7 +48,7 @@ fn every_mode_in_both_versions() {
             assert_eq!(cached(&repeat), repeated, "{options}");
             assert!(repeat["handshake_bytes_read"].as_u64() < first["handshake_bytes_read"].as_u64());
             assert_eq!(repeat["peer"], first["peer"]);
-            // Each side says what it has saved: the difference between its two Certificate messages.
+            // Each side reports the saved bytes: the difference between its two Certificate messages.
             let of_server = [(); 2].map(|()| json(&server.process.line()));
             for ([first, repeat], is_cached) in
                 [([&first, &repeat], repeated[1]), (of_server.each_ref(), repeated[0])]
@@ -66,12 +66,12 @@ fn every_mode_in_both_versions() {
 }
 
 #[test]
-fn a_store_outlives_the_process_on_either_side() {
+fn stores_outlive_the_process_on_either_side() {
     let place = place();
     let options = "--cache compact --cache-store server.cache --cache-key seal.key";
     let client = "--cache compact --cache-store client.cache";
     let first = server(&place, options);
-    // A client knows a server by its port, too.
+    // The port belongs to the server's identity in the client's store.
     let port = first.port;
     let server = |options: &str| server_at(&place, port, options);
     assert_eq!(cached(&connect(&first, &place, client)), [false, false]);
@@ -80,13 +80,13 @@ fn a_store_outlives_the_process_on_either_side() {
         assert_eq!(place.mode(name) & 0o777, 0o600, "{name}");
     }
     assert_eq!(cached(&connect(&server(options), &place, client)), [true, true]);
-    // With another key the store has nothing, and the handshake is a full one.
+    // With another key the store is empty, and the handshake is full.
     let other = server("--cache compact --cache-store server.cache --cache-key other.key");
     assert_eq!(cached(&connect(&other, &place, client)), [true, false]);
     let told = "server.cache: no entry in this store opens with this key: the cache starts empty";
     assert!(other.warnings.contains(told), "{}", other.warnings);
     drop(other);
-    // What was damaged is set aside, and told once.
+    // A damaged store is set aside, with one warning.
     let whole = std::fs::read(place.path("client.cache")).unwrap();
     place.write("client.cache", &whole[..whole.len() / 2]);
     let again = server(options);
@@ -98,7 +98,7 @@ fn a_store_outlives_the_process_on_either_side() {
 }
 
 #[test]
-fn places_for_stores() {
+fn accepts_every_kind_of_store() {
     let place = place();
     let first = server(&place, "--cache compact --cache-store sqlite:clients.db");
     assert!(place.files().iter().any(|name| name == "clients.db.key"), "{:?}", place.files());
@@ -108,7 +108,7 @@ fn places_for_stores() {
     drop(first);
     let again = server_at(&place, port, "--cache compact --cache-store sqlite:clients.db");
     assert_eq!(cached(&connect(&again, &place, client)), [true, true]);
-    // Where Redis is not there, handshakes are full, and somebody is told.
+    // Without Redis handshakes are full, and the server warns.
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let options = format!("--cache compact --cache-store redis://{nowhere}");
     let told = place.dunlin_fails(&format!("server --accept 0 {SERVER} {options}"), 2);
@@ -117,7 +117,7 @@ fn places_for_stores() {
     let told =
         place.dunlin_fails(&format!("server --accept 0 {SERVER} {asks} {options} --cache-key none"), 1);
     assert!(told.contains("none: no such key"), "{told}");
-    // A password is in a file, and not told.
+    // The password comes from a file and is not printed.
     place.write("url", format!("redis://:secret@{nowhere}/1\n"));
     let alone = server(&place, "--cache compact --cache-store redis+file:url --cache-key k");
     for _ in 0..2 {
@@ -129,7 +129,7 @@ fn places_for_stores() {
 }
 
 #[test]
-fn both_are_told_and_the_server_tells_too() {
+fn both_sides_report_the_cache() {
     let place = place();
     let server = server(&place, "--cache compact");
     let client = format!("{CLIENT} {OWN} --cache compact --cache-store c --brief");
@@ -141,7 +141,7 @@ fn both_are_told_and_the_server_tells_too() {
     assert!(told.contains("Cached             certificates of both sides"), "{told}");
 }
 
-/// What a client says of its cache in a line, and a server that serves it.
+/// Returns the client's line about its cache.
 fn told(server: &Server, place: &Place, more: &str) -> String {
     let report = server.echo(place, &format!("{CLIENT} {OWN} {more}"), "");
     let line = report.lines().find_map(|line| line.strip_prefix("Cached             "));
@@ -149,17 +149,17 @@ fn told(server: &Server, place: &Place, more: &str) -> String {
 }
 
 #[test]
-fn a_cache_that_does_nothing_says_why() {
+fn explains_why_the_cache_was_not_used() {
     let place = place();
     let cache = "--cache compact --cache-store c";
     let of_server = server(&place, "--cache compact");
     assert!(told(&of_server, &place, cache).starts_with("nothing: first connection with this server"));
     assert!(of_server.process.log_with("connected").contains("cached nothing: the client has named nothing"));
-    // The age of an entry counts from when it was made.
+    // The age of an entry counts from its creation.
     let short = format!("{cache} --cache-max-age 1");
     let old = std::iter::repeat_with(|| told(&of_server, &place, &short)).find(|told| !told.contains("both"));
     assert_eq!(old.unwrap(), "nothing: what was kept is out of date");
-    // Without a word of the client.
+    // The server has no cache.
     let plain = of_server.echo(&place, &format!("{CLIENT} {OWN}"), "");
     assert!(!plain.contains("Cached"), "{plain}");
     of_server.process.log_with("cached nothing: the client has no cache");
@@ -176,13 +176,13 @@ fn a_cache_that_does_nothing_says_why() {
         let told = told(&without, &place, "--cache bithac --cache-store e");
         assert!(told.starts_with(&format!("nothing: {says}")), "{told}");
     }
-    // Sessions and keys have no use for it.
+    // Sessions and pre-shared keys do not use the cache.
     let tickets = format!("{SERVER} --CAfile pki/root.pem --Verify --cache compact");
     let tickets = Server::new(&place, &tickets);
     server_gives_a_session(&tickets, &place, cache);
     assert_eq!(told(&tickets, &place, &format!("{cache} --sess-in s")), "nothing: a session was resumed");
     tickets.process.log_with("cached nothing: a session was resumed");
-    // Whose Certificate the server cannot know by a ticket sends it.
+    // A client without a usable ticket sends its Certificate.
     let rfc = server(&place, "--cache rfc7924");
     told(&rfc, &place, "--cache rfc7924 --cache-store r");
     assert_eq!(
@@ -198,19 +198,19 @@ fn server_gives_a_session(server: &Server, place: &Place, more: &str) {
 }
 
 #[test]
-fn a_handshake_that_failed_is_remembered() {
+fn remembers_a_failed_handshake() {
     let place = place();
     let cache = "--cache compact --cache-store c";
     let first = server(&place, "--cache compact");
     let port = first.port;
     told(&first, &place, cache);
     drop(first);
-    // It takes the name of its certificate, and then refuses the client's.
+    // The impostor copies the name of the certificate, and then refuses the client.
     place.dunlin("pki demo --out other");
     let options = format!("{SERVER} --CAfile other/root.pem --Verify --num-tickets 0 --cache compact");
     let refuses = Server::at(&place, port, &options);
-    // It says nothing more after its Finished: what a server has not read when it hangs up resets the connection, and a reset may
-    // overtake the alert.
+    // The client sends no data after its Finished: unread data would make the server reset the connection, and the reset
+    // could overtake the alert.
     let refused = Running::new(&place, &format!("client localhost:{port} {CLIENT} {OWN} {cache}"));
     refused.log_with("the server refused what this client proves itself with");
     assert_eq!(refused.end().0, 1);
@@ -220,9 +220,9 @@ fn a_handshake_that_failed_is_remembered() {
     assert_eq!(told(&again, &place, cache), "certificates of both sides");
 }
 
-/// A new revocation list counts for the next connection, also of who is in the cache, and a damaged one for none.
+/// A new CRL applies to the next connection, also of a cached client. With a damaged CRL all clients are refused.
 #[test]
-fn who_is_revoked_is_refused_though_it_is_cached() {
+fn refuses_a_revoked_client_although_it_is_cached() {
     let place = place();
     let crl = |more: &str| {
         let sub = "--issuer pki/intermediate.pem --issuer-key pki/intermediate.key";
@@ -240,7 +240,7 @@ fn who_is_revoked_is_refused_though_it_is_cached() {
         assert_eq!(told(&server, &place, &client), "certificates of both sides");
         server.process.log_with("list.pem: neither PEM nor DER");
         crl("--revoke pki/server.pem");
-        // Told once for each change, though a new file is read more than once.
+        // Each change is reported once, although the file is read more often.
         let news = || server.process.log_with("read again");
         assert_eq!(
             told(&server, &place, &client),
@@ -258,9 +258,9 @@ fn who_is_revoked_is_refused_though_it_is_cached() {
     }
 }
 
-/// A list that came from a pipe stays when another one changes: nobody writes it again.
+/// A CRL from a pipe stays in force when another one changes: a pipe cannot be read again.
 #[test]
-fn a_list_from_a_pipe_is_read_once() {
+fn reads_a_crl_from_a_pipe_once() {
     let place = place();
     let crl = |issuer: &str, to: &str, more: &str| {
         let by = format!("--issuer pki/{issuer}.pem --issuer-key pki/{issuer}.key");
@@ -280,7 +280,7 @@ fn a_list_from_a_pipe_is_read_once() {
 }
 
 #[test]
-fn a_cache_that_cannot_do_anything_is_warned_of() {
+fn warns_of_a_cache_without_effect() {
     let place = place();
     let psk = format!("--psk {KEY}");
     let server = Server::new(&place, &format!("{psk} --echo --cache compact"));
@@ -293,7 +293,7 @@ fn a_cache_that_cannot_do_anything_is_warned_of() {
         let report = String::from_utf8(output.stdout).unwrap();
         assert!(report.contains("Cached             nothing: this connection is by PSK"), "{report}");
     }
-    // One warning, and nothing is made of what stays empty.
+    // One warning, and no files for a cache that would stay empty.
     let files = place.files();
     for (options, says) in [
         (format!("{psk} --echo --cache compact"), "--cache: without certificates"),
@@ -308,16 +308,16 @@ fn a_cache_that_cannot_do_anything_is_warned_of() {
         assert_eq!(warnings.lines().count(), 1, "{warnings}");
     }
     assert_eq!(place.files(), files);
-    // One connection, and nothing that outlives it.
+    // One connection, and no store.
     let server = server_at(&place, 0, "--cache compact");
     let output = server.client(&place, &format!("{CLIENT} {OWN} --cache compact"), "");
     let warning = String::from_utf8(output.stderr).unwrap();
     assert!(warning.contains("add --cache-store"), "{warning}");
 }
 
-/// Who looks for it in the help finds an example and the page about stores.
+/// The help has an example and names the page about stores.
 #[test]
-fn the_help_shows_how() {
+fn help_explains_the_cache() {
     let place = place();
     for side in ["client", "server"] {
         let help = place.dunlin(&format!("{side} --help"));
@@ -331,14 +331,14 @@ fn the_help_shows_how() {
     }
 }
 
-/// A pipe that nobody writes into: who opens it waits.
+/// A pipe without a writer: opening it blocks.
 fn pipe(place: &Place, name: &str) {
     place.tool("mkfifo", place.path(name).to_str().unwrap());
 }
 
 /// A device whose disk is full, damaged or read-only connects all the same.
 #[test]
-fn a_store_that_cannot_be_used_is_done_without() {
+fn connects_without_an_unusable_store() {
     let place = place();
     let server = server(&place, "--cache compact");
     pipe(&place, "pipe");
@@ -347,7 +347,7 @@ fn a_store_that_cannot_be_used_is_done_without() {
     let key = place.read("pki/client.key");
     for (store, says) in [
         ("none/c", "none/c: No such file"),
-        // Nobody can make a file there, root neither.
+        // No user, not even root, can create a file there.
         ("/proc/self/c", "/proc/self/c"),
         ("sqlite:/proc/self/c", "/proc/self/c"),
         ("zeroed", "zeroed: not a handshake cache"),
@@ -367,9 +367,9 @@ fn a_store_that_cannot_be_used_is_done_without() {
         let then = "going on without it: what is kept is gone at the end of this run\n";
         assert!(warning.ends_with(then) && warning.lines().count() == 1, "{store}: {warning}");
     }
-    // What is no store is left alone.
+    // Files that are not stores are left alone.
     assert_eq!(place.read("pki/client.key"), key);
-    // A server has the cache in memory.
+    // Without a store, the server caches in memory.
     let in_memory = self::server(&place, "--cache compact --cache-store none/c");
     assert!(in_memory.warnings.contains("none/c: No such file"), "{}", in_memory.warnings);
     assert_eq!(cached(&connect(&in_memory, &place, "--cache compact --cache-store d")), [false, false]);
@@ -389,7 +389,7 @@ fn refuses_the_store_of_the_other_side() {
 }
 
 #[test]
-fn a_password_that_others_can_read_is_told_of() {
+fn warns_of_a_password_that_others_can_read() {
     let place = place();
     place.write("k", [7; 32]);
     place.write("url", "redis://:secret@localhost:1");
@@ -423,7 +423,7 @@ fn wrong_options_are_refused() {
         let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {options}"), 2);
         assert!(told.contains(words), "{options}: {told}");
     }
-    // A mistyped kind is no name of a file, and no password is repeated.
+    // A mistyped kind is not taken for a file name, and no password is repeated.
     for (store, words) in [
         ("sqllite:x", "unknown kind of store; use FILE (./FILE if its name has a colon), sqlite:FILE"),
         ("SQLITE:x", "unknown kind"),

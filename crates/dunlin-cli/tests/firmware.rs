@@ -1,4 +1,4 @@
-//! Devices in QEMU against `dunlin server`: their handshakes, what they take, and what is linked into them.
+//! Devices in QEMU connect to `dunlin server`: their handshakes, their costs, and the crates linked into them.
 //!
 //! With `DUNLIN_FIRMWARE_TABLES` in the environment (`make firmware` sets it), the figures go into docs/firmware.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
@@ -55,7 +55,7 @@ fn devices_complete_their_handshakes() {
 }
 
 #[test]
-fn what_is_not_configured_is_not_linked() {
+fn links_only_the_configured_parts() {
     let certificates = ["webpki", "p256", "ecdsa", "der", "dunlin::auth::x509", "dunlin::handshake::verify"];
     let curve = ["x25519_dalek", "curve25519_dalek"];
     let cache = "dunlin::handshake::client::cache";
@@ -63,11 +63,11 @@ fn what_is_not_configured_is_not_linked() {
     let images = ["psk", "psk-x25519", "ecdsa"].map(|name| (name, Image::read(name)));
     let images = BTreeMap::from(images);
     let is_linked = |image: &str, name: &str| images[image].links(name);
-    // What is there is found: the others could be named otherwise.
+    // The names of linked parts are found, so the search for absent parts is valid.
     for name in certificates {
         assert!(is_linked("ecdsa", name), "{name} is not found in ecdsa");
     }
-    assert!(curve.iter().any(|name| is_linked("psk-x25519", name)), "no curve is found in psk-x25519");
+    assert!(curve.iter().any(|name| is_linked("psk-x25519", name)), "psk-x25519 contains no curve");
 
     let absent = [
         ("psk", [&certificates[..], &curve, &unused].concat()),
@@ -90,13 +90,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The images' file, after one build of all of them.
+/// Returns the path of an image, after one build of all of them.
 fn image(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
         let mut cargo = Command::new(root().join("tools/cargo"));
         cargo.args(["build", "--release", "--locked", "--target", TARGET, "--target-dir", "target"]);
-        // The flags that matter are in the firmware's own configuration, and only where no variable takes their place.
+        // The necessary flags are in the firmware's own configuration, which an environment variable would override.
         for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
             cargo.env_remove(variable);
         }
@@ -106,15 +106,16 @@ fn image(name: &str) -> PathBuf {
     firmware().join("target").join(TARGET).join("release").join(name)
 }
 
-/// What a device took.
+/// The costs of a device's handshake.
 struct Run {
     name: &'static str,
-    /// As the device measured it, in bytes.
+    /// In bytes, as the device measured it.
     memory: BTreeMap<String, u64>,
     image: Image,
 }
 
-/// Starts a server, lets the device connect to it, and takes what it printed. The server must see the client so.
+/// Starts a server, lets the device connect to it, and reads the device's output. The server must report the client as
+/// `seen`.
 fn run(place: &Place, name: &'static str, server: &str, parameters: Vec<Vec<u8>>, seen: &str) -> Run {
     let image_file = image(name);
     let server = Server::new(place, &format!("{server} --echo"));
@@ -125,7 +126,7 @@ fn run(place: &Place, name: &'static str, server: &str, parameters: Vec<Vec<u8>>
     let mut device = Running::start(qemu.arg(image_file));
 
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
-    // Good for a simulation: the device has nothing to draw randomness from.
+    // Sufficient for a simulation: the device has no source of randomness.
     let seed = b"every run of this device is the same".to_vec();
     let parameters = [vec![seed, now.to_be_bytes().to_vec()], parameters].concat();
     for parameter in parameters {
@@ -151,7 +152,7 @@ fn run(place: &Place, name: &'static str, server: &str, parameters: Vec<Vec<u8>>
     Run { name, memory, image: Image::read(name) }
 }
 
-/// What a program for the device is made of, in bytes.
+/// The sizes of a device's program, in bytes.
 #[derive(Default)]
 struct Image {
     text: u64,
@@ -160,7 +161,7 @@ struct Image {
     bss: u64,
     /// The paths in the names of functions and constants.
     paths: BTreeSet<String>,
-    /// The size of functions and constants, by the crate that their name begins with.
+    /// The size of functions and constants by the crate in their names.
     by_crate: BTreeMap<String, u64>,
 }
 
@@ -188,7 +189,7 @@ impl Image {
         image
     }
 
-    /// Whether something of this crate or module is in it.
+    /// Returns whether the image contains parts of this crate or module.
     fn links(&self, module: &str) -> bool {
         self.paths.iter().any(|path| path.strip_prefix(module).is_some_and(|rest| rest.starts_with("::")))
     }
@@ -198,8 +199,8 @@ impl Image {
     }
 }
 
-/// The paths in a demangled name, which begin with a crate. The name of a trait behind `dyn` is left out: drop glue of
-/// `Option<Box<dyn Trait>>` names it where nothing that implements it is linked.
+/// Returns the paths in a demangled name; each begins with a crate. Traits behind `dyn` are left out: drop glue of
+/// `Option<Box<dyn Trait>>` names the trait even if no implementation is linked.
 fn paths(name: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
     let mut before = "";
@@ -208,7 +209,7 @@ fn paths(name: &str) -> impl Iterator<Item = &str> {
         .filter(|path| path.contains("::") && !path.starts_with(':'))
 }
 
-/// Writes the tables of docs/firmware.md, between their marks.
+/// Writes the tables of docs/firmware.md between their marks.
 fn write_tables(runs: &[Run]) {
     let mut tables = String::from(
         "| image | flash | of it rodata | RAM | of it static | heap, span | stack | heap, peak |\n\

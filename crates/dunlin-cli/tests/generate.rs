@@ -1,4 +1,4 @@
-//! `dunlin completions` and `dunlin man`: what they give is complete, and shells read it.
+//! Tests `dunlin completions` and `dunlin man`: their output is complete, and shells accept it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -39,7 +39,7 @@ fn bash_completes_commands_and_options() {
 }
 
 #[test]
-fn every_shell_gets_a_script() {
+fn writes_a_script_for_every_shell() {
     let place = Place::new();
     for (shell, begins) in
         [("bash", "_dunlin()"), ("zsh", "#compdef dunlin"), ("fish", "# Print an"), ("elvish", "")]
@@ -63,7 +63,7 @@ fn writes_a_man_page_for_each_command() {
         ["client", "server", "up", "explain", "pki-leaf", "psk-new", "lab-run", "completions", "man"]
     {
         let page = read(&format!("dunlin-{command}"));
-        // A hyphen is escaped, as roff has it.
+        // roff escapes hyphens.
         let page = page.replace("\\-", "-");
         assert!(page.contains(".TH dunlin-") && page.contains(".SH SYNOPSIS"), "{page}");
         for option in options(&place, &command.replace('-', " ")) {
@@ -71,7 +71,7 @@ fn writes_a_man_page_for_each_command() {
         }
     }
     assert!(read("dunlin-client").contains("Exit status"));
-    // Again, over an earlier version.
+    // Writes the pages again over an earlier version.
     place.dunlin("man pages/man1");
     place.write("file", "");
     let line = place.dunlin_fails("man file", 1);

@@ -1,4 +1,4 @@
-//! `dunlin client` and `dunlin server` with `--legacy-lab`, which only a program with the feature of that name has.
+//! Tests `--legacy-lab` of `dunlin client` and `dunlin server`, which needs the feature of that name.
 #![cfg(feature = "legacy-lab")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
@@ -7,7 +7,7 @@ mod common;
 use common::peers::{CLIENT, SERVER, Server, place};
 
 #[test]
-fn obsolete_suites_are_for_who_asks_twice_and_hears_of_it() {
+fn obsolete_suites_need_two_options_and_give_a_warning() {
     let place = place();
     let suite = "--tls1-2 --cipher ADH-AES128-GCM-SHA256";
     let options = format!("{suite} --groups ffdhe_private_use_1 --legacy-lab");

@@ -225,7 +225,7 @@ fn show_describes_every_item_of_a_file() {
     assert_eq!((&items[0]["kind"], &items[1]), (&"private_key".into(), info));
 }
 
-/// A stranger may have chosen the names in a certificate, so they must not command the terminal.
+/// Strangers choose the names in certificates, so `show` must escape control characters.
 #[test]
 fn show_escapes_control_characters() {
     let place = Place::new();
@@ -492,7 +492,7 @@ fn crl_names_the_reason_of_a_failure() {
     }
 }
 
-/// What no path to a root says: whether the key can prove anything.
+/// Without a path to a root, the error also names keys that are too short or must not sign.
 #[test]
 fn verify_names_short_keys_and_keys_that_may_not_sign() {
     let place = Place::new();
@@ -535,7 +535,7 @@ fn verify_takes_a_maximum_depth() {
     assert!(line.contains("more authorities between it and the trusted one than allowed; "), "{line}");
 }
 
-/// An authority that may have no other below it has two keys, the second certified by the first.
+/// An authority with path length 0 has two keys, the second certified by the first.
 #[test]
 fn verify_does_not_call_a_self_issued_authority_a_wrong_signature() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! What `dunlin client` and `dunlin server` say, where, and what they say of failures.
+//! Tests the output of `dunlin client` and `dunlin server` on each stream, above all their explanations of failures.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -12,10 +12,10 @@ use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, json, kin
 use common::send_signal;
 
 #[test]
-fn each_side_says_which_check_failed() {
+fn each_side_names_the_check_that_failed() {
     let place = place();
     place.dunlin("pki demo --out others --key-type ed25519");
-    // The other authority has the same name; this one has not.
+    // The demonstration's authorities all have the same name; this authority has another one.
     place.dunlin("pki ca --name Stranger --out stranger");
     let server =
         Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --alpn h2 --groups x25519"));
@@ -68,7 +68,7 @@ fn each_side_says_which_check_failed() {
         assert!(client_said.contains(says), "{client}\n{client_said}");
         assert!(log.contains(logs), "{client}\n{log}");
     }
-    // Believing everybody, the first of them gets a connection.
+    // A client that accepts every certificate connects to the same server.
     let output = server.client(&place, &format!("--insecure {OWN} --brief"), "");
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&output.stderr).contains("warning: --insecure"));
@@ -105,9 +105,9 @@ fn reports_a_refusal_after_the_connection_event_as_json() {
     }
 }
 
-/// A script reads why there is no connection where it reads what was negotiated.
+/// A script reads the reason of a failure on stdout, like the negotiated parameters.
 #[test]
-fn failures_are_told_in_json() {
+fn prints_failures_as_json() {
     let place = place();
     place.dunlin("pki ca --name Stranger --out stranger");
     let server = Server::new(&place, SERVER);
@@ -141,9 +141,9 @@ fn failures_are_told_in_json() {
     }
 }
 
-/// What is wrong with a server's certificate, by the files that it was made of.
+/// Explains faults of a server's certificate, and names the files.
 #[test]
-fn certificates_that_do_not_serve_are_explained() {
+fn explains_why_a_certificate_is_refused() {
     let place = place();
     place.dunlin("pki demo --out ed --key-type ed25519");
     let own = "--cert x.pem --key x.key --echo";
@@ -168,16 +168,16 @@ fn certificates_that_do_not_serve_are_explained() {
     assert!(said.contains("its certificate is not valid yet, but from 2090-01-01T00:00:00Z on; "), "{said}");
     let (said, _) = refused("pki ca --name localhost --cert x.pem --key x.key --force", root);
     assert!(said.contains("an authority's, which serves as no leaf; ") && said.contains("dunlin pki leaf"));
-    // The same name, and a key of another type.
+    // An authority with the same name and a key of another type.
     let (said, _) = refused(leaf, "ed/root.pem");
     assert!(said.contains("it was not issued by the CA of this name in ed/root.pem; "), "{said}");
     let said = place.dunlin_fails("pki verify --ca ed/root.pem x.pem", 1);
     assert!(said.contains("signature does not match the type of its issuer's key; "), "{said}");
-    // The intermediate certificate is not sent.
+    // The server does not send the intermediate certificate.
     let sub = leaf.replace("pki/root", "pki/intermediate");
     let (said, _) = refused(&format!("{sub} --no-chain"), root);
     assert!(said.ends_with("or let the server send its intermediate certificates"), "{said}");
-    // An authority in between that has expired.
+    // The intermediate authority has expired.
     place.dunlin(&format!(
         "pki intermediate --issuer {root} --issuer-key pki/root.key --name Between --cert b.pem --key b.key {expired}"
     ));
@@ -185,9 +185,9 @@ fn certificates_that_do_not_serve_are_explained() {
     assert!(said.contains("the certificate of Between in its chain has expired, at 2025-01-02"), "{said}");
 }
 
-/// What an option does that goes on, but not as somebody may expect.
+/// Warns of options that have little effect.
 #[test]
-fn what_is_of_little_use_is_warned_of() {
+fn warns_of_options_with_little_effect() {
     let place = place();
     let server = Server::new(&place, "--cert pki/client.pem --key pki/client.key --echo --psk-ke");
     let warnings = &server.warnings;
@@ -199,9 +199,9 @@ fn what_is_of_little_use_is_warned_of() {
     assert_eq!(good.warnings, "");
 }
 
-/// A client that has nothing but a pre-shared key, and a server that has nothing but a certificate.
+/// A client that has only a pre-shared key, and a server that has only a certificate.
 #[test]
-fn a_pre_shared_key_for_who_has_none_is_explained() {
+fn explains_that_the_server_has_no_pre_shared_key() {
     let place = place();
     for version in ["-tls1_2", "-tls1_2 -tls1_3"] {
         let server = Server::new(&place, &format!("{SERVER} {version}"));
@@ -214,7 +214,7 @@ fn a_pre_shared_key_for_who_has_none_is_explained() {
 }
 
 #[test]
-fn what_cannot_work_is_said_before_connecting() {
+fn refuses_unusable_options_before_connecting() {
     let place = place();
     place.write("short", "d1:00\n");
     place.write("empty", "\n");
@@ -325,7 +325,7 @@ fn what_cannot_work_is_said_before_connecting() {
 }
 
 #[test]
-fn data_that_is_cut_off_is_an_error() {
+fn truncated_data_is_an_error() {
     let place = place();
     let mut server = Server::new(&place, SERVER);
     let mut client = Running::new(&place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
@@ -341,7 +341,7 @@ fn data_that_is_cut_off_is_an_error() {
 }
 
 #[test]
-fn who_says_nothing_is_given_up() {
+fn server_gives_up_a_silent_client() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --timeout 1 --naccept 1 --json"));
     let mut idle = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
@@ -354,13 +354,13 @@ fn who_says_nothing_is_given_up() {
     assert!(stderr.contains("1 of 1 connections failed"), "{stderr}");
 }
 
-/// A client whose handshake is not over when the server is stopped hears of it.
+/// A client in a handshake gets close_notify when the server is stopped.
 #[test]
-fn a_server_that_stops_says_so_in_handshakes() {
+fn stopping_server_sends_close_notify_in_handshakes() {
     let place = place();
     let mut server = Server::new(&place, SERVER);
     let mut idle = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-    // One that came later is served: so the first was accepted.
+    // The server accepted the idle client first, so it serves a later client only after that.
     server.echo(&place, CLIENT, "");
     send_signal(&server.process.child, "-TERM");
     let mut told = vec![];
@@ -369,9 +369,9 @@ fn a_server_that_stops_says_so_in_handshakes() {
     assert!(server.process.child.wait().unwrap().success());
 }
 
-/// Data alone is on stdout, and with --quiet nothing but failures is said.
+/// Only data is written to stdout, and --quiet prints only failures.
 #[test]
-fn stdout_is_for_data() {
+fn writes_only_data_to_stdout() {
     let place = place();
     let pair = "--cert pki/server.pem --key pki/server.key --naccept 2";
     let server = Server::new(&place, &format!("{pair} --json"));
@@ -383,7 +383,7 @@ fn stdout_is_for_data() {
     assert_eq!((status, stdout.as_str()), (1, ""));
     assert!(stderr.contains("\"event\":\"failure\""), "{stderr}");
 
-    // The port of one that says nothing has to be known.
+    // A quiet server does not print its port, so the test chooses one.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for json in ["", "--json"] {
         let process = Running::new(&place, &format!("server --accept {port} {pair} --quiet {json}"));
@@ -393,7 +393,7 @@ fn stdout_is_for_data() {
         let server = Server { process, port, warnings: String::new() };
         server.echo(&place, &format!("{CLIENT} --quiet"), "data\n");
         let (status, stdout, stderr) = server.process.end();
-        // The first connection said nothing and is a failure.
+        // The first connection sent nothing and counts as a failure.
         assert_eq!((status, stdout.as_str()), (1, "data"), "{stderr}");
         let first = stderr.lines().next().unwrap();
         assert!(
@@ -404,9 +404,9 @@ fn stdout_is_for_data() {
     }
 }
 
-/// A server whose data nobody takes serves nobody.
+/// A server that cannot write its data ends.
 #[test]
-fn a_server_without_stdout_ends() {
+fn server_without_stdout_ends() {
     let place = place();
     let arguments = "server --accept 0 --cert pki/server.pem --key pki/server.key";
     let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -421,16 +421,16 @@ fn a_server_without_stdout_ends() {
     assert!(!stderr.contains("failed"), "{stderr}");
 }
 
-/// Input that the server did not take is missed; that of a silent pipe is none.
+/// Input that the server did not accept is an error; a pipe without data is not.
 #[test]
-fn input_that_is_left_is_an_error() {
+fn unsent_input_is_an_error() {
     let place = place();
     let pair = "--cert pki/server.pem --key pki/server.key";
     let closing = || {
         let mut server = Server::new(&place, pair);
         let client = Running::new(&place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
         server.process.log_with("connected");
-        // At its end the server says close_notify, and goes on reading.
+        // At the end of its input the server sends close_notify and continues to read.
         drop(server.process.stdin.take());
         (server, client)
     };

@@ -1,4 +1,5 @@
-//! `dunlin server` follows its files: valid content counts from the next connection on, invalid content changes nothing.
+//! Tests that `dunlin server` follows its files: valid contents apply from the next connection on, invalid contents change
+//! nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -23,7 +24,7 @@ fn replace(place: &Place, name: &str) {
 }
 
 #[test]
-fn a_renewed_certificate_counts_once_its_key_is_there() {
+fn uses_a_renewed_certificate_once_its_key_is_there() {
     let place = two_pkis();
     let server = Server::new(&place, SERVER);
     server.echo(&place, CLIENT, "");
@@ -39,7 +40,7 @@ fn a_renewed_certificate_counts_once_its_key_is_there() {
     server.refused(&place, CLIENT);
 }
 
-/// Sessions outlive a new certificate: the tickets and what seals them stay.
+/// A new certificate ends no session: the tickets and the keys that seal them stay.
 #[test]
 fn sessions_outlive_a_renewed_certificate() {
     let place = two_pkis();
@@ -88,7 +89,7 @@ fn sighup_reads_the_files_at_once_and_names_each_fault() {
 }
 
 #[test]
-fn an_invalid_certificate_does_not_keep_new_anchors_and_crls_out() {
+fn invalid_certificate_does_not_block_new_anchors_and_crls() {
     let place = two_pkis();
     place.write("ca.pem", place.read("others/root.pem"));
     let crl = |more: &str| {
@@ -108,7 +109,7 @@ fn an_invalid_certificate_does_not_keep_new_anchors_and_crls_out() {
     crl("--revoke pki/client.pem");
     let (_, log) = server.refused(&place, &format!("{CLIENT} {OWN}"));
     assert!(log.contains("its certificate is revoked"), "{log}");
-    // Nor do invalid anchors replace valid ones.
+    // Invalid anchors do not replace valid ones either.
     place.write("ca.pem", "garbage");
     send_signal(&server.process.child, "-HUP");
     let line = server.process.log_with("ca.pem: neither PEM nor DER");

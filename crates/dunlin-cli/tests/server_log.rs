@@ -1,4 +1,4 @@
-//! What `dunlin server` logs of its connections, and how it ends silent ones.
+//! Tests the log of `dunlin server`, and how it ends silent connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -8,18 +8,18 @@ use std::net::TcpStream;
 
 use common::peers::{CLIENT, OWN, Running, SERVER, Server, json, place};
 
-/// The time, level, address and text of a line.
+/// Returns time, level, address and text of a line.
 fn parts(line: &str) -> [&str; 4] {
     line.splitn(4, ' ').collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// Whether this is a time like 2026-03-01T00:00:00.007Z.
+/// Returns whether this is a time like 2026-03-01T00:00:00.007Z.
 fn is_time(text: &str) -> bool {
     let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
     text.chars().map(shape).collect::<String>() == "0000-00-00T00:00:00.000Z"
 }
 
-/// The numbers in a text.
+/// Returns the numbers in a text.
 fn numbers(text: &str) -> Vec<u64> {
     text.split([' ', ';']).filter_map(|word| word.parse().ok()).collect()
 }
@@ -31,7 +31,7 @@ fn serial(place: &common::Place) -> String {
 }
 
 #[test]
-fn each_line_has_its_time_level_and_client() {
+fn every_line_has_time_level_and_client() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify"));
     server.echo(&place, &format!("{CLIENT} {OWN}"), "hello\n");
@@ -47,12 +47,12 @@ fn each_line_has_its_time_level_and_client() {
     assert!(text.ends_with("; orderly, by the client"), "{ended}");
     let (handshake, all) = (numbers(&connected), numbers(&ended));
     let [read, written] = handshake[handshake.len() - 2..] else { panic!("{connected}") };
-    // A record of 6 bytes and a close_notify each way, at least.
+    // Each side sends at least a record of 6 bytes and a close_notify.
     assert!(all[0] > read + 6 && all[1] > written + 6, "{connected}\n{ended}");
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_has_the_same_contents() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --json"));
     server.echo(&place, &format!("{CLIENT} {OWN}"), "hello\n");
@@ -75,7 +75,7 @@ fn json_says_the_same() {
 }
 
 #[test]
-fn an_end_without_close_notify_is_not_orderly() {
+fn end_without_close_notify_is_not_orderly() {
     let place = place();
     let server = Server::new(&place, SERVER);
     let mut client = Running::new(&place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
@@ -89,7 +89,7 @@ fn an_end_without_close_notify_is_not_orderly() {
 }
 
 #[test]
-fn debug_adds_what_is_accepted_and_each_message() {
+fn debug_level_adds_accepted_connections_and_messages() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --log-level debug"));
     server.echo(&place, CLIENT, "");
@@ -100,7 +100,7 @@ fn debug_adds_what_is_accepted_and_each_message() {
 }
 
 #[test]
-fn advice_fits_what_came_instead_of_tls() {
+fn advice_fits_the_input_that_is_not_tls() {
     let place = place();
     let server = Server::new(&place, SERVER);
     for (sent, advice) in [
@@ -120,7 +120,7 @@ fn advice_fits_what_came_instead_of_tls() {
 }
 
 #[test]
-fn silent_clients_give_their_slots_up() {
+fn silent_clients_lose_their_slots() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --max-connections 1 --idle-timeout 1"));
     let mut silent = Running::new(&place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
@@ -128,7 +128,7 @@ fn silent_clients_give_their_slots_up() {
     assert_eq!(silent.line(), "hello");
     let failed = server.process.log_with(" failed: ");
     assert!(failed.contains("no byte has passed for 1 second; raise --idle-timeout"), "{failed}");
-    // The only slot is free again, and the client was told in the protocol.
+    // The only slot is free again, and the client has received close_notify.
     server.echo(&place, CLIENT, "");
     assert_eq!(silent.child.wait().unwrap().code(), Some(0));
 }

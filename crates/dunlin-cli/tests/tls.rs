@@ -1,4 +1,4 @@
-//! `dunlin client` and `dunlin server`, one against the other over loopback.
+//! Tests `dunlin client` against `dunlin server` over loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -13,7 +13,7 @@ use common::{Place, send_signal};
 use serde_json::Value;
 
 #[test]
-fn certificates_on_both_sides() {
+fn certificates_authenticate_both_sides() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --alpn h2,x"));
     let told = server.echo(&place, &format!("{CLIENT} {OWN} --alpn x"), "hello\n");
@@ -38,9 +38,9 @@ fn certificates_on_both_sides() {
     );
 }
 
-/// The two sides count the same bytes, and the records make up the difference to the messages.
+/// Both sides count the same bytes; records account for the difference to the messages.
 #[test]
-fn bytes_are_exact() {
+fn counts_bytes_exactly() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --json"));
     let told = server.echo(&place, &format!("{CLIENT} --json"), "hello\n");
@@ -67,7 +67,7 @@ fn bytes_are_exact() {
     let total = |sent| {
         messages.iter().filter(|m| m["sent"] == sent).map(|m| m["bytes"].as_u64().unwrap()).sum::<u64>()
     };
-    // Records: two in the clear with 5 bytes each, one with 5 + 1 + 16, and ChangeCipherSpec with 6.
+    // Records: two plaintext ones with 5 bytes each, one with 5 + 1 + 16, and ChangeCipherSpec with 6.
     assert_eq!(client["handshake_bytes_written"], total(true) + 5 + 22 + 6);
     assert_eq!(client["handshake_bytes_read"], total(false) + 5 + 22 + 6);
 
@@ -83,8 +83,8 @@ fn bytes_are_exact() {
     );
 }
 
-/// Each line of a client is an object, received data are objects, too, and the last flight of TLS 1.3 is acknowledged by what
-/// follows it: a ticket or data.
+/// Every line of a client is an object, including received data. The last flight of TLS 1.3 is acknowledged by the server's
+/// next record, a ticket or data.
 #[test]
 fn prints_every_event_as_a_json_object() {
     let place = place();
@@ -105,10 +105,10 @@ fn prints_every_event_as_a_json_object() {
             (&"client".into(), &format!("127.0.0.1:{}", server.port).into())
         );
     }
-    // A ticket says so before the data.
+    // The server's ticket acknowledges the flight before the data.
     let told = client("--sess-out session", "");
     assert_eq!(kinds(&told), ["connection", "accepted", "closed"]);
-    // In TLS 1.2 a full handshake ends with the server's Finished, and an abbreviated one with the client's.
+    // In TLS 1.2 a full handshake ends with the server's Finished, an abbreviated one with the client's.
     let options = "--tls1-2 --sess-out old";
     let told = client(options, "");
     assert!(kinds(&told) == ["connection", "closed"] && told[0]["accepted"] == true, "{told:?}");
@@ -117,7 +117,7 @@ fn prints_every_event_as_a_json_object() {
 }
 
 #[test]
-fn raw_public_keys() {
+fn connects_with_raw_public_keys() {
     let place = Place::new();
     for (name, typ) in [("server", "ed25519"), ("client", "p256")] {
         place.dunlin(&format!("pki raw-key --key-type {typ} --key {name}.key --public {name}.pub"));
@@ -157,13 +157,13 @@ fn raw_public_keys() {
 }
 
 #[test]
-fn pre_shared_keys() {
+fn connects_with_pre_shared_keys() {
     let place = Place::new();
     place.write("keys", format!("d1:{KEY}\nd2:{KEY}00\n"));
     let server = Server::new(&place, "--psk-file keys --psk-ke --echo");
     let told = server.echo(&place, "--psk-file keys --psk-identity d2 --brief", "hello\n");
     assert!(told.contains("x25519, PSK d2;") && told.ends_with("\nhello\n"), "{told}");
-    // Without key exchange, and OpenSSL's spelling.
+    // A PSK without (EC)DHE, with OpenSSL's option names.
     let told = server.echo(&place, &format!("-psk {KEY} -psk_identity d1 -psk_ke -lean -brief"), "hello\n");
     assert!(told.contains("TLS_AES_128_GCM_SHA256, -, PSK d1;"), "{told}");
     assert!(server.process.log().contains("PSK d2") && server.process.log().contains("PSK d1"));
@@ -178,7 +178,7 @@ fn pre_shared_keys() {
     assert!(client.contains("does not know this identity"), "{client}");
     assert!(log.contains("keys has no key of the client's identity Client_identity"), "{log}");
 
-    // A key without a hash of its own goes with SHA-256.
+    // A key without a hash of its own suits SHA-256 only.
     for side in ["server", "client localhost:1 --psk-identity d1"] {
         let said =
             place.dunlin_fails(&format!("{side} --psk-file keys --ciphersuites TLS_AES_256_GCM_SHA384"), 2);
@@ -189,7 +189,7 @@ fn pre_shared_keys() {
         "--psk-file keys --echo --ciphersuites TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256",
     );
     server.echo(&place, "--psk-file keys --psk-identity d1", "");
-    // One side alone without (EC)DHE.
+    // Only one side allows PSKs without (EC)DHE.
     let (client, log) = server.refused(&place, "--psk-file keys --psk-identity d1 --psk-ke");
     assert!(
         log.contains("the client wants pre-shared keys without (EC)DHE; start this server with --psk-ke")
@@ -200,7 +200,7 @@ fn pre_shared_keys() {
 }
 
 #[test]
-fn early_data() {
+fn delivers_early_data() {
     for kind in ["", "--stateful-tickets"] {
         let place = place();
         place.write("request", "early request\n");
@@ -208,7 +208,7 @@ fn early_data() {
         let client = format!("{CLIENT} --alpn x");
         let told = server.echo(&place, &format!("{client} --sess-out session"), "hello\n");
         assert!(!told.contains("Early data"), "{told}");
-        // The second time, the session was used: the early data were not delivered.
+        // The session was used, so the second early data is not delivered.
         let advice = "; the rest is not sent; send it again, without --early-data\n";
         for (outcome, status, error) in [("accepted", 0, ""), ("refused: the ", 1, advice)] {
             let arguments = format!("{client} --sess-in session --early-data request");
@@ -254,7 +254,7 @@ fn sessions_outlive_the_process() {
             let log = server.process.log_with(", resumed");
             assert!(log.contains("X.509 CN=device-1, resumed"), "{kind}: {log}");
         }
-        // Who trusts somebody else, or asks for another name, does not resume.
+        // A client with other trust anchors or another server name does not resume.
         place.dunlin("pki demo --out others");
         let mixed = place.read("pki/root.pem") + &place.read("others/root.pem");
         place.write("mixed.pem", mixed);
@@ -268,7 +268,7 @@ fn sessions_outlive_the_process() {
         let output = server.client(&place, &format!("{client} --servername 127.0.0.1 --sess-in session"), "");
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stderr).contains("it is for localhost"));
-        // Another server, which knows nothing of it.
+        // Another server, which does not know the session.
         let other = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --verify {kind}"));
         let output = other.client(&place, &format!("{client} --sess-in session"), "");
         assert_eq!(output.status.code(), Some(0));
@@ -283,14 +283,18 @@ fn reconnections_resume() {
     let server = Server::new(&place, SERVER);
     let told = server.echo(&place, &format!("{CLIENT} --reconnect --brief"), "hello\n");
     let resumed: Vec<_> = told.lines().map(|line| line.contains(", resumed")).collect();
-    assert_eq!(resumed, [false, true, true, true, true, true, false], "the last line is data: {told}");
+    assert_eq!(
+        resumed,
+        [false, true, true, true, true, true, false],
+        "the last connection sent data: {told}"
+    );
     let server = Server::new(&place, &format!("{SERVER} --num-tickets 0"));
     let told = server.echo(&place, &format!("{CLIENT} --reconnect --brief"), "");
     assert!(!told.contains("resumed"), "{told}");
 }
 
 #[test]
-fn hello_retry_requests() {
+fn reports_hello_retry_requests() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --groups P-256"));
     let told = server.echo(&place, &format!("{CLIENT} --groups x25519:secp256r1"), "hello\n");
@@ -301,7 +305,7 @@ fn hello_retry_requests() {
 }
 
 #[test]
-fn certificates_are_compressed_where_both_sides_say_so() {
+fn compresses_certificates_if_both_sides_allow_it() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem -Verify -cert_comp"));
     let told = server.echo(&place, &format!("{CLIENT} {OWN} -cert_comp"), "hello\n");
@@ -314,7 +318,7 @@ fn certificates_are_compressed_where_both_sides_say_so() {
 }
 
 #[test]
-fn the_credential_that_suits_is_used() {
+fn chooses_the_suitable_credential() {
     let place = Place::new();
     let types = ["rsa2048", "p256", "ed25519", "mldsa44"];
     for typ in types {
@@ -335,7 +339,7 @@ fn the_credential_that_suits_is_used() {
 }
 
 #[test]
-fn revoked_certificates_are_refused_by_either_side() {
+fn both_sides_refuse_revoked_certificates() {
     let place = place();
     let sub = "--issuer pki/intermediate.pem --issuer-key pki/intermediate.key";
     place.dunlin(&format!("pki crl {sub} --crl pki/none.pem"));
@@ -347,7 +351,7 @@ fn revoked_certificates_are_refused_by_either_side() {
     good.echo(&place, &format!("{CLIENT} {OWN} -crl_check -CRL pki/none.pem"), "hello\n");
     for (options, why) in [
         ("-crl_check -CRL pki/server-crl.pem", "its certificate is revoked"),
-        // There is no list of the root.
+        // The root's CRL is missing.
         ("-crl_check_all -CRL pki/none.pem", "there is no revocation list of an issuer"),
         ("-CRL pki/none.pem", "nothing says what to check with it"),
         ("-crl_check", "there is no revocation list"),
@@ -364,9 +368,9 @@ fn revoked_certificates_are_refused_by_either_side() {
     assert!(log.contains("this server refused the client: its certificate is revoked"), "{log}");
 }
 
-/// A client that connects again looks at its revocation lists again.
+/// A client that reconnects reads its CRLs again.
 #[test]
-fn a_list_that_comes_between_two_connections_counts() {
+fn reads_a_new_crl_between_two_connections() {
     let place = place();
     let crl = |more: &str| {
         let sub = "--issuer pki/intermediate.pem --issuer-key pki/intermediate.key";
@@ -381,7 +385,7 @@ fn a_list_that_comes_between_two_connections_counts() {
     let client = Running::new(&place, &client);
     for connection in 0..2 {
         let (mut from, _) = way.accept().unwrap();
-        // It has the list by which it will judge once it has begun.
+        // The running client has read its CRL.
         from.peek(&mut [0]).unwrap();
         if connection == 0 {
             crl("--revoke pki/server.pem");
@@ -402,7 +406,7 @@ fn a_list_that_comes_between_two_connections_counts() {
 }
 
 #[test]
-fn post_quantum_groups_by_name() {
+fn accepts_post_quantum_groups_by_name() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} -groups X25519MLKEM768:MLKEM768:x25519"));
     let client = "--CAfile pki/root.pem --json -groups";
@@ -417,7 +421,7 @@ fn post_quantum_groups_by_name() {
 }
 
 #[test]
-fn a_list_for_chains_decides_between_credentials() {
+fn signature_algorithms_cert_selects_the_credential() {
     let place = Place::new();
     for typ in ["p256", "p384"] {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
@@ -428,9 +432,9 @@ fn a_list_for_chains_decides_between_credentials() {
     assert_eq!(json(told.lines().next().unwrap())["peer_signature"], "ecdsa_secp384r1_sha384");
 }
 
-/// One scheme is enough where it is that of the keys that are trusted.
+/// One signature scheme suffices if the trusted keys use it.
 #[test]
-fn lean_sides_verify_what_they_trust() {
+fn lean_sides_can_verify_trusted_keys() {
     let place = Place::new();
     for typ in ["ed25519", "p384", "rsa2048", "mldsa44"] {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ} --lean"));
@@ -463,7 +467,7 @@ fn takes_lines_of_one_letter_as_commands_on_a_terminal_only() {
 }
 
 #[test]
-fn keys_are_updated_after_so_many_records() {
+fn updates_keys_after_the_configured_number_of_records() {
     let place = place();
     let server = Server::new(&place, SERVER);
     let data = "x".repeat(100_000);
@@ -473,7 +477,7 @@ fn keys_are_updated_after_so_many_records() {
 }
 
 #[test]
-fn the_key_log_is_for_its_owner() {
+fn key_log_is_private_to_its_owner() {
     let place = place();
     let server = Server::new(&place, SERVER);
     let output = server.client(&place, &format!("{CLIENT} --keylogfile log"), "");
@@ -492,7 +496,7 @@ fn the_key_log_is_for_its_owner() {
 }
 
 #[test]
-fn secrets_are_not_written_where_others_could_read_them() {
+fn refuses_to_write_secrets_where_others_can_read_them() {
     let place = place();
     let server = Server::new(&place, SERVER);
     for name in ["wide", "executable", "target"] {
@@ -523,7 +527,7 @@ fn secrets_are_not_written_where_others_could_read_them() {
 }
 
 #[test]
-fn stdin_and_stdout_of_both_sides_are_joined() {
+fn connects_stdin_and_stdout_of_both_sides() {
     let place = place();
     let mut server = Server::new(&place, "--cert pki/server.pem --key pki/server.key --naccept 1");
     let mut client = Running::new(&place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
@@ -545,7 +549,7 @@ fn clients_do_not_wait_for_each_other() {
     let idle = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let client = format!("client localhost:{} {CLIENT} --quiet", server.port);
     let mut clients: Vec<_> = (0..4).map(|_| Running::new(&place, &client)).collect();
-    // The last one is served first.
+    // The test uses the last client first.
     for (i, client) in clients.iter_mut().enumerate().rev() {
         client.write(&format!("client {i}\n"));
         assert_eq!(client.line(), format!("client {i}"));
@@ -556,9 +560,9 @@ fn clients_do_not_wait_for_each_other() {
     }
 }
 
-/// Whoever is connected hears of the end in the protocol.
+/// Connected peers receive close_notify.
 #[test]
-fn signals_end_both_sides_well() {
+fn signals_end_both_sides_orderly() {
     let place = place();
     for signal in ["-INT", "-TERM"] {
         let server = Server::new(&place, &format!("{SERVER} --naccept 1"));
@@ -578,7 +582,7 @@ fn signals_end_both_sides_well() {
         let mut client = Running::new(&place, &options);
         client.write("hello\n");
         assert_eq!(client.line(), "hello");
-        // One that never says a word is not waited for.
+        // The server does not wait for a client that sends nothing.
         let idle = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
         send_signal(&server.process.child, signal);
         assert_eq!(client.end(), (0, String::new(), String::new()));
@@ -604,7 +608,7 @@ fn openssl_connects() {
 }
 
 #[test]
-fn key_updates_are_messages() {
+fn reports_key_updates() {
     let place = place();
     for answer in ["--echo", "--rev"] {
         let server = Server::new(&place, &format!("{} --msg", SERVER.replace("--echo", answer)));

@@ -1,4 +1,4 @@
-//! `dunlin client` and `dunlin server` with TLS 1.2.
+//! Tests `dunlin client` and `dunlin server` with TLS 1.2.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -10,7 +10,7 @@ use std::process::Command;
 use common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, json, place};
 
 #[test]
-fn certificates_on_both_sides() {
+fn certificates_authenticate_both_sides() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify -tls1_2 -tls1_3"));
     for (versions, lines) in [
@@ -32,7 +32,7 @@ fn certificates_on_both_sides() {
 }
 
 #[test]
-fn suites_by_name() {
+fn accepts_suites_by_name() {
     let place = place();
     let psk = format!("--psk {KEY} --psk-identity d1");
     for (suite, more, group) in [
@@ -46,7 +46,7 @@ fn suites_by_name() {
         let told = server.echo(&place, &format!("{options} --brief"), "hello\n");
         assert!(told.contains(&format!("TLSv1.2, {suite}, {group}, PSK d1")), "{told}");
     }
-    // Without forward secrecy only where it is asked for.
+    // Suites without forward secrecy must be named.
     let server = Server::new(&place, &format!("{psk} --tls1-2 --psk-ke --echo"));
     let told = server.echo(&place, &format!("{psk} --tls1-2 --psk-ke --brief"), "hello\n");
     assert!(told.contains("TLS_PSK_WITH_AES_128_GCM_SHA256, -, PSK d1"), "{told}");
@@ -54,9 +54,10 @@ fn suites_by_name() {
     assert!(told.contains("TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256, x25519, PSK d1"), "{told}");
 }
 
-/// A key proves both sides: a client that offers one is not left anonymous because the server has a certificate, too.
+/// A pre-shared key authenticates both sides, so the server prefers it to a certificate, with which the client would stay
+/// anonymous.
 #[test]
-fn a_server_with_both_takes_the_key() {
+fn server_with_certificate_and_key_prefers_the_key() {
     let place = place();
     let both = format!("{SERVER} --psk {KEY} --psk-identity d1 --tls1-2");
     let client = format!("{CLIENT} --tls1-2 --brief");
@@ -73,14 +74,14 @@ fn a_server_with_both_takes_the_key() {
             "{more}"
         );
     }
-    // Who gives an order has it.
+    // With an explicit list of suites, its order decides.
     let server = Server::new(&place, &format!("{both} --cipher {certificate}:{key}"));
     assert!(server.echo(&place, &keyed, "").contains(certificate));
 }
 
-/// RSA_PSK proves the server by both, and both are told.
+/// RSA_PSK authenticates the server by certificate and key, and the client reports both.
 #[test]
-fn rsa_psk_takes_somebody_to_trust() {
+fn rsa_psk_needs_a_trust_anchor() {
     let place = place();
     place.dunlin("pki demo --out rsa --key-type rsa2048");
     let psk = format!("--psk {KEY} --psk-identity d1 --tls1-2 --cipher RSA-PSK-AES128-GCM-SHA256");
@@ -94,9 +95,9 @@ fn rsa_psk_takes_somebody_to_trust() {
     assert!(told.contains("Server             PSK d1 and X.509 localhost (not verified)\n"), "{told}");
 }
 
-/// What a server could do, if it had been told to, it says by its name.
+/// An error names the option that would enable a suite of this server.
 #[test]
-fn suites_that_a_server_leaves_out_are_named() {
+fn error_names_the_option_that_enables_a_suite() {
     let place = place();
     let psk = format!("--psk {KEY} --psk-identity d1 --tls1-2");
     for (server, client, says) in [
@@ -120,7 +121,7 @@ fn suites_that_a_server_leaves_out_are_named() {
             format!("{CLIENT} --tls1-2 --cipher ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-CCM8"),
             "this server takes TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8 by name; add --cipher",
         ),
-        // No key of this server is for that one.
+        // This server has no key for that suite.
         (
             format!("{SERVER} --tls1-2"),
             format!("{psk} --cipher PSK-AES128-CCM8"),
@@ -139,9 +140,9 @@ fn suites_that_a_server_leaves_out_are_named() {
     }
 }
 
-/// A plain pre-shared key: the server has nothing else to say in this message.
+/// With a plain pre-shared key, ServerKeyExchange holds only the hint.
 #[test]
-fn the_hint_of_a_key_file_goes_over_the_wire() {
+fn server_sends_the_hint_of_its_key_file() {
     let place = place();
     let file = |hint| format!("{hint}[[psk]]\nidentity = \"d1\"\nkey = \"{KEY}\"\n");
     place.write("keys.toml", file("identity_hint = \"gateway\"\n"));
@@ -171,7 +172,7 @@ fn sessions_outlive_the_process() {
     }
 }
 
-/// A way to the server on `port` that changes what the server says first after its handshake: the port of the way.
+/// A proxy to the server on `port` that damages the server's first record after the handshake. Returns the proxy's port.
 fn noisy(port: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let noisy = listener.local_addr().unwrap().port();
@@ -193,9 +194,9 @@ fn noisy(port: u16) -> u16 {
     noisy
 }
 
-/// RFC 5246 §7.2.2: what a fatal alert has ended is not resumed, by another process neither.
+/// RFC 5246 §7.2.2: a session that ended with a fatal alert is not resumed, even by another process.
 #[test]
-fn a_connection_that_fails_leaves_no_session() {
+fn failed_connection_leaves_no_session() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
     let client = format!("client localhost:{} {CLIENT} --tls1-2 --sess-out session", noisy(server.port));
@@ -209,7 +210,7 @@ fn a_connection_that_fails_leaves_no_session() {
 }
 
 #[test]
-fn another_handshake_within_a_connection() {
+fn either_side_can_renegotiate() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --tls1-2 --renegotiation"));
     let (stdout, stderr) = server.typed(&place, &format!("{CLIENT} --tls1-2 --brief"), "before\nR\nafter\n");
@@ -221,9 +222,9 @@ fn another_handshake_within_a_connection() {
     );
 }
 
-/// The server tells of each as soon as it is complete, whatever it does with data.
+/// The server reports each handshake as soon as it is complete, whether or not it reads data.
 #[test]
-fn handshakes_are_told_one_by_one() {
+fn server_reports_each_renegotiation() {
     let place = place();
     for mode in ["--echo", "--rev", ""] {
         let own = "--cert pki/server.pem --key pki/server.key --tls1-2 --renegotiation";
@@ -241,7 +242,7 @@ fn handshakes_are_told_one_by_one() {
 }
 
 #[test]
-fn too_many_handshakes_are_told_with_their_limit() {
+fn error_names_the_limit_of_renegotiations() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --tls1-2 --renegotiation"));
     let client = format!("client localhost:{} {CLIENT} --tls1-2 --brief", server.port);
@@ -259,9 +260,9 @@ fn too_many_handshakes_are_told_with_their_limit() {
     assert!(place.dunlin("server --help").contains("32 at most without data between them"));
 }
 
-/// OpenSSL's client ends a connection in which it gets no other handshake.
+/// OpenSSL's client closes if the server refuses a renegotiation.
 #[test]
-fn a_client_that_is_refused_a_renegotiation_is_told_of() {
+fn server_reports_a_refused_renegotiation() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
     let mut client = Command::new("openssl");
@@ -274,9 +275,9 @@ fn a_client_that_is_refused_a_renegotiation_is_told_of() {
     assert!(log.contains(says), "{log}");
 }
 
-/// In TLS 1.2 a session by name is not used up.
+/// A TLS 1.2 session that the server stores can be used more than once.
 #[test]
-fn help_tells_what_becomes_of_sessions_in_tls_1_2() {
+fn help_explains_sessions_of_tls_1_2() {
     let help = place().dunlin("server --help").replace('\n', " ");
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
@@ -285,9 +286,9 @@ fn help_tells_what_becomes_of_sessions_in_tls_1_2() {
     );
 }
 
-/// The client hears of a server that does not want another handshake, and goes on.
+/// The client reports that the server refuses a renegotiation, and continues.
 #[test]
-fn a_refused_renegotiation_is_told() {
+fn client_reports_a_refused_renegotiation() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
     let (stdout, stderr) =
@@ -297,9 +298,9 @@ fn a_refused_renegotiation_is_told() {
     assert!(stderr.contains(told), "{stderr}");
 }
 
-/// A command that this connection cannot follow is told of, and what was typed around it arrives.
+/// An impossible command gets a message, and the input around it arrives.
 #[test]
-fn commands_that_are_not_possible_harm_nothing() {
+fn impossible_commands_do_no_harm() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3"));
     for (version, command, says) in [
@@ -317,7 +318,7 @@ fn commands_that_are_not_possible_harm_nothing() {
     }
 }
 
-/// What one side has written the other has read, to the byte.
+/// Each side reads exactly the bytes that the other has written.
 #[test]
 fn both_sides_count_the_same_bytes() {
     let place = place();
@@ -339,9 +340,9 @@ fn both_sides_count_the_same_bytes() {
     }
 }
 
-/// The smallest messages still have the curve of the keys that are trusted (RFC 8422 §5.1).
+/// Even the smallest ClientHello names the curve of the trusted keys (RFC 8422 §5.1).
 #[test]
-fn lean_clients_know_the_curve_of_the_server() {
+fn lean_client_names_the_curve_of_the_server() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
     let told = server.echo(&place, &format!("{CLIENT} --tls1-2 --lean --brief"), "hello\n");
@@ -355,7 +356,7 @@ fn lean_clients_know_the_curve_of_the_server() {
 }
 
 #[test]
-fn suites_that_go_with_no_key_are_told() {
+fn explains_suites_that_suit_no_key() {
     let place = place();
     let psk = format!("--psk {KEY} --psk-identity d1");
     let refused = |server: &str, client: &str, says: &str| {
@@ -385,7 +386,7 @@ fn suites_that_go_with_no_key_are_told() {
 }
 
 #[test]
-fn a_client_without_a_certificate_is_told() {
+fn explains_a_missing_client_certificate() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --tls1-2"));
     let (client, log) = server.refused(&place, &format!("{CLIENT} --tls1-2"));
@@ -394,9 +395,9 @@ fn a_client_without_a_certificate_is_told() {
     assert!(log.contains("this server refused the client: it sent no certificate"), "{log}");
 }
 
-/// A server of both versions resumes no session of TLS 1.2 with TLS 1.3, and so takes no early data.
+/// A server with both versions does not resume a TLS 1.2 session with TLS 1.3, and accepts no early data.
 #[test]
-fn early_data_is_of_the_newer_version() {
+fn server_with_both_versions_accepts_no_early_data_of_tls_1_2() {
     let place = place();
     place.write("request", "early\n");
     let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3 --early-data 100"));
@@ -412,7 +413,7 @@ fn early_data_is_of_the_newer_version() {
 }
 
 #[test]
-fn versions_that_differ_are_told() {
+fn explains_different_versions() {
     let place = place();
     let server = Server::new(&place, SERVER);
     let (client, log) = server.refused(&place, &format!("{CLIENT} --tls1-2"));
@@ -440,7 +441,7 @@ fn versions_that_differ_are_told() {
 }
 
 #[test]
-fn a_wrong_key_and_an_unknown_identity_are_told_alike() {
+fn wrong_key_and_unknown_identity_look_alike_to_the_client() {
     let place = place();
     let server = Server::new(&place, &format!("--psk {KEY} --psk-identity d1 --tls1-2 --echo"));
     let other = KEY.replace("00", "ff");
@@ -457,9 +458,9 @@ fn a_wrong_key_and_an_unknown_identity_are_told_alike() {
     assert_eq!(told[0], told[1]);
 }
 
-/// OpenSSL's server says nothing but that it cannot read the first record that is protected.
+/// OpenSSL's server reports only that it cannot read the first protected record.
 #[test]
-fn a_wrong_key_for_openssl_is_told() {
+fn explains_a_wrong_key_at_openssl() {
     let place = place();
     let mut server = Command::new("openssl");
     server.args(format!("s_server -accept 0 -nocert -psk {KEY} -psk_identity d1 -rev").split(' '));
@@ -475,9 +476,9 @@ fn a_wrong_key_for_openssl_is_told() {
     }
 }
 
-/// Where a session was to be kept, the lack of one is not silent.
+/// If the client was to store a session, it reports that it received none.
 #[test]
-fn a_server_without_tickets_is_told_of() {
+fn client_reports_a_server_without_tickets() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3 --num-tickets 0"));
     for version in ["-tls1_2", "-tls1_3"] {
@@ -496,7 +497,7 @@ fn a_server_without_tickets_is_told_of() {
 
 /// TLS 1.2 has no HelloRetryRequest.
 #[test]
-fn what_a_version_does_not_have_is_not_shown() {
+fn omits_fields_that_the_version_lacks() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3"));
     for (version, has) in [("-tls1_2", false), ("-tls1_3", true)] {
@@ -506,7 +507,7 @@ fn what_a_version_does_not_have_is_not_shown() {
 }
 
 #[test]
-fn max_fragment_length_as_openssl_reads_it() {
+fn spells_max_fragment_length_as_openssl_does() {
     let place = place();
     let mut server = Command::new("openssl");
     server.current_dir(place.path("")).args(
@@ -530,7 +531,7 @@ fn max_fragment_length_as_openssl_reads_it() {
 }
 
 #[test]
-fn options_that_contradict_each_other() {
+fn refuses_contradictory_options() {
     let place = place();
     let own = format!("server {SERVER}");
     for (arguments, says) in [
@@ -584,9 +585,9 @@ fn options_that_contradict_each_other() {
     assert!(!defaults.contains("CCM8") && by_name.contains("CCM8"), "{help}");
 }
 
-/// RFC 7627 §5.2: required unless the command line does without.
+/// RFC 7627 §5.2: required unless an option allows its absence.
 #[test]
-fn a_peer_without_extended_master_secret_is_taken_where_it_is_allowed() {
+fn accepts_peers_without_extended_master_secret_only_if_allowed() {
     let place = place();
     place.write(
         "openssl.cnf",

@@ -1,4 +1,4 @@
-//! `dunlin up`: everybody authenticates, and the process ends as it is told to.
+//! Tests `dunlin up`: all devices authenticate, and the process ends on time or on a signal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -112,10 +112,10 @@ fn tables_and_lines_are_plain() {
     let log = place.dunlin("up --once --interval 0.05 --log");
     assert_eq!(log.lines().filter(|line| line.starts_with("device-") && line.contains(": ok, ")).count(), 14);
     assert!(!table.contains('\x1b') && !log.contains('\x1b'));
-    assert_eq!(place.files(), [""; 0], "nothing was to be written");
+    assert_eq!(place.files(), [""; 0], "no file is written");
 }
 
-/// A `dunlin up` that goes on until it is stopped.
+/// A `dunlin up` that runs until it is stopped.
 struct Running {
     child: Child,
     ready: String,
@@ -130,14 +130,14 @@ impl Running {
         Self { child, ready }
     }
 
-    /// Waits for a line that begins so.
+    /// Waits for a line that begins with `beginning`.
     fn wait_for(&mut self, beginning: &str) {
         let lines = BufReader::with_capacity(1, self.child.stdout.as_mut().unwrap()).lines();
         let found = lines.map(Result::unwrap).any(|line| line.starts_with(beginning));
         assert!(found, "no line begins with {beginning}");
     }
 
-    /// Sends a signal, after which it has to end with status 0; what it printed.
+    /// Sends a signal, after which the process must end with status 0, and returns the rest of its output.
     fn stop(mut self, signal: &str) -> String {
         send_signal(&self.child, signal);
         let mut rest = String::new();
@@ -155,7 +155,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn signals_end_it_well() {
+fn signals_end_it_orderly() {
     let place = Place::new();
     for signal in ["-INT", "-TERM"] {
         let rest = Running::start(&place, "up --devices 2").stop(signal);
@@ -165,7 +165,7 @@ fn signals_end_it_well() {
 }
 
 #[test]
-fn what_joins_by_hand_is_written() {
+fn writes_the_files_for_joining_by_hand() {
     let place = Place::new();
     let mut running = Running::start(&place, "up --devices 1 --dir hand --log");
     let address = running.ready.split([' ', ',']).find(|word| word.starts_with("127.")).unwrap().to_owned();
@@ -175,7 +175,7 @@ fn what_joins_by_hand_is_written() {
         "openssl",
         "verify -purpose sslclient -CAfile hand/root.pem -untrusted hand/client.pem hand/client.pem",
     );
-    // A client of another make, with the certificate and with the key.
+    // OpenSSL's client connects with the certificate and with the key.
     let common = format!("s_client -connect {address} -tls1_3 -brief");
     let certificate = "-CAfile hand/root.pem -verify_return_error -verify_ip 127.0.0.1 -cert hand/client.pem -cert_chain hand/client.pem -key hand/client.key";
     place.tool("openssl", &format!("{common} {certificate}"));
@@ -197,7 +197,7 @@ fn what_joins_by_hand_is_written() {
 }
 
 #[test]
-fn wrong_options_are_refused() {
+fn refuses_wrong_options() {
     let place = Place::new();
     for arguments in [
         "up --devices 0",
@@ -217,7 +217,7 @@ fn wrong_options_are_refused() {
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn names_a_port_in_use() {
     let place = Place::new();
     let running = Running::start(&place, "up --devices 1");
     let port = running.ready.split([':', ',']).nth(2).unwrap();

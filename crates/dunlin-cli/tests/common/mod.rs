@@ -1,4 +1,4 @@
-//! Runs `dunlin` and the tools of others that its files have to get on with.
+//! Runs `dunlin`, and the other programs that read or check its files.
 
 #![allow(dead_code, reason = "each test binary has this module and uses its own part of it")]
 
@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A directory of its own in which commands run; it goes away with the value.
+/// A temporary directory in which commands run. It is removed with the value.
 pub(crate) struct Place(TempDir);
 
 impl Place {
@@ -51,19 +51,19 @@ impl Place {
         names
     }
 
-    /// `dunlin` with these arguments, which stand as in a shell: separated by blanks, quoted by `'`.
+    /// `dunlin` with these arguments, separated by blanks and quoted by `'` as in a shell.
     pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
         command.args(words(arguments)).current_dir(self.0.path()).stdin(Stdio::null());
         command
     }
 
-    /// Runs `dunlin`, which has to succeed; what it printed.
+    /// Runs `dunlin`, which must succeed, and returns its output.
     pub(crate) fn dunlin(&self, arguments: &str) -> String {
         succeeded(arguments, self.command(arguments).output().unwrap())
     }
 
-    /// Runs `dunlin` with something on its stdin; it has to succeed.
+    /// Runs `dunlin` with `input` on stdin; it must succeed.
     pub(crate) fn dunlin_with(&self, arguments: &str, input: &[u8]) -> String {
         let mut command = self.command(arguments);
         let mut child =
@@ -72,7 +72,7 @@ impl Place {
         succeeded(arguments, child.wait_with_output().unwrap())
     }
 
-    /// Runs `dunlin`, which has to fail with this status and one line of explanation; that line.
+    /// Runs `dunlin`, which must fail with this status and one line of explanation, and returns the line.
     pub(crate) fn dunlin_fails(&self, arguments: &str, status: i32) -> String {
         let output = self.command(arguments).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -85,12 +85,12 @@ impl Place {
         line.to_owned()
     }
 
-    /// Runs another program, which has to succeed; what it printed.
+    /// Runs another program, which must succeed, and returns its output.
     pub(crate) fn tool(&self, program: &str, arguments: &str) -> String {
         succeeded(arguments, self.run_tool(program, arguments))
     }
 
-    /// Runs another program, which has to fail.
+    /// Runs another program, which must fail.
     pub(crate) fn tool_fails(&self, program: &str, arguments: &str) {
         let output = self.run_tool(program, arguments);
         assert!(!output.status.success(), "{program} {arguments} succeeded");
@@ -125,7 +125,7 @@ fn words(text: &str) -> Vec<String> {
 
 /// Sends a signal, `-INT` or `-TERM`.
 pub(crate) fn send_signal(child: &std::process::Child, signal: &str) {
-    // The shell's own kill: the program is not on every machine.
+    // The shell's own kill: not every machine has the program.
     let kill = format!("kill {signal} {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }

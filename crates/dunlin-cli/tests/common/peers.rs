@@ -1,4 +1,4 @@
-//! `dunlin client` and `dunlin server` as processes that are read line by line.
+//! `dunlin client` and `dunlin server` as processes whose output is read line by line.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,16 +12,16 @@ use serde_json::Value;
 
 use super::Place;
 
-/// Longer than anything here takes; a test that waits so long has failed.
+/// A limit that no step of a test reaches unless it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const KEY: &str = "000102030405060708090a0b0c0d0e0f";
-/// The options of the two sides of a connection with certificates.
+/// The options of both sides of a connection with certificates.
 pub(crate) const SERVER: &str = "--cert pki/server.pem --key pki/server.key --echo";
 pub(crate) const CLIENT: &str = "--CAfile pki/root.pem";
 pub(crate) const OWN: &str = "--cert pki/client.pem --key pki/client.key";
 
-/// A place with certificates in it.
+/// A directory with the certificates of the demonstration.
 pub(crate) fn place() -> Place {
     let place = Place::new();
     place.dunlin("pki demo --out pki");
@@ -32,13 +32,13 @@ pub(crate) fn place() -> Place {
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) stdin: Option<ChildStdin>,
-    /// What types at the terminal that is stdin instead.
+    /// Types at the terminal that replaces stdin.
     pub(crate) keyboard: Option<File>,
     pub(crate) lines: Receiver<String>,
     pub(crate) stderr: Receiver<String>,
 }
 
-/// The lines of `output`, as they come.
+/// Returns the lines of `output` as they come.
 pub(crate) fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -59,13 +59,13 @@ impl Running {
         Self { stdin: child.stdin.take(), keyboard: None, child, lines: stdout, stderr }
     }
 
-    /// The same with a terminal as stdin.
+    /// Starts a process with a terminal as stdin.
     pub(crate) fn at_terminal(place: &Place, arguments: &str) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let keyboard = openpt(flags).unwrap();
         unlockpt(&keyboard).unwrap();
         let terminal = ioctl_tiocgptpeer(&keyboard, flags).unwrap();
-        // Nobody reads what it echoes.
+        // The echo is discarded.
         let mut modes = tcgetattr(&terminal).unwrap();
         modes.local_modes.remove(LocalModes::ECHO);
         tcsetattr(&terminal, OptionalActions::Now, &modes).unwrap();
@@ -76,13 +76,13 @@ impl Running {
         Self { stdin: None, keyboard: Some(keyboard.into()), child, lines: stdout, stderr }
     }
 
-    /// The next line on stdout, but for a server's word of a connection's end.
+    /// The next line on stdout, without the server's lines about ended connections.
     pub(crate) fn line(&self) -> String {
         let next = || self.lines.recv_timeout(PATIENCE).expect("another line on stdout");
         std::iter::repeat_with(next).find(|line| !is_end(line)).unwrap()
     }
 
-    /// The next line on stderr, but for a server's word of a connection's end.
+    /// The next line on stderr, without the server's lines about ended connections.
     pub(crate) fn log(&self) -> String {
         std::iter::repeat_with(|| self.any_log()).find(|line| !is_end(line)).unwrap()
     }
@@ -103,11 +103,12 @@ impl Running {
         }
     }
 
-    /// Closes stdin and waits for the end: the status, the rest of stdout, and stderr but for the ends of connections.
+    /// Closes stdin and waits for the end. Returns the status, the rest of stdout, and stderr without the lines about ended
+    /// connections.
     pub(crate) fn end(mut self) -> (i32, String, String) {
         drop(self.stdin.take());
         if self.keyboard.is_some() {
-            // Ctrl-D, at the beginning of a line.
+            // Ctrl-D at the beginning of a line.
             self.write("\x04");
         }
         let rest: Vec<_> = self.lines.iter().collect();
@@ -123,22 +124,22 @@ impl Drop for Running {
     }
 }
 
-/// Whether a server tells of the end of a connection, which it does after each.
+/// Returns whether the line reports the end of a connection; a server prints one after each.
 fn is_end(line: &str) -> bool {
     line.contains(" ended: read ") || line.contains("\"event\":\"ended\"")
 }
 
-/// The port that a server says it listens on.
+/// Reads the port from the line of a listening server.
 pub(crate) fn port_in(line: &str) -> u16 {
     let port = line.split_once("127.0.0.1:").unwrap().1;
     port.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// A server on a port of its own.
+/// A server on a free port.
 pub(crate) struct Server {
     pub(crate) process: Running,
     pub(crate) port: u16,
-    /// What it said before.
+    /// The warnings before the server listens.
     pub(crate) warnings: String,
 }
 
@@ -147,10 +148,10 @@ impl Server {
         Self::at(place, 0, arguments)
     }
 
-    /// On a port that one before it had.
+    /// Starts a server on the port of an earlier one.
     pub(crate) fn at(place: &Place, port: u16, arguments: &str) -> Self {
         let process = Running::new(place, &format!("server --accept {port} {arguments}"));
-        // Objects are on stdout where no data goes there.
+        // With --echo no data goes to stdout, so JSON events are there.
         let next = || match arguments.contains("--json") && arguments.contains("--echo") {
             true => process.line(),
             false => process.log(),
@@ -165,17 +166,17 @@ impl Server {
         Self { port: port_in(&listening), process, warnings }
     }
 
-    /// What the client says that connects with these options and sends `input`.
+    /// Runs a client with these options, sends `input`, and returns the client's output.
     pub(crate) fn client(&self, place: &Place, arguments: &str, input: &str) -> Output {
         let mut command = place.command(&format!("client localhost:{} {arguments}", self.port));
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // One that was refused reads nothing more.
+        // A refused client reads no input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait_with_output().unwrap()
     }
 
-    /// What a client says that has `input` typed at its terminal, and then its end; it has to succeed.
+    /// Runs a client at whose terminal `input` is typed. It must succeed.
     pub(crate) fn typed(&self, place: &Place, arguments: &str, input: &str) -> (String, String) {
         let arguments = format!("client localhost:{} {arguments}", self.port);
         let mut client = Running::at_terminal(place, &arguments);
@@ -185,7 +186,7 @@ impl Server {
         (stdout + "\n", stderr)
     }
 
-    /// The same, which has to succeed.
+    /// Runs a client that must succeed, and returns its output.
     pub(crate) fn echo(&self, place: &Place, arguments: &str, input: &str) -> String {
         let output = self.client(place, arguments, input);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -193,7 +194,7 @@ impl Server {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What both sides say of a connection that fails.
+    /// Runs a client that must fail, and returns the messages of both sides.
     pub(crate) fn refused(&self, place: &Place, arguments: &str) -> (String, String) {
         let output = self.client(place, arguments, "");
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -206,12 +207,12 @@ pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
 }
 
-/// The objects in `lines`: each line is one.
+/// Reads one JSON object from each line.
 pub(crate) fn events(lines: &str) -> Vec<Value> {
     lines.lines().map(json).collect()
 }
 
-/// The kinds of these objects.
+/// Returns the kinds of these events.
 pub(crate) fn kinds(events: &[Value]) -> Vec<&str> {
     events
         .iter()
