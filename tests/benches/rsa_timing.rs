@@ -1,13 +1,13 @@
-//! Whether a server's time tells good padding from bad: Welch's t test over ClientKeyExchange messages of RSA_PSK, in the
-//! manner of dudect (Reparaz, Balasch, Verbauwhede, 2017).
+//! Tests whether a server's time reveals bad RSA padding: Welch's t test over ClientKeyExchange messages of RSA_PSK, as in
+//! dudect (Reparaz, Balasch, Verbauwhede, 2017).
 //!
 //! ```text
 //! cargo bench -p dunlin-tests --bench rsa_timing [-- SAMPLES]
 //! ```
 //!
-//! Each sample is a new connection, and the time is that of the one call that takes the message in: what an attacker next door
-//! would see without any noise of a network. The class of a sample is drawn by lot. |t| below 4.5 shows no difference; the last
-//! line is a check of the method itself, for a difference that is public and there.
+//! Each sample is a new connection. Its time is that of the one call that receives the message, as an attacker would see it
+//! without network noise. The class of each sample is random. |t| below 4.5 shows no difference. The last line checks the
+//! method itself: its difference is public and must be visible.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a program for developers")]
 
 use std::hint::black_box;
@@ -22,19 +22,19 @@ use dunlin_tests::tamper::{message, messages, records};
 use dunlin_tests::{KeyType, NOW, Pki, localhost};
 
 const SAMPLES: usize = 40_000;
-/// Ciphertexts of each class, so that none of them is measured for itself.
+/// Ciphertexts of each class, so that no single one dominates the measurement.
 const CIPHERTEXTS: usize = 500;
 
-/// What is encrypted.
+/// The encrypted content.
 #[derive(Clone, Copy)]
 enum Class {
     Good,
-    /// One wrong byte of the padding, at one of its places.
+    /// One wrong byte at a random place of the padding.
     BadPadding,
     BadVersion,
-    /// A zero within the padding: a message of another length.
+    /// A zero inside the padding: a message of another length.
     BadLength,
-    /// No ciphertext of the key: nothing is decrypted, which everybody may know.
+    /// No ciphertext of the key. The server decrypts nothing, and that may be public.
     NotBelowModulus,
 }
 
@@ -56,7 +56,7 @@ fn main() {
     }
 }
 
-/// Welch's t of the faster 90 % of both (what was interrupted tells nothing), and both means in microseconds.
+/// Welch's t of the faster 90 % of both classes, since interrupted samples mean nothing, and both means in microseconds.
 fn welch(a: Vec<f64>, b: Vec<f64>) -> (f64, [f64; 2]) {
     let mut all = [&a[..], &b[..]].concat();
     all.sort_by(f64::total_cmp);
@@ -75,7 +75,7 @@ struct Bench {
     random: Arc<dyn SecureRandom>,
     server: Arc<ServerConfig>,
     hello: Vec<u8>,
-    /// The ClientKeyExchange of an honest client, up to its secret.
+    /// An honest client's ClientKeyExchange up to its secret.
     identity: Vec<u8>,
 }
 
@@ -124,7 +124,7 @@ impl Bench {
         bytes.iter().fold(0, |n: usize, byte| n << 8 | usize::from(*byte)) % limit
     }
 
-    /// A record with a ClientKeyExchange of this class.
+    /// Returns a record with a ClientKeyExchange of this class.
     fn record(&self, class: Class) -> Vec<u8> {
         let spki = &Pki::shared(KeyType::Rsa2048).server.public_key;
         let key = dunlin_rsa::ENCRYPTION.public_key(spki).unwrap();
@@ -151,7 +151,7 @@ impl Bench {
         [&[22, 3, 3], &(message.len() as u16).to_be_bytes()[..], &message].concat()
     }
 
-    /// Microseconds for good secrets and for those of `class`.
+    /// Returns the microseconds for good secrets and for those of `class`.
     fn measure(&self, class: Class, samples: usize) -> [Vec<f64>; 2] {
         let records = [Class::Good, class]
             .map(|class| (0..CIPHERTEXTS).map(|_| self.record(class)).collect::<Vec<_>>());

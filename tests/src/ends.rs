@@ -1,4 +1,4 @@
-//! Our ends for the tests with real peers.
+//! The engine's sides for the tests with real peers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use dunlin::{
     ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
 
-/// The kinds of key with which real peers are tried.
+/// The kinds of keys that the tests with real peers use.
 pub const KEYS: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519];
 /// 2^20 bytes.
 pub const MIB: usize = 1 << 20;
@@ -67,12 +67,12 @@ pub fn anonymous_client(typ: KeyType) -> TlsConnection {
     TlsConnection::client(&Arc::new(ClientConfig::new(profile)), localhost(), now()).unwrap()
 }
 
-/// What a server with X.509 of this kind does, which demands a client certificate.
+/// The configuration of a server with X.509 of this kind that requires a client certificate.
 pub fn server_config(typ: KeyType, edit: impl FnOnce(ServerConfig) -> ServerConfig) -> Arc<ServerConfig> {
     server_config_with(server_profile(typ), edit)
 }
 
-/// What a server with this profile does, which demands a client certificate.
+/// The configuration of a server with this profile that requires a client certificate.
 pub fn server_config_with(
     profile: ProfileBuilder,
     edit: impl FnOnce(ServerConfig) -> ServerConfig,
@@ -81,7 +81,7 @@ pub fn server_config_with(
     Arc::new(edit(config.with_client_auth(ClientAuth::Required).unwrap()))
 }
 
-/// A server with X.509 of this kind, which demands a client certificate.
+/// A server with X.509 of this kind that requires a client certificate.
 pub fn server(typ: KeyType, edit: impl FnOnce(ServerConfig) -> ServerConfig) -> TlsConnection {
     TlsConnection::server(&server_config(typ, edit), now())
 }
@@ -91,13 +91,13 @@ fn psk_profile(mode: &str) -> Profile {
     Profile::builder(awslc()).psk_modes(vec![mode]).build().unwrap()
 }
 
-/// A client with nothing but a PSK.
+/// A client with only a PSK.
 pub fn psk_client(mode: &str) -> TlsConnection {
     let config = ClientConfig::new(psk_profile(mode)).with_psks(vec![Arc::new(psk())]);
     TlsConnection::client(&Arc::new(config), localhost(), now()).unwrap()
 }
 
-/// A server with nothing but a PSK.
+/// A server with only a PSK.
 pub fn psk_server(mode: &str) -> TlsConnection {
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
     let config = ServerConfig::new(psk_profile(mode)).unwrap().with_psks(keys);
@@ -122,12 +122,12 @@ pub fn raw_server(typ: KeyType) -> TlsConnection {
     TlsConnection::server(&Arc::new(config.with_client_auth(ClientAuth::Required).unwrap()), now())
 }
 
-/// A place for tickets.
+/// A new session store for clients.
 pub fn with_sessions() -> Arc<dyn ClientSessions> {
     Arc::new(dunlin_store::MemoryClientSessions::new(8, 8))
 }
 
-/// Tickets of every kind.
+/// Every kind of ticket.
 pub fn tickets() -> Vec<Tickets> {
     let stateless = dunlin_store::RotatingTickets::new(awslc()).unwrap();
     let stateful = dunlin_store::MemoryServerSessions::new(16);

@@ -1,4 +1,4 @@
-//! What the tests share: identities of every kind, and two ends of a connection in one process.
+//! Shared by all tests: identities of every kind, and both sides of a connection in one process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 pub mod ends;
@@ -97,14 +97,14 @@ fn params(name: &str, ca: bool, usage: Option<ExtendedKeyUsagePurpose>) -> Certi
 }
 
 impl Pki {
-    /// A new one, all keys of one kind.
+    /// Makes a new chain with keys of one kind.
     pub fn new(typ: KeyType) -> Self {
         Self::mixed(typ, typ)
     }
 
-    /// A new one whose authorities have keys of one kind, and its leaves of another.
+    /// Makes a new chain whose authorities have keys of one kind, and whose leaves have keys of another.
     pub fn mixed(authorities: KeyType, leaves: KeyType) -> Self {
-        // Names of their own: a chain of another one leads nowhere, not to a wrong signature.
+        // Each PKI has its own names, so that a foreign chain has an unknown issuer rather than a wrong signature.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let root_key = key_pair(authorities);
@@ -128,7 +128,7 @@ impl Pki {
         Self { root: root.0, server, client }
     }
 
-    /// The one that tests share.
+    /// The PKI of this kind that all tests share.
     pub fn shared(typ: KeyType) -> &'static Self {
         static ALL: OnceLock<Mutex<HashMap<KeyType, &'static Pki>>> = OnceLock::new();
         let mut all = ALL.get_or_init(Mutex::default).lock().expect("lock");
@@ -158,7 +158,7 @@ impl Leaf {
         self.chain.iter().map(|c| pem::encode(&pem::Pem::new("CERTIFICATE", c.to_vec()))).collect()
     }
 
-    /// The key in PEM: for Ed25519 without the public key, which older peers do not read (RFC 8410 §7).
+    /// The key in PEM; for Ed25519 without the public key, which older peers cannot read (RFC 8410 §7).
     pub fn key_pem(&self) -> String {
         const ED25519: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
         let key = &self.key;
@@ -185,7 +185,7 @@ impl Leaf {
     }
 }
 
-/// A key that signs for the public key of somebody else, as a thief of a certificate has to.
+/// A key object that claims a foreign public key, as the thief of a certificate must.
 #[derive(Debug)]
 pub struct ForeignKey {
     claims: SubjectPublicKeyInfoDer<'static>,
@@ -193,7 +193,7 @@ pub struct ForeignKey {
 }
 
 impl ForeignKey {
-    /// A chain, leaf first, with the public key of its leaf, and a key that is another one.
+    /// A chain, leaf first, with the public key of its leaf and another private key.
     pub fn x509(
         chain: Vec<CertificateDer<'static>>,
         claims: SubjectPublicKeyInfoDer<'static>,
@@ -240,7 +240,7 @@ pub fn awslc() -> Arc<CryptoProvider> {
     Arc::new(dunlin_awslc::provider())
 }
 
-/// A suite of TLS 1.2 with a pre-shared key and no cryptography at all.
+/// A TLS 1.2 suite with a pre-shared key and without real cryptography.
 pub fn null_psk_suite() -> &'static Tls12CipherSuite {
     static SUITE: OnceLock<Tls12CipherSuite> = OnceLock::new();
     SUITE.get_or_init(|| {
@@ -261,31 +261,31 @@ pub fn localhost() -> ServerAddress {
     ServerAddress::new(ServerName::try_from("localhost").expect("name"), 4433)
 }
 
-/// Two ends of one connection, joined by nothing.
+/// Both sides of one connection, without a transport.
 pub struct Pair {
     /// The client.
     pub client: TlsConnection,
     /// The server.
     pub server: TlsConnection,
-    /// The time that both are told.
+    /// The time for both sides.
     pub now: Now,
-    /// Bytes that the client sent.
+    /// The number of bytes that the client sent.
     pub client_sent: usize,
-    /// Bytes that the server sent.
+    /// The number of bytes that the server sent.
     pub server_sent: usize,
-    /// What the client reported.
+    /// The client's events.
     pub client_events: Vec<Event>,
-    /// What the server reported.
+    /// The server's events.
     pub server_events: Vec<Event>,
 }
 
 impl Pair {
-    /// Before the first byte.
+    /// Makes both sides at [`NOW`].
     pub fn new(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Self {
         Self::at(client, server, NOW)
     }
 
-    /// At another time.
+    /// Makes both sides at another time.
     pub fn at(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, now: Now) -> Self {
         Self {
             client: TlsConnection::client(client, localhost(), now).expect("client"),
@@ -298,7 +298,7 @@ impl Pair {
         }
     }
 
-    /// Carries bytes both ways until neither side has more, or one fails; alerts are delivered too.
+    /// Carries bytes in both directions until neither side has more, or one fails. The peer also gets the alert.
     pub fn run(&mut self) -> Result<(), Error> {
         let mut result = Ok(());
         loop {
@@ -318,11 +318,14 @@ impl Pair {
     /// Runs until both sides are connected.
     pub fn connect(&mut self) -> Result<(), Error> {
         self.run()?;
-        assert!(!self.client.is_handshaking() && !self.server.is_handshaking(), "the handshake stands still");
+        assert!(
+            !self.client.is_handshaking() && !self.server.is_handshaking(),
+            "the handshake does not continue"
+        );
         Ok(())
     }
 
-    /// Data from one side to the other, and back.
+    /// Sends data to the server and back.
     pub fn echo(&mut self, data: &[u8]) -> Result<(), Error> {
         let there = transfer(&mut self.client, &mut self.server, self.now, data)?;
         let back = transfer(&mut self.server, &mut self.client, self.now, data)?;
@@ -330,7 +333,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The open question of the server, if its last event is one.
+    /// Returns the server's open question, if its last event is one.
     pub fn server_question(&mut self) -> Option<(QuestionId, Question)> {
         match self.server_events.pop() {
             Some(Event::Question(id, question)) => Some((id, question)),
@@ -341,7 +344,7 @@ impl Pair {
         }
     }
 
-    /// The open question of the client, if its last event is one.
+    /// Returns the client's open question, if its last event is one.
     pub fn client_question(&mut self) -> Option<(QuestionId, Question)> {
         match self.client_events.pop() {
             Some(Event::Question(id, question)) => Some((id, question)),
@@ -353,7 +356,7 @@ impl Pair {
     }
 }
 
-/// Gives all that `from` has to `to`; how many bytes, and what `to` said.
+/// Passes all output of `from` to `to`. Returns the number of bytes, and the result of `to`.
 pub fn carry(from: &mut TlsConnection, to: &mut TlsConnection, now: Now) -> (usize, Result<(), Error>) {
     let bytes = from.transmit().to_vec();
     from.transmitted(bytes.len());
@@ -363,7 +366,7 @@ pub fn carry(from: &mut TlsConnection, to: &mut TlsConnection, now: Now) -> (usi
     (bytes.len(), to.receive(now, &bytes).map(|_| ()))
 }
 
-/// Sends all of `data` and gives what arrives.
+/// Sends all of `data` and returns the received data.
 pub fn transfer(
     from: &mut TlsConnection,
     to: &mut TlsConnection,

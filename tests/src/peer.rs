@@ -1,7 +1,7 @@
-//! Real peers: other stacks' command-line programs as server or client, and our engine on a blocking transport.
+//! Real peers: command-line programs of other stacks as server or client, and the engine on a blocking transport.
 //!
-//! A foreign server lives in a network namespace of its own, which ends with it: it may bind where it likes, on
-//! a fixed port, and nobody else reaches it. A foreign client connects to us on loopback.
+//! A foreign server lives in its own network namespace, which ends with it. It can use a fixed port there, and no other
+//! process reaches it. A foreign client connects on loopback.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use dunlin::{Error, Event, Now, TlsConnection};
 use tempfile::TempDir;
 
-/// A peer that says nothing for so long has hung: the test fails instead of waiting.
+/// A test fails if a peer is silent for this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The wall clock.
@@ -24,7 +24,7 @@ pub fn now() -> Now {
     Now::from_unix_ms(since.as_millis() as u64)
 }
 
-/// Files for a peer, gone at the end.
+/// Temporary files for a peer.
 pub struct Files(TempDir);
 
 impl Default for Files {
@@ -34,19 +34,19 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Writes a file; its path.
+    /// Writes a file and returns its path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         std::fs::write(self.0.path().join(name), content).expect("file");
         self.path(name)
     }
 
-    /// A path in the directory.
+    /// Returns a path in the directory.
     pub fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().expect("path").to_owned()
     }
 }
 
-/// Whether this process may make namespaces as it is; otherwise it makes a user namespace too.
+/// Whether this process can make network namespaces directly. Otherwise it needs a user namespace, too.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
@@ -64,7 +64,7 @@ fn reader(mut from: impl Read + Send + 'static) -> (Receiver<Vec<u8>>, JoinHandl
     (received, thread)
 }
 
-/// A program that must be there: a missing one fails the test and says what installs it.
+/// A program that must be installed. If it is missing, the test fails and names the remedy.
 fn program(name: &str) -> Command {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| Path::new(&dir).join(name).exists()));
@@ -72,7 +72,7 @@ fn program(name: &str) -> Command {
     Command::new(name)
 }
 
-/// A program with its standard streams in hand.
+/// A program and its standard streams.
 pub struct Process {
     child: Child,
     /// Its standard input.
@@ -92,14 +92,14 @@ impl Process {
         Self { child, stdin, stdout, stderr, seen: Vec::new() }
     }
 
-    /// A client program.
+    /// Starts a client program.
     pub fn client(name: &str, args: &[&str]) -> Self {
         let mut command = program(name);
         command.args(args);
         Self::spawn(command)
     }
 
-    /// Reads its output until `done` says that all of it is there.
+    /// Reads the output until `done` accepts it.
     pub fn output_until(&mut self, what: &str, done: impl Fn(&[u8]) -> bool) -> &[u8] {
         while !done(&self.seen) {
             match self.stdout.recv_timeout(PATIENCE) {
@@ -114,19 +114,19 @@ impl Process {
         &self.seen
     }
 
-    /// What it has said on its standard error.
+    /// Returns the output on stderr so far.
     pub fn errors(&self) -> String {
         let bytes: Vec<u8> = self.stderr.try_iter().flatten().collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Writes to its standard input without waiting for it to be read.
+    /// Writes to stdin without waiting for the peer to read.
     pub fn feed(&mut self, data: Vec<u8>) {
         let mut stdin = self.stdin.take().expect("stdin");
         std::thread::spawn(move || {
             let _ = stdin.write_all(&data);
             let _ = stdin.flush();
-            // Kept open: an end of input ends some peers.
+            // Keep stdin open: some peers end at the end of their input.
             std::thread::park();
         });
     }
@@ -134,7 +134,7 @@ impl Process {
     /// Types a line.
     pub fn type_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin");
-        // In one piece: some peers take commands from the beginning of what they read.
+        // Write it in one piece: some peers recognise commands only at the beginning of a read.
         stdin.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdin.flush()).expect("the peer reads");
     }
 }
@@ -154,19 +154,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `name` with `args`; `files` live as long as it.
+    /// Starts `name` with `args`. `files` live as long as the server.
     pub fn start(files: Files, name: &str, args: &[&str]) -> Self {
         drop(program(name));
         let mut command = program("unshare");
         if !is_root() {
             command.args(["--user", "--map-root-user"]);
         }
-        // The shell becomes the server, so the namespace ends with it.
+        // The shell becomes the server, so that the namespace ends with it.
         command
             .args(["--net", "sh", "-c", "PATH=$PATH:/sbin ip link set lo up && exec \"$0\" \"$@\"", name])
             .args(args);
         let process = Process::spawn(command);
-        // Who enters too early enters the namespace that we are in.
+        // Wait for `unshare`: until then the process is in the namespace of the test, which nsenter must not enter.
         let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("namespace");
         let (own, id) = (of("self"), process.child.id().to_string());
         let end = Instant::now() + PATIENCE;
@@ -176,14 +176,14 @@ impl Server {
         Self { process, _files: files }
     }
 
-    /// Connects to it from inside its namespace; the connection is a pair of pipes.
+    /// Connects to the server from inside its namespace, over a pair of pipes.
     pub fn connect(&self) -> Relay {
         let mut command = program("nsenter");
         command.args(["--target", &self.process.child.id().to_string(), "--net"]);
         if !is_root() {
             command.args(["--user", "--preserve-credentials"]);
         }
-        // The server takes a moment to listen.
+        // The server needs a moment before it listens.
         let script = "for i in $(seq 200); do
             if exec 3<>/dev/tcp/127.0.0.1/4433; then ok=1; break; fi; sleep 0.05
         done 2>/dev/null
@@ -211,16 +211,16 @@ pub struct Link {
     pub connection: TlsConnection,
     output: Box<dyn Write>,
     input: Receiver<Vec<u8>>,
-    /// Received, not taken yet.
+    /// Received data that the test has not read.
     waiting: Vec<u8>,
-    /// What was reported.
+    /// The events so far.
     pub events: Vec<Event>,
     relay: Option<Child>,
     socket: Option<TcpStream>,
 }
 
 impl Link {
-    /// As the client of a foreign server.
+    /// Connects as the client of a foreign server.
     pub fn to_server(connection: TlsConnection, server: &Server) -> Self {
         let Relay { child, stdin, stdout } = server.connect();
         let (input, _) = reader(stdout);
@@ -235,7 +235,7 @@ impl Link {
         }
     }
 
-    /// As the server of a foreign client.
+    /// Accepts a foreign client.
     pub fn accept(connection: TlsConnection, listener: &TcpListener) -> Self {
         let socket = accept(listener);
         let (input, _) = reader(socket.try_clone().expect("socket"));
@@ -252,12 +252,12 @@ impl Link {
 
     fn flush(&mut self) {
         let n = self.connection.transmit().len();
-        // A peer that is gone is noticed when it is read from.
+        // A read reports a closed peer, so ignore the failed write.
         let _ = self.output.write_all(self.connection.transmit()).and_then(|()| self.output.flush());
         self.connection.transmitted(n);
     }
 
-    /// Sends what waits and takes in the next bytes.
+    /// Sends pending output and receives the next bytes.
     fn step(&mut self) -> Result<(), Error> {
         self.flush();
         if self.waiting.is_empty() {
@@ -283,7 +283,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits until an event is there.
+    /// Waits for an event.
     pub fn wait_for(&mut self, is_it: impl Fn(&Event) -> bool) -> Result<(), Error> {
         while !self.events.iter().any(&is_it) {
             self.step()?;
@@ -291,7 +291,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends all of it.
+    /// Sends all of `data`.
     pub fn send(&mut self, data: &[u8]) -> Result<(), Error> {
         let mut sent = 0;
         while sent < data.len() {
@@ -301,7 +301,7 @@ impl Link {
         Ok(())
     }
 
-    /// Receives so many bytes of early data.
+    /// Receives `len` bytes of early data.
     pub fn receive_early(&mut self, len: usize) -> Result<Vec<u8>, Error> {
         let mut received = Vec::new();
         while received.len() < len {
@@ -316,7 +316,7 @@ impl Link {
         Ok(received)
     }
 
-    /// Receives so many bytes.
+    /// Receives `len` bytes.
     pub fn receive(&mut self, len: usize) -> Result<Vec<u8>, Error> {
         let mut received = Vec::new();
         while received.len() < len {
@@ -329,7 +329,7 @@ impl Link {
         Ok(received)
     }
 
-    /// Closes our direction.
+    /// Closes the sending direction.
     pub fn close(&mut self) {
         self.connection.close();
         self.flush();
@@ -348,7 +348,7 @@ impl Drop for Link {
     }
 }
 
-/// A connection, or a failure if none comes: the peer may have ended before it connected.
+/// Accepts a connection. Panics if none comes, because the peer may have ended before.
 fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).expect("listener");
     let end = Instant::now() + PATIENCE;
@@ -366,14 +366,14 @@ fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// A listener on loopback, and its port.
+/// Returns a listener on loopback and its port.
 pub fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let port = listener.local_addr().expect("address").port().to_string();
     (listener, port)
 }
 
-/// Text of this length, in lines: some peers work by line.
+/// Returns text of this length in lines, because some peers work line by line.
 pub fn text(len: usize) -> Vec<u8> {
     (0..len).map(|i| if i % 64 == 63 { b'\n' } else { b'a' + (i / 64 % 26) as u8 }).collect()
 }

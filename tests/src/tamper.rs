@@ -1,4 +1,4 @@
-//! An evil peer: it knows the keys of an honest handshake and rewrites its messages.
+//! A hostile peer that knows the keys of an honest handshake and rewrites its messages.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use dunlin::KeyLog;
 use dunlin::crypto::{CryptoProvider, Tls13CipherSuite};
 
-/// Keeps the secrets of a handshake.
+/// Stores the secrets of a handshake.
 #[derive(Debug, Default)]
 pub struct Secrets(Mutex<Vec<(String, Vec<u8>)>>);
 
@@ -17,7 +17,7 @@ impl KeyLog for Secrets {
 }
 
 impl Secrets {
-    /// The secret with this label.
+    /// Returns the secret with this label.
     pub fn get(&self, label: &str) -> Vec<u8> {
         let all = self.0.lock().unwrap();
         all.iter().find(|(l, _)| l == label).map(|(_, s)| s.clone()).expect("no such secret")
@@ -32,7 +32,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// From a logged traffic secret (RFC 8446 §7.3).
+    /// Derives key and IV from a logged traffic secret (RFC 8446 §7.3).
     pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Self {
         let expand = |label: &str, len: usize| {
             let label = format!("tls13 {label}");
@@ -50,7 +50,7 @@ impl Keys {
         nonce
     }
 
-    /// The inner plaintext of a record.
+    /// Returns the inner plaintext of a record.
     pub fn open(&self, number: u64, record: &[u8]) -> Vec<u8> {
         let key = self.suite.aead.key(&self.key).unwrap();
         let (header, body) = record.split_at(5);
@@ -60,7 +60,7 @@ impl Keys {
         text
     }
 
-    /// A record with this inner plaintext.
+    /// Returns a record with this inner plaintext.
     pub fn seal(&self, number: u64, inner: &[u8]) -> Vec<u8> {
         let key = self.suite.aead.key(&self.key).unwrap();
         let len = inner.len() + self.suite.aead.algorithm().tag_len();
@@ -71,7 +71,7 @@ impl Keys {
     }
 }
 
-/// Cuts bytes into records.
+/// Splits bytes into records.
 pub fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     while let [_, _, _, a, b, ..] = bytes {
@@ -82,7 +82,7 @@ pub fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     records
 }
 
-/// Cuts bytes into handshake messages.
+/// Splits bytes into handshake messages.
 pub fn messages(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut messages = Vec::new();
     while let [_, a, b, c, ..] = bytes {
@@ -94,15 +94,15 @@ pub fn messages(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     messages
 }
 
-/// Two bytes as a number.
+/// Reads two bytes as a number.
 fn u16_at(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
-/// Where the suites are in a ClientHello, or the one of a ServerHello, at the beginning of `flight`, which has a record around
-/// it.
+/// Returns the position of the suites in a ClientHello, or of the suite in a ServerHello. `flight` begins with the record
+/// header.
 pub fn suites_at(flight: &[u8]) -> Range<usize> {
-    // Header of the record, type, length, version, random; then the session ID.
+    // Record header, type, length, version and random; then the session ID.
     let at = 5 + 4 + 2 + 32;
     let at = at + 1 + usize::from(flight[at]);
     match flight[5] {
@@ -111,10 +111,10 @@ pub fn suites_at(flight: &[u8]) -> Range<usize> {
     }
 }
 
-/// Where the body of this extension is in the same.
+/// Returns the position of this extension's body in the same message.
 pub fn extension_at(flight: &[u8], typ: u16) -> Option<Range<usize>> {
     let mut at = suites_at(flight).end;
-    // A ClientHello has a list of compression methods, a ServerHello has one.
+    // A ClientHello has a list of compression methods, a ServerHello has one method.
     at += if flight[5] == 1 { 1 + usize::from(flight[at]) } else { 1 };
     let end = at + 2 + u16_at(flight, at);
     at += 2;
@@ -128,17 +128,17 @@ pub fn extension_at(flight: &[u8], typ: u16) -> Option<Range<usize>> {
     None
 }
 
-/// The body of this extension.
+/// Returns the body of this extension.
 pub fn extension(flight: &[u8], typ: u16) -> Option<&[u8]> {
     extension_at(flight, typ).map(|body| &flight[body])
 }
 
-/// A message with another body.
+/// Returns a message of this type and body.
 pub fn message(typ: u8, body: &[u8]) -> Vec<u8> {
     [&[typ], &(body.len() as u32).to_be_bytes()[1..], body].concat()
 }
 
-/// Rewrites the encrypted handshake messages in a flight: records of other types stay.
+/// Rewrites the encrypted handshake messages in a flight; records of other types stay.
 pub fn rewrite(
     provider: &Arc<CryptoProvider>,
     suite: dunlin::wire::CipherSuite,
