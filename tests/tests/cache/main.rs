@@ -8,6 +8,7 @@ mod modes;
 mod rules;
 mod table;
 mod tickets;
+mod vectors;
 mod world;
 
 use std::sync::Arc;

@@ -1,0 +1,14 @@
+//! `dunlin client`, `dunlin server` and `dunlin up`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod cache;
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(feature = "legacy-lab")]
+mod legacy;
+mod reasons;
+mod reload;
+mod server_log;
+mod tls;
+mod tls12;
+mod up;

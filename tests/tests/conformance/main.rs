@@ -1,0 +1,5 @@
+//! Input that breaks the rules of the RFCs, and findings of outside suites.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod bogo;
+mod hostile;

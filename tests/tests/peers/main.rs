@@ -1,0 +1,9 @@
+//! Other implementations as the peer, in both roles.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod gnutls;
+mod go;
+mod openssl;
+mod rustls;
+mod tls12;
+mod wolfssl;
