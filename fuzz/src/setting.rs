@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use dunlin::auth::{PrivateKey, Psk, PskTable, RawKeyTrust, Revocation, X509Trust};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
-use dunlin::compression::{CertificateCompressor, CompressionFailed};
+use dunlin::compression::{CertificateCompressor, CompressionFailed, ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin::crypto::{
     AeadAlgorithm, CryptoProvider, HashAlgorithm, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange,
 };
@@ -16,7 +16,6 @@ use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, EarlyDataProtocols, Now, Profile, PskSource, Question,
     ServerAddress, ServerConfig, Side, SingleUse, TransportKind, Trust,
 };
-use dunlin_compress::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin_null::{FFDHE2048, SIGNATURE, TLS12_CIPHER_SUITES};
 use dunlin_store::{
     MemoryClientCache, MemoryClientSessions, MemoryServerCache, MemoryServerSessions, MemoryUseOnce,

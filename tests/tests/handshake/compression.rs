@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use dunlin::compression::{CertificateCompressor, CertificateDecompressor, CompressionFailed};
+use dunlin::compression::{
+    CertificateCompressor, CertificateDecompressor, CompressionFailed, ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR,
+};
 use dunlin::error::PeerMisbehaved;
 use dunlin::wire::{AlertDescription as Alert, CertificateCompressionAlgorithm as Algorithm, HandshakeType};
 use dunlin::{ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, ServerConfig, Trust};
-use dunlin_compress::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin_tests::tamper::{Secrets, message, rewrite};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, providers};
 

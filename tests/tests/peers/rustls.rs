@@ -336,8 +336,8 @@ fn compresses_certificates_in_both_directions() {
     for typ in KEYS {
         let with_zlib = |profile: ProfileBuilder| {
             profile
-                .certificate_compressors(vec![dunlin_compress::ZLIB_COMPRESSOR])
-                .certificate_decompressors(vec![dunlin_compress::ZLIB_DECOMPRESSOR])
+                .certificate_compressors(vec![dunlin::compression::ZLIB_COMPRESSOR])
+                .certificate_decompressors(vec![dunlin::compression::ZLIB_DECOMPRESSOR])
         };
         let client = client_with(with_zlib(client_profile(typ)), |c| c);
         let server = server_config_with(with_zlib(server_profile(typ)), |s| s);

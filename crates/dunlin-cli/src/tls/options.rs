@@ -446,8 +446,8 @@ impl TlsOptions {
         }
         if self.cert_comp {
             builder = builder
-                .certificate_compressors(vec![dunlin_compress::ZLIB_COMPRESSOR])
-                .certificate_decompressors(vec![dunlin_compress::ZLIB_DECOMPRESSOR]);
+                .certificate_compressors(vec![dunlin::compression::ZLIB_COMPRESSOR])
+                .certificate_decompressors(vec![dunlin::compression::ZLIB_DECOMPRESSOR]);
         }
         let builder = builder.key_log(key_log).credentials(credentials.clone()).trust(trust.clone());
         let builder = builder.psk_modes(modes);

@@ -12,7 +12,9 @@ use core::fmt;
 use super::rules;
 use crate::auth::verifier::Verifiers;
 use crate::auth::{Credential, Trust};
-use crate::compression::{self, CertificateCompressor, CertificateDecompressor};
+#[cfg(feature = "compression")]
+use crate::compression::CertificateDecompressor;
+use crate::compression::{self, CertificateCompressor};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::error::{Error, Misuse};
 use crate::handshake::tls12::{HANDSHAKES, Handshakes};
@@ -241,13 +243,16 @@ impl ProfileBuilder {
 
     /// Sets the compressors for this side's Certificate messages, in order of preference (RFC 8879). This side uses the first that
     /// the peer supports, if it makes the message smaller. There are none by default. [`Self::build`] compresses every credential
-    /// once.
+    /// once. Needs the feature `compression`.
+    #[cfg(feature = "compression")]
     pub fn certificate_compressors(mut self, compressors: Vec<&'static dyn CertificateCompressor>) -> Self {
         self.compressors = compressors;
         self
     }
 
     /// Sets the decompressors for the peer's Certificate messages, in order of preference (RFC 8879). There are none by default.
+    /// Needs the feature `compression`.
+    #[cfg(feature = "compression")]
     pub fn certificate_decompressors(
         mut self,
         decompressors: Vec<&'static dyn CertificateDecompressor>,

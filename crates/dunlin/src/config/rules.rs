@@ -104,7 +104,7 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
             }
         }
     }
-    if repeats(profile.decompressors.iter().map(|d| d.algorithm())) {
+    if profile.decompresses() && repeats(profile.decompressors.iter().map(|d| d.algorithm())) {
         return fail("a certificate compression algorithm stands twice".into());
     }
     if let Some(bad) = profile.alpn.iter().find(|p| p.is_empty() || p.len() > 255) {

@@ -57,7 +57,7 @@ impl ExpectMessage for ExpectCertificate {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let body = match message.typ {
             // RFC 8879 §4: the peer may compress only if this side offered to decompress.
-            HandshakeType::COMPRESSED_CERTIFICATE if !self.profile.decompressors.is_empty() => {
+            HandshakeType::COMPRESSED_CERTIFICATE if self.profile.decompresses() => {
                 let compressed = message::CompressedCertificate::read(message.body())?;
                 cx.draft.peer_certificate_compression = Some(compressed.algorithm);
                 Cow::Owned(compression::decompress(&self.profile.decompressors, &compressed)?)

@@ -9,7 +9,7 @@ use pki_types::SignatureVerificationAlgorithm;
 
 use crate::auth::Credential;
 use crate::auth::verifier::Verifiers;
-use crate::compression::{CertificateDecompressor, Prepared};
+use crate::compression::{self, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::keylog::KeyLog;
@@ -129,6 +129,11 @@ impl ProfileSettings {
     /// The algorithms that this side can decompress.
     pub(crate) fn decompression_algorithms(&self) -> Vec<CertificateCompressionAlgorithm> {
         self.decompressors.iter().map(|d| d.algorithm()).collect()
+    }
+
+    /// Whether this side reads compressed Certificate messages.
+    pub(crate) const fn decompresses(&self) -> bool {
+        compression::IS_BUILT && !self.decompressors.is_empty()
     }
 
     /// The largest content of a received record, in bytes, if both sides negotiate record_size_limit.

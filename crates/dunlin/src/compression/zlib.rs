@@ -1,26 +1,13 @@
-//! Certificate compression for Dunlin (RFC 8879) with zlib, over miniz_oxide: `no_std`, no C, no `unsafe`.
-//!
-//! ```
-//! # use std::sync::Arc;
-//! # fn build(provider: Arc<dunlin::CryptoProvider>) -> Result<dunlin::Profile, dunlin::Error> {
-//! dunlin::Profile::builder(provider)
-//!     .certificate_compressors(vec![dunlin_compress::ZLIB_COMPRESSOR])
-//!     .certificate_decompressors(vec![dunlin_compress::ZLIB_DECOMPRESSOR])
-//!     .build()
-//! # }
-//! ```
-#![no_std]
-#![forbid(unsafe_code)]
-
-extern crate alloc;
+//! Zlib (RFC 1950) with miniz_oxide: no C, no `unsafe`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use dunlin::compression::{CertificateCompressor, CertificateDecompressor, CompressionFailed};
-use dunlin::wire::CertificateCompressionAlgorithm;
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
+
+use super::{CertificateCompressor, CertificateDecompressor, CompressionFailed};
+use crate::wire::CertificateCompressionAlgorithm;
 
 /// Compresses with zlib (RFC 1950), at the highest level.
 pub static ZLIB_COMPRESSOR: &dyn CertificateCompressor = &Zlib;

@@ -1,7 +1,20 @@
 //! Certificate compression (RFC 8879).
 //!
-//! The engine has no compression algorithm; the crate dunlin-compress has zlib. Compression and decompression have
-//! separate traits, because a client that only receives a server's chain needs no compressor.
+//! The feature `compression` adds zlib and the methods of [`crate::ProfileBuilder`] that use it; without it a program links none
+//! of this. Compression and decompression have separate traits, because a client that only receives a server's chain needs no
+//! compressor.
+//!
+//! ```
+//! # #[cfg(feature = "compression")]
+//! # fn build(provider: std::sync::Arc<dunlin::CryptoProvider>) -> Result<dunlin::Profile, dunlin::Error> {
+//! use dunlin::compression::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
+//!
+//! dunlin::Profile::builder(provider)
+//!     .certificate_compressors(vec![ZLIB_COMPRESSOR])
+//!     .certificate_decompressors(vec![ZLIB_DECOMPRESSOR])
+//!     .build()
+//! # }
+//! ```
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,6 +23,15 @@ use crate::auth::Credential;
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::message::{self, CompressedCertificate, HEADER_LEN, MAX_CERTIFICATE};
 use crate::wire::{CertificateCompressionAlgorithm, What};
+
+#[cfg(feature = "compression")]
+mod zlib;
+
+#[cfg(feature = "compression")]
+pub use zlib::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
+
+/// Whether the program has the feature. Code behind it is not linked without it.
+pub(crate) const IS_BUILT: bool = cfg!(feature = "compression");
 
 /// Compression or decompression failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +74,9 @@ pub(crate) fn prepare(
     compressors: &[&dyn CertificateCompressor],
 ) -> Result<Vec<Prepared>, Error> {
     let mut all = Vec::new();
+    if !IS_BUILT {
+        return Ok(all);
+    }
     for (index, credential) in credentials.iter().enumerate() {
         for compressor in compressors {
             // RFC 8446 §4.4.2: the context is empty in the handshake, so the message is the same for all peers.
@@ -78,6 +103,9 @@ pub(crate) fn choose<'p>(
     index: usize,
     theirs: &[CertificateCompressionAlgorithm],
 ) -> Option<(CertificateCompressionAlgorithm, &'p [u8])> {
+    if !IS_BUILT {
+        return None;
+    }
     let found = prepared.iter().find(|p| p.credential == index && theirs.contains(&p.algorithm))?;
     Some((found.algorithm, &found.message))
 }
