@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use pki_types::SignatureVerificationAlgorithm;
 
 use super::Credential;
-use super::x509::{names, signature_algorithm};
+use super::verifier::KeyUse;
+use super::x509::{self, names, signature_algorithm};
 use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;
 use crate::wire::{CertificateType, SignatureScheme, What};
@@ -20,6 +21,15 @@ pub(crate) struct Wanted<'a> {
     pub(crate) chain_schemes: Option<&'a [SignatureScheme]>,
     /// The names of the peer's trust anchors, in DER; empty if the peer sent none.
     pub(crate) authorities: &'a [Vec<u8>],
+}
+
+impl Wanted<'_> {
+    /// Whether the peer accepts SHA-1 in chains.
+    fn names_sha1(&self) -> bool {
+        /// rsa_pkcs1_sha1 and ecdsa_sha1 (RFC 8446 §4.2.3).
+        const SHA1: [SignatureScheme; 2] = [SignatureScheme(0x0201), SignatureScheme(0x0203)];
+        self.chain_schemes.unwrap_or(self.schemes).iter().any(|scheme| SHA1.contains(scheme))
+    }
 }
 
 /// The chosen credential and its signature scheme.
@@ -52,7 +62,7 @@ pub(crate) fn select(
             .find(|s| (wanted.allows)(*s) && wanted.schemes.contains(s))
             .ok_or(PeerIncompatible::SignatureScheme)
     };
-    let (index, scheme) = best(signatures, credentials, reserved, wanted, scheme)?;
+    let (index, scheme) = best(signatures, credentials, reserved, wanted, KeyUse::Sign, scheme)?;
     Ok(Choice { index, scheme })
 }
 
@@ -67,7 +77,7 @@ pub(crate) fn select_decrypting(
         Some(_) => Ok(()),
         None => Err(PeerIncompatible::NoCredential(What::NoneDecrypts)),
     };
-    best(signatures, credentials, reserved, wanted, decrypts).map(|(index, ())| index)
+    best(signatures, credentials, reserved, wanted, KeyUse::Encrypt, decrypts).map(|(index, ())| index)
 }
 
 /// The index of the best suitable credential, and the result of `suits` for it. Chains that the peer can verify come first
@@ -77,6 +87,7 @@ fn best<T>(
     credentials: &[Credential],
     reserved: &[usize],
     wanted: &Wanted<'_>,
+    usage: KeyUse,
     suits: impl Fn(&Credential) -> Result<T, PeerIncompatible>,
 ) -> Result<(usize, T), PeerIncompatible> {
     let in_chains = signatures.for_chains(wanted.chain_schemes.unwrap_or(wanted.schemes));
@@ -91,6 +102,16 @@ fn best<T>(
         }
         if reserved.contains(&index) && !is_named(credential, wanted.authorities) {
             reason = PeerIncompatible::NoCredential(What::NoneOfAuthority);
+            continue;
+        }
+        // RFC 9846 §4.5.1.2: keyUsage, if the certificate has it, must allow what the key does.
+        if !allows(credential, usage) {
+            reason = PeerIncompatible::NoCredential(What::NoneOfUsage);
+            continue;
+        }
+        // RFC 9846 §4.5.1.2: a side sends no chain with SHA-1 to a peer that does not name SHA-1.
+        if has_sha1(credential) && !wanted.names_sha1() {
+            reason = PeerIncompatible::NoCredential(What::NoneWithoutSha1);
             continue;
         }
         let use_of_it = match suits(credential) {
@@ -108,14 +129,36 @@ fn best<T>(
     best.map(|(_, choice)| choice).ok_or(reason)
 }
 
+/// Whether the leaf allows this use of its key. A raw key has no such limit.
+fn allows(credential: &Credential, usage: KeyUse) -> bool {
+    let Credential::X509 { chain, .. } = credential else { return true };
+    chain.first().is_none_or(|leaf| x509::allows(leaf, usage))
+}
+
+/// Whether SHA-1 signs a certificate of the chain that is not self-signed.
+fn has_sha1(credential: &Credential) -> bool {
+    /// sha1WithRSAEncryption (RFC 8017 §A.2.4).
+    const RSA: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05];
+    /// ecdsa-with-SHA1 (RFC 3279 §2.2.3).
+    const ECDSA: &[u8] = &[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
+    let Credential::X509 { chain, .. } = credential else { return false };
+    let sha1 = |algorithm: &[u8]| [RSA, ECDSA].iter().any(|id| algorithm.starts_with(id));
+    chain
+        .iter()
+        .any(|certificate| !is_self_signed(certificate) && signature_algorithm(certificate).is_some_and(sha1))
+}
+
+fn is_self_signed(certificate: &[u8]) -> bool {
+    names(certificate).is_some_and(|(issuer, subject)| issuer == subject)
+}
+
 /// Whether `algorithms` cover every signature of the chain. Peers do not verify the signature of a self-signed
 /// certificate (RFC 8446 §4.2.3).
 fn is_verifiable(credential: &Credential, algorithms: &[&dyn SignatureVerificationAlgorithm]) -> bool {
     let Credential::X509 { chain, .. } = credential else { return true };
     chain.iter().all(|certificate| {
         let algorithm = signature_algorithm(certificate);
-        let is_self_signed = names(certificate).is_some_and(|(issuer, subject)| issuer == subject);
-        is_self_signed || algorithms.iter().any(|a| Some(&*a.signature_alg_id()) == algorithm)
+        is_self_signed(certificate) || algorithms.iter().any(|a| Some(&*a.signature_alg_id()) == algorithm)
     })
 }
 
@@ -131,4 +174,84 @@ fn is_named(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
         names(certificate).is_some_and(|(issuer, _)| authorities.iter().any(|name| name.ends_with(issuer)))
     };
     chain.iter().any(|certificate| issued_by_one(certificate))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::auth::PrivateKey;
+
+    const SHA1_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05];
+    const SHA256_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b];
+
+    fn element(tag: u8, content: &[&[u8]]) -> Vec<u8> {
+        let content = content.concat();
+        [&[tag, content.len() as u8], &*content].concat()
+    }
+
+    /// A certificate that contains what the choice looks at: names, the signature algorithm and keyUsage.
+    fn certificate(issuer: &[u8], algorithm: &[u8], key_usage: Option<u8>) -> Vec<u8> {
+        let algorithm = element(0x30, &[&element(0x06, &[algorithm])]);
+        let usage = key_usage.map(|bits| {
+            let value = element(0x04, &[&element(0x03, &[&[0, bits]])]);
+            element(
+                0xa3,
+                &[&element(0x30, &[&element(0x30, &[&element(0x06, &[&[0x55, 0x1d, 0x0f]]), &value])])],
+            )
+        });
+        let tbs = element(
+            0x30,
+            &[
+                &element(0xa0, &[&element(0x02, &[&[2]])]),
+                &element(0x02, &[&[1]]),
+                &algorithm,
+                &element(0x30, &[issuer]),
+                &element(0x30, &[]),
+                &element(0x30, &[b"subject"]),
+                &element(0x30, &[]),
+                &usage.unwrap_or_default(),
+            ],
+        );
+        element(0x30, &[&tbs, &algorithm, &element(0x03, &[&[0]])])
+    }
+
+    fn choose(certificate: Vec<u8>, schemes: &[SignatureScheme]) -> Result<usize, PeerIncompatible> {
+        let key = PrivateKey::Elsewhere {
+            schemes: vec![SignatureScheme::RSA_PSS_RSAE_SHA256],
+            label: "hardware".into(),
+        };
+        let credential = Credential::X509 { chain: vec![certificate.into()], key };
+        let wanted = Wanted {
+            types: &[CertificateType::X509],
+            schemes,
+            allows: &SignatureScheme::signs_handshakes,
+            chain_schemes: None,
+            authorities: &[],
+        };
+        let signatures = SignatureAlgorithms { all: &[], schemes: &[] };
+        select(signatures, &[credential], &[], &wanted).map(|choice| choice.index)
+    }
+
+    #[test]
+    fn skips_a_certificate_whose_key_usage_forbids_signatures() {
+        let pss = [SignatureScheme::RSA_PSS_RSAE_SHA256];
+        let (digital_signature, key_encipherment) = (0x80, 0x20);
+        let of = |usage| choose(certificate(b"issuer", SHA256_RSA, usage), &pss);
+        assert_eq!(of(None), Ok(0));
+        assert_eq!(of(Some(digital_signature | key_encipherment)), Ok(0));
+        assert_eq!(of(Some(key_encipherment)), Err(PeerIncompatible::NoCredential(What::NoneOfUsage)));
+    }
+
+    #[test]
+    fn sends_a_chain_with_sha1_only_to_peers_that_name_sha1() {
+        let (pss, rsa_pkcs1_sha1) = (SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme(0x0201));
+        let of = |issuer: &[u8], schemes: &[_]| choose(certificate(issuer, SHA1_RSA, None), schemes);
+        let refused = Err(PeerIncompatible::NoCredential(What::NoneWithoutSha1));
+        assert_eq!(of(b"issuer", &[pss]), refused);
+        assert_eq!(of(b"issuer", &[pss, rsa_pkcs1_sha1]), Ok(0));
+        // Peers do not verify the signature of a self-signed certificate.
+        assert_eq!(of(b"subject", &[pss]), Ok(0));
+    }
 }

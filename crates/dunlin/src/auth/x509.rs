@@ -416,7 +416,7 @@ fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
 
 /// Whether keyUsage of a certificate allows this, by digitalSignature or keyEncipherment. Without the extension everything
 /// is allowed (RFC 5280 §4.2.1.3). webpki does not check keyUsage.
-fn allows(certificate: &[u8], usage: KeyUse) -> bool {
+pub(super) fn allows(certificate: &[u8], usage: KeyUse) -> bool {
     let bit = match usage {
         KeyUse::Sign => 0x80,
         KeyUse::Encrypt => 0x20,

@@ -377,6 +377,8 @@ texts!(What "W" {
     85 What::NoneOfAuthority => "the peer names no authority of its chain",
     86 What::NoneAtAll => "there is none",
     87 What::NoneAndNoPsk => "there is none, and no PSK was offered",
+    114 What::NoneOfUsage => "the keyUsage of the certificate forbids it",
+    115 What::NoneWithoutSha1 => "the chain has SHA-1, which the peer does not name",
     // Calls that a connection does not support.
     88 What::ExporterWithoutEms => "an exporter without extended master secret",
     89 What::KeyUpdateInTls12 => "KeyUpdate in TLS 1.2",

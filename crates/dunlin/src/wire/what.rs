@@ -177,6 +177,10 @@ pub enum What {
     NoneAtAll,
     /// `there is none, and no PSK was offered`
     NoneAndNoPsk,
+    /// `the keyUsage of the certificate forbids it`
+    NoneOfUsage,
+    /// `the chain has SHA-1, which the peer does not name`
+    NoneWithoutSha1,
 
     // Calls that a connection does not support.
     /// `an exporter without extended master secret`
