@@ -6,12 +6,10 @@
 //!     uint8  version = 2
 //!     opaque issuer[8]
 //!     opaque F[32]
-//!     uint8  form                bits 0-2: form of the key, 3: a raw key, 4: has a common name, 5-7: number of names
+//!     uint8  head                kind of the identity and form of the key
 //!     uint40 validated, not before, not after, in seconds since 1970
 //!     opaque key                 variable part of the SubjectPublicKeyInfo; with form 0, the whole one and its length
-//!     opaque fingerprint[32]     of the leaf; absent for raw keys
-//!     uint16 number of names     only if the form has 7 names
-//!     opaque text, with its length: the common name, and the names; a zero byte precedes a URI
+//!     identity
 //!
 //! CachedServer
 //!     uint8  version = 2
@@ -22,21 +20,17 @@
 //!     CachedPeer
 //! ```
 //!
-//! The length of a text or key takes one byte if it is below 128; otherwise it takes two bytes with the first bit set. The
-//! entry does not contain the digest of the settings: a store keeps it separately, or binds the entry to it.
+//! `auth/codec.rs` defines the head, the key and the identity. The entry does not contain the digest of the settings: a store keeps
+//! it separately, or binds the entry to it.
 
-use alloc::borrow::Cow;
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use pki_types::SubjectPublicKeyInfoDer;
-
 use super::{CachedPeer, CachedServer, Fingerprint, ISSUER_LEN, MAX_CERTIFICATE_REQUEST};
-use crate::auth::{PeerIdentity, SubjectName, X509Identity};
+use crate::auth::codec::{self, Head, TIME_LEN};
 use crate::error::{Error, Malformed, Misuse};
 use crate::extension::handshake_cache::{MAX_TICKETS, NAME_LEN};
 use crate::resume::SettingsDigest;
-use crate::wire::{CertificateType, Reader, What, Writer};
+use crate::wire::{Reader, What, Writer};
 
 const WHAT: What = What::CacheEntry;
 
@@ -47,112 +41,11 @@ const VERSION: u8 = 2;
 /// its names or not at all.
 const MAX_PEER_LEN: usize = 8000;
 
-const KEY_FORM: u8 = 0b111;
-const RAW_KEY: u8 = 1 << 3;
-const COMMON_NAME: u8 = 1 << 4;
-const NAMES_SHIFT: u32 = 5;
-/// The value that means that a separate field has the number of names.
-const MANY_NAMES: u8 = 7;
-
 const SUSPENDED: u8 = 1;
 const SERVER: u8 = 2;
 const CERTIFICATE_REQUEST: u8 = 4;
 
-/// The constant parts of all keys of a kind: the bytes before and after the variable part, and its length.
-struct KeyForm {
-    before: &'static [u8],
-    len: usize,
-    after: &'static [u8],
-}
-
-/// The kinds of keys that entries store without their constant parts. Entries contain their numbers, which start at 1:
-/// append only.
-const KEY_FORMS: [KeyForm; 4] = [
-    // P-256, uncompressed (RFC 5480 §2).
-    KeyForm {
-        before: b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00\x04",
-        len: 64,
-        after: b"",
-    },
-    // P-384, uncompressed (RFC 5480 §2).
-    KeyForm {
-        before: b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00\x04",
-        len: 96,
-        after: b"",
-    },
-    // Ed25519 (RFC 8410 §4).
-    KeyForm { before: b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", len: 32, after: b"" },
-    // RSA with 2048 bits and the exponent 65537 (RFC 8017 §A.1.1).
-    KeyForm {
-        before: b"\x30\x82\x01\x22\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00\x03\x82\x01\x0f\x00\
-                  \x30\x82\x01\x0a\x02\x82\x01\x01\x00",
-        len: 256,
-        after: b"\x02\x03\x01\x00\x01",
-    },
-];
-
-/// The number of the key's form and the variable part of the key. A key without a form has number 0 and is kept whole.
-fn abridged(key: &[u8]) -> (u8, &[u8]) {
-    let of = |form: &KeyForm| {
-        let rest = key.strip_prefix(form.before)?.strip_suffix(form.after)?;
-        (rest.len() == form.len).then_some(rest)
-    };
-    let mut forms = (1..).zip(&KEY_FORMS);
-    forms.find_map(|(number, form)| of(form).map(|rest| (number, rest))).unwrap_or((0, key))
-}
-
-fn read_key(r: &mut Reader<'_>, form: u8) -> Result<SubjectPublicKeyInfoDer<'static>, Error> {
-    let key = match usize::from(form).checked_sub(1) {
-        None => read_vec(r)?.to_vec(),
-        Some(index) => {
-            let form = KEY_FORMS.get(index).ok_or(Malformed::Value(WHAT))?;
-            [form.before, r.take(form.len)?, form.after].concat()
-        }
-    };
-    Ok(SubjectPublicKeyInfoDer::from(key))
-}
-
-/// The first length that needs two bytes.
-const LONG: u8 = 0x80;
-
-fn write_vec(w: &mut Writer, bytes: &[u8]) -> Result<(), Error> {
-    match (u8::try_from(bytes.len()), u16::try_from(bytes.len())) {
-        (Ok(short @ ..LONG), _) => w.u8(short),
-        (_, Ok(long @ ..0x8000)) => w.u16(long | 0x8000),
-        _ => return Err(Misuse::FieldTooLong.into()),
-    }
-    w.put(bytes);
-    Ok(())
-}
-
-fn read_vec<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Error> {
-    let len = match r.u8()? {
-        short @ ..LONG => usize::from(short),
-        high => usize::from(u16::from_be_bytes([high & !LONG, r.u8()?])),
-    };
-    Ok(r.take(len)?)
-}
-
-fn read_text(r: &mut Reader<'_>) -> Result<String, Error> {
-    Ok(core::str::from_utf8(read_vec(r)?).map_err(|_| Malformed::Value(WHAT))?.to_string())
-}
-
 const FINGERPRINT_LEN: usize = 32;
-const TIME_LEN: usize = 5;
-
-/// The largest encodable time, 34,000 years from now. It stands for all later times.
-const NEVER: u64 = (1 << 40) - 1;
-
-fn write_time(w: &mut Writer, seconds: u64) {
-    let [_, _, _, bytes @ ..] = seconds.min(NEVER).to_be_bytes();
-    w.put(&bytes);
-}
-
-fn read_time(r: &mut Reader<'_>) -> Result<u64, Error> {
-    let [a, b, c, d, e] = r.array()?;
-    let seconds = u64::from_be_bytes([0, 0, 0, a, b, c, d, e]);
-    Ok(if seconds == NEVER { u64::MAX } else { seconds })
-}
 
 impl CachedPeer {
     /// The number of bytes at the beginning of [`CachedPeer::to_bytes`] that are the same for all peers of one issuer. A store
@@ -172,55 +65,30 @@ impl CachedPeer {
         Ok(w.finish()?)
     }
 
-    fn texts(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        let x509 = match &self.identity {
-            PeerIdentity::X509(id) => Some(id),
-            _ => None,
-        };
-        x509.into_iter().flat_map(|id| {
-            let common_name = id.common_name.as_deref().map(Cow::Borrowed);
-            common_name.into_iter().chain(id.names.iter().map(SubjectName::encode))
-        })
-    }
-
     /// An upper bound of the encoded length, in bytes.
     fn max_len(&self) -> usize {
-        let texts: usize = self.texts().map(|text| 2 + text.len()).sum();
-        Self::SHARED_LEN + 32 + 1 + 3 * 5 + 2 + self.public_key.len() + 32 + 2 + texts
+        Self::SHARED_LEN
+            + FINGERPRINT_LEN
+            + 1
+            + 3 * TIME_LEN
+            + 2
+            + self.public_key.len()
+            + codec::max_len(&self.identity)
     }
 
     fn write(&self, w: &mut Writer) -> Result<(), Error> {
         if self.max_len() > MAX_PEER_LEN {
             return Err(Misuse::FieldTooLong.into());
         }
-        let (form, key) = abridged(&self.public_key);
         w.u8(VERSION);
         w.put(&self.issuer);
         w.put(self.fingerprint.as_bytes());
-        let x509 = match &self.identity {
-            PeerIdentity::X509(id) => Some(id),
-            _ => None,
-        };
-        let common_name = x509.and_then(|id| id.common_name.as_ref());
-        let flag = |on, flag| if on { flag } else { 0 };
-        let count = u16::try_from(x509.map_or(0, |id| id.names.len())).map_err(|_| Misuse::FieldTooLong)?;
-        let few = u8::try_from(count).unwrap_or(MANY_NAMES).min(MANY_NAMES);
-        let flags = flag(x509.is_none(), RAW_KEY) | flag(common_name.is_some(), COMMON_NAME);
-        w.u8(form | flags | few << NAMES_SHIFT);
-        write_time(w, self.validated_ms / 1000);
-        write_time(w, self.not_before_s);
-        write_time(w, self.not_after_s);
-        match form {
-            0 => write_vec(w, key)?,
-            _ => w.put(key),
-        }
-        if let Some(id) = x509 {
-            w.put(&id.fingerprint);
-            if few == MANY_NAMES {
-                w.u16(count);
-            }
-        }
-        self.texts().try_for_each(|text| write_vec(w, text.as_bytes()))
+        w.u8(Head::new(Some(&self.identity), Some(&self.public_key)).byte());
+        codec::write_time(w, self.validated_ms / 1000);
+        codec::write_time(w, self.not_before_s);
+        codec::write_time(w, self.not_after_s);
+        codec::write_key(w, &self.public_key)?;
+        codec::write(w, &self.identity)
     }
 
     /// Identifies the holder of an encoded peer by the kind of its certificate and key, and the key. `own` is the output of
@@ -228,14 +96,10 @@ impl CachedPeer {
     /// certificates of one kind with one key. `None` if `own` does not parse.
     pub fn holder(own: &[u8]) -> Option<(u8, &[u8])> {
         let mut r = Reader::new(own, WHAT);
-        r.take(32).ok()?;
-        let form = r.u8().ok()?;
+        r.take(FINGERPRINT_LEN).ok()?;
+        let head = Head::read(&mut r).ok()?;
         r.take(3 * TIME_LEN).ok()?;
-        let key = match KEY_FORMS.get(usize::from(form & KEY_FORM).wrapping_sub(1)) {
-            Some(form) => r.take(form.len).ok()?,
-            None => read_vec(&mut r).ok()?,
-        };
-        Some((form & (RAW_KEY | KEY_FORM), key))
+        Some((head.kind(), codec::read_abridged(&mut r, head).ok()?))
     }
 
     /// Decodes the output of [`CachedPeer::to_bytes`]. `settings` is the digest of the settings under which this side has
@@ -256,27 +120,13 @@ impl CachedPeer {
         }
         let issuer = r.array()?;
         let fingerprint = Fingerprint(r.array()?);
-        let form = r.u8()?;
-        let (is_raw, has_common_name) = (form & RAW_KEY != 0, form & COMMON_NAME != 0);
-        let few = form >> NAMES_SHIFT;
-        if is_raw && (has_common_name || few != 0) {
-            return Err(Malformed::Value(WHAT).into());
-        }
-        let validated_ms = read_time(r)?.saturating_mul(1000);
-        let (not_before_s, not_after_s) = (read_time(r)?, read_time(r)?);
-        let public_key = read_key(r, form & KEY_FORM)?;
-        let (certificate_type, identity) = if is_raw {
-            (CertificateType::RAW_PUBLIC_KEY, PeerIdentity::RawKey(public_key.clone()))
-        } else {
-            let fingerprint = r.array()?;
-            let count = if few == MANY_NAMES { r.u16()? } else { few.into() };
-            let common_name = if has_common_name { Some(read_text(r)?) } else { None };
-            let names = (0..count).map(|_| read_text(r).map(|text| SubjectName::decode(&text)));
-            let names = names.collect::<Result<_, _>>()?;
-            let chain = Vec::new();
-            let id = X509Identity { chain, names, common_name, fingerprint, not_after_s };
-            (CertificateType::X509, PeerIdentity::X509(id))
-        };
+        let head = Head::read(r)?;
+        let validated_ms = codec::read_time(r)?.saturating_mul(1000);
+        let (not_before_s, not_after_s) = (codec::read_time(r)?, codec::read_time(r)?);
+        let public_key = codec::read_key(r, head)?;
+        let identity = codec::read(r, head, Some(&public_key), not_after_s)?;
+        let identity = identity.ok_or(Malformed::Value(WHAT))?;
+        let certificate_type = identity.certificate_type().ok_or(Malformed::Value(WHAT))?;
         Ok(Self {
             fingerprint,
             certificate_type,
@@ -427,8 +277,15 @@ impl SplitServer {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use alloc::string::{String, ToString};
     use alloc::vec;
+
+    use pki_types::SubjectPublicKeyInfoDer;
+
+    use super::*;
+    use crate::auth::codec::{KEY_FORMS, KeyForm, abridged};
+    use crate::auth::{PeerIdentity, SubjectName, X509Identity};
+    use crate::wire::CertificateType;
 
     const SETTINGS: [u8; 32] = [9; 32];
 
@@ -502,7 +359,7 @@ mod tests {
             };
             let holder = of(&bytes).unwrap();
             assert_eq!(holder.1, abridged(&peer.public_key).1);
-            assert_eq!(holder.0 & RAW_KEY != 0, matches!(peer.identity, PeerIdentity::RawKey(_)));
+            assert_eq!(holder.0 & 8 != 0, matches!(peer.identity, PeerIdentity::RawKey(_)));
             let mut other = peer.clone();
             (other.fingerprint, other.issuer, other.validated_ms) =
                 (Fingerprint([1; 32]), [1; ISSUER_LEN], 1);

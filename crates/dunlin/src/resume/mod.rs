@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use pki_types::CertificateDer;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::auth::{PeerIdentity, Psk, PskIdentity, SubjectName, X509Identity};
+use crate::auth::codec::{self, Head};
+use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
 use crate::protocol::TransportKind;
@@ -72,11 +73,10 @@ pub struct Session {
 /// A flag beside the transport: terms for early data follow. Other sessions carry no byte for them.
 const WITH_EARLY_TERMS: u8 = 0x80;
 
-/// A flag beside the transport, set in every session: names have a kind. It rejects sessions of an earlier format, which did
-/// not distinguish DNS names from URIs.
-const TYPED_NAMES: u8 = 0x40;
-/// [`TYPED_NAMES`] with the transport DTLS.
-const TYPED_NAMES_DATAGRAM: u8 = TYPED_NAMES | TransportKind::Datagram as u8;
+/// The version of the format, beside the transport. Earlier versions had 0x00 or 0x40 here, so they are unknown.
+const VERSION: u8 = 0x20;
+/// [`VERSION`] with the transport DTLS.
+const VERSION_DATAGRAM: u8 = VERSION | TransportKind::Datagram as u8;
 
 impl Session {
     /// Whether the session is still usable: neither the ticket nor the peer's authentication is too old. If the clock went
@@ -140,7 +140,7 @@ impl Session {
             _ => &[],
         };
         w.vec24(|w| chain.iter().for_each(|c| w.vec24(|w| w.put(c))));
-        self.write(&mut w);
+        self.write(&mut w)?;
         Ok(w.finish().map(Zeroizing::new)?)
     }
 
@@ -165,20 +165,15 @@ impl Session {
     /// Encodes the session for a stateless ticket, without the peer's chain and without the settings, to which the ticket is
     /// bound. `None` if the peer's names make it too large: a peer resumes with all its names or not at all.
     pub(crate) fn to_ticket(&self) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
-        if let Some(PeerIdentity::X509(id)) = &self.peer
-            && id
-                .names
-                .iter()
-                .map(|name| name.text())
-                .chain(id.common_name.as_deref())
-                .map(str::len)
-                .sum::<usize>()
-                > MAX_TICKET_NAMES
-        {
+        let max_names = match &self.peer {
+            Some(PeerIdentity::Psk(_)) => MAX_TICKET_PSK,
+            _ => MAX_TICKET_NAMES,
+        };
+        if self.peer.as_ref().is_some_and(|peer| codec::names_len(peer) > max_names) {
             return Ok(None);
         }
         let mut w = Writer::new();
-        self.write(&mut w);
+        self.write(&mut w)?;
         Ok(Some(Zeroizing::new(w.finish()?)))
     }
 
@@ -186,8 +181,8 @@ impl Session {
         Reader::all(bytes, What::Ticket, |r| Self::read(r, settings))
     }
 
-    fn write(&self, w: &mut Writer) {
-        w.u8(self.transport as u8 | TYPED_NAMES | if self.early.is_some() { WITH_EARLY_TERMS } else { 0 });
+    fn write(&self, w: &mut Writer) -> Result<(), Error> {
+        w.u8(self.transport as u8 | VERSION | if self.early.is_some() { WITH_EARLY_TERMS } else { 0 });
         w.u16(self.cipher_suite.0);
         w.u64(self.issued_ms);
         // The age of the authentication, in seconds, takes half the room of a second date. It is rounded up, so that repeated
@@ -196,25 +191,7 @@ impl Session {
         w.u32(u32::try_from(age_ms.div_ceil(1000)).unwrap_or(u32::MAX));
         w.u32(self.lifetime_s);
         w.u32(self.age_add);
-        match &self.peer {
-            None => w.u8(0),
-            Some(PeerIdentity::X509(id)) => {
-                w.u8(1);
-                w.put(&id.fingerprint);
-                w.u64(id.not_after_s);
-                w.vec16(|w| id.names.iter().for_each(|n| w.vec16(|w| w.put(n.encode().as_bytes()))));
-                w.vec16(|w| w.put(id.common_name.as_deref().unwrap_or_default().as_bytes()));
-            }
-            Some(PeerIdentity::RawKey(key)) => {
-                w.u8(2);
-                w.vec16(|w| w.put(key));
-            }
-            Some(PeerIdentity::Psk(psk)) => {
-                w.u8(3);
-                w.put(&psk.digest);
-                w.vec16(|w| w.put(&psk.identity));
-            }
-        }
+        write_peer(w, self.peer.as_ref())?;
         w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
         if let Some(terms) = &self.early {
             terms.write(w);
@@ -222,13 +199,14 @@ impl Session {
         // The secret comes last, after the room for it is reserved: a later reallocation would leave an unwiped copy.
         w.reserve(1 + self.psk.as_ref().len());
         w.vec8(|w| w.put(self.psk.as_ref()));
+        Ok(())
     }
 
     fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
         let kind = r.u8()?;
         let transport = match kind & !WITH_EARLY_TERMS {
-            TYPED_NAMES => TransportKind::Stream,
-            TYPED_NAMES_DATAGRAM => TransportKind::Datagram,
+            VERSION => TransportKind::Stream,
+            VERSION_DATAGRAM => TransportKind::Datagram,
             _ => return Err(Malformed::Value(What::Session).into()),
         };
         let cipher_suite = CipherSuite(r.u16()?);
@@ -260,29 +238,32 @@ impl Session {
 /// The most names in a ticket, in bytes, because the client must fit the ticket into its ClientHello.
 const MAX_TICKET_NAMES: usize = 512;
 
+/// The longest PSK identity in a ticket, in bytes. Its client has already sent it in a ClientHello.
+const MAX_TICKET_PSK: usize = 16 * 1024;
+
 fn text(bytes: &[u8]) -> Result<String, Error> {
     Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value(What::Session))?.to_string())
 }
 
+/// Writes the peer: the head of its identity, the end of its validity for X.509, the key for a raw key, and the identity.
+fn write_peer(w: &mut Writer, peer: Option<&PeerIdentity>) -> Result<(), Error> {
+    let key = match peer {
+        Some(PeerIdentity::RawKey(key)) => Some(&**key),
+        _ => None,
+    };
+    w.u8(Head::new(peer, key).byte());
+    if let Some(PeerIdentity::X509(id)) = peer {
+        codec::write_time(w, id.not_after_s);
+    }
+    key.map_or(Ok(()), |key| codec::write_key(w, key))?;
+    peer.map_or(Ok(()), |peer| codec::write(w, peer))
+}
+
 fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
-    Ok(match r.u8()? {
-        0 => None,
-        1 => {
-            let fingerprint = r.array()?;
-            let not_after_s = r.u64()?;
-            let name = |r: &mut Reader<'_>| text(r.vec16(0)?).map(|name| SubjectName::decode(&name));
-            let names = Reader::items(r.vec16(0)?, What::Session, name)?;
-            let common_name = Some(text(r.vec16(0)?)?).filter(|name| !name.is_empty());
-            let chain = Vec::new();
-            Some(PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s }))
-        }
-        2 => Some(PeerIdentity::RawKey(SubjectPublicKeyInfoDer::from(r.vec16(1)?.to_vec()))),
-        3 => {
-            let digest = r.array()?;
-            Some(PeerIdentity::Psk(PskIdentity { identity: r.vec16(1)?.to_vec(), name: None, digest }))
-        }
-        _ => return Err(Malformed::Value(What::Session).into()),
-    })
+    let head = Head::read(r)?;
+    let not_after_s = if head.is_x509() { codec::read_time(r)? } else { u64::MAX };
+    let key = if head.is_raw_key() { Some(codec::read_key(r, head)?) } else { None };
+    codec::read(r, head, key.as_ref(), not_after_s)
 }
 
 impl fmt::Debug for Session {
@@ -496,6 +477,7 @@ impl Tickets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::{SubjectName, X509Identity};
 
     fn session(names: &[String]) -> Session {
         let peer = X509Identity {
@@ -554,14 +536,39 @@ mod tests {
         assert_eq!((back.early, back.transport), (None, TransportKind::Datagram));
     }
 
-    /// The earlier format did not distinguish URIs from DNS names.
+    /// Earlier formats encoded identities in another way.
     #[test]
-    fn rejects_a_session_of_the_format_without_kinds_of_names() {
+    fn rejects_a_session_of_an_earlier_format() {
         let session = session(&[]);
         let mut ticket = session.to_ticket().unwrap().unwrap();
         Session::from_ticket(&ticket, session.settings).unwrap();
-        ticket[0] &= !TYPED_NAMES;
-        Session::from_ticket(&ticket, session.settings).unwrap_err();
+        for version in [0x00, 0x40, 0x60] {
+            ticket[0] = version | TransportKind::Datagram as u8;
+            Session::from_ticket(&ticket, session.settings).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn decodes_every_kind_of_peer_as_encoded() {
+        let raw_key = |len| PeerIdentity::RawKey(alloc::vec![0x30; len].into());
+        let psk = |identity: &[u8]| {
+            PeerIdentity::Psk(PskIdentity { identity: identity.to_vec(), name: None, digest: [3; 8] })
+        };
+        // RFC 8410 §4: a key of constant form, which is stored without its constant part.
+        let ed25519 = [&[0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0], &[9; 32][..]].concat();
+        let ed25519 = PeerIdentity::RawKey(ed25519.into());
+        for peer in [None, Some(raw_key(50)), Some(ed25519), Some(psk(b"device")), Some(psk(&[1; 300]))] {
+            let session = Session { peer: peer.clone(), ..session(&[]) };
+            let ticket = session.to_ticket().unwrap().unwrap();
+            assert_eq!(Session::from_ticket(&ticket, session.settings).unwrap().peer, peer);
+            let bytes = session.to_bytes().unwrap();
+            assert_eq!(Session::from_bytes(&bytes).unwrap().peer, peer);
+            for len in 0..bytes.len() {
+                Session::from_bytes(&bytes[..len]).unwrap_err();
+            }
+        }
+        let long = Session { peer: Some(psk(&[1; MAX_TICKET_PSK + 1])), ..session(&[]) };
+        assert!(long.to_ticket().unwrap().is_none());
     }
 
     #[test]

@@ -47,6 +47,11 @@ impl<'a> Reader<'a> {
         Malformed::Length(self.what)
     }
 
+    /// The error for a value that the structure's definition does not allow.
+    pub(crate) const fn bad_value(&self) -> Malformed {
+        Malformed::Value(self.what)
+    }
+
     /// Returns an error if `entries` exceeds `max`, a limit of this side.
     pub(crate) const fn limit(&self, entries: usize, max: usize) -> Result<(), Malformed> {
         match entries > max {

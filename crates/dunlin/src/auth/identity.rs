@@ -1,0 +1,212 @@
+//! The identity of a peer, whatever the way of authentication, and how texts show it.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use subtle::ConstantTimeEq;
+
+use super::psk::{PSK_DIGEST_LEN, Psk};
+use crate::crypto::Hash;
+use crate::wire::CertificateType;
+
+/// The peer's identity and how the peer proved it. The engine reveals it only after it has verified the peer's Finished.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerIdentity {
+    /// Proved by a chain of X.509 certificates.
+    X509(X509Identity),
+    /// Proved by a raw public key.
+    RawKey(SubjectPublicKeyInfoDer<'static>),
+    /// Proved by a pre-shared key.
+    Psk(PskIdentity),
+}
+
+/// The identity of a peer that has proved a pre-shared key.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PskIdentity {
+    /// The PSK identity as sent on the wire.
+    pub identity: Vec<u8>,
+    /// The name of the device that has the key, if this side set one ([`Psk::with_name`]). Tickets do not carry it; after a
+    /// resumption it is the key's current name.
+    pub name: Option<String>,
+    /// Identifies the key itself: another key under the same identity is not the same proof.
+    pub(crate) digest: [u8; PSK_DIGEST_LEN],
+}
+
+impl PskIdentity {
+    pub(crate) fn new(identity: Vec<u8>, psk: &Psk, hash: &dyn Hash) -> Self {
+        Self { identity, name: psk.name().map(String::from), digest: psk.digest(hash) }
+    }
+}
+
+/// A subject alternative name (RFC 5280 §4.2.1.6). The kinds are distinct: a URI can have the text of any DNS name, but a
+/// CA's constraints on DNS names do not apply to URIs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SubjectName {
+    /// A DNS name.
+    Dns(String),
+    /// A URI as in the certificate, not normalised.
+    Uri(String),
+}
+
+impl SubjectName {
+    /// The prefix of a URI in sessions and entries of the handshake cache. No DNS name contains it.
+    const URI: &str = "\0";
+
+    /// The text of the name, without its kind.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Dns(text) | Self::Uri(text) => text,
+        }
+    }
+
+    /// Encodes the name for sessions and entries of the handshake cache.
+    pub(crate) fn encode(&self) -> Cow<'_, str> {
+        match self {
+            Self::Dns(name) => Cow::Borrowed(name),
+            Self::Uri(uri) => Cow::Owned([Self::URI, uri].concat()),
+        }
+    }
+
+    /// Decodes the output of [`Self::encode`].
+    pub(crate) fn decode(text: &str) -> Self {
+        match text.strip_prefix(Self::URI) {
+            Some(uri) => Self::Uri(uri.into()),
+            None => Self::Dns(text.into()),
+        }
+    }
+}
+
+/// Marks a URI as such and escapes control characters.
+impl fmt::Display for SubjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(name) => write!(f, "{}", name.escape_debug()),
+            Self::Uri(uri) => write!(f, "URI:{}", uri.escape_debug()),
+        }
+    }
+}
+
+/// The identity in a certificate chain.
+#[derive(Clone, PartialEq, Eq)]
+pub struct X509Identity {
+    /// The chain as received, leaf first. Empty after a resumption by a stateless ticket, which does not carry the chain.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The leaf's DNS names, then its URIs.
+    pub names: Vec<SubjectName>,
+    /// The common name of a leaf without such names, for logs only: clients must not verify names by it (RFC 9525 §2).
+    pub common_name: Option<String>,
+    /// SHA-256 of the leaf.
+    pub fingerprint: [u8; 32],
+    /// When the first certificate of the chain expires, in seconds since 1970. No session resumes after it.
+    pub not_after_s: u64,
+}
+
+impl PeerIdentity {
+    /// The type of the certificate that proved it; `None` for a pre-shared key.
+    pub const fn certificate_type(&self) -> Option<CertificateType> {
+        match self {
+            Self::X509(_) => Some(CertificateType::X509),
+            Self::RawKey(_) => Some(CertificateType::RAW_PUBLIC_KEY),
+            Self::Psk(_) => None,
+        }
+    }
+
+    /// Whether both are the same proof of the same identity. It ignores the chain, which stateless tickets do not carry.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::X509(a), Self::X509(b)) => a.fingerprint == b.fingerprint,
+            (Self::RawKey(a), Self::RawKey(b)) => a == b,
+            (Self::Psk(a), Self::Psk(b)) => a.identity == b.identity && a.digest.ct_eq(&b.digest).into(),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One line of text, with control characters escaped.
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex =
+            |f: &mut fmt::Formatter<'_>, bytes: &[u8]| bytes.iter().try_for_each(|b| write!(f, "{b:02x}"));
+        match self {
+            Self::X509(id) => {
+                f.write_str("X.509 ")?;
+                match (id.names.first(), &id.common_name) {
+                    (Some(name), _) => write!(f, "{name}"),
+                    (None, Some(name)) => write!(f, "CN={}", name.escape_debug()),
+                    (None, None) => {
+                        f.write_str("sha256:")?;
+                        hex(f, &id.fingerprint)
+                    }
+                }
+            }
+            Self::RawKey(key) => {
+                f.write_str("raw key ")?;
+                hex(f, key)
+            }
+            Self::Psk(PskIdentity { identity, name, .. }) => {
+                f.write_str("PSK ")?;
+                if let Some(name) = name {
+                    write!(f, "{}", name.escape_debug())?;
+                    if name.as_bytes() == identity {
+                        return Ok(());
+                    }
+                    f.write_str(", identity ")?;
+                }
+                match core::str::from_utf8(identity) {
+                    Ok(text) if text.chars().all(|c| !c.is_control()) => f.write_str(text),
+                    _ => {
+                        f.write_str("0x")?;
+                        hex(f, identity)
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    fn x509(names: Vec<SubjectName>, common_name: Option<&str>) -> PeerIdentity {
+        let common_name = common_name.map(String::from);
+        let (chain, fingerprint) = (Vec::new(), [0; 32]);
+        PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s: 0 })
+    }
+
+    #[test]
+    fn displays_an_identity_with_its_kind_and_escapes_control_characters() {
+        for (identity, shown) in [
+            (x509(alloc::vec![SubjectName::Dns("a.example".into())], None), "X.509 a.example"),
+            (x509(alloc::vec![SubjectName::Uri("a.example".into())], None), "X.509 URI:a.example"),
+            (x509(alloc::vec![SubjectName::Uri("a:\n\u{1b}[2J".into())], None), "X.509 URI:a:\\n\\u{1b}[2J"),
+            (x509(alloc::vec![SubjectName::Uri("a:\u{202e}b".into())], None), "X.509 URI:a:\\u{202e}b"),
+            (x509(alloc::vec![], Some("a\rb")), "X.509 CN=a\\rb"),
+        ] {
+            assert_eq!(identity.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn decodes_a_name_with_its_kind() {
+        let uri = SubjectName::Uri("a.example".into());
+        assert_ne!(uri, SubjectName::Dns("a.example".into()));
+        for name in [uri, SubjectName::Dns("a.example".into()), SubjectName::Uri(String::new())] {
+            assert_eq!(SubjectName::decode(&name.encode()), name);
+        }
+    }
+}
