@@ -104,6 +104,8 @@ pub enum NoEarlyData {
     ApplicationProtocol,
     /// The cipher suite is not the session's.
     CipherSuite,
+    /// The server's profile is not the session's.
+    Profile,
     /// The server needed a HelloRetryRequest.
     Retry,
     /// The server resumed another session than the first one that the client offered.
@@ -127,6 +129,7 @@ impl core::fmt::Display for NoEarlyData {
                 "the application protocol is not the session's, or not one for early data"
             }
             Self::CipherSuite => "the cipher suite is not the session's",
+            Self::Profile => "the server's profile is not the session's",
             Self::Retry => "the server asked for another ClientHello",
             Self::NotFirst => "the session is not the first that was offered",
             Self::TicketAge => "the ticket's age is not what the client says",

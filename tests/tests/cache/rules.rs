@@ -7,10 +7,10 @@ use dunlin::auth::{PeerIdentity, Psk, PskTable, RawKeyTrust, X509Trust};
 use dunlin::cache::{CacheMode, CacheOutcome, DEFAULT_MAX_AGE, Known, ServerCache};
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use dunlin::pki_types::ServerName;
-use dunlin::wire::HandshakeType;
+use dunlin::wire::{HandshakeType, SignatureScheme};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Error, Now, Profile, PskSource, Question, ServerAddress, ServerConfig,
-    TlsConnection, Trust,
+    Answer, ClientAuth, ClientConfig, Error, Now, Profile, ProfileBuilder, PskSource, Question,
+    ServerAddress, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::tamper::{Secrets, extension, rewrite};
@@ -136,14 +136,10 @@ fn changed_settings_require_a_new_verification() {
         let one = Arc::new(setup.server_config(setup.profile(typ, false), ClientAuth::Required, &store));
         let client = setup.client(setup.profile(typ, true));
         connect(&client, &one);
-        let renamed = Arc::new(setup.server_config(
-            setup.profile(typ, false).name("other"),
-            ClientAuth::Required,
-            &store,
-        ));
-        assert_eq!(connect(&client, &renamed).1, [true, false]);
+        let optional = Arc::new(setup.server_config(setup.profile(typ, false), ClientAuth::Optional, &store));
+        assert_eq!(connect(&client, &optional).1, [true, false]);
         // The server now has an entry under the new settings.
-        assert_eq!(connect(&client, &renamed).1, [true; 2]);
+        assert_eq!(connect(&client, &optional).1, [true; 2]);
         // A server with other anchors refuses the client despite the entry.
         let trust = Trust { x509: Some(Pki::shared(KeyType::P384).trust()), raw_key: None };
         let strict = Arc::new(setup.server_config(
@@ -153,6 +149,35 @@ fn changed_settings_require_a_new_verification() {
         ));
         let error = Pair::new(&client, &strict).run().unwrap_err();
         assert_eq!(error, Error::Authentication(AuthenticationFailure::UnknownIssuer));
+    }
+}
+
+/// Rule 2: an entry serves every profile of equal trust, whatever its name, rank, suites and groups.
+#[test]
+fn entry_serves_every_profile_of_equal_trust() {
+    for setup in setups() {
+        let typ = KeyType::P256;
+        let (clients, servers) =
+            (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(4)));
+        let other = |profile: ProfileBuilder| {
+            profile
+                .name("other")
+                .rank(7)
+                .groups(vec![dunlin_awslc::SECP384R1, dunlin_awslc::SECP256R1])
+                .alpn(vec![b"mqtt".to_vec()])
+        };
+        let client = |profile: ProfileBuilder| Arc::new(setup.client_config(profile, &clients));
+        let server =
+            |profile: ProfileBuilder| Arc::new(setup.server_config(profile, ClientAuth::Required, &servers));
+        let one = (client(setup.profile(typ, true)), server(setup.profile(typ, false)));
+        let two = (client(other(setup.profile(typ, true))), server(other(setup.profile(typ, false))));
+        assert_eq!(connect(&one.0, &one.1).1, [false; 2]);
+        assert_eq!(connect(&two.0, &two.1).1, [true; 2]);
+        assert_eq!(connect(&one.0, &one.1).1, [true; 2]);
+        // Other schemes verify the peer in another way, so this client does not use the entry.
+        let schemes = vec![SignatureScheme::ECDSA_SECP256R1_SHA256];
+        let narrow = client(setup.profile(typ, true).signature_schemes(schemes));
+        assert_eq!(connect(&narrow, &one.1).1, [false; 2]);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dunlin::PskSource;
 use dunlin::auth::{Psk, PskTable, X509Trust};
 use dunlin::error::PeerIncompatible;
-use dunlin::wire::{ProtocolVersion, PskKeyExchangeMode};
+use dunlin::wire::{ProtocolVersion, PskKeyExchangeMode, SignatureScheme};
 
 use super::*;
 
@@ -56,9 +56,11 @@ fn early_data_from_a_fast_clock_is_refused_for_good() {
 #[test]
 fn flight_refused_for_suite_or_protocol_is_refused_everywhere() {
     type Edit = fn(ProfileBuilder) -> ProfileBuilder;
-    let cases: [(Edit, NoEarlyData); 2] = [
+    let cases: [(Edit, NoEarlyData); 4] = [
         (|p| p.alpn(vec![]), NoEarlyData::ApplicationProtocol),
         (|p| p.cipher_suites(vec![CHACHA20]), NoEarlyData::CipherSuite),
+        (|p| p.name("other"), NoEarlyData::Profile),
+        (|p| p.rank(-1), NoEarlyData::Profile),
     ];
     for (edit, why) in cases {
         let site = Site::stateless(MemoryUseOnce::with_new_keys(16));
@@ -73,7 +75,7 @@ fn flight_refused_for_suite_or_protocol_is_refused_everywhere() {
 #[test]
 fn flight_refused_for_any_reason_is_refused_everywhere() {
     type Make = fn(&Site) -> ServerConfig;
-    let refusing: [(&str, Make); 7] = [
+    let refusing: [(&str, Make); 9] = [
         ("the server asks for a cookie", |site| site.server_with(|p| p).with_cookies(true)),
         ("the server asks for another group", |site| {
             site.server_with(|p| p.groups(vec![dunlin_awslc::SECP384R1]))
@@ -86,8 +88,11 @@ fn flight_refused_for_any_reason_is_refused_everywhere() {
             site.server_with(|p| p.alpn(vec![b"heater".to_vec()]))
         }),
         ("the trust settings have changed", |site| {
-            site.server_with(|p| p.rank(5)).with_predecessor(&site.server_with(|p| p))
+            let changed = site.server_with(|p| p.signature_schemes(vec![SignatureScheme::ED25519]));
+            changed.with_predecessor(&site.server_with(|p| p))
         }),
+        ("the profile has a higher rank", |site| site.server_with(|p| p.rank(5))),
+        ("the profile has another name", |site| site.server_with(|p| p.name("other"))),
         ("the sides share no PSK mode", |site| {
             site.server_with(|p| p.psk_modes(vec![PskKeyExchangeMode::PSK_KE]))
         }),

@@ -304,6 +304,58 @@ fn ticket_is_bound_to_the_server_settings() {
     }
 }
 
+/// Profiles of equal trust share sessions, but a resumption never lifts a client above the rank that it has earned.
+#[test]
+fn session_serves_only_profiles_of_its_rank_or_below() {
+    for is_tls12 in [false, true] {
+        let version = |profile: ProfileBuilder| match is_tls12 {
+            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
+            false => profile,
+        };
+        for tickets in [stateless(), stateful()] {
+            let server = |rank: i32| {
+                let profile = version(server_profile()).name(format!("rank {rank}")).rank(rank);
+                let config = ServerConfig::new(profile.build().unwrap()).unwrap();
+                let config = config.with_tickets(tickets.clone());
+                Arc::new(config.with_client_auth(ClientAuth::Required).unwrap())
+            };
+            let client = || {
+                let store = Arc::new(MemoryClientSessions::new(8, 8));
+                let profile = version(client_profile()).rank(-5).build().unwrap();
+                Arc::new(ClientConfig::new(profile).with_sessions(store))
+            };
+            let weak = client();
+            assert!(!connect(&weak, &server(1), NOW).0);
+            assert!(!connect(&weak, &server(2), NOW).0);
+            let strong = client();
+            assert!(!connect(&strong, &server(2), NOW).0);
+            assert!(connect(&strong, &server(2), NOW).0);
+            assert!(connect(&strong, &server(1), NOW).0);
+            // In TLS 1.3 the renewed session has rank 1. TLS 1.2 resumes the same session again, without a key exchange.
+            assert_eq!(connect(&strong, &server(2), NOW).0, is_tls12);
+            assert!(connect(&strong, &server(-3), NOW).0);
+        }
+    }
+}
+
+/// A client's profiles of equal trust share its sessions by the same rule.
+#[test]
+fn client_resumes_only_sessions_of_its_rank_or_above() {
+    for tickets in [stateless(), stateful()] {
+        let (server, store) = (server(&tickets), Arc::new(MemoryClientSessions::new(8, 8)));
+        let client = |rank: i32| {
+            let profile = client_profile().name(format!("rank {rank}")).rank(rank).build().unwrap();
+            Arc::new(ClientConfig::new(profile).with_sessions(store.clone()))
+        };
+        assert!(!connect(&client(1), &server, NOW).0);
+        // A session that is too weak for one profile stays for the others.
+        drop(Pair::new(&client(2), &server));
+        assert!(connect(&client(0), &server, NOW).0);
+        // The renewed session has rank 0.
+        assert!(!connect(&client(1), &server, NOW).0);
+    }
+}
+
 #[test]
 fn ticket_is_bound_to_name_port_and_client_settings() {
     let tickets = stateless();

@@ -279,6 +279,7 @@ impl<'a> Report<'a> {
             N::NotForSession => "not_for_session",
             N::ApplicationProtocol => "application_protocol",
             N::CipherSuite => "cipher_suite",
+            N::Profile => "profile",
             N::Retry => "hello_retry_request",
             N::NotFirst => "not_first",
             N::TicketAge => "ticket_age",

@@ -4,7 +4,7 @@ use crate::sync::{Arc, share};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Profile, check_mtu, session_settings_digest, settings_digest, with_trust};
+use super::{Profile, check_mtu, session_digest, trust_digest, with_trust};
 use crate::auth::{Credential, Psk, Trust};
 use crate::cache::{CacheMode, ClientCache, ClientHandshakeCache, Fingerprint};
 use crate::early::EarlyDataProtocols;
@@ -39,8 +39,8 @@ impl ClientConfig {
 
     fn without_certificates(profile: Profile) -> Self {
         let Profile { settings: profile, tls12 } = profile;
-        let settings = settings_digest(&profile, b"client", 0);
-        let session_settings = session_settings_digest(&profile, b"client");
+        let settings = trust_digest(&profile, b"client", 0);
+        let session_settings = session_digest(&profile, b"client");
         let key_shares = profile.groups.first().map(|g| g.name()).into_iter().collect();
         Self {
             profile,
@@ -178,8 +178,8 @@ impl ClientConfig {
     /// The profile with the new trust breaks a rule.
     pub fn with_trust(mut self, trust: Trust) -> Result<Self, Error> {
         self.profile = with_trust(&self.profile, trust)?;
-        self.settings = settings_digest(&self.profile, b"client", 0);
-        self.session_settings = session_settings_digest(&self.profile, b"client");
+        self.settings = trust_digest(&self.profile, b"client", 0);
+        self.session_settings = session_digest(&self.profile, b"client");
         Ok(self)
     }
 

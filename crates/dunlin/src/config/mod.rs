@@ -2,7 +2,6 @@
 //! stores pointers to them in a configuration.
 
 use crate::sync::Arc;
-use alloc::string::ToString;
 
 use crate::auth::Trust;
 use crate::error::{Error, Misuse};
@@ -33,21 +32,40 @@ fn check_mtu(mtu: usize) -> Result<usize, Error> {
     }
 }
 
-/// The digest of the settings that authenticate the peer. A session resumes only under the digest under which it was made, so
-/// no peer keeps an identity that today's settings would reject.
-fn settings_digest(profile: &ProfileSettings, role: &[u8], client_auth: u8) -> SettingsDigest {
-    digest(profile, |add| settings(profile, role, client_auth, add))
+/// The digest of who is believed and how strongly. It covers the trust (anchors, policy, CRLs), the schemes for chains and
+/// handshakes, the certificate types, the provider, which decides on the smallest keys, and whether clients must authenticate.
+/// Cache entries and sessions are bound to it, so no peer keeps an identity that today's settings would reject. Profiles of equal
+/// trust share entries, since the peer signs in every handshake. They also share sessions, within the limit of [`Session::rank`].
+///
+/// [`Session::rank`]: crate::resume::Session
+fn trust_digest(profile: &ProfileSettings, role: &[u8], client_auth: u8) -> SettingsDigest {
+    digest(profile, |add| trust(profile, role, client_auth, add))
 }
 
-/// The same digest with the client's credentials added. A client with other credentials, or none, must not resume the session.
-fn session_settings_digest(profile: &ProfileSettings, role: &[u8]) -> SettingsDigest {
+/// The digest of a client's trust and its credentials. A client with other credentials, or none, must not resume the session.
+fn session_digest(profile: &ProfileSettings, role: &[u8]) -> SettingsDigest {
     digest(profile, |add| {
-        settings(profile, role, 0, add);
-        for credential in &profile.credentials {
-            add(b"credential");
-            add(&[credential.certificate_type().0]);
-            credential.entries().for_each(&mut *add);
+        trust(profile, role, 0, add);
+        credentials(profile, add);
+    })
+}
+
+/// The digest of which profile it is: name, rank, suites, groups, PSK modes and credentials. Early data and cookies are bound to
+/// it.
+fn profile_digest(profile: &ProfileSettings) -> SettingsDigest {
+    digest(profile, |add| {
+        add(b"dunlin profile 1");
+        add(profile.name.as_bytes());
+        add(&profile.rank.to_be_bytes());
+        let older = profile.tls12.iter().flat_map(|tls12| &tls12.suites).map(|suite| suite.id);
+        for suite in profile.cipher_suites.iter().map(|suite| suite.id).chain(older) {
+            add(&suite.0.to_be_bytes());
         }
+        add(b"groups");
+        profile.groups.iter().for_each(|group| add(&group.name().0.to_be_bytes()));
+        add(b"PSK modes");
+        profile.psk_modes.iter().for_each(|mode| add(&[mode.0]));
+        credentials(profile, add);
     })
 }
 
@@ -61,12 +79,11 @@ fn digest(profile: &ProfileSettings, fill: impl FnOnce(&mut dyn FnMut(&[u8]))) -
     SettingsDigest::new(hash.current().as_ref())
 }
 
-fn settings(profile: &ProfileSettings, role: &[u8], client_auth: u8, add: &mut dyn FnMut(&[u8])) {
-    add(b"dunlin settings 1");
+fn trust(profile: &ProfileSettings, role: &[u8], client_auth: u8, add: &mut dyn FnMut(&[u8])) {
+    add(b"dunlin trust 2");
     add(role);
-    add(profile.name.as_bytes());
-    add(profile.rank.to_string().as_bytes());
     add(&[client_auth]);
+    add(profile.provider.name.as_bytes());
     for scheme in &profile.signature_schemes {
         add(&scheme.0.to_be_bytes());
     }
@@ -74,7 +91,17 @@ fn settings(profile: &ProfileSettings, role: &[u8], client_auth: u8, add: &mut d
     for scheme in profile.chain_schemes() {
         add(&scheme.0.to_be_bytes());
     }
+    add(b"types");
+    profile.peer_types().iter().for_each(|typ| add(&[typ.0]));
     for verifier in profile.trust.iter() {
         verifier.settings(add);
+    }
+}
+
+fn credentials(profile: &ProfileSettings, add: &mut dyn FnMut(&[u8])) {
+    for credential in &profile.credentials {
+        add(b"credential");
+        add(&[credential.certificate_type().0]);
+        credential.entries().for_each(&mut *add);
     }
 }

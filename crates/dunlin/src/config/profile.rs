@@ -141,7 +141,8 @@ impl ProfileBuilder {
         self
     }
 
-    /// Sets the strength relative to the other profiles of the same server: higher is stronger. The default is 0.
+    /// Sets the strength relative to the other profiles of the same server: higher is stronger. The default is 0. A session resumes
+    /// only under profiles of the rank under which it was made, or of a lower one.
     pub fn rank(mut self, rank: i32) -> Self {
         self.profile.rank = rank;
         self

@@ -4,7 +4,7 @@ use crate::sync::{Arc, share};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Profile, check_mtu, settings_digest, with_trust};
+use super::{Profile, check_mtu, profile_digest, trust_digest, with_trust};
 use crate::auth::{Credential, Trust};
 use crate::cache::{CacheMode, Fingerprint, ServerCache, ServerHandshakeCache};
 use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
@@ -28,7 +28,8 @@ impl ServerConfig {
         let Profile { settings: profile, tls12 } = profile;
         let mut cookie_key = zeroize::Zeroizing::new([0; 32]);
         profile.provider.random.fill(&mut *cookie_key)?;
-        let settings = settings_digest(&profile, b"server", ClientAuth::None as u8);
+        let settings = trust_digest(&profile, b"server", ClientAuth::None as u8);
+        let profile_settings = profile_digest(&profile);
         Ok(Self {
             profile,
             tls12,
@@ -44,6 +45,7 @@ impl ServerConfig {
             mtu: DEFAULT_MTU,
             cookie_key: Arc::new(cookie_key),
             settings,
+            profile_settings,
             retired: Vec::new(),
         })
     }
@@ -59,7 +61,7 @@ impl ServerConfig {
             );
         }
         self.client_auth = client_auth;
-        self.settings = settings_digest(&self.profile, b"server", client_auth as u8);
+        self.settings = trust_digest(&self.profile, b"server", client_auth as u8);
         Ok(self)
     }
 

@@ -46,6 +46,7 @@ pub(crate) struct TicketIntake {
     pub(crate) cipher_suite: CipherSuite,
     pub(crate) authenticated_ms: u64,
     pub(crate) settings: SettingsDigest,
+    pub(crate) rank: i32,
     /// How many more tickets of this connection the client keeps. The limit stops a server from filling the store.
     pub(crate) room: u8,
 }
@@ -151,9 +152,13 @@ impl TicketIntake {
             age_add: ticket.age_add,
             peer: cx.agreed().peer.clone(),
             settings: self.settings,
+            rank: self.rank,
             server_name: Some(self.key.name.clone()),
-            early: (ticket.max_early_data > 0 && cx.protocol().has_early_data())
-                .then(|| EarlyTerms { max_size: ticket.max_early_data, alpn: cx.agreed().alpn.clone() }),
+            early: (ticket.max_early_data > 0 && cx.protocol().has_early_data()).then(|| EarlyTerms {
+                max_size: ticket.max_early_data,
+                alpn: cx.agreed().alpn.clone(),
+                profile: None,
+            }),
         };
         let session = ClientSession { ticket: ticket.ticket.into(), is_id: false, session };
         cx.commit.keep_session(&self.store, self.key.clone(), session);

@@ -74,8 +74,8 @@ impl Retry {
 }
 
 fn tag(config: &ServerConfig, cookie: &[u8]) -> [u8; TRUNCATED] {
-    let tag =
-        config.profile.provider.sha256.hmac(&**config.cookie_key).sign(&[cookie, config.settings.as_bytes()]);
+    let key = config.profile.provider.sha256.hmac(&**config.cookie_key);
+    let tag = key.sign(&[cookie, config.settings.as_bytes(), config.profile_settings.as_bytes()]);
     truncated(&tag)
 }
 

@@ -72,7 +72,10 @@ pub struct ServerConfig {
     pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,
     pub(crate) mtu: usize,
     pub(crate) cookie_key: Arc<Zeroizing<[u8; 32]>>,
+    /// The digest of the settings that authenticate clients. Sessions and cache entries are bound to it.
     pub(crate) settings: SettingsDigest,
+    /// The digest of the other settings of the profile. Early data and cookies are bound to it, too.
+    pub(crate) profile_settings: SettingsDigest,
     /// The settings of the configurations that this one has replaced, the latest last.
     pub(crate) retired: Vec<SettingsDigest>,
 }

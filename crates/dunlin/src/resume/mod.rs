@@ -48,6 +48,12 @@ impl SettingsDigest {
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// The first bytes, which tell the caller's own profiles apart.
+    pub(crate) const fn short(&self) -> [u8; 8] {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        [a, b, c, d, e, f, g, h]
+    }
 }
 
 /// The state of a connection that a side keeps for its resumption.
@@ -66,12 +72,18 @@ pub struct Session {
     pub(crate) age_add: u32,
     pub(crate) peer: Option<PeerIdentity>,
     pub(crate) settings: SettingsDigest,
+    /// The rank of the profile of its latest handshake. That is the lowest rank of all handshakes in its line: each of them resumed
+    /// a session that serves its profile ([`Session::serves`]).
+    pub(crate) rank: i32,
     pub(crate) server_name: Option<String>,
     pub(crate) early: Option<EarlyTerms>,
 }
 
 /// A flag beside the transport: terms for early data follow. Other sessions carry no byte for them.
 const WITH_EARLY_TERMS: u8 = 0x80;
+
+/// A flag beside the transport: the rank follows. Sessions of rank 0 carry no byte for it.
+const WITH_RANK: u8 = 0x10;
 
 /// The version of the format, beside the transport. Earlier versions had 0x00 or 0x40 here, so they are unknown.
 const VERSION: u8 = 0x20;
@@ -91,6 +103,12 @@ impl Session {
         valid
             && age(self.issued_ms).is_some_and(|a| a < Duration::from_secs(self.lifetime_s.into()))
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
+    }
+
+    /// Whether it may be resumed under a profile of this rank. A session is as weak as the weakest key exchange in its line, so it serves no
+    /// profile of a higher rank. Sessions of TLS 1.2 keep their rank, because their resumption exchanges no keys.
+    pub(crate) const fn serves(&self, rank: i32) -> bool {
+        self.rank >= rank
     }
 
     /// When its lifetime ends, in milliseconds since 1970.
@@ -182,7 +200,12 @@ impl Session {
     }
 
     fn write(&self, w: &mut Writer) -> Result<(), Error> {
-        w.u8(self.transport as u8 | VERSION | if self.early.is_some() { WITH_EARLY_TERMS } else { 0 });
+        let flag = |on, flag| if on { flag } else { 0 };
+        let flags = flag(self.early.is_some(), WITH_EARLY_TERMS) | flag(self.rank != 0, WITH_RANK);
+        w.u8(self.transport as u8 | VERSION | flags);
+        if self.rank != 0 {
+            w.u32(self.rank.cast_unsigned());
+        }
         w.u16(self.cipher_suite.0);
         w.u64(self.issued_ms);
         // The age of the authentication, in seconds, takes half the room of a second date. It is rounded up, so that repeated
@@ -204,11 +227,12 @@ impl Session {
 
     fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
         let kind = r.u8()?;
-        let transport = match kind & !WITH_EARLY_TERMS {
+        let transport = match kind & !(WITH_EARLY_TERMS | WITH_RANK) {
             VERSION => TransportKind::Stream,
             VERSION_DATAGRAM => TransportKind::Datagram,
             _ => return Err(Malformed::Value(What::Session).into()),
         };
+        let rank = if kind & WITH_RANK == 0 { 0 } else { r.u32()?.cast_signed() };
         let cipher_suite = CipherSuite(r.u16()?);
         let issued_ms = r.u64()?;
         let authenticated_ms = issued_ms.saturating_sub(u64::from(r.u32()?) * 1000);
@@ -229,6 +253,7 @@ impl Session {
             age_add,
             peer,
             settings,
+            rank,
             server_name,
             early,
         })
@@ -502,6 +527,7 @@ mod tests {
             age_add: 40,
             peer: Some(PeerIdentity::X509(peer)),
             settings: SettingsDigest([8; 32]),
+            rank: 0,
             server_name: Some("a".into()),
             early: None,
         }
@@ -523,12 +549,16 @@ mod tests {
     #[test]
     fn encodes_terms_for_early_data_only_if_there_are_any() {
         let without = session(&[]);
-        let terms = |alpn: Option<&[u8]>| EarlyTerms { max_size: 70_000, alpn: alpn.map(<[u8]>::to_vec) };
+        let terms = |alpn: Option<&[u8]>| EarlyTerms {
+            max_size: 70_000,
+            alpn: alpn.map(<[u8]>::to_vec),
+            profile: None,
+        };
         for early in [terms(None), terms(Some(b"mqtt"))] {
             let with = Session { early: Some(early.clone()), ..session(&[]) };
             let ticket = with.to_ticket().unwrap().unwrap();
             let len = without.to_ticket().unwrap().unwrap().len();
-            assert_eq!(ticket.len(), len + 5 + early.alpn.as_ref().map_or(0, Vec::len));
+            assert_eq!(ticket.len(), len + 6 + early.alpn.as_ref().map_or(0, Vec::len));
             assert_eq!(Session::from_ticket(&ticket, with.settings).unwrap().early, Some(early.clone()));
             assert_eq!(Session::from_bytes(&with.to_bytes().unwrap()).unwrap().early, Some(early));
         }
@@ -545,6 +575,17 @@ mod tests {
         for version in [0x00, 0x40, 0x60] {
             ticket[0] = version | TransportKind::Datagram as u8;
             Session::from_ticket(&ticket, session.settings).unwrap_err();
+        }
+    }
+
+    /// A session without a rank of its own carries no byte for it.
+    #[test]
+    fn encodes_the_rank() {
+        let len = session(&[]).to_ticket().unwrap().unwrap().len();
+        for rank in [0, 1, -1, i32::MAX, i32::MIN] {
+            let ticket = Session { rank, ..session(&[]) }.to_ticket().unwrap().unwrap();
+            assert_eq!(Session::from_ticket(&ticket, SettingsDigest([8; 32])).unwrap().rank, rank);
+            assert_eq!(ticket.len(), len + if rank == 0 { 0 } else { 4 });
         }
     }
 

@@ -31,18 +31,25 @@ pub(crate) struct EarlyTerms {
     pub(crate) max_size: u32,
     /// The application protocol of the connection that made the session. Early data must use the same one.
     pub(crate) alpn: Option<Vec<u8>>,
+    /// The short digest of the server's profile, in a server's session. Early data must come under the same profile.
+    pub(crate) profile: Option<[u8; 8]>,
 }
 
 impl EarlyTerms {
     pub(super) fn write(&self, w: &mut Writer) {
         w.u32(self.max_size);
         w.vec8(|w| w.put(self.alpn.as_deref().unwrap_or_default()));
+        w.vec8(|w| w.put(self.profile.as_ref().map_or(&[][..], |profile| profile)));
     }
 
     pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let max_size = r.u32()?;
         // RFC 7301 §3.1: protocol names are not empty.
         let alpn = Some(r.vec8(0)?.to_vec()).filter(|alpn| !alpn.is_empty());
-        Ok(Self { max_size, alpn })
+        let profile = match r.vec8(0)? {
+            [] => None,
+            digest => Some(digest.try_into().map_err(|_| r.bad_length())?),
+        };
+        Ok(Self { max_size, alpn, profile })
     }
 }

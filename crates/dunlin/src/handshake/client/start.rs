@@ -168,7 +168,11 @@ pub(crate) fn start(
             Some(PeerIdentity::X509(id)) => !config.reverify || !id.chain.is_empty(),
             _ => true,
         };
-        let session = store.take(&key, cx.now).filter(ours).filter(can_be_verified).map(Box::new);
+        let mut session = store.take(&key, cx.now).filter(ours).filter(can_be_verified).map(Box::new);
+        if let Some(weak) = session.take_if(|s| !s.session.serves(profile.rank)) {
+            // Another profile of this client, of a lower rank, can still resume it.
+            store.put(key.clone(), *weak);
+        }
         let session = session.and_then(|mut s| believed(&mut s).then_some(s));
         let is_older =
             |s: &ClientSession| tls12_suites.iter().any(|suite| suite.id == s.session.cipher_suite);

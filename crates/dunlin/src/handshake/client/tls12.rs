@@ -747,6 +747,7 @@ impl Sessions {
             age_add: 0,
             peer: peer.cloned(),
             settings: config.session_settings,
+            rank: config.profile.rank,
             server_name: Some(server.host()),
             early: None,
         };

@@ -545,6 +545,7 @@ impl Complete {
                 cipher_suite: self.suite.id,
                 authenticated_ms: self.authenticated_ms,
                 settings: self.config.session_settings,
+                rank: self.config.profile.rank,
                 room: MAX_TICKETS,
             })),
         };

@@ -56,6 +56,10 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
     if terms.alpn != cx.draft.alpn || !server.protocols.allow(terms.alpn.as_ref()) {
         return Err(NoEarlyData::ApplicationProtocol);
     }
+    // Profiles of equal trust share sessions, but not early data, which has no forward secrecy and no other proof.
+    if terms.profile != Some(choice.config.profile_settings.short()) {
+        return Err(NoEarlyData::Profile);
+    }
     // RFC 8446 §8.3: the first flight must be fresh.
     match skew.is_some_and(|skew| skew.unsigned_abs() <= WINDOW_MS) {
         true => Ok(()),
@@ -85,7 +89,8 @@ fn store(config: &ServerConfig) -> Option<&Arc<dyn ServerSessions>> {
 pub(super) fn terms(cx: &Cx<'_>, config: &ServerConfig) -> Option<EarlyTerms> {
     let alpn = &cx.agreed().alpn;
     let server = usable(config, cx.protocol()).filter(|server| server.protocols.allow(alpn.as_ref()))?;
-    Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone() })
+    let profile = Some(config.profile_settings.short());
+    Some(EarlyTerms { max_size: server.max_size, alpn: alpn.clone(), profile })
 }
 
 /// The ticket's age by the client's clock minus its age by the server's clock, in milliseconds (RFC 8446 §4.2.11.1). `index` is

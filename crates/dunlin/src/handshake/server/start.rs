@@ -501,12 +501,13 @@ impl PskSecret {
     }
 }
 
-/// Whether a session is fresh, and was made under the same settings and for the same server name.
+/// Whether a session is fresh, was made under the same trust and for the same server name, and may serve this profile.
 pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hello: &ClientHello) -> bool {
     let name = hello.extensions().get::<server_name::HostName>().ok().flatten().map(|n| n.0);
     session.is_fresh(cx.now)
         && session.transport == cx.protocol().transport()
         && session.settings == config.settings
+        && session.serves(config.profile.rank)
         && session.server_name == name
 }
 

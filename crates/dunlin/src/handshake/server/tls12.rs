@@ -734,6 +734,7 @@ fn keep_session(
         age_add: 0,
         peer: peer.cloned(),
         settings: config.settings,
+        rank: config.profile.rank,
         server_name: cx.draft.server_name.clone(),
         early: None,
     };

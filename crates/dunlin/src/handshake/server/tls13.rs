@@ -543,6 +543,7 @@ impl ExpectMessage for ExpectFinished {
                 age_add,
                 peer: peer.clone(),
                 settings: config.settings,
+                rank: config.profile.rank,
                 server_name: finish.server_name.clone(),
                 early: early.clone(),
             };
