@@ -161,9 +161,16 @@ pub(crate) struct ExtensionsWriter {
 impl ExtensionsWriter {
     pub(crate) fn put<T: Extension>(&mut self, extension: &T) {
         const { assert!(registry::has_row(T::TYPE), "no row in the registry") };
-        self.types.push(T::TYPE);
-        self.body.u16(T::TYPE.0);
-        self.body.vec16(|w| extension.write(w));
+        let at = self.open(T::TYPE);
+        extension.write(&mut self.body);
+        self.body.close(at, 2);
+    }
+
+    /// Begins the body of an extension, whose length has two bytes.
+    fn open(&mut self, typ: ExtensionType) -> usize {
+        self.types.push(typ);
+        self.body.u16(typ.0);
+        self.body.open(2)
     }
 
     pub(crate) fn put_some<T: Extension>(&mut self, extension: Option<&T>) {
@@ -184,8 +191,9 @@ impl ExtensionsWriter {
         self.body.vec16(|w| w.put(body));
     }
 
-    pub(crate) fn types(&self) -> &[ExtensionType] {
-        &self.types
+    /// The types of the extensions.
+    pub(crate) fn into_types(self) -> Vec<ExtensionType> {
+        self.types
     }
 
     /// Writes `Extension extensions<0..2^16-1>`.

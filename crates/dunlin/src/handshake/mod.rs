@@ -2,6 +2,7 @@
 //! States exchange whole messages with one interface to the transport, [`Emitter`].
 //!
 //! * [`client`] and [`server`]: `start` until the version is known, then `tls12` or `tls13`. Both sides share [`tls12`].
+//! * [`negotiate`]: what each extension does on either side.
 //! * [`post`]: messages after the handshake, for both sides.
 //! * [`retry`]: HelloRetryRequest and its cookie.
 //! * [`prove`] and [`verify`]: sending and receiving Certificate and CertificateVerify, for both sides.
@@ -30,6 +31,7 @@ pub(crate) mod commit;
 pub(crate) mod effects;
 pub(crate) mod event;
 pub(crate) mod key_exchange;
+pub(crate) mod negotiate;
 pub(crate) mod negotiated;
 pub(crate) mod post;
 pub(crate) mod progress;

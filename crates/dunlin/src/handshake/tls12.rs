@@ -5,22 +5,22 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::client::start::Offer;
+use super::client::start::{Offer, Terms};
 use super::step::{Refusable, Renegotiate};
 use super::{Cx, ExpectMessage, Step, client, server};
 use crate::address::ServerAddress;
 use crate::auth::PeerIdentity;
 use crate::crypto::{SignatureAlgorithms, Tls12CipherSuite};
 use crate::error::{Error, Internal, PeerMisbehaved};
-use crate::extension::ExtensionsWriter;
 use crate::handshake::event::Event;
+use crate::handshake::negotiate::{OfferStep, TLS12_OFFERS};
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::{ClientHello, Message, ServerHello, hello_request};
 use crate::schedule::HelloTranscript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ProfileSettings;
-use crate::wire::{AlertDescription, CipherSuite, HandshakeType, SignatureScheme, What};
+use crate::wire::{AlertDescription, HandshakeType, SignatureScheme, What};
 
 use pki_types::SignatureVerificationAlgorithm;
 
@@ -28,8 +28,8 @@ use pki_types::SignatureVerificationAlgorithm;
 pub(crate) struct Handshakes {
     /// The TLS 1.2 suites that this client can use.
     pub(crate) client_suites: fn(&ClientConfig) -> Vec<&'static Tls12CipherSuite>,
-    /// Adds the suites and extensions of TLS 1.2 to a ClientHello.
-    pub(crate) offer: fn(&Offer, &mut Vec<CipherSuite>, &mut ExtensionsWriter),
+    /// The suites and extensions of TLS 1.2 in a ClientHello.
+    pub(crate) offers: &'static [OfferStep],
     /// Continues the client's handshake after the server chose TLS 1.2.
     pub(crate) client: StartClient,
     /// Returns the client to the established connection after the server refused a renegotiation.
@@ -53,7 +53,7 @@ type StartServer = fn(&mut Cx<'_>, Arc<ServerConfig>, ClientHello, Option<Previo
 
 pub(crate) static HANDSHAKES: Handshakes = Handshakes {
     client_suites: client::tls12::usable_suites,
-    offer: client::tls12::offer,
+    offers: TLS12_OFFERS,
     client: client::tls12::server_hello,
     client_refused,
     server: server::tls12::client_hello,
@@ -172,7 +172,7 @@ struct Traffic {
 }
 
 fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {
-    let Offer { config, server, previous, .. } = offer;
+    let Terms { config, server, previous, .. } = offer.terms;
     let last = previous.ok_or(Internal::Bug(What::FirstHandshake))?;
     cx.progress.data_waits = false;
     cx.progress.renegotiating = false;

@@ -53,29 +53,40 @@ impl Writer {
     }
 
     pub(crate) fn vec8(&mut self, body: impl FnOnce(&mut Self)) {
-        self.prefixed::<1>(body);
+        self.prefixed(1, body);
     }
 
     pub(crate) fn vec16(&mut self, body: impl FnOnce(&mut Self)) {
-        self.prefixed::<2>(body);
+        self.prefixed(2, body);
     }
 
     pub(crate) fn vec24(&mut self, body: impl FnOnce(&mut Self)) {
-        self.prefixed::<3>(body);
+        self.prefixed(3, body);
     }
 
-    /// Writes 0xff… in place of the length until it is known, so that an unfinished frame cannot parse.
-    fn prefixed<const N: usize>(&mut self, body: impl FnOnce(&mut Self)) {
-        let at = self.bytes.len();
-        self.bytes.extend_from_slice(&[0xff; N]);
+    fn prefixed(&mut self, prefix: usize, body: impl FnOnce(&mut Self)) {
+        let at = self.open(prefix);
         body(self);
-        let len = (self.bytes.len() - at - N) as u64;
-        if len >> (8 * N) != 0 {
+        self.close(at, prefix);
+    }
+
+    /// Begins a field whose length has `prefix` bytes. Writes 0xff… in place of the length until it is known, so that an
+    /// unfinished frame cannot parse. Returns the field's position for [`Self::close`].
+    pub(crate) fn open(&mut self, prefix: usize) -> usize {
+        let at = self.bytes.len();
+        self.bytes.resize(at + prefix, 0xff);
+        at
+    }
+
+    /// Ends the field at `at`, and fills in its length.
+    pub(crate) fn close(&mut self, at: usize, prefix: usize) {
+        let len = (self.bytes.len() - at - prefix) as u64;
+        if len >> (8 * prefix) != 0 {
             self.overflow = true;
             return;
         }
         let be = len.to_be_bytes();
-        if let (Some(slot), Some(value)) = (self.bytes.get_mut(at..at + N), be.get(8 - N..)) {
+        if let (Some(slot), Some(value)) = (self.bytes.get_mut(at..at + prefix), be.get(8 - prefix..)) {
             slot.copy_from_slice(value);
         }
     }

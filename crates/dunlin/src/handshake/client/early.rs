@@ -3,11 +3,14 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use super::start::{Offer, OfferedPsk};
+use super::start::Offer;
 use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, EarlyDataProtocols, NoEarlyData};
 use crate::error::{Error, Internal, PeerMisbehaved};
+use crate::extension::ExtensionsWriter;
 use crate::handshake::Cx;
+use crate::handshake::negotiate::early_data;
+use crate::handshake::negotiate::psk::OfferedPsk;
 use crate::handshake::progress::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::setup::ClientConfig;
 use crate::message;
@@ -15,7 +18,7 @@ use crate::resume::EarlyTerms;
 use crate::schedule::tls13::EarlySecret;
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::transport::Epoch;
-use crate::wire::{HandshakeType, What};
+use crate::wire::{CipherSuite, HandshakeType, What};
 
 /// The steps of a client that offers early data. Only a configuration with early data points to them, so other programs do
 /// not link them.
@@ -23,15 +26,18 @@ pub(crate) struct EarlyDataSteps {
     /// Checks whether the client can send early data with these PSKs, and returns the reason if not.
     pub(super) offer:
         fn(&Cx<'_>, &ClientConfig, &EarlyDataProtocols, &[OfferedPsk]) -> Result<EarlyOffer, NoEarlyData>,
+    /// Writes the extension.
+    pub(in crate::handshake) put: fn(&mut ExtensionsWriter),
     /// After the first ClientHello, lets the application send early data under its own keys.
     pub(super) open: fn(&mut Cx<'_>, &EarlyOffer, &Offer, &HelloTranscript) -> Result<(), Error>,
     /// The server accepted early data: checks that the negotiated parameters are those of the session.
-    pub(super) accept: fn(&mut Cx<'_>, &EarlyOffer, &'static Tls13CipherSuite) -> Result<(), Error>,
+    pub(in crate::handshake) accept: fn(&mut Cx<'_>, &EarlyOffer, CipherSuite) -> Result<(), Error>,
     /// Ends early data after the server's Finished was verified (RFC 8446 §4.5).
     pub(super) end: fn(&mut Cx<'_>, &mut Transcript) -> Result<(), Error>,
 }
 
-pub(crate) static EARLY_DATA: EarlyDataSteps = EarlyDataSteps { offer, open, accept, end };
+pub(crate) static EARLY_DATA: EarlyDataSteps =
+    EarlyDataSteps { offer, put: early_data::put, open, accept, end };
 
 /// Prints no code addresses, which would help an attacker.
 impl fmt::Debug for EarlyDataSteps {
@@ -44,7 +50,7 @@ impl fmt::Debug for EarlyDataSteps {
 pub(crate) struct EarlyOffer {
     suite: &'static Tls13CipherSuite,
     terms: EarlyTerms,
-    pub(super) steps: &'static EarlyDataSteps,
+    pub(in crate::handshake) steps: &'static EarlyDataSteps,
 }
 
 fn offer(
@@ -95,14 +101,9 @@ fn open(cx: &mut Cx<'_>, early: &EarlyOffer, offer: &Offer, hello: &HelloTranscr
     Ok(())
 }
 
-/// Records that the server rejects the early data.
-pub(super) fn reject(cx: &mut Cx<'_>, why: NoEarlyData) {
-    cx.early_data(EarlyDataOutcome::Rejected(why));
-}
-
-fn accept(cx: &mut Cx<'_>, early: &EarlyOffer, suite: &'static Tls13CipherSuite) -> Result<(), Error> {
+fn accept(cx: &mut Cx<'_>, early: &EarlyOffer, suite: CipherSuite) -> Result<(), Error> {
     // RFC 8446 §4.2.10: the server may accept only with the session's cipher suite and ALPN.
-    if suite.id != early.suite.id {
+    if suite != early.suite.id {
         return Err(PeerMisbehaved::EarlyDataMismatch(What::CipherSuite).into());
     }
     if cx.draft.alpn != early.terms.alpn {

@@ -19,7 +19,7 @@
 //! post::Traffic             [application data]       ◄─────────►  [application data]
 //! ```
 
-mod cache;
+pub(super) mod cache;
 mod early;
 mod reverify;
 pub(crate) mod start;

@@ -6,10 +6,9 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use super::cache::{Agreed, HasFinished};
+use super::cache::HasFinished;
 use super::reverify;
-use super::start::{Offer, session_key, uses_groups};
-use super::tls13::{CertificateTypes, certificate_types, read_answers};
+use super::start::{Offer, Terms, session_key};
 use crate::address::ServerAddress;
 use crate::auth::select::{self, Wanted};
 use crate::auth::verifier::KeyUse;
@@ -17,20 +16,17 @@ use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::cache::CachedPeer;
 use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
-use crate::extension::{
-    ExtensionsWriter, ec_point_formats, extended_master_secret, key_share, renegotiation_info,
-    session_ticket, supported_groups,
-};
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ClientSide;
+use crate::handshake::negotiate::{self, Answers, HelloDraft, extended_master_secret};
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::MAX_TICKET_LEN;
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ClientConfig;
 use crate::handshake::tls12::{
-    Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
+    Completed, Finisheds, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
 use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
@@ -44,7 +40,7 @@ use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::schedule::{HelloTranscript, Transcript};
 use crate::settings::PskChoice;
 use crate::transport::Epoch;
-use crate::wire::{CipherSuite, ExtensionType, HandshakeType, NamedGroup, ProtocolVersion, What};
+use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, What};
 
 /// The first pre-shared key that TLS 1.2 can use.
 fn first_psk(config: &ClientConfig) -> Option<&Arc<Psk>> {
@@ -68,73 +64,26 @@ pub(in crate::handshake) fn usable_suites(config: &ClientConfig) -> Vec<&'static
     suites.filter(is_usable).collect()
 }
 
-/// Adds the suites and extensions of TLS 1.2 to a ClientHello.
-pub(in crate::handshake) fn offer(offer: &Offer, suites: &mut Vec<CipherSuite>, w: &mut ExtensionsWriter) {
-    let profile = &offer.config.profile;
-    suites.extend(offer.tls12_suites.iter().map(|s| s.id));
-    if offer.config.fallback {
-        suites.push(CipherSuite::TLS_FALLBACK_SCSV);
-    }
-    match &offer.previous {
-        // RFC 5746 §3.5: a renegotiation sends the verify_data of the client's previous Finished.
-        Some(previous) => w.put(&renegotiation_info::RenegotiationInfo(previous.finisheds.client.to_vec())),
-        // RFC 5746 §3.4: the first handshake sends this signal instead of an empty extension. The server answers with
-        // the extension.
-        None => {
-            suites.push(CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
-            w.offer(ExtensionType::RENEGOTIATION_INFO);
-        }
-    }
-    w.put(&extended_master_secret::ExtendedMasterSecret);
-    // RFC 5077 §3.2: without a ticket the extension is empty. A renegotiation requests no ticket.
-    if offer.config.sessions.is_some() && offer.previous.is_none() {
-        let ticket = offer.tls12_session.as_ref().filter(|s| !s.is_id);
-        w.put(&session_ticket::Ticket(ticket.map_or_else(Vec::new, |s| s.ticket.to_vec())));
-    }
-    let uses = |kind| offer.tls12_suites.iter().any(|s| s.key_exchange == kind);
-    let (curves, fields) = (uses(Tls12KeyExchange::Ecdhe), uses(Tls12KeyExchange::Dhe));
-    if (curves || fields) && !(offer.offers_tls13() && uses_groups(&offer.config)) {
-        // RFC 7919 §3: supported_groups lists finite fields together with curves.
-        let is_field = |g: &NamedGroup| g.is_finite_field() && !g.is_private_field();
-        let is_used = |g: &NamedGroup| curves && g.is_curve() || fields && is_field(g);
-        let groups: Vec<_> = profile.groups.iter().map(|g| g.name()).filter(is_used).collect();
-        // RFC 7919 §4: a client that names no field accepts any.
-        w.put_some((!groups.is_empty()).then_some(supported_groups::SupportedGroups(groups)).as_ref());
-        if offer.offers_tls13() {
-            // RFC 8446 §9.2: supported_groups requires key_share, even an empty one. This applies if the client uses TLS 1.3
-            // with psk_ke only.
-            w.put(&key_share::Offer(Vec::new()));
-        }
-    }
-    if curves {
-        // RFC 8422 §5.1: a client that offers curves should send both extensions.
-        w.put(&ec_point_formats::EcPointFormats);
+/// Adds the suites of TLS 1.2 to a ClientHello.
+pub(in crate::handshake) fn offer_suites(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    hello.suites.extend(offer.tls12_suites.iter().map(|s| s.id));
+    if offer.terms.config.fallback {
+        hello.suites.push(CipherSuite::TLS_FALLBACK_SCSV);
     }
 }
 
 /// The state that the rest of the handshake shares.
 struct Handshake {
-    config: Arc<ClientConfig>,
-    server: ServerAddress,
+    terms: Terms,
     suite: &'static Tls12CipherSuite,
     randoms: Randoms,
     transcript: Transcript,
-    /// Whether both sides use the extended master secret (RFC 7627).
-    extended: bool,
-    types: CertificateTypes,
-    /// Whether the server may send a CertificateStatus.
-    ocsp: bool,
     /// What the client needs to keep a session.
     sessions: Sessions,
-    /// In a renegotiation, the data of the previous handshake.
-    previous: Option<Previous>,
-    cache: Option<Box<dyn Agreed>>,
 }
 
 /// What a client needs to keep a session.
 struct Sessions {
-    /// Whether the server will send a NewSessionTicket.
-    promised: bool,
     /// The server's session ID, or its ticket.
     new: Option<ClientTicket>,
     /// The session that this handshake resumes. The client can resume it again later.
@@ -156,13 +105,11 @@ pub(in crate::handshake) fn server_hello(
     message: &Message,
     hello: &ServerHello<'_>,
 ) -> Result<Step, Error> {
-    let Offer { config, server, random, session_id, tls12_suites, tls12_session, previous, cache, .. } =
-        offer;
-    let offered = offer.extensions;
+    let Offer { mut terms, random, session_id, tls12_suites, tls12_session, .. } = offer;
     let extensions = &hello.extensions;
     cx.draft.version = Some(ProtocolVersion::TLS1_2);
     cx.progress.renegotiation = Renegotiation::Impossible;
-    extensions.answer(&offered)?;
+    extensions.answer(&terms.offered)?;
     cx.emitter.agree(cx.protocol().oldest())?;
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
     let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;
@@ -173,63 +120,29 @@ pub(in crate::handshake) fn server_hello(
     if is_echo && resumed.as_ref().is_none_or(|s| s.session.cipher_suite != suite.id) {
         return Err(PeerMisbehaved::IllegalParameter(What::SessionIdOfNoSession).into());
     }
-    // RFC 9325 §3.5: the client aborts if the server does not answer. RFC 5746 §3.4, §3.5: the answer is empty in the first
-    // handshake. In a renegotiation it is the verify_data of both previous Finished messages.
-    let expected = previous.as_ref().map_or_else(Vec::new, |previous| previous.finisheds.both());
-    match extensions.get::<renegotiation_info::RenegotiationInfo>()? {
-        Some(info) if info.0 == expected => {}
-        _ => return Err(PeerIncompatible::SecureRenegotiation.into()),
-    }
-    let extended = extensions.has(ExtensionType::EXTENDED_MASTER_SECRET);
-    let profile = &config.profile;
-    // RFC 7627 §5.2, §5.3: the extended master secret is needed if the profile requires it. It is also needed to resume a
-    // session, since the client keeps no session without it, and to renegotiate a connection that began with it.
-    let required = profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required)
-        || previous.as_ref().is_some_and(|previous| previous.extended);
-    if !extended && (required || resumed.is_some()) {
-        return Err(PeerIncompatible::ExtendedMasterSecret.into());
-    }
     cx.draft.cipher_suite = Some(suite.id);
-    cx.draft.profile.clone_from(&profile.name);
-    read_answers(cx, profile, extensions, ProtocolVersion::TLS1_2)?;
-    let types = certificate_types(profile, extensions)?;
-    let ocsp = extensions.has(ExtensionType::STATUS_REQUEST);
+    cx.draft.profile.clone_from(&terms.config.profile.name);
+    // docs/handshake-cache.md §5.7: a resumption does not use the cache, since no certificate authenticates a peer.
+    let cache = match resumed {
+        Some(_) => Use::Nothing,
+        None => Use::in_tls12(suite, extended_master_secret::is_in(extensions)),
+    };
+    let (version, resumes) = (ProtocolVersion::TLS1_2, resumed.is_some());
+    let answers = Answers { extensions, version, suite: suite.id, cache, resumes };
+    negotiate::accept_tls12(cx, &mut terms, &answers)?;
     let mut transcript = transcript.start_keeping(suite.hash);
     transcript.add(message.bytes());
     let randoms = Randoms { client: random, server: hello.random };
     // RFC 5246 §7.4.1.2: a nonempty session ID from the server names a resumable session. The client keeps only the session
     // of the first handshake.
-    let has_id = !is_echo && !hello.session_id.is_empty() && previous.is_none();
+    let has_id = !is_echo && !hello.session_id.is_empty() && terms.previous.is_none();
     let new = has_id.then(|| ClientTicket {
         ticket: hello.session_id.into(),
         is_id: true,
         lifetime_s: u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX),
     });
-    let promised = extensions.has(ExtensionType::SESSION_TICKET);
-    // docs/handshake-cache.md §5.7: a resumption does not use the cache, since no certificate authenticates a peer.
-    let usage = if resumed.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
-    let cache = match cache {
-        Some(offer) => {
-            let agreed = offer.answered(extensions, usage)?;
-            cx.draft.cache = usage.outcome(agreed.is_some());
-            agreed
-        }
-        None => None,
-    };
-    let sessions = Sessions { promised, new, resumed };
-    let handshake = Handshake {
-        config,
-        server,
-        suite,
-        randoms,
-        transcript,
-        extended,
-        types,
-        ocsp,
-        sessions,
-        previous,
-        cache,
-    };
+    let sessions = Sessions { new, resumed };
+    let handshake = Handshake { terms, suite, randoms, transcript, sessions };
     if handshake.sessions.resumed.is_some() {
         return resume(cx, handshake);
     }
@@ -246,7 +159,7 @@ fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
     let peer = session.session.peer.clone();
     cx.draft.kind = HandshakeKind::Resumed;
     cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
-    let (config, server) = (Arc::clone(&handshake.config), handshake.server.clone());
+    let (config, server) = (Arc::clone(&handshake.terms.config), handshake.terms.server.clone());
     let then: reverify::Then = {
         let peer = peer.clone();
         Box::new(move |cx| expect_finished(cx, handshake, master, peer, None))
@@ -265,9 +178,9 @@ impl ExpectMessage for ExpectCertificate {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE)?;
-        let typ = handshake.types.server;
+        let typ = handshake.terms.types.server;
         handshake.transcript.add(message.bytes());
-        let shown = match handshake.cache.as_ref().and_then(|agreed| agreed.certificate(body, typ)) {
+        let shown = match handshake.terms.cache.agreed().and_then(|agreed| agreed.certificate(body, typ)) {
             Some((peer, form)) => {
                 form.bind(&mut handshake.transcript, &peer.fingerprint);
                 cx.draft.take_peer_from_cache();
@@ -284,7 +197,7 @@ impl ExpectMessage for ExpectCertificate {
                 Shown::Chain(chain)
             }
         };
-        match handshake.ocsp {
+        match handshake.terms.ocsp {
             true => Ok(Step::expect(ExpectCertificateStatus { handshake, shown })),
             false => verify(cx, handshake, shown, None, None),
         }
@@ -325,7 +238,7 @@ fn verify(
     ocsp_response: Option<&[u8]>,
     next: Option<Message>,
 ) -> Result<Step, Error> {
-    let profile = Arc::clone(&handshake.config.profile);
+    let profile = Arc::clone(&handshake.terms.config.profile);
     let chain = match shown {
         Shown::Chain(chain) => chain,
         Shown::Cached(peer) => {
@@ -333,8 +246,8 @@ fn verify(
             return believe(cx, handshake, believed, next);
         }
     };
-    let name = handshake.server.name.clone();
-    let certificate_type = handshake.types.server;
+    let name = handshake.terms.server.name.clone();
+    let certificate_type = handshake.terms.types.server;
     let peer = Side::Server;
     let subject = Subject {
         profile: &profile,
@@ -390,11 +303,11 @@ impl ExpectMessage for ExpectServerKeyExchange {
         let read = ServerKeyExchange::read(body, suite)?;
         let exchange = match (believed, read.signature) {
             (Some(believed), Some((scheme, signature))) => {
-                let profile = &handshake.config.profile;
+                let profile = &handshake.terms.config.profile;
                 let algorithms = algorithms(profile, scheme, |s| suite.authentication.allows(s))?;
                 let content = signed_params(&handshake.randoms, read.signed);
                 let server = believed.prove(cx, scheme, &algorithms, &content, signature)?;
-                if let Some(agreed) = &mut handshake.cache {
+                if let Some(agreed) = handshake.terms.cache.agreed_mut() {
                     agreed.server_proven(server.cached);
                 }
                 let peer = Some(server.identity);
@@ -441,9 +354,9 @@ impl ExpectMessage for ExpectServerHelloDone {
         // RFC 5246 §7.4.4: only a server that authenticates by certificate may request one.
         let may_ask = self.handshake.suite.may_ask_for_certificate() && self.request.is_none();
         if message.typ == HandshakeType::CERTIFICATE_REQUEST && may_ask {
-            let Handshake { cache, transcript, .. } = &mut self.handshake;
+            let Handshake { terms, transcript, .. } = &mut self.handshake;
             transcript.add(message.bytes());
-            let cached = cache.as_mut().and_then(|agreed| agreed.certificate_request(&message));
+            let cached = terms.cache.agreed_mut().and_then(|agreed| agreed.certificate_request(&message));
             self.request = Some(match cached {
                 Some((whole, fingerprint, form)) => {
                     form.bind(transcript, &fingerprint);
@@ -465,7 +378,7 @@ impl ExpectMessage for ExpectServerHelloDone {
         let choice = match request {
             Some(request) => send_certificate(cx, &mut handshake, &request)?,
             // docs/handshake-cache.md §3: a server that accepts a ticket must send a CertificateRequest.
-            None if handshake.cache.as_ref().is_some_and(|agreed| agreed.uses_ticket()) => {
+            None if handshake.terms.cache.agreed().is_some_and(|agreed| agreed.uses_ticket()) => {
                 let why = What::CacheTicketWithoutRequest;
                 return Err(PeerMisbehaved::IllegalParameter(why).into());
             }
@@ -474,7 +387,7 @@ impl ExpectMessage for ExpectServerHelloDone {
         if !handshake.suite.has_psk() {
             return key_exchange(cx, handshake, exchange, choice, None);
         }
-        let config = &handshake.config;
+        let config = &handshake.terms.config;
         let known = match &config.psk_choice {
             PskChoice::First => Ok(Answer::Psk(first_psk(config).cloned())),
             PskChoice::Here(keys) => Ok(Answer::Psk(keys.choose(&exchange.hint, cx.now))),
@@ -507,8 +420,8 @@ fn send_certificate(
     handshake: &mut Handshake,
     request: &Tls12CertificateRequest,
 ) -> Result<Option<select::Choice>, Error> {
-    let profile = &handshake.config.profile;
-    let own_type = handshake.types.client;
+    let profile = &handshake.terms.config.profile;
+    let own_type = handshake.terms.types.client;
     let types = [own_type];
     let wanted = Wanted {
         types: if profile.own_types().contains(&own_type) { &types } else { &[] },
@@ -522,14 +435,14 @@ fn send_certificate(
     let signatures = profile.provider.signatures;
     let choice = match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
         Ok(choice) => Some(choice),
-        Err(why) if handshake.config.credential_required && !profile.credentials.is_empty() => {
+        Err(why) if handshake.terms.config.credential_required && !profile.credentials.is_empty() => {
             return Err(select::nothing_to_show(why).into());
         }
         // RFC 5246 §7.4.6: without a suitable credential the client sends an empty Certificate, and the server decides.
         Err(_) => None,
     };
     let credential = choice.and_then(|c| profile.credentials.get(c.index));
-    let cached = match &mut handshake.cache {
+    let cached = match handshake.terms.cache.agreed_mut() {
         Some(agreed) => agreed.proves_by(choice.map(|choice| choice.index)),
         None => None,
     };
@@ -559,7 +472,7 @@ fn key_exchange(
     psk: Option<Arc<Psk>>,
 ) -> Result<Step, Error> {
     let suite = handshake.suite;
-    let profile = Arc::clone(&handshake.config.profile);
+    let profile = Arc::clone(&handshake.terms.config.profile);
     let psk = psk.as_deref();
     let identity = psk.map_or_else(Vec::new, |psk| psk.identity().to_vec());
     let ClientSide { group, share, premaster } =
@@ -577,7 +490,7 @@ fn key_exchange(
     cx.draft.peer_certified = certified.map(Box::new);
     let exchange = ClientKeyExchange { identity: &identity, share: &share }.write(suite)?;
     cx.send_in(&mut handshake.transcript, exchange)?;
-    let session_hash = handshake.extended.then(|| handshake.transcript.current());
+    let session_hash = handshake.terms.extended.then(|| handshake.transcript.current());
     let session_hash = session_hash.as_ref().map(AsRef::as_ref);
     let master = MasterSecret::new(suite, &premaster, &handshake.randoms, session_hash);
     cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
@@ -627,7 +540,7 @@ fn expect_finished(
     sent: Option<VerifyData>,
 ) -> Result<Step, Error> {
     let state = ExpectFinished { handshake, master, peer, sent };
-    if state.handshake.sessions.promised {
+    if state.handshake.terms.ticket_promised {
         return Ok(Step::expect(ExpectNewSessionTicket(state)));
     }
     state.armed(cx)
@@ -686,9 +599,8 @@ impl ExpectMessage for ExpectFinished {
                 send_finished(cx, &mut handshake, &master)?
             }
         };
-        let Handshake {
-            config, server: address, randoms, extended, sessions, suite, previous, cache, ..
-        } = handshake;
+        let Handshake { terms, suite, randoms, sessions, .. } = handshake;
+        let Terms { config, server: address, previous, extended, cache, .. } = terms;
         cx.commit.on_failure = None;
         cx.draft.server_name = Some(address.host());
         // RFC 7627 §5.4: a session without the extended master secret is not resumed. Nor is a session with RSA_PSK: it
@@ -707,7 +619,7 @@ impl ExpectMessage for ExpectFinished {
             renegotiated: previous.is_some(),
         };
         let state = completed.connected(cx)?;
-        if let Some(agreed) = cache {
+        if let Some(agreed) = cache.into_agreed() {
             agreed.keep(cx, &config, HasFinished::Yes)?;
         }
         if let (Some((session, is_new)), Some(store)) = (session.flatten(), &config.sessions) {

@@ -10,6 +10,7 @@ use super::tls13::{Choice, Finish};
 use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData, SingleUse};
 use crate::error::{Error, Internal, Malformed, Misuse, PeerMisbehaved};
 use crate::extension::pre_shared_key;
+use crate::handshake::negotiate::early_data;
 use crate::handshake::progress::{EarlyOutput, EarlySession, Sending};
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
@@ -20,7 +21,7 @@ use crate::resume::{EarlyTerms, ServerSessions, Session, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::tls13::EarlySecret;
 use crate::transport::Epoch;
-use crate::wire::{ExtensionType, HandshakeType, What};
+use crate::wire::{HandshakeType, What};
 
 /// The window in which a first flight counts as fresh, in milliseconds.
 const WINDOW_MS: u64 = EARLY_DATA_WINDOW.as_millis() as u64;
@@ -147,7 +148,7 @@ pub(super) fn spend(
 ) -> Result<Option<Result<Answer, Question>>, Error> {
     let config = &search.config;
     let is_spent = search.spent.as_ref().is_some_and(|spent| spent.identity == candidate.identity);
-    let counts = is_offered(&search.hello) || search.retry.is_some();
+    let counts = early_data::is_offered(&search.hello) || search.retry.is_some();
     // RFC 8446 §4.2.10: early data belongs to the first PSK.
     if is_spent || !counts || candidate.index != 0 || session.early.is_none() {
         return Ok(None);
@@ -262,9 +263,4 @@ impl ExpectMessage for ExpectEndOfEarlyData {
         transcript.add(message.bytes());
         finish.after_early_data(cx, transcript)
     }
-}
-
-/// Whether the client offers early data.
-pub(super) fn is_offered(hello: &ClientHello) -> bool {
-    hello.extensions().has(ExtensionType::EARLY_DATA)
 }

@@ -24,7 +24,7 @@
 //! post::Traffic             [application data]       ◄─────────►  [application data]
 //! ```
 
-mod cache;
+pub(super) mod cache;
 mod early;
 pub(crate) mod start;
 pub(super) mod tls12;

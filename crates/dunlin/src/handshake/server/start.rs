@@ -6,15 +6,14 @@ use alloc::vec::Vec;
 
 use super::early::{self, AwaitFirstUse, Spent};
 use super::tls13;
-use crate::auth::Psk;
+use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
-use crate::extension::{
-    ExtensionsWriter, alpn, certificate_type, cookie, key_share, pre_shared_key, psk_key_exchange_modes,
-    server_name, signature_algorithms, supported_groups, supported_versions,
-};
-use crate::handshake::question::{Answer, ClientHelloInfo, Question};
+use crate::handshake::negotiate::key_share::{self, ShareChoice};
+use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
+use crate::handshake::negotiate::{self, cookie, early_data, psk, server_name};
+use crate::handshake::question::{Answer, Question};
 use crate::handshake::retry::{self, Retry};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
@@ -27,11 +26,14 @@ use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::EarlySecret;
 use crate::settings::PskSource;
 use crate::time::Now;
-use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, PskKeyExchangeMode, What};
+use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode, What};
 
 /// The most identities of one ClientHello that the server looks up. A client needs one or two tickets and a key, and each
 /// look-up is work for a client that is not authenticated.
 const MAX_IDENTITIES: usize = 5;
+
+/// The length of the name of a stored session, in bytes. It is long enough that a client cannot guess a name.
+pub(super) const SESSION_NAME_LEN: usize = 16;
 
 /// The first step of a server: it waits for a ClientHello.
 pub(crate) fn start(config: Arc<ServerConfig>) -> Step {
@@ -69,40 +71,12 @@ impl ExpectMessage for ExpectClientHello {
             cx.effects.client_random = hello.random;
             // The profile chosen for the first ClientHello also applies to the second.
             if config.choose_profile {
-                let info = info(&hello)?;
-                let state = Box::new(AwaitProfile { hello });
-                return cx.ask(Err(Question::ChooseProfile(info)), state);
+                let question = Question::ChooseProfile(negotiate::hints(&hello)?);
+                return cx.ask(Err(question), Box::new(AwaitProfile { hello }));
             }
         }
-        negotiate(cx, config, hello, retry)
+        with_config(cx, config, hello, retry)
     }
-}
-
-fn offers_tls13(hello: &ClientHello, protocol: Protocol) -> Result<bool, Error> {
-    let versions = hello.extensions().get::<supported_versions::Offer>()?;
-    Ok(versions.is_some_and(|v| v.0.contains(&protocol.version())))
-}
-
-/// Whether the client offers TLS 1.2. RFC 8446 §4.2.1: if supported_versions is present, only that counts. Otherwise the
-/// client offers at most TLS 1.2, even if legacy_version is higher.
-pub(super) fn offers_tls12(hello: &ClientHello) -> Result<bool, Error> {
-    let versions = hello.extensions().get::<supported_versions::Offer>()?;
-    Ok(match versions {
-        Some(versions) => versions.0.contains(&ProtocolVersion::TLS1_2),
-        None => hello.legacy_version >= ProtocolVersion::TLS1_2,
-    })
-}
-
-/// The error for a client without a common version: protocol_version (RFC 8446 §4.2.1). It names the client's first known
-/// version.
-pub(super) fn no_common_version(hello: &ClientHello, protocol: Protocol) -> Error {
-    let versions = hello.extensions().get::<supported_versions::Offer>().ok().flatten();
-    let newest = match versions {
-        Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
-        None if protocol.descends_from_ssl() => Some(hello.legacy_version.min(protocol.legacy_version())),
-        None => Some(hello.legacy_version),
-    };
-    PeerIncompatible::Version(newest).into()
 }
 
 /// The checks of a TLS 1.3 ClientHello that do not depend on the configuration.
@@ -119,43 +93,7 @@ fn check(hello: &ClientHello, protocol: Protocol) -> Result<(), Error> {
     if !hello.legacy_cookie().is_empty() {
         return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
     }
-    let extensions = hello.extensions();
-    if extensions.has(ExtensionType::PRE_SHARED_KEY) {
-        // RFC 8446 §4.2.11: it "MUST be the last extension in the ClientHello".
-        if extensions.last() != Some(ExtensionType::PRE_SHARED_KEY) {
-            return Err(PeerMisbehaved::PskNotLast.into());
-        }
-        // RFC 8446 §4.2.9: the server aborts if psk_key_exchange_modes is missing.
-        extensions.require::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
-    }
-    // RFC 8446 §9.2: key_share without supported_groups, or the reverse, is missing_extension.
-    let (groups, shares) =
-        (extensions.has(ExtensionType::SUPPORTED_GROUPS), extensions.has(ExtensionType::KEY_SHARE));
-    match (groups, shares) {
-        (true, false) => Err(PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE).into()),
-        (false, true) => Err(PeerMisbehaved::MissingExtension(ExtensionType::SUPPORTED_GROUPS).into()),
-        _ => Ok(()),
-    }
-}
-
-/// The hints from a ClientHello for the choice of a profile.
-fn info(hello: &ClientHello) -> Result<ClientHelloInfo, Error> {
-    let e = hello.extensions();
-    let psk = e.get::<pre_shared_key::Offer>()?;
-    Ok(ClientHelloInfo {
-        server_name: e.get::<server_name::HostName>()?.map(|n| n.0),
-        alpn: e.get::<alpn::Protocols>()?.map_or_else(Vec::new, |p| p.0),
-        versions: e
-            .get::<supported_versions::Offer>()?
-            .map_or_else(|| [hello.legacy_version].into(), |v| v.0),
-        cipher_suites: hello.cipher_suites.clone(),
-        groups: e.get::<supported_groups::SupportedGroups>()?.map_or_else(Vec::new, |g| g.0),
-        signature_schemes: e
-            .get::<signature_algorithms::SignatureAlgorithms>()?
-            .map_or_else(Vec::new, |s| s.0),
-        client_certificate_types: e.get::<certificate_type::ClientTypes>()?.map_or_else(Vec::new, |t| t.0),
-        psk_identities: psk.map_or_else(Vec::new, |p| p.identities.into_iter().map(|i| i.identity).collect()),
-    })
+    negotiate::check(hello)
 }
 
 /// Waits for the caller to choose the configuration for this client.
@@ -166,12 +104,12 @@ struct AwaitProfile {
 impl AwaitAnswer for AwaitProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        negotiate(cx, config.ok_or(PeerIncompatible::Refused)?, self.hello, None)
+        with_config(cx, config.ok_or(PeerIncompatible::Refused)?, self.hello, None)
     }
 }
 
 /// Continues with the chosen configuration: handles a returned cookie, then looks for a PSK.
-fn negotiate(
+fn with_config(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
     hello: ClientHello,
@@ -190,81 +128,35 @@ fn negotiate(
         };
         return (tls12.server)(cx, Arc::clone(&config), hello, None);
     }
-    let returned = hello.extensions().get::<cookie::Cookie>()?;
-    let mut spent = None;
-    let retry = match (sent, returned) {
-        (None, None) => None,
-        // A cookie from an earlier connection, of which the server keeps no state.
-        (None, Some(cookie)) if config.cookies => Some(Retry::from_cookie(&config, cx.now, &cookie.0)?),
-        // RFC 8446 §4.2.2: only the second ClientHello may contain a cookie.
-        (None, Some(_)) => {
-            return Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into());
-        }
-        (Some(sent), returned) => {
-            if sent.cookie != returned.map(|c| c.0) {
-                return Err(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into());
-            }
-            spent = sent.spent;
-            Some(sent.retry)
-        }
-    };
+    let (sent, spent) = sent.map(|sent| ((sent.retry, sent.cookie), sent.spent)).unzip();
+    let retry = cookie::check(&config, cx.now, &hello, sent)?;
+    let spent = spent.flatten();
     if let Some(retry) = &retry {
         retry.check(&config.profile.provider, &hello)?;
         cx.draft.retried = true;
         // RFC 8446 §4.1.2: the second ClientHello offers no early data.
-        if hello.extensions().has(ExtensionType::EARLY_DATA) {
+        if early_data::is_offered(&hello) {
             return Err(PeerMisbehaved::IllegalParameter(What::EarlyDataAfterRetry).into());
         }
     }
-    let identities =
-        hello.extensions().get::<pre_shared_key::Offer>()?.map_or_else(Vec::new, |o| o.identities);
-    let mode = psk_mode(&config, &hello)?;
+    let mode = psk::mode(&config, &hello)?;
     let psk_possible = config.allows_psk() && mode.is_some();
     let missing = match (mode, &config.psks) {
-        (None, PskSource::Here(_) | PskSource::Ask) => no_psk_mode(&config, &hello)?,
+        (None, PskSource::Here(_) | PskSource::Ask) => psk::no_mode(&config, &hello)?,
         _ => PeerIncompatible::NoPsk,
     };
     let mut candidates: Vec<Candidate> = Vec::new();
     // The server looks up the ticket of early data even if it can use no PSK, to mark the ticket as used.
     let looked_up = match psk_possible {
         true => MAX_IDENTITIES,
-        false => early::is_offered(&hello).into(),
+        false => early_data::is_offered(&hello).into(),
     };
-    for (index, identity) in identities.into_iter().enumerate().take(looked_up) {
+    for (index, identity) in psk::identities(&hello)?.into_iter().enumerate().take(looked_up) {
         candidates.extend(Candidate::of(&config, index, identity.identity));
     }
     candidates.retain(|candidate| psk_possible || candidate.kind == PskKind::Resumption);
     candidates.reverse();
     find_psk(cx, Search { config, hello, retry, candidates, missing, psk_possible, spent })
-}
-
-/// The PSK key exchange mode that the server would use with this client.
-fn psk_mode(config: &ServerConfig, hello: &ClientHello) -> Result<Option<PskKeyExchangeMode>, Error> {
-    let theirs = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
-    let theirs = theirs.map_or_else(Vec::new, |m| m.0);
-    let both = |mode| config.profile.allows_mode(mode) && theirs.contains(&mode);
-    // Prefer forward secrecy if both sides allow it and share a group.
-    if both(PskKeyExchangeMode::PSK_DHE_KE) && !common_groups(config, hello)?.is_empty() {
-        return Ok(Some(PskKeyExchangeMode::PSK_DHE_KE));
-    }
-    Ok(both(PskKeyExchangeMode::PSK_KE).then_some(PskKeyExchangeMode::PSK_KE))
-}
-
-/// The reason why the server can use no PSK at all with this client.
-fn no_psk_mode(config: &ServerConfig, hello: &ClientHello) -> Result<PeerIncompatible, Error> {
-    let theirs = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
-    let common = theirs.is_some_and(|m| m.0.iter().any(|m| config.profile.allows_mode(*m)));
-    Ok(if common { PeerIncompatible::Group } else { PeerIncompatible::PskMode })
-}
-
-/// The groups that both sides support, in the server's order.
-fn common_groups(
-    config: &ServerConfig,
-    hello: &ClientHello,
-) -> Result<Vec<&'static dyn KeyExchangeGroup>, Error> {
-    let theirs = hello.extensions().get::<supported_groups::SupportedGroups>()?;
-    let theirs = theirs.map_or_else(Vec::new, |g| g.0);
-    Ok(config.profile.groups.iter().copied().filter(|g| theirs.contains(&g.name())).collect())
 }
 
 /// One look-up. Each identity may name a session or an external PSK, which takes two look-ups.
@@ -315,7 +207,7 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
                 Session::from_ticket(&ticket, settings).ok().map(Box::new)
             };
             // A ticket under earlier settings is not resumed. If it comes with early data, it is marked as used.
-            let marks = early::is_offered(&search.hello) || search.retry.is_some();
+            let marks = early_data::is_offered(&search.hello) || search.retry.is_some();
             let retired = config.retired.iter().rev().filter(|_| marks).copied();
             Ok(Answer::Session([config.settings].into_iter().chain(retired).find_map(open)))
         }
@@ -402,7 +294,7 @@ pub(super) fn has_valid_binder(cx: &Cx<'_>, search: &Search, session: &Session) 
         Some(retry) => rebuild(cx, config, hello, suite, retry)?,
     };
     let secret = EarlySecret::new(suite, cx.protocol(), session.psk.as_ref());
-    let verified = tls13::verify_binder(&secret, PskKind::Resumption, 0, &transcript, hello);
+    let verified = psk::verify_binder(&secret, PskKind::Resumption, 0, &transcript, hello);
     match verified {
         Ok(()) => Ok(true),
         Err(Error::PeerMisbehaved(PeerMisbehaved::BadBinder)) => Ok(false),
@@ -456,6 +348,19 @@ pub(super) struct FoundPsk {
     pub(super) secret: PskSecret,
 }
 
+impl FoundPsk {
+    /// The client that has this PSK, and when it last authenticated without resumption, in milliseconds since 1970.
+    pub(super) fn into_client(self, cx: &Cx<'_>, config: &ServerConfig) -> (Option<PeerIdentity>, u64) {
+        match self.secret {
+            PskSecret::External(psk) => {
+                let identity = PskIdentity::new(self.identity, &psk, config.profile.provider.sha256);
+                (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms)
+            }
+            PskSecret::Session(session) => (session.peer, session.authenticated_ms),
+        }
+    }
+}
+
 pub(super) enum PskSecret {
     Session(Box<Session>),
     External(Arc<Psk>),
@@ -503,7 +408,7 @@ impl PskSecret {
 
 /// Whether a session is fresh, was made under the same trust and for the same server name, and may serve this profile.
 pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hello: &ClientHello) -> bool {
-    let name = hello.extensions().get::<server_name::HostName>().ok().flatten().map(|n| n.0);
+    let name = server_name::of(hello).ok().flatten();
     session.is_fresh(cx.now)
         && session.transport == cx.protocol().transport()
         && session.settings == config.settings
@@ -531,15 +436,11 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
         return Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into());
     }
     let mode = match psk {
-        Some(_) => psk_mode(&config, &hello)?,
+        Some(_) => psk::mode(&config, &hello)?,
         None => None,
     };
-    // RFC 8446 §9.2: a ClientHello with PSKs may omit the extensions for certificates. Then only a PSK can authenticate.
-    let psk_alone = hello.extensions().has(ExtensionType::PRE_SHARED_KEY)
-        && !(hello.extensions().has(ExtensionType::SIGNATURE_ALGORITHMS)
-            && hello.extensions().has(ExtensionType::SUPPORTED_GROUPS));
     if let Some(missing) = missing
-        && (config.profile.credentials.is_empty() || psk_alone)
+        && (config.profile.credentials.is_empty() || psk::is_alone(&hello.extensions()))
     {
         return Err(match hello.extensions().has(ExtensionType::PRE_SHARED_KEY) {
             true => missing.into(),
@@ -549,28 +450,12 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
     }
     let share = match mode {
         Some(PskKeyExchangeMode::PSK_KE) => None,
-        _ => {
-            let shares = hello.extensions().require::<key_share::Offer>()?;
-            let groups = common_groups(&config, &hello)?;
-            let first = *groups.first().ok_or(PeerIncompatible::Group)?;
-            let with_share = groups.into_iter().find_map(|g| Some((g, shares.share(g.name())?.to_vec())));
-            match (&retry, with_share) {
-                // RFC 8446 §4.1.2, §4.2.8: the second ClientHello has one share, of the requested group.
-                (Some(Retry { group: Some(group), .. }), share) => match share {
-                    Some(share) if share.0.name() == *group && shares.0.len() == 1 => Some(share),
-                    _ => return Err(PeerMisbehaved::IllegalParameter(What::KeyShareAfterRetry).into()),
-                },
-                (_, Some(share)) if retry.is_some() || !config.cookies => Some(share),
-                (None, share) => {
-                    let group = if share.is_none() { Some(first) } else { None };
-                    return send_retry(cx, config, &hello, Request { suite, group, spent });
-                }
-                // The server requested only a cookie, so the client had to keep its share.
-                (Some(_), _) => {
-                    return Err(PeerMisbehaved::IllegalParameter(What::KeyShareAfterRetry).into());
-                }
+        _ => match key_share::choose(&config, &hello, retry.as_ref())? {
+            ShareChoice::Use(share) => Some(share),
+            ShareChoice::Request(group) => {
+                return send_retry(cx, config, &hello, Request { suite, group, spent });
             }
-        }
+        },
     };
     if retry.is_none() && config.cookies {
         return send_retry(cx, config, &hello, Request { suite, group: None, spent });
@@ -608,13 +493,13 @@ fn send_retry(
         true => Some(retry.to_cookie(&config, cx.now)?),
         false => None,
     };
-    let request = retry_request(cx.protocol(), hello, &retry, cookie.clone())?;
+    let request = retry_request(cx.protocol(), hello, &retry, cookie.as_deref())?;
     cx.send(request)?;
     if !hello.session_id().is_empty() && cx.protocol().has_compatibility_mode() {
         cx.emitter.change_cipher_spec()?;
     }
     cx.emitter.end_of_flight()?;
-    if early::is_offered(hello) {
+    if early_data::is_offered(hello) {
         cx.emitter.skip_early_data();
         let why = if config.early_data.is_some() { NoEarlyData::Retry } else { NoEarlyData::Disabled };
         cx.early_data(EarlyDataOutcome::Rejected(why));
@@ -626,12 +511,9 @@ fn retry_request(
     protocol: Protocol,
     hello: &ClientHello,
     retry: &Retry,
-    cookie: Option<Vec<u8>>,
+    cookie: Option<&[u8]>,
 ) -> Result<Vec<u8>, Error> {
-    let mut extensions = ExtensionsWriter::default();
-    extensions.put(&supported_versions::Selected(protocol.version()));
-    extensions.put_some(retry.group.map(key_share::Retry).as_ref());
-    extensions.put_some(cookie.map(cookie::Cookie).as_ref());
+    let extensions = negotiate::retry(protocol, retry, cookie);
     ServerHello::write(protocol, &RETRY_RANDOM, echo(protocol, hello), retry.cipher_suite, &extensions)
 }
 
@@ -649,10 +531,7 @@ fn rebuild(
     retry: &Retry,
 ) -> Result<Transcript, Error> {
     let mut transcript = Transcript::from_hello_hash(suite.hash, retry.hello_hash.as_ref());
-    let cookie = match config.cookies {
-        true => hello.extensions().get::<cookie::Cookie>()?.map(|c| c.0),
-        false => None,
-    };
-    transcript.add(&retry_request(cx.protocol(), hello, retry, cookie)?);
+    let cookie = if config.cookies { cookie::of(hello)? } else { None };
+    transcript.add(&retry_request(cx.protocol(), hello, retry, cookie.as_deref())?);
     Ok(transcript)
 }

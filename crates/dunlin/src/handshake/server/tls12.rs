@@ -7,21 +7,20 @@ use alloc::vec::Vec;
 use pki_types::CertificateDer;
 
 use super::cache;
-use super::start::{AfterOrigin, check_origin, is_good, look_up, no_common_version, offers_tls12};
+use super::start::{AfterOrigin, SESSION_NAME_LEN, check_origin, is_good, look_up};
 use super::tls12_choice::{Choice, Own, choose, credential};
-use super::tls13::{SESSION_NAME_LEN, answers, application_protocol, client_certificate_type};
 use crate::auth::verifier::KeyUse;
 use crate::auth::{Credential, PeerIdentity, Psk, PskIdentity};
 use crate::cache::CacheOutcome;
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{AuthenticationFailure, Error, Misuse, PeerIncompatible, PeerMisbehaved};
-use crate::extension::{
-    ExtensionsWriter, alpn, ec_point_formats, extended_master_secret, renegotiation_info, server_name,
-    session_ticket, status_request,
-};
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::event::Event;
 use crate::handshake::key_exchange::ServerSide;
+use crate::handshake::negotiate::{
+    self, Choices, SERVER_HELLO_TLS12, alpn, certificate_type, extended_master_secret, renegotiation_info,
+    server_name, session_ticket,
+};
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
@@ -79,7 +78,7 @@ impl Keep {
     fn of(config: &ServerConfig, hello: &ClientHello) -> Result<Self, Error> {
         let (kind, ids) = (&config.tickets.kind, &config.tickets.ids);
         Ok(match kind {
-            TicketKind::Stateless(_) if hello.extensions().has(ExtensionType::SESSION_TICKET) => Self::Ticket,
+            TicketKind::Stateless(_) if session_ticket::is_offered(hello) => Self::Ticket,
             TicketKind::None => Self::Nothing,
             TicketKind::Stateless(_) if ids.is_none() => Self::Nothing,
             TicketKind::Stateless(_) | TicketKind::Stateful(_) | TicketKind::Ask => {
@@ -92,9 +91,8 @@ impl Keep {
 
     /// Where the server found the session that it resumes.
     fn found(config: &ServerConfig, hello: &ClientHello) -> Result<Self, Error> {
-        let ticket = hello.extensions().get::<session_ticket::Ticket>()?;
-        let is_ticket = matches!(config.tickets.kind, TicketKind::Stateless(_))
-            && ticket.is_some_and(|ticket| !ticket.0.is_empty());
+        let is_ticket =
+            matches!(config.tickets.kind, TicketKind::Stateless(_)) && !session_ticket::of(hello)?.is_empty();
         // RFC 5077 §3.4: next to a ticket the client chooses the session ID, which may be the ID of another client's session.
         Ok(match <[u8; SESSION_NAME_LEN]>::try_from(hello.session_id()) {
             Ok(id) if !is_ticket => Self::Id(id),
@@ -118,12 +116,14 @@ pub(in crate::handshake) fn client_hello(
     // The key log identifies secrets by the client's random, which is new in a renegotiation.
     cx.effects.client_random = hello.random;
     check(&config, &hello, previous.as_ref())?;
-    check_continuity(cx, &hello)?;
+    if let Some(previous) = cx.progress.previous() {
+        negotiate::keep(cx, previous, &hello)?;
+    }
     // A renegotiation is always a full handshake, since its purpose is a new authentication.
     if previous.is_some() {
         return full(cx, config, &hello, previous);
     }
-    let ticket = hello.extensions().get::<session_ticket::Ticket>()?.map_or_else(Vec::new, |t| t.0);
+    let ticket = session_ticket::of(&hello)?;
     let id = hello.session_id();
     let known = match &config.tickets.kind {
         TicketKind::Stateless(seal) if !ticket.is_empty() => {
@@ -165,7 +165,7 @@ fn resume_or_not(
     let good = session.filter(|s| is_good(cx, &config, s, &hello));
     // RFC 7627 §5.3: every stored session used the extended master secret. Without the extension "the server MUST abort the
     // abbreviated handshake".
-    if good.is_some() && !hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET) {
+    if good.is_some() && !extended_master_secret::is_offered(&hello) {
         return Err(PeerIncompatible::ExtendedMasterSecret.into());
     }
     let suites = || config.profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
@@ -193,18 +193,20 @@ fn resume(
 ) -> Result<Step, Error> {
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
-    cx.draft.alpn = application_protocol(&config, hello)?;
+    cx.draft.alpn = alpn::choose(&config, hello)?;
     // RFC 7250 §4.2: without an answer the type would be X.509, which the client may not accept.
     let own =
         credential(&config, hello, suite)?.ok().and_then(|own| config.profile.credentials.get(own.index()));
-    let own_type = own.map(|credential| credential.certificate_type());
-    let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, None, true)?;
-    common_extensions(hello, None, &mut w);
     // docs/handshake-cache.md §5.7: a resumption does not use the cache.
     let sends = cache::Sends { credential: None, request: None, client_type: None };
-    if let Some(cache) = cache::agree(cx, &config, hello, &sends, Use::Nothing)? {
-        cache.extensions(&mut w);
-    }
+    let cache = cache::agree(cx, &config, hello, &sends, Use::Nothing)?;
+    let chosen = Choices {
+        resumes: true,
+        server_type: own.map(|credential| credential.certificate_type()),
+        cache: cache.as_deref(),
+        ..Choices::new(&config, hello, ProtocolVersion::TLS1_2)
+    };
+    let w = negotiate::answer(SERVER_HELLO_TLS12, cx, &chosen)?;
     let mut transcript = HelloTranscript::default();
     transcript.add(hello.message().bytes());
     let mut transcript = transcript.start(suite.hash);
@@ -220,7 +222,7 @@ fn resume(
     negotiated.server_name.clone_from(&session.server_name);
     let master = MasterSecret::resumed(suite, session.psk.clone());
     cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
-    let secure = is_renegotiation_secure(hello);
+    let secure = renegotiation_info::is_supported(hello);
     let keep = Keep::found(&config, hello)?;
     let mut handshake = Handshake {
         config,
@@ -251,23 +253,20 @@ fn full(
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
     let client_type = match suite.may_ask_for_certificate() {
-        true => client_certificate_type(&config, hello, false)?,
+        true => certificate_type::request(&config, hello, false)?,
         false => None,
     };
     let credential = own.and_then(|own| profile.credentials.get(own.index()));
-    let own_type = credential.map(|c| c.certificate_type());
     let response = stapled(&config, hello, own);
-    let extended = hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET);
+    let extended = extended_master_secret::is_offered(hello);
     // RFC 7627 §5.4: a session without the extended master secret is not resumed.
     let keep = match extended && previous.is_none() {
         true => Keep::of(&config, hello)?,
         false => Keep::Nothing,
     };
     if previous.is_none() {
-        cx.draft.alpn = application_protocol(&config, hello)?;
+        cx.draft.alpn = alpn::choose(&config, hello)?;
     }
-    let mut w = answers(cx, &config, hello, ProtocolVersion::TLS1_2, own_type, client_type, false)?;
-    common_extensions(hello, previous.as_ref(), &mut w);
     let request = client_type.map(|_| certificate_request(&config).write()).transpose()?;
     let sends = cache::Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
     // docs/handshake-cache.md §5.7: a renegotiation does not use the cache.
@@ -279,16 +278,17 @@ fn full(
     if config.handshake_cache.is_some() {
         cx.draft.cache = usage.outcome(cache.is_some());
     }
-    if let Some(cache) = &cache {
-        cache.extensions(&mut w);
-    }
-    if suite.key_exchange == Tls12KeyExchange::Ecdhe
-        && hello.extensions().has(ExtensionType::EC_POINT_FORMATS)
-    {
-        w.put(&ec_point_formats::EcPointFormats);
-    }
-    w.put_some(response.map(|_| status_request::Acknowledged).as_ref());
-    w.put_some(matches!(keep, Keep::Ticket).then_some(session_ticket::Promised).as_ref());
+    let chosen = Choices {
+        server_type: credential.map(|c| c.certificate_type()),
+        client_type,
+        cache: cache.as_deref(),
+        previous: previous.as_ref(),
+        uses_curve: suite.key_exchange == Tls12KeyExchange::Ecdhe,
+        staples: response.is_some(),
+        promises_ticket: matches!(keep, Keep::Ticket),
+        ..Choices::new(&config, hello, ProtocolVersion::TLS1_2)
+    };
+    let w = negotiate::answer(SERVER_HELLO_TLS12, cx, &chosen)?;
 
     let mut transcript = HelloTranscript::default();
     transcript.add(hello.message().bytes());
@@ -308,8 +308,8 @@ fn full(
     let negotiated = &mut cx.draft;
     negotiated.cipher_suite = Some(suite.id);
     negotiated.group = group.map(|g| g.name());
-    negotiated.server_name = hello.extensions().get::<server_name::HostName>()?.map(|n| n.0);
-    let secure = is_renegotiation_secure(hello);
+    negotiated.server_name = server_name::of(hello)?;
+    let secure = renegotiation_info::is_supported(hello);
     let client_version = hello.legacy_version;
     let handshake = Handshake {
         config,
@@ -350,19 +350,6 @@ fn send_certificate(
     }
 }
 
-/// Adds the extensions of a TLS 1.2 ServerHello that full and abbreviated handshakes share.
-fn common_extensions(hello: &ClientHello, previous: Option<&Previous>, w: &mut ExtensionsWriter) {
-    if is_renegotiation_secure(hello) {
-        // RFC 5746 §3.6, §3.7: the value is empty in the first handshake. In a renegotiation it is the verify_data of both
-        // previous Finished messages.
-        let info = previous.map_or_else(Vec::new, |previous| previous.finisheds.both());
-        w.put(&renegotiation_info::RenegotiationInfo(info));
-    }
-    if hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET) {
-        w.put(&extended_master_secret::ExtendedMasterSecret);
-    }
-}
-
 /// The checks of a TLS 1.2 ClientHello.
 fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>) -> Result<(), Error> {
     // RFC 5246 §7.4.1.2: the client must offer the null compression method.
@@ -373,49 +360,7 @@ fn check(config: &ServerConfig, hello: &ClientHello, previous: Option<&Previous>
     if hello.cipher_suites.contains(&CipherSuite::TLS_FALLBACK_SCSV) && config.profile.has_tls13() {
         return Err(PeerIncompatible::Fallback.into());
     }
-    // RFC 5746 §3.6: in the first handshake renegotiation_info is empty. §3.7: in a renegotiation it is the verify_data of
-    // the client's previous Finished, and the SCSV is forbidden.
-    let info = hello.extensions().get::<renegotiation_info::RenegotiationInfo>()?.map(|info| info.0);
-    let signal = hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV);
-    let is_right = match previous {
-        Some(previous) => info.as_deref() == Some(&previous.finisheds.client[..]) && !signal,
-        None => info.is_none_or(|info| info.is_empty()),
-    };
-    if !is_right {
-        return Err(PeerIncompatible::SecureRenegotiation.into());
-    }
-    // RFC 7627 §5.2: the client must offer the extended master secret if the profile requires it, or if the connection that
-    // it renegotiates began with it.
-    let required = config.profile.tls12.as_ref().is_some_and(|t| t.extended_master_secret_required)
-        || previous.is_some_and(|previous| previous.extended);
-    match hello.extensions().has(ExtensionType::EXTENDED_MASTER_SECRET) || !required {
-        true => Ok(()),
-        false => Err(PeerIncompatible::ExtendedMasterSecret.into()),
-    }
-}
-
-/// Checks that a renegotiation keeps the version (RFC 8446 §4.1.2), the server name (RFC 6066 §3: a session is for one name)
-/// and the application protocol. The client may omit ALPN, since the protocol is already negotiated.
-fn check_continuity(cx: &Cx<'_>, hello: &ClientHello) -> Result<(), Error> {
-    let Some(previous) = cx.progress.previous() else { return Ok(()) };
-    if !offers_tls12(hello)? {
-        return Err(no_common_version(hello, cx.protocol()));
-    }
-    if hello.extensions().get::<server_name::HostName>()?.map(|n| n.0) != previous.server_name {
-        return Err(PeerMisbehaved::IllegalParameter(What::OtherServerName).into());
-    }
-    match (&previous.alpn, hello.extensions().get::<alpn::Protocols>()?) {
-        (Some(agreed), Some(offered)) if !offered.0.contains(agreed) => {
-            Err(PeerIncompatible::ApplicationProtocol.into())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether the client supports secure renegotiation, by the extension or by the SCSV (RFC 5746 §3.6).
-fn is_renegotiation_secure(hello: &ClientHello) -> bool {
-    hello.extensions().has(ExtensionType::RENEGOTIATION_INFO)
-        || hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV)
+    negotiate::check_tls12(config, hello, previous)
 }
 
 /// The OCSP response for the server's credential, if the client requests one.

@@ -1,17 +1,15 @@
 //! The TLS 1.2 server's choice of suite, group and credential, which depend on each other (RFC 5246 §7.4.2, RFC 8422 §5.1).
 
-use alloc::vec::Vec;
-
 use crate::auth::Credential;
-use crate::auth::select::{self, Wanted};
+use crate::auth::select;
 use crate::crypto::{KeyExchangeGroup, Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, PeerIncompatible};
-use crate::extension::{certificate_authorities, certificate_type, signature_algorithms, supported_groups};
 use crate::handshake::key_exchange;
+use crate::handshake::negotiate::{Demands, key_share};
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::settings::{ClientAuth, PskSource};
-use crate::wire::{CertificateType, NamedGroup, SignatureScheme};
+use crate::wire::{NamedGroup, SignatureScheme};
 
 /// The server's choice for this client.
 pub(super) struct Choice {
@@ -42,7 +40,7 @@ impl Own {
 /// The error explains why the last common suite failed.
 pub(super) fn choose(config: &ServerConfig, hello: &ClientHello) -> Result<Choice, Error> {
     let profile = &config.profile;
-    let groups = hello.extensions().get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
+    let groups = key_share::groups(hello)?;
     let mut reason = PeerIncompatible::CipherSuite;
     let suites = profile.tls12.iter().flat_map(|tls12| tls12.suites.iter().copied());
     for suite in suites.filter(|suite| hello.cipher_suites.contains(&suite.id)) {
@@ -89,40 +87,22 @@ pub(super) fn credential(
     hello: &ClientHello,
     suite: &Tls12CipherSuite,
 ) -> Result<Result<Own, PeerIncompatible>, Error> {
-    let groups = hello.extensions().get::<supported_groups::SupportedGroups>()?.map(|g| g.0);
-    let schemes = hello.extensions().get::<signature_algorithms::SignatureAlgorithms>()?;
-    // RFC 9155 §2: without signature_algorithms the client means SHA-1, which this server does not use.
-    let schemes = schemes.map_or_else(Vec::new, |s| s.0);
-    let types = hello.extensions().get::<certificate_type::ServerTypes>()?;
-    let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
-    let chain_schemes =
-        hello.extensions().get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
-    let authorities = hello.extensions().get::<certificate_authorities::CertificateAuthorities>()?;
-    let authorities = authorities.map_or_else(Vec::new, |a| a.0);
+    let groups = key_share::groups(hello)?;
+    let demands = Demands::of_tls12_client(hello)?;
     // RFC 8422 §5.1: the client's supported_groups also apply to the curve of the server's key.
     let has_curve = |scheme| {
         curve_of(scheme).is_none_or(|curve| groups.as_ref().is_none_or(|groups| groups.contains(&curve)))
     };
     let allows = |scheme| suite.authentication.allows(scheme) && has_curve(scheme);
-    let wanted = Wanted {
-        types: &types,
-        schemes: &schemes,
-        allows: &allows,
-        chain_schemes: chain_schemes.as_deref(),
-        authorities: &authorities,
-    };
     let profile = &config.profile;
-    let (signatures, credentials) = (profile.provider.signatures, &profile.credentials);
     if suite.key_exchange == Tls12KeyExchange::Rsa {
-        let choice = select::select_decrypting(signatures, credentials, &profile.reserved, &wanted);
+        let (signatures, wanted) = (profile.provider.signatures, demands.wanted(&allows));
+        let choice = select::select_decrypting(signatures, &profile.credentials, &profile.reserved, &wanted);
         return Ok(choice.map(Own::Decrypts));
     }
-    let choose = |wanted: &Wanted<'_>| select::select(signatures, credentials, &profile.reserved, wanted);
-    let choice = choose(&wanted).map(Own::Signs);
     // If only the client's list of curves excludes the credential, the error names the curve.
-    let of_suite = |scheme| suite.authentication.allows(scheme);
-    Ok(choice.map_err(|why| {
-        let otherwise = choose(&Wanted { allows: &of_suite, ..wanted });
+    Ok(demands.choose(profile, &allows).map(Own::Signs).map_err(|why| {
+        let otherwise = demands.choose(profile, &|scheme| suite.authentication.allows(scheme));
         let curve = otherwise.ok().and_then(|choice| curve_of(choice.scheme));
         curve.map_or(why, PeerIncompatible::CurveOfKey)
     }))

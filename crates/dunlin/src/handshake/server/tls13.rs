@@ -5,30 +5,28 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::start::{FoundPsk, PskSecret, echo};
+use super::start::{FoundPsk, PskSecret, SESSION_NAME_LEN, echo};
 use super::{cache, early};
-use crate::auth::select::{self, Wanted};
-use crate::auth::{PeerIdentity, PskIdentity};
-use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
+use crate::auth::PeerIdentity;
+use crate::auth::select;
+use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, NoEarlyData};
-use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
-use crate::extension::early_data::EarlyData;
-use crate::extension::{
-    ExtensionsWriter, alpn, certificate_authorities, certificate_type, compress_certificate, key_share,
-    max_fragment_length, pre_shared_key, psk_key_exchange_modes, record_size_limit, server_name,
-    signature_algorithms, supported_versions,
-};
+use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::cached::Use;
 use crate::handshake::event::Event;
+use crate::handshake::negotiate::{
+    self, Choices, Demands, ENCRYPTED_EXTENSIONS, SERVER_HELLO, alpn, certificate_type, early_data,
+    key_share, psk, server_name,
+};
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::progress::EarlyOutput;
+use crate::handshake::prove;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::verify::ExpectCertificate;
-use crate::handshake::{Cx, ExpectMessage, Step, prove};
+use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{
     self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
 };
@@ -39,15 +37,14 @@ use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
-use crate::wire::MAX_PLAINTEXT;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme, What};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme, What};
 
 /// The server's choice for this client.
 pub(super) struct Choice {
     pub(super) config: Arc<ServerConfig>,
     pub(super) suite: &'static Tls13CipherSuite,
     /// The group and the client's share of it. `None` with psk_ke.
-    pub(super) share: Option<(&'static dyn KeyExchangeGroup, Vec<u8>)>,
+    pub(super) share: Option<key_share::Share>,
     pub(super) psk: Option<FoundPsk>,
     /// The ticket for early data, if it was marked as used.
     pub(super) spent: Option<early::Spent>,
@@ -67,11 +64,11 @@ pub(super) fn client_hello(cx: &mut Cx<'_>, mut choice: Choice, hello: &ClientHe
     let Choice { config, suite, psk, spent, transcript, .. } = &mut choice;
     let early_secret = psk.as_ref().map(|psk| EarlySecret::new(suite, cx.protocol(), psk.secret.key()));
     if let (Some(psk), Some(secret)) = (&*psk, &early_secret) {
-        verify_binder(secret, psk.secret.kind(), psk.index, transcript, hello)?;
+        psk::verify_binder(secret, psk.secret.kind(), psk.index, transcript, hello)?;
         use_up(cx, config, psk, spent.as_ref())?;
     }
     transcript.add(hello.message().bytes());
-    cx.draft.alpn = application_protocol(config, hello)?;
+    cx.draft.alpn = alpn::choose(config, hello)?;
     let skew = match psk {
         Some(FoundPsk { index, secret: PskSecret::Session(session), .. }) => {
             Some(early::ticket_age_skew(cx, *index, session, hello)?)
@@ -79,7 +76,7 @@ pub(super) fn client_hello(cx: &mut Cx<'_>, mut choice: Choice, hello: &ClientHe
         _ => None,
     };
     cx.draft.ticket_age_skew_ms = skew;
-    let early_data = early::is_offered(hello).then(|| early::outcome(cx, &choice, skew));
+    let early_data = early_data::is_offered(hello).then(|| early::outcome(cx, &choice, skew));
     // Early data that the HelloRetryRequest rejected stays rejected.
     if early_data.is_none() && !cx.draft.retried {
         let why = early::judge(cx, &choice, skew).err().unwrap_or(NoEarlyData::Declined);
@@ -102,19 +99,7 @@ fn answer(
     if takes_early_data {
         early::open(cx, early_secret.as_ref(), &transcript, psk.as_ref())?;
     }
-    // A PSK authenticates both sides, so the server sends no certificate. It still answers the certificate type.
-    let (own, own_type) = match psk {
-        None => {
-            let own = own_certificate(&config, hello)?;
-            let typ = own.typ;
-            (Some(own), Some(typ))
-        }
-        Some(_) if hello.extensions().has(ExtensionType::SERVER_CERTIFICATE_TYPE) => {
-            (None, own_certificate(&config, hello).ok().map(|own| own.typ))
-        }
-        Some(_) => (None, None),
-    };
-    let client_type = client_certificate_type(&config, hello, psk.is_some())?;
+    let Authentication { own, server_type, client_type } = authentication(&config, hello, psk.is_some())?;
     let credential = own.as_ref().map(|own| own.choice.index);
     let sends = cache::Sends { credential, request: None, client_type };
     // docs/handshake-cache.md §5.7: a handshake with a PSK uses nothing of the cache and stores nothing.
@@ -123,32 +108,20 @@ fn answer(
     if config.handshake_cache.is_some() {
         cx.draft.cache = usage.outcome(cache.is_some());
     }
-    let resumes = psk.as_ref().is_some_and(|p| p.secret.kind() == PskKind::Resumption);
-    let version = protocol.version();
-    let mut extensions = answers(cx, &config, hello, version, own_type, client_type, resumes)?;
-    if takes_early_data {
-        extensions.put(&EarlyData);
-    }
-    if let Some(cache) = &cache {
-        cache.extensions(&mut extensions);
-    }
-
-    let (share, shared) = match share {
-        None => (None, None),
-        Some((group, peer)) => {
-            let answer = group.respond(&*config.profile.provider.random, &peer);
-            let (share, shared) = answer.map_err(|_| PeerMisbehaved::BadKeyShare)?;
-            cx.draft.group = Some(group.name());
-            (Some(key_share::Selected(key_share::Entry { group: group.name(), share })), Some(shared))
-        }
+    let resumed = psk.as_ref().is_some_and(|psk| psk.secret.kind() == PskKind::Resumption);
+    let mut chosen = Choices {
+        resumes: resumed,
+        server_type,
+        client_type,
+        cache: cache.as_deref(),
+        psk: psk.as_ref().map(|psk| psk.index),
+        takes_early_data,
+        ..Choices::new(&config, hello, protocol.version())
     };
-    let mut w = ExtensionsWriter::default();
-    w.put(&supported_versions::Selected(protocol.version()));
-    w.put_some(share.as_ref());
-    if let Some(psk) = &psk {
-        let index = u16::try_from(psk.index).map_err(|_| Internal::Bug(What::PskIndex))?;
-        w.put(&pre_shared_key::Selected(index));
-    }
+    let encrypted = negotiate::answer(ENCRYPTED_EXTENSIONS, cx, &chosen)?;
+    let (share, shared) = key_share::respond(cx, &config, share)?;
+    chosen.share = share;
+    let w = negotiate::answer(SERVER_HELLO, cx, &chosen)?;
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     let server_hello = ServerHello::write(protocol, &random, echo(protocol, hello), suite.id, &w)?;
@@ -173,72 +146,41 @@ fn answer(
         }
         cx.early_data(outcome);
     }
-    cx.send_in(&mut transcript, encrypted_extensions::write(&extensions)?)?;
+    cx.send_in(&mut transcript, encrypted_extensions::write(&encrypted)?)?;
     if client_type.is_some() {
-        cx.send_in(&mut transcript, certificate_request(&config)?)?;
+        let request = CertificateRequest::write(&negotiate::request(&config.profile))?;
+        cx.send_in(&mut transcript, request)?;
     }
 
-    let (peer, authenticated_ms, resumed) = match psk.map(|p| (p.secret, p.identity)) {
-        None => (None, cx.now.unix_ms, false),
-        Some((PskSecret::External(psk), identity)) => {
-            let identity = PskIdentity::new(identity, &psk, config.profile.provider.sha256);
-            (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms, false)
-        }
-        Some((PskSecret::Session(session), _)) => (session.peer, session.authenticated_ms, true),
-    };
+    let client = psk.map(|psk| psk.into_client(cx, &config));
+    let (peer, authenticated_ms) = client.unwrap_or((None, cx.now.unix_ms));
     let negotiated = &mut cx.draft;
     negotiated.version = Some(protocol.version());
     negotiated.cipher_suite = Some(suite.id);
     if resumed {
         negotiated.kind = HandshakeKind::Resumed;
     }
-    negotiated.server_name = hello.extensions().get::<server_name::HostName>()?.map(|n| n.0);
-    let modes = hello.extensions().get::<psk_key_exchange_modes::PskKeyExchangeModes>()?;
-    let takes_tickets = modes.is_some_and(|m| m.0.iter().any(|m| config.profile.allows_mode(*m)));
-    let handshake = Handshake {
+    negotiated.server_name = server_name::of(hello)?;
+    let common = Common {
         server_name: negotiated.server_name.clone(),
+        takes_tickets: psk::has_common_mode(&config, hello)?,
         config,
         suite,
-        secret,
         client_secret,
-        server_secret,
-        client_type,
         peer,
         authenticated_ms,
         resumed,
-        takes_tickets,
-        takes_early_data,
         cache,
     };
+    let handshake = Handshake { common, secret, server_secret, client_type, takes_early_data };
     match own {
         None => handshake.finish(cx, transcript),
         Some(mut own) => {
-            own.reads.cached = handshake.cache.as_ref().and_then(|cache| Some(cache.own()?.0));
-            let profile = Arc::clone(&handshake.config.profile);
+            own.reads.cached = handshake.common.cache.as_ref().and_then(|cache| Some(cache.own()?.0));
+            let profile = Arc::clone(&handshake.common.config.profile);
             let then: prove::Then = Box::new(move |cx, transcript| handshake.finish(cx, transcript));
             prove::prove(cx, transcript, &profile, Side::Server, own.choice, &own.reads, then)
         }
-    }
-}
-
-/// Verifies the binder of the PSK at `index`. It proves that the client has the key, and that the ClientHello was not modified
-/// (RFC 8446 §4.2.11.2).
-pub(super) fn verify_binder(
-    early: &EarlySecret,
-    kind: PskKind,
-    index: usize,
-    transcript: &Transcript,
-    hello: &ClientHello,
-) -> Result<(), Error> {
-    let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
-    let received = offer.binders.get(index).ok_or(Internal::Bug(What::Binder))?;
-    let bytes = hello.message().bytes();
-    let end = bytes.len().saturating_sub(offer.binders_len());
-    let truncated = bytes.get(..end).ok_or(Internal::Bug(What::Binders))?;
-    let expected = early.binder(kind, transcript.with(truncated).as_ref());
-    match bool::from(expected.as_ref().ct_eq(received)) {
-        true => Ok(()),
-        false => Err(PeerMisbehaved::BadBinder.into()),
     }
 }
 
@@ -270,157 +212,62 @@ struct OwnCertificate {
     reads: prove::Reads,
 }
 
-/// Selects the server's credential for this client.
-fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
-    // RFC 8446 §4.2.3: signature_algorithms is required if the server authenticates by certificate.
-    let schemes = hello.extensions().require::<signature_algorithms::SignatureAlgorithms>()?.0;
-    let types = hello.extensions().get::<certificate_type::ServerTypes>()?;
-    let types = types.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
-    let authorities = hello.extensions().get::<certificate_authorities::CertificateAuthorities>()?;
-    let authorities = authorities.map_or_else(Vec::new, |a| a.0);
-    let credentials = &config.profile.credentials;
-    let chain_schemes =
-        hello.extensions().get::<signature_algorithms::SignatureAlgorithmsCert>()?.map(|s| s.0);
-    let wanted = Wanted {
-        types: &types,
-        schemes: &schemes,
-        allows: &SignatureScheme::signs_for_servers,
-        chain_schemes: chain_schemes.as_deref(),
-        authorities: &authorities,
-    };
-    let choice =
-        select::select(config.profile.provider.signatures, credentials, &config.profile.reserved, &wanted)?;
-    let credential = credentials.get(choice.index).ok_or(Internal::Bug(What::CredentialIndex))?;
-    let compressions = hello.extensions().get::<compress_certificate::CompressCertificate>()?;
-    let compressions = compressions.map_or_else(Vec::new, |c| c.0);
-    let ocsp = hello.extensions().has(ExtensionType::STATUS_REQUEST);
-    let reads = prove::Reads { compressions, ocsp, cached: None };
-    Ok(OwnCertificate { choice, typ: credential.certificate_type(), reads })
-}
-
-/// The type of certificate that the server requests. `None` if it requests none.
-pub(super) fn client_certificate_type(
-    config: &ServerConfig,
-    hello: &ClientHello,
-    by_psk: bool,
-) -> Result<Option<CertificateType>, Error> {
-    if by_psk || config.client_auth == ClientAuth::None {
-        return Ok(None);
-    }
-    let theirs = hello.extensions().get::<certificate_type::ClientTypes>()?;
-    let asked = theirs.is_some();
-    let theirs = theirs.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
-    let ours = config.profile.peer_types();
-    match ours.iter().find(|t| theirs.contains(t)) {
-        Some(typ) => Ok(Some(*typ)),
-        // A client without this extension offered no type, so an optional request is simply omitted.
-        None if !asked && config.client_auth == ClientAuth::Optional => Ok(None),
-        // RFC 7250 §4.2: without a common type the server sends unsupported_certificate.
-        None => Err(PeerIncompatible::CertificateType { ours, theirs }.into()),
-    }
-}
-
-/// The server's first application protocol that the client also offers.
-pub(super) fn application_protocol(
-    config: &ServerConfig,
-    hello: &ClientHello,
-) -> Result<Option<Vec<u8>>, Error> {
-    let ours = &config.profile.alpn;
-    match hello.extensions().get::<alpn::Protocols>()? {
-        Some(theirs) if !ours.is_empty() => {
-            // RFC 7301 §3.2: without a common protocol the server sends no_application_protocol.
-            let chosen = ours.iter().find(|p| theirs.0.contains(p));
-            Ok(Some(chosen.ok_or(PeerIncompatible::ApplicationProtocol)?.clone()))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// The answers to extensions that all versions share: server name, application protocol, record size limits, certificate types.
-pub(super) fn answers(
-    cx: &mut Cx<'_>,
-    config: &ServerConfig,
-    hello: &ClientHello,
-    version: ProtocolVersion,
+/// How the server authenticates itself and the client.
+struct Authentication {
+    /// The server's credential. `None` if a PSK authenticates both sides.
+    own: Option<OwnCertificate>,
+    /// The type of the server's certificate, which it answers even if it sends none.
     server_type: Option<CertificateType>,
-    client_type: Option<CertificateType>,
-    resumes: bool,
-) -> Result<ExtensionsWriter, Error> {
-    let mut w = ExtensionsWriter::default();
-    let profile = &config.profile;
-    // RFC 6066 §3: the server acknowledges a name that it used, which means in the choice of a profile. It does not in a
-    // resumption, where the session contains the name.
-    if config.choose_profile && !resumes && hello.extensions().has(ExtensionType::SERVER_NAME) {
-        w.put(&server_name::Acknowledged);
-    }
-    if hello.extensions().has(ExtensionType::APPLICATION_LAYER_PROTOCOL_NEGOTIATION) {
-        w.put_some(cx.draft.alpn.clone().map(alpn::Selected).as_ref());
-    }
-    let size = hello.extensions().get::<record_size_limit::RecordSizeLimit>()?;
-    let length = hello.extensions().get::<max_fragment_length::MaxFragmentLength>()?;
-    let (sent, received) = match (size, length) {
-        (None, None) => (MAX_PLAINTEXT, MAX_PLAINTEXT),
-        // RFC 8449 §4: the server sends its limit only in answer. §5: then it ignores max_fragment_length.
-        (Some(limit), _) => {
-            let ours =
-                profile.record_size_limit.map(|ours| record_size_limit::RecordSizeLimit::of(ours, version));
-            w.put_some(ours.as_ref());
-            (limit.content(version), profile.received_content_limit(version))
-        }
-        (None, Some(length)) => {
-            w.put(&length);
-            (usize::from(length.0), usize::from(length.0))
-        }
-    };
-    cx.emitter.limit_sent_records(sent);
-    cx.emitter.limit_received_records(received);
-    // RFC 7250 §4.2: the server answers each type that the client offered and the handshake uses.
-    if let Some(typ) = server_type
-        && hello.extensions().has(ExtensionType::SERVER_CERTIFICATE_TYPE)
-    {
-        w.put(&certificate_type::ServerType(typ));
-    }
-    if let Some(typ) = client_type
-        && hello.extensions().has(ExtensionType::CLIENT_CERTIFICATE_TYPE)
-    {
-        w.put(&certificate_type::ClientType(typ));
-    }
-    Ok(w)
-}
-
-fn certificate_request(config: &ServerConfig) -> Result<Vec<u8>, Error> {
-    let profile = &config.profile;
-    let mut w = ExtensionsWriter::default();
-    w.put(&signature_algorithms::SignatureAlgorithms(profile.signature_schemes.clone()));
-    let for_chains = profile.certificate_signature_schemes.clone();
-    w.put_some(for_chains.map(signature_algorithms::SignatureAlgorithmsCert).as_ref());
-    if !profile.decompressors.is_empty() {
-        w.put(&compress_certificate::CompressCertificate(profile.decompression_algorithms()));
-    }
-    let authorities = profile.authorities();
-    if !authorities.is_empty() {
-        w.put(&certificate_authorities::CertificateAuthorities(authorities));
-    }
-    CertificateRequest::write(&w)
-}
-
-/// The state that the rest of the handshake shares.
-struct Handshake {
-    config: Arc<ServerConfig>,
-    suite: &'static Tls13CipherSuite,
-    secret: HandshakeSecret,
-    client_secret: TrafficSecret,
-    server_secret: TrafficSecret,
     /// The type of certificate that the server requests. `None` if it requests none.
     client_type: Option<CertificateType>,
+}
+
+fn authentication(config: &ServerConfig, hello: &ClientHello, by_psk: bool) -> Result<Authentication, Error> {
+    let own = match by_psk {
+        false => Some(own_certificate(config, hello)?),
+        true if hello.extensions().has(ExtensionType::SERVER_CERTIFICATE_TYPE) => {
+            own_certificate(config, hello).ok()
+        }
+        true => None,
+    };
+    Ok(Authentication {
+        server_type: own.as_ref().map(|own| own.typ),
+        client_type: certificate_type::request(config, hello, by_psk)?,
+        own: own.filter(|_| !by_psk),
+    })
+}
+
+/// Selects the server's credential for this client.
+fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
+    let demands = Demands::of_client(hello)?;
+    let choice = demands.choose(&config.profile, &SignatureScheme::signs_for_servers)?;
+    let credential = config.profile.credentials.get(choice.index);
+    let credential = credential.ok_or(Internal::Bug(What::CredentialIndex))?;
+    Ok(OwnCertificate { choice, typ: credential.certificate_type(), reads: demands.reads })
+}
+
+/// The state that the whole handshake shares.
+struct Common {
+    config: Arc<ServerConfig>,
+    suite: &'static Tls13CipherSuite,
+    client_secret: TrafficSecret,
     peer: Option<PeerIdentity>,
     /// When the client last authenticated without resumption, in milliseconds since 1970.
     authenticated_ms: u64,
     resumed: bool,
     takes_tickets: bool,
-    takes_early_data: bool,
     server_name: Option<String>,
     cache: Option<Box<dyn cache::Agreed>>,
+}
+
+/// The handshake until the server's Finished.
+struct Handshake {
+    common: Common,
+    secret: HandshakeSecret,
+    server_secret: TrafficSecret,
+    /// The type of certificate that the server requests. `None` if it requests none.
+    client_type: Option<CertificateType>,
+    takes_early_data: bool,
 }
 
 impl Handshake {
@@ -441,23 +288,10 @@ impl Handshake {
         cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
 
-        let (profile, client_type) = (Arc::clone(&self.config.profile), self.client_type);
-        let optional = self.config.client_auth == ClientAuth::Optional;
-        let mut finish = Finish {
-            config: self.config,
-            suite: self.suite,
-            client_secret: self.client_secret,
-            master,
-            read,
-            write,
-            peer: self.peer,
-            authenticated_ms: self.authenticated_ms,
-            resumed: self.resumed,
-            takes_tickets: self.takes_tickets,
-            server_name: self.server_name,
-            cache: self.cache,
-        };
-        let cached = finish.cache.as_mut().and_then(|cache| cache.take_client());
+        let (profile, client_type) = (Arc::clone(&self.common.config.profile), self.client_type);
+        let optional = self.common.config.client_auth == ClientAuth::Optional;
+        let mut finish = Finish { common: self.common, master, read, write };
+        let cached = finish.common.cache.as_mut().and_then(|cache| cache.take_client());
         let Some(certificate_type) = client_type else {
             return Ok(match self.takes_early_data {
                 true => early::expect_end(cx, finish, transcript),
@@ -475,8 +309,8 @@ impl Handshake {
             cached,
             then: Box::new(move |_, transcript, authenticated| {
                 let (peer, believed) = authenticated.map(|a| (a.identity, a.cached)).unzip();
-                let mut finish = Finish { peer, ..finish };
-                if let Some(cache) = &mut finish.cache {
+                finish.common.peer = peer;
+                if let Some(cache) = &mut finish.common.cache {
                     cache.client_proven(believed.flatten());
                 }
                 Ok(Step::expect(ExpectFinished { finish, transcript }))
@@ -487,24 +321,16 @@ impl Handshake {
 
 /// The state that the server needs when the client's Finished arrives.
 pub(super) struct Finish {
-    config: Arc<ServerConfig>,
-    suite: &'static Tls13CipherSuite,
-    client_secret: TrafficSecret,
+    common: Common,
     master: MasterSecret,
     read: TrafficSecret,
     write: TrafficSecret,
-    peer: Option<PeerIdentity>,
-    authenticated_ms: u64,
-    resumed: bool,
-    takes_tickets: bool,
-    server_name: Option<String>,
-    cache: Option<Box<dyn cache::Agreed>>,
 }
 
 impl Finish {
     /// Continues after EndOfEarlyData: the client's Finished is next, under the handshake keys.
     pub(super) fn after_early_data(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
-        cx.emitter.read_keys(Epoch::Handshake, &self.client_secret.keys(cx.protocol()))?;
+        cx.emitter.read_keys(Epoch::Handshake, &self.common.client_secret.keys(cx.protocol()))?;
         Ok(Step::expect(ExpectFinished { finish: self, transcript }))
     }
 }
@@ -518,9 +344,10 @@ impl ExpectMessage for ExpectFinished {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { finish, mut transcript } = *self;
         let body = message.expect(HandshakeType::FINISHED)?;
-        let _valid = finish.client_secret.verify_finished(transcript.current().as_ref(), body)?;
+        let _valid = finish.common.client_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
-        let Finish { config, suite, master, read, write, peer, cache, .. } = finish;
+        let Finish { common, master, read, write } = finish;
+        let Common { config, suite, peer, authenticated_ms, resumed, server_name, cache, .. } = common;
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         cx.emitter.handshake_complete();
         cx.draft.peer.clone_from(&peer);
@@ -529,7 +356,7 @@ impl ExpectMessage for ExpectFinished {
         }
         cx.progress.early = EarlyOutput::default();
         cx.complete(Event::Connected);
-        if finish.takes_tickets && !config.tickets.is_none() {
+        if common.takes_tickets && !config.tickets.is_none() {
             let secret = master.into_resumption(transcript.current().as_ref());
             let protocol = cx.protocol();
             let early = early::terms(cx, &config);
@@ -537,18 +364,18 @@ impl ExpectMessage for ExpectFinished {
                 cipher_suite: suite.id,
                 psk,
                 issued_ms: now_ms,
-                authenticated_ms: finish.authenticated_ms,
+                authenticated_ms,
                 transport: protocol.transport(),
                 lifetime_s: u32::try_from(config.tickets.lifetime.as_secs()).unwrap_or(u32::MAX),
                 age_add,
                 peer: peer.clone(),
                 settings: config.settings,
                 rank: config.profile.rank,
-                server_name: finish.server_name.clone(),
+                server_name: server_name.clone(),
                 early: early.clone(),
             };
             // After a resumption one ticket replaces the used one.
-            let count = if finish.resumed { config.tickets.count.min(1) } else { config.tickets.count };
+            let count = if resumed { config.tickets.count.min(1) } else { config.tickets.count };
             for nonce in 0..count {
                 send_ticket(cx, &config, &secret, nonce, &session)?;
             }
@@ -557,9 +384,6 @@ impl ExpectMessage for ExpectFinished {
         Ok(Step::Traffic(Box::new(Traffic::new(read, write, OnTicket::Refuse))))
     }
 }
-
-/// The length of the name of a stored session, in bytes. It is long enough that a client cannot guess a name.
-pub(super) const SESSION_NAME_LEN: usize = 16;
 
 fn send_ticket(
     cx: &mut Cx<'_>,

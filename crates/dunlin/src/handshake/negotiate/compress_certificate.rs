@@ -1,0 +1,29 @@
+//! `compress_certificate` (RFC 8879): the algorithms that a side can decompress.
+
+use super::{Demands, HelloDraft};
+use crate::error::Error;
+use crate::extension::compress_certificate::CompressCertificate;
+use crate::extension::{Extensions, ExtensionsWriter};
+use crate::handshake::Cx;
+use crate::handshake::client::start::Offer;
+use crate::settings::ProfileSettings;
+use alloc::vec::Vec;
+
+/// RFC 8879 §3: only TLS 1.3 compresses certificates.
+pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    if offer.offers_tls13() {
+        request(&offer.terms.config.profile, &mut hello.extensions);
+    }
+}
+
+pub(super) fn request(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
+    if !profile.decompressors.is_empty() {
+        w.put(&CompressCertificate(profile.decompression_algorithms()));
+    }
+}
+
+pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {
+    demands.reads.compressions =
+        extensions.get::<CompressCertificate>()?.map_or_else(Vec::new, |algorithms| algorithms.0);
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! `cookie` (RFC 8446 §4.2.2), which the client returns after a HelloRetryRequest.
+
+use super::HelloDraft;
+use crate::crypto::Tls13CipherSuite;
+use crate::error::{Error, PeerMisbehaved};
+use crate::extension::cookie::Cookie;
+use crate::extension::{Extensions, ExtensionsWriter};
+use crate::handshake::Cx;
+use crate::handshake::client::start::Offer;
+use crate::handshake::retry::Retry;
+use crate::handshake::setup::ServerConfig;
+use crate::message::ClientHello;
+use crate::protocol::Protocol;
+use crate::time::Now;
+use crate::wire::{ExtensionType, What};
+use alloc::vec::Vec;
+
+pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    hello.extensions.put_some(offer.cookie.as_ref());
+}
+
+pub(super) fn accept_retry(
+    _: &mut Cx<'_>,
+    offer: &mut Offer,
+    request: &Extensions<'_>,
+    _: &'static Tls13CipherSuite,
+) -> Result<(), Error> {
+    offer.cookie = request.get()?;
+    Ok(())
+}
+
+/// A HelloRetryRequest has the cookie, if the server uses cookies.
+pub(super) fn retry(_: Protocol, _: &Retry, cookie: Option<&[u8]>, w: &mut ExtensionsWriter) {
+    w.put_some(cookie.map(|cookie| Cookie(cookie.to_vec())).as_ref());
+}
+
+/// The cookie in a ClientHello.
+pub(crate) fn of(hello: &ClientHello) -> Result<Option<Vec<u8>>, Error> {
+    Ok(hello.extensions().get::<Cookie>()?.map(|cookie| cookie.0))
+}
+
+/// Checks the client's cookie. `sent` is what this connection has requested, if anything, with the cookie. Returns the request
+/// that the ClientHello answers, if any.
+pub(crate) fn check(
+    config: &ServerConfig,
+    now: Now,
+    hello: &ClientHello,
+    sent: Option<(Retry, Option<Vec<u8>>)>,
+) -> Result<Option<Retry>, Error> {
+    let unexpected = || PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into();
+    match (sent, of(hello)?) {
+        (None, None) => Ok(None),
+        // A cookie from an earlier connection, of which the server keeps no state.
+        (None, Some(cookie)) if config.cookies => Retry::from_cookie(config, now, &cookie).map(Some),
+        // RFC 8446 §4.2.2: only the second ClientHello may contain a cookie.
+        (None, Some(_)) => Err(unexpected()),
+        (Some((retry, cookie)), returned) if cookie == returned => Ok(Some(retry)),
+        (Some(_), _) => Err(unexpected()),
+    }
+}

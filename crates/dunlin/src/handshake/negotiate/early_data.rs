@@ -1,0 +1,86 @@
+//! `early_data` (RFC 8446 §4.2.10). The data itself is the subject of `client/early.rs` and `server/early.rs`.
+
+use super::{Answers, Choices, HelloDraft, Selection};
+use crate::crypto::Tls13CipherSuite;
+use crate::early::{EarlyDataOutcome, NoEarlyData};
+use crate::error::{Error, PeerMisbehaved};
+use crate::extension::early_data::EarlyData;
+use crate::extension::{Extensions, ExtensionsWriter};
+use crate::handshake::Cx;
+use crate::handshake::client::start::{Offer, Terms};
+use crate::message::ClientHello;
+use crate::wire::{ExtensionType, What};
+
+pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    if let Some(early) = &offer.terms.early {
+        (early.steps.put)(&mut hello.extensions);
+    }
+}
+
+/// Writes the empty extension: the client's offer, and the server's acceptance.
+pub(crate) fn put(w: &mut ExtensionsWriter) {
+    w.put(&EarlyData);
+}
+
+/// Withdraws the client's offer, since the server has rejected it for this reason. Returns whether there was one.
+pub(crate) fn reject(cx: &mut Cx<'_>, terms: &mut Terms, why: NoEarlyData) -> bool {
+    let was_offered = terms.early.take().is_some();
+    if was_offered {
+        cx.early_data(EarlyDataOutcome::Rejected(why));
+    }
+    was_offered
+}
+
+/// RFC 8446 §4.1.2, §4.2.10: a HelloRetryRequest rejects early data, and the second ClientHello is not encrypted.
+pub(super) fn accept_retry(
+    cx: &mut Cx<'_>,
+    offer: &mut Offer,
+    _: &Extensions<'_>,
+    _: &'static Tls13CipherSuite,
+) -> Result<(), Error> {
+    if offer.terms.early.is_some() {
+        cx.emitter.write_in_the_clear();
+        reject(cx, &mut offer.terms, NoEarlyData::Retry);
+    }
+    Ok(())
+}
+
+/// RFC 8446 §4.2.10: early data belongs to the first PSK. If the server does not select that, it rejects the early data.
+pub(super) fn select(
+    cx: &mut Cx<'_>,
+    offer: &mut Offer,
+    _: &Extensions<'_>,
+    selection: &mut Selection,
+) -> Result<(), Error> {
+    if selection.psk != Some(0) {
+        reject(cx, &mut offer.terms, NoEarlyData::NotResumed);
+    }
+    Ok(())
+}
+
+/// Whether the other side's message has the extension.
+pub(crate) fn is_in(extensions: &Extensions<'_>) -> bool {
+    extensions.has(ExtensionType::EARLY_DATA)
+}
+
+/// Accepts the server's acceptance. It comes after ALPN, which it is compared with.
+pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
+    match &terms.early {
+        Some(early) => (early.steps.accept)(cx, early, answers.suite),
+        // RFC 8446 §4.2.10: accepting early data without its session is illegal_parameter.
+        None if is_in(answers.extensions) => Err(PeerMisbehaved::EarlyDataMismatch(What::Psk).into()),
+        None => Ok(()),
+    }
+}
+
+/// Whether the client offers early data.
+pub(crate) fn is_offered(hello: &ClientHello) -> bool {
+    is_in(&hello.extensions())
+}
+
+pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
+    if chosen.takes_early_data {
+        put(w);
+    }
+    Ok(())
+}

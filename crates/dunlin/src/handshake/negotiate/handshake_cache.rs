@@ -1,0 +1,65 @@
+//! `handshake_cache` and `cached_info` (docs/handshake-cache.md). `client/cache.rs` and `server/cache.rs` decide what to offer
+//! and what to accept; a program without a cache does not link them.
+
+use super::{Answers, Choices, HelloDraft};
+use crate::error::Error;
+use crate::extension::ExtensionsWriter;
+use crate::handshake::Cx;
+use crate::handshake::client::cache::{Agreed, Offered};
+use crate::handshake::client::start::{Offer, Terms};
+use alloc::boxed::Box;
+
+/// A client's handshake cache in one handshake.
+#[derive(Default)]
+pub(crate) enum Cache {
+    /// The client or the server does not use it.
+    #[default]
+    None,
+    Offered(Box<dyn Offered>),
+    Agreed(Box<dyn Agreed>),
+}
+
+impl Cache {
+    pub(crate) fn agreed(&self) -> Option<&dyn Agreed> {
+        match self {
+            Self::Agreed(agreed) => Some(&**agreed),
+            Self::Offered(_) | Self::None => None,
+        }
+    }
+
+    pub(crate) fn agreed_mut(&mut self) -> Option<&mut Box<dyn Agreed>> {
+        match self {
+            Self::Agreed(agreed) => Some(agreed),
+            Self::Offered(_) | Self::None => None,
+        }
+    }
+
+    pub(crate) fn into_agreed(self) -> Option<Box<dyn Agreed>> {
+        match self {
+            Self::Agreed(agreed) => Some(agreed),
+            Self::Offered(_) | Self::None => None,
+        }
+    }
+}
+
+pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    if let Cache::Offered(cache) = &offer.terms.cache {
+        cache.extensions(&mut hello.extensions);
+    }
+}
+
+pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
+    if let Cache::Offered(offer) = core::mem::take(&mut terms.cache) {
+        let agreed = offer.answered(answers.extensions, answers.cache)?;
+        cx.draft.cache = answers.cache.outcome(agreed.is_some());
+        terms.cache = agreed.map_or(Cache::None, Cache::Agreed);
+    }
+    Ok(())
+}
+
+pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
+    if let Some(cache) = chosen.cache {
+        cache.extensions(w);
+    }
+    Ok(())
+}

@@ -1,0 +1,467 @@
+//! What each extension does in a handshake. ([`crate::extension`] reads and writes its bodies.)
+//!
+//! Each file has one extension, or a few that are negotiated together, with a function for each of its steps:
+//!
+//! | step | side | message |
+//! | --- | --- | --- |
+//! | `offer` | the client writes it | ClientHello |
+//! | `check` | the server checks the offer | ClientHello |
+//! | `hint` | the server tells the caller, who chooses a profile | ClientHello |
+//! | `keep` | the server checks that a renegotiation changes nothing | ClientHello |
+//! | `retry` | the server writes it | HelloRetryRequest |
+//! | `accept_retry` | the client prepares its second offer | HelloRetryRequest |
+//! | `answer` | the server writes it | ServerHello, EncryptedExtensions |
+//! | `select` | the client applies the server's selection | ServerHello of TLS 1.3 |
+//! | `accept` | the client applies the server's answer | EncryptedExtensions, ServerHello of TLS 1.2 |
+//! | `request` | the server writes it | CertificateRequest |
+//! | `demand` | either side reads what the peer accepts in certificates | ClientHello, CertificateRequest |
+//!
+//! A table below lists the functions of one step in their order. The order of the tables that write is the order on the wire. The
+//! order of the others decides which of several errors is reported. A program links only the tables to which its configuration
+//! leads: TLS 1.2 and a client's certificates have their own.
+
+use alloc::vec::Vec;
+
+use super::Cx;
+use super::cached::Use;
+use super::client::start::{Offer, Terms};
+use super::negotiated::Negotiated;
+use super::prove;
+use super::question::ClientHelloInfo;
+use super::retry::Retry;
+use super::server;
+use super::setup::ServerConfig;
+use super::tls12::Previous;
+use crate::auth::select::{self, Wanted};
+use crate::crypto::{SharedSecret, Tls13CipherSuite};
+use crate::error::{Error, PeerIncompatible};
+use crate::extension::key_share::Entry;
+use crate::extension::{Extensions, ExtensionsWriter};
+use crate::message::ClientHello;
+use crate::protocol::Protocol;
+use crate::settings::ProfileSettings;
+use crate::wire::{CertificateType, CipherSuite, ExtensionType, ProtocolVersion, SignatureScheme};
+
+pub(crate) mod alpn;
+mod certificate_authorities;
+pub(crate) mod certificate_type;
+mod compress_certificate;
+pub(crate) mod cookie;
+pub(crate) mod early_data;
+mod ec_point_formats;
+pub(crate) mod extended_master_secret;
+pub(crate) mod handshake_cache;
+pub(crate) mod key_share;
+pub(crate) mod psk;
+mod record_size;
+pub(crate) mod renegotiation_info;
+pub(crate) mod server_name;
+pub(crate) mod session_ticket;
+mod signature_algorithms;
+mod status_request;
+pub(crate) mod supported_versions;
+
+/// A ClientHello in the making.
+#[derive(Default)]
+pub(crate) struct HelloDraft {
+    pub(crate) suites: Vec<CipherSuite>,
+    pub(crate) extensions: ExtensionsWriter,
+}
+
+/// Adds to a ClientHello.
+pub(crate) type OfferStep = fn(&Cx<'_>, &Offer, &mut HelloDraft);
+
+/// The extensions of a ClientHello. pre_shared_key is last (RFC 8446 §4.2.11).
+static OFFERS: &[OfferStep] = &[
+    server_name::offer,
+    supported_versions::offer,
+    cookie::offer,
+    |cx, offer, hello| {
+        let tls12 = offer.terms.config.tls12(cx.protocol());
+        each(tls12.map_or(&[], |tls12| tls12.offers), cx, offer, hello);
+    },
+    key_share::offer,
+    |cx, offer, hello| {
+        let certificates = offer.terms.config.certificates;
+        if !offer.terms.config.profile.trust.is_empty() {
+            each(certificates.map_or(&[], |certificates| certificates.offers), cx, offer, hello);
+        }
+    },
+    alpn::offer,
+    record_size::offer,
+    handshake_cache::offer,
+    psk::offer_modes,
+    early_data::offer,
+    psk::offer,
+];
+
+/// The extensions of a client that trusts certificates or raw public keys.
+pub(crate) static CERTIFICATE_OFFERS: &[OfferStep] = &[
+    signature_algorithms::offer,
+    certificate_type::offer,
+    status_request::offer,
+    compress_certificate::offer,
+    certificate_authorities::offer,
+];
+
+/// The extensions of TLS 1.2.
+pub(crate) static TLS12_OFFERS: &[OfferStep] = &[
+    super::client::tls12::offer_suites,
+    renegotiation_info::offer,
+    extended_master_secret::offer,
+    session_ticket::offer,
+    key_share::offer_tls12,
+    ec_point_formats::offer,
+];
+
+fn each(steps: &[OfferStep], cx: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    steps.iter().for_each(|step| step(cx, offer, hello));
+}
+
+/// Writes the client's offers.
+pub(crate) fn offer(cx: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    each(OFFERS, cx, offer, hello);
+}
+
+/// Applies one extension of a HelloRetryRequest, which has selected this suite, to the client's offer.
+type AcceptRetryStep =
+    fn(&mut Cx<'_>, &mut Offer, &Extensions<'_>, &'static Tls13CipherSuite) -> Result<(), Error>;
+
+static ACCEPT_RETRY: &[AcceptRetryStep] =
+    &[cookie::accept_retry, key_share::accept_retry, early_data::accept_retry, psk::accept_retry];
+
+/// Changes the client's offer as a HelloRetryRequest demands.
+pub(crate) fn accept_retry(
+    cx: &mut Cx<'_>,
+    offer: &mut Offer,
+    request: &Extensions<'_>,
+    suite: &'static Tls13CipherSuite,
+) -> Result<(), Error> {
+    ACCEPT_RETRY.iter().try_for_each(|step| step(cx, offer, request, suite))
+}
+
+/// What a TLS 1.3 ServerHello selects.
+pub(crate) struct Selection {
+    pub(crate) suite: &'static Tls13CipherSuite,
+    /// The index of the PSK in the client's offer.
+    pub(crate) psk: Option<usize>,
+    /// The secret of the (EC)DHE key exchange. `None` with psk_ke.
+    pub(crate) shared: Option<SharedSecret>,
+}
+
+type SelectStep = fn(&mut Cx<'_>, &mut Offer, &Extensions<'_>, &mut Selection) -> Result<(), Error>;
+
+static SELECT: &[SelectStep] = &[psk::select, key_share::select, psk::require, early_data::select];
+
+/// Applies a TLS 1.3 ServerHello to the client's offer.
+pub(crate) fn select(
+    cx: &mut Cx<'_>,
+    offer: &mut Offer,
+    extensions: &Extensions<'_>,
+    suite: &'static Tls13CipherSuite,
+) -> Result<Selection, Error> {
+    let mut selection = Selection { suite, psk: None, shared: None };
+    SELECT.iter().try_for_each(|step| step(cx, offer, extensions, &mut selection))?;
+    Ok(selection)
+}
+
+/// The server's answers: EncryptedExtensions, or the extensions of a TLS 1.2 ServerHello.
+pub(crate) struct Answers<'a> {
+    pub(crate) extensions: &'a Extensions<'a>,
+    pub(crate) version: ProtocolVersion,
+    pub(crate) suite: CipherSuite,
+    /// What this handshake can use of the handshake cache.
+    pub(crate) cache: Use,
+    /// Whether the server resumes a TLS 1.2 session.
+    pub(crate) resumes: bool,
+}
+
+/// Applies one of the server's answers.
+pub(crate) type AcceptStep = fn(&mut Cx<'_>, &mut Terms, &Answers<'_>) -> Result<(), Error>;
+
+static ACCEPT: &[AcceptStep] = &[
+    alpn::accept,
+    record_size::accept,
+    early_data::accept,
+    |cx, terms, answers| {
+        let certificates = terms.config.certificates;
+        accept_each(certificates.map_or(&[], |certificates| certificates.accepts), cx, terms, answers)
+    },
+    handshake_cache::accept,
+];
+
+/// The answers that concern certificates.
+pub(crate) static CERTIFICATE_ACCEPTS: &[AcceptStep] = &[certificate_type::accept, status_request::accept];
+
+static ACCEPT_TLS12: &[AcceptStep] = &[
+    renegotiation_info::accept,
+    extended_master_secret::accept,
+    alpn::accept,
+    record_size::accept,
+    certificate_type::accept,
+    status_request::accept,
+    session_ticket::accept,
+    handshake_cache::accept,
+];
+
+fn accept_each(
+    steps: &[AcceptStep],
+    cx: &mut Cx<'_>,
+    terms: &mut Terms,
+    answers: &Answers<'_>,
+) -> Result<(), Error> {
+    steps.iter().try_for_each(|step| step(cx, terms, answers))
+}
+
+/// Applies EncryptedExtensions.
+pub(crate) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
+    accept_each(ACCEPT, cx, terms, answers)
+}
+
+/// Applies the extensions of a TLS 1.2 ServerHello.
+pub(crate) fn accept_tls12(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
+    accept_each(ACCEPT_TLS12, cx, terms, answers)
+}
+
+type CheckStep = fn(&Extensions<'_>) -> Result<(), Error>;
+
+/// Checks a TLS 1.3 ClientHello, independently of the configuration.
+pub(crate) fn check(hello: &ClientHello) -> Result<(), Error> {
+    const CHECK: [CheckStep; 2] = [psk::check, key_share::check];
+    let extensions = hello.extensions();
+    CHECK.iter().try_for_each(|step| step(&extensions))
+}
+
+type CheckTls12Step = fn(&ServerConfig, &ClientHello, Option<&Previous>) -> Result<(), Error>;
+
+/// Checks a TLS 1.2 ClientHello. `previous` is the previous handshake, in a renegotiation.
+pub(crate) fn check_tls12(
+    config: &ServerConfig,
+    hello: &ClientHello,
+    previous: Option<&Previous>,
+) -> Result<(), Error> {
+    const CHECK: [CheckTls12Step; 2] = [renegotiation_info::check, extended_master_secret::check];
+    CHECK.iter().try_for_each(|step| step(config, hello, previous))
+}
+
+type KeepStep = fn(&Cx<'_>, &Negotiated, &ClientHello) -> Result<(), Error>;
+
+/// Checks that the ClientHello of a renegotiation keeps what the previous handshake has negotiated.
+pub(crate) fn keep(cx: &Cx<'_>, previous: &Negotiated, hello: &ClientHello) -> Result<(), Error> {
+    const KEEP: [KeepStep; 3] = [supported_versions::keep, server_name::keep, alpn::keep];
+    KEEP.iter().try_for_each(|step| step(cx, previous, hello))
+}
+
+type HintStep = fn(&ClientHello, &mut ClientHelloInfo) -> Result<(), Error>;
+
+/// The hints in a ClientHello for the choice of a profile.
+pub(crate) fn hints(hello: &ClientHello) -> Result<ClientHelloInfo, Error> {
+    const HINT: [HintStep; 7] = [
+        server_name::hint,
+        alpn::hint,
+        supported_versions::hint,
+        key_share::hint,
+        signature_algorithms::hint,
+        certificate_type::hint,
+        psk::hint,
+    ];
+    let mut info = ClientHelloInfo { cipher_suites: hello.cipher_suites.clone(), ..Default::default() };
+    HINT.iter().try_for_each(|step| step(hello, &mut info))?;
+    Ok(info)
+}
+
+type RetryStep = fn(Protocol, &Retry, Option<&[u8]>, &mut ExtensionsWriter);
+
+/// The extensions of a HelloRetryRequest.
+pub(crate) fn retry(protocol: Protocol, retry: &Retry, cookie: Option<&[u8]>) -> ExtensionsWriter {
+    const RETRY: [RetryStep; 3] = [supported_versions::retry, key_share::retry, cookie::retry];
+    let mut w = ExtensionsWriter::default();
+    RETRY.iter().for_each(|step| step(protocol, retry, cookie, &mut w));
+    w
+}
+
+/// What the server has chosen, for its answers.
+pub(crate) struct Choices<'a> {
+    pub(crate) config: &'a ServerConfig,
+    pub(crate) hello: &'a ClientHello,
+    pub(crate) version: ProtocolVersion,
+    /// Whether the handshake resumes a session.
+    pub(crate) resumes: bool,
+    /// The type of the server's certificate, if the handshake uses one.
+    pub(crate) server_type: Option<CertificateType>,
+    /// The type of certificate that the server requests, if any.
+    pub(crate) client_type: Option<CertificateType>,
+    /// The use of the handshake cache, if both sides have agreed on any.
+    pub(crate) cache: Option<&'a dyn server::cache::Agreed>,
+    /// The index of the selected PSK in the client's offer.
+    pub(crate) psk: Option<usize>,
+    /// The server's key share.
+    pub(crate) share: Option<Entry>,
+    pub(crate) takes_early_data: bool,
+    /// In a renegotiation of TLS 1.2, the previous handshake.
+    pub(crate) previous: Option<&'a Previous>,
+    /// Whether a TLS 1.2 handshake exchanges keys on a curve.
+    pub(crate) uses_curve: bool,
+    /// Whether a TLS 1.2 server sends CertificateStatus.
+    pub(crate) staples: bool,
+    /// Whether a TLS 1.2 server sends NewSessionTicket.
+    pub(crate) promises_ticket: bool,
+}
+
+impl<'a> Choices<'a> {
+    /// The answers to `hello`, as long as the server has chosen nothing.
+    pub(crate) fn new(config: &'a ServerConfig, hello: &'a ClientHello, version: ProtocolVersion) -> Self {
+        Self {
+            config,
+            hello,
+            version,
+            resumes: false,
+            server_type: None,
+            client_type: None,
+            cache: None,
+            psk: None,
+            share: None,
+            takes_early_data: false,
+            previous: None,
+            uses_curve: false,
+            staples: false,
+            promises_ticket: false,
+        }
+    }
+
+    /// Whether the client offers an extension of this type.
+    fn offers(&self, typ: ExtensionType) -> bool {
+        self.hello.extensions().has(typ)
+    }
+}
+
+/// Writes one of the server's answers.
+pub(crate) type AnswerStep = fn(&mut Cx<'_>, &Choices<'_>, &mut ExtensionsWriter) -> Result<(), Error>;
+
+/// The extensions of a TLS 1.3 ServerHello.
+pub(crate) static SERVER_HELLO: &[AnswerStep] = &[supported_versions::answer, key_share::answer, psk::answer];
+
+/// EncryptedExtensions.
+pub(crate) static ENCRYPTED_EXTENSIONS: &[AnswerStep] = &[
+    server_name::answer,
+    alpn::answer,
+    record_size::answer,
+    certificate_type::answer,
+    early_data::answer,
+    handshake_cache::answer,
+];
+
+/// The extensions of a TLS 1.2 ServerHello.
+pub(crate) static SERVER_HELLO_TLS12: &[AnswerStep] = &[
+    server_name::answer,
+    alpn::answer,
+    record_size::answer,
+    certificate_type::answer,
+    renegotiation_info::answer,
+    extended_master_secret::answer,
+    handshake_cache::answer,
+    ec_point_formats::answer,
+    status_request::answer,
+    session_ticket::answer,
+];
+
+/// Writes the server's answers in the order of `steps`.
+pub(crate) fn answer(
+    steps: &[AnswerStep],
+    cx: &mut Cx<'_>,
+    chosen: &Choices<'_>,
+) -> Result<ExtensionsWriter, Error> {
+    let mut w = ExtensionsWriter::default();
+    steps.iter().try_for_each(|step| step(cx, chosen, &mut w))?;
+    Ok(w)
+}
+
+/// The extensions of a CertificateRequest.
+pub(crate) fn request(profile: &ProfileSettings) -> ExtensionsWriter {
+    const REQUEST: [fn(&ProfileSettings, &mut ExtensionsWriter); 3] =
+        [signature_algorithms::request, compress_certificate::request, certificate_authorities::request];
+    let mut w = ExtensionsWriter::default();
+    REQUEST.iter().for_each(|step| step(profile, &mut w));
+    w
+}
+
+/// What the peer accepts in this side's certificates.
+#[derive(Default)]
+pub(crate) struct Demands {
+    /// The certificate types, of which this side offered each.
+    pub(crate) types: Vec<CertificateType>,
+    pub(crate) schemes: Vec<SignatureScheme>,
+    /// The schemes in chains, if the peer listed them separately.
+    pub(crate) chain_schemes: Option<Vec<SignatureScheme>>,
+    /// The names of the peer's trust anchors, in DER; empty if the peer sent none.
+    pub(crate) authorities: Vec<Vec<u8>>,
+    pub(crate) reads: prove::Reads,
+}
+
+type DemandStep = fn(&Extensions<'_>, &mut Demands) -> Result<(), Error>;
+
+/// The demands in a TLS 1.3 ClientHello.
+static IN_CLIENT_HELLO: &[DemandStep] = &[
+    signature_algorithms::demand,
+    certificate_type::demand,
+    certificate_authorities::demand,
+    compress_certificate::demand,
+    status_request::demand,
+];
+
+/// The demands in a TLS 1.2 ClientHello.
+static IN_CLIENT_HELLO_TLS12: &[DemandStep] =
+    &[signature_algorithms::demand_tls12, certificate_type::demand, certificate_authorities::demand];
+
+/// The demands in a CertificateRequest.
+static IN_CERTIFICATE_REQUEST: &[DemandStep] =
+    &[signature_algorithms::demand, certificate_authorities::demand, compress_certificate::demand];
+
+impl Demands {
+    fn read(extensions: &Extensions<'_>, steps: &[DemandStep]) -> Result<Self, Error> {
+        let mut demands = Self::default();
+        steps.iter().try_for_each(|step| step(extensions, &mut demands))?;
+        Ok(demands)
+    }
+
+    pub(crate) fn of_client(hello: &ClientHello) -> Result<Self, Error> {
+        Self::read(&hello.extensions(), IN_CLIENT_HELLO)
+    }
+
+    pub(crate) fn of_tls12_client(hello: &ClientHello) -> Result<Self, Error> {
+        Self::read(&hello.extensions(), IN_CLIENT_HELLO_TLS12)
+    }
+
+    /// The demands of a CertificateRequest for a certificate of the type that the server has named. A client sends only types
+    /// that it offered; a server that names no type means X.509 (RFC 7250 §4.2).
+    pub(crate) fn of_server(
+        request: &Extensions<'_>,
+        profile: &ProfileSettings,
+        typ: CertificateType,
+    ) -> Result<Self, Error> {
+        let mut demands = Self::read(request, IN_CERTIFICATE_REQUEST)?;
+        demands.types.extend(profile.own_types().contains(&typ).then_some(typ));
+        Ok(demands)
+    }
+
+    pub(crate) fn wanted<'a>(&'a self, allows: &'a dyn Fn(SignatureScheme) -> bool) -> Wanted<'a> {
+        Wanted {
+            types: &self.types,
+            schemes: &self.schemes,
+            allows,
+            chain_schemes: self.chain_schemes.as_deref(),
+            authorities: &self.authorities,
+        }
+    }
+
+    /// Chooses a credential of this profile with a scheme that `allows` admits. If none suits, the error is the reason for the
+    /// last one.
+    pub(crate) fn choose(
+        &self,
+        profile: &ProfileSettings,
+        allows: &dyn Fn(SignatureScheme) -> bool,
+    ) -> Result<select::Choice, PeerIncompatible> {
+        let signatures = profile.provider.signatures;
+        select::select(signatures, &profile.credentials, &profile.reserved, &self.wanted(allows))
+    }
+}

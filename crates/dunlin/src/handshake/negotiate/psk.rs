@@ -1,0 +1,280 @@
+//! `pre_shared_key` and `psk_key_exchange_modes` (RFC 8446 §4.2.9, §4.2.11): external keys, and the sessions of TLS 1.3.
+
+use super::key_share::common_groups;
+use super::{Choices, HelloDraft, Selection};
+use crate::auth::{PeerIdentity, Psk, PskIdentity};
+use crate::crypto::{HashAlgorithm, Tls13CipherSuite};
+use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
+use crate::extension::pre_shared_key::{self, Identity, Selected};
+use crate::extension::psk_key_exchange_modes::PskKeyExchangeModes;
+use crate::extension::{Extensions, ExtensionsWriter};
+use crate::handshake::Cx;
+use crate::handshake::client::start::Offer;
+use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::setup::{ClientConfig, ServerConfig};
+use crate::message::ClientHello;
+use crate::protocol::Protocol;
+use crate::resume::ClientSession;
+use crate::schedule::Transcript;
+use crate::schedule::binder::PskKind;
+use crate::schedule::tls13::EarlySecret;
+use crate::sync::Arc;
+use crate::wire::{ExtensionType, PskKeyExchangeMode, What};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use subtle::ConstantTimeEq;
+
+/// A PSK that the client offered.
+pub(crate) enum OfferedPsk {
+    Session(Box<ClientSession>),
+    External(Arc<Psk>),
+}
+
+impl OfferedPsk {
+    fn kind(&self) -> PskKind {
+        match self {
+            Self::Session(_) => PskKind::Resumption,
+            Self::External(psk) => psk.kind(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Self::Session(s) => s.session.psk.as_ref(),
+            Self::External(psk) => psk.key(),
+        }
+    }
+
+    /// An offered cipher suite with the PSK's hash. A PSK without such a suite is not offered (RFC 8446 §4.2.11).
+    fn suite(&self, config: &ClientConfig) -> Option<&'static Tls13CipherSuite> {
+        let profile = &config.profile;
+        let hash = match self {
+            Self::Session(s) => profile.provider.suite(s.session.cipher_suite)?.hash.algorithm(),
+            Self::External(psk) => psk.hash(),
+        };
+        profile.cipher_suites.iter().copied().find(|s| s.hash.algorithm() == hash)
+    }
+
+    fn hash(&self, config: &ClientConfig) -> Option<HashAlgorithm> {
+        self.suite(config).map(|s| s.hash.algorithm())
+    }
+
+    fn identity(&self, cx: &Cx<'_>) -> Identity {
+        match self {
+            Self::Session(s) => Identity {
+                identity: s.ticket.to_vec(),
+                obfuscated_ticket_age: s.session.obfuscated_age(cx.now),
+            },
+            // RFC 8446 §4.2.11: the ticket age of an external identity is 0.
+            Self::External(psk) => Identity { identity: psk.identity().to_vec(), obfuscated_ticket_age: 0 },
+        }
+    }
+
+    /// The server that has this PSK, and when it last authenticated without resumption, in milliseconds since 1970.
+    pub(crate) fn server(&self, cx: &Cx<'_>, config: &ClientConfig) -> (Option<PeerIdentity>, u64) {
+        match self {
+            Self::Session(s) => (s.session.peer.clone(), s.session.authenticated_ms),
+            Self::External(psk) => {
+                let sha256 = config.profile.provider.sha256;
+                let identity = PskIdentity::new(psk.identity().to_vec(), psk, sha256);
+                (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms)
+            }
+        }
+    }
+}
+
+/// The PSKs that the client offers: the session, if it has one, then its external keys.
+pub(crate) fn offered(
+    cx: &Cx<'_>,
+    config: &ClientConfig,
+    session: Option<Box<ClientSession>>,
+) -> Vec<OfferedPsk> {
+    let external = config.psks.iter().filter(|psk| psk.is_for(cx.protocol().version()));
+    let external = external.map(|psk| OfferedPsk::External(Arc::clone(psk)));
+    let all = session.map(OfferedPsk::Session).into_iter().chain(external);
+    all.filter(|psk| psk.suite(config).is_some()).collect()
+}
+
+/// Without these modes a server sends no tickets (RFC 8446 §4.2.9). The second ClientHello repeats them even if it offers fewer
+/// PSKs (RFC 8446 §4.1.2).
+pub(super) fn offer_modes(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    let terms = &offer.terms;
+    let stood = terms.offered.contains(&ExtensionType::PSK_KEY_EXCHANGE_MODES);
+    let uses_psks = !offer.psks.is_empty() || terms.config.sessions.is_some();
+    if offer.offers_tls13() && uses_psks || stood {
+        hello.extensions.put(&PskKeyExchangeModes(terms.config.profile.psk_modes.clone()));
+    }
+}
+
+/// The PSKs, with zeros in place of the binders.
+pub(super) fn offer(cx: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    let config = &offer.terms.config;
+    let zeros = |psk: &OfferedPsk| alloc::vec![0; psk.hash(config).map_or(0, HashAlgorithm::output_len)];
+    if !offer.psks.is_empty() {
+        hello.extensions.put(&pre_shared_key::Offer {
+            identities: offer.psks.iter().map(|psk| psk.identity(cx)).collect(),
+            binders: offer.psks.iter().map(zeros).collect(),
+        });
+    }
+}
+
+/// Fills in the binders. Each is a MAC over the transcript up to the binders (RFC 8446 §4.2.11.2).
+pub(crate) fn write_binders(
+    offer: &Offer,
+    hello: &mut [u8],
+    protocol: Protocol,
+    transcript: Option<&Transcript>,
+) {
+    let config = &offer.terms.config;
+    let suites: Vec<_> = offer.psks.iter().filter_map(|psk| Some((psk, psk.suite(config)?))).collect();
+    if suites.is_empty() {
+        return;
+    }
+    let len = 2 + suites.iter().map(|(_, s)| 1 + s.hash.algorithm().output_len()).sum::<usize>();
+    let Some(at) = hello.len().checked_sub(len) else { return };
+    let Some((truncated, binders)) = hello.split_at_mut_checked(at) else { return };
+    let mut rest = binders.get_mut(2..).unwrap_or_default();
+    for (psk, suite) in suites {
+        let hash = match transcript {
+            Some(transcript) => transcript.with(truncated),
+            None => suite.hash.hash(&[truncated]),
+        };
+        let binder = EarlySecret::new(suite, protocol, psk.key()).binder(psk.kind(), hash.as_ref());
+        let Some((this, others)) = rest.split_at_mut_checked(1 + binder.as_ref().len()) else { return };
+        for (to, from) in this.iter_mut().skip(1).zip(binder.as_ref()) {
+            *to = *from;
+        }
+        rest = others;
+    }
+}
+
+/// RFC 8446 §4.1.4: after a HelloRetryRequest the client offers only PSKs with the suite's hash again.
+pub(super) fn accept_retry(
+    _: &mut Cx<'_>,
+    offer: &mut Offer,
+    _: &Extensions<'_>,
+    suite: &'static Tls13CipherSuite,
+) -> Result<(), Error> {
+    let config = &offer.terms.config;
+    offer.psks.retain(|psk| psk.hash(config) == Some(suite.hash.algorithm()));
+    Ok(())
+}
+
+/// Accepts the PSK that the server selected.
+pub(super) fn select(
+    _: &mut Cx<'_>,
+    offer: &mut Offer,
+    extensions: &Extensions<'_>,
+    selection: &mut Selection,
+) -> Result<(), Error> {
+    if let Some(Selected(index)) = extensions.get()? {
+        let index = usize::from(index);
+        let psk = offer.psks.get(index).ok_or(PeerMisbehaved::NotOffered(What::Psk))?;
+        // RFC 8446 §4.2.11: the cipher suite must use the PSK's hash.
+        if psk.hash(&offer.terms.config) != Some(selection.suite.hash.algorithm()) {
+            return Err(PeerMisbehaved::IllegalParameter(What::OtherHash).into());
+        }
+        selection.psk = Some(index);
+    }
+    Ok(())
+}
+
+/// A server must select a PSK of a client that trusts no certificates.
+pub(super) fn require(
+    _: &mut Cx<'_>,
+    offer: &mut Offer,
+    _: &Extensions<'_>,
+    selection: &mut Selection,
+) -> Result<(), Error> {
+    match selection.psk.is_none() && offer.terms.config.profile.trust.is_empty() {
+        true => Err(PeerMisbehaved::MissingExtension(ExtensionType::PRE_SHARED_KEY).into()),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn check(extensions: &Extensions<'_>) -> Result<(), Error> {
+    if extensions.has(ExtensionType::PRE_SHARED_KEY) {
+        // RFC 8446 §4.2.11: it "MUST be the last extension in the ClientHello".
+        if extensions.last() != Some(ExtensionType::PRE_SHARED_KEY) {
+            return Err(PeerMisbehaved::PskNotLast.into());
+        }
+        // RFC 8446 §4.2.9: the server aborts if psk_key_exchange_modes is missing.
+        extensions.require::<PskKeyExchangeModes>()?;
+    }
+    Ok(())
+}
+
+/// The identities that the client offers.
+pub(crate) fn identities(hello: &ClientHello) -> Result<Vec<Identity>, Error> {
+    Ok(hello.extensions().get::<pre_shared_key::Offer>()?.map_or_else(Vec::new, |offer| offer.identities))
+}
+
+pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<(), Error> {
+    info.psk_identities = identities(hello)?.into_iter().map(|identity| identity.identity).collect();
+    Ok(())
+}
+
+fn modes(hello: &ClientHello) -> Result<Vec<PskKeyExchangeMode>, Error> {
+    Ok(hello.extensions().get::<PskKeyExchangeModes>()?.map_or_else(Vec::new, |modes| modes.0))
+}
+
+/// The PSK key exchange mode that the server would use with this client.
+pub(crate) fn mode(config: &ServerConfig, hello: &ClientHello) -> Result<Option<PskKeyExchangeMode>, Error> {
+    let theirs = modes(hello)?;
+    let both = |mode| config.profile.allows_mode(mode) && theirs.contains(&mode);
+    // Prefer forward secrecy if both sides allow it and share a group.
+    if both(PskKeyExchangeMode::PSK_DHE_KE) && !common_groups(config, hello)?.is_empty() {
+        return Ok(Some(PskKeyExchangeMode::PSK_DHE_KE));
+    }
+    Ok(both(PskKeyExchangeMode::PSK_KE).then_some(PskKeyExchangeMode::PSK_KE))
+}
+
+/// Whether both sides allow a mode. If they do but have no [`mode`], they have no common group.
+pub(crate) fn has_common_mode(config: &ServerConfig, hello: &ClientHello) -> Result<bool, Error> {
+    Ok(modes(hello)?.iter().any(|mode| config.profile.allows_mode(*mode)))
+}
+
+/// The reason why the server can use no PSK at all with this client.
+pub(crate) fn no_mode(config: &ServerConfig, hello: &ClientHello) -> Result<PeerIncompatible, Error> {
+    Ok(match has_common_mode(config, hello)? {
+        true => PeerIncompatible::Group,
+        false => PeerIncompatible::PskMode,
+    })
+}
+
+/// Whether only a PSK can authenticate the server. RFC 8446 §9.2: a ClientHello with PSKs may omit the extensions for
+/// certificates.
+pub(crate) fn is_alone(extensions: &Extensions<'_>) -> bool {
+    extensions.has(ExtensionType::PRE_SHARED_KEY)
+        && !(extensions.has(ExtensionType::SIGNATURE_ALGORITHMS)
+            && extensions.has(ExtensionType::SUPPORTED_GROUPS))
+}
+
+/// Verifies the binder of the PSK at `index`. It proves that the client has the key, and that the ClientHello was not modified
+/// (RFC 8446 §4.2.11.2).
+pub(crate) fn verify_binder(
+    early: &EarlySecret,
+    kind: PskKind,
+    index: usize,
+    transcript: &Transcript,
+    hello: &ClientHello,
+) -> Result<(), Error> {
+    let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
+    let received = offer.binders.get(index).ok_or(Internal::Bug(What::Binder))?;
+    let bytes = hello.message().bytes();
+    let end = bytes.len().saturating_sub(offer.binders_len());
+    let truncated = bytes.get(..end).ok_or(Internal::Bug(What::Binders))?;
+    let expected = early.binder(kind, transcript.with(truncated).as_ref());
+    match bool::from(expected.as_ref().ct_eq(received)) {
+        true => Ok(()),
+        false => Err(PeerMisbehaved::BadBinder.into()),
+    }
+}
+
+pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
+    if let Some(index) = chosen.psk {
+        let index = u16::try_from(index).map_err(|_| Internal::Bug(What::PskIndex))?;
+        w.put(&Selected(index));
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! `server_name` (RFC 6066 §3): the client names the host that it wants to reach.
+
+use super::{Choices, HelloDraft};
+use crate::error::{Error, PeerMisbehaved};
+use crate::extension::ExtensionsWriter;
+use crate::extension::server_name::{Acknowledged, HostName};
+use crate::handshake::Cx;
+use crate::handshake::client::start::Offer;
+use crate::handshake::negotiated::Negotiated;
+use crate::handshake::question::ClientHelloInfo;
+use crate::message::ClientHello;
+use crate::wire::{ExtensionType, What};
+use alloc::string::String;
+
+pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    let terms = &offer.terms;
+    if terms.config.send_server_name && matches!(terms.server.name, pki_types::ServerName::DnsName(_)) {
+        hello.extensions.put(&HostName(terms.server.host()));
+    }
+}
+
+/// The name in a ClientHello.
+pub(crate) fn of(hello: &ClientHello) -> Result<Option<String>, Error> {
+    Ok(hello.extensions().get::<HostName>()?.map(|name| name.0))
+}
+
+pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<(), Error> {
+    info.server_name = of(hello)?;
+    Ok(())
+}
+
+/// RFC 6066 §3: the server acknowledges a name that it used, which means in the choice of a profile. It does not in a
+/// resumption, where the session contains the name.
+pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
+    if chosen.config.choose_profile && !chosen.resumes && chosen.offers(ExtensionType::SERVER_NAME) {
+        w.put(&Acknowledged);
+    }
+    Ok(())
+}
+
+/// RFC 6066 §3: a session is for one name, so a renegotiation keeps it.
+pub(super) fn keep(_: &Cx<'_>, previous: &Negotiated, hello: &ClientHello) -> Result<(), Error> {
+    match of(hello)? == previous.server_name {
+        true => Ok(()),
+        false => Err(PeerMisbehaved::IllegalParameter(What::OtherServerName).into()),
+    }
+}
