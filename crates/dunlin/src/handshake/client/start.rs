@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use super::early::EarlyOffer;
 use super::tls13;
 use crate::address::ServerAddress;
-use crate::auth::PeerIdentity;
 use crate::cache::CacheOutcome;
 use crate::crypto::{Tls12CipherSuite, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
@@ -102,9 +101,8 @@ pub(crate) fn start(
         session_id.resize(32, 0);
         random_source.fill(&mut session_id)?;
     }
-    let is_older =
-        |s: &ClientSession| tls12_suites.iter().any(|suite| suite.id == s.session.cipher_suite);
-    let (tls12_session, session) = match usable_session(cx, &config, &server) {
+    let is_older = |s: &ClientSession| tls12_suites.iter().any(|suite| suite.id == s.session.cipher_suite);
+    let (tls12_session, session) = match psk::session(cx, &config, &server) {
         Some(session) if is_older(&session) => (Some(session), None),
         session => (None, session),
     };
@@ -156,35 +154,6 @@ pub(crate) fn start(
         }
         _ => send_first(cx, offer),
     }
-}
-
-/// The session of this server that the client can resume, taken from its store.
-fn usable_session(cx: &Cx<'_>, config: &ClientConfig, server: &ServerAddress) -> Option<Box<ClientSession>> {
-    let key = session_key(config, server, cx.protocol());
-    // RFC 8446 §4.6.1: the client must not use an expired ticket, or a ticket of another server.
-    let ours = |s: &ClientSession| {
-        s.session.is_fresh(cx.now)
-            && s.session.transport == cx.protocol().transport()
-            && s.session.settings == config.session_settings
-            && s.session.server_name.as_ref() == Some(&key.name)
-    };
-    // A session that stems from a PSK is usable only while the client still has that PSK.
-    let believed = |s: &mut ClientSession| {
-        let sha256 = config.profile.provider.sha256;
-        s.session.origin().is_none() || config.psks.iter().any(|psk| s.session.stems_from(psk, sha256))
-    };
-    // A session from a cached handshake contains no certificates, so the client cannot verify the server again.
-    let can_be_verified = |s: &ClientSession| match &s.session.peer {
-        Some(PeerIdentity::X509(id)) => !config.reverify || !id.chain.is_empty(),
-        _ => true,
-    };
-    let store = config.sessions.as_ref()?;
-    let mut session = store.take(&key, cx.now).filter(ours).filter(can_be_verified).map(Box::new);
-    if let Some(weak) = session.take_if(|s| !s.session.serves(config.profile.rank)) {
-        // Another profile of this client, of a lower rank, can still resume it.
-        store.put(key.clone(), *weak);
-    }
-    session.and_then(|mut s| believed(&mut s).then_some(s))
 }
 
 /// Begins a renegotiation of a TLS 1.2 connection (RFC 5746 §3.5).
@@ -247,7 +216,11 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
 }
 
 /// The key under which this client stores tickets of this server.
-pub(super) fn session_key(config: &ClientConfig, server: &ServerAddress, protocol: Protocol) -> SessionKey {
+pub(in crate::handshake) fn session_key(
+    config: &ClientConfig,
+    server: &ServerAddress,
+    protocol: Protocol,
+) -> SessionKey {
     SessionKey {
         transport: protocol.transport(),
         name: server.host(),

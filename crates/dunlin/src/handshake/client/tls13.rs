@@ -17,8 +17,7 @@ use crate::handshake::cached::Use;
 use crate::handshake::event::Event;
 use crate::handshake::negotiate::psk::OfferedPsk;
 use crate::handshake::negotiate::{
-    self, AcceptStep, Answers, CERTIFICATE_ACCEPTS, CERTIFICATE_OFFERS, Demands, OfferStep, Selection,
-    early_data,
+    self, Answers, CERTIFICATE_STEPS, CertificateSteps, Demands, Selection, early_data,
 };
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
@@ -57,12 +56,13 @@ pub(super) fn server_hello(
     suite: &'static Tls13CipherSuite,
     hello: &ServerHello<'_>,
 ) -> Result<Step, Error> {
-    let Selection { psk, shared, .. } = negotiate::select(cx, &mut offer, &hello.extensions, suite)?;
+    let Selection { psk, by_psk, shared, .. } = negotiate::select(cx, &mut offer, &hello.extensions, suite)?;
     let psk = psk.and_then(|index| offer.psks.get(index));
     let Offer { terms, session_id, .. } = &offer;
-    let by_psk = psk.is_some();
-    let (peer, authenticated_ms) =
-        psk.map_or_else(|| (None, cx.now.unix_ms), |psk| psk.server(cx, &terms.config));
+    let server = psk.filter(|_| by_psk).map(|psk| psk.server(cx, &terms.config));
+    let (peer, authenticated_ms) = server.unwrap_or((None, cx.now.unix_ms));
+    // docs/handshake-cache.md §5.7: a handshake with a PSK uses nothing of the cache and stores nothing.
+    let cache = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let version = cx.protocol().version();
     let negotiated = &mut cx.draft;
     negotiated.version = Some(version);
@@ -88,18 +88,20 @@ pub(super) fn server_hello(
     }
     let common = Common { terms: offer.terms, suite, client_secret, authenticated_ms, peer };
     let handshake = Handshake { common, secret, server_secret };
-    Ok(Step::expect(ExpectEncryptedExtensions { handshake, transcript, by_psk }))
+    Ok(Step::expect(ExpectEncryptedExtensions { handshake, transcript, by_psk, cache }))
 }
 
 struct ExpectEncryptedExtensions {
     handshake: Handshake,
     transcript: Transcript,
+    /// Whether a PSK authenticates the server.
     by_psk: bool,
+    cache: Use,
 }
 
 impl ExpectMessage for ExpectEncryptedExtensions {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        let Self { mut handshake, mut transcript, by_psk } = *self;
+        let Self { mut handshake, mut transcript, by_psk, cache } = *self;
         let body = message.expect(HandshakeType::ENCRYPTED_EXTENSIONS)?;
         let extensions = encrypted_extensions::read(body)?;
         let Common { terms, suite, client_secret, .. } = &mut handshake.common;
@@ -111,8 +113,7 @@ impl ExpectMessage for ExpectEncryptedExtensions {
             extensions: &extensions,
             version: cx.protocol().version(),
             suite: suite.id,
-            // docs/handshake-cache.md §5.7: a handshake with a PSK uses nothing of the cache and stores nothing.
-            cache: if by_psk { Use::Nothing } else { Use::Tls13 },
+            cache,
             resumes: false,
         };
         negotiate::accept(cx, terms, &answers)?;
@@ -141,10 +142,8 @@ impl ExpectMessage for ExpectEncryptedExtensions {
 /// The steps of a client that accepts certificates. Only such configurations point to them, so other programs do not link
 /// them.
 pub(crate) struct Certificates {
-    /// The extensions that the client offers for certificates.
-    pub(in crate::handshake) offers: &'static [OfferStep],
-    /// The steps for the server's answers to them.
-    pub(in crate::handshake) accepts: &'static [AcceptStep],
+    /// The steps for extensions.
+    pub(in crate::handshake) steps: &'static CertificateSteps,
     /// Continues when the server authenticates by certificate.
     expect: fn(Handshake, Transcript) -> Step,
     /// Verifies the server of a resumed session again.
@@ -167,8 +166,7 @@ type Reverify = fn(
 ) -> Result<Step, Error>;
 
 pub(crate) static CERTIFICATES: Certificates = Certificates {
-    offers: CERTIFICATE_OFFERS,
-    accepts: CERTIFICATE_ACCEPTS,
+    steps: &CERTIFICATE_STEPS,
     expect: |handshake, transcript| Step::expect(ExpectCertificateOrRequest { handshake, transcript }),
     reverify: reverify::reverify,
 };

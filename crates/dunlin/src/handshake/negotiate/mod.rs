@@ -29,7 +29,7 @@ use super::negotiated::Negotiated;
 use super::prove;
 use super::question::ClientHelloInfo;
 use super::retry::Retry;
-use super::server;
+use super::server::{self, start::FoundPsk};
 use super::setup::ServerConfig;
 use super::tls12::Previous;
 use crate::auth::select::{self, Wanted};
@@ -82,9 +82,9 @@ static OFFERS: &[OfferStep] = &[
     },
     key_share::offer,
     |cx, offer, hello| {
-        let certificates = offer.terms.config.certificates;
-        if !offer.terms.config.profile.trust.is_empty() {
-            each(certificates.map_or(&[], |certificates| certificates.offers), cx, offer, hello);
+        let config = &offer.terms.config;
+        if let Some(certificates) = config.certificates.filter(|_| !config.profile.trust.is_empty()) {
+            each(certificates.steps.offers, cx, offer, hello);
         }
     },
     alpn::offer,
@@ -95,14 +95,22 @@ static OFFERS: &[OfferStep] = &[
     psk::offer,
 ];
 
-/// The extensions of a client that trusts certificates or raw public keys.
-pub(crate) static CERTIFICATE_OFFERS: &[OfferStep] = &[
-    signature_algorithms::offer,
-    certificate_type::offer,
-    status_request::offer,
-    compress_certificate::offer,
-    certificate_authorities::offer,
-];
+/// The steps of a client for the extensions that only certificates and raw public keys need.
+pub(crate) struct CertificateSteps {
+    offers: &'static [OfferStep],
+    accepts: &'static [AcceptStep],
+}
+
+pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
+    offers: &[
+        signature_algorithms::offer,
+        certificate_type::offer,
+        status_request::offer,
+        compress_certificate::offer,
+        certificate_authorities::offer,
+    ],
+    accepts: &[certificate_type::accept, status_request::accept],
+};
 
 /// The extensions of TLS 1.2.
 pub(crate) static TLS12_OFFERS: &[OfferStep] = &[
@@ -145,6 +153,8 @@ pub(crate) struct Selection {
     pub(crate) suite: &'static Tls13CipherSuite,
     /// The index of the PSK in the client's offer.
     pub(crate) psk: Option<usize>,
+    /// Whether the PSK authenticates the server. Otherwise the server sends a certificate.
+    pub(crate) by_psk: bool,
     /// The secret of the (EC)DHE key exchange. `None` with psk_ke.
     pub(crate) shared: Option<SharedSecret>,
 }
@@ -160,7 +170,7 @@ pub(crate) fn select(
     extensions: &Extensions<'_>,
     suite: &'static Tls13CipherSuite,
 ) -> Result<Selection, Error> {
-    let mut selection = Selection { suite, psk: None, shared: None };
+    let mut selection = Selection { suite, psk: None, by_psk: false, shared: None };
     SELECT.iter().try_for_each(|step| step(cx, offer, extensions, &mut selection))?;
     Ok(selection)
 }
@@ -185,13 +195,10 @@ static ACCEPT: &[AcceptStep] = &[
     early_data::accept,
     |cx, terms, answers| {
         let certificates = terms.config.certificates;
-        accept_each(certificates.map_or(&[], |certificates| certificates.accepts), cx, terms, answers)
+        accept_each(certificates.map_or(&[], |certificates| certificates.steps.accepts), cx, terms, answers)
     },
     handshake_cache::accept,
 ];
-
-/// The answers that concern certificates.
-pub(crate) static CERTIFICATE_ACCEPTS: &[AcceptStep] = &[certificate_type::accept, status_request::accept];
 
 static ACCEPT_TLS12: &[AcceptStep] = &[
     renegotiation_info::accept,
@@ -293,8 +300,8 @@ pub(crate) struct Choices<'a> {
     pub(crate) client_type: Option<CertificateType>,
     /// The use of the handshake cache, if both sides have agreed on any.
     pub(crate) cache: Option<&'a dyn server::cache::Agreed>,
-    /// The index of the selected PSK in the client's offer.
-    pub(crate) psk: Option<usize>,
+    /// The selected PSK.
+    pub(crate) psk: Option<&'a FoundPsk>,
     /// The server's key share.
     pub(crate) share: Option<Entry>,
     pub(crate) takes_early_data: bool,

@@ -2,6 +2,7 @@
 
 use super::key_share::common_groups;
 use super::{Choices, HelloDraft, Selection};
+use crate::address::ServerAddress;
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{HashAlgorithm, Tls13CipherSuite};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
@@ -9,7 +10,7 @@ use crate::extension::pre_shared_key::{self, Identity, Selected};
 use crate::extension::psk_key_exchange_modes::PskKeyExchangeModes;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
-use crate::handshake::client::start::Offer;
+use crate::handshake::client::start::{Offer, session_key};
 use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::ClientHello;
@@ -81,6 +82,39 @@ impl OfferedPsk {
             }
         }
     }
+}
+
+/// The session of this server that the client can resume, in TLS 1.3 or TLS 1.2, taken from its store.
+pub(crate) fn session(
+    cx: &Cx<'_>,
+    config: &ClientConfig,
+    server: &ServerAddress,
+) -> Option<Box<ClientSession>> {
+    let key = session_key(config, server, cx.protocol());
+    // RFC 8446 §4.6.1: the client must not use an expired ticket, or a ticket of another server.
+    let ours = |s: &ClientSession| {
+        s.session.is_fresh(cx.now)
+            && s.session.transport == cx.protocol().transport()
+            && s.session.settings == config.session_settings
+            && s.session.server_name.as_ref() == Some(&key.name)
+    };
+    // A session that stems from a PSK is usable only while the client still has that PSK.
+    let believed = |s: &mut ClientSession| {
+        let sha256 = config.profile.provider.sha256;
+        s.session.origin().is_none() || config.psks.iter().any(|psk| s.session.stems_from(psk, sha256))
+    };
+    // A session from a cached handshake contains no certificates, so the client cannot verify the server again.
+    let can_be_verified = |s: &ClientSession| match &s.session.peer {
+        Some(PeerIdentity::X509(id)) => !config.reverify || !id.chain.is_empty(),
+        _ => true,
+    };
+    let store = config.sessions.as_ref()?;
+    let mut session = store.take(&key, cx.now).filter(ours).filter(can_be_verified).map(Box::new);
+    if let Some(weak) = session.take_if(|s| !s.session.serves(config.profile.rank)) {
+        // Another profile of this client, of a lower rank, can still resume it.
+        store.put(key.clone(), *weak);
+    }
+    session.and_then(|mut s| believed(&mut s).then_some(s))
 }
 
 /// The PSKs that the client offers: the session, if it has one, then its external keys.
@@ -175,6 +209,7 @@ pub(super) fn select(
             return Err(PeerMisbehaved::IllegalParameter(What::OtherHash).into());
         }
         selection.psk = Some(index);
+        selection.by_psk = true;
     }
     Ok(())
 }
@@ -272,8 +307,8 @@ pub(crate) fn verify_binder(
 }
 
 pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    if let Some(index) = chosen.psk {
-        let index = u16::try_from(index).map_err(|_| Internal::Bug(What::PskIndex))?;
+    if let Some(psk) = chosen.psk {
+        let index = u16::try_from(psk.index).map_err(|_| Internal::Bug(What::PskIndex))?;
         w.put(&Selected(index));
     }
     Ok(())

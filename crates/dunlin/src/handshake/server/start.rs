@@ -338,14 +338,16 @@ impl AwaitAnswer for AwaitOrigin {
 
 fn use_psk(cx: &mut Cx<'_>, search: Search, candidate: Candidate, secret: PskSecret) -> Result<Step, Error> {
     let Candidate { index, identity, .. } = candidate;
-    choose(cx, search, Ok(FoundPsk { index, identity, secret }))
+    choose(cx, search, Ok(FoundPsk { index, identity, secret, authenticates: true }))
 }
 
 /// A PSK that the client offered and the server found.
-pub(super) struct FoundPsk {
-    pub(super) index: usize,
+pub(crate) struct FoundPsk {
+    pub(in crate::handshake) index: usize,
     pub(super) identity: Vec<u8>,
     pub(super) secret: PskSecret,
+    /// Whether it authenticates both sides. Otherwise certificates do.
+    pub(in crate::handshake) authenticates: bool,
 }
 
 impl FoundPsk {
@@ -361,7 +363,7 @@ impl FoundPsk {
     }
 }
 
-pub(super) enum PskSecret {
+pub(crate) enum PskSecret {
     Session(Box<Session>),
     External(Arc<Psk>),
 }

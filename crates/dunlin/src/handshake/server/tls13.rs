@@ -99,7 +99,8 @@ fn answer(
     if takes_early_data {
         early::open(cx, early_secret.as_ref(), &transcript, psk.as_ref())?;
     }
-    let Authentication { own, server_type, client_type } = authentication(&config, hello, psk.is_some())?;
+    let by_psk = psk.as_ref().is_some_and(|psk| psk.authenticates);
+    let Authentication { own, server_type, client_type } = authentication(&config, hello, by_psk)?;
     let credential = own.as_ref().map(|own| own.choice.index);
     let sends = cache::Sends { credential, request: None, client_type };
     // docs/handshake-cache.md §5.7: a handshake with a PSK uses nothing of the cache and stores nothing.
@@ -114,7 +115,7 @@ fn answer(
         server_type,
         client_type,
         cache: cache.as_deref(),
-        psk: psk.as_ref().map(|psk| psk.index),
+        psk: psk.as_ref(),
         takes_early_data,
         ..Choices::new(&config, hello, protocol.version())
     };
@@ -152,7 +153,7 @@ fn answer(
         cx.send_in(&mut transcript, request)?;
     }
 
-    let client = psk.map(|psk| psk.into_client(cx, &config));
+    let client = psk.filter(|_| by_psk).map(|psk| psk.into_client(cx, &config));
     let (peer, authenticated_ms) = client.unwrap_or((None, cx.now.unix_ms));
     let negotiated = &mut cx.draft;
     negotiated.version = Some(protocol.version());
