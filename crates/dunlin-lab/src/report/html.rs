@@ -1,12 +1,11 @@
 //! Reports as one self-contained page.
 
-use std::fmt::{self, Display, Write as _};
-
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use super::compare::{Rivals, Verdict, is_ours};
 use super::{Kind, PAPER, Report, Row, columns, concise, names, plot};
-use crate::experiment::{self, Experiment};
+use crate::experiment;
 
 /// The style of the page, light and dark.
 const STYLE: &str = include_str!("page.css");
@@ -14,77 +13,80 @@ const STYLE: &str = include_str!("page.css");
 /// A page of HTML about `reports`, with a section for each: its subject, its plots, its rows as a table, and the command that
 /// repeats it. The page has no script and fetches nothing, so it can be read from a file, mailed and archived.
 pub fn page(reports: &[Report]) -> String {
-    let mut page = String::new();
-    // Writing to a string does not fail.
-    let _ = write_page(&mut page, reports);
-    page
-}
-
-fn write_page(out: &mut String, reports: &[Report]) -> fmt::Result {
-    out.write_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n")?;
-    // A second defence after the escaping: the browser fetches and runs nothing, whatever a file contains.
-    out.write_str(
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n",
-    )?;
-    out.write_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n")?;
-    writeln!(out, "<title>Dunlin: what was measured</title>\n<style>\n{STYLE}</style>\n</head>\n<body>")?;
-    writeln!(out, "<header>\n<h1>Dunlin: what was measured</h1>")?;
-    if reports.len() > 1 {
-        out.write_str("<nav>")?;
-        for (number, report) in reports.iter().enumerate() {
-            write!(out, "<a href=\"#r{number}\">{}</a> ", Escaped(&report.experiment))?;
+    let title = "Dunlin: what was measured";
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                // A second defence after the escaping: the browser fetches and runs nothing, whatever a file contains.
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (title) }
+                    @if reports.len() > 1 {
+                        nav {
+                            @for (number, report) in reports.iter().enumerate() {
+                                a href={ "#r" (number) } { (report.experiment) } " "
+                            }
+                        }
+                    }
+                }
+                main {
+                    @for (number, report) in reports.iter().enumerate() { (section(number, report)) }
+                }
+            }
         }
-        out.write_str("</nav>\n")?;
-    }
-    out.write_str("</header>\n<main>\n")?;
-    for (number, report) in reports.iter().enumerate() {
-        section(out, number, report)?;
-    }
-    out.write_str("</main>\n</body>\n</html>\n")
+    };
+    page.into_string().replace(is_misleading, "\u{fffd}")
 }
 
-fn section(out: &mut String, number: usize, report: &Report) -> fmt::Result {
-    let name = Escaped(&report.experiment);
-    writeln!(out, "<section id=\"r{number}\">\n<h2>{name}</h2>")?;
-    if let Ok(known) = experiment::find(&report.experiment) {
-        writeln!(out, "<p class=\"about\">{}</p>", Escaped(known.about()))?;
-        explanation(out, known)?;
-    }
-    plot::write(out, report)?;
-    table(out, report)?;
-    origin(out, report)?;
-    out.write_str("</section>\n")
+/// Whether a character is not part of HTML (control characters, except the line feeds of the style) or makes text look like other
+/// text (controls of direction). The templates escape all other characters that need it.
+fn is_misleading(c: char) -> bool {
+    c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The paper that the experiment repeats, and the terms of its rows.
-fn explanation(out: &mut String, experiment: &dyn Experiment) -> fmt::Result {
-    if let Some(paper) = experiment.paper() {
-        writeln!(out, "<p class=\"note\">The paper: {}</p>", Escaped(paper))?;
+fn section(number: usize, report: &Report) -> Markup {
+    html! {
+        section id={ "r" (number) } {
+            h2 { (report.experiment) }
+            @if let Ok(known) = experiment::find(&report.experiment) {
+                p.about { (known.about()) }
+                @if let Some(paper) = known.paper() { p.note { "The paper: " (paper) } }
+                @if !known.terms().is_empty() { dl.terms { (definitions(known.terms())) } }
+            }
+            (plot::plots(report))
+            (table(report))
+            (origin(report))
+        }
     }
-    if experiment.terms().is_empty() {
-        return Ok(());
+}
+
+fn definitions(list: &[(&str, &str)]) -> Markup {
+    html! {
+        @for (term, meaning) in list { div { dt { (term) } dd { (meaning) } } }
     }
-    out.write_str("<dl class=\"terms\">\n")?;
-    for (term, meaning) in experiment.terms() {
-        writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", Escaped(term), Escaped(meaning))?;
-    }
-    out.write_str("</dl>\n")
 }
 
 /// The command that repeats the experiment, and the machine it ran on.
-fn origin(out: &mut String, report: &Report) -> fmt::Result {
-    let Report { version, machine, command, seed, runs, .. } = report;
+fn origin(report: &Report) -> Markup {
+    let machine = &report.machine;
     let threads =
         if machine.cores == 1 { "1 thread".to_owned() } else { format!("{} threads", machine.cores) };
     let machine = [&machine.processor, &threads, &machine.system, &machine.kernel];
     let machine: Vec<_> = machine.into_iter().filter(|part| !part.is_empty()).map(String::as_str).collect();
-    let lines: [(&str, &dyn Display); 4] =
-        [("machine", &machine.join(", ")), ("version", version), ("seed", seed), ("runs", runs)];
-    writeln!(out, "<dl>\n<div><dt>repeat</dt><dd><code>{}</code></dd></div>", Escaped(command))?;
-    for (name, value) in lines {
-        writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", Escaped(&value.to_string()))?;
+    let (machine, seed, runs) = (machine.join(", "), report.seed.to_string(), report.runs.to_string());
+    html! {
+        dl {
+            div { dt { "repeat" } dd { code { (report.command) } } }
+            (definitions(&[("machine", &machine), ("version", &report.version), ("seed", &seed), ("runs", &runs)]))
+        }
     }
-    out.write_str("</dl>\n")
 }
 
 /// A column of the table.
@@ -128,119 +130,83 @@ fn common(rows: &[Row]) -> Vec<(&str, &Value)> {
     if others.is_empty() { Vec::new() } else { first.parameters().filter(shared).collect() }
 }
 
-fn table(out: &mut String, report: &Report) -> fmt::Result {
+fn table(report: &Report) -> Markup {
     let rows = &report.rows;
     let common = common(rows);
     let rivals = Rivals::new(rows);
     let columns = arranged(rows, &common, &rivals);
     let paper = plot::paper(&report.experiment);
-    out.write_str("<p class=\"note\">")?;
-    match report.runs {
-        0 | 1 => out.write_str("Figures of one run.")?,
-        runs => write!(out, "Figures are medians of {runs} runs.")?,
-    }
-    if !common.is_empty() {
-        let shared: Vec<_> = common.iter().map(|(name, value)| names::parameter(name, value)).collect();
-        write!(out, " In all rows: {}.", Escaped(&shared.join(", ")))?;
-    }
+    let shared: Vec<_> = common.iter().map(|(name, value)| names::parameter(name, value)).collect();
     let marked = |wanted| {
-        let figures = columns.iter().filter_map(|column| match column {
+        let mut figures = columns.iter().filter_map(|column| match column {
             Column::Figure(name) => Some(*name),
             _ => None,
         });
-        figures.into_iter().any(|figure| rows.iter().any(|row| rivals.verdict(row, figure) == Some(wanted)))
+        figures.any(|figure| rows.iter().any(|row| rivals.verdict(row, figure) == Some(wanted)))
     };
-    if marked(Verdict::Better) {
-        write!(
-            out,
-            " <b class=\"better\">Bold</b>: better than the {paper} and every rival in the same run."
-        )?;
-    }
-    if marked(Verdict::Worse) {
-        write!(out, " <i class=\"worse\">Underlined</i>: worse than the {paper} or than a rival.")?;
-    }
     let has_rivals = rows.iter().any(|row| !is_ours(row));
-    let label = Escaped(&report.experiment);
-    write!(
-        out,
-        "</p>\n<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"{label}: table\">\n"
-    )?;
-    out.write_str("<table>\n<thead><tr>")?;
-    columns.iter().try_for_each(|column| heading(out, column, &paper))?;
-    out.write_str("</tr></thead>\n<tbody>\n")?;
-    for row in rows {
-        out.write_str(if has_rivals && is_ours(row) { "<tr class=\"ours\">" } else { "<tr>" })?;
-        columns.iter().try_for_each(|column| cell(out, row, column, &rivals))?;
-        out.write_str("</tr>\n")?;
+    html! {
+        p.note {
+            @if report.runs > 1 { "Figures are medians of " (report.runs) " runs." } @else { "Figures of one run." }
+            @if !shared.is_empty() { " In all rows: " (shared.join(", ")) "." }
+            @if marked(Verdict::Better) {
+                " " b.better { "Bold" } ": better than the " (paper) " and every rival in the same run."
+            }
+            @if marked(Verdict::Worse) {
+                " " i.worse { "Underlined" } ": worse than the " (paper) " or than a rival."
+            }
+        }
+        div.table tabindex="0" role="region" aria-label={ (report.experiment) ": table" } {
+            table {
+                thead { tr { @for column in &columns { (heading(column, &paper)) } } }
+                tbody {
+                    @for row in rows {
+                        tr class=[(has_rivals && is_ours(row)).then_some("ours")] {
+                            @for column in &columns { (cell(row, column, &rivals)) }
+                        }
+                    }
+                }
+            }
+        }
     }
-    out.write_str("</tbody>\n</table>\n</div>\n")
 }
 
-fn heading(out: &mut String, column: &Column<'_>, paper: &str) -> fmt::Result {
+fn heading(column: &Column<'_>, paper: &str) -> Markup {
     let (class, (words, unit), title) = match column {
-        Column::Parameter(name) => ("", names::words(name), *name),
-        Column::Figure(name) => ("n", names::words(name), *name),
-        Column::Ratio(name) => ("n", ("÷ best".to_owned(), "rival"), *name),
+        Column::Parameter(name) => (None, names::words(name), name),
+        Column::Figure(name) => (Some("n"), names::words(name), name),
+        Column::Ratio(name) => (Some("n"), ("÷ best".to_owned(), "rival"), name),
         Column::Paper(name) => {
             let (words, unit) = names::words(name.strip_prefix(PAPER).unwrap_or(name));
-            ("n paper", (format!("{paper}: {words}"), unit), *name)
+            (Some("n paper"), (format!("{paper}: {words}"), unit), name)
         }
     };
-    let (words, title) = (Escaped(&words), Escaped(title));
-    write!(out, "<th scope=\"col\" class=\"{class}\" title=\"{title}\">{words}")?;
-    if !unit.is_empty() {
-        write!(out, " <small>{unit}</small>")?;
+    html! {
+        th scope="col" class=[class] title=(title) { (words) @if !unit.is_empty() { " " small { (unit) } } }
     }
-    out.write_str("</th>")
 }
 
-fn cell(out: &mut String, row: &Row, column: &Column<'_>, rivals: &Rivals<'_>) -> fmt::Result {
+fn cell(row: &Row, column: &Column<'_>, rivals: &Rivals<'_>) -> Markup {
     let value = |name: &str| row.get(name).map(concise).unwrap_or_default();
     match column {
-        Column::Parameter(name) => write!(out, "<td>{}</td>", Escaped(&value(name))),
-        Column::Paper(name) => write!(out, "<td class=\"n paper\">{}</td>", Escaped(&value(name))),
-        Column::Ratio(name) => match rivals.ratio(row, name) {
-            Some(ratio) => write!(out, "<td class=\"n\">{ratio:.3}</td>"),
-            None => out.write_str("<td class=\"n\"></td>"),
+        Column::Parameter(name) => html! { td { (value(name)) } },
+        Column::Paper(name) => html! { td.n.paper { (value(name)) } },
+        Column::Ratio(name) => html! {
+            td.n { @if let Some(ratio) = rivals.ratio(row, name) { (format!("{ratio:.3}")) } }
         },
         Column::Figure(name) => {
-            out.write_str("<td class=\"n\"")?;
             let detail = |suffix| value(&format!("{name}{suffix}"));
-            if row.get(name).is_some() {
-                let (mean, min, max) = (detail("_mean"), detail("_min"), detail("_max"));
-                write!(out, " title=\"{} to {}, mean {}\"", Escaped(&min), Escaped(&max), Escaped(&mean))?;
-            }
-            let value = value(name);
-            let value = Escaped(&value);
-            match rivals.verdict(row, name) {
-                Some(Verdict::Better) => write!(out, "><b class=\"better\">{value}</b></td>"),
-                Some(Verdict::Worse) => write!(out, "><i class=\"worse\">{value}</i></td>"),
-                None => write!(out, ">{value}</td>"),
-            }
-        }
-    }
-}
-
-/// Text that is text in HTML, in elements and in attributes within double quotes.
-pub(super) struct Escaped<'a>(pub(super) &'a str);
-
-impl Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                // HTML has no control characters, and those of direction would make text look like other text.
-                c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
-                    f.write_char(char::REPLACEMENT_CHARACTER)?;
+            let spread = || format!("{} to {}, mean {}", detail("_min"), detail("_max"), detail("_mean"));
+            html! {
+                td.n title=[row.get(name).map(|_| spread())] {
+                    @match rivals.verdict(row, name) {
+                        Some(Verdict::Better) => { b.better { (value(name)) } }
+                        Some(Verdict::Worse) => { i.worse { (value(name)) } }
+                        None => { (value(name)) }
+                    }
                 }
-                c => f.write_char(c)?,
             }
         }
-        Ok(())
     }
 }
 
@@ -269,8 +235,8 @@ mod tests {
         ];
         let page = page(&[report("caching", rows)]);
         assert!(page.contains(concat!(
-            "<thead><tr><th scope=\"col\" class=\"\" title=\"stack\">stack</th>",
-            "<th scope=\"col\" class=\"\" title=\"mtu\">MTU</th>",
+            "<thead><tr><th scope=\"col\" title=\"stack\">stack</th>",
+            "<th scope=\"col\" title=\"mtu\">MTU</th>",
             "<th scope=\"col\" class=\"n\" title=\"total_bytes\">total <small>bytes</small></th>",
             "<th scope=\"col\" class=\"n\" title=\"total_bytes\">÷ best <small>rival</small></th>",
             "<th scope=\"col\" class=\"n paper\" title=\"paper_total_bytes\">paper: total <small>bytes</small></th>",
@@ -286,10 +252,10 @@ mod tests {
         assert!(page.contains("medians of 3 runs. In all rows: tls1.3. <b"), "{page}");
         assert!(page.contains("<code>dunlin lab run caching</code>"), "{page}");
         let caching = experiment::find("caching").unwrap();
-        assert!(page.contains(&Escaped(caching.about()).to_string()), "{page}");
+        assert!(page.contains(&html! { (caching.about()) }.into_string()), "{page}");
         assert!(page.contains("The paper: J. Bodenhausen"), "{page}");
         for (mode, meaning) in caching.terms() {
-            let explained = format!("<dt>{mode}</dt><dd>{}</dd>", Escaped(meaning));
+            let explained = html! { dt { (mode) } dd { (meaning) } }.into_string();
             assert!(page.contains(&explained), "{explained}\n{page}");
         }
     }
@@ -306,17 +272,14 @@ mod tests {
             evil.clone_into(text);
         }
         let page = page(&[report.clone(), report]);
-        assert!(!page.contains("<script") && !page.contains("\"'&") && !page.contains("'&"), "{page}");
+        assert!(!page.contains("<script") && !page.contains("\"'") && !page.contains("&\u{fffd}"), "{page}");
         assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
-        assert!(
-            page.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}"),
-            "{page}"
-        );
+        assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot;'&amp;\u{fffd}\u{fffd}"), "{page}");
     }
 
     #[test]
     fn a_report_without_rows_is_a_section_still() {
         let page = page(&[report("alchemy", Vec::new())]);
-        assert!(page.contains("<h2>alchemy</h2>") && page.contains("<tbody>\n</tbody>"), "{page}");
+        assert!(page.contains("<h2>alchemy</h2>") && page.contains("<tbody></tbody>"), "{page}");
     }
 }

@@ -1,15 +1,16 @@
 //! A report as a plot: bars with their figures, in panels that share one scale.
 //!
 //! Positions along the scale are percentages and all else is in pixels, so a panel is as wide as there is room for and its
-//! text stays as large as the page's.
+//! text stays as large as the page's. Libraries for plots draw SVG of a fixed size, which a browser scales together with its text;
+//! therefore the bars are written here.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::mem;
 
+use maud::{Markup, html};
 use serde_json::Value;
 
 use super::compare::{STACK, is_ours};
-use super::html::Escaped;
 use super::{Kind, PAPER, Report, Row, columns, concise, names};
 
 /// A plot with more bars is unreadable; the table has all rows.
@@ -71,34 +72,36 @@ impl Reference {
 }
 
 impl View {
+    /// The view of an experiment without any of its own: the first figure of each row, by stack.
+    const PLAIN: Self = Self {
+        caption: None,
+        figure: None,
+        rows: |_| true,
+        parts: &[],
+        bar: STACK,
+        group: &[],
+        reference: Reference::Paper("paper"),
+    };
+
     /// How an experiment is drawn, plot by plot.
     fn of(experiment: &str) -> Vec<Self> {
-        let plain = Self {
-            caption: None,
-            figure: None,
-            rows: |_| true,
-            parts: &[],
-            bar: STACK,
-            group: &[],
-            reference: Reference::Paper("paper"),
-        };
         match experiment {
-            "caching" => caching(plain),
+            "caching" => caching(),
             "key-exchange" => key_exchange(),
             "link" => vec![Self {
                 caption: Some("By how many milliseconds a round trip is longer than twice the delay"),
                 figure: Some("round_trip_error_ms"),
                 bar: "busy",
                 group: &["delay_ms"],
-                ..plain
+                ..View::PLAIN
             }],
-            _ => vec![plain],
+            _ => vec![Self::PLAIN],
         }
     }
 }
 
 /// The plots of `caching`. Its rows of bytes have an MTU, those of radio networks a medium.
-fn caching(plain: View) -> Vec<View> {
+fn caching() -> Vec<View> {
     fn is(row: &Row, parameter: &str, value: &str) -> bool {
         row.get(parameter).is_some_and(|of| of == value)
     }
@@ -109,9 +112,9 @@ fn caching(plain: View) -> Vec<View> {
         figure: Some("total_bytes"),
         parts: &["tls_bytes", "transport_bytes", "ip_bytes", "link_bytes"],
         group: &["mode", "connection"],
-        ..plain
+        ..View::PLAIN
     };
-    let computed = View { bar: "mode", group: &["chain_length"], ..plain };
+    let computed = View { bar: "mode", group: &["chain_length"], ..View::PLAIN };
     let on_air = |caption, rows| View {
         caption: Some(caption),
         figure: Some("airtime_ms"),
@@ -119,7 +122,7 @@ fn caching(plain: View) -> Vec<View> {
         parts: &["client_airtime_ms", "server_airtime_ms"],
         bar: "mode",
         group: &["connection"],
-        ..plain
+        ..View::PLAIN
     };
     vec![
         View {
@@ -156,7 +159,7 @@ fn caching(plain: View) -> Vec<View> {
             rows: |row| row.number("entries").is_some_and(|entries| entries <= 50.0),
             bar: "store",
             group: &["entries"],
-            ..plain
+            ..View::PLAIN
         },
         on_air("Time on the air over 802.15.4 in ms", |row| is(row, "medium", "ieee802154")),
         on_air("Time on the air over LoRaWAN, SF7, in ms", |row| is(row, "medium", "lorawan_sf7")),
@@ -171,13 +174,9 @@ const RATE: &str = "rate_kbit_per_s";
 /// The plots of `key-exchange`: those of the paper, and one of the draft.
 fn key_exchange() -> Vec<View> {
     let plain = View {
-        caption: None,
-        figure: None,
         rows: |row| row.get("cipher").is_some(),
-        parts: &[],
-        bar: STACK,
         group: &["mechanism", "authentication", "cipher", "key_bits"],
-        reference: Reference::Paper("paper"),
+        ..View::PLAIN
     };
     let duration = |caption, rows| View {
         caption: Some(caption),
@@ -262,27 +261,15 @@ struct Group {
     papers: Vec<Bar>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
-    Ours,
-    Rival,
-    Paper,
-}
-
-impl Whose {
-    fn class(self) -> &'static str {
-        match self {
-            Self::Ours => "ours",
-            Self::Rival => "rival",
-            Self::Paper => "ref",
-        }
-    }
-}
+/// Classes of bars in the style of the page.
+const OURS: &str = "ours";
+const RIVAL: &str = "rival";
+const REFERENCE: &str = "ref";
 
 #[derive(PartialEq)]
 struct Bar {
     label: String,
-    whose: Whose,
+    class: &'static str,
     total: f64,
     /// The total as in the table.
     shown: String,
@@ -290,13 +277,13 @@ struct Bar {
     parts: Vec<(String, f64)>,
 }
 
-/// Writes the plots of a report, of the figures that it has.
-pub(super) fn write(out: &mut String, report: &Report) -> fmt::Result {
-    View::of(&report.experiment).iter().try_for_each(|view| view.write(out, &report.rows))
+/// The plots of a report, of the figures that it has.
+pub(super) fn plots(report: &Report) -> Markup {
+    html! { @for view in View::of(&report.experiment) { (view.draw(&report.rows)) } }
 }
 
 impl View {
-    fn write(&self, out: &mut String, rows: &[Row]) -> fmt::Result {
+    fn draw(&self, rows: &[Row]) -> Markup {
         let rows: Vec<_> = rows.iter().filter(|row| (self.rows)(row)).collect();
         let drawn = columns(rows.iter().copied());
         let mut figures = drawn
@@ -304,7 +291,7 @@ impl View {
             .filter(|(name, kind)| *kind == Kind::Figure && !name.starts_with(PAPER))
             .map(|(name, _)| *name);
         let wanted = |name: &&str| self.figure.is_none_or(|figure| figure == *name);
-        let Some(figure) = figures.find(wanted) else { return Ok(()) };
+        let Some(figure) = figures.find(wanted) else { return html! {} };
         let plot = Plot::new(&rows, self, figure);
         let (words, unit) = names::words(figure);
         let caption = match self.caption {
@@ -312,16 +299,18 @@ impl View {
             None if unit.is_empty() => words,
             None => format!("{words}, {unit}"),
         };
-        let class = if plot.bars().any(|bar| bar.whose != Whose::Ours) { "compared" } else { "alone" };
-        write!(out, "<figure class=\"{class}\">\n<figcaption>{}", Escaped(&caption))?;
-        if plot.left_out > 0 {
-            write!(out, " (without the last {} rows, which are in the table)", plot.left_out)?;
-        }
-        plot.legend(out, self)?;
-        out.write_str("</figcaption>\n<div class=\"panels\">\n")?;
+        let class = if plot.bars().any(|bar| bar.class != OURS) { "compared" } else { "alone" };
         let scale = Scale::new(&plot);
-        plot.panels.iter().try_for_each(|panel| panel.write(out, &scale, &caption))?;
-        out.write_str("</div>\n</figure>\n")
+        html! {
+            figure class=(class) {
+                figcaption {
+                    (caption)
+                    @if plot.left_out > 0 { " (without the last " (plot.left_out) " rows, which are in the table)" }
+                    (plot.legend(self))
+                }
+                div.panels { @for panel in &plot.panels { (panel.draw(&scale, &caption)) } }
+            }
+        }
     }
 }
 
@@ -369,15 +358,15 @@ impl Plot {
         groups.flat_map(|group| group.bars.iter().chain(&group.papers))
     }
 
-    fn legend(&self, out: &mut String, view: &View) -> fmt::Result {
-        out.write_str("<span class=\"legend\">")?;
-        for (number, part) in view.parts.iter().enumerate() {
-            write!(out, "<span><i class=\"key s{number}\"></i>{}</span>", names::words(part).0)?;
+    fn legend(&self, view: &View) -> Markup {
+        html! {
+            span.legend {
+                @for (number, part) in view.parts.iter().enumerate() {
+                    span { i class={ "key s" (number) } {} (names::words(part).0) }
+                }
+                @if self.has_paper { span { i.key.ref {} (view.reference.name()) } }
+            }
         }
-        if self.has_paper {
-            write!(out, "<span><i class=\"key ref\"></i>{}</span>", view.reference.name())?;
-        }
-        out.write_str("</span>")
     }
 }
 
@@ -396,19 +385,26 @@ impl Bar {
             Some(value) => names::parameter(view.bar, value),
             None => String::new(),
         };
-        let whose = if is_ours(row) { Whose::Ours } else { Whose::Rival };
-        Self::new(row, view, "", figure, label, whose)
+        let class = if is_ours(row) { OURS } else { RIVAL };
+        Self::new(row, view, "", figure, label, class)
     }
 
     fn of_reference(row: &Row, view: &View, figure: &str) -> Option<Self> {
-        let label = view.reference.name();
-        match view.reference {
-            Reference::Paper(_) => Self::new(row, view, PAPER, figure, label, Whose::Paper),
-            Reference::Figure(other) => Self::new(row, view, "", other, label, Whose::Paper),
-        }
+        let (prefix, figure) = match view.reference {
+            Reference::Paper(_) => (PAPER, figure),
+            Reference::Figure(other) => ("", other),
+        };
+        Self::new(row, view, prefix, figure, view.reference.name(), REFERENCE)
     }
 
-    fn new(row: &Row, view: &View, prefix: &str, figure: &str, label: String, whose: Whose) -> Option<Self> {
+    fn new(
+        row: &Row,
+        view: &View,
+        prefix: &str,
+        figure: &str,
+        label: String,
+        class: &'static str,
+    ) -> Option<Self> {
         let of = |name: &str| row.number(&format!("{prefix}{name}"));
         let total = of(figure)?;
         let shown = row.get(&format!("{prefix}{figure}")).map(concise).unwrap_or_default();
@@ -419,7 +415,7 @@ impl Bar {
             .collect();
         let parts = parts.filter(|parts| !parts.is_empty());
         let parts = parts.unwrap_or_else(|| vec![(names::words(figure).0, total)]);
-        Some(Self { label, whose, total, shown, parts })
+        Some(Self { label, class, total, shown, parts })
     }
 
     /// Where its parts begin and end on the scale.
@@ -431,62 +427,60 @@ impl Bar {
         })
     }
 
-    fn write(&self, out: &mut String, scale: &Scale, y: usize) -> fmt::Result {
-        let class = self.whose.class();
-        write!(out, "<g class=\"{class}\"><title>{}: {}", Escaped(&self.label), Escaped(&self.shown))?;
-        if self.parts.len() > 1 {
-            let parts: Vec<_> = self.parts.iter().map(|(name, length)| format!("{name} {length}")).collect();
-            write!(out, " ({})", Escaped(&parts.join(", ")))?;
-        }
-        let middle = y + BAR - 2;
-        let label = shortened(&self.label, LONGEST_LABEL);
-        writeln!(out, "</title><text class=\"name\" x=\"-6\" y=\"{middle}\">{}</text>", Escaped(&label))?;
-        for (number, (from, to)) in self.spans().enumerate() {
-            let (left, right) = (scale.at(from.min(to)), scale.at(from.max(to)));
-            let (colour, width) = (number.min(COLOURS - 1), right - left);
-            writeln!(
-                out,
-                "<rect class=\"s{colour}\" x=\"{left:.2}%\" y=\"{y}\" width=\"{width:.2}%\" height=\"{BAR}\"/>"
-            )?;
-        }
+    fn draw(&self, scale: &Scale, y: usize) -> Markup {
+        let parts: Vec<_> = self.parts.iter().map(|(name, length)| format!("{name} {length}")).collect();
         let end = self.spans().map(|(_, to)| to).fold(0.0, f64::max);
-        let (end, total) = (scale.at(end), compact(self.total));
-        writeln!(out, "<text class=\"value\" x=\"{end:.2}%\" dx=\"5\" y=\"{middle}\">{total}</text></g>")
+        let middle = y + BAR - 2;
+        html! {
+            g class=(self.class) {
+                title { (self.label) ": " (self.shown) @if parts.len() > 1 { " (" (parts.join(", ")) ")" } }
+                text.name x="-6" y=(middle) { (shortened(&self.label, LONGEST_LABEL)) }
+                @for (number, (from, to)) in self.spans().enumerate() {
+                    @let (left, right) = (scale.at(from.min(to)), scale.at(from.max(to)));
+                    @let (x, width) = (percent(left), percent(right - left));
+                    rect class={ "s" (number.min(COLOURS - 1)) } x=(x) y=(y) width=(width) height=(BAR) {}
+                }
+                text.value x=(percent(scale.at(end))) dx="5" y=(middle) { (compact(self.total)) }
+            }
+        }
+    }
+}
+
+impl Group {
+    fn height(&self) -> usize {
+        TITLE + STEP * (self.bars.len() + self.papers.len()) + GAP
     }
 }
 
 impl Panel {
-    fn write(&self, out: &mut String, scale: &Scale, caption: &str) -> fmt::Result {
-        let height = |group: &Group| TITLE + STEP * (group.bars.len() + group.papers.len()) + GAP;
-        let bottom: usize = self.groups.iter().map(height).sum();
-        out.write_str("<div class=\"panel\">")?;
-        if !self.title.is_empty() {
-            write!(out, "<h3>{}</h3>", Escaped(&self.title))?;
-        }
-        let (caption, total) = (Escaped(caption), bottom + AXIS);
-        writeln!(out, "<svg role=\"img\" aria-label=\"{caption}\" width=\"100%\" height=\"{total}\">")?;
-        writeln!(out, "<g transform=\"translate({LABEL} 0)\">")?;
-        for (place, label) in &scale.ticks {
-            writeln!(out, "<line x1=\"{place:.2}%\" x2=\"{place:.2}%\" y1=\"{TITLE}\" y2=\"{bottom}\"/>")?;
-            let baseline = bottom + AXIS - 6;
-            writeln!(out, "<text class=\"tick\" x=\"{place:.2}%\" y=\"{baseline}\">{label}</text>")?;
-        }
-        let mut y = 0;
-        for group in &self.groups {
-            let title = shortened(&group.title, LONGEST_TITLE);
-            writeln!(
-                out,
-                "<text class=\"group\" x=\"-{LABEL}\" y=\"{}\">{}</text>",
-                y + TITLE - 6,
-                Escaped(&title)
-            )?;
-            for (number, bar) in group.bars.iter().chain(&group.papers).enumerate() {
-                bar.write(out, scale, y + TITLE + STEP * number)?;
+    fn draw(&self, scale: &Scale, caption: &str) -> Markup {
+        let bottom: usize = self.groups.iter().map(Group::height).sum();
+        let tops = self.groups.iter().scan(0, |y, group| Some(mem::replace(y, *y + group.height())));
+        html! {
+            div.panel {
+                @if !self.title.is_empty() { h3 { (self.title) } }
+                svg role="img" aria-label=(caption) width="100%" height=(bottom + AXIS) {
+                    g transform={ "translate(" (LABEL) " 0)" } {
+                        @for (place, label) in &scale.ticks {
+                            @let x = percent(*place);
+                            line x1=(x) x2=(x) y1=(TITLE) y2=(bottom) {}
+                            text.tick x=(x) y=(bottom + AXIS - 6) { (label) }
+                        }
+                        @for (group, y) in self.groups.iter().zip(tops) {
+                            text.group x={ "-" (LABEL) } y=(y + TITLE - 6) { (shortened(&group.title, LONGEST_TITLE)) }
+                            @for (number, bar) in group.bars.iter().chain(&group.papers).enumerate() {
+                                (bar.draw(scale, y + TITLE + STEP * number))
+                            }
+                        }
+                    }
+                }
             }
-            y += height(group);
         }
-        out.write_str("</g>\n</svg></div>\n")
     }
+}
+
+fn percent(place: f64) -> String {
+    format!("{place:.2}%")
 }
 
 /// From figures to percent of the width; the same in all panels.
@@ -561,9 +555,7 @@ mod tests {
     use super::*;
 
     fn drawn(experiment: &str, rows: Vec<Row>) -> String {
-        let mut out = String::new();
-        write(&mut out, &Report::new(experiment, String::new(), 1, 1, rows)).unwrap();
-        out
+        plots(&Report::new(experiment, String::new(), 1, 1, rows)).into_string()
     }
 
     fn count(text: &str, what: &str) -> usize {
