@@ -236,7 +236,7 @@ fn provider() -> CryptoProvider {
     let mut provider = dunlin_awslc::provider();
     provider.groups.insert(0, dunlin_awslc::X25519MLKEM768);
     provider.groups.extend([dunlin_awslc::SECP521R1, dunlin_awslc::ML_KEM_1024]);
-    provider.key_loader = dunlin_legacy::KEY_LOADER;
+    provider.key_loader = dunlin_legacy::lab::KEY_LOADER;
     provider.signatures = signatures(dunlin_awslc::SIGNATURES_WITH_P521);
     provider
 }
@@ -274,7 +274,7 @@ fn profile(
     let mut profile = Profile::builder(Arc::clone(provider))
         .cipher_suites(if tls13 { suites::tls13(options, client) } else { Vec::new() })
         .tls12_cipher_suites(if tls12 && has_curve { suites::tls12(options, client)? } else { Vec::new() })
-        .rsa_encryption(dunlin_legacy::ENCRYPTION)
+        .rsa_encryption(dunlin_legacy::lab::ENCRYPTION)
         .danger_legacy_lab()
         .extended_master_secret_required(false)
         .renegotiation(matches!(options.renegotiation, Renegotiation::Free | Renegotiation::Once))

@@ -40,8 +40,8 @@ pub(crate) fn tls12(
     client: Option<&ClientHelloInfo>,
 ) -> Result<Vec<&'static Tls12CipherSuite>, Failure> {
     const STATIC_RSA: [&Tls12CipherSuite; 2] = [
-        &dunlin_legacy::TLS12_RSA_WITH_AES_128_GCM_SHA256,
-        &dunlin_legacy::TLS12_RSA_WITH_AES_256_GCM_SHA384,
+        &dunlin_legacy::lab::TLS12_RSA_WITH_AES_128_GCM_SHA256,
+        &dunlin_legacy::lab::TLS12_RSA_WITH_AES_256_GCM_SHA384,
     ];
     let all = [dunlin_awslc::tls12::TLS12_CIPHER_SUITES, &STATIC_RSA].concat();
     let theirs = client.map_or(&[][..], |client| &client.cipher_suites);

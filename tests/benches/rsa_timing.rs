@@ -17,7 +17,7 @@ use std::time::Instant;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::crypto::{CryptoProvider, SecureRandom};
 use dunlin::{ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust};
-use dunlin_rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256;
+use dunlin_legacy::rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256;
 use dunlin_tests::tamper::{message, messages, records};
 use dunlin_tests::{KeyType, NOW, Pki, localhost};
 
@@ -87,15 +87,17 @@ fn take(from: &mut TlsConnection) -> Vec<u8> {
 
 impl Bench {
     fn new() -> Self {
-        let provider =
-            Arc::new(CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() });
+        let provider = Arc::new(CryptoProvider {
+            key_loader: dunlin_legacy::rsa::KEY_LOADER,
+            ..dunlin_awslc::provider()
+        });
         let pki = Pki::shared(KeyType::Rsa2048);
         let psk = || Psk::new("device-1", &[7; 32]).unwrap();
         let profile = || -> ProfileBuilder {
             let suites = vec![&TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256];
             let profile =
                 Profile::builder(provider.clone()).cipher_suites(vec![]).tls12_cipher_suites(suites);
-            profile.rsa_encryption(dunlin_rsa::ENCRYPTION)
+            profile.rsa_encryption(dunlin_legacy::rsa::ENCRYPTION)
         };
         let client = profile().trust(Trust { x509: Some(pki.trust()), raw_key: None }).build().unwrap();
         let client = Arc::new(ClientConfig::new(client).with_psks(vec![Arc::new(psk())]));
@@ -127,7 +129,7 @@ impl Bench {
     /// Returns a record with a ClientKeyExchange of this class.
     fn record(&self, class: Class) -> Vec<u8> {
         let spki = &Pki::shared(KeyType::Rsa2048).server.public_key;
-        let key = dunlin_rsa::ENCRYPTION.public_key(spki).unwrap();
+        let key = dunlin_legacy::rsa::ENCRYPTION.public_key(spki).unwrap();
         let len = key.modulus_len();
         let mut block: Vec<u8> = self.random(len).into_iter().map(|b| b.max(1)).collect();
         let separator = len - 49;

@@ -10,7 +10,7 @@ use dunlin::{
     ClientAuth, ClientConfig, Credential, DtlsConnection, Event, ProfileBuilder, PskSource, ServerConfig,
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
-use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
+use dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::tamper::{extension, message, messages, records};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry, localhost};
@@ -340,11 +340,14 @@ fn psk_handshakes_of_tls12_leave_the_cache_alone() {
 fn rsa_psk_handshakes_leave_the_cache_alone() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
         let psk = || Psk::new("device-1", &[7; 32]).unwrap();
-        let provider =
-            Arc::new(CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() });
+        let provider = Arc::new(CryptoProvider {
+            key_loader: dunlin_legacy::rsa::KEY_LOADER,
+            ..dunlin_awslc::provider()
+        });
         let pki = Pki::shared(KeyType::Rsa2048);
         let profile = |is_client| {
-            let profile = setup.profile(KeyType::Rsa2048, is_client).rsa_encryption(dunlin_rsa::ENCRYPTION);
+            let profile =
+                setup.profile(KeyType::Rsa2048, is_client).rsa_encryption(dunlin_legacy::rsa::ENCRYPTION);
             let profile = profile.tls12_cipher_suites(TLS12_RSA_PSK_CIPHER_SUITES.to_vec());
             if is_client { profile } else { profile.credentials(vec![pki.server.x509(&provider)]) }
         };

@@ -6,7 +6,7 @@ use dunlin::crypto::{CryptoError, KeyExchangeGroup, SecureRandom};
 use dunlin::error::PeerMisbehaved;
 use dunlin::wire::AlertDescription;
 use dunlin::{Error, TlsConnection};
-use dunlin_legacy::{LAB_512, LAB_1024, LAB_2048, TLS12_DH_ANON_WITH_AES_128_GCM_SHA256};
+use dunlin_legacy::lab::{LAB_512, LAB_1024, LAB_2048, TLS12_DH_ANON_WITH_AES_128_GCM_SHA256};
 use dunlin_tests::peer::Files;
 use dunlin_tests::tamper::{message, messages, records};
 use dunlin_tests::{NOW, Pair};
@@ -14,8 +14,14 @@ use dunlin_tests::{NOW, Pair};
 use super::peers::{der, dhparam};
 use super::{pair, profile};
 
-const FIELDS: [&dyn KeyExchangeGroup; 6] =
-    [LAB_512, LAB_1024, LAB_2048, dunlin_ffdhe::FFDHE2048, dunlin_ffdhe::FFDHE3072, dunlin_ffdhe::FFDHE4096];
+const FIELDS: [&dyn KeyExchangeGroup; 6] = [
+    LAB_512,
+    LAB_1024,
+    LAB_2048,
+    dunlin_legacy::ffdhe::FFDHE2048,
+    dunlin_legacy::ffdhe::FFDHE3072,
+    dunlin_legacy::ffdhe::FFDHE4096,
+];
 
 fn openssl(args: &[&str]) {
     let output = Command::new("openssl").args(args).output().unwrap();
@@ -135,7 +141,7 @@ fn with_share(field: &'static dyn KeyExchangeGroup, of_server: bool, share: &[u8
 /// RFC 7919 §3, §5.1: a share is greater than 1 and less than p - 1. The primes are safe, so no other small subgroup exists.
 #[test]
 fn invalid_shares_end_the_handshake() {
-    for field in [LAB_512, LAB_1024, LAB_2048, dunlin_ffdhe::FFDHE2048] {
+    for field in [LAB_512, LAB_1024, LAB_2048, dunlin_legacy::ffdhe::FFDHE2048] {
         let prime = field.finite_field().unwrap().prime;
         let less = |n: u8| [&prime[..prime.len() - 1], &[prime[prime.len() - 1] - n]].concat();
         let more = vec![0xff; prime.len()];

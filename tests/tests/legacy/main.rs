@@ -14,8 +14,8 @@ use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
 use dunlin::wire::{AlertDescription, HandshakeType, NamedGroup, ProtocolVersion, SignatureScheme};
 use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ProfileBuilder, ServerConfig, Trust};
 use dunlin_awslc::tls12::TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
-use dunlin_legacy::identity::{DSA_1024, DSA_2048, Identity, RSA_512, RSA_1024};
-use dunlin_legacy::{LAB_512, LAB_1024, LAB_2048, TLS12_LEGACY_CIPHER_SUITES};
+use dunlin_legacy::lab::identity::{DSA_1024, DSA_2048, Identity, RSA_512, RSA_1024};
+use dunlin_legacy::lab::{LAB_512, LAB_1024, LAB_2048, TLS12_LEGACY_CIPHER_SUITES};
 use dunlin_tests::tamper::{message, messages, records};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 
@@ -27,11 +27,11 @@ fn certificate(pem: &str) -> CertificateDer<'static> {
 
 /// A profile with this TLS 1.2 suite and everything of the laboratory.
 fn profile(suite: &'static Tls12CipherSuite) -> ProfileBuilder {
-    Profile::builder(Arc::new(dunlin_legacy::provider()))
+    Profile::builder(Arc::new(dunlin_legacy::lab::provider()))
         .cipher_suites(vec![])
         .tls12_cipher_suites(vec![suite])
         .groups([&dunlin_awslc::provider().groups[..], &FIELDS].concat())
-        .rsa_encryption(dunlin_legacy::ENCRYPTION)
+        .rsa_encryption(dunlin_legacy::lab::ENCRYPTION)
         .danger_legacy_lab()
 }
 
@@ -42,7 +42,7 @@ fn trusting(profile: ProfileBuilder, identity: &Identity) -> ProfileBuilder {
 
 fn serving(profile: ProfileBuilder, identity: &Identity) -> ProfileBuilder {
     let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).unwrap();
-    let key = dunlin_legacy::provider().key_loader.load(&key).unwrap();
+    let key = dunlin_legacy::lab::provider().key_loader.load(&key).unwrap();
     profile.credentials(vec![Credential::x509(vec![certificate(identity.cert_pem)], key)])
 }
 
@@ -99,7 +99,7 @@ fn connects_with_every_suite_and_key() {
 
 #[test]
 fn connects_with_every_field() {
-    let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
+    let suite = &dunlin_legacy::lab::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     for (field, name) in FIELDS.into_iter().zip([
         NamedGroup::FFDHE_PRIVATE_USE_0,
         NamedGroup::FFDHE_PRIVATE_USE_1,
@@ -115,7 +115,7 @@ fn connects_with_every_field() {
 
 #[test]
 fn client_authenticates_with_dsa() {
-    let suite = &dunlin_legacy::TLS12_DHE_DSS_WITH_AES_128_GCM_SHA256;
+    let suite = &dunlin_legacy::lab::TLS12_DHE_DSS_WITH_AES_128_GCM_SHA256;
     let both = || serving(profile(suite), &DSA_1024);
     let server = both().trust(Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None });
     let server = ServerConfig::new(server.build().unwrap()).unwrap();
@@ -129,9 +129,11 @@ fn client_authenticates_with_dsa() {
 /// A profile must name the laboratory before it can use any part of it.
 #[test]
 fn profile_without_the_laboratory_refuses_its_suites_and_fields() {
-    let bare =
-        || Profile::builder(Arc::new(dunlin_legacy::provider())).rsa_encryption(dunlin_legacy::ENCRYPTION);
-    let fields = || [&dunlin_awslc::provider().groups[..], &[dunlin_ffdhe::FFDHE2048]].concat();
+    let bare = || {
+        Profile::builder(Arc::new(dunlin_legacy::lab::provider()))
+            .rsa_encryption(dunlin_legacy::lab::ENCRYPTION)
+    };
+    let fields = || [&dunlin_awslc::provider().groups[..], &[dunlin_legacy::ffdhe::FFDHE2048]].concat();
     for suite in TLS12_LEGACY_CIPHER_SUITES {
         let profile = bare().groups(fields()).tls12_cipher_suites(vec![*suite]);
         let refused = profile.clone().build().unwrap_err().to_string();
@@ -160,13 +162,13 @@ fn profile_without_the_laboratory_refuses_its_suites_and_fields() {
 #[test]
 fn profile_without_the_laboratory_refuses_its_keys() {
     let builder = |provider| Profile::builder(Arc::new(provider));
-    let tls13 = || builder(dunlin_legacy::provider());
+    let tls13 = || builder(dunlin_legacy::lab::provider());
     let tls12 = || tls13().cipher_suites(vec![]);
     let ordinary = || tls12().tls12_cipher_suites(vec![&TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256]);
     let encrypting = || {
         builder(dunlin_awslc::provider())
-            .tls12_cipher_suites(dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES.to_vec())
-            .rsa_encryption(dunlin_legacy::ENCRYPTION)
+            .tls12_cipher_suites(dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES.to_vec())
+            .rsa_encryption(dunlin_legacy::lab::ENCRYPTION)
     };
     for (profile, what) in [(tls13(), "DSA"), (ordinary(), "DSA"), (encrypting(), "short RSA keys")] {
         let refused = profile.build().unwrap_err().to_string();
@@ -179,7 +181,7 @@ fn profile_without_the_laboratory_refuses_its_keys() {
 /// In anonymous suites no side can ask for a certificate, so a server that requires one refuses them.
 #[test]
 fn server_that_requires_certificates_refuses_anonymous_suites() {
-    let anonymous = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
+    let anonymous = &dunlin_legacy::lab::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     let ecdhe = &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
     for (required, result) in [(ClientAuth::Required, Err(())), (ClientAuth::Optional, Ok(()))] {
         let server = serving(profile(anonymous).tls12_cipher_suites(vec![anonymous, ecdhe]), &RSA_1024);
@@ -194,7 +196,7 @@ fn server_that_requires_certificates_refuses_anonymous_suites() {
 /// RFC 5246 §7.4.4: an anonymous server must not request a certificate.
 #[test]
 fn client_rejects_a_certificate_request_of_an_anonymous_server() {
-    let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
+    let suite = &dunlin_legacy::lab::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     let mut pair = pair(profile(suite), profile(suite));
     let hello = pair.client.transmit().to_vec();
     pair.server.receive(NOW, &hello).unwrap();
@@ -212,7 +214,7 @@ fn client_rejects_a_certificate_request_of_an_anonymous_server() {
 /// The integer of a DSA key is not below the prime, or so short that the library would panic.
 #[test]
 fn rejects_invalid_dsa_keys() {
-    let algorithms = dunlin_legacy::provider().signatures;
+    let algorithms = dunlin_legacy::lab::provider().signatures;
     let (_, dsa) = algorithms.schemes.iter().find(|(s, _)| *s == SignatureScheme::DSA_SHA256).unwrap();
     let signature = [0x30, 6, 2, 1, 1, 2, 1, 1];
     for algorithm in *dsa {
@@ -250,7 +252,7 @@ fn ordinary_provider_refuses_short_keys() {
     for identity in [&RSA_512, &RSA_1024, &DSA_1024, &DSA_2048] {
         let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).unwrap();
         assert!(dunlin_awslc::provider().key_loader.load(&key).is_err(), "{}", identity.name);
-        assert!(dunlin_rsa::KEY_LOADER.load(&key).is_err(), "{}", identity.name);
+        assert!(dunlin_legacy::rsa::KEY_LOADER.load(&key).is_err(), "{}", identity.name);
     }
     // The provider rejects a certificate with a key of 1024 bits.
     let suite = &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256;

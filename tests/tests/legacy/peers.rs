@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dunlin::crypto::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 use dunlin::{ClientConfig, ServerConfig, TlsConnection};
-use dunlin_legacy::identity::Identity;
-use dunlin_legacy::{LAB_512, LAB_1024, LAB_2048, TLS12_LEGACY_CIPHER_SUITES};
+use dunlin_legacy::lab::identity::Identity;
+use dunlin_legacy::lab::{LAB_512, LAB_1024, LAB_2048, TLS12_LEGACY_CIPHER_SUITES};
 use dunlin_tests::localhost;
 use dunlin_tests::peer::{Files, Link, Process, Server, listen, now};
 
@@ -106,7 +106,7 @@ fn interoperates_with_openssl_in_every_suite_and_key() {
 #[test]
 fn interoperates_with_gnutls_in_a_field_of_512_bits() {
     const PRIORITY: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.2:-KX-ALL:+ANON-DH:-GROUP-DH-ALL";
-    let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
+    let suite = &dunlin_legacy::lab::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     let files = Files::default();
     let params = files.write("field.pem", dhparam(LAB_512));
     let all = ["--port", "4433", "--echo", "--priority", PRIORITY, "--dhparams", &params];
@@ -129,7 +129,7 @@ fn interoperates_with_gnutls_in_a_field_of_512_bits() {
 
 #[test]
 fn interoperates_with_openssl_in_every_field() {
-    let suite = &dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
+    let suite = &dunlin_legacy::lab::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256;
     // OpenSSL refuses fields of less than 1024 bits at every level.
     for field in [LAB_1024, LAB_2048] {
         let files = Files::default();

@@ -87,7 +87,7 @@ fn s_client(typ: Option<KeyType>, port: &str, more: &[&str]) -> (Process, Files)
 
 /// Adds TLS 1.2 with these suites to a TLS 1.3 profile.
 fn with_tls12(profile: ProfileBuilder, suites: Vec<&'static Tls12CipherSuite>) -> ProfileBuilder {
-    let groups = [&awslc().groups[..], &[dunlin_ffdhe::FFDHE2048]].concat();
+    let groups = [&awslc().groups[..], &[dunlin_legacy::ffdhe::FFDHE2048]].concat();
     profile.groups(groups).tls12_cipher_suites(suites)
 }
 

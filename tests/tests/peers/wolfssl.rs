@@ -90,7 +90,8 @@ fn with_suite(profile: ProfileBuilder, id: CipherSuite) -> ProfileBuilder {
     match tls12_suite(id) {
         Some(suite) => {
             // With ECDHE_PSK, wolfSSL's client refuses shares on X25519: "Bad ECC Peer Key".
-            let groups: [&dyn KeyExchangeGroup; 2] = [dunlin_awslc::SECP256R1, dunlin_ffdhe::FFDHE2048];
+            let groups: [&dyn KeyExchangeGroup; 2] =
+                [dunlin_awslc::SECP256R1, dunlin_legacy::ffdhe::FFDHE2048];
             profile.groups(groups.to_vec()).cipher_suites(vec![]).tls12_cipher_suites(vec![suite])
         }
         None => {

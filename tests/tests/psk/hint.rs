@@ -18,7 +18,7 @@ use dunlin_tests::peer::{Files, Link, Process, Server, listen, now};
 use dunlin_tests::{NOW, Pair, awslc};
 
 fn profile() -> ProfileBuilder {
-    let groups = [&awslc().groups[..], &[dunlin_ffdhe::FFDHE2048]].concat();
+    let groups = [&awslc().groups[..], &[dunlin_legacy::ffdhe::FFDHE2048]].concat();
     Profile::builder(awslc()).groups(groups).cipher_suites(vec![])
 }
 

@@ -16,12 +16,12 @@ use dunlin::{
     ClientConfig, Credential, Error, Now, PeerIdentity, Profile, ProfileBuilder, PskChoice, PskSource,
     ServerConfig, TlsConnection, Trust,
 };
-use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
+use dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_tests::{KeyType, Pair, Pki};
 
 /// A provider whose RSA keys can decrypt.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() })
+    Arc::new(CryptoProvider { key_loader: dunlin_legacy::rsa::KEY_LOADER, ..dunlin_awslc::provider() })
 }
 
 fn pki() -> &'static Pki {
@@ -31,7 +31,7 @@ fn pki() -> &'static Pki {
 /// A profile with only these TLS 1.2 suites.
 fn profile(suites: &[&'static Tls12CipherSuite]) -> ProfileBuilder {
     let profile = Profile::builder(provider()).cipher_suites(vec![]).tls12_cipher_suites(suites.to_vec());
-    profile.rsa_encryption(dunlin_rsa::ENCRYPTION)
+    profile.rsa_encryption(dunlin_legacy::rsa::ENCRYPTION)
 }
 
 fn trusting(profile: ProfileBuilder) -> ProfileBuilder {

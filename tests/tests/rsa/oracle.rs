@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::crypto::{RsaEncryption, RsaPublicKey};
 use dunlin::pki_types::SubjectPublicKeyInfoDer;
 use dunlin::{ClientConfig, Error, ServerConfig, TlsConnection};
-use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
+use dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_tests::tamper::{message, messages, records};
 use dunlin_tests::{NOW, Pair};
 
@@ -49,7 +49,7 @@ pub(super) fn answers(mut pair: Pair, has_identity: bool, ciphertext: &[u8]) -> 
 
 fn key() -> Box<dyn RsaPublicKey> {
     let spki: &SubjectPublicKeyInfoDer<'static> = &pki().server.public_key;
-    let rsa: &dyn RsaEncryption = dunlin_rsa::ENCRYPTION;
+    let rsa: &dyn RsaEncryption = dunlin_legacy::rsa::ENCRYPTION;
     rsa.public_key(spki).unwrap()
 }
 
@@ -131,7 +131,7 @@ fn probes() -> Vec<(&'static str, Vec<u8>)> {
 
 /// Static RSA, for the laboratory only.
 fn static_pair() -> Pair {
-    let profile = || profile(&[&dunlin_legacy::TLS12_RSA_WITH_AES_128_GCM_SHA256]).danger_legacy_lab();
+    let profile = || profile(&[&dunlin_legacy::lab::TLS12_RSA_WITH_AES_128_GCM_SHA256]).danger_legacy_lab();
     let client = ClientConfig::new(trusting(profile()).build().unwrap());
     let server = ServerConfig::new(serving(profile()).build().unwrap()).unwrap();
     Pair::new(&Arc::new(client), &Arc::new(server))

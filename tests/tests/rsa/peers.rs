@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::auth::Psk;
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::{ClientConfig, ServerConfig, TlsConnection};
-use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
+use dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_tests::ends::PSK;
 use dunlin_tests::localhost;
 use dunlin_tests::peer::{Files, Link, Process, Server, listen, now};

@@ -14,7 +14,7 @@ use super::*;
 fn open_suite(id: CipherSuite, key_exchange: Tls12KeyExchange) -> &'static Tls12CipherSuite {
     let null = dunlin_null::null_provider();
     let aead = null.suite(CipherSuite::TLS_CHACHA20_POLY1305_SHA256).unwrap().aead;
-    let hash = dunlin_rsa::TLS12_RSA_PSK_WITH_CHACHA20_POLY1305_SHA256.hash;
+    let hash = dunlin_legacy::rsa::TLS12_RSA_PSK_WITH_CHACHA20_POLY1305_SHA256.hash;
     let authentication = Tls12Authentication::Psk;
     Box::leak(Box::new(Tls12CipherSuite { id, hash, aead, key_exchange, authentication }))
 }

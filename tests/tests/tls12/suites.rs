@@ -42,7 +42,7 @@ fn suites(provider: &CryptoProvider) -> Vec<&'static Tls12CipherSuite> {
 
 /// Curves and a finite field.
 fn groups(provider: &CryptoProvider) -> Vec<&'static dyn KeyExchangeGroup> {
-    [&provider.groups[..], &[dunlin_ffdhe::FFDHE2048]].concat()
+    [&provider.groups[..], &[dunlin_legacy::ffdhe::FFDHE2048]].concat()
 }
 
 /// A profile for TLS 1.2 only.
@@ -552,7 +552,8 @@ fn refuses_unusable_profiles() {
     assert!(nothing.build().is_err());
     let suite: &Tls12CipherSuite = suites(&provider)[0];
     assert!(tls12(&provider).tls12_cipher_suites(vec![suite, suite]).build().is_err());
-    let no_curve = tls12(&provider).groups(vec![dunlin_ffdhe::FFDHE2048]).tls12_cipher_suites(vec![suite]);
+    let no_curve =
+        tls12(&provider).groups(vec![dunlin_legacy::ffdhe::FFDHE2048]).tls12_cipher_suites(vec![suite]);
     assert!(no_curve.build().is_err());
     let dhe = dunlin_awslc::tls12::TLS12_DHE_CIPHER_SUITES.to_vec();
     let no_field = tls12(&provider).groups(provider.groups.clone()).tls12_cipher_suites(dhe);
@@ -569,7 +570,7 @@ fn server_chooses_a_field_that_the_client_names() {
         let mut pair = mutual(client.groups(ours.to_vec()), server.groups(theirs.to_vec()));
         pair.run().map(|()| pair.client.negotiated().unwrap().group.unwrap())
     };
-    use dunlin_ffdhe::{FFDHE2048, FFDHE3072, FFDHE4096};
+    use dunlin_legacy::ffdhe::{FFDHE2048, FFDHE3072, FFDHE4096};
     let all = [FFDHE2048, FFDHE3072, FFDHE4096];
     assert_eq!(run(&[FFDHE3072], &all), Ok(NamedGroup::FFDHE3072));
     assert_eq!(run(&all, &[FFDHE4096, FFDHE2048]), Ok(NamedGroup::FFDHE4096));
@@ -580,7 +581,7 @@ fn server_chooses_a_field_that_the_client_names() {
 #[test]
 fn tls13_supports_finite_fields() {
     let provider = awslc();
-    let fields = || Profile::builder(provider.clone()).groups(vec![dunlin_ffdhe::FFDHE2048]);
+    let fields = || Profile::builder(provider.clone()).groups(vec![dunlin_legacy::ffdhe::FFDHE2048]);
     let [client, server] = with_x509(fields(), fields(), KeyType::P256);
     let mut pair = mutual(client, server);
     pair.connect().unwrap();

@@ -9,7 +9,7 @@ use dunlin_awslc::tls12;
 
 /// All that this program can do, of which it does by default what the library does by default. Its RSA keys decrypt, too.
 pub(crate) fn provider() -> CryptoProvider {
-    CryptoProvider { key_loader: dunlin_rsa::KEY_LOADER, ..dunlin_awslc::provider() }
+    CryptoProvider { key_loader: dunlin_legacy::rsa::KEY_LOADER, ..dunlin_awslc::provider() }
 }
 
 /// Reads a positive number of seconds.
@@ -97,7 +97,7 @@ pub(crate) fn tls12_of_use() -> Vec<&'static Tls12CipherSuite> {
         tls12::TLS12_CIPHER_SUITES,
         tls12::TLS12_DHE_CIPHER_SUITES,
         tls12::TLS12_PSK_CIPHER_SUITES,
-        dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES,
+        dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES,
         &short,
     ];
     named.concat()
@@ -107,7 +107,7 @@ fn tls12() -> Vec<&'static Tls12CipherSuite> {
     [
         &tls12_of_use()[..],
         #[cfg(feature = "legacy-lab")]
-        dunlin_legacy::TLS12_LEGACY_CIPHER_SUITES,
+        dunlin_legacy::lab::TLS12_LEGACY_CIPHER_SUITES,
     ]
     .concat()
 }
@@ -127,7 +127,7 @@ fn openssl_name(suite: CipherSuite) -> String {
 
 /// The finite fields for suites with DHE, the fastest first.
 pub(crate) const FINITE_FIELDS: [&dyn KeyExchangeGroup; 3] =
-    [dunlin_ffdhe::FFDHE2048, dunlin_ffdhe::FFDHE3072, dunlin_ffdhe::FFDHE4096];
+    [dunlin_legacy::ffdhe::FFDHE2048, dunlin_legacy::ffdhe::FFDHE3072, dunlin_legacy::ffdhe::FFDHE4096];
 
 /// Reads a list of groups.
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
@@ -137,7 +137,7 @@ pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, 
     // Nor does anybody wait for a finite field.
     known.extend(FINITE_FIELDS);
     #[cfg(feature = "legacy-lab")]
-    known.extend([dunlin_legacy::LAB_512, dunlin_legacy::LAB_1024, dunlin_legacy::LAB_2048]);
+    known.extend([dunlin_legacy::lab::LAB_512, dunlin_legacy::lab::LAB_1024, dunlin_legacy::lab::LAB_2048]);
     list(text, group, known, |g| g.name())
 }
 

@@ -416,7 +416,7 @@ impl TlsOptions {
                 Side::Server => self.check_tls12_keys(credentials)?,
             }
             builder = builder.tls12_cipher_suites(self.tls12_suites(side)).renegotiation(self.renegotiation);
-            builder = builder.rsa_encryption(dunlin_rsa::ENCRYPTION);
+            builder = builder.rsa_encryption(dunlin_legacy::rsa::ENCRYPTION);
             builder = builder.extended_master_secret_required(!self.allow_no_ems);
             #[cfg(feature = "legacy-lab")]
             {
@@ -462,7 +462,7 @@ impl TlsOptions {
     fn provider(&self) -> CryptoProvider {
         #[cfg(feature = "legacy-lab")]
         if self.legacy_lab {
-            return dunlin_legacy::provider();
+            return dunlin_legacy::lab::provider();
         }
         lists::provider()
     }
@@ -471,11 +471,11 @@ impl TlsOptions {
     #[cfg(feature = "legacy-lab")]
     fn obsolete(&self, builder: ProfileBuilder) -> Result<ProfileBuilder, Error> {
         if self.legacy_lab {
-            anstream::eprintln!("dunlin: WARNING: {}", dunlin_legacy::WARNING);
-            return Ok(builder.rsa_encryption(dunlin_legacy::ENCRYPTION).danger_legacy_lab());
+            anstream::eprintln!("dunlin: WARNING: {}", dunlin_legacy::lab::WARNING);
+            return Ok(builder.rsa_encryption(dunlin_legacy::lab::ENCRYPTION).danger_legacy_lab());
         }
         let is_obsolete = |suite: &&&Tls12CipherSuite| {
-            dunlin_legacy::TLS12_LEGACY_CIPHER_SUITES.iter().any(|legacy| legacy.id == suite.id)
+            dunlin_legacy::lab::TLS12_LEGACY_CIPHER_SUITES.iter().any(|legacy| legacy.id == suite.id)
         };
         match self.cipher.iter().flat_map(|List(suites)| suites).find(is_obsolete) {
             Some(suite) => {

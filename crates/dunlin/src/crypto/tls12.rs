@@ -193,7 +193,7 @@ macro_rules! tls12_cipher_suites {
         ];
 
         /// DHE suites with full-length tags, in order of preference, for peers without curves. Shares are ten times as long
-        /// as with curves, and far slower to compute. The suites need a group of RFC 7919 from the crate dunlin-ffdhe.
+        /// as with curves, and far slower to compute. The suites need a group of RFC 7919 from the crate dunlin-legacy.
         pub static TLS12_DHE_CIPHER_SUITES: &[&$crate::crypto::Tls12CipherSuite] = &[
             &TLS12_DHE_RSA_WITH_AES_128_GCM_SHA256,
             &TLS12_DHE_RSA_WITH_AES_256_GCM_SHA384,

@@ -151,7 +151,7 @@ impl<'a> Lab<'a> {
             Way::Virtual => None,
         };
         #[cfg(feature = "legacy-lab")]
-        progress.note(dunlin_legacy::WARNING);
+        progress.note(dunlin_legacy::lab::WARNING);
         Ok(Self {
             plan,
             keys: AllKeys::new()?,

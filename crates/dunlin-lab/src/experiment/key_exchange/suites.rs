@@ -160,7 +160,7 @@ fn psk_cases() -> Vec<Case> {
         },
         Case {
             mechanism: "rsa_psk",
-            suite: Suite::Tls12(&dunlin_rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256),
+            suite: Suite::Tls12(&dunlin_legacy::rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256),
             certificates: Some(RSA),
             key_bits: Some(2048),
             openssl: Some("RSA-PSK-AES128-GCM-SHA256"),
@@ -391,11 +391,11 @@ impl Crypto {
     /// That of AWS-LC, and finite fields.
     pub(super) fn new() -> Self {
         let provider = CryptoProvider {
-            groups: vec![dunlin_awslc::X25519, dunlin_awslc::SECP256R1, dunlin_ffdhe::FFDHE2048],
-            key_loader: dunlin_rsa::KEY_LOADER,
+            groups: vec![dunlin_awslc::X25519, dunlin_awslc::SECP256R1, dunlin_legacy::ffdhe::FFDHE2048],
+            key_loader: dunlin_legacy::rsa::KEY_LOADER,
             ..dunlin_awslc::provider()
         };
-        Self { provider: Arc::new(provider), rsa: dunlin_rsa::ENCRYPTION }
+        Self { provider: Arc::new(provider), rsa: dunlin_legacy::rsa::ENCRYPTION }
     }
 }
 

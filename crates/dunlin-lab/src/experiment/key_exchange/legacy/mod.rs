@@ -41,9 +41,10 @@ pub(super) fn keys() -> [(&'static str, Keys); 4] {
 
 /// Cryptography that takes them.
 pub(super) fn crypto() -> Crypto {
-    let groups = vec![dunlin_legacy::LAB_512, dunlin_legacy::LAB_1024, dunlin_ffdhe::FFDHE2048];
-    let provider = CryptoProvider { groups, ..dunlin_legacy::provider() };
-    Crypto { provider: Arc::new(provider), rsa: dunlin_legacy::ENCRYPTION }
+    let groups =
+        vec![dunlin_legacy::lab::LAB_512, dunlin_legacy::lab::LAB_1024, dunlin_legacy::ffdhe::FFDHE2048];
+    let provider = CryptoProvider { groups, ..dunlin_legacy::lab::provider() };
+    Crypto { provider: Arc::new(provider), rsa: dunlin_legacy::lab::ENCRYPTION }
 }
 
 const LAB_512: NamedGroup = NamedGroup::FFDHE_PRIVATE_USE_0;
@@ -64,7 +65,7 @@ fn of_size(bits: u32, group: NamedGroup, column: usize) -> Vec<Case> {
     let openssl_with_field = |suite| (bits >= 1024).then_some(suite);
     let dh_anon = Case {
         mechanism: "dh_anon",
-        suite: Suite::Tls12(&dunlin_legacy::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256),
+        suite: Suite::Tls12(&dunlin_legacy::lab::TLS12_DH_ANON_WITH_AES_128_GCM_SHA256),
         group: Some(group),
         has_psk: false,
         certificates: None,
@@ -83,7 +84,7 @@ fn of_size(bits: u32, group: NamedGroup, column: usize) -> Vec<Case> {
     };
     let rsa = Case {
         mechanism: "rsa",
-        suite: Suite::Tls12(&dunlin_legacy::TLS12_RSA_WITH_AES_128_GCM_SHA256),
+        suite: Suite::Tls12(&dunlin_legacy::lab::TLS12_RSA_WITH_AES_128_GCM_SHA256),
         group: None,
         certificates: Some(Certificates { keys: ["rsa512", "rsa1024", "rsa2048"][column], ..RSA }),
         openssl: Some("AES128-GCM-SHA256"),
@@ -92,7 +93,7 @@ fn of_size(bits: u32, group: NamedGroup, column: usize) -> Vec<Case> {
     };
     let rsa_psk = Case {
         mechanism: "rsa_psk",
-        suite: Suite::Tls12(&dunlin_rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256),
+        suite: Suite::Tls12(&dunlin_legacy::rsa::TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256),
         has_psk: true,
         openssl: Some("RSA-PSK-AES128-GCM-SHA256"),
         paper: None,
@@ -100,7 +101,7 @@ fn of_size(bits: u32, group: NamedGroup, column: usize) -> Vec<Case> {
     };
     let dhe_dss = Case {
         mechanism: "dhe_dss",
-        suite: Suite::Tls12(&dunlin_legacy::TLS12_DHE_DSS_WITH_AES_128_GCM_SHA256),
+        suite: Suite::Tls12(&dunlin_legacy::lab::TLS12_DHE_DSS_WITH_AES_128_GCM_SHA256),
         certificates: Some(Certificates { keys: ["dsa1024", "dsa1024", "dsa2048"][column], ..DSA }),
         openssl: openssl_with_field("DHE-DSS-AES128-GCM-SHA256"),
         paper: Some([1558.0, 1950.0, 2821.0][column]),

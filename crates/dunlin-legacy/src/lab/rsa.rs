@@ -1,24 +1,25 @@
 //! RSA with keys of any length from 512 bits: PKCS#1 v1.5 (RFC 8017 §8.2) with SHA-256, the scheme that fits into 512 bits.
 
-use std::fmt;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
 
 use dunlin::crypto::{CryptoError, RsaDecryption, RsaEncryption, RsaPublicKey, SecureRandom, SigningKey};
 use dunlin::wire::SignatureScheme;
-use dunlin_rsa::hazmat;
 use pkcs1::RsaPrivateKeyRef;
 use pkcs8::PrivateKeyInfoRef;
 use pkcs8::der::asn1::BitStringRef;
 use pkcs8::der::{Decode, Encode};
-use pkcs8::spki::{ObjectIdentifier, SubjectPublicKeyInfoRef};
+use pkcs8::spki::SubjectPublicKeyInfoRef;
 use pki_types::{
     AlgorithmIdentifier, InvalidSignature, PrivateKeyDer, SignatureVerificationAlgorithm,
     SubjectPublicKeyInfoDer, alg_id,
 };
 use sha2::{Digest, Sha256};
 
-/// rsaEncryption (RFC 8017 §A.1).
-const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+use crate::rsa::{RSA_ENCRYPTION, public_key, raw};
 
 /// Encrypts with RSA keys of any length.
 pub static ENCRYPTION: &dyn RsaEncryption = &Encryption;
@@ -28,12 +29,7 @@ struct Encryption;
 
 impl RsaEncryption for Encryption {
     fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError> {
-        let spki = SubjectPublicKeyInfoRef::from_der(spki).map_err(|_| CryptoError)?;
-        if spki.algorithm.oid != RSA_ENCRYPTION {
-            return Err(CryptoError);
-        }
-        let key = spki.subject_public_key.as_bytes().ok_or(CryptoError)?;
-        Ok(Box::new(hazmat::Key::public(key)?))
+        Ok(Box::new(public_key(spki)?))
     }
 
     fn is_legacy(&self) -> bool {
@@ -71,7 +67,7 @@ impl SignatureVerificationAlgorithm for Pkcs1Sha256 {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
-        let key = hazmat::Key::public(public_key).map_err(|_| InvalidSignature)?;
+        let key = raw::Key::public(public_key).map_err(|_| InvalidSignature)?;
         let signed = key.public_power(signature).map_err(|_| InvalidSignature)?;
         match encode(message, key.modulus_len()) {
             Ok(expected) if signed == expected => Ok(()),
@@ -101,12 +97,12 @@ pub(crate) fn load(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, Crypt
     let subject_public_key = BitStringRef::from_bytes(&public).map_err(|_| CryptoError)?;
     let spki = SubjectPublicKeyInfoRef { algorithm: info.algorithm, subject_public_key };
     let public = SubjectPublicKeyInfoDer::from(spki.to_der().map_err(|_| CryptoError)?);
-    Ok(Arc::new(PrivateKey { key: hazmat::Key::private(pkcs1)?, public }))
+    Ok(Arc::new(PrivateKey { key: raw::Key::private(pkcs1)?, public }))
 }
 
 /// An RSA key that signs and decrypts.
 struct PrivateKey {
-    key: hazmat::Key,
+    key: raw::Key,
     public: SubjectPublicKeyInfoDer<'static>,
 }
 

@@ -1,9 +1,10 @@
 //! DSA with SHA-256 (FIPS 186-4 §4).
 //!
 //! The AlgorithmIdentifier of a DSA key contains its domain parameters, and webpki compares it as a whole. Therefore the parameters
-//! are fixed here, as for curves. Keys and certificates with other parameters do not verify. [`crate::identity`] uses them.
+//! are fixed here, as for curves. Keys and certificates with other parameters do not verify. [`super::identity`] uses them.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use dsa::{Signature, SigningKey as DsaKey, VerifyingKey};
 use dunlin::crypto::{CryptoError, SecureRandom, SigningKey};
@@ -22,8 +23,8 @@ use signature::hazmat::PrehashVerifier;
 
 /// Verifies with keys that use the laboratory's parameters.
 pub(crate) const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
-    &Sha256With { parameters: include_bytes!("../data/dsa-1024-algorithm.der") },
-    &Sha256With { parameters: include_bytes!("../data/dsa-2048-algorithm.der") },
+    &Sha256With { parameters: include_bytes!("../../data/dsa-1024-algorithm.der") },
+    &Sha256With { parameters: include_bytes!("../../data/dsa-2048-algorithm.der") },
 ];
 
 /// id-dsa-with-sha256 (RFC 5758 §3.1), without parameters.

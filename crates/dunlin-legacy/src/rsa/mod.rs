@@ -1,4 +1,4 @@
-//! RSA key exchange of TLS 1.2 for Dunlin, over AWS-LC. The client encrypts a secret with the server's key (RFC 5246 §7.4.7.1),
+//! RSA key exchange of TLS 1.2, over AWS-LC. The client encrypts a secret with the server's key (RFC 5246 §7.4.7.1),
 //! here together with a pre-shared key (RFC 4279 §4). There is no forward secrecy: an attacker who later obtains both keys can
 //! decrypt recorded connections. Prefer ECDHE_PSK if the peer supports it.
 //!
@@ -8,16 +8,18 @@
 //! ```
 //! # use std::sync::Arc;
 //! let mut provider = dunlin_awslc::provider();
-//! provider.key_loader = dunlin_rsa::KEY_LOADER;
+//! provider.key_loader = dunlin_legacy::rsa::KEY_LOADER;
 //! let client = dunlin::Profile::builder(Arc::new(provider))
-//!     .tls12_cipher_suites(dunlin_rsa::TLS12_RSA_PSK_CIPHER_SUITES.to_vec())
-//!     .rsa_encryption(dunlin_rsa::ENCRYPTION)
+//!     .tls12_cipher_suites(dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES.to_vec())
+//!     .rsa_encryption(dunlin_legacy::rsa::ENCRYPTION)
 //!     .build();
 //! assert!(client.is_ok());
 //! ```
 
-use std::fmt;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
 
 use dunlin::crypto::{
     CryptoError, KeyLoader, RsaDecryption, RsaEncryption, RsaPublicKey, SecureRandom, SigningKey,
@@ -29,13 +31,8 @@ use pkcs8::spki::{ObjectIdentifier, SubjectPublicKeyInfoRef};
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 use zeroize::Zeroizing;
 
-mod raw;
+pub(crate) mod raw;
 mod suites;
-
-/// Textbook RSA: without padding, with keys of any length. It is for tests and for measurements of obsolete algorithms only.
-pub mod hazmat {
-    pub use crate::raw::Key;
-}
 
 pub use suites::{
     TLS12_RSA_PSK_CIPHER_SUITES, TLS12_RSA_PSK_WITH_AES_128_GCM_SHA256,
@@ -43,7 +40,7 @@ pub use suites::{
 };
 
 /// rsaEncryption (RFC 8017 §A.1).
-const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+pub(crate) const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
 /// The shortest accepted modulus, in bytes: 2048 bits.
 const MIN_MODULUS_LEN: usize = 256;
@@ -58,13 +55,17 @@ struct Encryption;
 
 impl RsaEncryption for Encryption {
     fn public_key(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> Result<Box<dyn RsaPublicKey>, CryptoError> {
-        let spki = SubjectPublicKeyInfoRef::from_der(spki).map_err(|_| CryptoError)?;
-        if spki.algorithm.oid != RSA_ENCRYPTION {
-            return Err(CryptoError);
-        }
-        let key = spki.subject_public_key.as_bytes().ok_or(CryptoError)?;
-        Ok(Box::new(fit(raw::Key::public(key)?)?))
+        Ok(Box::new(fit(public_key(spki)?)?))
     }
+}
+
+/// The RSA key in `spki`, of any length.
+pub(crate) fn public_key(spki: &SubjectPublicKeyInfoDer<'_>) -> Result<raw::Key, CryptoError> {
+    let spki = SubjectPublicKeyInfoRef::from_der(spki).map_err(|_| CryptoError)?;
+    if spki.algorithm.oid != RSA_ENCRYPTION {
+        return Err(CryptoError);
+    }
+    raw::Key::public(spki.subject_public_key.as_bytes().ok_or(CryptoError)?)
 }
 
 /// Returns the key if its length is accepted.

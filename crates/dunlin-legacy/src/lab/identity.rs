@@ -17,9 +17,9 @@ macro_rules! identity {
     ($name:literal, $file:literal) => {
         Identity {
             name: $name,
-            key_pem: include_str!(concat!("../data/", $file, "-key.pem")),
-            cert_pem: include_str!(concat!("../data/", $file, "-cert.pem")),
-            root_pem: include_str!(concat!("../data/", $file, "-root.pem")),
+            key_pem: include_str!(concat!("../../data/", $file, "-key.pem")),
+            cert_pem: include_str!(concat!("../../data/", $file, "-cert.pem")),
+            root_pem: include_str!(concat!("../../data/", $file, "-root.pem")),
         }
     };
 }

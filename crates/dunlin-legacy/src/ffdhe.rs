@@ -1,20 +1,16 @@
-//! Finite field Diffie-Hellman for Dunlin: the groups of RFC 7919, for peers without elliptic curves. TLS 1.2 uses them in
+//! Finite field Diffie-Hellman: the groups of RFC 7919, for peers without elliptic curves. TLS 1.2 uses them in
 //! its DHE suites, TLS 1.3 like any other group. They work with every provider: add them to the groups of a profile.
 //!
 //! ```
 //! # fn groups(mut groups: Vec<&'static dyn dunlin::crypto::KeyExchangeGroup>) -> Vec<&'static dyn dunlin::crypto::KeyExchangeGroup> {
-//! groups.push(dunlin_ffdhe::FFDHE2048);
+//! groups.push(dunlin_legacy::ffdhe::FFDHE2048);
 //! # groups
 //! # }
 //! ```
 //!
-//! Other primes are not accepted, because a handshake cannot check that they are safe (RFC 7919 §1.1). The feature
-//! `legacy-lab` adds three more for measurements.
-#![no_std]
-#![forbid(unsafe_code)]
+//! Other primes are not accepted, because a handshake cannot check that they are safe (RFC 7919 §1.1). The module
+//! `lab` has three more for measurements.
 #![warn(clippy::indexing_slicing)]
-
-extern crate alloc;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -26,12 +22,6 @@ use dunlin::crypto::{
 };
 use dunlin::wire::NamedGroup;
 use zeroize::{Zeroize, Zeroizing};
-
-#[cfg(feature = "legacy-lab")]
-mod lab;
-
-#[cfg(feature = "legacy-lab")]
-pub use lab::{LAB_512, LAB_1024, LAB_2048};
 
 /// ffdhe2048 (RFC 7919 §A.1).
 pub static FFDHE2048: &dyn KeyExchangeGroup =
@@ -49,12 +39,12 @@ pub static FFDHE4096: &dyn KeyExchangeGroup =
 const GENERATOR: &[u8] = &[2];
 
 #[derive(Debug)]
-struct Group {
-    name: NamedGroup,
-    prime: &'static [u8],
+pub(crate) struct Group {
+    pub(crate) name: NamedGroup,
+    pub(crate) prime: &'static [u8],
     /// The length of private exponents, in bytes: at least twice the group's strength (225, 275 and 325 bits, RFC 7919
     /// §5.2 and §A).
-    exponent_len: usize,
+    pub(crate) exponent_len: usize,
 }
 
 impl Group {
@@ -135,7 +125,7 @@ impl ActiveKeyExchange for Active {
 }
 
 /// Reads hexadecimal digits, ignoring spaces.
-const fn bytes<const N: usize>(hex: &str) -> [u8; N] {
+pub(crate) const fn bytes<const N: usize>(hex: &str) -> [u8; N] {
     let (text, mut out, mut i, mut digits) = (hex.as_bytes(), [0; N], 0, 0);
     while i < text.len() {
         #[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
@@ -210,12 +200,12 @@ mod tests {
         FFDHE2048,
         FFDHE3072,
         FFDHE4096,
-        #[cfg(feature = "legacy-lab")]
-        LAB_512,
-        #[cfg(feature = "legacy-lab")]
-        LAB_1024,
-        #[cfg(feature = "legacy-lab")]
-        LAB_2048,
+        #[cfg(feature = "lab")]
+        crate::lab::LAB_512,
+        #[cfg(feature = "lab")]
+        crate::lab::LAB_1024,
+        #[cfg(feature = "lab")]
+        crate::lab::LAB_2048,
     ];
 
     /// In the subgroup of order (p - 1) / 2, 2 to the power of (p - 1) / 2 is 1 (RFC 7919 §A).

@@ -4,7 +4,9 @@
 //! padding like every other error (RFC 5246 §7.4.7.1). AWS-LC's own header says that TLS must use `RSA_NO_PADDING`.
 #![allow(unsafe_code, reason = "calls of a C library; each has its reason beside it")]
 
-use std::ptr::NonNull;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
 
 use aws_lc_sys::{
     RSA, RSA_NO_PADDING, RSA_decrypt, RSA_encrypt, RSA_free, RSA_private_key_from_bytes,
@@ -14,7 +16,7 @@ use dunlin::crypto::CryptoError;
 use zeroize::Zeroizing;
 
 /// An RSA key of AWS-LC, which AWS-LC wipes on drop.
-pub struct Key(NonNull<RSA>);
+pub(crate) struct Key(NonNull<RSA>);
 
 // SAFETY: this module never changes a key after its creation, and AWS-LC protects the values that its operations cache in the key
 // with its own lock ("RSA objects may be used concurrently", <openssl/rsa.h>).
@@ -34,7 +36,7 @@ impl Key {
     ///
     /// # Errors
     /// `der` is not a valid private key.
-    pub fn private(der: &[u8]) -> Result<Self, CryptoError> {
+    pub(crate) fn private(der: &[u8]) -> Result<Self, CryptoError> {
         // SAFETY: the pointer and the length describe one slice, which AWS-LC only reads.
         let key = unsafe { RSA_private_key_from_bytes(der.as_ptr(), der.len()) };
         NonNull::new(key).map(Self).ok_or(CryptoError)
@@ -44,14 +46,14 @@ impl Key {
     ///
     /// # Errors
     /// `der` is not a valid public key.
-    pub fn public(der: &[u8]) -> Result<Self, CryptoError> {
+    pub(crate) fn public(der: &[u8]) -> Result<Self, CryptoError> {
         // SAFETY: the pointer and the length describe one slice, which AWS-LC only reads.
         let key = unsafe { RSA_public_key_from_bytes(der.as_ptr(), der.len()) };
         NonNull::new(key).map(Self).ok_or(CryptoError)
     }
 
     /// The length of the modulus, in bytes.
-    pub fn modulus_len(&self) -> usize {
+    pub(crate) fn modulus_len(&self) -> usize {
         // SAFETY: the key is alive as long as `self` is.
         let len = unsafe { RSA_size(self.0.as_ptr()) };
         len as usize
@@ -61,7 +63,7 @@ impl Key {
     ///
     /// # Errors
     /// This is a public key, `input` is not as long as the modulus, or `input` is not a number between 1 and the modulus.
-    pub fn private_power(&self, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
+    pub(crate) fn private_power(&self, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
         self.power(RSA_decrypt, input)
     }
 
@@ -69,7 +71,7 @@ impl Key {
     ///
     /// # Errors
     /// `input` is not as long as the modulus, or not a smaller number.
-    pub fn public_power(&self, input: &[u8]) -> Result<Vec<u8>, CryptoError> {
+    pub(crate) fn public_power(&self, input: &[u8]) -> Result<Vec<u8>, CryptoError> {
         self.power(RSA_encrypt, input).map(|output| output.to_vec())
     }
 
