@@ -144,6 +144,75 @@ impl<R: Records> Records for Open<R> {
     }
 }
 
+/// The tests that every store at a path passes, for a module with `place`, `open` and `open_as`.
+macro_rules! tests_at_a_path {
+    () => {
+        #[test]
+        fn entries_survive_a_restart() {
+            let (_directory, path) = place();
+            let open = |side, report| open_as(&common::of_side(&path, side), side, report).unwrap();
+            assert_eq!(common::entries_survive_a_restart(open), common::other_key(&path));
+        }
+
+        #[test]
+        fn a_writer_without_the_key_forges_no_peer() {
+            let (_directory, path) = place();
+            let foreign = open(&path.with_extension("foreign"));
+            common::a_writer_without_the_key_forges_no_peer(open(&path), foreign);
+        }
+
+        #[test]
+        fn four_endpoints_know_one_client() {
+            let (_directory, path) = place();
+            common::four_endpoints_know_one_client(open(&path));
+        }
+
+        #[test]
+        fn keeps_one_entry_for_each_client() {
+            let (_directory, path) = place();
+            common::keeps_one_entry_for_each_client(open(&path));
+        }
+
+        #[test]
+        fn replayed_tickets_change_nothing() {
+            let (_directory, path) = place();
+            common::replayed_tickets_change_nothing(open(&path));
+        }
+
+        #[test]
+        fn evicts_from_the_largest_group() {
+            let (_directory, path) = place();
+            common::evicts_from_the_largest_group(&open(&path));
+        }
+
+        #[test]
+        fn refuses_the_store_of_the_other_side() {
+            let (_directory, path) = place();
+            common::refuses_the_store_of_the_other_side(&path, |side, report| open_as(&path, side, report));
+        }
+
+        #[test]
+        fn a_write_replaces_all_records_of_an_owner() {
+            let (_directory, path) = place();
+            common::a_write_replaces_all_records_of_an_owner(&open(&path));
+        }
+
+        #[test]
+        fn an_entry_that_cannot_be_stored_removes_the_previous_one() {
+            let (_directory, path) = place();
+            common::an_entry_that_cannot_be_stored_removes_the_previous_one(open(&path));
+        }
+
+        #[test]
+        fn an_owner_without_records_takes_no_capacity() {
+            let (_directory, path) = place();
+            common::an_owner_without_records_takes_no_capacity(&open(&path));
+        }
+    };
+}
+
+pub(crate) use tests_at_a_path;
+
 /// Tests both caches, each in a store that `open` opens again each time, as after a restart. Returns the reports of the first use with
 /// another key.
 pub(crate) fn entries_survive_a_restart<R: Records + 'static>(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use dunlin::Side;
-use dunlin_store::cache::{CacheFault, FileRecords, Records};
+use dunlin_store::cache::{CacheFault, FileRecords, Records, Report};
 use dunlin_tests::awslc;
 use tempfile::TempDir;
 
@@ -18,48 +18,15 @@ fn place() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
+fn open_as(path: &Path, side: Side, report: Report) -> Result<FileRecords, CacheFault> {
+    FileRecords::open(path, side, &awslc(), 8, report)
+}
+
 fn open(path: &Path) -> FileRecords {
-    FileRecords::open(path, Side::Server, &awslc(), 8, no_fault()).unwrap()
+    open_as(path, Side::Server, no_fault()).unwrap()
 }
 
-#[test]
-fn entries_survive_a_restart() {
-    let (_directory, path) = place();
-    let told = common::entries_survive_a_restart(|side, report| {
-        FileRecords::open(&common::of_side(&path, side), side, &awslc(), 8, report).unwrap()
-    });
-    assert_eq!(told, common::other_key(&path));
-}
-
-#[test]
-fn a_writer_without_the_key_forges_no_peer() {
-    let (_directory, path) = place();
-    common::a_writer_without_the_key_forges_no_peer(open(&path), open(&path.with_extension("foreign")));
-}
-
-#[test]
-fn four_endpoints_know_one_client() {
-    let (_directory, path) = place();
-    common::four_endpoints_know_one_client(open(&path));
-}
-
-#[test]
-fn keeps_one_entry_for_each_client() {
-    let (_directory, path) = place();
-    common::keeps_one_entry_for_each_client(open(&path));
-}
-
-#[test]
-fn replayed_tickets_change_nothing() {
-    let (_directory, path) = place();
-    common::replayed_tickets_change_nothing(open(&path));
-}
-
-#[test]
-fn evicts_from_the_largest_group() {
-    let (_directory, path) = place();
-    common::evicts_from_the_largest_group(&open(&path));
-}
+common::tests_at_a_path!();
 
 /// A file that was truncated or changed anywhere is set aside with one report, and the cache goes on.
 #[test]
@@ -99,14 +66,6 @@ fn sets_aside_a_file_damaged_anywhere() {
     store.put(owner, std::slice::from_ref(record), &[]);
     assert_eq!(faults.take().len(), 1);
     assert_eq!(open(&path).get(&owner.name).as_ref(), Some(&record.bytes));
-}
-
-#[test]
-fn refuses_the_store_of_the_other_side() {
-    let (_directory, path) = place();
-    common::refuses_the_store_of_the_other_side(&path, |side, report| {
-        FileRecords::open(&path, side, &awslc(), 8, report)
-    });
 }
 
 /// The end identifies a store whose beginning was overwritten. Nothing identifies a store that was overwritten as a whole.
@@ -249,18 +208,6 @@ fn follows_no_links_beside_the_store() {
 }
 
 #[test]
-fn a_write_replaces_all_records_of_an_owner() {
-    let (_directory, path) = place();
-    common::a_write_replaces_all_records_of_an_owner(&open(&path));
-}
-
-#[test]
-fn an_entry_that_cannot_be_stored_removes_the_previous_one() {
-    let (_directory, path) = place();
-    common::an_entry_that_cannot_be_stored_removes_the_previous_one(open(&path));
-}
-
-#[test]
 fn shows_no_ticket_twice_after_a_failed_write() {
     let (_directory, path) = place();
     let store = FileRecords::open(&path, Side::Server, &awslc(), 8, Faults::default().report()).unwrap();
@@ -269,12 +216,6 @@ fn shows_no_ticket_twice_after_a_failed_write() {
         true => fs::create_dir(&new).unwrap(),
         false => fs::remove_dir(&new).unwrap(),
     });
-}
-
-#[test]
-fn an_owner_without_records_takes_no_capacity() {
-    let (_directory, path) = place();
-    common::an_owner_without_records_takes_no_capacity(&open(&path));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dunlin::Side;
 use dunlin::cache::ServerCache;
 use dunlin_store::MemoryClientCache;
-use dunlin_store::cache::{Records, SealedServerCache, SqliteRecords};
+use dunlin_store::cache::{CacheFault, Records, Report, SealedServerCache, SqliteRecords};
 use dunlin_tests::{KeyType, Pki};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -20,48 +20,15 @@ fn place() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
+fn open_as(path: &Path, side: Side, report: Report) -> Result<SqliteRecords, CacheFault> {
+    SqliteRecords::open(path, side, 8, report)
+}
+
 fn open(path: &Path) -> SqliteRecords {
-    SqliteRecords::open(path, Side::Server, 8, no_fault()).unwrap()
+    open_as(path, Side::Server, no_fault()).unwrap()
 }
 
-#[test]
-fn entries_survive_a_restart() {
-    let (_directory, path) = place();
-    let told = common::entries_survive_a_restart(|side, report| {
-        SqliteRecords::open(&common::of_side(&path, side), side, 8, report).unwrap()
-    });
-    assert_eq!(told, common::other_key(&path));
-}
-
-#[test]
-fn a_writer_without_the_key_forges_no_peer() {
-    let (_directory, path) = place();
-    common::a_writer_without_the_key_forges_no_peer(open(&path), open(&path.with_extension("foreign")));
-}
-
-#[test]
-fn four_endpoints_know_one_client() {
-    let (_directory, path) = place();
-    common::four_endpoints_know_one_client(open(&path));
-}
-
-#[test]
-fn keeps_one_entry_for_each_client() {
-    let (_directory, path) = place();
-    common::keeps_one_entry_for_each_client(open(&path));
-}
-
-#[test]
-fn replayed_tickets_change_nothing() {
-    let (_directory, path) = place();
-    common::replayed_tickets_change_nothing(open(&path));
-}
-
-#[test]
-fn evicts_from_the_largest_group() {
-    let (_directory, path) = place();
-    common::evicts_from_the_largest_group(&open(&path));
-}
+common::tests_at_a_path!();
 
 /// Several processes may write at once without losing each other's entries.
 #[test]
@@ -156,14 +123,6 @@ fn sets_aside_a_damaged_database() {
     assert!(told.len() == 1 && told[0].contains("set aside as"), "{told:?}");
     store.put(&owner, &[record], &[]);
     assert!(there(7));
-}
-
-#[test]
-fn refuses_the_store_of_the_other_side() {
-    let (_directory, path) = place();
-    common::refuses_the_store_of_the_other_side(&path, |side, report| {
-        SqliteRecords::open(&path, side, 8, report)
-    });
 }
 
 /// A flipped bit in any byte of a database causes no failure and forges no peer, and the cache goes on.
@@ -342,24 +301,6 @@ fn reads_do_not_end_the_pause_of_writes() {
     });
     assert!(is_refused);
     common::write_until_stored(&store, &owner, &record);
-}
-
-#[test]
-fn a_write_replaces_all_records_of_an_owner() {
-    let (_directory, path) = place();
-    common::a_write_replaces_all_records_of_an_owner(&open(&path));
-}
-
-#[test]
-fn an_entry_that_cannot_be_stored_removes_the_previous_one() {
-    let (_directory, path) = place();
-    common::an_entry_that_cannot_be_stored_removes_the_previous_one(open(&path));
-}
-
-#[test]
-fn an_owner_without_records_takes_no_capacity() {
-    let (_directory, path) = place();
-    common::an_owner_without_records_takes_no_capacity(&open(&path));
 }
 
 #[test]
