@@ -536,20 +536,39 @@ impl OneKey {
         let unknown = rustls::CertificateError::UnknownIssuer;
         if key[..] == self.0[..] { Ok(()) } else { Err(unknown.into()) }
     }
+}
 
-    fn signature(
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let key = SubjectPublicKeyInfoDer::from(&key[..]);
-        let algorithms = &provider().signature_verification_algorithms;
-        verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
-    }
+/// The methods that rustls's two traits share.
+macro_rules! verifies_raw_keys {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::General("TLS 1.2".into()))
+        }
 
-    fn no_tls12() -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.2".into()))
-    }
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            key: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let key = SubjectPublicKeyInfoDer::from(&key[..]);
+            let algorithms = &provider().signature_verification_algorithms;
+            verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            provider().signature_verification_algorithms.supported_schemes()
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for OneKey {
@@ -564,31 +583,7 @@ impl ServerCertVerifier for OneKey {
         self.verify(key).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Self::no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Self::signature(message, key, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    verifies_raw_keys!();
 }
 
 impl ClientCertVerifier for OneKey {
@@ -605,31 +600,7 @@ impl ClientCertVerifier for OneKey {
         self.verify(key).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Self::no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Self::signature(message, key, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    verifies_raw_keys!();
 }
 
 /// A raw public key as a rustls credential.
