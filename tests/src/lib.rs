@@ -14,13 +14,14 @@ use dunlin::crypto::{
     CryptoError, CryptoProvider, SecureRandom, SigningKey, Tls12Authentication, Tls12CipherSuite,
     Tls12KeyExchange,
 };
+use dunlin::error::AuthenticationFailure;
 use dunlin::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer,
 };
-use dunlin::wire::{CipherSuite, SignatureScheme};
+use dunlin::wire::{AlertDescription, CipherSuite, SignatureScheme};
 use dunlin::{
-    ClientConfig, Credential, Error, Event, Now, Question, QuestionId, ServerAddress, ServerConfig,
-    TlsConnection,
+    ClientAuth, ClientConfig, Credential, Error, Event, Now, ProfileBuilder, Question, QuestionId,
+    ServerAddress, ServerConfig, TlsConnection, Trust,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -386,4 +387,32 @@ pub fn transfer(
         to.consume(now, n)?;
     }
     Ok(received)
+}
+
+/// Checks that a server demands a client's certificate as its configuration says. `profile` has the versions to test, and `missing`
+/// is the alert that a client without a certificate receives.
+pub fn check_client_authentication(profile: ProfileBuilder, missing: AlertDescription) {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let profile = profile.trust(Trust { x509: Some(pki.trust()), raw_key: None });
+    let run = |auth, with_certificate: bool| {
+        let credentials = if with_certificate { vec![pki.client.x509(&provider)] } else { vec![] };
+        let client = profile.clone().credentials(credentials).build().unwrap();
+        let server = profile.clone().credentials(vec![pki.server.x509(&provider)]).build().unwrap();
+        let server = ServerConfig::new(server).unwrap().with_client_auth(auth).unwrap();
+        let mut pair = Pair::new(&Arc::new(ClientConfig::new(client)), &Arc::new(server));
+        let result = pair.run();
+        (result, pair.server.negotiated().and_then(|n| n.peer.clone()).is_some(), pair)
+    };
+    for (auth, with, known) in [
+        (ClientAuth::None, true, false),
+        (ClientAuth::Optional, true, true),
+        (ClientAuth::Optional, false, false),
+        (ClientAuth::Required, true, true),
+    ] {
+        let (result, peer, _) = run(auth, with);
+        assert_eq!((result, peer), (Ok(()), known), "{auth:?} {with}");
+    }
+    let (result, _, pair) = run(ClientAuth::Required, false);
+    assert_eq!(result, Err(AuthenticationFailure::NoCertificate.into()));
+    assert_eq!(pair.client.error(), Some(&Error::AlertReceived(missing)));
 }

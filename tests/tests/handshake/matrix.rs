@@ -11,7 +11,9 @@ use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, Event, Profile, ProfileBuilder, PskSource, Question,
     ServerConfig, Trust,
 };
-use dunlin_tests::{ForeignKey, KEY_TYPES, KeyType, Leaf, Pair, Pki, awslc, providers};
+use dunlin_tests::{
+    ForeignKey, KEY_TYPES, KeyType, Leaf, Pair, Pki, awslc, check_client_authentication, providers,
+};
 
 fn x509(pki: &Pki) -> Trust {
     Trust { x509: Some(pki.trust()), raw_key: None }
@@ -379,31 +381,7 @@ fn record_size_limit_applies_in_both_directions() {
 
 #[test]
 fn client_authentication_is_optional_or_required() {
-    let provider = awslc();
-    let pki = Pki::shared(KeyType::P256);
-    let run = |auth, with_certificate: bool| {
-        let mut client = Profile::builder(provider.clone()).trust(x509(pki));
-        if with_certificate {
-            client = client.credentials(vec![pki.client.x509(&provider)]);
-        }
-        let server = ServerConfig::new(server_profile(&provider, pki).build().unwrap()).unwrap();
-        let server = server.with_client_auth(auth).unwrap();
-        let mut pair = Pair::new(&Arc::new(ClientConfig::new(client.build().unwrap())), &Arc::new(server));
-        let result = pair.run();
-        (result, pair.server.negotiated().and_then(|n| n.peer.clone()).is_some(), pair)
-    };
-    for (auth, with, known) in [
-        (ClientAuth::None, true, false),
-        (ClientAuth::Optional, true, true),
-        (ClientAuth::Optional, false, false),
-        (ClientAuth::Required, true, true),
-    ] {
-        let (result, peer, _) = run(auth, with);
-        assert_eq!((result, peer), (Ok(()), known), "{auth:?} {with}");
-    }
-    let (result, _, pair) = run(ClientAuth::Required, false);
-    assert_eq!(result, Err(AuthenticationFailure::NoCertificate.into()));
-    assert_eq!(pair.client.error(), Some(&Error::AlertReceived(AlertDescription::CERTIFICATE_REQUIRED)));
+    check_client_authentication(Profile::builder(awslc()), AlertDescription::CERTIFICATE_REQUIRED);
 }
 
 #[test]
