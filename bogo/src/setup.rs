@@ -221,13 +221,13 @@ fn server_role(
     shared: &mut Shared,
 ) -> Result<Role, Failure> {
     let psks = match options.is_async {
-        _ if credentials.psks.is_empty() => PskSource::None,
-        true => PskSource::Ask,
-        false => PskSource::Here(Arc::new(Known(credentials.psks.clone()))),
+        _ if credentials.psks.is_empty() => None,
+        true => Some(PskSource::Ask),
+        false => Some(PskSource::Here(Arc::new(Known(credentials.psks.clone())))),
     };
     let mut config = |version| {
         let tickets = tickets(options, provider, shared, version)?;
-        Ok::<_, Failure>(Arc::new(server(options, profile.clone(), tickets, &psks, &shared.used)?))
+        Ok::<_, Failure>(Arc::new(server(options, profile.clone(), tickets, psks.as_ref(), &shared.used)?))
     };
     Ok(Role::Server(config(ProtocolVersion::TLS1_3)?, config(ProtocolVersion::TLS1_2)?))
 }
@@ -411,7 +411,7 @@ fn server(
     options: &Options,
     profile: Profile,
     tickets: Tickets,
-    psks: &PskSource,
+    psks: Option<&PskSource>,
     used: &Arc<MemoryUseOnce>,
 ) -> Result<ServerConfig, Failure> {
     let client_auth = match (options.require_client_certificate, options.verify_peer) {
@@ -426,10 +426,16 @@ fn server(
     };
     // The question lets the shim check the ClientHello and its versions. It also makes the server acknowledge
     // server_name.
-    let config = ServerConfig::new(profile)?
+    let config = match (ServerConfig::new(profile.clone()), psks) {
+        (Ok(config), None) => config,
+        (Ok(config), Some(psks)) => config.with_psks(psks.clone()),
+        (Err(_), Some(psks)) => ServerConfig::psk_only(profile, psks.clone())?,
+        // Tests of servers without a credential expect the handshake to fail, not the configuration.
+        (Err(_), None) => ServerConfig::choosing(profile)?,
+    };
+    let config = config
         .with_client_auth(client_auth)?
         .with_tickets(tickets)
-        .with_psks(psks.clone())
         .with_psk_identity_hint(options.psk_identity.as_str())?
         .with_profile_choice(!options.no_server_name_ack);
     match options.early_data {

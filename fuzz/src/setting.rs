@@ -321,22 +321,24 @@ impl World {
         if setting.resumption != Resumption::None {
             client = client.with_sessions(Arc::new(MemoryClientSessions::new(2, 4)));
         }
-        let mut server = ServerConfig::new(server)
+        // Where PSKs are asked for, their sessions do not resume; early data would be refused then, and under keys
+        // that hide nothing it cannot be told from what opens.
+        let keys = || match asks(Side::Server) && !setting.early() {
+            true => PskSource::Ask,
+            false => PskSource::Here(Arc::new(PskTable::from_iter([Psk::new(PSK_IDENTITY, &PSK)
+                .unwrap()
+                .with_hash(psk.hash())]))),
+        };
+        let server = match setting.is_psk() {
+            true => ServerConfig::psk_only(server, keys()),
+            false => ServerConfig::new(server),
+        };
+        let server = server
             .and_then(|server| server.with_client_auth(setting.client_auth))
             .and_then(|server| server.with_mtu(mtu(Side::Server)))
             .unwrap()
             .with_cookies(setting.cookies())
             .with_tickets(tickets(&setting, provider));
-        if setting.is_psk() {
-            // Where PSKs are asked for, their sessions do not resume; early data would be refused then, and under keys
-            // that hide nothing it cannot be told from what opens.
-            server = server.with_psks(match asks(Side::Server) && !setting.early() {
-                true => PskSource::Ask,
-                false => PskSource::Here(Arc::new(PskTable::from_iter([Psk::new(PSK_IDENTITY, &PSK)
-                    .unwrap()
-                    .with_hash(psk.hash())]))),
-            });
-        }
         let server = server.with_profile_choice(setting.chooses() && tested == Side::Server);
         let (client, server) = match setting.early() {
             true => with_early_data(client, server, &setting, asks(Side::Server)),

@@ -72,7 +72,7 @@ fn psk_configs() -> (ClientConfig, ServerConfig) {
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
     (
         ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]),
-        ServerConfig::new(profile()).unwrap().with_psks(keys),
+        ServerConfig::psk_only(profile(), keys).unwrap(),
     )
 }
 

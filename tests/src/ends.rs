@@ -100,7 +100,7 @@ pub fn psk_client(mode: &str) -> TlsConnection {
 /// A server with only a PSK.
 pub fn psk_server(mode: &str) -> TlsConnection {
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-    let config = ServerConfig::new(psk_profile(mode)).unwrap().with_psks(keys);
+    let config = ServerConfig::psk_only(psk_profile(mode), keys).unwrap();
     TlsConnection::server(&Arc::new(config), now())
 }
 

@@ -188,7 +188,7 @@ fn connects_with_an_external_psk() {
     let profile = Profile::builder(awslc()).build().unwrap();
     let client = ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("d1", &key).unwrap())]);
     let table = PskTable::from_iter([Psk::new("d1", &key).unwrap()]);
-    let server = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(table)));
+    let server = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(table))).unwrap();
     let mut pair = Configs::new(client, server).cookies(true).pair();
     connect(&mut pair);
     exchange(&mut pair);

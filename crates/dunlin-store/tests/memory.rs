@@ -29,7 +29,7 @@ fn client(sessions: Arc<dyn ClientSessions>) -> Arc<ClientConfig> {
 fn server(tickets: Tickets) -> Arc<ServerConfig> {
     let profile = Profile::builder(awslc()).build().unwrap();
     let psks = PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]);
-    let config = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(psks)));
+    let config = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(psks))).unwrap();
     Arc::new(config.with_tickets(tickets))
 }
 

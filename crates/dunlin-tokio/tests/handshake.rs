@@ -118,7 +118,7 @@ async fn waits_for_a_late_profile() {
         }
         other => panic!("{other:?}"),
     });
-    let undecided = ServerConfig::new(profile().build().unwrap()).unwrap().with_profile_choice(true);
+    let undecided = ServerConfig::choosing(profile().build().unwrap()).unwrap();
     let acceptor = TlsAcceptor::new(Arc::new(undecided)).with_answers(answers.clone());
     connect(&TlsConnector::new(Arc::new(psk_client())), &acceptor).await;
     assert_eq!(answers.asked(), ["ChooseProfile"]);
@@ -243,7 +243,7 @@ async fn chooses_a_profile_by_the_client_hello() {
     let with_suite = |suite: CipherSuite| {
         let suites = awslc().cipher_suites.iter().copied().filter(|s| s.id == suite).collect();
         let built = profile().name(suite.to_string()).cipher_suites(suites).build().unwrap();
-        Arc::new(ServerConfig::new(built).unwrap().with_psks(psk_source()))
+        Arc::new(ServerConfig::psk_only(built, psk_source()).unwrap())
     };
     let (aes, chacha) = (
         with_suite(CipherSuite::TLS_AES_128_GCM_SHA256),

@@ -450,7 +450,7 @@ async fn tls12_pair(choice: PskChoice) -> (TlsStream<DuplexStream>, TlsStream<Du
     let psk = || Psk::new("d1", &common::PSK).unwrap();
     let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]).with_psk_choice(choice);
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-    let server = ServerConfig::new(profile()).unwrap().with_psks(keys);
+    let server = ServerConfig::psk_only(profile(), keys).unwrap();
     let (here, there) = duplex(MIB);
     let connector = TlsConnector::new(Arc::new(client)).with_answers(Arc::new(Key));
     let acceptor = TlsAcceptor::new(Arc::new(server));

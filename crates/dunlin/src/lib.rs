@@ -34,7 +34,7 @@
 //! let key = [7; 32];
 //! let client = ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("device-1", &key)?)]);
 //! let keys = PskTable::from_iter([Psk::new("device-1", &key)?]);
-//! let server = ServerConfig::new(profile)?.with_psks(PskSource::Here(Arc::new(keys)));
+//! let server = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(keys)))?;
 //!
 //! let now = Now::from_unix_ms(1_767_225_600_000);
 //! let address = ServerAddress::parse("example.org", 8883)?;

@@ -144,7 +144,8 @@ fn imported_psk_serves_every_hash_and_only_its_context() {
         let profile = Profile::builder(awslc()).cipher_suites(vec![suite]);
         let client = client(profile).with_psks(ours.into_iter().map(Arc::new).collect());
         let table = PskTable::from_iter(import(&[7; 32], b"both"));
-        let server = server(Profile::builder(awslc())).with_psks(PskSource::Here(Arc::new(table)));
+        let profile = Profile::builder(awslc()).build().unwrap();
+        let server = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(table))).unwrap();
         let mut pair = pair(client, server);
         pair.run().map(|()| pair.server.negotiated().unwrap().peer.clone().unwrap())
     };

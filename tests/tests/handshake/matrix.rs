@@ -48,7 +48,7 @@ fn psk_pair(client: &Profile, server: &Profile, keys: [&[u8]; 2]) -> Pair {
     let client =
         ClientConfig::new(client.clone()).with_psks(vec![Arc::new(Psk::new("d1", keys[0]).unwrap())]);
     let table = PskTable::from_iter([Psk::new("d1", keys[1]).unwrap()]);
-    let server = ServerConfig::new(server.clone()).unwrap().with_psks(PskSource::Here(Arc::new(table)));
+    let server = ServerConfig::psk_only(server.clone(), PskSource::Here(Arc::new(table))).unwrap();
     Pair::new(&Arc::new(client), &Arc::new(server))
 }
 
@@ -211,7 +211,7 @@ fn external_psks_work_in_both_modes_and_with_both_hashes() {
                 let psk = || Psk::new("d1", &[7; 32]).unwrap().with_hash(hash);
                 let client = ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(psk())]);
                 let table = PskTable::from_iter([psk()]);
-                let server = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(table)));
+                let server = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(table))).unwrap();
                 let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
                 pair.connect().unwrap();
                 pair.echo(b"hello").unwrap();
@@ -232,7 +232,7 @@ fn psk_only_client_refuses_certificates() {
     let profile = builder().build().unwrap();
     let client = ClientConfig::psk_only(profile.clone(), vec![Arc::new(psk())]).unwrap();
     let table = PskTable::from_iter([psk()]);
-    let server = ServerConfig::new(profile.clone()).unwrap().with_psks(PskSource::Here(Arc::new(table)));
+    let server = ServerConfig::psk_only(profile.clone(), PskSource::Here(Arc::new(table))).unwrap();
     let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server));
     pair.connect().unwrap();
     pair.echo(b"light").unwrap();
@@ -258,10 +258,12 @@ fn psk_handshake_survives_a_retry() {
     let client = ClientConfig::new(profile.clone()).with_psks(psks).with_key_shares(vec![]).unwrap();
     let table = PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]);
     for cookies in [false, true] {
-        let server = ServerConfig::new(profile.clone())
-            .unwrap()
-            .with_psks(PskSource::Here(Arc::new(PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]))))
-            .with_cookies(cookies);
+        let server = ServerConfig::psk_only(
+            profile.clone(),
+            PskSource::Here(Arc::new(PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]))),
+        )
+        .unwrap()
+        .with_cookies(cookies);
         let mut pair = Pair::new(&Arc::new(client.clone()), &Arc::new(server));
         pair.connect().unwrap();
         assert!(pair.server.negotiated().unwrap().retried);
@@ -277,7 +279,7 @@ fn wrong_and_unknown_psks_look_the_same_to_the_client() {
     let client =
         ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(Psk::new("unknown", &[1; 32]).unwrap())]);
     let table = PskTable::from_iter([Psk::new("d1", &[1; 32]).unwrap()]);
-    let server = ServerConfig::new(profile).unwrap().with_psks(PskSource::Here(Arc::new(table)));
+    let server = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(table))).unwrap();
     let client = Arc::new(client);
     let mut unknown = Pair::new(&client, &Arc::new(server));
     assert_eq!(unknown.run(), Err(PeerIncompatible::NoPsk.into()));
@@ -305,7 +307,7 @@ fn server_reports_why_a_known_psk_does_not_suit() {
         let own = hash.map_or_else(psk, |hash| psk().with_hash(hash));
         let client = ClientConfig::new(client.build().unwrap()).with_psks(vec![Arc::new(own)]);
         let table = Arc::new(PskTable::from_iter([psk()]));
-        let server = ServerConfig::new(server.build().unwrap()).unwrap().with_psks(PskSource::Here(table));
+        let server = ServerConfig::psk_only(server.build().unwrap(), PskSource::Here(table)).unwrap();
         assert_eq!(Pair::new(&Arc::new(client), &Arc::new(server)).run(), Err(failure.into()));
     }
 }
@@ -647,5 +649,41 @@ fn profile_refuses_contradictions() {
     // A client without trust and PSKs cannot make any connection.
     let client = Arc::new(ClientConfig::new(profile.clone()));
     assert!(dunlin::TlsConnection::client(&client, dunlin_tests::localhost(), dunlin_tests::NOW).is_err());
-    assert!(ServerConfig::new(profile).unwrap().with_client_auth(ClientAuth::Required).is_err());
+    let server = ServerConfig::psk_only(profile, PskSource::Ask).unwrap();
+    assert!(server.with_client_auth(ClientAuth::Required).is_err());
+}
+
+/// The error tells what to do instead.
+#[test]
+fn a_server_without_credential_and_psk_is_refused_when_it_is_built() {
+    let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+    let bare = Profile::builder(provider.clone()).trust(x509(pki)).name("bare").build().unwrap();
+    let refused = ServerConfig::new(bare.clone()).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "configuration: profile bare: a server needs a credential: add one, or use ServerConfig::psk_only"
+    );
+    let full = server_profile(&provider, pki).name("full").build().unwrap();
+    let refused = ServerConfig::psk_only(full.clone(), PskSource::Ask).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "configuration: profile full: a server with PSKs alone uses no credential: leave it out, or use \
+         ServerConfig::new and with_psks"
+    );
+    ServerConfig::psk_only(bare, PskSource::Ask).unwrap();
+    ServerConfig::new(full).unwrap();
+}
+
+#[test]
+fn a_server_that_only_chooses_always_asks() {
+    let (client, server) = profiles();
+    let chooser = Profile::builder(awslc()).build().unwrap();
+    let chooser = Arc::new(ServerConfig::choosing(chooser).unwrap().with_profile_choice(false));
+    let chosen = Arc::new(ServerConfig::new(server.build().unwrap()).unwrap());
+    let mut pair = Pair::new(&Arc::new(ClientConfig::new(client.build().unwrap())), &chooser);
+    pair.run().unwrap();
+    let (id, question) = pair.server_question().unwrap();
+    assert!(matches!(question, Question::ChooseProfile(_)));
+    pair.server.answer(pair.now, id, Answer::Profile(Some(chosen))).unwrap();
+    pair.connect().unwrap();
 }

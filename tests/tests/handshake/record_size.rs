@@ -183,7 +183,7 @@ fn open_pair() -> Pair {
     let psk = || Psk::new("d1", &[7; 32]).unwrap();
     let client = ClientConfig::new(profile(Some(512))).with_psks(vec![Arc::new(psk())]);
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-    Pair::new(&Arc::new(client), &Arc::new(ServerConfig::new(profile(None)).unwrap().with_psks(keys)))
+    Pair::new(&Arc::new(client), &Arc::new(ServerConfig::psk_only(profile(None), keys).unwrap()))
 }
 
 /// Replaces the only occurrence of the extension in a flight.

@@ -118,7 +118,7 @@ fn server(typ: Option<KeyType>, suites: Vec<&'static Tls12CipherSuite>) -> TlsCo
         None => {
             let profile = with_tls12(Profile::builder(awslc()), suites).build().unwrap();
             let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-            let config = ServerConfig::new(profile).unwrap().with_psks(keys);
+            let config = ServerConfig::psk_only(profile, keys).unwrap();
             TlsConnection::server(&Arc::new(config), now())
         }
     }

@@ -120,7 +120,7 @@ fn server(Case(_, id, typ): Case) -> TlsConnection {
     }
     let profile = with_suite(Profile::builder(awslc()), id).build().unwrap();
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-    TlsConnection::server(&Arc::new(ServerConfig::new(profile).unwrap().with_psks(keys)), now())
+    TlsConnection::server(&Arc::new(ServerConfig::psk_only(profile, keys).unwrap()), now())
 }
 
 /// Connects to the peer in this role, exchanges data in both directions, and closes both sides.

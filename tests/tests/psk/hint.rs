@@ -38,7 +38,7 @@ fn psk(identity: &str, byte: u8) -> Psk {
 
 fn server(profile: Profile, hint: &[u8]) -> Arc<ServerConfig> {
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk("of a", 1), psk("of b", 2)])));
-    Arc::new(ServerConfig::new(profile).unwrap().with_psks(keys).with_psk_identity_hint(hint).unwrap())
+    Arc::new(ServerConfig::psk_only(profile, keys).unwrap().with_psk_identity_hint(hint).unwrap())
 }
 
 /// The identity that the client showed to the server.
@@ -127,7 +127,9 @@ fn client_asks_the_caller_for_the_choice() {
 #[test]
 fn hint_has_at_most_65535_bytes() {
     let with_hint = |len| {
-        ServerConfig::new(with(&TLS12_PSK_WITH_AES_128_CCM_8)).unwrap().with_psk_identity_hint(vec![7; len])
+        ServerConfig::psk_only(with(&TLS12_PSK_WITH_AES_128_CCM_8), PskSource::Ask)
+            .unwrap()
+            .with_psk_identity_hint(vec![7; len])
     };
     assert!(matches!(with_hint(65536), Err(Error::Misuse(Misuse::Config(_)))));
     with_hint(65535).unwrap();
@@ -180,7 +182,7 @@ fn openssls_client_receives_the_hint() {
         let mut peer = Process::client("openssl", &args);
         let profile = profile().tls12_cipher_suites(suites()).build().unwrap();
         let keys = PskSource::Here(Arc::new(PskTable::from_iter([of_openssl()])));
-        let config = ServerConfig::new(profile).unwrap().with_psks(keys);
+        let config = ServerConfig::psk_only(profile, keys).unwrap();
         let config = Arc::new(config.with_psk_identity_hint("gateway").unwrap());
         let mut link = Link::accept(TlsConnection::server(&config, now()), &listener);
         link.handshake().unwrap_or_else(|e| panic!("{cipher}: {e} / {}", peer.errors()));

@@ -47,7 +47,7 @@ fn client(psk: Psk, sessions: &Arc<MemoryClientSessions>) -> Arc<ClientConfig> {
 }
 
 fn server(psks: PskSource, tickets: Tickets) -> Arc<ServerConfig> {
-    Arc::new(ServerConfig::new(profile()).unwrap().with_psks(psks).with_tickets(tickets))
+    Arc::new(ServerConfig::psk_only(profile(), psks).unwrap().with_tickets(tickets))
 }
 
 fn every_kind_of_ticket() -> [Tickets; 2] {
@@ -204,7 +204,7 @@ fn imported_key_serves_one_version() {
     for (psk, name) in [(psk(7).with_name("external"), Some("external")), (tls(), None), (dtls(), None)] {
         let client =
             ClientConfig::new(profile()).with_psks(vec![Arc::new(Psk::new("d1", &[7; 32]).unwrap())]);
-        let server = ServerConfig::new(profile()).unwrap().with_psks(always(psk));
+        let server = ServerConfig::psk_only(profile(), always(psk)).unwrap();
         let pair = connect(&Arc::new(client), &Arc::new(server));
         let Some(PeerIdentity::Psk(peer)) = &pair.server.negotiated().unwrap().peer else { panic!("no PSK") };
         assert_eq!(peer.name.as_deref(), name);

@@ -278,7 +278,7 @@ fn failed_ticket_resumption_forgets_no_other_session() {
     let store = Arc::new(MemoryServerSessions::new(4));
     let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-    let server = ServerConfig::new(profile()).unwrap().with_psks(keys);
+    let server = ServerConfig::psk_only(profile(), keys).unwrap();
     let server = Arc::new(server.with_tickets(Tickets::stateless(seal).or_session_ids(store.clone())));
     // A client that accepts no tickets.
     let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]);
@@ -349,7 +349,7 @@ fn removing_a_psk_invalidates_its_sessions() {
             ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]).with_sessions(sessions.clone());
         let server = |keys: Vec<Psk>| {
             let keys = PskSource::Here(Arc::new(PskTable::from_iter(keys)));
-            Arc::new(ServerConfig::new(profile()).unwrap().with_psks(keys).with_tickets(tickets.clone()))
+            Arc::new(ServerConfig::psk_only(profile(), keys).unwrap().with_tickets(tickets.clone()))
         };
         let client = Arc::new(client);
         for expected in [false, true] {

@@ -8,14 +8,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use dunlin::auth::{PrivateKey, X509Trust};
+use dunlin::auth::{PrivateKey, PskTable, X509Trust};
 use dunlin::crypto::CryptoProvider;
 use dunlin::pki_types::{CertificateDer, ServerName};
 use dunlin::resume::{SealTickets, Tickets};
 use dunlin::wire::{NamedGroup, SignatureScheme};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, EarlyDataOutcome, EarlyDataProtocols, Event, Now, Profile,
-    ProfileBuilder, Question, ServerAddress, ServerConfig, SingleUse, TlsConnection, Trust,
+    ProfileBuilder, PskSource, Question, ServerAddress, ServerConfig, SingleUse, TlsConnection, Trust,
 };
 use dunlin_store::{MemoryClientSessions, MemoryUseOnce};
 use dunlin_tests::{NOW, providers};
@@ -181,9 +181,12 @@ fn server_config(
         Tap::new(provider, &trace.some(replay), &trace.some(&["new session ticket"]), &random);
     let group = provider.group(group).unwrap();
     let mut builder = profile(provider).groups(vec![group]);
-    if trace.find("server certificate").is_some() {
-        builder = builder.credentials(vec![credential(trace, "server", server_scheme(trace))]);
+    if trace.find("server certificate").is_none() {
+        // A resumption: no identity but the ticket's.
+        let nothing = PskSource::Here(Arc::new(PskTable::default()));
+        return (ServerConfig::psk_only(builder.build().unwrap(), nothing).unwrap(), tap);
     }
+    builder = builder.credentials(vec![credential(trace, "server", server_scheme(trace))]);
     (ServerConfig::new(builder.build().unwrap()).unwrap(), tap)
 }
 

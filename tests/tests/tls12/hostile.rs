@@ -39,7 +39,7 @@ fn psk_pair() -> Pair {
     let psk = || Psk::new("d1", &[7; 32]).unwrap();
     let client = ClientConfig::new(profile().build().unwrap()).with_psks(vec![Arc::new(psk())]);
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-    let server = ServerConfig::new(profile().build().unwrap()).unwrap().with_psks(keys);
+    let server = ServerConfig::psk_only(profile().build().unwrap(), keys).unwrap();
     Pair::new(&Arc::new(client), &Arc::new(server))
 }
 

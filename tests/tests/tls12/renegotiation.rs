@@ -371,8 +371,7 @@ fn open_pair(edit: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Pair {
     let psk = || Psk::new("d1", &[7; 32]).unwrap();
     let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(psk())]);
     let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-    let mut pair =
-        Pair::new(&Arc::new(client), &Arc::new(ServerConfig::new(profile()).unwrap().with_psks(keys)));
+    let mut pair = Pair::new(&Arc::new(client), &Arc::new(ServerConfig::psk_only(profile(), keys).unwrap()));
     pair.connect().unwrap();
     pair
 }

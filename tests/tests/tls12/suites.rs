@@ -83,7 +83,7 @@ fn psk_pair(client: Profile, server: Profile, keys: [(&str, [u8; 32]); 2]) -> Pa
     let [client_key, server_key] = keys.map(|(name, key)| Psk::new(name, &key).unwrap());
     let client = ClientConfig::new(client).with_psks(vec![Arc::new(client_key)]);
     let table = PskTable::from_iter([server_key]);
-    let server = ServerConfig::new(server).unwrap().with_psks(PskSource::Here(Arc::new(table)));
+    let server = ServerConfig::psk_only(server, PskSource::Here(Arc::new(table))).unwrap();
     Pair::new(&Arc::new(client), &Arc::new(server))
 }
 
@@ -314,7 +314,7 @@ fn server_asks_the_caller_for_a_psk() {
     let provider = awslc();
     let profile = || tls12(&provider).build().unwrap();
     let client = ClientConfig::new(profile()).with_psks(vec![Arc::new(Psk::new("d1", &[7; 32]).unwrap())]);
-    let server = ServerConfig::new(profile()).unwrap().with_psks(PskSource::Ask);
+    let server = ServerConfig::psk_only(profile(), PskSource::Ask).unwrap();
     let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
     pair.run().unwrap();
     let (id, question) = pair.server_question().unwrap();

@@ -110,7 +110,6 @@ fn positive(text: &str) -> Result<usize, String> {
 /// Runs `dunlin server`.
 pub(crate) fn run(args: Args) -> Result<(), Error> {
     let (config, psks) = args.tls.server_config(&args.server)?;
-    let psks = psks.map(Arc::new);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         // Only where it is wanted: who reads stdin takes it from others.

@@ -12,8 +12,8 @@ use dunlin::early::MAX_EARLY_DATA;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, EarlyDataProtocols, KeyLog, Profile, ProfileBuilder, ServerConfig, Side,
-    SingleUse, Trust,
+    ClientAuth, ClientConfig, EarlyDataProtocols, KeyLog, Profile, ProfileBuilder, PskSource, ServerConfig,
+    Side, SingleUse, Trust,
 };
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
@@ -300,11 +300,12 @@ impl TlsOptions {
         }))
     }
 
-    /// The configuration of a server, and where its pre-shared keys are, which it has not been given.
+    /// The configuration of a server, and where its pre-shared keys are. Only a server without certificates and raw keys has been
+    /// given them.
     pub(crate) fn server_config(
         &self,
         server: &ServerOptions,
-    ) -> Result<(Followed<ServerConfig>, Option<ServerPsks>), Error> {
+    ) -> Result<(Followed<ServerConfig>, Option<Arc<ServerPsks>>), Error> {
         if server.early_data.is_some() {
             self.check_early_data()?;
         }
@@ -330,7 +331,7 @@ impl TlsOptions {
         };
         // What the options say is judged before stores and logs are opened.
         profile(&parts, None)?;
-        let psks = self.server_psks(&provider)?;
+        let psks = self.server_psks(&provider)?.map(Arc::new);
         let has_certificates = !self.cert.is_empty() || !self.key.is_empty();
         let cache = self.cache.server(&provider, has_certificates, client_auth != ClientAuth::None)?;
         let tickets = server.tickets(provider.clone())?;
@@ -338,9 +339,15 @@ impl TlsOptions {
             server.early_data()?.map(|(size, single_use)| (self.early_data_protocols(), size, single_use));
         let (options, cookies, key_log) = (self.clone(), server.stateless_cookie, self.key_log()?);
         let latest = Mutex::new(None::<ServerConfig>);
+        let keys = psks.clone();
         let make = move |parts: &Parts| {
             let builder = options.profile(Side::Server, &provider, parts, modes.clone(), key_log.clone())?;
-            let config = builder.build().and_then(ServerConfig::new);
+            let config = builder.build().and_then(|profile| match &keys {
+                Some(keys) if parts.credentials.is_empty() => {
+                    ServerConfig::psk_only(profile, PskSource::Here(keys.clone()))
+                }
+                _ => ServerConfig::new(profile),
+            });
             let config = config.and_then(|config| config.with_client_auth(client_auth));
             let mut config =
                 config.map_err(|e| misuse(&e))?.with_cookies(cookies).with_tickets(tickets.clone());

@@ -23,7 +23,7 @@ pub(crate) fn psk_client() -> ClientConfig {
 
 pub(crate) fn psk_server() -> ServerConfig {
     let psks = PskTable::from_iter([Psk::new("d1", &PSK).unwrap()]);
-    ServerConfig::new(profile().build().unwrap()).unwrap().with_psks(PskSource::Here(Arc::new(psks)))
+    ServerConfig::psk_only(profile().build().unwrap(), PskSource::Here(Arc::new(psks))).unwrap()
 }
 
 /// Configurations of both sides, which authenticate each other by X.509.

@@ -4,7 +4,7 @@ use crate::sync::{Arc, share};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Profile, check_mtu, profile_digest, trust_digest, with_trust};
+use super::{Profile, check_mtu, profile_digest, rules, trust_digest, with_trust};
 use crate::auth::{Credential, Trust};
 use crate::cache::{CacheMode, Fingerprint, ServerCache, ServerHandshakeCache};
 use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
@@ -13,18 +13,48 @@ use crate::handshake::server::Caching;
 use crate::handshake::setup::ServerConfig;
 use crate::record::datagram::DEFAULT_MTU;
 use crate::resume::Tickets;
-use crate::settings::{ClientAuth, PskSource};
+use crate::settings::{ClientAuth, ProfileSettings, PskSource};
 
 /// The earlier trust settings under which a server still opens tickets to mark them as used: each costs an AEAD operation for a
 /// ticket that does not open, and early data is fresh for a minute only.
 pub const MAX_PREDECESSORS: usize = 4;
 
 impl ServerConfig {
-    /// A server with this profile. It does not authenticate clients, and has no PSK, tickets or cookies.
+    /// A server that authenticates itself by the credentials of this profile. It does not authenticate clients, and has no PSK,
+    /// tickets or cookies. [`Self::psk_only`] makes a server without credentials.
+    ///
+    /// # Errors
+    /// The profile has no credential, or the random source failed.
+    pub fn new(profile: Profile) -> Result<Self, Error> {
+        if !serves_without_psk(&profile.settings) {
+            let why = "a server needs a credential: add one, or use ServerConfig::psk_only";
+            return Err(rules::broken(&profile.settings, why.into()));
+        }
+        Self::of(profile)
+    }
+
+    /// A server that authenticates itself only by external PSKs, which `keys` finds. It has no tickets or cookies.
+    ///
+    /// # Errors
+    /// The profile has a credential, or the random source failed.
+    pub fn psk_only(profile: Profile, keys: PskSource) -> Result<Self, Error> {
+        if !profile.settings.credentials.is_empty() {
+            let why = "a server with PSKs alone uses no credential: leave it out, or use ServerConfig::new and with_psks";
+            return Err(rules::broken(&profile.settings, why.into()));
+        }
+        Ok(Self { psks: Some(keys), ..Self::of(profile)? })
+    }
+
+    /// A server that raises [`crate::Question::ChooseProfile`] for each first ClientHello and serves the client by the configuration
+    /// in the answer. Its own profile serves no client.
     ///
     /// # Errors
     /// The random source failed.
-    pub fn new(profile: Profile) -> Result<Self, Error> {
+    pub fn choosing(profile: Profile) -> Result<Self, Error> {
+        Ok(Self { choose_profile: true, ..Self::of(profile)? })
+    }
+
+    fn of(profile: Profile) -> Result<Self, Error> {
         let Profile { settings: profile, tls12 } = profile;
         let mut cookie_key = zeroize::Zeroizing::new([0; 32]);
         profile.provider.random.fill(&mut *cookie_key)?;
@@ -34,7 +64,7 @@ impl ServerConfig {
             profile,
             tls12,
             client_auth: ClientAuth::None,
-            psks: PskSource::None,
+            psks: None,
             psk_identity_hint: Vec::new(),
             tickets: Tickets::none(),
             cookies: false,
@@ -65,10 +95,10 @@ impl ServerConfig {
         Ok(self)
     }
 
-    /// Sets the source of external PSKs.
+    /// Sets the source of external PSKs, for a server that also has credentials ([`Self::psk_only`] is for servers without).
     #[must_use]
     pub fn with_psks(mut self, psks: PskSource) -> Self {
-        self.psks = psks;
+        self.psks = Some(psks);
         self
     }
 
@@ -164,10 +194,11 @@ impl ServerConfig {
         self
     }
 
-    /// Sets whether each first ClientHello raises [`crate::Question::ChooseProfile`] before the server makes other choices.
+    /// Sets whether each first ClientHello raises [`crate::Question::ChooseProfile`] before the server makes other choices. A
+    /// server that only chooses ([`Self::choosing`]) always raises it.
     #[must_use]
-    pub const fn with_profile_choice(mut self, on: bool) -> Self {
-        self.choose_profile = on;
+    pub fn with_profile_choice(mut self, on: bool) -> Self {
+        self.choose_profile = on || self.psks.is_none() && !serves_without_psk(&self.profile);
         self
     }
 
@@ -196,4 +227,11 @@ impl ServerConfig {
     pub fn profile(&self) -> Profile {
         Profile { settings: Arc::clone(&self.profile), tls12: self.tls12 }
     }
+}
+
+/// Whether a server with this profile can serve clients without a PSK.
+fn serves_without_psk(profile: &ProfileSettings) -> bool {
+    // Anonymous suites, of the laboratory alone, need no credential.
+    let mut suites = profile.tls12.iter().flat_map(|tls12| &tls12.suites);
+    !profile.credentials.is_empty() || suites.any(|suite| suite.is_anonymous())
 }

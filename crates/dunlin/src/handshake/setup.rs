@@ -62,7 +62,7 @@ pub struct ServerConfig {
     /// `None` without TLS 1.2.
     pub(crate) tls12: Option<&'static Handshakes>,
     pub(crate) client_auth: ClientAuth,
-    pub(crate) psks: PskSource,
+    pub(crate) psks: Option<PskSource>,
     pub(crate) psk_identity_hint: Vec<u8>,
     pub(crate) tickets: Tickets,
     pub(crate) cookies: bool,
@@ -88,7 +88,7 @@ impl ServerConfig {
 
     /// Whether the server can find PSKs of any kind: external ones or tickets.
     pub(crate) const fn finds_psks(&self) -> bool {
-        !matches!(self.psks, PskSource::None) || !self.tickets.is_none()
+        self.psks.is_some() || !self.tickets.is_none()
     }
 
     pub(crate) fn allows_psk(&self) -> bool {

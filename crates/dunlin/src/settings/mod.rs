@@ -46,11 +46,8 @@ impl fmt::Debug for PskChoice {
 }
 
 /// Where a server finds external PSKs.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub enum PskSource {
-    /// The server has no PSKs.
-    #[default]
-    None,
     /// This object finds them at once.
     Here(Arc<dyn FindPsk>),
     /// The connection asks the caller by [`crate::Question::FindPsk`].
@@ -60,7 +57,6 @@ pub enum PskSource {
 impl fmt::Debug for PskSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::None => "None",
             Self::Here(_) => "Here",
             Self::Ask => "Ask",
         })

@@ -225,7 +225,7 @@ impl Case {
         let build = |profile: ProfileBuilder| profile.build().map_err(failed);
         let client = ClientConfig::new(build(profile())?).with_psks(vec![Arc::new(psk()?)]);
         let psks = PskSource::Here(Arc::new(PskTable::from_iter([psk()?])));
-        Ok((client, ServerConfig::new(build(profile())?).map_err(failed)?.with_psks(psks)))
+        Ok((client, ServerConfig::psk_only(build(profile())?, psks).map_err(failed)?))
     }
 
     fn lean(&self, provider: &Arc<CryptoProvider>, suite: &'static Tls13CipherSuite) -> ProfileBuilder {

@@ -330,14 +330,23 @@ impl Case {
         }
         let build = |profile: ProfileBuilder| profile.build().map_err(failed);
         let mut client = ClientConfig::new(build(client)?).with_server_name_sent(false);
-        let mut server = ServerConfig::new(build(server)?).map_err(failed)?;
+        let psk = || Psk::new(IDENTITY, &PSK).map_err(failed);
+        let keys = match self.has_psk {
+            true => Some(PskSource::Here(Arc::new(PskTable::from_iter([psk()?])))),
+            false => None,
+        };
+        let server = build(server)?;
+        let server = match keys {
+            Some(keys) if self.certificates.is_none() => ServerConfig::psk_only(server, keys),
+            Some(keys) => ServerConfig::new(server).map(|server| server.with_psks(keys)),
+            None => ServerConfig::new(server),
+        };
+        let mut server = server.map_err(failed)?;
         if mutual {
             server = server.with_client_auth(ClientAuth::Required).map_err(failed)?;
         }
         if self.has_psk {
-            let psk = || Psk::new(IDENTITY, &PSK).map_err(failed);
             client = client.with_psks(vec![Arc::new(psk()?)]);
-            server = server.with_psks(PskSource::Here(Arc::new(PskTable::from_iter([psk()?]))));
         }
         Ok((Arc::new(client), Arc::new(server)))
     }

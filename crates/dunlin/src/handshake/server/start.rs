@@ -142,7 +142,7 @@ fn with_config(
     let mode = psk::mode(&config, &hello)?;
     let psk_possible = config.allows_psk() && mode.is_some();
     let missing = match (mode, &config.psks) {
-        (None, PskSource::Here(_) | PskSource::Ask) => psk::no_mode(&config, &hello)?,
+        (None, Some(_)) => psk::no_mode(&config, &hello)?,
         _ => PeerIncompatible::NoPsk,
     };
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -170,7 +170,7 @@ impl Candidate {
     /// The look-ups for one identity: the session first, then the external PSK.
     fn of(config: &ServerConfig, index: usize, identity: Vec<u8>) -> impl Iterator<Item = Self> {
         let session = (!config.tickets.is_none()).then(|| (PskKind::Resumption, identity.clone()));
-        let external = (!matches!(config.psks, PskSource::None)).then_some((PskKind::External, identity));
+        let external = config.psks.is_some().then_some((PskKind::External, identity));
         session.into_iter().chain(external).map(move |(kind, identity)| Self { index, identity, kind })
     }
 }
@@ -217,18 +217,19 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
         (PskKind::Resumption, ..) => Err(Question::FindSession { id: candidate.identity.clone() }),
         (PskKind::External | PskKind::Imported, _, source) => {
             let identity = &candidate.identity;
-            look_up(source, identity, cx.now).ok_or_else(|| Question::FindPsk { identity: identity.clone() })
+            look_up(source.as_ref(), identity, cx.now)
+                .ok_or_else(|| Question::FindPsk { identity: identity.clone() })
         }
     };
     cx.ask(known, Box::new(AwaitPsk { search, candidate }))
 }
 
 /// The external PSK with this identity. `None` if the caller must be asked.
-pub(super) fn look_up(source: &PskSource, identity: &[u8], now: Now) -> Option<Answer> {
+pub(super) fn look_up(source: Option<&PskSource>, identity: &[u8], now: Now) -> Option<Answer> {
     match source {
-        PskSource::None => Some(Answer::Psk(None)),
-        PskSource::Here(keys) => Some(Answer::Psk(keys.find(identity, now))),
-        PskSource::Ask => None,
+        None => Some(Answer::Psk(None)),
+        Some(PskSource::Here(keys)) => Some(Answer::Psk(keys.find(identity, now))),
+        Some(PskSource::Ask) => None,
     }
 }
 
@@ -314,7 +315,7 @@ pub(super) fn check_origin(
     then: AfterOrigin,
 ) -> Result<Step, Error> {
     let Some(identity) = session.origin() else { return then(cx, Some(session)) };
-    let known = look_up(&config.psks, identity, cx.now);
+    let known = look_up(config.psks.as_ref(), identity, cx.now);
     let known = known.ok_or_else(|| Question::FindPsk { identity: identity.to_vec() });
     cx.ask(known, Box::new(AwaitOrigin { config, session, then }))
 }

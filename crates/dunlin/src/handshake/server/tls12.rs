@@ -507,7 +507,7 @@ impl ExpectMessage for ExpectClientKeyExchange {
         if !handshake.suite.has_psk() {
             return keys_agreed(cx, handshake, exchange, &share, None, client);
         }
-        let known = look_up(&handshake.config.psks, &identity, cx.now);
+        let known = look_up(handshake.config.psks.as_ref(), &identity, cx.now);
         let known = known.ok_or_else(|| Question::FindPsk { identity: identity.clone() });
         cx.ask(known, Box::new(AwaitPsk { handshake, exchange, identity, share }))
     }

@@ -8,7 +8,7 @@ use crate::handshake::key_exchange;
 use crate::handshake::negotiate::{Demands, key_share};
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
-use crate::settings::{ClientAuth, PskSource};
+use crate::settings::ClientAuth;
 use crate::wire::{NamedGroup, SignatureScheme};
 
 /// The server's choice for this client.
@@ -78,7 +78,7 @@ fn has_key_for(config: &ServerConfig, suite: &Tls12CipherSuite) -> bool {
     let mut keys = config.profile.credentials.iter().map(Credential::key);
     // `credential` checks later whether an RSA key can decrypt.
     let certified = !suite.has_certificate() || keys.any(|key| suite.takes_key(key.schemes()));
-    certified && (!suite.has_psk() || !matches!(config.psks, PskSource::None))
+    certified && (!suite.has_psk() || config.psks.is_some())
 }
 
 /// The credential for this suite and client.
