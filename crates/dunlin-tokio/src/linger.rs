@@ -1,4 +1,4 @@
-//! The end of a transport after a fatal alert.
+//! The end of a transport after a fatal alert, or after the close_notify that ends a handshake.
 //!
 //! A TCP socket that is closed while input is unread resets the connection (RFC 9293 §3.6.1, RFC 1122 §4.2.2.13). The reset
 //! makes the peer's TCP discard what it has received, the alert included. So this side ends its sending direction after the
@@ -9,6 +9,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dunlin::Error;
+use dunlin::wire::AlertDescription;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -19,6 +21,9 @@ pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
 
 /// The most bytes that are read and dropped after a fatal alert: the content of a large TCP window.
 pub(crate) const MAX_DROPPED: usize = 8 << 20;
+
+/// The peer has ended the handshake, and the engine has answered with a close_notify (RFC 8446 §6.1).
+const CLOSED_BY_PEER: Error = Error::AlertReceived(AlertDescription::CLOSE_NOTIFY);
 
 /// The progress of closing the transport after a fatal alert.
 pub(crate) enum Linger {
@@ -39,11 +44,12 @@ pub(crate) struct Going {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
-    /// Sends the remaining output. After a fatal alert from this side, also closes the sending direction of the transport. Ready
-    /// when the transport may be closed: the peer has closed, the transport has failed, or [`MAX_LINGER`] or [`MAX_DROPPED`] is
+    /// Sends the remaining output. After a fatal alert from this side, or its answer to a close_notify during the handshake, also
+    /// closes the sending direction of the transport. Ready when the transport may be closed: the peer has closed, the transport has failed, or [`MAX_LINGER`] or [`MAX_DROPPED`] is
     /// reached.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<()> {
-        if self.connection.error().is_none_or(|error| error.alert().is_none()) {
+        let last_word = |error: &Error| error.alert().is_some() || *error == CLOSED_BY_PEER;
+        if !self.connection.error().is_some_and(last_word) {
             return self.poll_drain(cx, task).map(drop);
         }
         let mut going = match std::mem::replace(&mut self.linger, Linger::Done) {

@@ -32,18 +32,24 @@ async fn tcp() -> (TcpStream, TcpStream) {
 
 /// Sends a bad record and much behind it, before it reads anything.
 async fn misbehave(socket: &mut TcpStream) {
-    socket.write_all(&BAD_RECORD).await.unwrap();
+    send_before_reading(socket, &BAD_RECORD).await;
+}
+
+/// Sends a record and much behind it, before it reads anything.
+async fn send_before_reading(socket: &mut TcpStream, record: &[u8]) {
+    socket.write_all(record).await.unwrap();
     socket.write_all(&vec![0; INPUT]).await.unwrap();
     socket.shutdown().await.unwrap();
 }
 
-/// What the peer of a failed handshake reads when the other side has closed its socket.
+/// What the peer of a failed handshake reads when the other side has closed its socket. The peer has sent `record` and much behind it.
 async fn last_words(
     mut peer: TcpStream,
+    record: &[u8],
     handshake: impl Future<Output = Result<TlsStream<TcpStream>, HandshakeError>>,
 ) -> Vec<u8> {
     let failed = async { assert!(matches!(handshake.await, Err(HandshakeError::Tls(_)))) };
-    tokio::join!(misbehave(&mut peer), failed);
+    tokio::join!(send_before_reading(&mut peer, record), failed);
     let mut read = vec![];
     peer.read_to_end(&mut read).await.unwrap();
     read
@@ -54,10 +60,23 @@ async fn a_fatal_alert_of_a_handshake_arrives_behind_unread_input() {
     let alert = [21, 3, 3, 0, 2, 2, AlertDescription::UNEXPECTED_MESSAGE.0];
     let (client, server) = tcp().await;
     let acceptor = TlsAcceptor::new(Arc::new(psk_server()));
-    assert_eq!(last_words(client, acceptor.accept(server)).await, alert);
+    assert_eq!(last_words(client, &BAD_RECORD, acceptor.accept(server)).await, alert);
     let (client, server) = tcp().await;
     let connector = TlsConnector::new(Arc::new(psk_client()));
-    assert!(last_words(server, connector.connect(client, localhost())).await.ends_with(&alert));
+    assert!(last_words(server, &BAD_RECORD, connector.connect(client, localhost())).await.ends_with(&alert));
+}
+
+/// RFC 8446 §6.1: a close_notify ends the handshake, and is answered with one.
+#[tokio::test]
+async fn the_answer_to_a_close_notify_in_a_handshake_arrives_behind_unread_input() {
+    let close_notify = [21, 3, 3, 0, 2, 1, 0];
+    let (client, server) = tcp().await;
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server()));
+    assert_eq!(last_words(client, &close_notify, acceptor.accept(server)).await, close_notify);
+    let (client, server) = tcp().await;
+    let connector = TlsConnector::new(Arc::new(psk_client()));
+    let words = last_words(server, &close_notify, connector.connect(client, localhost())).await;
+    assert!(words.ends_with(&close_notify));
 }
 
 #[tokio::test]
