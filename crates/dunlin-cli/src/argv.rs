@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use clap::Command;
 
-/// Rewrites the options of the subcommands named in `subcommands` to ours. One that they do not have becomes a long
-/// one, too: what is said of it then names it whole.
+/// Rewrites options of the subcommands named in `subcommands` to the spelling of this program. Unknown options become long
+/// ones, too, so that clap's error names the whole option.
 pub(crate) fn from_openssl(
     args: impl IntoIterator<Item = OsString>,
     cli: &Command,
@@ -42,7 +42,7 @@ fn long_option(arg: &str, command: &Command) -> Option<String> {
     }
 }
 
-/// The version that an option of OpenSSL's stands for, where it is one that nobody should speak any more.
+/// Returns the version that an option of OpenSSL stands for, if the version is obsolete and unsupported.
 fn retired_version(option: &str) -> Option<&'static str> {
     match option.trim_start_matches('-').replace('_', "-").as_str() {
         "ssl3" => Some("SSL 3.0"),
@@ -53,19 +53,19 @@ fn retired_version(option: &str) -> Option<&'static str> {
     }
 }
 
-/// Why an argument that follows `before` is not taken, and what to do instead, where s_client or s_server would take it.
+/// Explains why the argument after `before` is refused, and what to do instead, if s_client or s_server would accept it.
 pub(crate) fn not_taken(argument: &str, before: Option<&str>) -> Option<(String, &'static str)> {
     let is_verify = |option: &str| matches!(option.trim_start_matches('-'), "verify" | "Verify");
     if let Some(version) = retired_version(argument) {
-        let why = format!("{version} is not here, for it protects too little (RFC 8996, RFC 7568)");
-        return Some((why, "take --tls1-2 or --tls1-3, and let the peer do so, too"));
+        let why = format!("{version} is not supported: it is insecure (RFC 8996, RFC 7568)");
+        return Some((why, "use --tls1-2 or --tls1-3, on the peer too"));
     }
     if is_verify(argument) {
-        // Only a client does not have it.
+        // Only the client lacks this option.
         let why = format!("{argument} is not needed: a server is always verified");
         return Some((
             why,
-            "leave it out, say whom to trust with --CAfile, and how deep a chain may be with --verify-depth",
+            "leave it out; --CAfile names the trusted authorities, --verify-depth the maximum depth of a chain",
         ));
     }
     let option = before.filter(|option| is_verify(option) && argument.parse::<u32>().is_ok())?;
@@ -73,7 +73,7 @@ pub(crate) fn not_taken(argument: &str, before: Option<&str>) -> Option<(String,
     Some((why, "leave the number out, or give it with --verify-depth"))
 }
 
-/// `text`, which names options as this program has them, with those of `args` as they were typed.
+/// Replaces the option names in `text` by their spelling in `args`.
 pub(crate) fn as_typed(mut text: String, args: impl IntoIterator<Item = OsString>) -> String {
     for arg in args.into_iter().skip(2).take_while(|arg| arg != "--") {
         let typed = arg.to_str().filter(|arg| arg.starts_with('-')).and_then(|arg| arg.split('=').next());
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_told_as_typed() {
+    fn errors_name_options_as_typed() {
         let told =
             |text: &str| as_typed(text.into(), ["dunlin", "client", "-psk_ke", "-x=1"].map(OsString::from));
         assert_eq!(told("'--psk-ke' and '--psk-ke <X>'"), "'-psk_ke' and '-psk_ke <X>'");
@@ -103,18 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn what_openssl_takes_is_explained() {
+    fn explains_options_that_only_openssl_has() {
         let why = |argument, before| not_taken(argument, before).map(|(why, _)| why).unwrap_or_default();
         assert!(why("3", Some("-Verify")).starts_with("-Verify takes no depth"));
         assert!(why("-verify", Some("client")).starts_with("-verify is not needed"));
-        assert!(why("--ssl3", Some("3")).starts_with("SSL 3.0 is not here"));
+        assert!(why("--ssl3", Some("3")).starts_with("SSL 3.0 is not supported"));
         for (argument, before) in [("3", Some("--port")), ("x", Some("-verify")), ("3", None), ("-x", None)] {
             assert!(not_taken(argument, before).is_none(), "{argument}");
         }
     }
 
     #[test]
-    fn options_are_rewritten_where_they_exist() {
+    fn rewrites_known_options() {
         let client = Command::new("client")
             .arg(Arg::new("a").long("sess-out").visible_alias("sess"))
             .arg(Arg::new("b").long("CAfile"));

@@ -1,4 +1,4 @@
-//! The error that ends a command: one line, what went wrong, why, and what to do.
+//! The error that ends a command, in one line: what failed, why, and what to do.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -25,26 +25,26 @@ pub(crate) struct Error {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It was tried and did not work.
+    /// An attempt failed.
     Failed,
-    /// It was asked for in a way that cannot work.
+    /// The arguments cannot work.
     Usage,
-    /// Nobody reads the output any more, as in `dunlin … | head`: not worth a word.
+    /// The reader of the output is gone, as in `dunlin … | head`. Nothing is reported.
     Unread,
 }
 
 impl Error {
-    /// Something was tried and did not work: exit status 1.
+    /// An attempt failed: exit status 1.
     pub(crate) fn failed(what: impl Display, why: impl Display, advice: impl Display) -> Self {
         Self::new(Kind::Failed, what, why, advice)
     }
 
-    /// Something was asked for that makes no sense: exit status 2.
+    /// The arguments make no sense: exit status 2.
     pub(crate) fn usage(what: impl Display, why: impl Display, advice: impl Display) -> Self {
         Self::new(Kind::Usage, what, why, advice)
     }
 
-    /// A key or certificate from the file `path` is not good enough.
+    /// A key or certificate in the file `path` is not usable.
     pub(crate) fn in_file(path: &Path, error: &dunlin_pki::Error) -> Self {
         Self::failed(path.display(), error, error.advice())
     }
@@ -54,12 +54,12 @@ impl Error {
         Self { kind, what: what.to_string(), why: why.to_string(), advice: advice.to_string(), code }
     }
 
-    /// The same error with another code.
+    /// Returns the error with another code.
     pub(crate) fn with_code(self, code: Code) -> Self {
         Self { code, ..self }
     }
 
-    /// Writes the line to stderr, its first word in colour on a terminal.
+    /// Writes the line to stderr, with its first word in colour on a terminal.
     pub(crate) fn report(&self) {
         if self.kind == Kind::Unread {
             return;
@@ -87,7 +87,7 @@ impl Error {
     }
 }
 
-/// A key or certificate that cannot be made as wished.
+/// A key or certificate that cannot be made as requested.
 impl From<dunlin_pki::Error> for Error {
     fn from(error: dunlin_pki::Error) -> Self {
         match error {
@@ -97,17 +97,17 @@ impl From<dunlin_pki::Error> for Error {
     }
 }
 
-/// Output that cannot be written; whatever touches files names the file itself.
+/// Output that cannot be written. Errors of files name their file themselves.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::new(Kind::Unread, "output", error, "nobody reads it"),
-            _ => Self::failed("output", error, "check where it goes"),
+            _ => Self::failed("output", error, "check the destination of stdout"),
         }
     }
 }
 
-/// Arguments that clap refuses; its several lines become one.
+/// Arguments that clap refuses. Its several lines become one.
 impl From<clap::Error> for Error {
     fn from(error: clap::Error) -> Self {
         if error.kind() == ErrorKind::UnknownArgument
@@ -125,7 +125,7 @@ impl From<clap::Error> for Error {
         let (mut told, mut tips) = (vec![], vec![]);
         for line in lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")) {
             match line.strip_prefix("tip: ") {
-                // Nobody means an option as a value.
+                // An option is never meant as a value.
                 Some(tip) if tip.contains("use '-- ") => {}
                 Some(tip) => tips.push(tip),
                 None => told.push(line),
@@ -133,8 +133,7 @@ impl From<clap::Error> for Error {
         }
         let told = told.join(" ");
         let why = told.strip_prefix("error: ").unwrap_or(&told);
-        let advice =
-            if tips.is_empty() { "add --help to see how it is used".into() } else { tips.join(", ") };
+        let advice = if tips.is_empty() { "add --help to see the usage".into() } else { tips.join(", ") };
         Self::usage("arguments", why.trim_end_matches('.'), advice)
     }
 }
@@ -149,7 +148,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// The arguments contradict each other, or mean nothing.
+    /// The arguments contradict each other, or have no meaning.
     pub(crate) const USAGE: Self = Self::new("usage");
     /// Something other than TLS failed: TCP, a file, stdin, stdout.
     pub(crate) const FAILED: Self = Self::new("failed");
@@ -159,14 +158,14 @@ impl Code {
     pub(crate) const EARLY_DATA: Self = Self::new("early_data");
     /// The peer closed before it had read all input.
     pub(crate) const UNSENT: Self = Self::new("unsent");
-    /// The peer speaks TLS, but is not whom it should be.
+    /// The peer speaks TLS, but its authentication failed.
     pub(crate) const AUTHENTICATION: Self = Self::new("authentication");
 
     const fn new(code: &'static str) -> Self {
         Self { code, alert: None }
     }
 
-    /// The class of an error of the protocol.
+    /// Returns the class of a TLS error.
     pub(crate) const fn of_tls(error: &dunlin::Error) -> Self {
         use dunlin::Error as E;
         match error {
@@ -179,7 +178,7 @@ impl Code {
         }
     }
 
-    /// The class of an error of reading or writing.
+    /// Returns the class of a read or write error.
     pub(crate) fn of_stream(error: &io::Error) -> Self {
         match error.get_ref().and_then(|e| e.downcast_ref()) {
             Some(e) => Self::of_tls(e),
@@ -199,7 +198,7 @@ pub(crate) struct Explanation {
     pub(crate) why: String,
     /// What the user of this side can do.
     pub(crate) advice: String,
-    /// Its class.
+    /// The class of the failure.
     pub(crate) code: Code,
 }
 
@@ -209,12 +208,12 @@ impl Explanation {
     }
 }
 
-/// Options that contradict each other, in the library's words.
+/// Turns an error of the library about contradictory options into an error of the command.
 pub(crate) fn misuse(error: &dunlin::Error) -> Error {
-    Error::usage("options", reason(error), "add --help to see what they mean")
+    Error::usage("options", reason(error), "add --help to see their meaning")
 }
 
-/// The library's words for what is wrong with a value.
+/// Returns the library's words for an invalid value.
 pub(crate) fn reason(error: &dunlin::Error) -> String {
     match error {
         dunlin::Error::Misuse(Misuse::Config(why)) => why.clone(),
@@ -222,25 +221,24 @@ pub(crate) fn reason(error: &dunlin::Error) -> String {
     }
 }
 
-/// Says on stderr what goes on, but not as somebody may expect it.
+/// Prints a warning to stderr.
 pub(crate) fn warn(text: &str) {
     anstream::eprintln!("dunlin: warning: {}", printable(text));
 }
 
-/// `text`, which may repeat an argument, without the password of a URL in it.
+/// Returns `text`, which may repeat an argument, without the password of a URL.
 fn without_password(text: &str) -> String {
     let url = text.split_once("://").and_then(|(kind, rest)| Some((kind, rest.rsplit_once('@')?.1)));
     url.map_or_else(|| text.to_owned(), |(kind, host)| format!("{kind}://…@{host}"))
 }
 
-/// `text` with control characters shown as escapes, so that a name from a file can neither break the line nor
-/// command the terminal.
+/// Escapes the control characters of `text`, so that a name from a file can neither break the line nor command the terminal.
 pub(crate) fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(shown).collect()
 }
 
-/// `n` of what is called `name` if it is one.
+/// Returns `n` and `name`, in the plural unless `n` is 1.
 pub(crate) fn count(n: impl Display + PartialEq + From<u8>, name: &str) -> String {
     format!("{n} {name}{}", if n == 1.into() { "" } else { "s" })
 }
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_repeated() {
+    fn removes_passwords() {
         let told = without_password("invalid value 'redis://:a@b:c@host:1/0' for '[SERVER]'");
         assert_eq!(told, "invalid value 'redis://…@host:1/0' for '[SERVER]'");
         for plain in ["invalid value 'a@b'", "invalid value 'coap://host'"] {
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pipe_is_no_news() {
+    fn broken_pipe_is_not_reported() {
         assert_eq!(Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).kind, Kind::Unread);
         assert_eq!(Error::from(io::Error::from(io::ErrorKind::StorageFull)).kind, Kind::Failed);
     }

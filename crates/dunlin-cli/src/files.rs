@@ -1,4 +1,4 @@
-//! Files with keys and certificates: read whole within a limit, written whole or not at all.
+//! Reads files with keys and certificates up to a limit, and writes them whole or not at all.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
@@ -13,40 +13,40 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, warn};
 
-/// The largest file that is read, in bytes: room for a bundle of every public root, or half a million PSKs.
+/// The maximum size of an input file in bytes: enough for all public roots, or half a million PSKs.
 const MAX_FILE: u64 = 64 << 20;
 
 /// The name that stands for stdin.
 const STDIN: &str = "-";
 
-/// Who may read a new file.
+/// The users who can read a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everybody: mode 0644, for certificates and public keys.
+    /// All users: mode 0644, for certificates and public keys.
     Public,
-    /// The owner alone: mode 0600, for private and pre-shared keys.
+    /// Only the owner: mode 0600, for private and pre-shared keys.
     Secret,
-    /// Everybody: mode 0644, and the file belongs to the user who called sudo.
+    /// All users: mode 0644, and the file belongs to the user who called sudo.
     Caller,
 }
 
-/// What happens to a file that is there already.
+/// The treatment of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// It stays, and writing fails.
+    /// The file stays, and writing fails.
     Keep,
-    /// It is replaced.
+    /// The file is replaced.
     Replace,
 }
 
 impl Existing {
-    /// What `--force` says.
+    /// Follows the option `--force`.
     pub(crate) fn from_force(force: bool) -> Self {
         if force { Self::Replace } else { Self::Keep }
     }
 }
 
-/// The whole content of `path`, or of stdin where that is `-`. It is wiped after use, since it may be a key.
+/// Reads all of `path`, or of stdin if it is `-`. The content is wiped after use, since it may be a key.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => Error::failed(path.display(), "no such file", "check the path"),
@@ -63,19 +63,17 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     content.map_err(failed)
 }
 
-/// Says if others than its owner can read a file with `secrets` in it, such as "the keys". A pipe is nobody else's.
+/// Warns if other users can read a file with `secrets` in it, such as "the keys". Pipes are private.
 pub(crate) fn warn_of_access(path: &Path, secrets: &str) {
     let mode = fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|m| m.permissions().mode());
     if let Some(mode) = mode.filter(|mode| mode & 0o077 != 0) {
         let (file, mode) = (path.display(), mode & 0o777);
-        warn(&format!(
-            "{file}: others than its owner have access to {secrets} in it (mode {mode:04o}); chmod 600 {file}"
-        ));
+        warn(&format!("{file}: other users can access {secrets} in it (mode {mode:04o}); chmod 600 {file}"));
     }
 }
 
 fn read_bounded(reader: impl Read, expected: u64) -> io::Result<Zeroizing<Vec<u8>>> {
-    // Room for all of it, because a vector that grows leaves unwiped copies behind.
+    // Reserve enough at once, because a growing vector leaves unwiped copies behind.
     let room = usize::try_from(expected.clamp(64 << 10, MAX_FILE) + 1).unwrap_or(0);
     let mut content = Zeroizing::new(Vec::with_capacity(room));
     reader.take(MAX_FILE + 1).read_to_end(&mut content)?;
@@ -85,12 +83,12 @@ fn read_bounded(reader: impl Read, expected: u64) -> io::Result<Zeroizing<Vec<u8
     Ok(content)
 }
 
-/// The keys and certificates in `path`; at least one.
+/// Returns the keys and certificates in `path`, at least one.
 pub(crate) fn items(path: &Path) -> Result<Vec<Item>, Error> {
     dunlin_pki::parse(&read(path)?).map_err(|error| Error::in_file(path, &error))
 }
 
-/// The certificates in `path`, at least one; keys beside them are passed over.
+/// Returns the certificates in `path`, at least one, and ignores keys beside them.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates: Vec<_> = items(path)?
         .into_iter()
@@ -102,7 +100,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(certificates)
 }
 
-/// The revocation lists in `path`, at least one.
+/// Returns the CRLs in `path`, at least one.
 pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
     let lists: Vec<_> = items(path)?
         .into_iter()
@@ -114,23 +112,23 @@ pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationL
     }
 }
 
-/// The first private key in `path`.
+/// Returns the first private key in `path`.
 pub(crate) fn private_key(path: &Path) -> Result<KeyPair, Error> {
     find_private_key(path)?.ok_or_else(|| Error::in_file(path, &dunlin_pki::Error::Missing("private key")))
 }
 
-/// The first private key in `path`, if there is one beside the certificates.
+/// Returns the first private key in `path`, if it has one.
 pub(crate) fn find_private_key(path: &Path) -> Result<Option<KeyPair>, Error> {
     let key = |item| if let Item::PrivateKey(key) = item { Some(key) } else { None };
     Ok(items(path)?.into_iter().find_map(key))
 }
 
-/// Fails if one of `paths` is there already and may not be replaced, or if two of them are the same: to be asked
-/// before work is done, so that nothing is half written.
+/// Fails if one of `paths` exists and may not be replaced, or if two of them are equal. Called before any work, so that no
+/// result is half written.
 pub(crate) fn check_new(paths: &[&Path], existing: Existing) -> Result<(), Error> {
     for (index, path) in paths.iter().enumerate() {
         if paths[..index].contains(path) {
-            return Err(Error::usage(path.display(), "named for two files", "give each a name of its own"));
+            return Err(Error::usage(path.display(), "given for two files", "give each file its own name"));
         }
         if existing == Existing::Keep && path.symlink_metadata().is_ok() {
             return Err(exists(path));
@@ -143,10 +141,10 @@ fn exists(path: &Path) -> Error {
     Error::failed(path.display(), "exists already", "remove it, choose another name or add --force")
 }
 
-/// Writes `content` to `path` so that a reader sees all of it or what was there before, even after a crash: a new
-/// file beside it is synced and then takes the name.
+/// Writes `content` to `path` atomically: even after a crash a reader sees all of it or the previous content. A new file
+/// beside it is synced and then takes the name.
 pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Existing) -> Result<(), Error> {
-    // A link stays, and what it points to is replaced.
+    // A link stays, and its target is replaced.
     let target = match existing {
         Existing::Replace => fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
         Existing::Keep => path.to_owned(),
@@ -157,13 +155,13 @@ pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Exist
     }
 }
 
-/// Removes what [`write`] has put at `path`. A link stays, as there.
+/// Removes the file that [`write`] put at `path`. A link stays there, too.
 pub(crate) fn remove(path: &Path) -> Result<(), Error> {
     let removed = fs::canonicalize(path).and_then(fs::remove_file);
     removed.map_err(|error| Error::failed(path.display(), error, "remove it by hand"))
 }
 
-/// Fails if a file could not be written to `path` in place of what is there: to be asked before work is done.
+/// Fails if a file at `path` could not be written. Called before any work.
 pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if target.is_dir() {
@@ -173,12 +171,12 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
     trial.map(drop).map_err(|error| unwritable(path, &error))
 }
 
-/// Makes the directory `path` and those above it, where they are missing.
+/// Makes the directory `path` and its missing parents.
 pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|error| not_created(path, error))
 }
 
-/// The same, and the new directories belong to the user who called sudo.
+/// As [`create_directory`], but the new directories belong to the user who called sudo.
 pub(crate) fn create_directory_for_caller(path: &Path) -> Result<(), Error> {
     caller::create_directory(path).map_err(|error| not_created(path, error))
 }
@@ -186,13 +184,13 @@ pub(crate) fn create_directory_for_caller(path: &Path) -> Result<(), Error> {
 fn not_created(path: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            Error::failed(path.display(), "not a directory", "give another place for the files")
+            Error::failed(path.display(), "not a directory", "give another directory")
         }
-        _ => Error::failed(path.display(), error, "give a directory that can be made"),
+        _ => Error::failed(path.display(), error, "give a directory that can be created"),
     }
 }
 
-/// Why `path` cannot be written.
+/// Explains why `path` cannot be written.
 pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
     let directory = directory_of(path);
     match error.kind() {
@@ -229,12 +227,12 @@ fn write_beside(target: &Path, content: &[u8], access: Access, existing: Existin
         Existing::Replace => file.persist(target),
     }
     .map_err(|error| error.error)?;
-    // The name is part of the directory, which has to reach the disk as well.
+    // The name is part of the directory, so the directory must reach the disk as well.
     File::open(&directory)?.sync_all()
 }
 
-/// Keeps other runs of this program from changing files in the directory of `path` until the result is dropped.
-/// The lock is on the directory, since a file that is replaced takes its lock with it.
+/// Excludes changes by other runs of this program in the directory of `path` until the result is dropped. The lock is on the
+/// directory, because a replaced file takes its lock with it.
 pub(crate) fn lock_directory_of(path: &Path) -> Result<File, Error> {
     if path.as_os_str() == STDIN {
         return Err(Error::usage("-", "stdin cannot be changed", "name a file"));
@@ -277,7 +275,7 @@ mod tests {
         assert!(error.to_string().contains("exists already"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"one");
 
-        // A key that everybody could read no longer is when it is replaced.
+        // Replacing a file that all users could read makes it private.
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         write(&path, b"three", Access::Secret, Existing::Replace).unwrap();
         assert_eq!((fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"three"[..], 0o600));
@@ -302,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_named_with_what_to_do() {
+    fn names_a_full_disk_and_the_remedy() {
         for (kind, why) in [
             (io::ErrorKind::StorageFull, "f: its file system is full; make room"),
             (io::ErrorKind::QuotaExceeded, "f: the user's disk quota is used up; make room"),
@@ -312,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn two_files_of_one_name_are_refused() {
+    fn refuses_two_files_of_one_name() {
         let (a, b) = (Path::new("a"), Path::new("b"));
         assert!(check_new(&[a, b], Existing::Replace).is_ok());
         assert!(check_new(&[a, b, a], Existing::Replace).is_err());
     }
 
     #[test]
-    fn what_is_too_large_is_not_read() {
+    fn rejects_input_above_the_limit() {
         assert!(read_bounded(io::repeat(0), 0).is_err());
     }
 }

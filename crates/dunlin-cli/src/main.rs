@@ -1,6 +1,6 @@
 //! `dunlin`: TLS and DTLS for devices that travel light, on the command line.
 //!
-//! Exit status: 0 fine, 1 failed, 2 wrong use. Errors are one line on stderr: what, why, and what to do.
+//! Exit status: 0 success, 1 failure, 2 wrong use. Errors are one line on stderr: what, why, and what to do.
 
 mod argv;
 mod commands;
@@ -21,7 +21,7 @@ use crate::error::Error;
 /// TLS and DTLS for devices that travel light.
 #[derive(Parser)]
 #[command(name = "dunlin", version, arg_required_else_help = false)]
-#[command(after_help = "Exit status: 0 fine, 1 failed, 2 wrong use.")]
+#[command(after_help = "Exit status: 0 success, 1 failure, 2 wrong use.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -41,9 +41,9 @@ enum Command {
 }
 
 impl Command {
-    /// Runs the command, which writes what it has to say to stdout.
+    /// Runs the command, which writes its result to stdout.
     fn run(self) -> Result<(), Error> {
-        // Where several tasks write, none may keep the others out.
+        // The lock is taken only by commands with one task: tasks of client and server share stdout.
         let locked = || io::stdout().lock();
         match self {
             Self::Client(args) => client::run(&args),
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     let result = match Cli::try_parse_from(args) {
         Ok(cli) => cli.command.run(),
         Err(error) if error.use_stderr() => Err(Error::from(error)),
-        // --help and --version come as errors, too.
+        // clap returns --help and --version as errors, too.
         Err(help) => help.print().map_err(Error::from),
     };
     match result {

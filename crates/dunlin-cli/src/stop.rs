@@ -1,4 +1,4 @@
-//! Signals: Ctrl-C and SIGTERM end a command that runs until it is stopped, SIGHUP makes a server read its files again.
+//! Signals: Ctrl-C and SIGTERM end a running command; SIGHUP makes a server read its files again.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::Error;
 
-/// How long peers have to take the close_notify when a command is stopped.
+/// How long a stopping command waits for its peers to receive close_notify.
 pub(crate) const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What makes the process stop.
+/// The signals that stop the process.
 pub(crate) struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
-    /// From now on the signals do not end the process by themselves.
+    /// Catches the signals, which from now on no longer end the process.
     pub(crate) fn new() -> Result<Self, Error> {
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for one of them.
+    /// Waits for one of the signals.
     pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -30,7 +30,7 @@ impl Stop {
     }
 }
 
-/// The SIGHUPs from now on, which no longer end the process.
+/// Returns the SIGHUPs from now on, which no longer end the process.
 pub(crate) fn hangups() -> Result<Signal, Error> {
     listen(SignalKind::hangup())
 }

@@ -39,47 +39,47 @@ Examples:
   dunlin client localhost:4433 --CAfile ca.pem --cache compact --cache-store servers
   dunlin client localhost:4433 --CAfile ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
-The options are spelled as those of s_client where they mean the same, and may be written its way: -CAfile.
-docs/cache-choice.md helps to choose --cache and --cache-store. docs/stores.md says what --cache-store takes, and what lies beside it.
-The server is verified, unlike there: without --CAfile, --rpk-file or a PSK, by the authorities of this machine.
+Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
+docs/cache-choice.md helps to choose --cache and --cache-store; docs/stores.md explains the stores and the files beside them.
+Unlike s_client, the client verifies the server. Without --CAfile, --rpk-file or a PSK, it trusts the authorities of this machine.
 
-On a terminal, lines with a single letter are commands, unless --quiet or --nocommands is given:
+On a terminal, a line with one of these letters is a command, unless --quiet or --nocommands is given:
   Q  end the connection      K  new keys for both directions      k  new keys for this direction
-  R  another handshake, in TLS 1.2 with a server that allows it (--renegotiation)
+  R  renegotiate, in TLS 1.2 with a server that allows it (--renegotiation)
 
-Ctrl-C and SIGTERM close the connection and end it.
+Ctrl-C and SIGTERM close the connection and end the client.
 
-Exit status: 0 orderly end, 1 failed or early data not delivered, 2 wrong use.";
+Exit status: 0 orderly end, 1 failure or undelivered early data, 2 wrong use.";
 
-/// Connect to a TLS server, show what was negotiated, and pipe stdin and stdout.
+/// Connect to a TLS server, show the negotiated parameters, and connect stdin and stdout.
 #[derive(ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The server [default: localhost:4433].
     #[arg(value_name = "HOST:PORT", conflicts_with = "connect", value_parser = target)]
     server: Option<Target>,
-    /// The server, as s_client has it.
+    /// The server, with s_client's option.
     #[arg(long, value_name = "HOST:PORT", value_parser = target)]
     connect: Option<Target>,
-    /// The name to ask for and to find in the server's certificate, instead of the host's.
+    /// The name to send and to find in the server's certificate, instead of the host.
     #[arg(long, value_name = "NAME", value_parser = server_name)]
     servername: Option<ServerName<'static>>,
-    /// Do not send the server's name. It is verified all the same.
+    /// Do not send the server's name. The client verifies it nevertheless.
     #[arg(long)]
     noservername: bool,
-    /// Believe whoever answers. For experiments only.
+    /// Accept every server without verification. For experiments only.
     #[arg(long, conflicts_with_all = ["ca_file", "rpk_file", "crl", "crl_check", "crl_check_all"],
           help_heading = "Identity")]
     insecure: bool,
-    /// Keep the last ticket in this file, for --sess-in.
+    /// Store the last session in this file, for --sess-in.
     #[arg(long, value_name = "FILE", help_heading = "Resumption")]
     sess_out: Option<PathBuf>,
     /// Resume the session in this file.
     #[arg(long, value_name = "FILE", help_heading = "Resumption")]
     sess_in: Option<PathBuf>,
-    /// Send the content of this file as early data (0-RTT), as much of it as the session and the server take. The client does
-    /// not send the rest, and ends with status 1. An attacker who records early data can replay it to a careless server: send
-    /// only what may happen twice.
+    /// Send the content of this file as early data (0-RTT), as far as the session and the server accept it. The client does
+    /// not send the rest, and ends with status 1. An attacker who records early data can replay it to a careless server:
+    /// send only requests that may be executed twice.
     #[arg(
         long,
         value_name = "FILE",
@@ -88,23 +88,23 @@ pub(crate) struct Args {
         help_heading = "Resumption"
     )]
     early_data: Option<PathBuf>,
-    /// Connect five more times, each time resuming the session before.
+    /// Connect five more times, each time with the session of the previous connection.
     #[arg(long, help_heading = "Resumption")]
     reconnect: bool,
-    /// The largest record in both directions, in bytes: 512, 1024, 2048 or 4096 (RFC 6066 §4). For servers that do not know
-    /// --record-size-limit, which goes first where both are given.
+    /// Limit records in both directions to 512, 1024, 2048 or 4096 bytes (RFC 6066 §4), for servers without
+    /// record_size_limit. If both options are given, --record-size-limit takes precedence.
     #[arg(long, value_name = "BYTES", value_parser = fragment_length, help_heading = "Parameters")]
     maxfraglen: Option<u16>,
-    /// Every line is data, none a command, also on a terminal.
+    /// Treat every line as data, also on a terminal.
     #[arg(long)]
     nocommands: bool,
-    /// Nothing but data on stdout, and no commands.
+    /// Write only data to stdout, and accept no commands.
     #[arg(long, short)]
     quiet: bool,
-    /// What was negotiated, in one line.
+    /// Show the negotiated parameters in one line.
     #[arg(long)]
     brief: bool,
-    /// A line of JSON for each event on stdout, received data among them (docs/json.md).
+    /// Write a line of JSON to stdout for each event, including received data (docs/json.md).
     #[arg(long, conflicts_with_all = ["brief", "quiet"])]
     json: bool,
     #[command(flatten)]
@@ -120,21 +120,21 @@ struct Target {
 
 const DEFAULT_PORT: u16 = 4433;
 
-/// Connections after the first with `--reconnect`; as many as s_client makes.
+/// Connections after the first one with `--reconnect`, as many as s_client makes.
 const RECONNECTIONS: usize = 5;
 
-/// Reads HOST, HOST:PORT, an IPv6 address, or one in brackets with a port.
+/// Reads HOST, HOST:PORT, an IPv6 address, or a bracketed IPv6 address with a port.
 fn target(text: &str) -> Result<Target, String> {
     let at = |host: &str, port| Target { host: host.to_owned(), port };
     if text.contains('/') {
         return Err("write HOST:PORT, without a scheme and a path".into());
     }
     if text.parse::<Ipv6Addr>().is_ok() {
-        // What looks like a port is a part of the address.
+        // The apparent port may be a part of the address.
         return match text.rsplit_once(':') {
-            Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() && port.parse::<u16>().is_ok() => Err(
-                format!("an address and perhaps a port: write [{host}]:{port} or [{text}]:{DEFAULT_PORT}"),
-            ),
+            Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() && port.parse::<u16>().is_ok() => {
+                Err(format!("ambiguous: write [{host}]:{port} or [{text}]:{DEFAULT_PORT}"))
+            }
             _ => Ok(at(text, DEFAULT_PORT)),
         };
     }
@@ -142,7 +142,8 @@ fn target(text: &str) -> Result<Target, String> {
         Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
-    let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| "the port is no number up to 65535")?;
+    let port =
+        port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| "the port is not a number up to 65535")?;
     if host.is_empty() {
         return Err("no host; write HOST:PORT".into());
     }
@@ -153,10 +154,10 @@ fn target(text: &str) -> Result<Target, String> {
             .map(|a| at(a, port))
             .ok_or_else(|| "write HOST:PORT, or [ADDRESS]:PORT for IPv6".into());
     }
-    // No name ends with a number (RFC 1123 §2.1).
+    // No host name ends with a number (RFC 1123 §2.1).
     let number = host.rsplit('.').next().is_some_and(|label| label.bytes().all(|b| b.is_ascii_digit()));
     if number && host.parse::<Ipv4Addr>().is_err() {
-        return Err(format!("{host} is no IPv4 address; write HOST:PORT"));
+        return Err(format!("{host} is not an IPv4 address; write HOST:PORT"));
     }
     Ok(at(host, port))
 }
@@ -174,7 +175,7 @@ fn server_name(text: &str) -> Result<ServerName<'static>, String> {
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let result = connect_and_pipe(args);
     if let (true, Err(error)) = (args.json, &result) {
-        // Scripts read failures where they read what was negotiated. If stdout is gone, the exit status is left.
+        // Scripts read failures on stdout, like the negotiated parameters. If stdout is gone, only the exit status remains.
         let _ = emit(&Event::Failure(Failure::of_command(Side::Client, error)));
     }
     result
@@ -184,7 +185,7 @@ fn connect_and_pipe(args: &Args) -> Result<(), Error> {
     let client = Client::new(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(client.run());
-    // A read of stdin may be waiting, which nothing can end.
+    // A blocked read of stdin cannot be cancelled.
     runtime.shutdown_background();
     result
 }
@@ -196,15 +197,15 @@ fn emit(event: &Event) -> io::Result<()> {
     out.flush()
 }
 
-/// What a connection has come to, by its messages and data.
+/// The state of a connection, by its messages and data.
 struct Progress {
     at: At,
     json: bool,
-    /// The server has asked who this client is.
+    /// The server has requested a certificate or key.
     is_asked: AtomicBool,
-    /// The client has proven who it is.
+    /// The client has proven its key.
     has_proven: AtomicBool,
-    /// The events say that the server has not accepted the client yet.
+    /// The connection event said that the server has not accepted the client yet.
     is_open: AtomicBool,
 }
 
@@ -227,36 +228,36 @@ impl Progress {
         }
     }
 
-    /// Whether the client was asked for a certificate or key, and has proven none.
+    /// Returns whether the server requested a certificate or key, and the client proved none.
     fn is_anonymous(&self) -> bool {
         self.is_asked.load(Ordering::Relaxed) && !self.has_proven.load(Ordering::Relaxed)
     }
 
-    /// The server has sent a record under application keys: it has accepted the client.
+    /// The server has sent a record under application keys, so it has accepted the client.
     fn heard(&self) {
         if self.is_open.swap(false, Ordering::Relaxed) && self.json {
-            // The connection is worth more than its events.
+            // A failed report must not end the connection.
             let _ = emit(&Event::Accepted(self.at));
         }
     }
 }
 
-/// Tells of a connection while data flows.
+/// Reports events of a connection while data flows.
 struct Watcher<'a> {
     args: &'a Args,
     progress: &'a Progress,
 }
 
 impl Watch<TcpStream> for Watcher<'_> {
-    /// On stderr without --json, for stdout has data by now.
+    /// Writes to stderr without --json, because data flows to stdout.
     fn renegotiated(&self, stream: &TlsStream<TcpStream>) {
         let report = Report::new(stream);
         if self.args.json {
             let connection = Connection::new(self.progress.at, &report);
-            // The connection is worth more than its events.
+            // A failed report must not end the connection.
             let _ = emit(&Event::Renegotiation(connection.into()));
         } else if !self.args.quiet {
-            anstream::eprintln!("dunlin: another handshake: {}", report.parameters());
+            anstream::eprintln!("dunlin: renegotiated: {}", report.parameters());
         }
     }
 
@@ -281,11 +282,11 @@ struct Client<'a> {
     early_data: Vec<u8>,
 }
 
-/// A connection, and what is known of it.
+/// A connection and its state.
 struct Connected {
     stream: TlsStream<TcpStream>,
     progress: Arc<Progress>,
-    /// Why the server has not taken all of the early data.
+    /// The error if the server did not accept all of the early data.
     undelivered: Option<Error>,
 }
 
@@ -298,7 +299,7 @@ impl<'a> Client<'a> {
             None => server_name(&target.host)
                 .map_err(|why| Error::usage(&target.host, why, "name the server with --servername"))?,
         };
-        // Without a place for tickets the client says that it wants none, which makes its messages shorter.
+        // A client without a session store asks for no tickets, so its messages are shorter.
         let wants_tickets = args.sess_in.is_some() || args.sess_out.is_some() || args.reconnect;
         let tickets = wants_tickets
             .then(|| ClientTickets::new(args.sess_in.as_deref(), args.sess_out.as_deref()))
@@ -333,7 +334,7 @@ impl<'a> Client<'a> {
         let piped = tokio::select! {
             piped = pipe::pipe(&mut stream, Some(&mut input), at_end, watcher) => piped,
             () = stop.wait() => {
-                // The server hears of the end, if it takes anything.
+                // The server receives close_notify if it still reads.
                 let closed = tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await;
                 closed.unwrap_or(Ok(())).map_err(Broken::Connection)
             }
@@ -345,14 +346,14 @@ impl<'a> Client<'a> {
         match (&piped, undelivered) {
             (Ok(()), None) => self.closed(progress.at)?,
             (Ok(()), Some(error)) => return Err(error),
-            // The failure says more.
+            // The other failure is more specific.
             (Err(_), Some(error)) => warn(&error.to_string()),
             (Err(_), None) => {}
         }
         piped
     }
 
-    /// Tells of an orderly end.
+    /// Reports an orderly end.
     fn closed(&self, at: At) -> io::Result<()> {
         if self.args.json { emit(&Event::Closed(at)) } else { Ok(()) }
     }
@@ -366,13 +367,13 @@ impl<'a> Client<'a> {
             Broken::Stdin(e) => Error::failed("stdin", e, "give it a file or a pipe"),
             Broken::Stdout(e) => e.into(),
             Broken::Unsent(sent) => {
-                let why = format!("it closed after {sent} bytes of the input, and there are more");
-                Error::failed(self.what(), why, "look at the server").with_code(Code::UNSENT)
+                let why = format!("it closed after {sent} bytes of the input, before it received the rest");
+                Error::failed(self.what(), why, "look at the log of the server").with_code(Code::UNSENT)
             }
         }
     }
 
-    /// Connects, and shows what was negotiated.
+    /// Connects, and shows the negotiated parameters.
     async fn connect(&self) -> Result<Connected, Error> {
         let tcp = self.connect_tcp().await?;
         let progress = Arc::new(Progress::new(At::new(Side::Client, tcp.peer_addr()?), self.args.json));
@@ -385,7 +386,7 @@ impl<'a> Client<'a> {
         let connector = TlsConnector::new(config.clone()).with_timeout(self.args.tls.timeout);
         let connector = connector.with_on_message(move |message| {
             if shows {
-                // The connection is worth more than its lines.
+                // A failed report must not end the connection.
                 let _ = writeln!(io::stdout(), "{}", message_line(message));
             }
             noting.note(message);
@@ -406,7 +407,7 @@ impl<'a> Client<'a> {
 
     async fn connect_tcp(&self) -> Result<TcpStream, Error> {
         let Target { host, port } = &self.target;
-        // RFC 6761 §6.3: this name is always this machine, also where no resolver says so.
+        // RFC 6761 §6.3: "localhost" always means this machine, even if no resolver knows it.
         let connecting = async {
             match host.eq_ignore_ascii_case("localhost") {
                 true => TcpStream::connect(&localhost(*port)[..]).await,
@@ -423,7 +424,7 @@ impl<'a> Client<'a> {
         Ok(tcp)
     }
 
-    /// Shows what was negotiated.
+    /// Shows the negotiated parameters.
     fn show(&self, stream: &TlsStream<TcpStream>, progress: &Progress) -> io::Result<()> {
         let report = Report::new(stream);
         let At { address, .. } = progress.at;
@@ -447,7 +448,7 @@ impl<'a> Client<'a> {
         out.flush()
     }
 
-    /// Ends a connection, and takes the tickets that come before its end.
+    /// Ends a connection, and stores the tickets that arrive before its end.
     async fn end(&self, connected: &mut Connected) -> Result<(), Error> {
         let Connected { stream, progress, .. } = connected;
         let mut rest = vec![0; 4096];
@@ -458,18 +459,20 @@ impl<'a> Client<'a> {
         };
         let patience: Duration = self.args.tls.timeout;
         let ended = tokio::time::timeout(patience, ending).await;
-        let ended =
-            ended.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it does not close")));
+        let ended = ended
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it did not close in time")));
         ended.map_err(|e| self.failed(self.explainer(progress).stream(&e, stream.negotiated().version)))?;
         progress.heard();
         Ok(self.closed(progress.at)?)
     }
 
-    /// The server has taken only `taken` bytes of the early data.
+    /// The error for a server that accepted only `taken` bytes of the early data.
     fn undelivered(&self, negotiated: &Negotiated, taken: usize) -> Error {
         let all = self.early_data.len();
         let why = match negotiated.early_data {
-            _ if negotiated.version == Some(ProtocolVersion::TLS1_2) => "TLS 1.2 has none".to_owned(),
+            _ if negotiated.version == Some(ProtocolVersion::TLS1_2) => {
+                "TLS 1.2 has no early data".to_owned()
+            }
             EarlyDataOutcome::NotOffered(why) | EarlyDataOutcome::Rejected(why) => why.to_string(),
             EarlyDataOutcome::Accepted => "the session allows no more".to_owned(),
         };
@@ -490,7 +493,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Where "localhost" is.
+/// The addresses of "localhost".
 fn localhost(port: u16) -> [SocketAddr; 2] {
     [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
 }
@@ -505,7 +508,7 @@ mod tests {
         assert_eq!(read("example.org:443"), Ok(("example.org".into(), 443)));
         assert_eq!(read("example.org"), Ok(("example.org".into(), 4433)));
         assert_eq!(read("[::1]:443"), Ok(("::1".into(), 443)));
-        assert_eq!(read("[::1]:"), Err("the port is no number up to 65535".into()));
+        assert_eq!(read("[::1]:"), Err("the port is not a number up to 65535".into()));
         assert_eq!(read("::1"), Ok(("::1".into(), 4433)));
         assert_eq!(read("[2001:db8::1]"), Ok(("2001:db8::1".into(), 4433)));
         assert_eq!(read("2001:db8::1"), Ok(("2001:db8::1".into(), 4433)));
@@ -513,13 +516,13 @@ mod tests {
         for (bad, why) in [
             (":443", "write HOST:PORT"),
             ("https://localhost:443", "write HOST:PORT"),
-            ("300.1.1.1:443", "300.1.1.1 is no IPv4 address; write HOST:PORT"),
+            ("300.1.1.1:443", "300.1.1.1 is not an IPv4 address; write HOST:PORT"),
             ("[::1:443", "write HOST:PORT, or [ADDRESS]:PORT"),
             ("[localhost]:443", "write HOST:PORT, or [ADDRESS]:PORT"),
             ("::1:443", "write [::1]:443 or [::1:443]:4433"),
         ] {
             assert!(read(bad).is_err_and(|told| told.contains(why)), "{bad}");
         }
-        assert_eq!(read("example.org:65536"), Err("the port is no number up to 65535".into()));
+        assert_eq!(read("example.org:65536"), Err("the port is not a number up to 65535".into()));
     }
 }

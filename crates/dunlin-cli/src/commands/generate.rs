@@ -1,4 +1,4 @@
-//! `dunlin completions` and `dunlin man`: files that are generated from the definitions of the command line.
+//! `dunlin completions` and `dunlin man`: files generated from the definitions of the command line.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(crate) struct Completions {
 impl Completions {
     /// Runs `dunlin completions`.
     pub(crate) fn run(&self, mut cli: Command, out: &mut dyn Write) -> Result<(), Error> {
-        // The generator panics where it cannot write, so it writes to memory.
+        // The generator panics if it cannot write, so it writes to memory.
         let mut script = vec![];
         clap_complete::generate(self.shell, &mut cli, "dunlin", &mut script);
         Ok(out.write_all(&script)?)
@@ -38,7 +38,7 @@ Examples:
   dunlin man ~/.local/share/man/man1                   then: man dunlin-client
   dunlin man man && man -l man/dunlin-server.1")]
 pub(crate) struct Man {
-    /// The directory, which is made if it is not there. Pages of an earlier version are replaced.
+    /// The directory, which is created if it is missing. Pages of an earlier version are replaced.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

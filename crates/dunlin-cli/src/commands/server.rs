@@ -38,51 +38,51 @@ Examples:
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo --cache compact
   dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
 
-The options are spelled as those of s_server where they mean the same, and may be written its way: -CAfile.
-docs/stores.md says what --cache-store takes, and what lies beside it.
-It listens on 127.0.0.1 unless --accept names another address: 0.0.0.0 and [::] are all of them.
+Options that s_server has, too, have the same names here, and may be written with one hyphen: -CAfile.
+docs/stores.md explains the values of --cache-store and the files beside the store.
+The server listens on 127.0.0.1 unless --accept names another address; 0.0.0.0 and [::] stand for all addresses.
 
-Without --echo or --rev, what clients send goes to stdout, and stdin goes to the client that came first.
-The log goes to stderr: stdout is for data. Each line has its time (UTC), level, client, and what happened. With --json, and --echo or --rev, no data goes to stdout,
-and the objects go there.
+Without --echo or --rev, the server writes received data to stdout, and sends stdin to the client that connected first.
+The log goes to stderr. Each line has the time (UTC), a level, the client's address, and the event. With --json and --echo or
+--rev, stdout carries no data, and the log goes there.
 
-The server follows the files of --cert, --key, --CAfile, --rpk-file and --CRL: new connections use new content. SIGHUP reads
+The server follows the files of --cert, --key, --CAfile, --rpk-file and --CRL: new connections use the new content. SIGHUP reads
 all of them at once. Certificates and keys, and trust anchors and CRLs, replace the previous ones only if they are valid.
 
-Ctrl-C and SIGTERM close the connections and end it.
+Ctrl-C and SIGTERM close the connections and end the server.
 
-Exit status: 0 fine, 1 failed (with --naccept also if a connection failed), 2 wrong use.";
+Exit status: 0 success, 1 failure (with --naccept also if a connection failed), 2 wrong use.";
 
-/// Accept TLS clients: show them, echo what they send, or pipe stdin and stdout.
+/// Accept TLS clients, and echo their data, or connect stdin and stdout.
 #[derive(ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where to listen; port 0 is any free one.
+    /// The address to listen on; port 0 chooses a free one.
     #[arg(long, visible_alias = "port", value_name = "[ADDR:]PORT", default_value = "4433", value_parser = address)]
     accept: SocketAddr,
-    /// Send back what comes.
+    /// Send received data back.
     #[arg(long)]
     echo: bool,
-    /// Send every line back with its characters reversed.
+    /// Send each line back with its characters in reverse order.
     #[arg(long, conflicts_with = "echo")]
     rev: bool,
-    /// End after so many connections.
+    /// End after this many connections.
     #[arg(long, value_name = "N", value_parser = positive)]
     naccept: Option<usize>,
-    /// Connections at the same time; others wait.
+    /// The maximum number of simultaneous connections; further clients wait.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     max_connections: usize,
-    /// End connections on which no byte passes for so long, in seconds; 0: never.
+    /// End connections without traffic for this many seconds; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     idle_timeout: u64,
-    /// What to log: error, warn (failed connections, too), info (each connection and its end, too) or debug (each handshake
-    /// message, too).
+    /// The least important events to log: error; warn adds failed connections; info adds each connection and its end; debug
+    /// adds each handshake message.
     #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true, default_value = "info")]
     log_level: Level,
-    /// Nothing but data and failures: as --log-level warn.
+    /// Write only data, errors and warnings, as --log-level warn does.
     #[arg(long, short)]
     quiet: bool,
-    /// The lines as JSON.
+    /// Write the log as JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -91,10 +91,10 @@ pub(crate) struct Args {
     server: ServerOptions,
 }
 
-/// The longest line that is reversed, in bytes.
+/// The maximum length of a line to reverse, in bytes.
 const MAX_LINE: usize = 64 * 1024;
 
-/// After a failure to accept, e.g. for lack of file descriptors, before it is tried again.
+/// The pause after a failure to accept, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -112,7 +112,7 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
     let (config, psks) = args.tls.server_config(&args.server)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
-        // Only where it is wanted: who reads stdin takes it from others.
+        // Read stdin only if needed, because other processes may share it.
         let input = (!args.echo && !args.rev).then(|| Arc::new(Mutex::new(Input::new(false))));
         let (stopped, lost) = (watch::Sender::new(false), OnceLock::new());
         let level = if args.quiet { args.log_level.min(Level::Warn) } else { args.log_level };
@@ -125,25 +125,25 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
         server.log.end();
         result
     });
-    // A read of stdin may be waiting, which nothing can end.
+    // A blocked read of stdin cannot be cancelled.
     runtime.shutdown_background();
     result
 }
 
-/// What a connection of this server is over.
+/// The transport of this server's connections.
 type Transport = Counted<TcpStream>;
 
-/// This server, and a client.
+/// This server and a client's address.
 const fn at(from: SocketAddr) -> At {
     At::new(Side::Server, from)
 }
 
-/// Closes a connection in this direction. A client that does not take the close_notify is not waited for.
+/// Sends close_notify, and waits only briefly for a client that does not receive it.
 async fn close(stream: &mut TlsStream<Transport>) -> io::Result<()> {
     tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await.unwrap_or(Ok(()))
 }
 
-/// Whether what is said of connections goes to stdout: where that is for objects.
+/// Whether the log goes to stdout, because no data does.
 const fn on_stdout(args: &Args) -> bool {
     args.json && (args.echo || args.rev)
 }
@@ -152,17 +152,17 @@ struct Server {
     args: Args,
     config: Followed<ServerConfig>,
     psks: Option<Arc<ServerPsks>>,
-    /// For one client at a time.
+    /// Stdin, for one client at a time.
     input: Option<Arc<Mutex<Input>>>,
     stopped: watch::Sender<bool>,
-    /// Stdin or stdout and why it cannot be used any more: nobody is served without.
+    /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
     log: Log,
 }
 
 impl Server {
     async fn run(self: Arc<Self>) -> Result<(), Error> {
-        // Before anybody is told of the server: who is told may stop it.
+        // Catch signals before the first message, because its reader may stop the server.
         let mut stop = Stop::new()?;
         let mut hangups = stop::hangups()?;
         let address = self.args.accept;
@@ -192,21 +192,21 @@ impl Server {
         }
         let Connections { accepted, failed, .. } = connections.end().await;
         if let Some((what, why)) = self.lost.get() {
-            return Err(Error::failed(what, why, "join it to something else, or add --echo or --rev"));
+            return Err(Error::failed(what, why, "connect it to a file or pipe, or add --echo or --rev"));
         }
-        // A server for ever has told of each failure, and ends well.
+        // A server without --naccept has logged each failure, and ends with success.
         if failed == 0 || self.args.naccept.is_none() {
             return Ok(());
         }
         let why = format!("{failed} of {accepted} connections failed");
-        Err(Error::failed(address, why, "see what was said of each"))
+        Err(Error::failed(address, why, "the log names the reason of each"))
     }
 
-    /// Accepts connections, as many as are wanted.
+    /// Accepts connections up to the requested number.
     async fn accept(self: Arc<Self>, listener: TcpListener, connections: &mut Connections) {
         let limit = Arc::new(Semaphore::new(self.args.max_connections));
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
-            // Only `close` makes this fail, and nobody calls it.
+            // Only `close` makes this fail, and it is never called.
             let Ok(permit) = limit.clone().acquire_owned().await else { break };
             let (tcp, from) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -226,15 +226,15 @@ impl Server {
         }
     }
 
-    /// Waits until the server shall stop.
+    /// Waits until the server is stopped.
     async fn stopped(&self) {
-        // It fails when the sender is gone, which is a part of the server.
+        // It fails only if the sender is gone, which is part of the server.
         let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 
-    /// Serves one client; whether all went well.
+    /// Serves one client, and returns whether it succeeded.
     async fn serve(self: &Arc<Self>, tcp: TcpStream, from: SocketAddr) -> bool {
-        // A transport without it works as well.
+        // The option is an optimisation, so ignore a failure.
         let _ = tcp.set_nodelay(true);
         let (tcp, traffic) = Counted::new(tcp);
         self.log.say(Level::Debug, || format!("{from} accepted"), || Event::Incoming(at(from)));
@@ -243,7 +243,7 @@ impl Server {
         let explainer = Explainer::server(&self.args.tls, psks.as_deref(), &offered);
         let mut stream = match self.handshake(tcp, from, psks.clone(), offered.clone()).await {
             Ok(stream) => stream,
-            // That is no failure of this connection, nor of the client.
+            // The server was stopped; neither the connection nor the client has failed.
             Err(HandshakeError::Stopped) => return false,
             Err(e) => {
                 self.log_failure(from, explainer.handshake(&e));
@@ -271,7 +271,7 @@ impl Server {
         served.is_ok()
     }
 
-    /// Why a silent connection ends.
+    /// Explains the end of a silent connection.
     fn idle(&self) -> Explanation {
         let why = format!("no byte has passed for {}", count(self.args.idle_timeout, "second"));
         let advice = "raise --idle-timeout if clients may be silent for longer";
@@ -292,7 +292,7 @@ impl Server {
         let config = Arc::new(config);
         let acceptor = TlsAcceptor::new(config.clone()).with_timeout(self.args.tls.timeout);
         let acceptor = acceptor.with_profiles(move |hello| {
-            // There is one ClientHello to choose by.
+            // A connection has only one ClientHello to choose by.
             let _ = offered.set(hello.cipher_suites.clone());
             Some(config.clone())
         });
@@ -308,7 +308,7 @@ impl Server {
         acceptor.with_on_message(log).accept_until(tcp, self.stopped()).await
     }
 
-    /// Answers data with what the options say.
+    /// Processes data as the options say.
     async fn data(&self, from: SocketAddr, stream: &mut TlsStream<Transport>) -> io::Result<()> {
         let early = stream.take_early_data();
         let renegotiated = |stream: &_| self.log_connection(true, from, stream);
@@ -341,25 +341,25 @@ impl Server {
             Broken::Connection(e) | Broken::Renegotiation(e) => e,
             Broken::Stdin(e) => self.lose("stdin", e),
             Broken::Stdout(e) => self.lose("stdout", e),
-            // Nobody misses it here: what is left is for the next client.
+            // The rest of the input is for the next client.
             Broken::Unsent(_) => io::ErrorKind::UnexpectedEof.into(),
         })
     }
 
-    /// Stops the server for lack of stdin or stdout.
+    /// Stops the server because stdin or stdout failed.
     fn lose(&self, what: &'static str, error: io::Error) -> io::Error {
-        // The first reason is the one that is told.
+        // Only the first reason is reported.
         let _ = self.lost.set((what, error.to_string()));
         self.stopped.send_replace(true);
         error
     }
 
-    /// Tells of files that were read again.
+    /// Logs the result of reading files again.
     fn tell_reload(&self, outcome: Outcome) {
         match outcome {
             Outcome::Reloaded(paths) => {
                 let files: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-                let text = || format!("read again: {}", files.join(", "));
+                let text = || format!("reloaded: {}", files.join(", "));
                 self.log.say(Level::Info, text, || Event::Reloaded { files: files.clone() });
             }
             Outcome::Refused(why) => {
@@ -368,7 +368,7 @@ impl Server {
         }
     }
 
-    /// Tells of a connection, or of another handshake within one.
+    /// Logs a connection, or a renegotiation.
     fn log_connection(&self, is_again: bool, from: SocketAddr, stream: &TlsStream<Transport>) {
         let report = Report::new(stream);
         let text = || match is_again {
@@ -386,7 +386,7 @@ impl Server {
         self.log.say(Level::Warn, || text, || Event::Failure(Failure::of_peer(at(from), explanation)));
     }
 
-    /// Tells of the end of a connection, and by which side if it was orderly.
+    /// Logs the end of a connection, and which side ended it in an orderly way.
     fn log_end(&self, from: SocketAddr, traffic: &Traffic, by: Option<&str>) {
         let (bytes_read, bytes_written, orderly) = (traffic.read(), traffic.written(), by.is_some());
         let text = || {
@@ -397,7 +397,7 @@ impl Server {
         self.log.say(Level::Info, text, event);
     }
 
-    /// Says the first line: a server whose lines nobody can read does not begin.
+    /// Writes the first line of the log. If that fails, the server does not start.
     fn say(&self, line: &str) -> io::Result<()> {
         match on_stdout(&self.args) {
             true => {
@@ -410,7 +410,7 @@ impl Server {
     }
 }
 
-/// The connections that are served, and how they went.
+/// The running connections, and the results of the ended ones.
 #[derive(Default)]
 struct Connections {
     running: JoinSet<bool>,
@@ -419,7 +419,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Starts one more, which tells whether all went well; counts those that have ended.
+    /// Starts a connection, which returns whether it succeeded, and counts the ended ones.
     fn add(&mut self, connection: impl Future<Output = bool> + Send + 'static) {
         self.accepted += 1;
         self.running.spawn(connection);
@@ -428,7 +428,7 @@ impl Connections {
         }
     }
 
-    /// Waits for the end of all.
+    /// Waits for the end of all connections.
     async fn end(mut self) -> Self {
         while let Some(served) = self.running.join_next().await {
             self.failed += usize::from(!served.unwrap_or(false));
@@ -437,7 +437,7 @@ impl Connections {
     }
 }
 
-/// Tells `then` of each handshake within the connection when it is complete.
+/// Calls `then` for each renegotiation as soon as it is complete.
 struct Renegotiations<F> {
     seen: u32,
     then: F,
@@ -448,7 +448,7 @@ impl<F: Fn(&TlsStream<Transport>)> Renegotiations<F> {
         Self { seen: 0, then }
     }
 
-    /// More data of the stream, which are still to be consumed; none at its end.
+    /// Returns further data of the stream, which the caller must consume; empty at the end.
     async fn data(&mut self, stream: &mut TlsStream<Transport>) -> io::Result<Vec<u8>> {
         poll_fn(|cx| {
             let data = Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(<[u8]>::to_vec);

@@ -1,4 +1,4 @@
-//! The handshake cache of a client or a server (docs/handshake-cache.md), by its options.
+//! The handshake cache of a client or a server (docs/handshake-cache.md), according to its options.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,30 +16,29 @@ use crate::error::{Error, printable, warn};
 use crate::files;
 
 const HEADING: &str = "Handshake cache";
-/// Clients that a server keeps in memory.
+/// The number of clients that a server caches in memory.
 const MAX_CLIENTS: usize = 100_000;
-/// The longest `--cache-max-age`, ten years: longer ones are a mistake, such as milliseconds.
+/// The maximum of `--cache-max-age`, ten years. A longer age is probably a mistake, such as milliseconds.
 const LONGEST_MAX_AGE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// Why a side without certificates has no cache.
-const NO_CERTIFICATES: &str =
-    "--cache: without certificates there is nothing to keep, and pre-shared keys need no cache; leave it out";
-/// What stands for a store that cannot be used at the start.
-const IN_MEMORY: &str = "going on without it: what is kept is gone at the end of this run";
-/// What `--cache-store` takes.
+/// The warning for a side without certificates.
+const NO_CERTIFICATES: &str = "--cache: it has no effect without certificates; leave it out";
+/// The consequence of a store that cannot be used at the start.
+const IN_MEMORY: &str = "continuing without it: cached entries are lost at the end of this run";
+/// The forms of `--cache-store`.
 const KINDS: &str =
     "use FILE (./FILE if its name has a colon), sqlite:FILE, redis://HOST:PORT/DB or redis+file:FILE";
-/// What the URL of a Redis looks like.
+/// The form of a Redis URL.
 const URL: &str = "write it as redis://HOST:PORT/DB, where DB is a number";
 
-/// How much the two sides leave out, and how they say it.
+/// Which certificates the two sides omit, and by which extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// What a server sends, by cached_info (RFC 7924).
+    /// Server certificates, by cached_info (RFC 7924).
     Rfc7924,
-    /// The same, and clients' certificates by tickets (BiTHaC).
+    /// Also client certificates, by tickets (BiTHaC).
     Bithac,
-    /// Both in the fewest bytes: recommended.
+    /// Both, in the fewest bytes: recommended.
     Compact,
 }
 
@@ -53,34 +52,35 @@ impl From<Mode> for CacheMode {
     }
 }
 
-/// What both sides have.
+/// The options of clients and servers.
 #[derive(Args, Clone, Default)]
 pub(crate) struct CacheOptions {
-    /// Keep the other side's certificates once they are verified, so that they need not be sent again. Both sides go on proving
-    /// their keys in every handshake, and both need this; two sides in different modes use what these have in common.
+    /// Cache the peer's certificates after verification, so that the peer need not send them again. The peers still prove
+    /// their keys in every handshake. Both sides need this option; sides in different modes use what both modes support.
     #[arg(long, value_name = "MODE", help_heading = HEADING)]
     cache: Option<Mode>,
-    /// Keep them for later runs, sealed, in a file, for few peers; in a database, sqlite:FILE; or where several servers share
-    /// them, redis://[USER:PASSWORD@]HOST[:PORT][/DB], in the clear; redis+file:FILE has that in a file, as a password in a
-    /// command can be seen by others. Without it, or while it cannot be used, they are gone at the end of this run.
-    // Not parsed by clap, whose errors repeat a value with its password.
+    /// Keep the cache for later runs: FILE (sealed, for few peers); sqlite:FILE (a sealed database);
+    /// redis://[USER:PASSWORD@]HOST[:PORT][/DB] (shared by several servers, sealed, without TLS); or redis+file:FILE (the
+    /// URL in a file, because other users can see the password in a command). Without this option, or if the store is
+    /// unusable, entries are lost at the end of this run.
+    // clap must not parse it: its errors would repeat the password.
     #[arg(long, value_name = "PLACE", requires = "cache", help_heading = HEADING)]
     cache_store: Option<String>,
-    /// The key that seals the store, 32 random bytes. That of a file or database is made if it is not there, and by default
-    /// has its name and ".key". Who can write both can invent a peer.
+    /// The key file of the store, with 32 random bytes. For a file or database, a missing key file is created; its default
+    /// name is the store's with ".key". Anyone who can write both files can forge a peer.
     #[arg(long, value_name = "FILE", requires = "cache_store", help_heading = HEADING)]
     cache_key: Option<PathBuf>,
-    /// How long certificates are believed after they were verified, in seconds, for ten years at most; by default 30 days.
+    /// How long verified certificates stay valid in the cache, in seconds; default 30 days, at most ten years.
     #[arg(long, value_name = "SECONDS", requires = "cache", value_parser = max_age, help_heading = HEADING)]
     cache_max_age: Option<Duration>,
 }
 
-/// A server's cache: its mode, its store, and how long an entry is used.
+/// A server's cache: its mode, its store, and the maximum age of entries.
 pub(super) type OpenCache = (CacheMode, Arc<dyn ServerCache>, Duration);
 
 impl CacheOptions {
-    /// `config` with the cache, if there shall be one. `has_trust` is whether there are certificates that it believes, and
-    /// `connects_again` whether this run makes more than one connection.
+    /// Adds the cache to `config` if requested. `has_trust` says whether the client verifies certificates, `connects_again`
+    /// whether this run makes more than one connection.
     pub(crate) fn client(
         &self,
         config: ClientConfig,
@@ -93,7 +93,7 @@ impl CacheOptions {
         if !has_trust {
             warn(NO_CERTIFICATES);
         } else if store.is_none() && !connects_again {
-            let why = "what is kept is gone at the end of this run, which makes one connection";
+            let why = "its entries are lost at the end of this run, which makes only one connection";
             warn(&format!("--cache: {why}; add --cache-store"));
         }
         let open = |store: CacheStore, report| store.open_client(provider, report);
@@ -104,7 +104,8 @@ impl CacheOptions {
         Ok(config.with_handshake_cache(mode.into(), cache, self.max_age()))
     }
 
-    /// The cache of a server, how it is used, and for how long. `has_certificates` is whether one can prove it, and `asks` whether clients are asked for theirs.
+    /// Returns the server's cache if requested. `has_certificates` says whether the server has a certificate, `asks` whether
+    /// it requests client certificates.
     pub(crate) fn server(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -117,10 +118,10 @@ impl CacheOptions {
             _ if !has_certificates => Some(NO_CERTIFICATES),
             _ if store.is_none() => None,
             Mode::Rfc7924 => Some(
-                "--cache-store: a server keeps nothing in mode rfc7924; leave it out, or take another mode",
+                "--cache-store: a server caches nothing in mode rfc7924; leave it out, or use another mode",
             ),
             _ if !asks => Some(
-                "--cache-store: no client is asked for a certificate that could be kept; add --verify or --Verify",
+                "--cache-store: the server requests no client certificates to cache; add --verify or --Verify",
             ),
             _ => None,
         };
@@ -140,19 +141,19 @@ impl CacheOptions {
         self.cache_max_age.unwrap_or(DEFAULT_MAX_AGE)
     }
 
-    /// Where the store is.
+    /// Parses the place of the store.
     fn place(&self) -> Result<Option<Place>, Error> {
         let Some(place) = self.cache_store.as_deref() else { return Ok(None) };
         let place = Place::parse(place)?;
         if place.is_redis() && self.cache_key.is_none() {
-            let why = "what is in Redis is sealed by a key that all its servers have";
+            let why = "entries in Redis are sealed with a key that all servers share";
             return Err(Error::usage("--cache-store", why, "name its file with --cache-key"));
         }
         Ok(Some(place))
     }
 
-    /// Opens the cache in the store at `place`. `None`, and a warning, where it cannot be used: a device with a full or damaged disk
-    /// is to connect all the same.
+    /// Opens the cache in the store at `place`. If the store is unusable, this warns and returns `None`, so that a device
+    /// with a full or damaged disk still connects.
     fn open<C>(
         &self,
         place: Option<Place>,
@@ -170,16 +171,17 @@ impl CacheOptions {
         };
         match (&error, &place) {
             (OpenError::Store(CacheFault::OtherSide { store, .. }), _) => {
-                let why = "a client and a server cannot share a store, and the other side has this one";
+                let why =
+                    "a client and a server cannot share a store, and this one belongs to the other side";
                 let what = format!("--cache-store {}", store.display());
-                Err(Error::usage(what, why, "give each side a file of its own"))
+                Err(Error::usage(what, why, "give each side its own file"))
             }
-            // A Redis that does not answer is no error.
+            // An unreachable Redis is not an error here, so the URL must be wrong.
             (OpenError::Store(_), Place::Redis(_)) => {
-                Err(Error::usage("--cache-store", "no URL of a Redis", URL))
+                Err(Error::usage("--cache-store", "not a Redis URL", URL))
             }
             (OpenError::Store(_), Place::RedisIn(path)) => {
-                Err(Error::failed(path.display(), "no URL of a Redis", URL))
+                Err(Error::failed(path.display(), "not a Redis URL", URL))
             }
             (OpenError::Store(fault), _) => {
                 warn(&format!("{fault}; {IN_MEMORY}"));
@@ -198,17 +200,19 @@ impl CacheOptions {
     }
 }
 
-/// Tells what happens to a store.
+/// Reports events of a store.
 fn report(fault: &CacheFault) {
     match fault {
-        CacheFault::Unusable { .. } => warn(&format!("{fault}; until it works again, certificates are sent")),
-        // A user who has mistyped the name of a key, or has lost it, would wonder why nothing is found in the store.
+        CacheFault::Unusable { .. } => {
+            warn(&format!("{fault}; until it works again, certificates are sent in full"))
+        }
+        // The user may have mistyped the name of the key file or lost it, which would explain an empty store.
         CacheFault::NewKey { .. } => anstream::eprintln!("dunlin: {}", printable(&fault.to_string())),
         _ => warn(&fault.to_string()),
     }
 }
 
-/// Reads a time of so many seconds.
+/// Reads an age in seconds.
 fn max_age(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
         age if age > LONGEST_MAX_AGE => {
@@ -218,28 +222,28 @@ fn max_age(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Where entries outlive the process.
+/// A place where entries outlive the process.
 enum Place {
     File(PathBuf),
     Sqlite(PathBuf),
-    /// By its URL.
+    /// A Redis by its URL.
     Redis(String),
-    /// By a file with its URL.
+    /// A file with the URL of a Redis.
     RedisIn(PathBuf),
 }
 
 impl Place {
-    /// No error repeats what may have a password in it.
+    /// Parses a place. No error repeats a text that may hold a password.
     fn parse(text: &str) -> Result<Self, Error> {
         let refused = |(why, advice)| Error::usage("--cache-store", why, advice);
         let behind = |path: &str| match path.split_once(':') {
-            _ if path.is_empty() => Err(("no file is named behind the colon", KINDS)),
-            Some((name, _)) if !name.contains('/') => Err(("no name of a file is behind the colon", KINDS)),
+            _ if path.is_empty() => Err(("missing file name after the colon", KINDS)),
+            Some((name, _)) if !name.contains('/') => Err(("invalid file name after the colon", KINDS)),
             _ => Ok(path.into()),
         };
         match text.split_once(':') {
-            _ if text.is_empty() => Err(("no place", KINDS)),
-            // A mistyped URL, which is in no message.
+            _ if text.is_empty() => Err(("the value is empty", KINDS)),
+            // A mistyped URL, which no message may repeat.
             Some((kind, rest)) if kind.contains('/') && rest.contains('@') => {
                 Err(("unknown kind of store", KINDS))
             }
@@ -247,9 +251,9 @@ impl Place {
             Some(("redis+file", path)) => behind(path).map(Self::RedisIn),
             Some(("redis" | "redis+unix", _)) => check_url(text).map(|()| Self::Redis(text.to_owned())),
             Some(("rediss", _)) => {
-                Err(("there is no TLS to Redis", "write redis://, as what is there is sealed"))
+                Err(("TLS to Redis is not supported", "write redis://: entries are sealed anyway"))
             }
-            // A mistyped kind shall not become a file of that name.
+            // A mistyped kind must not become a file name.
             Some((kind, _)) if !kind.contains('/') => Err(("unknown kind of store", KINDS)),
             _ => Ok(Self::File(text.into())),
         }
@@ -270,7 +274,7 @@ impl Place {
     }
 }
 
-/// The URL of a Redis in a file.
+/// Reads the URL of a Redis from a file.
 fn url_in(path: &Path) -> Result<String, Error> {
     files::warn_of_access(path, "the password");
     let content = files::read(path)?;
@@ -281,16 +285,15 @@ fn url_in(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// Whether `url` can be one of a Redis, or why not and what to do.
+/// Checks the form of a Redis URL. The error says what to do.
 fn check_url(url: &str) -> Result<(), (&'static str, &'static str)> {
     match url.strip_prefix("redis://").map(|rest| rest.rsplit_once('@')) {
-        // A part of it would be taken for the host, and told where that does not answer.
-        Some(Some((user, _))) if user.contains(['/', '?', '#']) => Err((
-            "a character in the user or the password would end it",
-            "write / as %2F, ? as %3F and # as %23 there",
-        )),
+        // Otherwise the parser would take a part of the password for the host, and an error would reveal it.
+        Some(Some((user, _))) if user.contains(['/', '?', '#']) => {
+            Err(("its user or password contains /, ? or #", "write / as %2F, ? as %3F and # as %23 there"))
+        }
         Some(_) => Ok(()),
         None if url.starts_with("redis+unix:///") => Ok(()),
-        None => Err(("no URL of a Redis", URL)),
+        None => Err(("not a Redis URL", URL)),
     }
 }

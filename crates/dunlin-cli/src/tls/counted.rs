@@ -1,4 +1,4 @@
-//! A transport that counts its bytes, so that a server sees which of its connections are idle.
+//! A transport that counts its bytes, so that a server can detect idle connections.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
-/// What has passed over a transport.
+/// The traffic of a transport.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     read: AtomicU64,
@@ -29,22 +29,22 @@ impl Traffic {
         }
     }
 
-    /// The bytes read.
+    /// The number of bytes read.
     pub(crate) fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// The bytes written.
+    /// The number of bytes written.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Waits until no byte has passed for `limit`; for ever without one.
+    /// Waits until no byte has passed for `limit`; without a limit, for ever.
     pub(crate) async fn idle(&self, limit: Option<Duration>) {
         let Some(limit) = limit else { return std::future::pending().await };
         loop {
             let last = self.began + Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
-            // A limit beyond the clock's range is none.
+            // A limit beyond the range of the clock means no limit.
             let Some(due) = last.checked_add(limit) else { return std::future::pending().await };
             if due <= Instant::now() {
                 return;
@@ -54,7 +54,7 @@ impl Traffic {
     }
 }
 
-/// A transport and what has passed over it.
+/// A transport and its traffic.
 #[derive(Debug)]
 pub(crate) struct Counted<IO> {
     io: IO,
@@ -62,7 +62,7 @@ pub(crate) struct Counted<IO> {
 }
 
 impl<IO> Counted<IO> {
-    /// A transport that begins now, and its counts.
+    /// Wraps a transport from now on, and returns its traffic.
     pub(crate) fn new(io: IO) -> (Self, Arc<Traffic>) {
         let zero = || AtomicU64::new(0);
         let traffic = Traffic { read: zero(), written: zero(), began: Instant::now(), last_ms: zero() };

@@ -10,22 +10,22 @@ use pki_types::CertificateRevocationListDer;
 use crate::error::{Error, reason};
 use crate::files;
 
-/// CRLs that a trust in authorities checks.
+/// The CRLs that a client or server checks.
 pub(crate) struct RevocationLists {
     paths: Vec<PathBuf>,
-    /// Not only of the peer's own certificate.
+    /// Whether to check the whole chain instead of only the peer's certificate.
     of_whole_chain: bool,
-    /// What came from pipes, which can be read once.
+    /// CRLs from pipes, which can be read only once.
     from_pipes: HashMap<PathBuf, Vec<CertificateRevocationListDer<'static>>>,
 }
 
 impl RevocationLists {
-    /// Those in these files, which are checked for the peer's certificate or for its whole chain; not read yet.
+    /// The CRLs in these files, which are not read yet. They apply to the peer's certificate or to its whole chain.
     pub(super) fn new(paths: Vec<PathBuf>, of_whole_chain: bool) -> Self {
         Self { paths, of_whole_chain, from_pipes: HashMap::new() }
     }
 
-    /// `trust` with the CRLs as they are now.
+    /// Returns `trust` with the present CRLs.
     pub(super) fn read(&mut self, trust: Trust) -> Result<Trust, Error> {
         let mut lists = vec![];
         for path in &self.paths {
@@ -35,7 +35,7 @@ impl RevocationLists {
                 continue;
             }
             let of_file = files::revocation_lists(path)?;
-            // Each file by itself first, so that an error names it.
+            // Check each file separately first, so that the error names it.
             let advice = "make it with `dunlin pki crl`";
             Revocation::new(of_file.clone())
                 .map_err(|_| Error::failed(path.display(), "damaged, or not a list of version 2", advice))?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::error::{Code, Error, Explanation};
 use crate::tls::report::Report;
 
-/// One object, which stands in one line. `event` names its kind.
+/// One object in one line. `event` names its kind.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event {
@@ -22,11 +22,11 @@ pub(crate) enum Event {
     Connection(Box<Connection>),
     /// Another handshake within a TLS 1.2 connection is complete.
     Renegotiation(Box<Connection>),
-    /// The peer has accepted this side: sent after a `connection` with `accepted: false`.
+    /// The peer has accepted this side. It follows a `connection` with `accepted: false`.
     Accepted(At),
     /// A client has received data.
     Data(Data),
-    /// A connection has ended in an orderly way.
+    /// A connection has ended orderly.
     Closed(At),
     /// A server has accepted a TCP connection.
     Incoming(At),
@@ -34,12 +34,12 @@ pub(crate) enum Event {
     Message(AtMessage),
     /// A connection of a server has ended.
     Ended(Ended),
-    /// A server has read these files again, and uses their content.
+    /// A server has read these files again, and uses their new content.
     Reloaded {
         /// Their names.
         files: Vec<String>,
     },
-    /// A server has read files again, and goes on with their previous content.
+    /// A server has read files again, and continues with their previous content.
     NotReloaded {
         /// Why.
         why: String,
@@ -51,7 +51,7 @@ pub(crate) enum Event {
     },
     /// A connection, or the command, has failed.
     Failure(Failure),
-    /// A server's reader was too slow: these lines are missing.
+    /// The reader of a server's log was too slow, so lines are missing.
     Lost {
         /// How many.
         lines: u64,
@@ -61,7 +61,7 @@ pub(crate) enum Event {
 impl Event {
     /// The line, without its end.
     pub(crate) fn line(&self) -> String {
-        // Maps with keys that are not text are the only thing that fails, and there are none.
+        // Only maps with keys other than text can fail, and there are none.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
@@ -96,7 +96,7 @@ impl From<TlsSide> for Side {
 /// A side of a connection, and its peer.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct At {
-    /// The side that speaks.
+    /// The side that reports.
     pub(crate) side: Side,
     /// The address of its peer.
     pub(crate) address: SocketAddr,
@@ -108,29 +108,29 @@ impl At {
     }
 }
 
-/// A handshake that is complete.
+/// A complete handshake.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Connection {
     #[serde(flatten)]
     pub(crate) at: At,
-    /// Of `up` alone.
+    /// Only for `up`.
     #[serde(flatten)]
     pub(crate) device: Option<Device>,
     #[serde(flatten)]
     pub(crate) handshake: Handshake,
-    /// Of `up` alone.
+    /// Only for `up`.
     #[serde(flatten)]
     pub(crate) exchange: Option<Exchange>,
 }
 
 impl Connection {
-    /// Of a client or a server.
+    /// The event of a client or a server.
     pub(crate) fn new(at: At, report: &Report<'_>) -> Self {
         Self { at, device: None, handshake: report.handshake(), exchange: None }
     }
 }
 
-/// What a handshake came to. Names of the protocol are spelled as in IANA's lists; texts are for people, codes for programs.
+/// The result of a handshake. Protocol names are spelled as in IANA's registries; texts are for people, codes for programs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Handshake {
     pub(crate) version: Option<String>,
@@ -139,7 +139,7 @@ pub(crate) struct Handshake {
     pub(crate) alpn: Option<String>,
     pub(crate) server_name: Option<String>,
     pub(crate) peer: Option<String>,
-    /// Of the peer's certificate, in hexadecimal.
+    /// From the peer's certificate, in hexadecimal.
     pub(crate) peer_serial: Option<String>,
     pub(crate) peer_sha256: Option<String>,
     pub(crate) peer_signature: Option<String>,
@@ -149,30 +149,30 @@ pub(crate) struct Handshake {
     pub(crate) resumed: bool,
     pub(crate) server_certificate_cached: bool,
     pub(crate) client_certificate_cached: bool,
-    /// What became of the handshake cache; `null` where this side has none.
+    /// The result of the handshake cache; `null` if this side has none.
     pub(crate) cache: Option<String>,
     pub(crate) cache_code: Option<CacheCode>,
-    /// What this side did not send of its own certificates because of the cache.
+    /// The bytes of its own certificates that this side omitted because of the cache.
     pub(crate) saved_bytes: usize,
     pub(crate) hello_retry_request: bool,
     pub(crate) early_data: Option<String>,
     pub(crate) early_data_code: Option<&'static str>,
-    /// Whether this side knows that the peer has accepted it.
+    /// Whether the peer is known to have accepted this side.
     pub(crate) accepted: bool,
     pub(crate) handshake_bytes_read: u64,
     pub(crate) handshake_bytes_written: u64,
     pub(crate) messages: Vec<Message>,
 }
 
-/// What a handshake sent to prove who the two sides are.
+/// How the handshake authenticated the sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// Everything.
+    /// With all certificates and signatures.
     Full,
-    /// Signatures, but not all certificates: at least one side had those of the other in its cache.
+    /// With signatures, but at least one side omitted its certificates because the other had cached them.
     Cached,
-    /// Nothing: an earlier session was resumed.
+    /// By resuming an earlier session.
     Resumed,
 }
 
@@ -186,33 +186,33 @@ impl From<HandshakeKind> for Kind {
     }
 }
 
-/// What became of the handshake cache, and why certificates were sent all the same.
+/// The result of the handshake cache, and why certificates were sent nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CacheCode {
-    /// Every certificate of this handshake was left out.
+    /// Every certificate of this handshake was omitted.
     Complete,
-    /// The server's was left out; the client has shown no ticket for its own.
+    /// The server's was omitted; the client sent no ticket for its own.
     NoTicket,
-    /// The server's was left out; the client's ticket is not known, or what it stands for is out of date.
+    /// The server's was omitted; the server does not know the client's ticket, or its entry is out of date.
     TicketNotUsed,
-    /// Only the client's was left out.
+    /// Only the client's was omitted.
     ServerNotCached,
-    /// A session was resumed: there were no certificates.
+    /// The handshake resumed a session, which needs no certificates.
     Resumed,
-    /// The connection is by a pre-shared key: there were no certificates.
+    /// A pre-shared key authenticates the connection, without certificates.
     Psk,
-    /// The cache does not work with this handshake.
+    /// The cache cannot be used in this handshake.
     NotUsable,
     /// The peer has no cache, or one of another mode.
     NotAnswered,
-    /// The client knows nothing of the server yet, or the server nothing of what the client names.
+    /// The client has no entry for the server yet, or the server none that the client named.
     Unknown,
-    /// What was kept is out of date.
+    /// The entry is out of date.
     OutOfDate,
-    /// The previous handshake with this server failed, so this one was full.
+    /// The previous handshake with this server failed, so this one is full.
     Suspended,
-    /// The client knows the server, which did not use that.
+    /// The client has an entry for the server, but the server did not confirm it.
     NotConfirmed,
 }
 
@@ -221,7 +221,7 @@ pub(crate) enum CacheCode {
 pub(crate) struct Message {
     pub(crate) sent: bool,
     pub(crate) name: String,
-    /// With its header of 4 bytes.
+    /// Including the header of 4 bytes.
     pub(crate) bytes: usize,
 }
 
@@ -246,14 +246,14 @@ pub(crate) struct AtMessage {
 pub(crate) struct Ended {
     #[serde(flatten)]
     pub(crate) at: At,
-    /// On the transport.
+    /// Bytes on the transport.
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
-    /// Whether a close_notify ended it.
+    /// Whether close_notify ended it.
     pub(crate) orderly: bool,
 }
 
-/// Data that came, a record or a part of one.
+/// Received data: a record or a part of one.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Data {
     pub(crate) bytes: usize,
@@ -273,27 +273,27 @@ pub(crate) struct Device {
     pub(crate) device: String,
     /// How it authenticates.
     pub(crate) way: &'static str,
-    /// Which of its connections, from 1.
+    /// The number of the connection, from 1.
     pub(crate) number: u64,
 }
 
-/// What a device of `up` says of its connection.
+/// A device's result of a connection of `up`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Exchange {
-    /// Who the device was for the server.
+    /// The device's identity as the server saw it.
     pub(crate) client_identity: String,
-    /// How long the handshake took, in microseconds; without TCP's own.
+    /// The duration of the handshake in microseconds, without TCP's.
     pub(crate) handshake_us: u64,
-    /// The bytes of the message that came back.
+    /// The length of the echoed message.
     pub(crate) echoed_bytes: usize,
 }
 
-/// Something failed.
+/// A failure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failure {
-    /// The side that found it.
+    /// The side that detected it.
     pub(crate) side: Side,
-    /// The peer's address, where there is a peer.
+    /// The peer's address, if there is a peer.
     pub(crate) address: Option<SocketAddr>,
     #[serde(flatten)]
     pub(crate) device: Option<Device>,
@@ -306,7 +306,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// What ended a connection.
+    /// The failure of a connection.
     pub(crate) fn of_peer(At { side, address }: At, explanation: Explanation) -> Self {
         let Explanation { why, advice, code } = explanation;
         Self { side, address: Some(address), device: None, code, what: None, why, advice: Some(advice) }

@@ -1,7 +1,7 @@
-//! The files that a configuration is made of: read at the start, and again when they have changed.
+//! The files of a configuration, which are read at the start and again when they change.
 //!
-//! Certificates, keys, trust anchors and CRLs all take this way. New content is validated first, by making a whole
-//! configuration of it, and replaces the previous content only then.
+//! This applies to certificates, keys, trust anchors and CRLs. New content is validated first, by building a whole
+//! configuration, and only then replaces the previous content.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use dunlin_store::psk::file::{RETRY, Stamp};
 use crate::error::{Error, misuse};
 use crate::files;
 
-/// What the files give to a configuration.
+/// The parts of a configuration that come from files.
 #[derive(Clone, Default)]
 pub(crate) struct Parts {
     pub(crate) credentials: Vec<Credential>,
@@ -23,13 +23,13 @@ pub(crate) struct Parts {
 /// Reads files into the parts.
 type Read = Box<dyn FnMut(&mut Parts) -> Result<(), Error> + Send>;
 
-/// Makes a configuration of the parts.
+/// Builds a configuration from the parts.
 type Make<C> = Box<dyn Fn(&Parts) -> Result<C, Error> + Send>;
 
-/// A file as it was when it was read last.
+/// The state of a file when it was last read.
 struct Watched {
     path: PathBuf,
-    /// `None` if it was missing, or is a pipe, which nobody can read twice.
+    /// `None` if it was missing, or is a pipe, which can be read only once.
     stamp: Option<Stamp>,
     /// SHA-256 of its content; `None` if it could not be read.
     digest: Option<Vec<u8>>,
@@ -40,9 +40,9 @@ impl Watched {
         Some(&self.path).filter(|path| path.is_file()).and_then(|path| Stamp::of(path))
     }
 
-    /// Notes the state of the file; whether its content has changed.
+    /// Notes the state of the file. Returns whether its content has changed.
     fn note(&mut self) -> bool {
-        // Before the content: a change in between shows the next time.
+        // The stamp precedes the content, so that a change in between shows the next time.
         self.stamp = self.stamp_now();
         let content = self.stamp.and_then(|_| files::read(&self.path).ok());
         let digest = content.map(|content| dunlin_awslc::SHA256.hash(&[&content]).as_ref().to_vec());
@@ -52,18 +52,18 @@ impl Watched {
 
 /// Files whose content is valid or invalid as a whole.
 pub(crate) struct Group {
-    /// What they hold, in words.
+    /// Their contents, in words.
     name: &'static str,
     files: Vec<Watched>,
     read: Read,
-    /// When to read them again although none has changed: the last attempt failed.
+    /// When to read them again even if none has changed, because the last attempt failed.
     again: Option<Instant>,
-    /// The error that was reported last, until the files are valid again.
+    /// The last reported error, until the files are valid again.
     fault: Option<String>,
 }
 
 impl Group {
-    /// The files at `paths`, which hold what `name` says. `read` fills its part with their content.
+    /// The files at `paths`, described by `name`. `read` reads them into its part.
     pub(super) fn new(
         name: &'static str,
         paths: Vec<PathBuf>,
@@ -79,14 +79,14 @@ impl Group {
         (self.read)(parts)
     }
 
-    /// Notes the state of the files; those whose content has changed.
+    /// Notes the state of the files. Returns those whose content has changed.
     fn note(&mut self) -> Vec<PathBuf> {
         let changed = self.files.iter_mut().filter_map(|file| file.note().then(|| file.path.clone()));
         changed.collect()
     }
 
-    /// Whether a file may have another content than the one that was read. A file that has changed a moment ago is read again:
-    /// the clock of a file system has steps.
+    /// Returns whether a file may have changed since it was read. A file that changed a moment ago is read again, because
+    /// the time stamps of file systems are coarse.
     fn is_due(&self) -> bool {
         let may_differ = |file: &Watched| {
             file.stamp != file.stamp_now() || file.stamp.is_some_and(|stamp| !stamp.is_settled())
@@ -94,7 +94,8 @@ impl Group {
         self.again.is_some_and(|again| again <= Instant::now()) || self.files.iter().any(may_differ)
     }
 
-    /// What the files make of `parts`, if they have changed or `force` says so, and what to tell about that.
+    /// Reads the files into `parts` if they have changed or `force` is set. Returns the new parts and configuration, and the
+    /// outcome to report.
     fn refresh<C>(
         &mut self,
         parts: &Parts,
@@ -130,11 +131,11 @@ impl Group {
     }
 }
 
-/// What became of files that were read again.
+/// The outcome of reading files again.
 pub(crate) enum Outcome {
-    /// The content of these files is in force.
+    /// The new content of these files is in force.
     Reloaded(Vec<PathBuf>),
-    /// The previous content stays in force; why.
+    /// The previous content stays in force, for this reason.
     Refused(String),
 }
 
@@ -149,7 +150,7 @@ struct State<C> {
 }
 
 impl<C: Clone> Followed<C> {
-    /// The configuration that `make` makes of `parts`, into which `groups` have been read.
+    /// A configuration that `make` builds from `parts`, into which `groups` have been read.
     pub(super) fn new(
         parts: Parts,
         groups: Vec<Group>,
@@ -159,13 +160,13 @@ impl<C: Clone> Followed<C> {
         Ok(Self(Mutex::new(State { config, parts, make: Box::new(make), groups })))
     }
 
-    /// The configuration for the next connection, from the files as they are now. `tell` hears of each group of files that was
-    /// read again with another result than before.
+    /// Returns the configuration for the next connection, from the present files. `tell` receives the outcome of each group
+    /// of files that was read again with another result.
     pub(crate) fn current(&self, tell: impl FnMut(Outcome)) -> C {
         self.refresh(false, tell)
     }
 
-    /// Reads all files again, changed or not; `tell` also hears of faults that it was told before.
+    /// Reads all files again, changed or not. `tell` receives all faults, even known ones.
     pub(crate) fn reload(&self, tell: impl FnMut(Outcome)) {
         self.refresh(true, tell);
     }
@@ -173,7 +174,7 @@ impl<C: Clone> Followed<C> {
     fn refresh(&self, force: bool, mut tell: impl FnMut(Outcome)) -> C {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let State { config, parts, make, groups } = &mut *state;
-        // One group after the other: an invalid certificate must not keep a new CRL out.
+        // Each group is separate: an invalid certificate must not keep a new CRL out.
         for group in groups {
             let (made, outcome) = group.refresh(parts, make, force);
             if let Some(made) = made {
@@ -186,7 +187,7 @@ impl<C: Clone> Followed<C> {
 }
 
 impl Followed<ClientConfig> {
-    /// A client that follows its CRLs, which have been read, and nothing else.
+    /// A client that only follows its CRLs, which have been read.
     pub(crate) fn client(config: ClientConfig, lists: Option<Group>) -> Self {
         let parts = Parts::default();
         let (first, groups) = (config.clone(), lists.into_iter().collect());

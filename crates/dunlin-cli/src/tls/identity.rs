@@ -1,4 +1,4 @@
-//! Files of keys and certificates: what this side proves, and whom it believes.
+//! Files of keys and certificates: the identities of this side, and its trust settings.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ use crate::tls::lists::{self, List};
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::ServerPsks;
 
-/// What OpenSSL calls a client that has not been given a name.
+/// OpenSSL's default identity of a client.
 const DEFAULT_IDENTITY: &str = "Client_identity";
 
 impl TlsOptions {
-    /// How this side proves who it is: raw keys first, for they are smaller.
+    /// The credentials of this side. Raw keys come first, because they are smaller.
     pub(super) fn credentials(
         &self,
         side: Side,
@@ -38,11 +38,11 @@ impl TlsOptions {
             Side::Server => (self.enable_server_rpk, "--enable-server-rpk"),
         };
         if raw && self.key.is_empty() && self.cert.is_empty() {
-            return Err(Error::usage(option, "there is no key of our own", "give it with --key"));
+            return Err(Error::usage(option, "this side has no key", "give it with --key"));
         }
         if self.cert.is_empty() && !self.key.is_empty() && !raw {
             let advice = format!("give it with --cert, or use the key alone with {option}");
-            return Err(Error::usage("--key", "there is no certificate for it", advice));
+            return Err(Error::usage("--key", "no certificate belongs to it", advice));
         }
         if !self.cert.is_empty() && !self.key.is_empty() && self.cert.len() != self.key.len() {
             let why = format!("{} keys for {} certificates", self.key.len(), self.cert.len());
@@ -69,13 +69,15 @@ impl TlsOptions {
         Ok(raw_keys)
     }
 
-    /// Whom a client believes, but for revocation: what it was given, else the authorities of this machine.
+    /// A client's trust settings without CRLs: the given ones, or else the authorities of this machine.
     pub(super) fn client_trust(&self, insecure: bool) -> Result<Trust, Error> {
         let raw = self.enable_server_rpk || self.rpk_file.is_some();
         if insecure {
             let raw_key = raw.then_some(RawKeyTrust::DangerAnyone);
             let trust = self.with_depth(Trust { x509: Some(X509Trust::DangerAnyone), raw_key })?;
-            anstream::eprintln!("dunlin: warning: --insecure: whoever answers is taken for the server");
+            anstream::eprintln!(
+                "dunlin: warning: --insecure: the client accepts every server, even an attacker's"
+            );
             return Ok(trust);
         }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
@@ -87,7 +89,7 @@ impl TlsOptions {
         self.with_depth(Trust { x509, raw_key })
     }
 
-    /// The same trust for chains within --verify-depth.
+    /// Limits the trust to chains within --verify-depth.
     fn with_depth(&self, trust: Trust) -> Result<Trust, Error> {
         let Some(depth) = self.verify_depth else { return Ok(trust) };
         let advice = "leave it out, or give trusted authorities with --CAfile";
@@ -99,7 +101,7 @@ impl TlsOptions {
         Ok(Trust { x509: Some(x509), raw_key: trust.raw_key })
     }
 
-    /// Which clients a server believes, but for revocation.
+    /// A server's trust settings for clients, without CRLs.
     pub(super) fn server_trust(&self, client_auth: ClientAuth) -> Result<Trust, Error> {
         let raw_key = self.enable_client_rpk.then(|| self.trusted_keys("--enable-client-rpk")).transpose()?;
         let x509 = match &self.ca_file {
@@ -109,7 +111,7 @@ impl TlsOptions {
         if client_auth != ClientAuth::None && raw_key.is_none() && x509.is_none() {
             let advice = "give --CAfile, or --enable-client-rpk with --rpk-file";
             let option = if client_auth == ClientAuth::Required { "--Verify" } else { "--verify" };
-            return Err(Error::usage(option, "nothing says which clients to trust", advice));
+            return Err(Error::usage(option, "no trusted authorities or keys for clients", advice));
         }
         if self.rpk_file.is_some() && !self.enable_client_rpk {
             let why = "clients are not asked for raw keys";
@@ -117,22 +119,22 @@ impl TlsOptions {
         }
         if self.cert.is_empty() && self.key.is_empty() && !self.has_psk() {
             let advice = "give --cert and --key, --enable-server-rpk and --key, or --psk-file";
-            return Err(Error::usage("server", "nothing to prove itself with", advice));
+            return Err(Error::usage("server", "no certificate, key or PSK", advice));
         }
         self.with_depth(Trust { x509, raw_key })
     }
 
-    /// Says which options about clients have no effect, because no client is asked who it is.
+    /// Warns of options about clients that have no effect, because the server requests no certificate.
     pub(super) fn warn_of_unused_trust(&self, client_auth: ClientAuth) {
         let unused = [("--CAfile", self.ca_file.is_some()), ("--enable-client-rpk", self.enable_client_rpk)];
         for (option, _) in unused.iter().filter(|(_, given)| *given && client_auth == ClientAuth::None) {
             anstream::eprintln!(
-                "dunlin: warning: {option}: no client is asked to prove who it is; add --verify or --Verify"
+                "dunlin: warning: {option}: the server requests no client certificates; add --verify or --Verify"
             );
         }
     }
 
-    /// The files of the own keys, with their types as far as they can still be read.
+    /// The files of this side's keys, with the types of those that can still be read.
     pub(super) fn own_keys(&self) -> String {
         let files = if self.key.is_empty() { &self.cert } else { &self.key };
         let typed = |path: &PathBuf| match files::private_key(path) {
@@ -142,7 +144,7 @@ impl TlsOptions {
         files.iter().map(typed).collect::<Vec<_>>().join(" or ")
     }
 
-    /// What each of the own keys signs with, as far as they can still be read.
+    /// The signature schemes of each of this side's keys that can still be read.
     pub(super) fn own_schemes(&self) -> Vec<Vec<SignatureScheme>> {
         let files = if self.key.is_empty() { &self.cert } else { &self.key };
         let schemes = |path: &PathBuf| {
@@ -152,10 +154,10 @@ impl TlsOptions {
         files.iter().filter_map(schemes).collect()
     }
 
-    /// Says what --psk-ke is good for where there is no key.
+    /// Warns that --psk-ke has little effect without a key.
     pub(super) fn warn_of_psk_ke(&self) {
         if self.psk_ke && !self.has_psk() {
-            let why = "there is no pre-shared key, so it is for resumed sessions alone";
+            let why = "without a pre-shared key it affects only resumed sessions";
             warn(&format!("--psk-ke: {why}; add --psk-file, or leave it out"));
         }
     }
@@ -165,7 +167,7 @@ impl TlsOptions {
         self.psk.is_some() || self.psk_file.is_some()
     }
 
-    /// The pre-shared keys that a client offers: one, or those that one is imported as.
+    /// The pre-shared keys that a client offers: a single key, or the keys imported from it.
     pub(super) fn client_psks(&self, provider: &CryptoProvider) -> Result<Vec<Psk>, Error> {
         let Some(path) = &self.psk_file else {
             let record = self.psk_of_command_line()?;
@@ -177,7 +179,7 @@ impl TlsOptions {
         self.psks_of(path.display(), &record, provider)
     }
 
-    /// Whether one of the keys can be used with the versions that are spoken: RFC 9258 §4 imports for TLS 1.3.
+    /// Checks that the enabled versions can use one of the keys: imported keys are for TLS 1.3 (RFC 9258 §4).
     fn check_imported<'a>(
         &self,
         path: &Path,
@@ -189,22 +191,21 @@ impl TlsOptions {
         };
         match records.all(|record| record.import.is_some()) {
             true => {
-                let why =
-                    format!("the key of {first} is imported, which makes it one for TLS 1.3 (RFC 9258)");
+                let why = format!("the key of {first} is imported, so it is for TLS 1.3 only (RFC 9258)");
                 let what = format!("--psk-file {}", path.display());
-                Err(Error::usage(what, why, "add --tls1-3, or take a key that is not imported"))
+                Err(Error::usage(what, why, "add --tls1-3, or use a key that is not imported"))
             }
             false => Ok(()),
         }
     }
 
-    /// The valid key to take from a file: of an identity, of a device, or the only one that there is.
+    /// Chooses the valid key of a file: by identity, by device, or the only one.
     fn chosen(&self, path: &Path, set: &PskSet) -> Result<PskRecord, Error> {
         let is_valid = |record: &&PskRecord| record.state(psk::now_s()) == State::Valid;
         let current =
             |who: &str| lifecycle::current(set, who, psk::now_s()).map_err(|e| psk::unusable(path, &e));
         if let Some(wanted) = &self.psk_identity {
-            // During an overlap it is the one that was asked for, afterwards that of the device.
+            // During an overlap this is the requested key, afterwards the device's current one.
             let identity = identity(wanted)?;
             return match set.record(identity.as_bytes()).filter(is_valid) {
                 Some(record) => Ok(record.clone()),
@@ -219,20 +220,20 @@ impl TlsOptions {
                 let why = format!("{} has several keys", path.display());
                 Err(Error::usage("--psk-file", why, "choose one with --psk-identity"))
             }
-            // Where none is valid, it says so of the first.
+            // If none is valid, the error names the first.
             (_, _, Some(first)) => current(&first.identity.to_string()),
             (_, _, None) => Err(no_key(path)),
         }
     }
 
-    /// Where a server finds pre-shared keys. Changes of a file or database count for the next handshake.
+    /// A server's source of pre-shared keys. Changes of a file or database apply to the next handshake.
     pub(super) fn server_psks(&self, provider: &Arc<CryptoProvider>) -> Result<Option<ServerPsks>, Error> {
         if self.psk_file.is_some() && self.psk_identity.is_some() {
-            let why = "a server takes all keys of --psk-file, whoever shows one";
+            let why = "a server accepts every key of --psk-file";
             return Err(Error::usage(
                 "--psk-identity",
                 why,
-                "leave it out, or take a file with that key alone",
+                "leave it out, or give a file with only that key",
             ));
         }
         let Some(path) = &self.psk_file else {
@@ -248,12 +249,12 @@ impl TlsOptions {
             let keys = psks.keys().map_err(|e| failed(&e))?;
             files::warn_of_access(path, "the keys");
             self.warn_of_keys(path, &keys);
-            let report = warn_of(path, "no key is known until it can");
+            let report = warn_of(path, "the server refuses all keys until it can be read");
             return Ok(Some(ServerPsks::Database(LiveSqlitePsks::new(psks, provider.clone(), report))));
         }
-        // A missing file is named as all others are.
+        // A missing file gives the usual error.
         let set = psk::read(path, self.short_keys())?;
-        // At least one key, and each goes with a suite.
+        // At least one key, and each suits a suite.
         for record in set.iter() {
             self.psks_of(path.display(), record, provider)?;
         }
@@ -263,21 +264,21 @@ impl TlsOptions {
         self.check_imported(path, set.iter())?;
         self.warn_of_keys(path, &set);
         if !path.is_file() {
-            // A pipe can be read once.
+            // A pipe can be read only once.
             return Ok(Some(ServerPsks::Fixed(set, provider.clone())));
         }
-        let report = warn_of(path, "the keys of before stay");
+        let report = warn_of(path, "the previous keys stay in force");
         let file =
             PskFile::open(path, self.short_keys(), provider.clone(), report).map_err(|e| failed(&e))?;
         Ok(Some(ServerPsks::File(file)))
     }
 
-    /// Says of keys in a file what a server goes on with all the same: it may get others.
+    /// Warns of problems of a key file with which a server can continue, because the file may change.
     fn warn_of_keys(&self, path: &Path, set: &PskSet) {
         let now_s = psk::now_s();
         let is_over = |record: &PskRecord| matches!(record.state(now_s), State::Expired | State::Revoked);
         if !set.is_empty() && set.iter().all(is_over) {
-            let why = "every key in it has expired or is revoked, so that no client gets in by one";
+            let why = "every key in it has expired or is revoked, so no client can use one";
             warn(&format!("{}: {why}; add one with `dunlin psk`", path.display()));
         }
         let hint = set.hint().map_or(0, <[u8]>::len);
@@ -315,12 +316,12 @@ impl TlsOptions {
         provider: &CryptoProvider,
     ) -> Result<Vec<Psk>, Error> {
         let psks = record.psks(provider, TransportKind::Stream);
-        let psks = psks.map_err(|e| Error::failed(source, reason(&e), "take another key"))?;
+        let psks = psks.map_err(|e| Error::failed(source, reason(&e), "use another key"))?;
         self.check_suites(&psks)?;
         Ok(psks)
     }
 
-    /// Whether one of the keys goes with a suite that is left (RFC 8446 §4.2.11).
+    /// Checks that a remaining suite suits one of the keys (RFC 8446 §4.2.11).
     fn check_suites(&self, psks: &[Psk]) -> Result<(), Error> {
         let Some(List(suites)) = &self.ciphersuites else { return Ok(()) };
         let fits = |psk: &Psk| suites.iter().any(|s| s.hash.algorithm() == psk.hash());
@@ -331,20 +332,16 @@ impl TlsOptions {
         match psks.iter().any(fits) {
             true => Ok(()),
             false => {
-                let why = format!("a pre-shared key goes with {own}, and the suites left need {other}");
+                let why = format!("the pre-shared key suits only {own}, and the suites use {other}");
                 Err(Error::usage("--ciphersuites", why, format!("add {suite}")))
             }
         }
     }
 
-    /// The raw public keys to believe.
+    /// The trusted raw public keys.
     fn trusted_keys(&self, option: &str) -> Result<RawKeyTrust, Error> {
         let Some(path) = &self.rpk_file else {
-            return Err(Error::usage(
-                option,
-                "nothing says which keys to trust",
-                "give them with --rpk-file",
-            ));
+            return Err(Error::usage(option, "no trusted keys", "give them with --rpk-file"));
         };
         let public = |item| match item {
             Item::PublicKey(key) => Some(key),
@@ -368,7 +365,7 @@ fn identity(text: &str) -> Result<Identity, Error> {
     psk::identity(text, "--psk-identity")
 }
 
-/// Tells of keys that cannot be read any more while the server runs.
+/// Warns if keys become unreadable while the server runs.
 fn warn_of(path: &Path, then: &'static str) -> Box<dyn Fn(&PskError) + Send + Sync> {
     let path = path.display().to_string();
     Box::new(move |error| {
@@ -380,7 +377,8 @@ fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result
     pair.signing_key(provider).map_err(|error| Error::in_file(path, &error))
 }
 
-/// The chain in a file with its key, which may be in the same one. Says if every peer with a right clock will refuse it.
+/// Loads the chain of a file and its key, which may be in the same file. Warns if every peer with a correct clock will
+/// refuse it.
 fn load(
     cert: &Path,
     key: Option<&PathBuf>,
@@ -409,7 +407,8 @@ fn load(
     Ok(loaded)
 }
 
-/// The longest hint that every client takes, in bytes: BoringSSL and older versions of OpenSSL end at more.
+/// The maximum length in bytes of a hint that every client accepts: BoringSSL and older versions of OpenSSL refuse longer
+/// ones.
 const MAX_COMMON_HINT: usize = 128;
 
 fn anchors(path: &Path) -> Result<X509Trust, Error> {
@@ -421,7 +420,7 @@ fn anchors(path: &Path) -> Result<X509Trust, Error> {
         .map_err(|e| Error::failed(path.display(), reason(&e), "give certificates of authorities"))
 }
 
-/// The authorities that this machine trusts; those that cannot be used are passed over, as there are many.
+/// The authorities that this machine trusts. Unusable ones among the many are ignored.
 fn system_anchors() -> Result<X509Trust, Error> {
     let mut all = vec![];
     for certificate in rustls_native_certs::load_native_certs().certs {

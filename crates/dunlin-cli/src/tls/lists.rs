@@ -1,4 +1,4 @@
-//! Values on the command line: lists of suites, groups, signature schemes and protocols by their names, and times.
+//! Values on the command line: lists of suites, groups, signature schemes and protocols by name, and times.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13Ci
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 use dunlin_awslc::tls12;
 
-/// All that this program can do, of which it does by default what the library does by default. Its RSA keys decrypt, too.
+/// Everything that this program supports, with the library's defaults. Its RSA keys can also decrypt.
 pub(crate) fn provider() -> CryptoProvider {
     CryptoProvider { key_loader: dunlin_legacy::rsa::KEY_LOADER, ..dunlin_awslc::provider() }
 }
@@ -20,48 +20,48 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A list of things that have names, in order of preference.
+/// A list of named items, in order of preference.
 #[derive(Clone)]
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
-/// Reads a list of cipher suites.
+/// Reads a list of TLS 1.3 cipher suites.
 pub(crate) fn cipher_suites(text: &str) -> Result<List<&'static Tls13CipherSuite>, String> {
     let known = tls13();
     let is_old = |name: &str| tls12().iter().any(|s| is_suite(s.id, name));
     match items(text).find(|name| is_old(name)) {
-        Some(name) => Err(format!("{name:?} is of TLS 1.2; give it with --cipher")),
+        Some(name) => Err(format!("{name:?} is for TLS 1.2; give it with --cipher")),
         None => list(text, CipherSuite::from_name, known, |s| s.id),
     }
 }
 
-/// Reads a list of cipher suites of TLS 1.2, by IANA's names or OpenSSL's.
+/// Reads a list of TLS 1.2 cipher suites, by IANA's names or OpenSSL's.
 pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12CipherSuite>, String> {
     let known = tls12();
     let find = |name: &str| {
         let suite = known.iter().copied().find(|s| is_suite(s.id, name));
         suite.ok_or_else(|| match tls13().iter().any(|s| is_suite(s.id, name)) {
-            true => format!("{name:?} is of TLS 1.3; give it with --ciphersuites"),
-            false => format!("{name:?} is no cipher suite of TLS 1.2 here; --help lists them"),
+            true => format!("{name:?} is for TLS 1.3; give it with --ciphersuites"),
+            false => format!("{name:?} is not a supported TLS 1.2 cipher suite; --help lists them"),
         })
     };
     items(text).map(find).collect::<Result<_, _>>().map(List)
 }
 
-/// The names of the cipher suites of TLS 1.2 as OpenSSL has them, and who offers them: a line for each way to agree on a key.
+/// OpenSSL's names of the TLS 1.2 cipher suites, one line for each key exchange, under the options that enable them.
 pub(crate) fn tls12_cipher_suite_names() -> String {
     let is_in = |suites: &[&Tls12CipherSuite], suite: CipherSuite| suites.iter().any(|s| s.id == suite);
     let by_default = |suite| is_in(tls12::TLS12_CIPHER_SUITES, suite);
     let psk_alone = |suite| is_in(tls12::TLS12_PSK_CIPHER_SUITES, suite);
     [
         ("By default:", names(by_default)),
-        ("With --psk-ke or --allow-no-dhe-kex, too:", names(psk_alone)),
-        ("By name alone:", names(|suite| !by_default(suite) && !psk_alone(suite))),
+        ("Also with --psk-ke or --allow-no-dhe-kex:", names(psk_alone)),
+        ("Only by name:", names(|suite| !by_default(suite) && !psk_alone(suite))),
     ]
     .map(|(who, names)| format!("{who}\n{names}"))
     .join("\n")
 }
 
-/// The names of those that `wanted` wants.
+/// The names of the suites that `wanted` accepts.
 fn names(wanted: impl Fn(CipherSuite) -> bool) -> String {
     let mut lines: Vec<(String, Vec<String>)> = vec![];
     for name in tls12().iter().filter(|suite| wanted(suite.id)).map(|suite| openssl_name(suite.id)) {
@@ -79,12 +79,12 @@ fn names(wanted: impl Fn(CipherSuite) -> bool) -> String {
 
 fn tls13() -> Vec<&'static Tls13CipherSuite> {
     let mut known = provider().cipher_suites;
-    // Possible, but nobody gets its short tag without asking for it.
+    // Supported, but only by name because of its short tag.
     known.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
     known
 }
 
-/// Those of TLS 1.2 that are not only for the laboratory.
+/// The TLS 1.2 suites that are not for the laboratory.
 pub(crate) fn tls12_of_use() -> Vec<&'static Tls12CipherSuite> {
     let short: [&'static Tls12CipherSuite; 5] = [
         &tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8,
@@ -116,25 +116,25 @@ fn is_suite(suite: CipherSuite, name: &str) -> bool {
     CipherSuite::from_name(name) == Some(suite) || openssl_name(suite).eq_ignore_ascii_case(name)
 }
 
-/// What OpenSSL calls a suite of TLS 1.2, ciphers(1).
+/// OpenSSL's name of a TLS 1.2 suite, ciphers(1).
 fn openssl_name(suite: CipherSuite) -> String {
     let name = suite.to_string().replace("PSK_DHE", "DHE_PSK").replace("_WITH_", "_").replace("AES_", "AES");
     let name = name.replace("CCM_8", "CCM8").replace("POLY1305_SHA256", "POLY1305");
     let name = name.trim_start_matches("TLS_").replace("DH_anon", "ADH").replace('_', "-");
-    // Static RSA is what it does not name.
+    // OpenSSL's names omit static RSA.
     name.strip_prefix("RSA-").filter(|rest| rest.starts_with("AES")).map_or(name.clone(), str::to_owned)
 }
 
-/// The finite fields for suites with DHE, the fastest first.
+/// The finite fields for DHE suites, the fastest first.
 pub(crate) const FINITE_FIELDS: [&dyn KeyExchangeGroup; 3] =
     [dunlin_legacy::ffdhe::FFDHE2048, dunlin_legacy::ffdhe::FFDHE3072, dunlin_legacy::ffdhe::FFDHE4096];
 
 /// Reads a list of groups.
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
     let mut known = provider().groups;
-    // Possible, but nobody sends 2 kB more without asking for it.
+    // Supported, but only by name, because they add some 2 kB.
     known.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_768]);
-    // Nor does anybody wait for a finite field.
+    // Also only by name, because they are slow.
     known.extend(FINITE_FIELDS);
     #[cfg(feature = "legacy-lab")]
     known.extend([dunlin_legacy::lab::LAB_512, dunlin_legacy::lab::LAB_1024, dunlin_legacy::lab::LAB_2048]);
@@ -147,7 +147,7 @@ pub(crate) fn signature_schemes(text: &str) -> Result<List<SignatureScheme>, Str
     list(text, SignatureScheme::from_name, known, |s| s)
 }
 
-/// Reads a list of application protocols, separated by commas as OpenSSL has it.
+/// Reads a list of application protocols, separated by commas as in OpenSSL.
 pub(crate) fn protocols(text: &str) -> Result<List<Vec<u8>>, String> {
     match text.split(',').map(str::len).find(|len| *len == 0 || *len > 255) {
         Some(len) => Err(format!("a protocol's name has 1 to 255 bytes, one here has {len}")),
@@ -155,7 +155,7 @@ pub(crate) fn protocols(text: &str) -> Result<List<Vec<u8>>, String> {
     }
 }
 
-/// A group by its name in TLS, or by one of its other names.
+/// Finds a group by its name in TLS or by another name.
 fn group(name: &str) -> Option<NamedGroup> {
     match name {
         "P-256" | "prime256v1" => Some(NamedGroup::SECP256R1),
@@ -175,7 +175,7 @@ fn list<T: Copy, N: PartialEq + Display>(
         let wanted = by_name(name);
         known.iter().copied().find(|k| wanted.as_ref() == Some(&name_of(*k))).ok_or_else(|| {
             let names: Vec<_> = known.iter().map(|k| name_of(*k).to_string()).collect();
-            format!("{name:?} is none of {}", names.join(", "))
+            format!("{name:?} is not one of {}", names.join(", "))
         })
     };
     items(text).map(find).collect::<Result<_, _>>().map(List)
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_in_order() {
+    fn reads_names_in_order() {
         let suites = cipher_suites("TLS_AES_128_CCM_8_SHA256:tls_aes_256_gcm_sha384").unwrap().0;
         let suites: Vec<_> = suites.iter().map(|s| s.id).collect();
         assert_eq!(suites, [CipherSuite::TLS_AES_128_CCM_8_SHA256, CipherSuite::TLS_AES_256_GCM_SHA384]);
@@ -200,9 +200,9 @@ mod tests {
         assert_eq!(protocols("h2,http/1.1").unwrap().0, [b"h2".to_vec(), b"http/1.1".to_vec()]);
     }
 
-    /// Names from `openssl ciphers -stdname`, and one that OpenSSL does not have.
+    /// Names from `openssl ciphers -stdname`, and one that OpenSSL lacks.
     #[test]
-    fn suites_are_known_by_the_names_of_openssl() {
+    fn accepts_openssls_names_of_suites() {
         for (openssl, iana) in [
             ("ECDHE-ECDSA-AES128-GCM-SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
             ("ECDHE-ECDSA-AES128-CCM8", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8),
@@ -220,27 +220,27 @@ mod tests {
         let names = tls12_cipher_suite_names();
         assert!(names.contains("\n  PSK-{AES128-GCM-SHA256, "), "{names}");
         for (text, told) in [
-            ("HIGH", "\"HIGH\" is no cipher suite of TLS 1.2 here; --help lists them"),
+            ("HIGH", "\"HIGH\" is not a supported TLS 1.2 cipher suite; --help lists them"),
             (
                 "TLS_AES_128_GCM_SHA256",
-                "\"TLS_AES_128_GCM_SHA256\" is of TLS 1.3; give it with --ciphersuites",
+                "\"TLS_AES_128_GCM_SHA256\" is for TLS 1.3; give it with --ciphersuites",
             ),
         ] {
             assert_eq!(tls12_cipher_suites(text).err().unwrap(), told);
         }
         let told = cipher_suites("PSK-AES128-CCM").err().unwrap();
-        assert_eq!(told, "\"PSK-AES128-CCM\" is of TLS 1.2; give it with --cipher");
+        assert_eq!(told, "\"PSK-AES128-CCM\" is for TLS 1.2; give it with --cipher");
     }
 
     #[test]
-    fn unknown_names_are_refused_with_the_known_ones() {
+    fn error_lists_the_known_names() {
         let error = groups("x25519:P-521").err().unwrap();
         let known = "x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM768, ffdhe2048, ffdhe3072, ffdhe4096";
         let of_lab = match cfg!(feature = "legacy-lab") {
             true => ", ffdhe_private_use_0, ffdhe_private_use_1, ffdhe_private_use_2",
             false => "",
         };
-        assert_eq!(error, format!("\"P-521\" is none of {known}{of_lab}"));
+        assert_eq!(error, format!("\"P-521\" is not one of {known}{of_lab}"));
         assert!(cipher_suites("").is_err());
         assert!(protocols("h2,").is_err());
     }

@@ -1,4 +1,4 @@
-//! A server's log. A thread of its own writes it, so that a slow reader holds no connection up.
+//! A server's log. A separate thread writes it, so that a slow reader delays no connection.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +15,20 @@ use crate::error::printable;
 use crate::stop::STOP_PATIENCE;
 use crate::tls::events::Event;
 
-/// Lines that may wait. Those of a burst of connections find room, and a reader that has stopped costs little memory.
+/// The maximum number of waiting lines: enough for a burst of connections, and little memory if the reader stops.
 const MAX_WAITING: usize = 4096;
 
-/// How important a line is.
+/// The importance of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// The server cannot do its work.
+    /// The server cannot work.
     Error,
-    /// A connection failed, or files cannot be used.
+    /// A connection failed, or files are unusable.
     Warn,
-    /// Connections begin and end, files are read again.
+    /// A connection begins or ends, or files are read again.
     Info,
-    /// Every connection that is accepted, and every handshake message.
+    /// A connection is accepted, or a handshake message passes.
     Debug,
 }
 
@@ -43,19 +43,19 @@ impl Level {
     }
 }
 
-/// Where a server says what happens.
+/// The log of a server.
 pub(crate) struct Log {
     json: bool,
     level: Level,
     lines: Mutex<Option<SyncSender<String>>>,
-    /// Lines for which there was no room.
+    /// The number of lines that found no room.
     lost: Arc<AtomicU64>,
-    /// Ends when everything is written.
+    /// Closes when everything is written.
     written: Mutex<Receiver<()>>,
 }
 
 impl Log {
-    /// Writes to `to` what is at least as important as `level`, as text or as JSON.
+    /// Writes lines of at least the importance `level` to `to`, as text or as JSON.
     pub(crate) fn new(to: impl Write + Send + 'static, json: bool, level: Level) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(MAX_WAITING);
         let (ended, written) = channel();
@@ -68,12 +68,12 @@ impl Log {
         Ok(Self { json, level, lines: Mutex::new(Some(lines)), lost, written: Mutex::new(written) })
     }
 
-    /// Whether lines of this level are written.
+    /// Returns whether lines of this level are written.
     pub(crate) fn wants(&self, level: Level) -> bool {
         level <= self.level
     }
 
-    /// A line with its time and level: `text`, or `event` as JSON.
+    /// Returns a line with its time and level: `text`, or `event` as JSON.
     pub(crate) fn render(
         &self,
         level: Level,
@@ -86,14 +86,14 @@ impl Log {
         }
     }
 
-    /// Says a line, if its level is wanted.
+    /// Writes a line if its level is wanted.
     pub(crate) fn say(&self, level: Level, text: impl FnOnce() -> String, event: impl FnOnce() -> Event) {
         if self.wants(level) {
             self.line(self.render(level, text, event));
         }
     }
 
-    /// Says a line, if there is room for it. Connections go on when nobody reads it.
+    /// Queues a line if there is room. Connections continue even if the log is not read.
     fn line(&self, line: String) {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lines) = &*lines
@@ -103,22 +103,22 @@ impl Log {
         }
     }
 
-    /// Ends it, and waits until everything is written, but not for a reader that does not read.
+    /// Ends the log, and waits until everything is written, but only briefly for a blocked reader.
     pub(crate) fn end(&self) {
         drop(self.lines.lock().unwrap_or_else(PoisonError::into_inner).take());
-        // It gives nothing, and ends with the thread.
+        // The channel carries nothing, and closes with the thread.
         let _ = self.written.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(STOP_PATIENCE);
     }
 }
 
-/// `time` in UTC to the millisecond (RFC 3339 §5.6).
+/// Formats `time` in UTC to the millisecond (RFC 3339 §5.6).
 fn time_stamp(time: SystemTime) -> String {
     let whole = format_time(time);
     let ms = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_millis();
     format!("{}.{ms:03}Z", whole.trim_end_matches('Z'))
 }
 
-/// `event` as JSON with its time and level.
+/// Returns `event` as JSON with its time and level.
 fn stamped(level: Level, event: &Event) -> String {
     #[derive(Serialize)]
     struct Stamped<'a> {
@@ -128,11 +128,11 @@ fn stamped(level: Level, event: &Event) -> String {
         event: &'a Event,
     }
     let stamped = Stamped { time: time_stamp(SystemTime::now()), level, event };
-    // As in `Event::line`.
+    // See `Event::line`.
     serde_json::to_string(&stamped).unwrap_or_default()
 }
 
-/// Writes lines until there will be no more. What cannot be written is nobody's loss: nobody reads it.
+/// Writes lines until the channel closes. Write errors are ignored, because the reader is gone.
 fn write(mut to: impl Write, json: bool, lines: &Receiver<String>, lost: &AtomicU64) {
     let mut tell = |line: &str| drop(writeln!(to, "{line}").and_then(|()| to.flush()));
     let missing = || match (lost.swap(0, Ordering::Relaxed), json) {
@@ -144,7 +144,7 @@ fn write(mut to: impl Write, json: bool, lines: &Receiver<String>, lost: &Atomic
     };
     for line in lines {
         tell(&line);
-        // They were to stand behind those that waited, of which this was the last, or one of them.
+        // The lost lines belong behind those that waited, of which this is one.
         if let Some(missing) = missing() {
             tell(&missing);
         }
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes a line when it is told to.
+    /// A writer that writes a line when the test allows it.
     struct Slow {
         turns: Receiver<()>,
         written: Sender<String>,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_wants_what_is_more_important() {
+    fn level_includes_more_important_lines() {
         let log = Log::new(io::sink(), false, Level::Warn).unwrap();
         assert!(log.wants(Level::Error) && log.wants(Level::Warn) && !log.wants(Level::Info));
         let line = log.render(Level::Warn, || "a\nb".into(), || Event::Lost { lines: 0 });
@@ -193,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nobody_reads_are_counted() {
+    fn counts_lost_lines() {
         let (turn, turns) = channel();
         let (written, text) = channel();
         let log = Log::new(Slow { turns, written }, false, Level::Info).unwrap();
         let lines = 2 * MAX_WAITING as u64;
         (0..lines).for_each(|n| log.line(n.to_string()));
-        // It waits for nobody: all of it is said before the first line is read.
+        // Logging does not block: all lines are queued before the first is written.
         assert!(text.try_recv().is_err());
         drop(turn);
         log.end();

@@ -1,4 +1,4 @@
-//! What the commands that speak TLS share: options, and what becomes of them; reports; reasons; pipes.
+//! The shared parts of the commands that speak TLS: options, configurations, reports, explanations and pipes.
 
 pub(crate) mod cache;
 pub(crate) mod counted;

@@ -1,4 +1,4 @@
-//! The options that `client` and `server` share, and the configurations that become of them.
+//! The options that `client` and `server` share, and the configurations that they make.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,118 +26,117 @@ use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List, seconds};
 use crate::tls::psks::ServerPsks;
 
-/// How a client or server proves who it is, whom it believes, and what it offers or accepts.
+/// The credentials, the trust settings and the parameters of a client or server.
 ///
-/// The default offers everything, trusts nobody and proves nothing.
+/// The default offers everything, trusts no peer and has no credential.
 #[derive(Args, Clone, Default)]
 pub(crate) struct TlsOptions {
-    /// Own certificate chain in PEM, leaf first. May be repeated: the first that suits the peer is used. A server follows
-    /// changes of its files, here and below: the next connection uses the new content, if it is valid.
+    /// The own certificate chain in PEM, leaf first. May be repeated; the first chain that suits the peer is used. A server
+    /// follows changes of all its files: the next connection uses the new content if it is valid.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) cert: Vec<PathBuf>,
-    /// Its private key; by default in the file of the certificate. One for each --cert, in the same order.
+    /// The private key of --cert; by default it is in the certificate's file. One for each --cert, in the same order.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) key: Vec<PathBuf>,
-    /// Certificates of the authorities to trust.
+    /// The certificates of the trusted authorities.
     #[arg(long = "CAfile", value_name = "FILE", help_heading = "Identity")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// Revocation lists of the authorities, as `dunlin pki crl` makes them; for --crl-check. May be repeated. A file that
-    /// changes is read again for the next connection; an invalid file leaves the previous CRLs in force.
+    /// CRLs of the authorities, as `dunlin pki crl` makes them, for --crl-check. May be repeated. A changed file is read
+    /// again for the next connection; an invalid file leaves the previous CRLs in force.
     #[arg(long = "CRL", value_name = "FILE", help_heading = "Identity")]
     pub(crate) crl: Vec<PathBuf>,
-    /// Refuse a certificate that its issuer has revoked, or of whose issuer there is no list in force.
+    /// Refuse a certificate that its issuer has revoked, or whose issuer has no current CRL.
     #[arg(long, help_heading = "Identity")]
     pub(crate) crl_check: bool,
-    /// The same for every certificate of the chain.
+    /// As --crl-check, for every certificate of the chain.
     #[arg(long, help_heading = "Identity")]
     pub(crate) crl_check_all: bool,
-    /// Allow at most this many authorities between the peer's certificate and the trusted one; neither is counted.
+    /// The maximum number of authorities between the peer's certificate and the trusted one, neither of which counts.
     #[arg(long, value_name = "N", help_heading = "Identity")]
     pub(crate) verify_depth: Option<u8>,
-    /// The server proves itself by a raw public key (RFC 7250).
+    /// Authenticate the server by a raw public key (RFC 7250).
     #[arg(long, help_heading = "Identity")]
     pub(crate) enable_server_rpk: bool,
-    /// The client proves itself by a raw public key (RFC 7250).
+    /// Authenticate the client by a raw public key (RFC 7250).
     #[arg(long, help_heading = "Identity")]
     pub(crate) enable_client_rpk: bool,
-    /// Public keys in PEM of the peers to trust, for raw public keys.
+    /// The trusted raw public keys of peers, in PEM.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) rpk_file: Option<PathBuf>,
-    /// A pre-shared key in hexadecimal. Other users of this machine can see it: better is --psk-file.
+    /// A pre-shared key in hexadecimal. Other users of this machine can see it, so prefer --psk-file.
     #[arg(long, value_name = "HEX", conflicts_with = "psk_file", help_heading = "Identity")]
     pub(crate) psk: Option<String>,
-    /// The identity of --psk [default: Client_identity]; for a client also the one, or the device, to take from --psk-file.
+    /// The identity of --psk [default: Client_identity]; for a client also the identity or device to choose from --psk-file.
     #[arg(long, value_name = "ID", help_heading = "Identity")]
     pub(crate) psk_identity: Option<String>,
-    /// Pre-shared keys: a line identity:hex for each, TOML, or a database, as `dunlin psk` makes them. A server follows
+    /// Pre-shared keys as `dunlin psk` makes them: a line identity:hex for each, TOML, or a database. A server follows
     /// changes.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) psk_file: Option<PathBuf>,
-    /// Take pre-shared keys of less than 16 bytes, which can be guessed (RFC 9257 §6).
+    /// Accept pre-shared keys of less than 16 bytes, which can be guessed (RFC 9257 §6).
     #[arg(long, help_heading = "Identity")]
     pub(crate) allow_short: bool,
-    /// Pre-shared keys without (EC)DHE, and so without forward secrecy. A client wants nothing else then, and its server
-    /// needs this, too; a server allows both.
+    /// Use pre-shared keys without (EC)DHE, and so without forward secrecy. The client then offers nothing else, and the
+    /// server needs this option, too; a server with it allows both.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) psk_ke: bool,
-    /// Allow pre-shared keys without (EC)DHE beside those with it.
+    /// Allow pre-shared keys without (EC)DHE as well as with it.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) allow_no_dhe_kex: bool,
-    /// TLS 1.2; without --tls1-3 beside it, nothing else.
+    /// Enable TLS 1.2; without --tls1-3, only TLS 1.2.
     #[arg(long = "tls1-2", help_heading = "Parameters")]
     pub(crate) tls1_2: bool,
-    /// TLS 1.3, which is the default; beside --tls1-2, whatever is the newest of both sides.
+    /// Enable TLS 1.3, the default. With --tls1-2, both sides choose the newest common version.
     #[arg(long = "tls1-3", help_heading = "Parameters")]
     pub(crate) tls1_3: bool,
-    /// Cipher suites of TLS 1.2, in order of preference, separated by colons [default: those with ECDHE; with --psk-ke or
-    /// --allow-no-dhe-kex also those with nothing but a pre-shared key; none with CCM_8].
+    /// TLS 1.2 cipher suites, in order of preference, separated by colons [default: suites with ECDHE; with --psk-ke or
+    /// --allow-no-dhe-kex also suites with a plain pre-shared key; none with CCM_8].
     #[arg(long, value_name = "LIST", requires = "tls1_2", value_parser = lists::tls12_cipher_suites,
           long_help = cipher_help(), help_heading = "Parameters")]
     pub(crate) cipher: Option<List<&'static Tls12CipherSuite>>,
-    /// Allow what is obsolete and protects nothing, to measure it: suites with static RSA, DH_anon or DSS by their names,
-    /// groups that are none of RFC 7919's, and certificates with short RSA keys or DSA.
+    /// Allow obsolete, insecure algorithms for measurements: suites with static RSA, DH_anon or DSS by name, groups outside
+    /// RFC 7919, and certificates with short RSA keys or DSA.
     #[cfg(feature = "legacy-lab")]
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) legacy_lab: bool,
-    /// Speak TLS 1.2 also with peers that do not have the extended master secret (RFC 7627).
+    /// Allow TLS 1.2 with peers that lack extended master secret (RFC 7627).
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) allow_no_ems: bool,
-    /// Let the peer begin another handshake within a connection of TLS 1.2 (RFC 5746): 32 at most without data between
-    /// them.
+    /// Let the peer renegotiate in TLS 1.2 (RFC 5746), at most 32 times without data in between.
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) renegotiation: bool,
-    /// Cipher suites of TLS 1.3, in order of preference, separated by colons.
+    /// TLS 1.3 cipher suites, in order of preference, separated by colons.
     #[arg(long, value_name = "LIST", value_parser = lists::cipher_suites, help_heading = "Parameters")]
     pub(crate) ciphersuites: Option<List<&'static Tls13CipherSuite>>,
-    /// Groups, in order of preference; a client sends a share of the first. Without this, suites with DHE bring ffdhe2048,
-    /// ffdhe3072 and ffdhe4096 with them.
+    /// Groups, in order of preference; a client sends a key share for the first. Without this option, suites with DHE add
+    /// ffdhe2048, ffdhe3072 and ffdhe4096.
     #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups,
           help_heading = "Parameters")]
     pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
-    /// Signature schemes to verify, in order of preference.
+    /// Accepted signature schemes, in order of preference.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
-    /// Signature schemes to verify in certificate chains, where they are others than in handshakes.
+    /// Accepted signature schemes in certificate chains, if they differ from those in handshakes.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs_cert: Option<List<SignatureScheme>>,
     /// Application protocols, in order of preference, separated by commas.
     #[arg(long, value_name = "LIST", value_parser = lists::protocols, help_heading = "Parameters")]
     pub(crate) alpn: Option<List<Vec<u8>>>,
-    /// Compress our certificates with zlib, and read the peer's if they are compressed (RFC 8879).
+    /// Compress own certificates with zlib, and accept compressed certificates of the peer (RFC 8879).
     #[arg(long, help_heading = "Parameters")]
     pub(crate) cert_comp: bool,
-    /// The largest record to receive, in bytes: 64 to 16385 (RFC 8449).
+    /// The maximum size of received records, in bytes: 64 to 16385 (RFC 8449).
     #[arg(long, value_name = "BYTES", value_parser = value_parser!(u16).range(64..=16385),
           help_heading = "Parameters")]
     pub(crate) record_size_limit: Option<u16>,
-    /// The smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and the one signature scheme of
-    /// the keys in --CAfile or --rpk-file, else ecdsa_secp256r1_sha256. Lists that are given replace its own.
+    /// Use the smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and only the signature scheme of
+    /// the keys in --CAfile or --rpk-file, otherwise ecdsa_secp256r1_sha256. Explicit lists replace these.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) lean: bool,
-    /// Without the compatibility mode for middleboxes (RFC 8446 §D.4).
+    /// Disable the compatibility mode for middleboxes (RFC 8446 §D.4).
     #[arg(long, help_heading = "Parameters")]
     pub(crate) no_middlebox: bool,
-    /// Replace the sending keys after so many records, in TLS 1.3.
+    /// Update the sending keys after this many records, in TLS 1.3.
     #[arg(long, value_name = "RECORDS", value_parser = value_parser!(u64).range(1..),
           help_heading = "Parameters")]
     pub(crate) key_update: Option<u64>,
@@ -147,7 +146,7 @@ pub(crate) struct TlsOptions {
     /// traffic, so it must be new, or a regular file of this user with mode 0600.
     #[arg(long, value_name = "FILE", help_heading = "Debugging")]
     pub(crate) keylogfile: Option<PathBuf>,
-    /// How long a handshake may take, in seconds.
+    /// The time limit of a handshake, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: Duration,
     /// Show every handshake message as it comes.
@@ -155,50 +154,50 @@ pub(crate) struct TlsOptions {
     pub(crate) msg: bool,
 }
 
-/// What only a server has.
+/// The options of servers only.
 #[derive(Args, Clone)]
 pub(crate) struct ServerOptions {
-    /// Ask clients for a certificate or raw key, and go on without.
+    /// Request a certificate or raw key from clients, but accept clients without.
     #[arg(long, help_heading = "Identity")]
     pub(crate) verify: bool,
-    /// Refuse clients without a certificate or raw key. It takes no depth, unlike that of s_server.
+    /// Refuse clients without a certificate or raw key. Unlike that of s_server, this option takes no depth.
     #[arg(long = "Verify", conflicts_with = "verify", help_heading = "Identity")]
     pub(crate) verify_required: bool,
-    /// Tickets that a client gets after a full handshake; 0: no resumption.
+    /// The number of tickets after a full handshake; 0 disables resumption.
     #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Resumption")]
     pub(crate) num_tickets: u8,
-    /// How long tickets live, in seconds; at most seven days.
+    /// The lifetime of tickets, in seconds; at most seven days.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Resumption")]
     pub(crate) ticket_lifetime: Option<Duration>,
-    /// Keep the sessions here instead of sealing them in the tickets: shorter tickets, each good for one use in TLS 1.3; in
-    /// TLS 1.2, which gives out no other, until it expires.
+    /// Store sessions in memory instead of in the tickets. Tickets are shorter; each works once in TLS 1.3, and until it
+    /// expires in TLS 1.2, which gets no new ones.
     #[arg(long, help_heading = "Resumption")]
     pub(crate) stateful_tickets: bool,
-    /// Take early data (0-RTT) of at most so many bytes, with any protocol of --alpn. A ticket brings it once and within a
-    /// minute of its time, as long as this server runs; what was taken may still be a request that its client repeats.
+    /// Accept early data (0-RTT) of up to this many bytes, with any protocol of --alpn. While the server runs, it accepts
+    /// each ticket once, and only within a minute of its time. A client may still repeat a request.
     #[arg(long, value_name = "BYTES", value_parser = value_parser!(u32).range(1..=i64::from(MAX_EARLY_DATA)),
           conflicts_with = "rev", help_heading = "Resumption")]
     pub(crate) early_data: Option<u32>,
-    /// Let every client return a cookie first (RFC 8446 §4.2.2).
+    /// Make every client return a cookie first (RFC 8446 §4.2.2).
     #[arg(long, visible_alias = "stateless", help_heading = "Parameters")]
     pub(crate) stateless_cookie: bool,
 }
 
-/// The help of --cipher, with the names that are known.
+/// The help of --cipher, with the supported names.
 fn cipher_help() -> String {
     format!(
-        "Cipher suites of TLS 1.2, in order of preference, separated by colons, by the names of IANA or OpenSSL. The \
-         server's order decides; by default, one with pre-shared keys takes suites that have one before all others.\n{}",
+        "TLS 1.2 cipher suites, in order of preference, separated by colons, by the names of IANA or OpenSSL. The \
+         server's order decides; by default, a server with pre-shared keys prefers suites with one.\n{}",
         lists::tls12_cipher_suite_names()
     )
 }
 
-/// Sessions that a server keeps with `--stateful-tickets`.
+/// The maximum number of sessions in memory with `--stateful-tickets`.
 const MAX_SESSIONS: usize = 10_000;
 
 impl TlsOptions {
-    /// The configuration of a client, with what it has beside these options, and the revocation lists to follow. With `insecure`
-    /// it believes every server; `connects_again` is whether it makes more than one connection.
+    /// Makes the configuration of a client, and the group of CRL files to follow. With `insecure` the client accepts every
+    /// server; `connects_again` says whether it makes more than one connection.
     pub(crate) fn client_config(
         &self,
         insecure: bool,
@@ -241,7 +240,7 @@ impl TlsOptions {
             }
             (false, false) => {
                 let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
-                Err(Error::usage("--CRL", "nothing says what to check with it", advice))
+                Err(Error::usage("--CRL", "no check uses it", advice))
             }
             (true, false) => Ok(Some(RevocationLists::new(self.crl.clone(), self.crl_check_all))),
         }
@@ -259,13 +258,13 @@ impl TlsOptions {
         Ok((parts.trust, Some(group)))
     }
 
-    /// The files that say which clients a server believes.
+    /// The files of a server's trust settings for clients.
     fn server_trust_files(&self, client_auth: ClientAuth) -> Result<Group, Error> {
         let first = self.server_trust(client_auth)?;
         self.warn_of_unused_trust(client_auth);
         let mut lists = self.lists(&first)?;
         let mut paths: Vec<_> = self.ca_file.iter().chain(&self.rpk_file).cloned().collect();
-        // A pipe can be read once.
+        // A pipe can be read only once.
         let fixed = paths.iter().any(|path| !path.is_file()).then_some(first);
         if fixed.is_some() {
             paths.clear();
@@ -282,12 +281,12 @@ impl TlsOptions {
         }))
     }
 
-    /// The files by which a server proves who it is.
+    /// The files of a server's credentials.
     fn server_credential_files(&self, provider: &Arc<CryptoProvider>) -> Result<Group, Error> {
         let paths: Vec<_> = self.cert.iter().chain(&self.key).cloned().collect();
         let (options, provider) = (self.clone(), provider.clone());
         if paths.iter().any(|path| !path.is_file()) {
-            // A pipe can be read once, and a missing file is told by this.
+            // A pipe can be read only once. A missing file gives its error here.
             let first = self.credentials(Side::Server, &provider)?;
             return Ok(Group::new("certificates and keys", vec![], move |parts| {
                 parts.credentials.clone_from(&first);
@@ -300,8 +299,8 @@ impl TlsOptions {
         }))
     }
 
-    /// The configuration of a server, and where its pre-shared keys are. Only a server without certificates and raw keys has been
-    /// given them.
+    /// Makes the configuration of a server, and returns it with the source of its pre-shared keys. Only a server without
+    /// certificates and raw public keys has these keys in its configuration.
     pub(crate) fn server_config(
         &self,
         server: &ServerOptions,
@@ -329,7 +328,7 @@ impl TlsOptions {
             let builder = self.profile(Side::Server, &provider, parts, modes.clone(), key_log)?;
             builder.build().map_err(|e| misuse(&e))
         };
-        // What the options say is judged before stores and logs are opened.
+        // Check the options before stores and logs are opened.
         profile(&parts, None)?;
         let psks = self.server_psks(&provider)?.map(Arc::new);
         let has_certificates = !self.cert.is_empty() || !self.key.is_empty();
@@ -368,7 +367,7 @@ impl TlsOptions {
         Ok((Followed::new(parts, vec![credentials, trust], make)?, psks))
     }
 
-    /// Whether the versions that are spoken have early data.
+    /// Checks that the enabled versions have early data.
     pub(crate) fn check_early_data(&self) -> Result<(), Error> {
         match self.has_tls13() {
             true => Ok(()),
@@ -379,13 +378,13 @@ impl TlsOptions {
         }
     }
 
-    /// Whoever asks for early data here means it for the protocols of the connection, and for none.
+    /// The protocols for early data: all of --alpn, or no protocol.
     pub(crate) fn early_data_protocols(&self) -> EarlyDataProtocols {
         let named = self.alpn.as_ref().map_or_else(Vec::new, |List(protocols)| protocols.clone());
         EarlyDataProtocols::named(named).and_unnamed()
     }
 
-    /// The provider, with the suites that were asked for by name, even if the library's defaults leave them out.
+    /// The provider, with the named suites that the library disables by default.
     fn own_provider(&self) -> Arc<CryptoProvider> {
         let mut provider = self.provider();
         if let Some(List(suites)) = &self.ciphersuites {
@@ -432,11 +431,11 @@ impl TlsOptions {
         }
         if !self.has_tls13() {
             if self.ciphersuites.is_some() {
-                let why = "they are of TLS 1.3, which --tls1-2 leaves out";
+                let why = "they are for TLS 1.3, which --tls1-2 alone disables";
                 return Err(Error::usage("--ciphersuites", why, "add --tls1-3, or give --cipher"));
             }
             if self.key_update.is_some() {
-                let why = "in TLS 1.2 only another handshake replaces keys";
+                let why = "in TLS 1.2 only a renegotiation replaces keys";
                 return Err(Error::usage("--key-update", why, "add --tls1-3, or leave it out"));
             }
             builder = builder.cipher_suites(Vec::new());
@@ -461,7 +460,7 @@ impl TlsOptions {
         Ok(builder.record_size_limit(self.record_size_limit).key_update_after(self.key_update))
     }
 
-    /// Whether TLS 1.3 is spoken.
+    /// Returns whether TLS 1.3 is enabled.
     pub(crate) const fn has_tls13(&self) -> bool {
         self.tls1_3 || !self.tls1_2
     }
@@ -474,7 +473,7 @@ impl TlsOptions {
         lists::provider()
     }
 
-    /// What is obsolete is allowed only where it was asked for, and never in silence.
+    /// Allows obsolete algorithms only on request, and with a warning.
     #[cfg(feature = "legacy-lab")]
     fn obsolete(&self, builder: ProfileBuilder) -> Result<ProfileBuilder, Error> {
         if self.legacy_lab {
@@ -486,14 +485,14 @@ impl TlsOptions {
         };
         match self.cipher.iter().flat_map(|List(suites)| suites).find(is_obsolete) {
             Some(suite) => {
-                let why = format!("{} protects nothing and is only for a laboratory", suite.id);
-                Err(Error::usage("--cipher", why, "add --legacy-lab there, or choose another"))
+                let why = format!("{} is insecure and only for the laboratory", suite.id);
+                Err(Error::usage("--cipher", why, "add --legacy-lab, or choose another suite"))
             }
             None => Ok(builder),
         }
     }
 
-    /// The versions that are spoken, in words.
+    /// The enabled versions, in words.
     pub(crate) const fn versions(&self) -> &'static str {
         match (self.tls1_2, self.has_tls13()) {
             (true, true) => "TLS 1.2 or 1.3",
@@ -502,7 +501,7 @@ impl TlsOptions {
         }
     }
 
-    /// The groups that were asked for, or else those of the profile with what TLS 1.2 needs beside them.
+    /// The requested groups, or those of the profile and the ones that TLS 1.2 needs.
     fn own_groups(
         &self,
         side: Side,
@@ -526,7 +525,7 @@ impl TlsOptions {
         };
         let takes_keys = self.ca_file.is_some() || self.rpk_file.is_some() || !self.has_psk();
         if self.lean && self.tls1_2 && side == Side::Client && takes_keys {
-            // RFC 8422 §5.1: the curves of a client are also those of the keys that it takes.
+            // RFC 8422 §5.1: a client's curves also limit the server's keys.
             let curves = self.lean_schemes()?.into_iter().filter_map(|scheme| match scheme {
                 SignatureScheme::ECDSA_SECP256R1_SHA256 => provider.group(NamedGroup::SECP256R1),
                 SignatureScheme::ECDSA_SECP384R1_SHA384 => provider.group(NamedGroup::SECP384R1),
@@ -540,7 +539,7 @@ impl TlsOptions {
         Ok(groups)
     }
 
-    /// What every implementation has (RFC 8446 §9.1), apart from the group, of which the smaller one is taken.
+    /// The profile with the mandatory algorithms (RFC 8446 §9.1), except for the smaller group.
     fn lean_profile(&self, provider: &Arc<CryptoProvider>) -> Result<ProfileBuilder, Error> {
         let missing = || Error::usage("--lean", "the library lacks a part of it", "leave it out");
         let suite = match &self.ciphersuites {
@@ -555,8 +554,7 @@ impl TlsOptions {
         Ok(lean.signature_schemes(schemes))
     }
 
-    /// The scheme of what is to be verified: by the first key that is trusted. RSA signs handshakes and certificates
-    /// in two ways (RFC 8446 §4.2.3).
+    /// The signature schemes of the first trusted key. RSA signs handshakes and certificates in two ways (RFC 8446 §4.2.3).
     fn lean_schemes(&self) -> Result<Vec<SignatureScheme>, Error> {
         use SignatureScheme as S;
         let Some(path) = self.ca_file.as_ref().or(self.rpk_file.as_ref()) else {
@@ -580,16 +578,16 @@ impl TlsOptions {
 }
 
 impl ServerOptions {
-    /// How much early data is taken, and what says that a ticket brings it for the first time.
+    /// The maximum of early data, and how the server recognises the first use of a ticket.
     fn early_data(&self) -> Result<Option<(u32, SingleUse)>, Error> {
         let Some(size) = self.early_data else { return Ok(None) };
         if self.num_tickets == 0 {
-            let why = "without tickets nobody resumes, and early data comes with a resumption";
+            let why = "early data needs a resumption, and resumption needs tickets";
             return Err(Error::usage("--early-data", why, "leave --num-tickets 0 out"));
         }
         let single_use = match self.stateful_tickets {
             true => SingleUse::Sessions,
-            // The keys of the tickets are as young as this.
+            // The register starts with the keys of the tickets, so it knows all their uses.
             false => SingleUse::Register(Arc::new(dunlin_store::MemoryUseOnce::with_new_keys(MAX_SESSIONS))),
         };
         Ok(Some((size, single_use)))

@@ -12,14 +12,14 @@ use dunlin::error::Misuse;
 use dunlin_tokio::TlsStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, Stdin};
 
-/// The lines that are commands, as s_client has them.
+/// The commands, each a letter alone on a line, as in s_client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     /// `Q`: end the connection.
     Quit,
-    /// `K` and `k`: replace the sending keys; with `K`, the peer shall too.
+    /// `K` and `k`: update the sending keys; `K` also asks the peer to update its keys.
     UpdateKeys { both: bool },
-    /// Another handshake, in TLS 1.2.
+    /// `R`: renegotiate, in TLS 1.2.
     Renegotiate,
 }
 
@@ -41,11 +41,11 @@ enum Piece {
     Command(Command),
 }
 
-/// Finds the commands in what is typed: lines of one letter.
+/// Finds the commands, lines of one letter, in typed input.
 #[derive(Debug, Default)]
 struct Lines {
     in_line: bool,
-    /// A letter at the beginning of a line, of which the rest is not there yet.
+    /// A letter at the beginning of an incomplete line.
     held: Option<u8>,
 }
 
@@ -70,13 +70,13 @@ impl Lines {
         pieces
     }
 
-    /// The end of the input: a letter alone is a command even without the end of its line.
+    /// At the end of the input, a letter alone is a command even without a line end.
     fn end(&mut self) -> Option<Command> {
         self.held.take().and_then(Command::from_letter)
     }
 }
 
-/// What comes from stdin, for one connection after the other.
+/// Stdin, which serves one connection after the other.
 pub(crate) struct Input {
     stdin: Stdin,
     buf: Box<[u8]>,
@@ -86,11 +86,11 @@ pub(crate) struct Input {
     taken: u64,
 }
 
-/// How long something that is piped in may take to say whether there is more of it.
+/// How long a pipe may take to deliver further input.
 const MORE_PATIENCE: Duration = Duration::from_millis(200);
 
 impl Input {
-    /// Stdin; with `commands`, lines with a single letter are commands if a terminal is there to type them.
+    /// Stdin. With `commands`, lines with a single letter are commands if stdin is a terminal.
     pub(crate) fn new(commands: bool) -> Self {
         Self {
             stdin: tokio::io::stdin(),
@@ -101,7 +101,7 @@ impl Input {
         }
     }
 
-    /// More of it; empty at its end. Nothing is lost if the future is dropped.
+    /// Returns more input; empty at its end. Dropping the future loses nothing.
     async fn read(&mut self) -> io::Result<Vec<Piece>> {
         let n = self.stdin.read(&mut self.buf).await?;
         let chunk = self.buf.get(..n).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Input {
         })
     }
 
-    /// Whether the peer, which has closed, was sent all of it.
+    /// Checks that the peer received all input before it closed.
     async fn all_sent(&mut self, out: &Outgoing) -> Result<(), Broken> {
         let sent = self.taken - out.waiting().len() as u64;
         match !out.waiting().is_empty() || self.has_more().await {
@@ -124,7 +124,7 @@ impl Input {
         }
     }
 
-    /// Whether there is more of it. A terminal, and whoever has nothing to say now, has no more.
+    /// Returns whether there is more input. A terminal, and a pipe that delivers nothing now, count as ended.
     async fn has_more(&mut self) -> bool {
         if self.ended || io::stdin().is_terminal() {
             return false;
@@ -134,42 +134,42 @@ impl Input {
     }
 }
 
-/// Bytes that are moved at once.
+/// The size of the buffer in bytes.
 const BUF_LEN: usize = 16 * 1024;
 
-/// What the end of stdin means.
+/// The effect of the end of stdin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
-    /// The connection is closed in this direction, and the peer has so long to close its own.
+    /// The connection is closed in this direction. The peer has this long to close its own.
     Close(Duration),
-    /// There is nothing more to send; the peer ends the connection.
+    /// Nothing more is sent, and the peer ends the connection.
     Wait,
 }
 
-/// Why data does not flow any more.
+/// Why the data stopped.
 #[derive(Debug)]
 pub(crate) enum Broken {
     /// The connection failed.
     Connection(io::Error),
-    /// The same during another handshake that this side has asked for.
+    /// The connection failed in a renegotiation that this side requested.
     Renegotiation(io::Error),
     /// Stdin failed.
     Stdin(io::Error),
     /// Stdout failed.
     Stdout(io::Error),
-    /// The peer closed when so many bytes of stdin were sent, and there were more.
+    /// The peer closed after this many bytes of stdin were sent, before the rest was.
     Unsent(u64),
 }
 
-/// Hears of a connection while data flows. A function hears of renegotiations alone.
+/// Receives events of a connection while data flows. A closure receives only renegotiations.
 pub(crate) trait Watch<IO> {
-    /// Another handshake within the connection is complete.
+    /// A renegotiation is complete.
     fn renegotiated(&self, stream: &TlsStream<IO>);
 
-    /// The peer has sent data, or its end.
+    /// The peer has sent data, or ended.
     fn heard(&self) {}
 
-    /// What goes to stdout for received data.
+    /// Returns the output for received data.
     fn shown<'d>(&self, data: &'d [u8]) -> Cow<'d, [u8]> {
         data.into()
     }
@@ -181,7 +181,7 @@ impl<IO, F: Fn(&TlsStream<IO>)> Watch<IO> for F {
     }
 }
 
-/// Pipes until the peer closes, or stdin says so.
+/// Carries data in both directions until the peer closes, or the end of stdin closes the connection.
 pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
     tls: &mut TlsStream<IO>,
     mut input: Option<&mut Input>,
@@ -208,22 +208,21 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
             }
             did = tokio::time::timeout(patience, step(tls, &mut out, &mut buf)) => did,
         };
-        // Also before the end: it may have come with the last bytes.
+        // Check this before the end, too: a renegotiation may complete with the last bytes.
         let before = std::mem::replace(&mut renegotiations, tls.renegotiations());
         out.renegotiating &= before == renegotiations;
         (before.completed..renegotiations.completed).for_each(|_| watch.renegotiated(tls));
         if before.refused != renegotiations.refused {
             anstream::eprintln!(
-                "dunlin: R: the server refuses another handshake; let it allow it (--renegotiation)"
+                "dunlin: R: the server refuses a renegotiation; start the server with --renegotiation"
             );
         }
         if did.is_err() && !out.closed {
-            // One that does not answer does not hold up the end.
+            // A peer that does not answer must not delay the end.
             out.renegotiating = false;
             continue;
         }
-        let did =
-            did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not close its side"));
+        let did = did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer did not close its side"));
         let broken = if out.renegotiating { Broken::Renegotiation } else { Broken::Connection };
         match did.flatten().map_err(broken)? {
             Step::Sent | Step::Renegotiated => {}
@@ -250,7 +249,7 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// What shall be sent.
+/// The output that waits.
 #[derive(Debug, Default)]
 struct Outgoing {
     data: Vec<u8>,
@@ -258,9 +257,9 @@ struct Outgoing {
     close: bool,
     closed: bool,
     quit: bool,
-    /// Whether another handshake was asked for, before whose end nothing is closed.
+    /// Whether this side has requested a renegotiation, which must end before the connection is closed.
     renegotiating: bool,
-    /// Why nothing can be sent any more. The peer's reason may still be on its way.
+    /// Why sending failed. The peer's reason may still arrive.
     failed: Option<io::Error>,
 }
 
@@ -274,7 +273,7 @@ impl Outgoing {
     }
 }
 
-/// More of the input; waits for ever if there is none to be read.
+/// Reads more input; without input it waits for ever.
 async fn read(input: Option<&mut Input>) -> io::Result<Vec<Piece>> {
     match input {
         Some(input) => input.read().await,
@@ -304,10 +303,10 @@ fn take<IO>(tls: &mut TlsStream<IO>, out: &mut Outgoing, pieces: Vec<Piece>) -> 
 }
 
 const NO_NEW_KEYS: &str =
-    "K, k: in TLS 1.2 only another handshake replaces keys; type R where the server allows it";
-const NO_RENEGOTIATION: &str = "R: another handshake takes TLS 1.2, a peer with secure renegotiation, and none under way; type K in TLS 1.3";
+    "K, k: in TLS 1.2 only a renegotiation replaces keys; type R if the server allows it";
+const NO_RENEGOTIATION: &str = "R: a renegotiation needs TLS 1.2, a peer with secure renegotiation, and no handshake in progress; type K in TLS 1.3";
 
-/// Whether a command was followed: one that this connection cannot follow is told of, and harms nothing.
+/// Returns whether a command was executed. An impossible command gets a message and has no other effect.
 fn possible(done: io::Result<()>, otherwise: &str) -> io::Result<bool> {
     match done.as_ref().err().and_then(|e| e.get_ref()).and_then(|e| e.downcast_ref()) {
         Some(Error::Misuse(Misuse::NotSupported(_))) => {
@@ -322,11 +321,11 @@ enum Step {
     Sent,
     Closed,
     Received(usize),
-    /// Another handshake is complete, or refused, and no data came with that.
+    /// A renegotiation is complete or refused, without data.
     Renegotiated,
 }
 
-/// Sends or receives, whatever is possible first. Nothing is lost if the future is dropped.
+/// Sends or receives, whichever is possible first. Dropping the future loses nothing.
 async fn step<IO: AsyncRead + AsyncWrite + Unpin>(
     tls: &mut TlsStream<IO>,
     out: &mut Outgoing,
@@ -362,7 +361,7 @@ async fn step<IO: AsyncRead + AsyncWrite + Unpin>(
         }
         match ready!(received) {
             Ok(()) => Poll::Ready(Ok(Step::Received(read.filled().len()))),
-            // The peer's own words tell more than the failed write.
+            // An alert of the peer is more specific than the failed write.
             Err(e) if e.get_ref().is_some() => Poll::Ready(Err(e)),
             Err(e) => Poll::Ready(Err(out.failed.take().unwrap_or(e))),
         }
@@ -383,7 +382,7 @@ mod tests {
         let mut lines = Lines::default();
         assert_eq!(lines.split(b"Quit\nQ\n"), [data("Quit\n"), Piece::Command(Command::Quit)]);
         assert_eq!(lines.split(b"k\r\n"), [Piece::Command(Command::UpdateKeys { both: false })]);
-        // The Q here is the end of a line that began before.
+        // Q ends a line that began earlier.
         assert_eq!(lines.split(b"x"), [data("x")]);
         assert_eq!(lines.split(b"Q\n"), [data("Q\n")]);
         assert_eq!(lines.split(b"\nK K\n"), [data("\n"), data("K K\n")]);

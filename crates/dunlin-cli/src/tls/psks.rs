@@ -1,4 +1,4 @@
-//! The pre-shared keys of a server: where it finds them, and what can be said of one that it refuses.
+//! The pre-shared keys of a server: their source, and explanations of refused keys.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,18 +13,18 @@ use dunlin_store::psk::{self, ImportedIdentity, PskError, PskRecord, PskSet, Rev
 use crate::error::Explanation;
 use crate::psk::now_s;
 
-/// Where a server finds its keys.
+/// The source of a server's keys.
 pub(crate) enum ServerPsks {
-    /// They were read once: of the command line, or of a pipe.
+    /// Keys that were read once, from the command line or a pipe.
     Fixed(PskSet, Arc<CryptoProvider>),
-    /// Changes of the file count for the next handshake.
+    /// A key file. Changes apply to the next handshake.
     File(PskFile),
-    /// The same for a database.
+    /// A key database. Changes apply to the next handshake.
     Database(LiveSqlitePsks),
 }
 
 impl ServerPsks {
-    /// What is known of the key of this identity, valid or not.
+    /// Returns the record of this identity, valid or not.
     fn record(&self, identity: &[u8]) -> Option<PskRecord> {
         match self {
             Self::Fixed(set, _) => set.record(identity).cloned(),
@@ -33,7 +33,7 @@ impl ServerPsks {
         }
     }
 
-    /// What clients of TLS 1.2 are told for the choice of their identity; empty if nothing.
+    /// The identity hint for TLS 1.2 clients; empty without a hint.
     fn identity_hint(&self) -> Vec<u8> {
         match self {
             Self::Fixed(set, _) => set.hint().unwrap_or_default().to_vec(),
@@ -56,29 +56,29 @@ impl FindPsk for ServerPsks {
     }
 }
 
-/// The keys for one connection, and which of them its client named.
+/// The keys for one connection, and the identities that its client named.
 pub(crate) struct NamedPsks {
     psks: Arc<ServerPsks>,
     named: Mutex<Vec<Vec<u8>>>,
 }
 
-/// Names that are remembered, the last ones: more than one ClientHello is looked through for. A renegotiation brings others.
+/// The number of remembered identities; the last ones, because a renegotiation names others.
 const MAX_NAMED: usize = 8;
 
-/// How much of an identity is shown, in characters: a peer may send 65535 bytes.
+/// The maximum number of shown characters of an identity, because a peer may send 65535 bytes.
 const MAX_SHOWN: usize = 64;
 
 impl NamedPsks {
-    /// Those of the server, of which nothing was named yet.
+    /// The server's keys, before the client named any.
     pub(crate) const fn new(psks: Arc<ServerPsks>) -> Self {
         Self { psks, named: Mutex::new(vec![]) }
     }
 
-    /// What is wrong with what the client named, in the words of this side alone: the client hears no difference.
+    /// Explains why the identity that the client named was refused. Only this side learns the reason.
     pub(crate) fn explain(&self, source: &str) -> Option<Explanation> {
         let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         let known = named.iter().find(|wire| self.known(wire).is_some());
-        // Among what nobody knows there may be tickets of another server, which are no names.
+        // Unknown identities may be tickets of another server.
         let is_text = |wire: &&Vec<u8>| !text_of(wire).starts_with('#');
         let wire = known.or_else(|| named.iter().find(is_text)).or(named.last())?;
         Some(self.explain_one(wire, source))
@@ -100,8 +100,8 @@ impl NamedPsks {
         let identity = &record.identity;
         match (record.import.as_deref(), theirs) {
             (Some(_), None) => {
-                let why = format!("the key of {identity} is imported in {source}, and not by the client");
-                return Explanation::new(why, "import it there, too, and speak TLS 1.3");
+                let why = format!("{source} has imported the key of {identity}, and the client has not");
+                return Explanation::new(why, "import it on the client, too, and use TLS 1.3");
             }
             (None, Some(_)) => {
                 let why = format!("the client has imported the key of {identity}, and {source} has not");
@@ -138,7 +138,7 @@ impl NamedPsks {
             }
             State::Valid => {
                 let why =
-                    format!("the client has another pre-shared key under the identity {shown} than {source}");
+                    format!("the client's pre-shared key for the identity {shown} differs from {source}");
                 return Explanation::new(why, "give both sides the same key");
             }
         };
@@ -147,7 +147,7 @@ impl NamedPsks {
 }
 
 impl NamedPsks {
-    /// What clients of TLS 1.2 are told for the choice of their identity; empty if nothing.
+    /// The identity hint for TLS 1.2 clients; empty without a hint.
     pub(crate) fn identity_hint(&self) -> Vec<u8> {
         self.psks.identity_hint()
     }
@@ -165,7 +165,7 @@ impl FindPsk for NamedPsks {
     }
 }
 
-/// An identity for people: that of a key which was imported without its frame.
+/// Shows an identity to people: the original identity of an imported key.
 pub(crate) fn shown(wire: &[u8]) -> String {
     match ImportedIdentity::read(wire) {
         Some(ImportedIdentity { identity, context: [], .. }) => format!("{} (imported)", cut(identity)),
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities_are_shown_as_people_gave_them() {
+    fn shows_identities_as_given() {
         assert_eq!(shown(b"sensor-7"), "sensor-7");
         assert_eq!(shown(b"\x00\xff"), "#00ff");
         assert_eq!(shown(b"\x00\x04pump\x00\x05plant\x03\x04\x00\x01"), "pump (imported for plant)");

@@ -1,4 +1,4 @@
-//! Why a connection failed: which check, on which side, with which file, and what to do.
+//! Explains why a connection failed: the failed check, the side, the file, and the remedy.
 
 use std::io;
 use std::path::Path;
@@ -18,33 +18,33 @@ use crate::tls::lists;
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
 
-/// How many authorities webpki takes between a certificate and its anchor.
+/// The maximum number of authorities that webpki allows between a certificate and its anchor.
 const MAX_DEPTH: u8 = 6;
 
-/// How many names of a certificate are told.
+/// The maximum number of shown names of a certificate.
 const MAX_NAMES: usize = 8;
 
-/// What one side knows of its connection beside the error.
+/// The context of a connection's error.
 #[derive(Clone, Copy)]
 pub(crate) struct Explainer<'a> {
     side: Side,
-    /// For their file names.
+    /// Names the files.
     options: &'a TlsOptions,
-    /// What the client named to a server.
+    /// A server's record of the identities that the client named.
     psks: Option<&'a NamedPsks>,
-    /// The cipher suites that the client has offered to a server.
+    /// The cipher suites that the client offered to this server.
     offered: Option<&'a OnceLock<Vec<CipherSuite>>>,
-    /// Whether this client was asked for a certificate or key, and proved none.
+    /// Whether the server requested a certificate or key, and this client proved none.
     proved_nothing: bool,
 }
 
 impl<'a> Explainer<'a> {
-    /// Of a client; `proved_nothing` if it was asked for a certificate or key, and had none to show.
+    /// The context of a client; see [`Self::proved_nothing`].
     pub(crate) const fn client(options: &'a TlsOptions, proved_nothing: bool) -> Self {
         Self { side: Side::Client, options, psks: None, offered: None, proved_nothing }
     }
 
-    /// Of a server, with the keys of this connection, and the cipher suites that its client offers as soon as it has.
+    /// The context of a server, with the keys of this connection. `offered` receives the cipher suites of the ClientHello.
     pub(crate) const fn server(
         options: &'a TlsOptions,
         psks: Option<&'a NamedPsks>,
@@ -53,7 +53,7 @@ impl<'a> Explainer<'a> {
         Self { side: Side::Server, options, psks, offered: Some(offered), proved_nothing: false }
     }
 
-    /// Of a handshake.
+    /// Explains the failure of a handshake.
     pub(crate) fn handshake(&self, error: &HandshakeError) -> Explanation {
         let code = match error {
             HandshakeError::Tls(e) => Code::of_tls(e),
@@ -65,21 +65,22 @@ impl<'a> Explainer<'a> {
 
     fn handshake_in_words(&self, error: &HandshakeError) -> Explanation {
         match error {
-            // It knows nothing of this client yet but the ClientHello.
+            // The server has seen only the ClientHello of this client.
             HandshakeError::Tls(Error::AlertReceived(AlertDescription::UNSUPPORTED_CERTIFICATE))
                 if self.side == Side::Client =>
             {
                 self.other_certificate_type()
             }
-            // In TLS 1.2 the first record under keys that stem from another one; OpenSSL and GnuTLS say no more.
+            // In TLS 1.2, the peer refuses the first record under keys from another PSK. OpenSSL and GnuTLS give no other
+            // reason.
             HandshakeError::Tls(Error::AlertReceived(alert @ AlertDescription::BAD_RECORD_MAC))
                 if self.options.has_psk() =>
             {
                 let (peer, source) = (peer(self.side), self.psk_source());
                 let why =
-                    format!("the {peer} could not read what the key of {source} protects (alert {alert})");
+                    format!("the {peer} cannot decrypt records under the key of {source} (alert {alert})");
                 let advice =
-                    "the key for this identity may differ there: give both sides the same identity and key";
+                    "its key for this identity may differ: give both sides the same identity and key";
                 Explanation::new(why, advice)
             }
             HandshakeError::Tls(e) => self.tls(e),
@@ -87,14 +88,14 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Of reading or writing afterwards, in a connection of this version.
+    /// Explains a read or write error after the handshake, in a connection of this version.
     pub(crate) fn stream(&self, error: &io::Error, version: Option<ProtocolVersion>) -> Explanation {
         Explanation { code: Code::of_stream(error), ..self.stream_in_words(error, version) }
     }
 
     fn stream_in_words(&self, error: &io::Error, version: Option<ProtocolVersion>) -> Explanation {
         match error.get_ref().and_then(|e| e.downcast_ref()) {
-            // RFC 5746 §4.5: who is refused another handshake may end the connection; OpenSSL does so.
+            // RFC 5746 §4.5: a peer whose renegotiation is refused may end the connection, as OpenSSL does.
             Some(Error::AlertReceived(AlertDescription::HANDSHAKE_FAILURE))
                 if version == Some(ProtocolVersion::TLS1_2)
                     && !self.options.renegotiation
@@ -102,16 +103,19 @@ impl<'a> Explainer<'a> {
             {
                 let (own, peer) = (own(self.side), peer(self.side));
                 let why = format!(
-                    "the {peer} wanted another handshake, which this {own} refuses (alert handshake_failure)"
+                    "the {peer} requested a renegotiation, which this {own} refuses (alert handshake_failure)"
                 );
-                Explanation::new(why, format!("allow it with --renegotiation, or let the {peer} do without"))
+                Explanation::new(
+                    why,
+                    format!("add --renegotiation to this {own}, or disable renegotiation on the {peer}"),
+                )
             }
             Some(e) => self.tls(e),
             None => Explanation::new(error.to_string(), self.look_there()),
         }
     }
 
-    /// What to do where the handshake ended without a word of TLS.
+    /// The remedy for a handshake that ended without an error of TLS.
     fn unfinished(&self, error: &HandshakeError) -> String {
         use io::ErrorKind as K;
         let no_hello = self.is_before_hello();
@@ -123,7 +127,8 @@ impl<'a> Explainer<'a> {
                 format!("raise --timeout for a slow line, or {}", self.look_there())
             }
             HandshakeError::Io(e) if no_hello && e.kind() == K::UnexpectedEof => {
-                "no ClientHello came, as with port scans and health checks; else look at the log of the client".into()
+                "no ClientHello came, as with port scans and health checks; or look at the log of the client"
+                    .into()
             }
             HandshakeError::Io(e) if self.side == Side::Client && e.kind() == K::UnexpectedEof => {
                 "look at the log of the server, and check that this is a port for TLS".into()
@@ -136,18 +141,18 @@ impl<'a> Explainer<'a> {
         format!("look at the log of the {}", peer(self.side))
     }
 
-    /// Whether this is a server that has not seen its client's ClientHello.
+    /// Returns whether this is a server that has not received a ClientHello.
     fn is_before_hello(&self) -> bool {
         self.offered.is_some_and(|offered| offered.get().is_none())
     }
 
-    /// What to do about a peer that breaks the protocol.
+    /// The remedy for a peer that breaks the protocol.
     fn broken(&self, error: &Error) -> String {
         use PeerMisbehaved as P;
         let peer = peer(self.side);
         match error {
             Error::Malformed(Malformed::AboveLimit { .. }) => {
-                format!("let the {peer} send less: docs/security.md lists the limits")
+                format!("make the {peer} send less: docs/security.md lists the limits")
             }
             Error::PeerMisbehaved(P::UnexpectedRecord(_) | P::RecordOverflow) | Error::Malformed(_)
                 if self.is_before_hello() =>
@@ -173,17 +178,17 @@ impl<'a> Explainer<'a> {
             }
             Error::PeerMisbehaved(P::SessionUsedTwice) => "connect again".into(),
             Error::PeerMisbehaved(P::BadCompression) => {
-                format!("let the {peer} send its certificate without compression")
+                format!("make the {peer} send its certificate without compression")
             }
             Error::PeerMisbehaved(P::TooMuchEarlyData | P::TooMuchSkippedEarlyData) => {
-                "let the client send less early data".into()
+                "make the client send less early data".into()
             }
             Error::PeerMisbehaved(P::Flood(_)) => format!("find out why the {peer} sends so many of them"),
             _ => format!("update the {peer}, or report this with a capture to its maker (dunlin explain)"),
         }
     }
 
-    /// Of another handshake of TLS 1.2 that this client has asked for.
+    /// Explains the failure of a renegotiation that this client requested.
     pub(crate) fn renegotiation(&self, error: &io::Error) -> Explanation {
         use AlertDescription as A;
         match error.get_ref().and_then(|e| e.downcast_ref()) {
@@ -192,8 +197,8 @@ impl<'a> Explainer<'a> {
                 alert @ (A::HANDSHAKE_FAILURE | A::NO_RENEGOTIATION | A::UNEXPECTED_MESSAGE),
             )) => {
                 let refused = Explanation::new(
-                    format!("the server refused another handshake (alert {alert})"),
-                    "let it allow it (--renegotiation), and send data between one and the next",
+                    format!("the server refused a renegotiation (alert {alert})"),
+                    "start the server with --renegotiation, and send data between renegotiations",
                 );
                 return Explanation { code: Code::of_stream(error), ..refused };
             }
@@ -202,7 +207,7 @@ impl<'a> Explainer<'a> {
         self.stream(error, Some(ProtocolVersion::TLS1_2))
     }
 
-    /// Of a key that a client named and that does not serve.
+    /// Explains why a key that the client named was refused.
     fn named_psk(&self, error: &Error) -> Option<Explanation> {
         match error {
             Error::PeerIncompatible(PeerIncompatible::NoPsk)
@@ -222,44 +227,43 @@ impl<'a> Explainer<'a> {
             Error::Authentication(failure) => self.authentication(failure),
             Error::AlertReceived(alert) => self.alert(*alert),
             Error::PeerIncompatible(why) => self.incompatible(why),
-            // A wrong key of TLS 1.2 shows in Finished; so does an identity that nobody knows.
+            // In TLS 1.2 both a wrong key and an unknown identity show in Finished.
             Error::PeerMisbehaved(PeerMisbehaved::BadFinished) if self.options.has_psk() => Explanation::new(
-                format!("the {peer} has another identity or pre-shared key than {}", self.psk_source()),
+                format!("the identity or pre-shared key of the {peer} differs from {}", self.psk_source()),
                 "give both sides the same identity and key",
             ),
             Error::PeerMisbehaved(PeerMisbehaved::BadBinder) => Explanation::new(
-                format!(
-                    "the {peer} has another pre-shared key under this identity than {}",
-                    self.psk_source()
-                ),
+                format!("the {peer}'s pre-shared key for this identity differs from {}", self.psk_source()),
                 "give both sides the same key",
             ),
             Error::Truncated => Explanation::new(error.to_string(), self.look_there()),
             Error::PeerMisbehaved(PeerMisbehaved::Flood(What::Renegotiations)) => Explanation::new(
-                format!("the {peer} began too many handshakes in a row"),
-                format!("let the {peer} send data between them; --help says how many are allowed without"),
+                format!("the {peer} renegotiated too often in a row"),
+                format!("make the {peer} send data between renegotiations; --help names the limit"),
             ),
             Error::Misuse(Misuse::NotSupported(_)) => {
-                Explanation::new(error.to_string(), "leave it out, or speak another version")
+                Explanation::new(error.to_string(), "leave it out, or use another version")
             }
             Error::Misuse(_) | Error::Internal(_) => Explanation::new(error.to_string(), "report it"),
             error => Explanation::new(error.to_string(), self.broken(error)),
         }
     }
 
-    /// The client offers a suite of TLS 1.2 that this server would take, if it had been told to.
+    /// The client offers a TLS 1.2 suite that this server supports, but has not enabled.
     fn left_out(&self) -> Option<Explanation> {
         let offered = self.offered?.get().filter(|_| self.options.tls1_2)?;
         let suite = self.options.left_out(offered)?;
         if TLS12_PSK_CIPHER_SUITES.iter().any(|psk| psk.id == suite.id) && self.options.cipher.is_none() {
             return Some(self.incompatible(&PeerIncompatible::PskMode));
         }
-        let why =
-            format!("no cipher suite in common; of the client's, this server takes {} by name", suite.id);
-        Some(Explanation::new(why, format!("add --cipher {} to this server, or name it there", suite.id)))
+        let why = format!(
+            "no common cipher suite; this server supports the client's {}, but only by name",
+            suite.id
+        );
+        Some(Explanation::new(why, format!("add --cipher {} to this server", suite.id)))
     }
 
-    /// Whether every cipher suite of TLS 1.2 that the client has offered has a pre-shared key in it.
+    /// Returns whether every TLS 1.2 suite of the client has a pre-shared key.
     fn offers_psks_alone(&self) -> bool {
         let offered = self.offered.and_then(OnceLock::get).map_or(&[][..], |offered| offered);
         let mut known =
@@ -267,7 +271,7 @@ impl<'a> Explainer<'a> {
         known.peek().is_some() && known.all(Tls12CipherSuite::has_psk)
     }
 
-    /// The two sides have nothing in common.
+    /// Explains that the sides have nothing in common.
     fn incompatible(&self, why: &PeerIncompatible) -> Explanation {
         use PeerIncompatible as P;
         let (own, peer) = (own(self.side), peer(self.side));
@@ -279,70 +283,72 @@ impl<'a> Explainer<'a> {
         let without_certificate = self.options.cert.is_empty() && self.options.key.is_empty();
         match why {
             P::Version(Some(ProtocolVersion::TLS1_2)) if !self.options.tls1_2 => Explanation::new(
-                format!("the {peer} speaks TLS 1.2 at most"),
-                "use one that speaks TLS 1.3, or add --tls1-2 --tls1-3",
+                format!("the {peer} speaks at most TLS 1.2"),
+                "enable TLS 1.3 on it, or add --tls1-2 --tls1-3",
             ),
             P::Version(Some(ProtocolVersion::TLS1_3)) if !self.options.has_tls13() => Explanation::new(
-                format!("the {peer} speaks TLS 1.3 and nothing older"),
-                format!("add --tls1-3, or let the {peer} speak TLS 1.2, too"),
+                format!("the {peer} speaks only TLS 1.3"),
+                format!("add --tls1-3, or enable TLS 1.2 on the {peer}"),
             ),
             P::Version(Some(version)) => Explanation::new(
                 format!("the {peer} speaks {version}, and this {own} {}", self.options.versions()),
-                "use one that speaks the same",
+                "enable a common version on both sides",
             ),
             P::SuiteAuthentication if !self.options.has_psk() && self.offers_psks_alone() => {
                 Explanation::new(
                     format!(
                         "the {peer} offers only cipher suites for pre-shared keys, and this {own} has no such key"
                     ),
-                    format!("give this {own} its key with --psk-file, or let the {peer} trust certificates"),
+                    format!(
+                        "give this {own} its key with --psk-file, or give the {peer} trusted certificates"
+                    ),
                 )
             }
             P::SuiteAuthentication if without_certificate && self.options.has_psk() => Explanation::new(
                 format!(
                     "this {own} has only pre-shared keys, and the {peer} offers no cipher suite for them"
                 ),
-                format!("give the {peer} one with --psk-file, or this {own} --cert and --key"),
+                format!("give the {peer} a key with --psk-file, or give this {own} --cert and --key"),
             ),
             P::SuiteAuthentication => Explanation::new(
-                format!("no cipher suite of the {peer} goes with {}", self.options.own_keys()),
+                format!("no cipher suite of the {peer} suits {}", self.options.own_keys()),
                 format!("add one to --cipher of the {peer}, or give this {own} a key of another type"),
             ),
             P::CurveOfKey(curve) => Explanation::new(
-                format!("the {peer} does not have the curve of {}, {curve}", self.options.own_keys()),
+                format!("the {peer} does not support {curve}, the curve of {}", self.options.own_keys()),
                 format!("add {curve} to --groups of the {peer}, or give a key of another type"),
             ),
             P::FiniteField(bits) => Explanation::new(
-                format!("the {peer} chose a finite field of {bits} bits that this {own} does not take"),
-                "let it use one of RFC 7919 that --groups has here, or take suites with ECDHE",
+                format!("the {peer} chose a finite field of {bits} bits that this {own} does not accept"),
+                "make it use a field of RFC 7919 that --groups names here, or use suites with ECDHE",
             ),
             P::Group | P::Field if self.options.tls1_2 => Explanation::new(
                 format!("this {own} finds {why}"),
                 "compare --groups of both sides; suites with DHE need a finite field, such as ffdhe2048",
             ),
             P::ExtendedMasterSecret => Explanation::new(
-                format!("the {peer} does not have the extended master secret, which this {own} requires"),
-                format!("let the {peer} have it, or start this {own} with --allow-no-ems"),
+                format!("the {peer} does not support extended master secret, which this {own} requires"),
+                format!("enable it on the {peer}, or start this {own} with --allow-no-ems"),
             ),
             P::NoPsk => Explanation::new(
                 format!("the {peer} offers no pre-shared key of {}", self.psk_source()),
                 "give both sides the same identity and key",
             ),
             P::PskMode => Explanation::new(
-                format!("the {peer} wants pre-shared keys without (EC)DHE"),
+                format!("the {peer} offers pre-shared keys only without (EC)DHE"),
                 format!("start this {own} with --psk-ke or --allow-no-dhe-kex"),
             ),
             P::PskHash => Explanation::new(
-                format!("the pre-shared key goes with SHA-256, and the suites of the {peer} need SHA-384"),
-                format!("add TLS_AES_128_GCM_SHA256 to those of the {peer}"),
+                format!("the pre-shared key suits only SHA-256, and the suites of the {peer} use SHA-384"),
+                format!("add TLS_AES_128_GCM_SHA256 to the suites of the {peer}"),
             ),
             P::NoCredential(_) if without_certificate && self.options.has_psk() => Explanation::new(
                 format!("this {own} has only pre-shared keys, and the {peer} offers none"),
-                format!("give the {peer} one with --psk-file, or this {own} --cert and --key"),
+                format!("give the {peer} a key with --psk-file, or give this {own} --cert and --key"),
             ),
             P::SignatureScheme => Explanation::new(
                 format!("this {own} finds no signature scheme of the {peer} for {}", self.options.own_keys()),
-                format!("add one with --sigalgs of the {peer}, or give a key of another type"),
+                format!("add one to --sigalgs of the {peer}, or give a key of another type"),
             ),
             P::CertificateType { .. } => Explanation::new(
                 format!("this {own} finds {why}"),
@@ -354,8 +360,8 @@ impl<'a> Explainer<'a> {
                     P::CipherSuite => "compare --ciphersuites, and --cipher for TLS 1.2, of both sides",
                     P::Group | P::Field => "compare --groups of both sides",
                     P::ApplicationProtocol => "give both sides a common one with --alpn",
-                    P::SecureRenegotiation => "update the other side: RFC 5746 is of 2010",
-                    P::Fallback => "let the client try TLS 1.3 first",
+                    P::SecureRenegotiation => "update the other side: it lacks RFC 5746, published in 2010",
+                    P::Fallback => "make the client try TLS 1.3 first",
                     _ => "compare the options of both sides",
                 };
                 Explanation::new(format!("this {own} finds {why}"), advice)
@@ -363,22 +369,22 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// The server refused the ClientHello for its certificate types (RFC 7250 §4.2).
+    /// Explains that the server refused the ClientHello for its certificate types (RFC 7250 §4.2).
     fn other_certificate_type(&self) -> Explanation {
         let options = self.options;
         let raw = options.enable_server_rpk || options.enable_client_rpk || options.rpk_file.is_some();
         Explanation::new(
-            "the server has or wants another certificate type (alert unsupported_certificate)",
+            "the server has or requires another certificate type (alert unsupported_certificate)",
             match raw {
                 true => "try --CAfile, or --cert with --key",
                 false => {
-                    "try --rpk-file for its raw key, or --enable-client-rpk with --key for one of this client"
+                    "try --rpk-file for the server's raw key, or --enable-client-rpk with --key for this client's"
                 }
             },
         )
     }
 
-    /// This side refused the peer.
+    /// Explains that this side refused the peer.
     fn authentication(&self, failure: &AuthenticationFailure) -> Explanation {
         use AuthenticationFailure as F;
         let peer = peer(self.side);
@@ -388,7 +394,7 @@ impl<'a> Explainer<'a> {
             F::UnknownIssuer => Explanation::new(
                 refused(format!(" in {}", self.ca_source())),
                 format!(
-                    "give the root that issued it with --CAfile, or let the {peer} send its intermediate certificates"
+                    "give the root that issued it with --CAfile, or make the {peer} send its intermediate certificates"
                 ),
             ),
             F::BadChainSignature => Explanation::new(
@@ -403,7 +409,7 @@ impl<'a> Explainer<'a> {
                 let mut shown: Vec<_> = names.iter().map(String::as_str).take(MAX_NAMES).collect();
                 shown.extend((names.len() > MAX_NAMES).then_some("others"));
                 let names = if shown.is_empty() { "nothing".into() } else { shown.join(", ") };
-                let advice = "name it as its certificate does, with --servername";
+                let advice = "give a name of its certificate with --servername";
                 Explanation::new(refused(format!(" but for {names}")), advice)
             }
             F::NotValidYet(certificate) => Explanation::new(
@@ -412,11 +418,11 @@ impl<'a> Explainer<'a> {
             ),
             F::Expired(certificate) => Explanation::new(
                 refused(format!(", at {}", date(certificate))),
-                "check the clock, or let it be renewed",
+                "check the clock, or renew the certificate",
             ),
             F::KeyTooShort(_) => Explanation::new(
                 refused(String::new()),
-                "let it be issued with an RSA key of 2048 bits, or a key of another type",
+                "issue it with an RSA key of 2048 bits, or a key of another type",
             ),
             F::ChainTooLong => {
                 let most = self.options.verify_depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH);
@@ -425,20 +431,22 @@ impl<'a> Explainer<'a> {
                 Explanation::new(refused(format!(": more than {most}")), advice)
             }
             F::CaAsEndEntity => {
-                Explanation::new(refused(String::new()), "let the authority issue one with `dunlin pki leaf`")
+                Explanation::new(refused(String::new()), "issue a leaf certificate with `dunlin pki leaf`")
             }
             F::UnsupportedAlgorithm => Explanation::new(
                 refused(String::new()),
-                "add what its authority signs with to --sigalgs, or name it with --sigalgs-cert",
+                "add its authority's signature scheme to --sigalgs or --sigalgs-cert",
             ),
-            F::Revoked => Explanation::new(refused(String::new()), format!("give the {peer} a new one")),
+            F::Revoked => {
+                Explanation::new(refused(String::new()), format!("give the {peer} a new certificate"))
+            }
             F::UnknownRevocationStatus => Explanation::new(
                 refused(String::new()),
-                "give its list with --CRL, or check the first certificate alone with --crl-check",
+                "give its CRL with --CRL, or check only the peer's certificate with --crl-check",
             ),
             F::OverdueRevocationList => Explanation::new(
                 refused(String::new()),
-                "get the newest one, or renew it with `dunlin pki crl`",
+                "get the newest CRL, or renew it with `dunlin pki crl`",
             ),
             F::NoCertificate => {
                 Explanation::new(refused(String::new()), format!("give the {peer} a certificate and key"))
@@ -447,7 +455,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// The peer refused this side.
+    /// Explains that the peer refused this side.
     fn alert(&self, alert: AlertDescription) -> Explanation {
         use AlertDescription as A;
         let (own, peer) = (own(self.side), peer(self.side));
@@ -460,46 +468,48 @@ impl<'a> Explainer<'a> {
             | A::CERTIFICATE_EXPIRED
             | A::CERTIFICATE_UNKNOWN => Explanation::new(
                 says(match self.own_source() {
-                    Some(source) => format!("refused what this {own} proves itself with, {source}"),
-                    None => format!("refused this {own}, which proves itself with nothing"),
+                    Some(source) => format!("refused the credential of this {own}, {source}"),
+                    None => format!("refused this {own}, which has no credential"),
                 }),
                 match alert {
                     A::CERTIFICATE_REVOKED => {
-                        format!("give this {own} a new key and certificate: what is revoked stays so")
+                        format!("give this {own} a new key and certificate: a revocation is permanent")
                     }
-                    A::CERTIFICATE_EXPIRED => "have it renewed, or check the clocks of both sides".into(),
-                    _ => format!("give this {own} one that the {peer} trusts, or let it trust this one"),
+                    A::CERTIFICATE_EXPIRED => "renew it, or check the clocks of both sides".into(),
+                    _ => format!(
+                        "give this {own} a credential that the {peer} trusts, or add it to the {peer}'s trust settings"
+                    ),
                 },
             ),
             A::CERTIFICATE_REQUIRED => self.no_certificate(alert),
             A::DECRYPT_ERROR | A::UNKNOWN_PSK_IDENTITY if self.options.has_psk() => Explanation::new(
-                says(format!("does not know this identity with the key of {}", self.psk_source())),
+                says(format!("does not know the identity or has another key than {}", self.psk_source())),
                 "give both sides the same identity and key",
             ),
-            // RFC 5246 §7.4.6: what TLS 1.3 says with certificate_required.
+            // RFC 5246 §7.4.6: in TLS 1.2 this means what certificate_required means in TLS 1.3.
             A::HANDSHAKE_FAILURE if self.proved_nothing => self.no_certificate(alert),
             A::HANDSHAKE_FAILURE | A::INSUFFICIENT_SECURITY => Explanation::new(
                 says("finds nothing in common".into()),
                 match (self.options.has_psk(), self.options.psk_ke) {
                     (true, true) => {
-                        "let it allow --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out; else it may have no such PSK or identity"
+                        "start it with --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out; or it may not have this PSK or identity"
                     }
                     (true, false) => {
-                        "it may have no pre-shared keys, or not this identity; else compare suites and groups"
+                        "it may have no pre-shared keys, or not this identity; or it lacks the suites and groups"
                     }
                     (false, _) => "compare suites, groups, signature schemes and keys of both sides",
                 },
             ),
             A::ILLEGAL_PARAMETER | A::MISSING_EXTENSION if self.options.has_psk() => Explanation::new(
                 says("ended the connection".into()),
-                format!("it is often a wrong PSK or identity; else look at the log of the {peer}"),
+                format!("the PSK or identity is probably wrong; or look at the log of the {peer}"),
             ),
             A::PROTOCOL_VERSION => {
                 let versions = self.options.versions();
                 let advice = match (self.options.tls1_2, self.options.has_tls13()) {
-                    (true, true) => "use one that does",
-                    (true, false) => "use one that does, or add --tls1-3",
-                    (false, _) => "use one that does, or add --tls1-2 --tls1-3",
+                    (true, true) => "enable a common version on both sides",
+                    (true, false) => "enable TLS 1.2 on it, or add --tls1-3",
+                    (false, _) => "enable TLS 1.3 on it, or add --tls1-2 --tls1-3",
                 };
                 Explanation::new(says(format!("does not speak {versions}")), advice)
             }
@@ -511,7 +521,7 @@ impl<'a> Explainer<'a> {
                 says("has no service under this name".into()),
                 "give another one with --servername",
             ),
-            A::ACCESS_DENIED => Explanation::new(says("denies access".into()), "ask who runs it"),
+            A::ACCESS_DENIED => Explanation::new(says("denies access".into()), "ask its operator"),
             _ => Explanation::new(
                 says("ended the connection".into()),
                 format!("look at the log of the {peer}"),
@@ -519,14 +529,14 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// The server wants a certificate, and saw none.
+    /// Explains that the server requires a certificate and received none.
     fn no_certificate(&self, alert: AlertDescription) -> Explanation {
         let (own, peer) = (own(self.side), peer(self.side));
         Explanation::new(
-            format!("the {peer} refused this {own}, which showed no certificate (alert {alert})"),
+            format!("the {peer} refused this {own}, which sent no certificate (alert {alert})"),
             match self.own_source() {
                 None => "give --cert and --key",
-                Some(_) => "give --cert and --key of a type that it asks for",
+                Some(_) => "give --cert and --key of a type that it accepts",
             },
         )
     }
@@ -582,7 +592,7 @@ mod tests {
     use super::*;
     use dunlin::error::ShortKey;
 
-    /// The advice names what the user can look at, for each failure another.
+    /// Each failure gets the advice that fits it.
     #[test]
     fn advice_fits_the_failure() {
         use PeerMisbehaved as P;
@@ -612,19 +622,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_too_short_is_named() {
+    fn names_a_key_that_is_too_short() {
         let short = ShortKey { bits: 1024, common_name: None };
         let error = HandshakeError::Tls(Error::Authentication(AuthenticationFailure::KeyTooShort(short)));
         let told = Explainer::client(&TlsOptions::default(), false).handshake(&error);
         let says =
             "this client refused the server: its RSA key has 1024 bits, and at least 2048 are required";
         assert_eq!(told.why, says);
-        assert_eq!(told.advice, "let it be issued with an RSA key of 2048 bits, or a key of another type");
+        assert_eq!(told.advice, "issue it with an RSA key of 2048 bits, or a key of another type");
     }
 
-    /// Others than OpenSSL and we refuse a wrong key with alerts of other meanings.
+    /// Peers other than OpenSSL and Dunlin report a wrong key by different alerts.
     #[test]
-    fn a_wrong_psk_is_thought_of() {
+    fn suggests_a_wrong_psk() {
         use AlertDescription as A;
         let alerts = [
             A::ILLEGAL_PARAMETER,

@@ -1,4 +1,4 @@
-//! What a handshake came to, for people and for scripts.
+//! The result of a handshake, for people and for scripts.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ use crate::error::printable;
 use crate::tls::events::{CacheCode, Handshake, Message};
 use crate::tls::psks;
 
-/// What a handshake came to.
+/// The result of a handshake.
 pub(crate) struct Report<'a> {
     side: Side,
     negotiated: &'a Negotiated,
@@ -24,7 +24,7 @@ pub(crate) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Of a stream, right after its handshake.
+    /// Of a stream, directly after its handshake.
     pub(crate) fn new<IO>(stream: &'a TlsStream<IO>) -> Self {
         Self {
             side: stream.connection().side(),
@@ -34,7 +34,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Everything, with a table of the messages. `peer_note` says how the peer was verified.
+    /// Writes everything, with a table of the messages. `peer_note` follows the peer's identity.
     pub(crate) fn write_full(&self, out: &mut dyn Write, peer_note: &str) -> io::Result<()> {
         let n = self.negotiated;
         let peer = match self.side {
@@ -79,13 +79,13 @@ impl<'a> Report<'a> {
         writeln!(out, "---")
     }
 
-    /// The whole in one line.
+    /// Returns everything in one line.
     pub(crate) fn line(&self) -> String {
         let HandshakeBytes { read, written } = self.bytes;
         format!("{}; handshake read {read} bytes, wrote {written}", self.parameters())
     }
 
-    /// The same for a log, with the serial number of the peer's certificate.
+    /// Returns everything in one line for a log, with the serial number of the peer's certificate.
     pub(crate) fn log_line(&self) -> String {
         let HandshakeBytes { read, written } = self.bytes;
         let serial = self.certificate_marks().map(|[serial, _]| format!("; certificate serial {serial}"));
@@ -93,7 +93,7 @@ impl<'a> Report<'a> {
         format!("{parameters}{serial}; handshake read {read} bytes, wrote {written}")
     }
 
-    /// What was agreed, in one line.
+    /// Returns the negotiated parameters in one line.
     pub(crate) fn parameters(&self) -> String {
         let n = self.negotiated;
         let mut words = vec![text(n.version), text(n.cipher_suite), text(n.group), self.peer()];
@@ -110,7 +110,7 @@ impl<'a> Report<'a> {
         words.join(", ")
     }
 
-    /// The serial number of the peer's certificate, and SHA-256 of the certificate, in hexadecimal.
+    /// Returns the serial number of the peer's certificate and its SHA-256 digest, in hexadecimal.
     fn certificate_marks(&self) -> Option<[String; 2]> {
         let Negotiated { peer, peer_certified, .. } = self.negotiated;
         let leaf = peer.iter().chain(peer_certified.as_deref()).find_map(|peer| match peer {
@@ -121,7 +121,7 @@ impl<'a> Report<'a> {
         Some([CertificateInfo::from_der(leaf).ok()?.serial, base16ct::lower::encode_string(digest.as_ref())])
     }
 
-    /// For scripts (docs/json.md).
+    /// Returns the result for scripts (docs/json.md).
     pub(crate) fn handshake(&self) -> Handshake {
         let n = self.negotiated;
         let name = |value: &dyn ToString| value.to_string();
@@ -156,8 +156,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Whether the peer is known to have accepted this side. The last Finished of a handshake proves nothing to the side that
-    /// sends it: its peer may still refuse it, or the certificate before it (RFC 8446 §4.4.2.4, RFC 5246 §7.4.9).
+    /// Returns whether the peer is known to have accepted this side. The side that sends the last Finished does not know:
+    /// the peer may still refuse it or the certificate (RFC 8446 §4.4.2.4, RFC 5246 §7.4.9).
     pub(crate) fn is_accepted(&self) -> bool {
         let n = self.negotiated;
         let is_last = match n.version {
@@ -167,7 +167,7 @@ impl<'a> Report<'a> {
         !is_last
     }
 
-    /// Whether the server's and the client's certificates were in the other side's cache.
+    /// Returns whether the server's and the client's certificates were cached by the other side.
     const fn certificates_cached(&self) -> [bool; 2] {
         let (own, peer) = (self.negotiated.is_own_cached(), self.negotiated.is_peer_cached());
         match self.side {
@@ -176,7 +176,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Whose certificates were not sent, or why both were, as a code and in words; `None` without a cache.
+    /// Returns which certificates were omitted, or why none were, as a code and in words; `None` without a cache.
     fn cached(&self) -> Option<(CacheCode, String)> {
         let n = self.negotiated;
         if n.cache == CacheOutcome::Disabled {
@@ -203,17 +203,15 @@ impl<'a> Report<'a> {
 
     const fn why_client_is_not_cached(&self) -> (CacheCode, &'static str) {
         match (self.side, self.negotiated.ticket_shown) {
-            (Side::Client, false) => (
-                CacheCode::NoTicket,
-                "no ticket for it is kept here or another connection has it or the mode has none",
-            ),
-            (Side::Client, true) => (
-                CacheCode::TicketNotUsed,
-                "the server does not know its ticket or what it keeps is out of date",
-            ),
-            (Side::Server, false) => (CacheCode::NoTicket, "the client has shown no ticket for it"),
+            (Side::Client, false) => {
+                (CacheCode::NoTicket, "this client has no free ticket for it or the mode has no tickets")
+            }
+            (Side::Client, true) => {
+                (CacheCode::TicketNotUsed, "the server does not know its ticket or has an outdated entry")
+            }
+            (Side::Server, false) => (CacheCode::NoTicket, "the client sent no ticket for it"),
             (Side::Server, true) => {
-                (CacheCode::TicketNotUsed, "its ticket is not known here or what is kept is out of date")
+                (CacheCode::TicketNotUsed, "this server does not know its ticket or has an outdated entry")
             }
         }
     }
@@ -223,26 +221,26 @@ impl<'a> Report<'a> {
         match (n.cache, self.side) {
             (CacheOutcome::NotUsable, _) if n.is_resumed() => (CacheCode::Resumed, "a session was resumed"),
             (CacheOutcome::NotUsable, _) if matches!(n.peer, Some(PeerIdentity::Psk(_))) => {
-                (CacheCode::Psk, "this connection is by PSK")
+                (CacheCode::Psk, "a PSK authenticates this connection")
             }
             (CacheOutcome::NotUsable, _) => (
                 CacheCode::NotUsable,
-                "this is another handshake in the connection or TLS 1.2 without extended master secret or a suite that no certificate signs",
+                "a renegotiation or TLS 1.2 without extended master secret or a suite without certificate signatures",
             ),
             (CacheOutcome::NotAnswered, Side::Client) => {
                 (CacheCode::NotAnswered, "the server has no cache or one of another mode")
             }
             (CacheOutcome::NotAnswered, Side::Server) => (
                 CacheCode::NotAnswered,
-                "the client has no cache or one of another mode or nothing in it for this server",
+                "the client has no cache or one of another mode or no entry for this server",
             ),
             (_, Side::Server) => (
                 CacheCode::Unknown,
-                "the client has named nothing that is known here; its first connection or what was kept is out of date",
+                "this server has no current entry that the client named; perhaps its first connection",
             ),
             (_, Side::Client) => match n.known_server {
                 Known::Suspended => (CacheCode::Suspended, "the last handshake with this server failed"),
-                Known::OutOfDate => (CacheCode::OutOfDate, "what was kept is out of date"),
+                Known::OutOfDate => (CacheCode::OutOfDate, "the entry is out of date"),
                 Known::Usable => (
                     CacheCode::NotConfirmed,
                     "the server has no cache or one of another mode or another certificate",
@@ -252,7 +250,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What became of early data, where somebody wanted any.
+    /// Returns the outcome of early data, if this side wanted any.
     fn early_data(&self) -> Option<String> {
         match self.negotiated.early_data {
             EarlyDataOutcome::Accepted => Some("accepted".into()),
@@ -263,7 +261,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The same as a code.
+    /// Returns the outcome of early data as a code.
     const fn early_data_code(&self) -> Option<&'static str> {
         use NoEarlyData as N;
         let why = match self.negotiated.early_data {
@@ -288,7 +286,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// Who the peer is; with RSA_PSK by its key and by its certificate.
+    /// Returns the peer's identity; with RSA_PSK both its PSK and its certificate.
     fn peer(&self) -> String {
         let Negotiated { peer, peer_certified, .. } = self.negotiated;
         let names: Vec<_> =
@@ -301,8 +299,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Who `peer` is, in text that fits a line: a certificate without other names by its subject, a raw key by its
-/// SHA-256, as `dunlin pki show` prints it.
+/// Returns the identity of `peer` in one line: a certificate without other names by its subject, a raw key by its SHA-256
+/// digest, as `dunlin pki show` does.
 pub(crate) fn identity(peer: &PeerIdentity) -> String {
     let subject = |leaf: &CertificateDer<'_>| CertificateInfo::from_der(leaf).ok().map(|c| c.subject);
     let text = match peer {
@@ -324,13 +322,13 @@ pub(crate) fn identity(peer: &PeerIdentity) -> String {
     text.unwrap_or_else(|| peer.to_string())
 }
 
-/// One message of a table: its direction, name and length with its header.
+/// One line of a table: the direction of a message, its name, and its length with header.
 pub(crate) fn message_line(message: &MessageSize) -> String {
     let direction = if message.sent { "sent" } else { "received" };
     format!("{direction:<8}  {:<20} {:>6}", message_name(message), message.len)
 }
 
-/// The name of its structure in RFC 8446 §4.
+/// The name of the message's structure in RFC 8446 §4.
 fn message_name(message: &MessageSize) -> String {
     dunlin_explain::names::message(message.typ, message.is_retry)
 }

@@ -1,4 +1,4 @@
-//! A client's tickets, of which one can be kept in a file for the next run.
+//! A client's sessions, of which one can be stored in a file for the next run.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,24 +15,24 @@ use crate::files::{self, Access, Existing};
 /// The first line of the file.
 const MAGIC: &[u8] = b"dunlin session 3\n";
 
-/// The tickets of this run, and of an earlier one.
+/// The tickets of this run, and one of an earlier run.
 #[derive(Debug)]
 pub(crate) struct ClientTickets {
     memory: MemoryClientSessions,
     out: Option<PathBuf>,
     from: Option<PathBuf>,
-    /// From the file, until it is used.
+    /// The session from the file, until it is used.
     loaded: Mutex<Option<(SessionKey, ClientSession)>>,
-    /// Whether a ticket came for `out`.
+    /// Whether a ticket for `out` has arrived.
     came: AtomicBool,
-    /// The ticket in `out`, since this run has written it.
+    /// The ticket that this run has written to `out`.
     written: Mutex<Vec<u8>>,
-    /// Whether the one from the file was offered, and nothing is known of it yet.
+    /// Whether the session from the file was offered, with unknown result.
     offered: AtomicBool,
 }
 
 impl ClientTickets {
-    /// With the ticket in the file `from`, and a file `out` for the last one that comes.
+    /// Uses the session in the file `from`, and writes the last new one to the file `out`.
     pub(crate) fn new(from: Option<&Path>, out: Option<&Path>) -> Result<Self, Error> {
         let loaded = from.map(load).transpose()?;
         out.map(files::check_writable).transpose()?;
@@ -47,21 +47,21 @@ impl ClientTickets {
         })
     }
 
-    /// Says that the server did not resume, if it was the session from the file that it was offered.
+    /// Reports that the server did not resume the session from the file.
     pub(crate) fn declined(&self) {
         if self.offered.swap(false, Ordering::Relaxed) {
-            self.not_used("the server declined it, and the handshake was a full one");
+            self.not_used("the server declined it and made a full handshake");
         }
     }
 
-    /// Says at the end that there is nothing to resume later, where something was to be kept.
+    /// Reports at the end that no session was stored.
     pub(crate) fn ended(&self) {
         if let Some(out) = &self.out
             && !self.came.load(Ordering::Relaxed)
         {
             let file = printable(&out.display().to_string());
             anstream::eprintln!(
-                "dunlin: {file}: no session was kept: the server gave no ticket or session ID that can be resumed"
+                "dunlin: {file}: no session was stored: the server sent no ticket or session ID for resumption"
             );
         }
     }
@@ -82,7 +82,7 @@ impl ClientSessions for ClientTickets {
         if let Some(out) = &self.out {
             match store(out, &key, &session) {
                 Ok(()) => *self.written() = session.ticket().to_vec(),
-                // The connection is worth more than its successor.
+                // A failed write must not end the connection.
                 Err(error) => error.report(),
             }
         }
@@ -92,7 +92,7 @@ impl ClientSessions for ClientTickets {
     fn take(&self, key: &SessionKey, now: Now) -> Option<ClientSession> {
         let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((made_for, session)) = loaded else { return self.memory.take(key, now) };
-        // The port is the user's affair: the same server may listen on another one.
+        // The port may differ: the same server may listen on another one.
         let unusable = if made_for.name != key.name || made_for.transport != key.transport {
             Some(format!("it is for {}", made_for.name))
         } else if made_for.settings != key.settings {
@@ -116,7 +116,7 @@ impl ClientSessions for ClientTickets {
             written.clear();
             match files::remove(out) {
                 Ok(()) => anstream::eprintln!(
-                    "dunlin: {}: removed, since the connection of the session has failed",
+                    "dunlin: {}: removed, because the session's connection failed",
                     printable(&out.display().to_string())
                 ),
                 Err(error) => error.report(),
@@ -127,7 +127,7 @@ impl ClientSessions for ClientTickets {
 
 fn load(path: &Path) -> Result<(SessionKey, ClientSession), Error> {
     read(&files::read(path)?).ok_or_else(|| {
-        Error::failed(path.display(), "not a session of this program", "give a file that --sess-out wrote")
+        Error::failed(path.display(), "not a session file of dunlin", "give a file that --sess-out wrote")
     })
 }
 

@@ -1,4 +1,4 @@
-//! The cipher suites of TLS 1.2 that a side speaks, and whether they go with what it has and whom it believes.
+//! The TLS 1.2 cipher suites of a side, and whether they suit its keys and trust settings.
 
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::wire::{CipherSuite, SignatureScheme};
@@ -10,8 +10,8 @@ use crate::tls::lists::{self, List};
 use crate::tls::options::TlsOptions;
 
 impl TlsOptions {
-    /// A client with --psk-ke wants nothing but its key, as in TLS 1.3. A server with pre-shared keys prefers the suites that have
-    /// one, as it does in TLS 1.3, too: they prove the client, who would be anonymous in others.
+    /// The enabled suites. A client with --psk-ke offers only its key, as in TLS 1.3. A server with pre-shared keys prefers
+    /// suites with one, also as in TLS 1.3: they authenticate the client, who would be anonymous in others.
     pub(super) fn tls12_suites(&self, side: Side) -> Vec<&'static Tls12CipherSuite> {
         let mut suites = match (&self.cipher, self.psk_ke, self.allow_no_dhe_kex) {
             (Some(List(suites)), ..) => return suites.clone(),
@@ -25,16 +25,16 @@ impl TlsOptions {
         suites
     }
 
-    /// Whether a client that believes nobody's certificate was asked for a suite with one.
+    /// Checks that a client without trusted authorities was not given a suite with a certificate.
     pub(super) fn check_tls12_trust(&self) -> Result<(), Error> {
         let with_certificate = |suite: &&&Tls12CipherSuite| suite.has_certificate();
         let named = self.cipher.iter().flat_map(|List(suites)| suites).find(with_certificate);
         let Some(suite) = named else { return Ok(()) };
-        let why = format!("{} has a certificate of the server, and nothing says whom to trust", suite.id);
+        let why = format!("{} uses a server certificate, and no trusted authority is given", suite.id);
         Err(Error::usage("--cipher", why, "give --CAfile, or leave this suite out"))
     }
 
-    /// Whether a server has what one of the suites of --cipher proves it with.
+    /// Checks that a server has the credentials for one of the suites of --cipher.
     pub(super) fn check_tls12_keys(&self, credentials: &[Credential]) -> Result<(), Error> {
         let Some(List(suites)) = &self.cipher else { return Ok(()) };
         let keys: Vec<_> = credentials.iter().map(|credential| credential.key().schemes().to_vec()).collect();
@@ -45,19 +45,19 @@ impl TlsOptions {
             own if own.is_empty() => "a pre-shared key".to_owned(),
             own => own,
         };
-        let why = format!("none of its suites goes with {own}");
-        Err(Error::usage("--cipher", why, "add one that does, or give a key of another type"))
+        let why = format!("none of its suites suits {own}");
+        Err(Error::usage("--cipher", why, "add a suitable one, or give a key of another type"))
     }
 
-    /// The first suite of those that a client has offered for which this server has the key, and which it does not take all the
-    /// same, as it was started.
+    /// Returns the first suite that the client offered and for which this server has a key, but which this server has not
+    /// enabled.
     pub(super) fn left_out(&self, offered: &[CipherSuite]) -> Option<&'static Tls12CipherSuite> {
         let (own, keys) = (self.tls12_suites(Side::Server), self.own_schemes());
         let mut offered = lists::tls12_of_use().into_iter().filter(|suite| offered.contains(&suite.id));
         offered.find(|suite| own.iter().all(|own| own.id != suite.id) && self.serves(suite, &keys))
     }
 
-    /// Whether a server with such keys, each of so many schemes, has what the suite proves it with.
+    /// Returns whether a server whose keys have these schemes has the credentials for the suite.
     fn serves(&self, suite: &Tls12CipherSuite, keys: &[Vec<SignatureScheme>]) -> bool {
         (!suite.has_certificate() || keys.iter().any(|schemes| suite.takes_key(schemes)))
             && (!suite.has_psk() || self.has_psk())

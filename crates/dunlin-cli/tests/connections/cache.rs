@@ -121,7 +121,7 @@ fn accepts_every_kind_of_store() {
         assert!(!cached(&connect(&alone, &place, "--cache compact --cache-store c"))[1]);
     }
     let told = &alone.warnings;
-    assert!(told.contains("until it works again, certificates are sent"), "{told}");
+    assert!(told.contains("until it works again, certificates are sent in full"), "{told}");
     assert!(told.contains(&nowhere.port().to_string()) && !told.contains("secret"), "{told}");
 }
 
@@ -151,11 +151,13 @@ fn explains_why_the_cache_was_not_used() {
     let cache = "--cache compact --cache-store c";
     let of_server = server(&place, "--cache compact");
     assert!(told(&of_server, &place, cache).starts_with("nothing: first connection with this server"));
-    assert!(of_server.process.log_with("connected").contains("cached nothing: the client has named nothing"));
+    assert!(
+        of_server.process.log_with("connected").contains("cached nothing: this server has no current entry")
+    );
     // The age of an entry counts from its creation.
     let short = format!("{cache} --cache-max-age 1");
     let old = std::iter::repeat_with(|| told(&of_server, &place, &short)).find(|told| !told.contains("both"));
-    assert_eq!(old.unwrap(), "nothing: what was kept is out of date");
+    assert_eq!(old.unwrap(), "nothing: the entry is out of date");
     // The server has no cache.
     let plain = of_server.echo(&place, &format!("{CLIENT} {OWN}"), "");
     assert!(!plain.contains("Cached"), "{plain}");
@@ -184,10 +186,10 @@ fn explains_why_the_cache_was_not_used() {
     told(&rfc, &place, "--cache rfc7924 --cache-store r");
     assert_eq!(
         told(&rfc, &place, "--cache rfc7924 --cache-store r"),
-        "certificate of the server; the client's was sent: no ticket for it is kept here or another connection has it or the mode \
-         has none"
+        "certificate of the server; the client's was sent: this client has no free ticket for it or the \
+         mode has no tickets"
     );
-    rfc.process.log_with("the client has shown no ticket for it");
+    rfc.process.log_with("the client sent no ticket for it");
 }
 
 fn server_gives_a_session(server: &Server, place: &Place, more: &str) {
@@ -209,7 +211,7 @@ fn remembers_a_failed_handshake() {
     // The client sends no data after its Finished: unread data would make the server reset the connection, and the reset
     // could overtake the alert.
     let refused = Running::new(&place, &format!("client localhost:{port} {CLIENT} {OWN} {cache}"));
-    refused.log_with("the server refused what this client proves itself with");
+    refused.log_with("the server refused the credential of this client");
     assert_eq!(refused.end().0, 1);
     drop(refuses);
     let again = server_at(&place, port, "--cache compact");
@@ -238,14 +240,14 @@ fn refuses_a_revoked_client_although_it_is_cached() {
         server.process.log_with("list.pem: neither PEM nor DER");
         crl("--revoke pki/server.pem");
         // Each change is reported once, although the file is read more often.
-        let news = || server.process.log_with("read again");
+        let news = || server.process.log_with("reloaded");
         assert_eq!(
             told(&server, &place, &client),
-            "certificate of the server; the client's was sent: the server does not know its ticket or what it keeps is out of date",
+            "certificate of the server; the client's was sent: the server does not know its ticket or has an outdated entry",
             "each is verified once under the new list"
         );
         assert!(news().ends_with("list.pem"));
-        server.process.log_with("its ticket is not known here or what is kept is out of date");
+        server.process.log_with("this server does not know its ticket or has an outdated entry");
         assert_eq!(told(&server, &place, &client), "certificates of both sides");
         let next = server.process.log();
         assert!(next.contains("cached certificates of both sides"), "{next}");
@@ -281,23 +283,30 @@ fn warns_of_a_cache_without_effect() {
     let place = place();
     let psk = format!("--psk {KEY}");
     let server = Server::new(&place, &format!("{psk} --echo --cache compact"));
-    assert!(server.warnings.contains("--cache: without certificates"), "{}", server.warnings);
+    assert!(
+        server.warnings.contains("--cache: it has no effect without certificates"),
+        "{}",
+        server.warnings
+    );
     for store in ["", "--cache-store c"] {
         let output = server.client(&place, &format!("{psk} --cache compact {store}"), "");
         let warning = String::from_utf8(output.stderr).unwrap();
-        assert!(warning.contains("--cache: without certificates"), "{warning}");
+        assert!(warning.contains("--cache: it has no effect without certificates"), "{warning}");
         assert_eq!(warning.lines().count(), 1, "{warning}");
         let report = String::from_utf8(output.stdout).unwrap();
-        assert!(report.contains("Cached             nothing: this connection is by PSK"), "{report}");
+        assert!(
+            report.contains("Cached             nothing: a PSK authenticates this connection"),
+            "{report}"
+        );
     }
     // One warning, and no files for a cache that would stay empty.
     let files = place.files();
     for (options, says) in [
-        (format!("{psk} --echo --cache compact"), "--cache: without certificates"),
-        (format!("{SERVER} --cache compact"), "--cache-store: no client is asked for a certificate"),
+        (format!("{psk} --echo --cache compact"), "--cache: it has no effect without certificates"),
+        (format!("{SERVER} --cache compact"), "--cache-store: the server requests no client certificates"),
         (
             format!("{SERVER} --CAfile pki/root.pem --Verify --cache rfc7924"),
-            "--cache-store: a server keeps nothing in mode rfc7924",
+            "--cache-store: a server caches nothing in mode rfc7924",
         ),
     ] {
         let warnings = Server::new(&place, &format!("{options} --cache-store s")).warnings;
@@ -361,7 +370,7 @@ fn connects_without_an_unusable_store() {
         let warning = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{store}: {warning}");
         assert!(warning.starts_with("dunlin: warning: ") && warning.contains(says), "{store}: {warning}");
-        let then = "going on without it: what is kept is gone at the end of this run\n";
+        let then = "continuing without it: cached entries are lost at the end of this run\n";
         assert!(warning.ends_with(then) && warning.lines().count() == 1, "{store}: {warning}");
     }
     // Files that are not stores are left alone.
@@ -380,8 +389,8 @@ fn refuses_the_store_of_the_other_side() {
         let server = server(&place, &format!("--cache compact --cache-store {store}"));
         let client = format!("client localhost:{} {CLIENT} {OWN}", server.port);
         let told = place.dunlin_fails(&format!("{client} --cache compact --cache-store {store}"), 2);
-        let why = "a client and a server cannot share a store, and the other side has this one";
-        assert!(told.contains(why) && told.ends_with("give each side a file of its own"), "{told}");
+        let why = "a client and a server cannot share a store, and this one belongs to the other side";
+        assert!(told.contains(why) && told.ends_with("give each side its own file"), "{told}");
     }
 }
 
@@ -392,7 +401,7 @@ fn warns_of_a_password_that_others_can_read() {
     place.write("url", "redis://:secret@localhost:1");
     place.set_mode("url", 0o644);
     let server = server(&place, "--cache compact --cache-store redis+file:url --cache-key k");
-    let told = "url: others than its owner have access to the password in it";
+    let told = "url: other users can access the password in it";
     assert!(server.warnings.contains(told), "{}", server.warnings);
 }
 
@@ -405,11 +414,11 @@ fn wrong_options_are_refused() {
         ("--cache large", "compact"),
         ("--cache compact --cache-max-age 0", "seconds"),
         ("--cache compact --cache-max-age 315360001", "more than ten years"),
-        ("--cache compact --cache-store=", "no place"),
-        ("--cache compact --cache-store sqlite:", "no file is named"),
-        ("--cache compact --cache-store redis+file:", "no file is named"),
-        ("--cache compact --cache-store redis:127.0.0.1:7391", "no URL of a Redis; write it as redis://"),
-        ("--cache compact --cache-store redis://localhost/x --cache-key k", "no URL of a Redis"),
+        ("--cache compact --cache-store=", "the value is empty"),
+        ("--cache compact --cache-store sqlite:", "missing file name"),
+        ("--cache compact --cache-store redis+file:", "missing file name"),
+        ("--cache compact --cache-store redis:127.0.0.1:7391", "not a Redis URL; write it as redis://"),
+        ("--cache compact --cache-store redis://localhost/x --cache-key k", "not a Redis URL"),
         ("--cache compact --cache-store c --cache-key ./c", "--cache-key: it is the file of --cache-store"),
         (
             "--cache compact --cache-store sqlite:pki/root.pem --cache-key pki/../pki/root.pem",
@@ -427,13 +436,13 @@ fn wrong_options_are_refused() {
         ("redis+flie:x", "unknown kind"),
         ("redis-file:x", "unknown kind"),
         ("rediss+file:x", "unknown kind"),
-        ("sqlite::memory:", "no name of a file"),
+        ("sqlite::memory:", "invalid file name"),
         ("redi://:geheim@localhost", "unknown kind"),
         ("redis//:geheim@localhost", "unknown kind"),
-        ("redis+file:redis://:geheim@localhost", "no name of a file"),
-        ("rediss://:geheim@localhost", "no TLS to Redis"),
-        ("redis:/:geheim@localhost", "no URL of a Redis"),
-        ("redis://:geheim@localhost:99999", "no URL of a Redis"),
+        ("redis+file:redis://:geheim@localhost", "invalid file name"),
+        ("rediss://:geheim@localhost", "TLS to Redis is not supported"),
+        ("redis:/:geheim@localhost", "not a Redis URL"),
+        ("redis://:geheim@localhost:99999", "not a Redis URL"),
         ("redis://geheim/geheim@localhost", "%2F"),
     ] {
         let options = format!("--cache compact --cache-store {store} --cache-key k");
@@ -447,11 +456,11 @@ fn wrong_options_are_refused() {
     place.write("k.key", [7; 32]);
     let no_url = "--cache compact --cache-store redis+file:short.key --cache-key k.key";
     let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {no_url}"), 1);
-    assert!(told.contains("short.key: no URL of a Redis"), "{told}");
+    assert!(told.contains("short.key: not a Redis URL"), "{told}");
     place.write("bad.url", "redis://:geheim@local host");
     let no_url = "--cache compact --cache-store redis+file:bad.url --cache-key k.key";
     let told = place.dunlin_fails(&format!("client localhost:1 {CLIENT} {no_url}"), 1);
-    assert!(told.contains("bad.url: no URL of a Redis") && !told.contains("geheim"), "{told}");
+    assert!(told.contains("bad.url: not a Redis URL") && !told.contains("geheim"), "{told}");
     pipe(&place, "pipe");
     place.write("wide.key", [7; 32]);
     place.set_mode("wide.key", 0o640);

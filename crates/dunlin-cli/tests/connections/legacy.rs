@@ -17,6 +17,6 @@ fn obsolete_suites_need_two_options_and_give_a_warning() {
     assert!(log.contains("WARNING: LEGACY LAB"), "{log}");
 
     let refused = place.dunlin_fails(&format!("client {CLIENT} {suite}"), 2);
-    let says = "--cipher: TLS_DH_anon_WITH_AES_128_GCM_SHA256 protects nothing and is only for a laboratory";
+    let says = "--cipher: TLS_DH_anon_WITH_AES_128_GCM_SHA256 is insecure and only for the laboratory";
     assert!(refused.contains(says) && refused.contains("--legacy-lab"), "{refused}");
 }

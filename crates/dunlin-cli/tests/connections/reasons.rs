@@ -23,31 +23,31 @@ fn each_side_names_the_check_that_failed() {
             "--CAfile stranger/ca.pem",
             "this client refused the server: its chain leads to no trusted CA in stranger/ca.pem; \
              give the root that issued it with --CAfile",
-            "the client refused what this server proves itself with, pki/server.pem (alert unknown_ca)",
+            "the client refused the credential of this server, pki/server.pem (alert unknown_ca)",
         ),
         (
             "--CAfile pki/root.pem -verify_depth 0",
             "this client refused the server: its chain has more authorities than allowed: more than 0; raise --verify-depth",
-            "the client refused what this server proves itself with, pki/server.pem (alert unknown_ca)",
+            "the client refused the credential of this server, pki/server.pem (alert unknown_ca)",
         ),
         (
             "--CAfile pki/root.pem --servername example.org",
             "this client refused the server: its certificate is not for example.org but for localhost, 127.0.0.1; ",
-            "the client refused what this server proves itself with, pki/server.pem (alert bad_certificate)",
+            "the client refused the credential of this server, pki/server.pem (alert bad_certificate)",
         ),
         (
             "--CAfile pki/root.pem",
-            "the server refused this client, which showed no certificate (alert certificate_required)",
+            "the server refused this client, which sent no certificate (alert certificate_required)",
             "this server refused the client: it sent no certificate",
         ),
         (
             "--CAfile pki/root.pem --cert others/client.pem --key others/client.key",
-            "the server refused what this client proves itself with, others/client.pem (alert ",
+            "the server refused the credential of this client, others/client.pem (alert ",
             "this server refused the client: ",
         ),
         (
             "--CAfile pki/root.pem --cert pki/server.pem --key pki/server.key",
-            "the server refused what this client proves itself with, pki/server.pem (alert certificate_unknown)",
+            "the server refused the credential of this client, pki/server.pem (alert certificate_unknown)",
             "this server refused the client: its certificate may not be used for this role",
         ),
         (
@@ -161,7 +161,10 @@ fn explains_why_a_certificate_is_refused() {
         warning.contains("warning: x.pem: a certificate expired at 2025-01-02T00:00:00Z: peers"),
         "{warning}"
     );
-    assert!(warning.contains("warning: --CAfile: no client is asked to prove who it is; add"), "{warning}");
+    assert!(
+        warning.contains("warning: --CAfile: the server requests no client certificates; add"),
+        "{warning}"
+    );
     let future = "--not-before 2090-01-01 --not-after 2090-01-02";
     let (said, _) = refused(&format!("{leaf} {future}"), root);
     assert!(said.contains("its certificate is not valid yet, but from 2090-01-01T00:00:00Z on; "), "{said}");
@@ -175,7 +178,7 @@ fn explains_why_a_certificate_is_refused() {
     // The server does not send the intermediate certificate.
     let sub = leaf.replace("pki/root", "pki/intermediate");
     let (said, _) = refused(&format!("{sub} --no-chain"), root);
-    assert!(said.ends_with("or let the server send its intermediate certificates"), "{said}");
+    assert!(said.ends_with("or make the server send its intermediate certificates"), "{said}");
     // The intermediate authority has expired.
     place.dunlin(&format!(
         "pki intermediate --issuer {root} --issuer-key pki/root.key --name Between --cert b.pem --key b.key {expired}"
@@ -192,7 +195,7 @@ fn warns_of_options_with_little_effect() {
     let warnings = &server.warnings;
     let says = "pki/client.pem: the certificate is not for a server: its purposes lack serverAuth: peers will refuse it";
     assert!(warnings.contains(says), "{warnings}");
-    let says = "--psk-ke: there is no pre-shared key, so it is for resumed sessions alone; add --psk-file";
+    let says = "--psk-ke: without a pre-shared key it affects only resumed sessions; add --psk-file";
     assert!(warnings.contains(says), "{warnings}");
     let good = Server::new(&place, &format!("{SERVER} --psk {KEY} --psk-ke"));
     assert_eq!(good.warnings, "");
@@ -233,7 +236,7 @@ fn refuses_unusable_options_before_connecting() {
         ("client --psk-file two --psk-identity d3", "dunlin: two: no key of d3; "),
         (
             "client --sess-in pki/root.pem --CAfile pki/root.pem",
-            "dunlin: pki/root.pem: not a session of this program; ",
+            "dunlin: pki/root.pem: not a session file of dunlin; ",
         ),
         ("client localhost:0 --CAfile pki/root.pem", "dunlin: server localhost:0: "),
         ("client --rpk-file pki/root.pem", "dunlin: pki/root.pem: no public key in it; "),
@@ -265,11 +268,8 @@ fn refuses_unusable_options_before_connecting() {
     }
     for (arguments, says) in [
         ("client a b", "unexpected argument"),
-        (
-            "client -tls1_1",
-            "TLS 1.1 is not here, for it protects too little (RFC 8996, RFC 7568); take --tls1-2 or",
-        ),
-        ("server --tls1", "TLS 1.0 is not here, "),
+        ("client -tls1_1", "TLS 1.1 is not supported: it is insecure (RFC 8996, RFC 7568); use --tls1-2 or"),
+        ("server --tls1", "TLS 1.0 is not supported: "),
         (
             "client -psk_identitty x",
             "unexpected argument '-psk_identitty' found; a similar argument exists: ",
@@ -279,18 +279,15 @@ fn refuses_unusable_options_before_connecting() {
         ("client --psk 00 --psk-file two", "cannot be used with"),
         ("server --psk 00 --psk-file two", "cannot be used with"),
         ("client --insecure --CAfile pki/root.pem", "cannot be used with"),
-        ("client localhost:99999", "the port is no number up to 65535"),
-        ("client --groups P-999", "\"P-999\" is none of x25519, secp256r1, secp384r1"),
-        ("client --ciphersuites TLS_RSA_WITH_RC4_128_MD5", "is none of TLS_AES_128_GCM_SHA256"),
+        ("client localhost:99999", "the port is not a number up to 65535"),
+        ("client --groups P-999", "\"P-999\" is not one of x25519, secp256r1, secp384r1"),
+        ("client --ciphersuites TLS_RSA_WITH_RC4_128_MD5", "is not one of TLS_AES_128_GCM_SHA256"),
         ("client --psk xyz", "--psk: not hexadecimal; "),
         ("client --psk 00", "--psk: the key has 1 byte instead of 16 to 512; use a longer key"),
         ("client --psk-file two", "two has several keys; choose one with --psk-identity"),
-        ("client --key raw.key --CAfile pki/root.pem", "--key: there is no certificate for it; "),
-        (
-            "client --enable-client-rpk --CAfile pki/root.pem",
-            "--enable-client-rpk: there is no key of our own; ",
-        ),
-        ("client --enable-server-rpk", "--enable-server-rpk: nothing says which keys to trust; "),
+        ("client --key raw.key --CAfile pki/root.pem", "--key: no certificate belongs to it; "),
+        ("client --enable-client-rpk --CAfile pki/root.pem", "--enable-client-rpk: this side has no key; "),
+        ("client --enable-server-rpk", "--enable-server-rpk: no trusted keys; "),
         (
             "client --record-size-limit 63 --CAfile pki/root.pem",
             "invalid value '63' for '--record-size-limit <BYTES>': 63 is not in 64..=16385",
@@ -309,10 +306,10 @@ fn refuses_unusable_options_before_connecting() {
             "--verify-depth: no certificates are verified; ",
         ),
         ("client --timeout 0", "not a number of seconds from 1 on"),
-        ("server", "server: nothing to prove itself with; "),
+        ("server", "server: no certificate, key or PSK; "),
         (
             "server --cert pki/server.pem --key pki/server.key --Verify",
-            "--Verify: nothing says which clients to trust; ",
+            "--Verify: no trusted authorities or keys for clients; ",
         ),
         ("server --psk-file two --ticket-lifetime 604801", "tickets live for at most seven days"),
         ("server --accept localhost:1", "neither a port nor an IP address with a port"),
@@ -442,7 +439,10 @@ fn unsent_input_is_an_error() {
     }
     let (status, _, stderr) = client.end();
     assert_eq!(status, 1, "{stderr}");
-    assert!(stderr.contains("of the input, and there are more") || stderr.contains("reset"), "{stderr}");
+    assert!(
+        stderr.contains("of the input, before it received the rest") || stderr.contains("reset"),
+        "{stderr}"
+    );
 
     let (server, mut client) = closing();
     client.write("hello\n");

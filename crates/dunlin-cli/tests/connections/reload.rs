@@ -33,7 +33,7 @@ fn uses_a_renewed_certificate_once_its_key_is_there() {
     server.process.log_with(says);
     replace(&place, "server.key");
     server.echo(&place, OTHER_CLIENT, "");
-    server.process.log_with("read again: pki/server.pem, pki/server.key");
+    server.process.log_with("reloaded: pki/server.pem, pki/server.key");
     server.refused(&place, CLIENT);
 }
 
@@ -76,12 +76,12 @@ fn sighup_reads_the_files_at_once_and_names_each_fault() {
     }
     place.write("pki/server.pem", good);
     hangup();
-    server.process.log_with("read again: pki/server.pem, pki/server.key");
+    server.process.log_with("reloaded: pki/server.pem, pki/server.key");
     for name in ["server.pem", "server.key"] {
         replace(&place, name);
     }
     hangup();
-    server.process.log_with("read again: pki/server.pem, pki/server.key");
+    server.process.log_with("reloaded: pki/server.pem, pki/server.key");
     server.echo(&place, OTHER_CLIENT, "");
 }
 
@@ -102,7 +102,7 @@ fn invalid_certificate_does_not_block_new_anchors_and_crls() {
     place.write("ca.pem", place.read("pki/root.pem"));
     server.echo(&place, &format!("{CLIENT} {OWN}"), "");
     server.process.log_with("the previous certificates and keys stay in force");
-    server.process.log_with("read again: ca.pem");
+    server.process.log_with("reloaded: ca.pem");
     crl("--revoke pki/client.pem");
     let (_, log) = server.refused(&place, &format!("{CLIENT} {OWN}"));
     assert!(log.contains("its certificate is revoked"), "{log}");

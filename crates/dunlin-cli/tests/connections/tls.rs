@@ -136,21 +136,18 @@ fn connects_with_raw_public_keys() {
         client.contains("this client refused the server") && client.contains("in client.pub;"),
         "{client}"
     );
-    assert!(log.contains("the client refused what this server proves itself with, server.key"), "{log}");
+    assert!(log.contains("the client refused the credential of this server, server.key"), "{log}");
     let (client, log) = server.refused(&place, "--insecure");
     assert!(
         client.contains(
-            "the server has or wants another certificate type (alert unsupported_certificate); try"
+            "the server has or requires another certificate type (alert unsupported_certificate); try"
         ),
         "{client}"
     );
     assert!(log.contains("no common certificate type: RawPublicKey here, X.509 there; "), "{log}");
     let (client, log) = server.refused(&place, "--rpk-file server.pub --enable-client-rpk --key server.key");
     assert!(log.contains("this server refused the client") && log.contains("in client.pub;"), "{log}");
-    assert!(
-        client.contains("the server refused what this client proves itself with, server.key"),
-        "{client}"
-    );
+    assert!(client.contains("the server refused the credential of this client, server.key"), "{client}");
 }
 
 #[test]
@@ -167,19 +164,22 @@ fn connects_with_pre_shared_keys() {
 
     let (client, log) = server.refused(&place, &format!("--psk {KEY}00 --psk-identity d1"));
     assert!(
-        client.contains("does not know this identity with the key of --psk (alert decrypt_error)"),
+        client.contains("does not know the identity or has another key than --psk (alert decrypt_error)"),
         "{client}"
     );
-    assert!(log.contains("the client has another pre-shared key under the identity d1 than keys"), "{log}");
+    assert!(log.contains("the client's pre-shared key for the identity d1 differs from keys"), "{log}");
     let (client, log) = server.refused(&place, &format!("--psk {KEY}"));
-    assert!(client.contains("does not know this identity"), "{client}");
+    assert!(client.contains("does not know the identity"), "{client}");
     assert!(log.contains("keys has no key of the client's identity Client_identity"), "{log}");
 
     // A key without a hash of its own suits SHA-256 only.
     for side in ["server", "client localhost:1 --psk-identity d1"] {
         let said =
             place.dunlin_fails(&format!("{side} --psk-file keys --ciphersuites TLS_AES_256_GCM_SHA384"), 2);
-        assert!(said.contains("goes with SHA-256") && said.ends_with("add TLS_AES_128_GCM_SHA256"), "{said}");
+        assert!(
+            said.contains("suits only SHA-256") && said.ends_with("add TLS_AES_128_GCM_SHA256"),
+            "{said}"
+        );
     }
     let server = Server::new(
         &place,
@@ -189,9 +189,11 @@ fn connects_with_pre_shared_keys() {
     // Only one side allows PSKs without (EC)DHE.
     let (client, log) = server.refused(&place, "--psk-file keys --psk-identity d1 --psk-ke");
     assert!(
-        log.contains("the client wants pre-shared keys without (EC)DHE; start this server with --psk-ke")
+        log.contains(
+            "the client offers pre-shared keys only without (EC)DHE; start this server with --psk-ke"
+        )
     );
-    assert!(client.contains("or leave --psk-ke out; else it may have no such PSK"), "{client}");
+    assert!(client.contains("or leave --psk-ke out; or it may not have this PSK"), "{client}");
     let (_, log) = server.refused(&place, "--insecure");
     assert!(log.contains("this server has only pre-shared keys, and the client offers none; "), "{log}");
 }
@@ -228,7 +230,7 @@ fn delivers_early_data() {
     let place = place();
     for (arguments, told) in [
         (format!("server {SERVER} --early-data 0"), "for '--early-data <BYTES>': 0 is not in 1..=14336"),
-        (format!("server {SERVER} --early-data 1 --num-tickets 0"), "without tickets nobody resumes"),
+        (format!("server {SERVER} --early-data 1 --num-tickets 0"), "early data needs a resumption"),
     ] {
         let output = place.dunlin_fails(&arguments, 2);
         assert!(output.contains(told), "{output}");
@@ -350,7 +352,7 @@ fn both_sides_refuse_revoked_certificates() {
         ("-crl_check -CRL pki/server-crl.pem", "its certificate is revoked"),
         // The root's CRL is missing.
         ("-crl_check_all -CRL pki/none.pem", "there is no revocation list of an issuer"),
-        ("-CRL pki/none.pem", "nothing says what to check with it"),
+        ("-CRL pki/none.pem", "no check uses it"),
         ("-crl_check", "there is no revocation list"),
         ("-crl_check -CRL pki/root.pem", "no revocation list in it"),
     ] {
@@ -360,7 +362,7 @@ fn both_sides_refuse_revoked_certificates() {
     }
     let strict = Server::new(&place, &format!("{server} pki/client-crl.pem"));
     let (told, log) = strict.refused(&place, &format!("{CLIENT} {OWN}"));
-    let advice = "(alert certificate_revoked); give this client a new key and certificate: what is revoked";
+    let advice = "(alert certificate_revoked); give this client a new key and certificate: a revocation";
     assert!(told.contains(advice), "{told}");
     assert!(log.contains("this server refused the client: its certificate is revoked"), "{log}");
 }

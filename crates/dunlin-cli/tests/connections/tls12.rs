@@ -83,7 +83,7 @@ fn rsa_psk_needs_a_trust_anchor() {
     place.dunlin("pki demo --out rsa --key-type rsa2048");
     let psk = format!("--psk {KEY} --psk-identity d1 --tls1-2 --cipher RSA-PSK-AES128-GCM-SHA256");
     let line = place.dunlin_fails(&format!("client {psk}"), 2);
-    let says = "--cipher: TLS_RSA_PSK_WITH_AES_128_GCM_SHA256 has a certificate of the server, and nothing says whom to trust; give --CAfile";
+    let says = "--cipher: TLS_RSA_PSK_WITH_AES_128_GCM_SHA256 uses a server certificate, and no trusted authority is given; give --CAfile";
     assert!(line.contains(says), "{line}");
     let server = Server::new(&place, &format!("--cert rsa/server.pem --key rsa/server.key --echo {psk}"));
     let told = server.echo(&place, &format!("{psk} --CAfile rsa/root.pem"), "hello\n");
@@ -101,22 +101,22 @@ fn error_names_the_option_that_enables_a_suite() {
         (
             psk.clone(),
             format!("{psk} --psk-ke"),
-            "the client wants pre-shared keys without (EC)DHE; start this server with --psk-ke or --allow-no-dhe-kex",
+            "the client offers pre-shared keys only without (EC)DHE; start this server with --psk-ke or --allow-no-dhe-kex",
         ),
         (
             psk.clone(),
             format!("{psk} --cipher ECDHE-PSK-AES128-CCM8-SHA256"),
-            "this server takes TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256 by name; add --cipher TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256",
+            "this server supports the client's TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256, but only by name; add --cipher TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256",
         ),
         (
             format!("{psk} --psk-ke"),
             format!("{psk} --cipher PSK-AES128-CCM8"),
-            "this server takes TLS_PSK_WITH_AES_128_CCM_8 by name; add --cipher",
+            "this server supports the client's TLS_PSK_WITH_AES_128_CCM_8, but only by name; add --cipher",
         ),
         (
             format!("{SERVER} --tls1-2"),
             format!("{CLIENT} --tls1-2 --cipher ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-CCM8"),
-            "this server takes TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8 by name; add --cipher",
+            "this server supports the client's TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8, but only by name; add --cipher",
         ),
         // This server has no key for that suite.
         (
@@ -130,7 +130,7 @@ fn error_names_the_option_that_enables_a_suite() {
         assert!(log.contains(says), "{client}: {log}");
         if client.contains("--psk-ke") {
             assert!(
-                told.contains("let it allow --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out"),
+                told.contains("start it with --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out"),
                 "{told}"
             );
         }
@@ -201,7 +201,7 @@ fn failed_connection_leaves_no_session() {
     client.write("hello\n");
     let (status, _, stderr) = client.end();
     assert_eq!(status, 1, "{stderr}");
-    let says = "dunlin: session: removed, since the connection of the session has failed";
+    let says = "dunlin: session: removed, because the session's connection failed";
     assert!(stderr.lines().any(|line| line == says), "{stderr}");
     assert!(!place.path("session").exists());
 }
@@ -213,7 +213,7 @@ fn either_side_can_renegotiate() {
     let (stdout, stderr) = server.typed(&place, &format!("{CLIENT} --tls1-2 --brief"), "before\nR\nafter\n");
     assert!(stdout.ends_with("before\nafter\n"), "{stdout}");
     let parameters = "TLSv1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, x25519, ";
-    assert_eq!(stderr, format!("dunlin: another handshake: {parameters}X.509 localhost"));
+    assert_eq!(stderr, format!("dunlin: renegotiated: {parameters}X.509 localhost"));
     assert!(
         server.process.log_with("renegotiated").ends_with(&format!(" renegotiated: {parameters}anonymous"))
     );
@@ -233,7 +233,7 @@ fn server_reports_each_renegotiation() {
             client.write("R\n");
             let told = server.process.log();
             assert!(told.contains(" renegotiated: TLSv1.2, "), "{mode}: {told}");
-            assert!(client.log().starts_with("dunlin: another handshake: "));
+            assert!(client.log().starts_with("dunlin: renegotiated: "));
         }
     }
 }
@@ -246,15 +246,15 @@ fn error_names_the_limit_of_renegotiations() {
     let mut client = Running::at_terminal(&place, &client);
     for _ in 0..32 {
         client.write("R\n");
-        assert!(client.log().starts_with("dunlin: another handshake: "));
+        assert!(client.log().starts_with("dunlin: renegotiated: "));
     }
     client.write("R\n");
     let log = server.process.log_with(" failed: ");
-    assert!(log.contains("the client began too many handshakes in a row; let the client send data"), "{log}");
+    assert!(log.contains("the client renegotiated too often in a row; make the client send data"), "{log}");
     let (status, _, stderr) = client.end();
-    let says = "the server refused another handshake (alert unexpected_message); let it allow it (--renegotiation), and";
+    let says = "the server refused a renegotiation (alert unexpected_message); start the server with --renegotiation, and";
     assert!(status == 1 && stderr.contains(says), "{stderr}");
-    assert!(place.dunlin("server --help").contains("32 at most without data between them"));
+    assert!(place.dunlin("server --help").contains("at most 32 times without data in between"));
 }
 
 /// OpenSSL's client closes if the server refuses a renegotiation.
@@ -268,7 +268,7 @@ fn server_reports_a_refused_renegotiation() {
     server.process.log_with(" connected: ");
     client.write("R\n");
     let log = server.process.log_with(" failed: ");
-    let says = "the client wanted another handshake, which this server refuses (alert handshake_failure); allow it with";
+    let says = "the client requested a renegotiation, which this server refuses (alert handshake_failure); add --renegotiation";
     assert!(log.contains(says), "{log}");
 }
 
@@ -278,7 +278,7 @@ fn help_explains_sessions_of_tls_1_2() {
     let help = place().dunlin("server --help").replace('\n', " ");
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        help.contains("good for one use in TLS 1.3; in TLS 1.2, which gives out no other, until it"),
+        help.contains("each works once in TLS 1.3, and until it expires in TLS 1.2, which gets no new ones"),
         "{help}"
     );
 }
@@ -291,7 +291,7 @@ fn client_reports_a_refused_renegotiation() {
     let (stdout, stderr) =
         server.typed(&place, &format!("{CLIENT} --tls1-2 --brief"), "before\nR\nafter\nR\n");
     assert!(stdout.ends_with("before\nafter\n"));
-    let told = "dunlin: R: the server refuses another handshake; let it allow it (--renegotiation)\n";
+    let told = "dunlin: R: the server refuses a renegotiation; start the server with --renegotiation\n";
     assert!(stderr.contains(told), "{stderr}");
 }
 
@@ -301,9 +301,9 @@ fn impossible_commands_do_no_harm() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} -tls1_2 -tls1_3"));
     for (version, command, says) in [
-        ("-tls1_2", "k", "dunlin: K, k: in TLS 1.2 only another handshake replaces keys; type R "),
-        ("-tls1_2", "K", "dunlin: K, k: in TLS 1.2 only another handshake replaces keys; type R "),
-        ("-tls1_3", "R", "dunlin: R: another handshake takes TLS 1.2, a peer "),
+        ("-tls1_2", "k", "dunlin: K, k: in TLS 1.2 only a renegotiation replaces keys; type R "),
+        ("-tls1_2", "K", "dunlin: K, k: in TLS 1.2 only a renegotiation replaces keys; type R "),
+        ("-tls1_3", "R", "dunlin: R: a renegotiation needs TLS 1.2, a peer "),
     ] {
         let (stdout, stderr) = server.typed(
             &place,
@@ -348,7 +348,7 @@ fn lean_client_names_the_curve_of_the_server() {
         "{told}"
     );
     let (_, log) = server.refused(&place, &format!("{CLIENT} --tls1-2 --groups x25519"));
-    let says = "the client does not have the curve of pki/server.key (p256), secp256r1; add secp256r1 to --groups of";
+    let says = "the client does not support secp256r1, the curve of pki/server.key (p256); add secp256r1 to --groups of";
     assert!(log.contains(says), "{log}");
 }
 
@@ -362,7 +362,7 @@ fn explains_suites_that_suit_no_key() {
         assert!(log.contains(says), "{client}: {log}");
     };
     let own = "--cert pki/server.pem --key pki/server.key";
-    let none = "failed: no cipher suite of the client goes with pki/server.key (p256); add one to --cipher of the client";
+    let none = "failed: no cipher suite of the client suits pki/server.key (p256); add one to --cipher of the client";
     refused(own, &format!("{CLIENT} --cipher ECDHE-RSA-AES128-GCM-SHA256"), none);
     refused(
         own,
@@ -387,7 +387,7 @@ fn explains_a_missing_client_certificate() {
     let place = place();
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify --tls1-2"));
     let (client, log) = server.refused(&place, &format!("{CLIENT} --tls1-2"));
-    let says = "the server refused this client, which showed no certificate (alert handshake_failure); give --cert and --key";
+    let says = "the server refused this client, which sent no certificate (alert handshake_failure); give --cert and --key";
     assert!(client.ends_with(says), "{client}");
     assert!(log.contains("this server refused the client: it sent no certificate"), "{log}");
 }
@@ -404,7 +404,7 @@ fn server_with_both_versions_accepts_no_early_data_of_tls_1_2() {
     let output = old.client(&place, &options, "");
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        stderr.contains("took 0 of 6 bytes of early data: TLS 1.2 has none; the rest is not sent; "),
+        stderr.contains("took 0 of 6 bytes of early data: TLS 1.2 has no early data; the rest is not sent; "),
         "{stderr}"
     );
 }
@@ -415,24 +415,22 @@ fn explains_different_versions() {
     let server = Server::new(&place, SERVER);
     let (client, log) = server.refused(&place, &format!("{CLIENT} --tls1-2"));
     let says =
-        "the server does not speak TLS 1.2 (alert protocol_version); use one that does, or add --tls1-3";
+        "the server does not speak TLS 1.2 (alert protocol_version); enable TLS 1.2 on it, or add --tls1-3";
     assert!(client.ends_with(says), "{client}");
     assert!(
-        log.contains("the client speaks TLS 1.2 at most; use one that speaks TLS 1.3, or add --tls1-2"),
+        log.contains("the client speaks at most TLS 1.2; enable TLS 1.3 on it, or add --tls1-2"),
         "{log}"
     );
     let server = Server::new(&place, &format!("{SERVER} --tls1-2"));
     let (client, log) = server.refused(&place, CLIENT);
     assert!(
         client.ends_with(
-            "does not speak TLS 1.3 (alert protocol_version); use one that does, or add --tls1-2 --tls1-3"
+            "does not speak TLS 1.3 (alert protocol_version); enable TLS 1.3 on it, or add --tls1-2 --tls1-3"
         ),
         "{client}"
     );
     assert!(
-        log.ends_with(
-            "the client speaks TLS 1.3 and nothing older; add --tls1-3, or let the client speak TLS 1.2, too"
-        ),
+        log.ends_with("the client speaks only TLS 1.3; add --tls1-3, or enable TLS 1.2 on the client"),
         "{log}"
     );
 }
@@ -444,7 +442,7 @@ fn wrong_key_and_unknown_identity_look_alike_to_the_client() {
     let other = KEY.replace("00", "ff");
     let mut told = Vec::new();
     for (identity, key, says) in [
-        ("d1", other.as_str(), "the client has another pre-shared key under the identity d1 than --psk"),
+        ("d1", other.as_str(), "the client's pre-shared key for the identity d1 differs from --psk"),
         ("d2", KEY, "--psk has no key of the client's identity d2"),
     ] {
         let (client, log) =
@@ -468,7 +466,7 @@ fn explains_a_wrong_key_at_openssl() {
     for more in ["", "--psk-ke"] {
         let client = format!("client localhost:{port} --psk {key} --psk-identity d1 --tls1-2 {more}");
         let told = place.dunlin_fails(&client, 1);
-        let says = "could not read what the key of --psk protects (alert bad_record_mac); the key for this identity may differ";
+        let says = "cannot decrypt records under the key of --psk (alert bad_record_mac); its key for this identity may differ";
         assert!(told.contains(says), "{told}");
     }
 }
@@ -481,7 +479,7 @@ fn client_reports_a_server_without_tickets() {
     for version in ["-tls1_2", "-tls1_3"] {
         let output = server.client(&place, &format!("{CLIENT} {version} --quiet --sess-out session"), "");
         let stderr = String::from_utf8(output.stderr).unwrap();
-        let says = "dunlin: session: no session was kept: the server gave no ticket or session ID that can be resumed\n";
+        let says = "dunlin: session: no session was stored: the server sent no ticket or session ID for resumption\n";
         assert_eq!((output.status.code(), stderr.as_str()), (Some(0), says), "{version}");
         assert!(!place.path("session").exists());
     }
@@ -534,12 +532,12 @@ fn refuses_contradictory_options() {
     for (arguments, says) in [
         (
             "client --tls1-2 --ciphersuites TLS_AES_128_GCM_SHA256",
-            "they are of TLS 1.3, which --tls1-2 leaves out",
+            "they are for TLS 1.3, which --tls1-2 alone disables",
         ),
         ("client --cipher TLS_PSK_WITH_AES_128_CCM", "--tls1-2"),
         (
             "client --tls1-2 --cipher HIGH",
-            "\"HIGH\" is no cipher suite of TLS 1.2 here; --help lists them; add --help",
+            "\"HIGH\" is not a supported TLS 1.2 cipher suite; --help lists them; add --help",
         ),
         (
             "client --tls1-2 --cipher DHE-RSA-AES128-CCM --groups x25519 --CAfile pki/root.pem",
@@ -547,23 +545,23 @@ fn refuses_contradictory_options() {
         ),
         (
             "client --tls1-2 --key-update 9 --CAfile pki/root.pem",
-            "--key-update: in TLS 1.2 only another handshake replaces keys; add",
+            "--key-update: in TLS 1.2 only a renegotiation replaces keys; add",
         ),
         (
             &format!("{own} --tls1-2 --cipher ECDHE-RSA-AES128-GCM-SHA256"),
-            "--cipher: none of its suites goes with pki/server.key (p256); add one that does, or give a key of",
+            "--cipher: none of its suites suits pki/server.key (p256); add a suitable one, or give a key of",
         ),
         (
             &format!("{own} --tls1-2 --cipher PSK-AES128-CCM8"),
-            "--cipher: none of its suites goes with pki/server.key (p256); add one that does, or give a key of",
+            "--cipher: none of its suites suits pki/server.key (p256); add a suitable one, or give a key of",
         ),
         (
             &format!("server --psk {KEY} --tls1-2 --cipher ECDHE-ECDSA-AES128-GCM-SHA256"),
-            "--cipher: none of its suites goes with a pre-shared key; add one that does",
+            "--cipher: none of its suites suits a pre-shared key; add a suitable one",
         ),
         (
             &format!("{own} --tls1-2 --key-update 9"),
-            "--key-update: in TLS 1.2 only another handshake replaces keys; add",
+            "--key-update: in TLS 1.2 only a renegotiation replaces keys; add",
         ),
         (
             &format!("{own} --tls1-2 --early-data 9"),
@@ -578,7 +576,7 @@ fn refuses_contradictory_options() {
         help.contains("ECDHE-ECDSA-{AES128-GCM-SHA256, ") && help.contains(" PSK-{AES128-GCM-SHA256, "),
         "{help}"
     );
-    let (defaults, by_name) = help.split_once("By name alone:").unwrap();
+    let (defaults, by_name) = help.split_once("Only by name:").unwrap();
     assert!(!defaults.contains("CCM8") && by_name.contains("CCM8"), "{help}");
 }
 
@@ -591,7 +589,7 @@ fn accepts_peers_without_extended_master_secret_only_if_allowed() {
         "openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_default = default\n[default]\nOptions = -ExtendedMasterSecret\n",
     );
     for (allow, says) in
-        [("", "the client does not have the extended master secret"), ("--allow-no-ems", " connected: ")]
+        [("", "the client does not support extended master secret"), ("--allow-no-ems", " connected: ")]
     {
         let server = Server::new(&place, &format!("{SERVER} -tls1_2 {allow}"));
         let mut client = Command::new("openssl");

@@ -221,9 +221,9 @@ fn the_log_says_why_a_key_was_refused() {
                 ),
                 (
                     "other",
-                    format!("the client has another pre-shared key under the identity other than {file}; "),
+                    format!("the client's pre-shared key for the identity other differs from {file}; "),
                 ),
-                ("bound", format!("the key of bound is imported in {file}, and not by the client; ")),
+                ("bound", format!("{file} has imported the key of bound, and the client has not; ")),
             ] {
                 refused(&format!("--psk-file client.toml --psk-identity {identity} {version}"), &says);
             }
@@ -441,7 +441,7 @@ fn a_running_server_follows_a_psktool_file() {
     server.echo(&place, "--psk-file new.psk", "hello\n");
     let line = server.process.log_with("warning");
     assert!(
-        line.ends_with("keys.psk: line 1: the key is not hexadecimal; the keys of before stay"),
+        line.ends_with("keys.psk: line 1: the key is not hexadecimal; the previous keys stay in force"),
         "{line}"
     );
 }
@@ -607,7 +607,8 @@ fn a_server_warns_of_useless_keys_and_long_hints() {
     let key = |more: &str| format!("[[psk]]\nidentity = \"d1\"\nkey = \"{KEY}\"\n{more}");
     let revoked = "[[psk]]\nidentity = \"d2\"\nkey = \"00112233445566778899aabbccddeeff\"\nrevoked = { at = 2020-01-01 }\n";
     let expired = "not_after = 2020-01-01T00:00:00Z\n";
-    let over = "every key in it has expired or is revoked, so that no client gets in by one; add one with `dunlin psk`\n";
+    let over =
+        "every key in it has expired or is revoked, so no client can use one; add one with `dunlin psk`\n";
     let long = "its identity_hint has 129 bytes, and not every client takes more than 128; shorten it\n";
     for (content, warning) in [
         (key(expired) + revoked, Some(over)),
@@ -635,7 +636,7 @@ fn warns_of_keys_that_others_can_read() {
         for file in ["keys.toml", "keys.db"] {
             place.set_mode(file, mode);
             let says = format!(
-                "dunlin: warning: {file}: others than its owner have access to the keys in it (mode {mode:04o}); chmod 600 {file}\n"
+                "dunlin: warning: {file}: other users can access the keys in it (mode {mode:04o}); chmod 600 {file}\n"
             );
             let expected = if warns { says } else { String::new() };
             let server = Server::new(&place, &format!("--psk-file {file} --echo"));
@@ -656,7 +657,7 @@ fn rejects_an_identity_without_a_key() {
     place.dunlin("psk new --identity d1 --out keys.toml");
     place.dunlin("pki demo --out pki");
     for (arguments, says) in [
-        ("server --psk-identity d1", "server: nothing to prove itself with; give --cert and --key, "),
+        ("server --psk-identity d1", "server: no certificate, key or PSK; give --cert and --key, "),
         (
             "server --cert pki/server.pem --key pki/server.key --psk-identity d1",
             "--psk-identity: there is no key; add --psk-file or --psk",
@@ -664,7 +665,7 @@ fn rejects_an_identity_without_a_key() {
         ("client localhost:1 --psk-identity d1", "--psk-identity: there is no key; add --psk-file or --psk"),
         (
             "server --psk-file keys.toml --psk-identity d1",
-            "--psk-identity: a server takes all keys of --psk-file, whoever shows one; leave it out, or",
+            "--psk-identity: a server accepts every key of --psk-file; leave it out, or",
         ),
     ] {
         let line = place.dunlin_fails(arguments, 2);

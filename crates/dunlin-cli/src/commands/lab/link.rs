@@ -14,9 +14,9 @@ use crate::error::Error;
 
 /// Join two network namespaces by a line with delay, jitter, loss, a rate and cuts, until Ctrl-C.
 ///
-/// A TUN device in each namespace, and packets that are carried from one to the other. For kernels without netem, and
-/// exact to a fraction of a millisecond: it runs with real-time priority where that is permitted. The numbers hold
-/// for each direction. The devices vanish when it ends, however it ends.
+/// The command makes a TUN device in each namespace and carries packets between them. It works on kernels without netem, and
+/// is exact to a fraction of a millisecond, because it runs with real-time priority if permitted. The values apply to each
+/// direction. The devices vanish when the command ends, even if it is killed.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -27,58 +27,58 @@ Examples:
   dunlin lab link --a /proc/4711/ns/net --b server --rate-kbit-per-s 250 --mtu 127
   dunlin lab link --a client --b server --up-ms 10000 --down-ms 650      cut for 650 ms every 10.65 s
 
-It says \"ready\" on stderr as soon as packets pass, and prints what became of them when it ends. Needs root or
+The command prints \"ready\" on stderr as soon as packets pass, and the packet counts when it ends. It needs root or
 CAP_SYS_ADMIN and CAP_NET_ADMIN, and /dev/net/tun.")]
 pub(crate) struct Args {
-    /// One namespace: its name in `ip netns list`, or a path such as /proc/PID/ns/net.
+    /// The first namespace: its name in `ip netns list`, or a path such as /proc/PID/ns/net.
     #[arg(long, value_name = "NAMESPACE")]
     a: String,
-    /// The other one.
+    /// The second namespace.
     #[arg(long, value_name = "NAMESPACE")]
     b: String,
-    /// The device that is made in the namespace `a`.
+    /// The name of the device in the namespace `a`.
     #[arg(long, value_name = "NAME", default_value = "line0")]
     device_a: String,
-    /// The device that is made in the namespace `b`.
+    /// The name of the device in the namespace `b`.
     #[arg(long, value_name = "NAME", default_value = "line0")]
     device_b: String,
-    /// The address of the device in `a`; without one, set it by `ip address add`.
+    /// The address of the device in `a`; without one, set it with `ip address add`.
     #[arg(long, value_name = "IPV4/PREFIX", value_parser = address)]
     address_a: Option<(Ipv4Addr, u8)>,
     /// The address of the device in `b`.
     #[arg(long, value_name = "IPV4/PREFIX", value_parser = address)]
     address_b: Option<(Ipv4Addr, u8)>,
-    /// The largest IP packet that passes, in bytes.
+    /// The maximum size of an IP packet, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(68..))]
     mtu: u16,
-    /// How long a packet travels, one way.
+    /// The delay of a packet in one direction.
     #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds)]
     delay_ms: Duration,
-    /// Draw each packet's delay evenly from the delay ± this. Packets may overtake each other.
+    /// The jitter: each delay is uniformly random within ± this. Packets may overtake each other.
     #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds)]
     jitter_ms: Duration,
-    /// How many packets of a hundred are lost.
+    /// The percentage of lost packets.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     loss_percent: f64,
-    /// How many kilobits of IP packets pass a second; without it, as many as the machine carries.
+    /// The rate of IP packets in kilobits a second; without it, as fast as the machine can.
     #[arg(long, value_name = "KBIT")]
     rate_kbit_per_s: Option<u64>,
-    /// How many packets wait at that rate before others are dropped.
+    /// The length of the queue at that rate; further packets are dropped.
     #[arg(long, value_name = "PACKETS", default_value_t = Line::default().queue, requires = "rate_kbit_per_s")]
     queue: usize,
-    /// Cut the line periodically: how long it holds between two cuts.
+    /// Cut the line periodically: the time between two cuts.
     #[arg(long, value_name = "MS", value_parser = milliseconds, requires = "down_ms")]
     up_ms: Option<Duration>,
-    /// How long a cut lasts. What is sent meanwhile is lost.
+    /// The duration of a cut, during which all packets are lost.
     #[arg(long, value_name = "MS", value_parser = milliseconds, requires = "up_ms")]
     down_ms: Option<Duration>,
-    /// When the first cut begins; by default after the line has been up for once.
+    /// The time of the first cut; by default after the first --up-ms.
     #[arg(long, value_name = "MS", value_parser = milliseconds, requires = "up_ms")]
     phase_ms: Option<Duration>,
-    /// Decides which packets are lost and by how much they jitter.
+    /// The seed of losses and jitter.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print what became of the packets as JSON.
+    /// Print the packet counts as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -149,15 +149,15 @@ fn microseconds(duration: Duration) -> f64 {
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
-    let ms: f64 = text.parse().map_err(|_| "is no number of milliseconds".to_owned())?;
-    Duration::try_from_secs_f64(ms / 1e3).map_err(|_| "no time can be that long, or negative".to_owned())
+    let ms: f64 = text.parse().map_err(|_| "not a number of milliseconds".to_owned())?;
+    Duration::try_from_secs_f64(ms / 1e3).map_err(|_| "negative or too long".to_owned())
 }
 
 fn address(text: &str) -> Result<(Ipv4Addr, u8), String> {
     let parts = text
         .split_once('/')
         .and_then(|(address, prefix)| Some((address.parse().ok()?, prefix.parse().ok()?)));
-    parts.filter(|(_, prefix)| *prefix <= 32).ok_or_else(|| "has to look like 10.78.0.1/24".to_owned())
+    parts.filter(|(_, prefix)| *prefix <= 32).ok_or_else(|| "not an address like 10.78.0.1/24".to_owned())
 }
 
 #[cfg(test)]

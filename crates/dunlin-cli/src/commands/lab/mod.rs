@@ -1,4 +1,4 @@
-//! `dunlin lab`: experiments, and what they stand on.
+//! `dunlin lab`: experiments and their tools.
 
 mod link;
 mod report;
@@ -12,12 +12,12 @@ use crate::error::Error;
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin lab list                               what there is to measure
+  dunlin lab list                               all experiments
   dunlin lab run link --json lab/link.json
-  dunlin lab report                             a page with plots of all there is in lab/
+  dunlin lab report                             a page with plots of all results in lab/
   dunlin lab link --a client --b server --delay-ms 30 --loss-percent 1";
 
-/// Measure Dunlin and others in networks of one's own.
+/// Measure Dunlin and other stacks in isolated networks.
 #[derive(ClapArgs)]
 #[command(arg_required_else_help = false, after_help = EXAMPLES)]
 pub(crate) struct Args {

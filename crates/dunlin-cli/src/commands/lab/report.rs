@@ -1,4 +1,4 @@
-//! `dunlin lab report`: what experiments found, as a page.
+//! `dunlin lab report`: the results of experiments as a page.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,17 +10,17 @@ use dunlin_lab::report::{Report, page};
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
 
-/// Where experiments are looked for and the page is put if nobody says.
+/// The default directory of results and of the page.
 const DIRECTORY: &str = "lab";
 /// The name of the page.
 const PAGE: &str = "report.html";
-/// More files than anybody has experiments; a page of more would not be read.
+/// The maximum number of files; a page of more would be unreadable.
 const MAX_FILES: usize = 64;
 
-/// Make a page of what experiments found: plots, and tables with the paper's figures in them.
+/// Make a page of experiment results: plots, and tables with the paper's figures.
 ///
-/// One HTML file, report.html, that needs no other file, no network and no script. It has a section for each JSON file
-/// of `dunlin lab run … --json`, with what it takes to repeat it.
+/// The page is one HTML file, report.html, which needs no other file, no network and no script. It has a section for each
+/// JSON file of `dunlin lab run … --json`, with the command that repeats it.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -29,16 +29,16 @@ Examples:
   dunlin lab report                              lab/*.json becomes lab/report.html
   dunlin lab report monday.json friday.json --out pages
 
-Files stand in the order in which they are named, those of a directory by name. If one of them cannot be read, nothing
-is written.")]
+The page keeps the order of the given files, and sorts those of a directory by name. If a file cannot be read, no page is
+written.")]
 pub(crate) struct Args {
-    /// What `dunlin lab run … --json` wrote; without any, all *.json of a directory.
+    /// Files written by `dunlin lab run … --json`; by default all *.json of a directory.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The directory whose *.json to take if no FILE is named.
+    /// The directory of the *.json files if no FILE is given.
     #[arg(long = "in", value_name = "DIR", default_value = DIRECTORY, conflicts_with = "files")]
     directory: PathBuf,
-    /// The directory to put report.html into. It is made if missing; a page that is there is replaced.
+    /// The directory for report.html. It is created if missing; an existing page is replaced.
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
     out: PathBuf,
 }
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// The JSON files of a directory, by name; at least one.
+/// Returns the JSON files of a directory, sorted by name; at least one.
 fn found_in(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     const ADVICE: &str = "make one by `dunlin lab run caching --json lab/caching.json`, or name a FILE";
     let failed = |error: io::Error| match error.kind() {

@@ -20,10 +20,10 @@ pub(crate) struct List {
     json: bool,
 }
 
-/// Run an experiment, and print a table of what was found.
+/// Run an experiment, and print a table of its results.
 ///
-/// Progress is shown on stderr, by a line a second at most where that is no terminal. What it makes for itself, namespaces,
-/// devices and processes, is gone when it ends, however it ends.
+/// Progress goes to stderr; without a terminal, at most one line a second. The namespaces, devices and processes of the
+/// experiment vanish when it ends, even if it is killed.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -31,34 +31,34 @@ Examples:
   dunlin lab run caching --quick --pcap . && dunlin explain dunlin-tls1.3-rsa2048-compact-mtu1500.pcap
   dunlin lab run link --json link.json && jq '.rows[] | select(.busy) | .round_trip_error_ms' link.json
 
-In JSON, a figure is a median; its mean, least and greatest values have the suffixes _mean, _min and _max, and paper_
-stands before what the paper has. Units are part of the names.")]
+In JSON, a figure is a median; the suffixes _mean, _min and _max mark its mean, least and greatest value, and the prefix
+paper_ marks the paper's figure. Units are part of the names.")]
 pub(crate) struct Run {
     /// The name of the experiment: see `dunlin lab list`.
     name: String,
-    /// Write the rows to a file as JSON, with what is needed to repeat them. A file that is there is replaced.
+    /// Write the rows and the command to a JSON file, replacing an existing file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Put a capture of each case into a directory, which is made if it is missing, for `dunlin explain` or Wireshark.
+    /// Write a capture of each case to a directory, for `dunlin explain` or Wireshark. The directory is created if missing.
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Run once, on the smallest set that holds every case with a bar: one to two minutes.
+    /// Run once, with the fewest cases that cover every bar: one to two minutes.
     #[arg(long)]
     quick: bool,
-    /// How often to measure each case.
+    /// The number of measurements of each case.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
-    /// Decides chance, where chance plays a part.
+    /// The seed of random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// On real sockets in namespaces, or in virtual time; by default what `dunlin lab list` names first.
+    /// Use real sockets in namespaces, or virtual time; by default the first way of `dunlin lab list`.
     #[arg(long, value_enum)]
     way: Option<WayArg>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum WayArg {
-    /// Real sockets in network namespaces: needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN.
+    /// Real sockets in network namespaces: need root, or CAP_SYS_ADMIN and CAP_NET_ADMIN.
     Real,
     /// Virtual time over a modelled link: needs no privileges.
     Virtual,
@@ -73,7 +73,7 @@ impl From<WayArg> for Way {
     }
 }
 
-/// Do what is measured from outside: `dunlin lab run caching` starts this under valgrind.
+/// Execute a task that is measured from outside: `dunlin lab run caching` starts this under valgrind.
 #[derive(ClapArgs)]
 pub(crate) struct Measured {
     task: String,
@@ -152,7 +152,7 @@ impl Run {
         plan.runs = self.runs.unwrap_or(plan.runs);
         if let Some(way) = self.way.map(Way::from) {
             if !experiment.ways().contains(&way) {
-                let why = format!("there is no {} one of {}", way.name(), experiment.name());
+                let why = format!("the {} way is not available for {}", way.name(), experiment.name());
                 return Err(Error::usage("way", why, format_args!("take {}", ways(experiment).join(" or "))));
             }
             plan.way = way;
@@ -161,7 +161,7 @@ impl Run {
     }
 }
 
-/// What was typed, for a shell.
+/// The command line, quoted for a shell.
 fn command() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     let quoted = std::env::args().skip(1).map(|word| match word.chars().all(plain) && !word.is_empty() {

@@ -1,4 +1,4 @@
-//! A device: it connects, sends a message, gets it back, closes, waits, and begins again.
+//! A device: it connects, sends a message, receives its echo, closes, waits, and begins again.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,26 +16,26 @@ use crate::error::Code;
 use crate::tls::events::{Device as Named, Exchange, Handshake, Side};
 use crate::tls::report as tls;
 
-/// How long a connection may take from its first packet to its last.
+/// The maximum duration of a connection, from its first packet to its last.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What became of one connection.
+/// The result of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
-    /// Which device, from 0.
+    /// The index of the device, from 0.
     pub(super) index: usize,
-    /// Its name, its way, and which of its connections this is.
+    /// The device's name and way, and the number of this connection.
     pub(super) device: Named,
     /// The server's address.
     pub(super) server: SocketAddr,
-    /// The rest.
+    /// The result.
     pub(super) outcome: Outcome,
 }
 
 /// How a connection ended.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// Both sides saw whom they expected, and the message came back.
+    /// Both sides identified the other correctly, and the message came back.
     Ok(Box<Done>),
     /// Something failed.
     Failed(Failed),
@@ -44,11 +44,11 @@ pub(super) enum Outcome {
 /// What failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
-    /// Which side found it.
+    /// The side that detected the failure.
     pub(super) side: Side,
-    /// Its class.
+    /// The class of the failure.
     pub(super) code: Code,
-    /// What it was.
+    /// The reason.
     pub(super) why: String,
 }
 
@@ -58,12 +58,12 @@ impl Failed {
     }
 }
 
-/// A connection that did all it should.
+/// A successful connection.
 #[derive(Clone, Debug)]
 pub(super) struct Done {
-    /// What its handshake came to for the device.
+    /// The device's result of the handshake.
     pub(super) handshake: Handshake,
-    /// What the server saw, and what came after the handshake.
+    /// The server's result, and the exchange after the handshake.
     pub(super) exchange: Exchange,
 }
 
@@ -73,7 +73,7 @@ impl Done {
         self.handshake.handshake_bytes_read + self.handshake.handshake_bytes_written
     }
 
-    /// How it differs from a handshake with everything in it.
+    /// How the handshake differs from a full one.
     pub(super) const fn how(&self) -> Option<&'static str> {
         let Handshake { resumed, server_certificate_cached, client_certificate_cached, .. } = self.handshake;
         match (resumed, server_certificate_cached && client_certificate_cached) {
@@ -83,28 +83,28 @@ impl Done {
         }
     }
 
-    /// Who the server was for the device.
+    /// The server's identity as the device saw it.
     pub(super) fn server_identity(&self) -> &str {
         self.handshake.peer.as_deref().unwrap_or("nobody")
     }
 }
 
-/// Where the devices connect to, and how often.
+/// The server's address, and the number of connections.
 #[derive(Clone)]
 pub(super) struct Plan {
     /// The server.
     pub(super) server: SocketAddr,
     /// Its name.
     pub(super) name: ServerAddress,
-    /// What the server says of each handshake.
+    /// The server's results.
     pub(super) verdicts: Verdicts,
     /// How long a device waits between connections.
     pub(super) interval: Duration,
-    /// After how many connections it stops.
+    /// The number of connections of a device.
     pub(super) rounds: Option<u64>,
 }
 
-/// Runs a device, after `delay`, until it has made its rounds or nobody listens.
+/// Runs a device after `delay`, until it has made its connections or the receiver of reports is gone.
 pub(super) async fn run(
     index: usize,
     device: Device,
@@ -124,7 +124,7 @@ pub(super) async fn run(
     }
 }
 
-/// One connection, from beginning to end.
+/// Makes one connection.
 pub(super) async fn connect(device: &Device, plan: &Plan, number: u64) -> Outcome {
     match tokio::time::timeout(PATIENCE, try_connect(device, plan, number)).await {
         Ok(Ok(done)) => Outcome::Ok(done.into()),
@@ -140,7 +140,7 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
     let client = |error: io::Error| Failed::new(Side::Client, Code::of_stream(&error), error.to_string());
     let server = |refusal: Refusal| Failed::new(Side::Server, refusal.code, refusal.why);
     let tcp = TcpStream::connect(plan.server).await.map_err(client)?;
-    // Small messages shall not wait for acknowledgements; without this they are only slower.
+    // Small messages must not wait for acknowledgements. Without the option they are only slower.
     let _ = tcp.set_nodelay(true);
     let verdict = plan.verdicts.expect(tcp.local_addr().map_err(client)?);
     let message = format!("{{\"device\":\"{}\",\"reading\":{number}}}", device.name);
@@ -148,7 +148,7 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
     let verdict =
         verdict.await.map_err(|_| Failed::new(Side::Server, Code::FAILED, "it dropped the connection"))?;
     let (seen, (handshake, handshake_us)) = match (verdict, own) {
-        // The alert that the device got says less than the server knows.
+        // The server knows more than the alert that it sent to the device.
         (Err(refusal), _) if refusal.found_here => return Err(server(refusal)),
         (_, Err(error)) => return Err(client(error)),
         (Err(refusal), Ok(_)) => return Err(server(refusal)),
@@ -161,14 +161,14 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
         (Side::Client, done.server_identity(), &device.as_server),
     ] {
         if seen != is {
-            let why = format!("it took the other side for {seen}, which is {is}");
+            let why = format!("it identified the peer as {seen} instead of {is}");
             return Err(Failed::new(side, Code::AUTHENTICATION, why));
         }
     }
     Ok(done)
 }
 
-/// The handshake and how many microseconds it took, the message and its echo, and the end.
+/// Performs the handshake, the exchange and the close. Returns the handshake's result and its duration in microseconds.
 async fn talk(
     device: &Device,
     server: ServerAddress,
@@ -181,11 +181,11 @@ async fn talk(
     let handshake = tls::Report::new(&stream).handshake();
     match exchange(&mut stream, message).await? {
         true => Ok((handshake, handshake_us)),
-        false => Err(io::Error::other("what came back is not what was sent")),
+        false => Err(io::Error::other("the echo differs from the message")),
     }
 }
 
-/// Sends `message`, ends the sending direction, and reads until the server ends its own; whether the same came back.
+/// Sends `message`, ends the sending direction, and reads until the server closes. Returns whether the echo is equal.
 async fn exchange(stream: &mut TlsStream<TcpStream>, message: &[u8]) -> io::Result<bool> {
     stream.write_all(message).await?;
     let mut echoed = vec![0; message.len()];
@@ -207,7 +207,7 @@ mod tests {
     use crate::commands::up::server;
     use crate::commands::up::setup::{Setup, Way, server_name};
 
-    /// A server for the devices of `setup`, and how to reach it.
+    /// Starts a server for the devices of `setup`.
     async fn serve(setup: &Setup) -> Plan {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -235,16 +235,16 @@ mod tests {
         }
     }
 
-    /// Strangers are refused, by the side that finds it, whatever their way.
+    /// Devices of another setup are refused, whatever their way.
     #[tokio::test]
-    async fn strangers_fail() {
+    async fn refuses_devices_of_another_setup() {
         let (own, strangers) = (Setup::new(6).unwrap(), Setup::new(6).unwrap());
         let plan = serve(&own).await;
         for device in &strangers.devices {
             let (side, expected) = match device.way {
                 Way::X509P256 | Way::X509Ed25519 | Way::X509Resumed | Way::X509Cached => {
                     (
-                        Side::Client, // Its root has the name of ours.
+                        Side::Client, // Both roots have the same name.
                         "a signature in its chain does not verify",
                     )
                 }
@@ -263,9 +263,9 @@ mod tests {
         }
     }
 
-    /// The server's own words are shown, not the alert that the device got when it was done already.
+    /// The report contains the server's reason, not the alert that the device received after its handshake.
     #[tokio::test]
-    async fn a_refused_device_is_told_by_the_server() {
+    async fn reports_the_servers_reason_of_a_refusal() {
         let setup = Setup::with_unknown(Way::RawKey).unwrap();
         let plan = serve(&setup).await;
         assert!(matches!(connect(&setup.devices[0], &plan, 1).await, Outcome::Ok(_)));
@@ -274,22 +274,22 @@ mod tests {
         assert!(error.contains("its raw public key is not among the trusted ones"), "{error}");
     }
 
-    /// Who is somebody else than expected has failed, though both sides trust each other.
+    /// A peer with another identity than expected counts as a failure, even if both sides trust each other.
     #[tokio::test]
-    async fn a_wrong_identity_fails() {
+    async fn detects_a_wrong_identity() {
         let mut setup = Setup::new(1).unwrap();
         let plan = serve(&setup).await;
         setup.devices[0].as_client = "X.509 device-2".into();
         let (side, error) = fails(&setup.devices[0], &plan).await;
         assert_eq!(side, Side::Server);
-        assert_eq!(error, "it took the other side for X.509 device-1, which is X.509 device-2");
+        assert_eq!(error, "it identified the peer as X.509 device-1 instead of X.509 device-2");
         setup.devices[0].as_client = "X.509 device-1".into();
         setup.devices[0].as_server = "X.509 elsewhere".into();
         assert_eq!(fails(&setup.devices[0], &plan).await.0, Side::Client);
     }
 
     #[tokio::test]
-    async fn nobody_listens() {
+    async fn reports_a_closed_port() {
         let setup = Setup::new(1).unwrap();
         let mut plan = serve(&setup).await;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -26,21 +26,21 @@ use self::server::Verdicts;
 use self::setup::{Device, Guest, Setup};
 use self::table::{Live, Table};
 
-/// How many connections a device makes with `--once`: the second one can resume the first.
+/// The number of connections of a device with `--once`: the second one can resume the first.
 const ROUNDS_ONCE: u64 = 2;
-/// How often a table on a terminal is drawn again.
+/// How often a terminal is redrawn.
 const FRAME: Duration = Duration::from_millis(250);
-/// After how many intervals a table is printed where there is no terminal.
+/// The number of intervals between tables without a terminal.
 const TABLE_INTERVALS: u32 = 5;
-/// How many reports wait before devices do.
+/// The number of reports that wait before devices wait.
 const REPORTS: usize = 1024;
 const WORKERS: usize = 2;
 
-/// See it work: a server and devices that authenticate to each other, until Ctrl-C.
+/// Demonstrate a server and devices that authenticate each other, until Ctrl-C.
 ///
-/// All in one process, over TCP on 127.0.0.1, with fresh keys in memory. Devices take the ways to authenticate in turn:
-/// X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, PSK alone, X.509 with resumption, X.509 with the
-/// handshake cache. The server accepts all of them on one port and echoes what they send.
+/// Everything runs in one process, over TCP on 127.0.0.1, with fresh keys in memory. The devices use all ways to
+/// authenticate in turn: X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, plain PSK, X.509 with
+/// resumption, X.509 with the handshake cache. The server accepts all of them on one port and echoes their messages.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -51,16 +51,16 @@ Examples:
 
 Exit status: 0 after Ctrl-C or SIGTERM; with --once, 1 if a connection failed.")]
 pub(crate) struct Args {
-    /// The server's port on 127.0.0.1; 0 for any that is free.
+    /// The server's port on 127.0.0.1; 0 for any free port.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// How many devices, at most 1000.
+    /// The number of devices, at most 1000.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     devices: u16,
-    /// How long a device waits between connections, in seconds.
+    /// The pause of a device between connections, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     interval: Duration,
-    /// Write a root, a client's certificate and key, and a pre-shared key here, to join by hand.
+    /// Write a root, a client's certificate and key, and a pre-shared key to this directory, to connect by hand.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Replace the files of an earlier run in --dir.
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     /// Print a line for each connection instead of a table.
     #[arg(long, conflicts_with = "json")]
     log: bool,
-    /// Print a JSON object for each connection of a device, one a line (docs/json.md); all else goes to stderr.
+    /// Print a line of JSON for each connection of a device (docs/json.md); other output goes to stderr.
     #[arg(long)]
     json: bool,
 }
@@ -139,7 +139,7 @@ fn start(devices: Vec<Device>, plan: &Plan) -> mpsc::Receiver<Report> {
     connections
 }
 
-/// Says that all is ready, and how to join.
+/// Reports that the server is ready, and how to connect by hand.
 fn announce(args: &Args, address: SocketAddr, out: &mut dyn Write) -> Result<(), Error> {
     let mut stderr = io::stderr();
     let out = if args.json { &mut stderr } else { out };
@@ -161,12 +161,12 @@ fn announce(args: &Args, address: SocketAddr, out: &mut dyn Write) -> Result<(),
     Ok(())
 }
 
-/// How connections are shown.
+/// The form of the output.
 enum Form {
     Json,
     Log,
     Live(Live),
-    /// The whole table now and then.
+    /// A table, printed from time to time.
     Tables,
 }
 
@@ -188,7 +188,7 @@ impl View {
         Self { table: Table::new(devices), form, redraw, once: args.once }
     }
 
-    /// Shows what comes, until all devices are done.
+    /// Shows reports until all devices are done.
     async fn follow(
         &mut self,
         mut connections: mpsc::Receiver<Report>,
@@ -246,7 +246,7 @@ impl View {
         Ok(())
     }
 
-    /// The last table and a summary.
+    /// Prints the last table and a summary.
     fn finish(mut self, after: Duration, out: &mut dyn Write) -> Result<(), Error> {
         self.frame(out)?;
         let (done, failed) = self.table.totals();
@@ -260,7 +260,7 @@ impl View {
         }
         if self.once && failed > 0 {
             let what = format!("{failed} of {} connections", done + failed);
-            return Err(Error::failed(what, "failed", "see above what each failed of"));
+            return Err(Error::failed(what, "failed", "the lines above name the reason of each"));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The server: it accepts everybody whom it trusts, and echoes what they send.
+//! The server: it accepts every trusted client, and echoes its data.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,34 +13,34 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::Code;
 use crate::tls::report::identity;
 
-/// How long to wait when no connection can be accepted, which is for want of file descriptors.
+/// The pause after a failure to accept, for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the server has to say of a handshake.
+/// The server's result of a handshake.
 pub(super) type Verdict = Result<Seen, Refusal>;
 
-/// Whom the server saw.
+/// A client that the server accepted.
 pub(super) struct Seen {
     /// The client's identity, known after its Finished.
     pub(super) client: String,
 }
 
-/// Why the server has no connection.
+/// Why a connection failed for the server.
 pub(super) struct Refusal {
-    /// In words.
+    /// The reason in words.
     pub(super) why: String,
-    /// Its class.
+    /// The class of the failure.
     pub(super) code: Code,
-    /// Whether the server found it, and did not just hear of it from the client.
+    /// Whether the server detected it, rather than the client.
     pub(super) found_here: bool,
 }
 
-/// The verdicts that somebody in this process waits for, by the client's address.
+/// The verdicts that tasks of this process wait for, by the client's address.
 #[derive(Clone, Default)]
 pub(super) struct Verdicts(Arc<Mutex<HashMap<SocketAddr, oneshot::Sender<Verdict>>>>);
 
 impl Verdicts {
-    /// Waits for the verdict on the client at `address`. To be called before the first byte goes out.
+    /// Waits for the verdict on the client at `address`. Must be called before the first byte is sent.
     pub(super) fn expect(&self, address: SocketAddr) -> oneshot::Receiver<Verdict> {
         let (sender, receiver) = oneshot::channel();
         self.lock().insert(address, sender);
@@ -52,12 +52,12 @@ impl Verdicts {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, oneshot::Sender<Verdict>>> {
-        // Nothing that runs under the lock leaves the map half changed.
+        // No code under the lock leaves the map inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Accepts clients until the process ends. Verdicts on those whom nobody expects go to `guests`.
+/// Accepts clients until the process ends. Verdicts on clients without a waiting task go to `guests`.
 pub(super) async fn serve(
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -71,7 +71,7 @@ pub(super) async fn serve(
                 tokio::spawn(async move {
                     let (stream, verdict) = handshake(&acceptor, tcp).await;
                     match verdicts.take(address) {
-                        // Whoever waited may have given up.
+                        // The waiting task may have given up.
                         Some(waiting) => drop(waiting.send(verdict)),
                         None => drop(guests.send(verdict).await),
                     }
@@ -86,7 +86,7 @@ pub(super) async fn serve(
 }
 
 async fn handshake(acceptor: &TlsAcceptor, tcp: TcpStream) -> (Option<TlsStream<TcpStream>>, Verdict) {
-    // Small messages shall not wait for acknowledgements; without this they are only slower.
+    // Small messages must not wait for acknowledgements. Without the option they are only slower.
     let _ = tcp.set_nodelay(true);
     match acceptor.accept(tcp).await {
         Ok(stream) => {
@@ -105,7 +105,7 @@ async fn handshake(acceptor: &TlsAcceptor, tcp: TcpStream) -> (Option<TlsStream<
     }
 }
 
-/// Sends everything back until the client closes. A client that breaks off hears so itself.
+/// Echoes all data until the client closes. A client that breaks off sees the error itself.
 async fn echo(stream: TlsStream<TcpStream>) {
     let (mut reader, mut writer) = split(stream);
     if copy(&mut reader, &mut writer).await.is_ok() {

@@ -1,4 +1,4 @@
-//! Who takes part: fresh keys and certificates for the server, the devices, and whoever joins by hand.
+//! Fresh keys and certificates for the server, the devices, and a client that connects by hand.
 
 use std::fmt::Display;
 use std::mem::take;
@@ -29,11 +29,11 @@ use crate::error::Error;
 use crate::files::{self, Access, Existing};
 use crate::tls::report::identity;
 
-/// How long the certificates are valid, in days.
+/// The validity of the certificates, in days.
 const DAYS: u32 = 30;
 /// The length of a pre-shared key, in bytes.
 const PSK_LEN: usize = 32;
-/// The name of whoever joins by hand.
+/// The name of the client that connects by hand.
 const GUEST: &str = "guest";
 /// The name of the server.
 const SERVER: &str = "localhost";
@@ -49,16 +49,16 @@ pub(super) enum Way {
     RawKey,
     /// A pre-shared key, with ECDHE.
     PskEcdhe,
-    /// A pre-shared key alone, without forward secrecy.
+    /// A plain pre-shared key, without forward secrecy.
     Psk,
     /// A certificate once, then tickets.
     X509Resumed,
-    /// A certificate once, then the handshake cache: proven each time, and not sent again.
+    /// A certificate once, then the handshake cache: it is proven each time, but not sent again.
     X509Cached,
 }
 
 impl Way {
-    /// Every way; devices take them in turn.
+    /// All ways; devices use them in turn.
     const ALL: [Self; 7] = [
         Self::X509P256,
         Self::X509Ed25519,
@@ -69,7 +69,7 @@ impl Way {
         Self::X509Cached,
     ];
 
-    /// Its name, in tables and JSON.
+    /// The name in tables and JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::X509P256 => "X.509 P-256",
@@ -83,27 +83,27 @@ impl Way {
     }
 }
 
-/// A device: what it connects with, and who the two sides have to be for each other.
+/// A device: its configuration, and the expected identities of both sides.
 pub(super) struct Device {
     /// Its name.
     pub(super) name: String,
     /// How it authenticates.
     pub(super) way: Way,
-    /// What it connects with.
+    /// The connector.
     pub(super) connector: TlsConnector,
-    /// Who it is for the server, as [`identity`] says it.
+    /// The expected identity of the device as the server sees it, in the form of [`identity`].
     pub(super) as_client: String,
-    /// Who the server is for it.
+    /// The expected identity of the server.
     pub(super) as_server: String,
 }
 
-/// Everything that there is before the first connection.
+/// All configurations before the first connection.
 pub(super) struct Setup {
     /// The server's configuration.
     pub(super) server: Arc<ServerConfig>,
     /// The devices.
     pub(super) devices: Vec<Device>,
-    /// What somebody needs to join by hand.
+    /// The material to connect by hand.
     pub(super) guest: Guest,
 }
 
@@ -118,7 +118,7 @@ impl Setup {
         Ok(Self { server, devices, guest })
     }
 
-    /// Two devices of one way, of which the server knows only the first.
+    /// Two devices of one way; the server knows only the first.
     #[cfg(test)]
     pub(super) fn with_unknown(way: Way) -> Result<Self, Error> {
         let mut maker = Maker::new()?;
@@ -129,7 +129,7 @@ impl Setup {
     }
 }
 
-/// Makes devices, and keeps what the server has to know of them.
+/// Makes devices, and collects what the server must know about them.
 struct Maker {
     provider: Arc<CryptoProvider>,
     validity: Validity,
@@ -173,12 +173,12 @@ impl Maker {
             Way::RawKey => self.raw_key()?,
             Way::PskEcdhe | Way::Psk => self.psk(&name, way)?,
         };
-        // The server has one name: nobody has to ask for it.
+        // The server has one name, so the devices need not send it.
         let connector = TlsConnector::new(Arc::new(config.with_server_name_sent(false)));
         Ok(Device { name, way, connector, as_client, as_server })
     }
 
-    /// A certificate of this key type; the chain that comes back is P-256 in any case.
+    /// A certificate of this key type; the server's chain is P-256 in any case.
     fn x509(&self, name: &str, key_type: KeyType) -> Result<(ClientConfig, String, String), Error> {
         let identity = leaf(&self.tree.intermediate, name, self.validity, KeyPair::generate(key_type)?)?;
         let key = signing_key(&self.provider, &identity.key)?;
@@ -238,11 +238,11 @@ impl Maker {
         Ok(Guest { root: certificates_to_pem(self.tree.root.chain())?, identity, psk })
     }
 
-    /// The server of all devices so far: every way on one port.
+    /// The server for all devices so far: every way on one port.
     fn server(&mut self, devices: usize) -> Result<ServerConfig, Error> {
         let trust = Trust {
             x509: Some(self.trust()?),
-            // Without raw keys to trust, none is asked for.
+            // Without trusted raw keys, the server requests none.
             raw_key: (!self.raw_keys.is_empty()).then_some(RawKeyTrust::Keys(take(&mut self.raw_keys))),
         };
         let key = signing_key(&self.provider, &self.tree.server.key)?;
@@ -252,11 +252,11 @@ impl Maker {
                 Credential::raw_key(self.raw.clone()),
             ])
             .trust(trust)
-            // psk_ke is for the devices that show it; ECDHE comes first.
+            // The server prefers ECDHE; psk_ke is for the devices that offer only that.
             .psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE])
             .build()
             .map_err(setup_failed)?;
-        // Others get tickets, too, and let them lie: room for several rounds before one that is needed goes.
+        // Other devices also get tickets, which they do not use. The store has room for several rounds.
         let sessions = Arc::new(MemoryServerSessions::new(8 * devices.max(128)));
         let config = ServerConfig::new(profile).map_err(setup_failed)?;
         let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
@@ -269,7 +269,7 @@ impl Maker {
     }
 }
 
-/// A lean certificate for a client called `name`.
+/// A lean certificate for a client named `name`.
 fn leaf(issuer: &Authority, name: &str, validity: Validity, key: KeyPair) -> Result<Identity, Error> {
     let mut spec = LeafSpec::client(Subject::default(), validity);
     spec.names = vec![name.parse()?];
@@ -296,7 +296,7 @@ pub(super) fn server_name() -> Result<ServerName<'static>, Error> {
     ServerName::try_from(SERVER).map_err(setup_failed)
 }
 
-/// What somebody needs to join by hand.
+/// The material to connect by hand.
 pub(super) struct Guest {
     root: String,
     identity: Identity,
@@ -304,12 +304,12 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// The files in `dir`: root, certificate, key, PSK.
+    /// The paths of the files in `dir`: root, certificate, key, PSK.
     pub(super) fn paths(dir: &Path) -> [PathBuf; 4] {
         ["root.pem", "client.pem", "client.key", "psk.txt"].map(|name| dir.join(name))
     }
 
-    /// Writes them.
+    /// Writes the files.
     pub(super) fn write(&self, dir: &Path, existing: Existing) -> Result<(), Error> {
         let [root, certificate, key, psk] = Self::paths(dir);
         let mut keys = PskSet::default();

@@ -1,4 +1,4 @@
-//! What is shown: the state of every device as a table, in place on a terminal, or a line for each connection.
+//! The output: the state of every device as a table, redrawn in place on a terminal, or a line for each connection.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -12,16 +12,16 @@ use super::setup;
 
 const HEADER: [&str; 9] =
     ["device", "way", "seen by the server as", "done", "failed", "first bytes", "last bytes", "saved", "ms"];
-/// Columns of text; the others are figures and stand to the right.
+/// The number of text columns; the others hold right-aligned figures.
 const TEXT_COLUMNS: usize = 3;
-/// The widest cell, in characters: a raw key's digest is cut, an error stands in a place of its own.
+/// The maximum width of a cell, in characters: a raw key's digest is cut, and an error has its own place.
 const MAX_CELL: usize = 32;
-/// What stands below the rows.
-const LEGEND: &str = "done: each side took the other for who it is, and the message came back
-bytes: read + written on the device's socket during the handshake; tickets come later
-saved: what resumed and cached handshakes had less than the first one, in all";
+/// The lines below the table.
+const LEGEND: &str = "done: both sides identified each other, and the message came back
+bytes: read + written on the device's socket during the handshake, without later tickets
+saved: bytes that resumed and cached handshakes saved against the first one, in total";
 
-/// All that is known of the devices.
+/// The state of the devices.
 pub(super) struct Table {
     rows: Vec<Row>,
     guests: Guests,
@@ -34,13 +34,13 @@ struct Row {
     failed: u64,
     first: Option<Box<Done>>,
     last: Option<Box<Done>>,
-    /// The bytes that resumed and cached handshakes had less than the first one.
+    /// The bytes that resumed and cached handshakes saved against the first one.
     saved: u64,
-    /// What the last connection failed of, if it did.
+    /// The error of the last connection, if it failed.
     error: Option<String>,
 }
 
-/// Those who joined by hand.
+/// The clients that connected by hand.
 #[derive(Default)]
 struct Guests {
     done: u64,
@@ -49,7 +49,7 @@ struct Guests {
 }
 
 impl Table {
-    /// A table of these devices, with nothing known.
+    /// A table of these devices, without results.
     pub(super) fn new(devices: &[setup::Device]) -> Self {
         let row = |device: &setup::Device| Row {
             name: device.name.clone(),
@@ -64,7 +64,7 @@ impl Table {
         Self { rows: devices.iter().map(row).collect(), guests: Guests::default() }
     }
 
-    /// Takes in what became of a connection.
+    /// Adds the result of a connection.
     pub(super) fn note(&mut self, report: &Report) {
         let Some(row) = self.rows.get_mut(report.index) else { return };
         match &report.outcome {
@@ -84,7 +84,7 @@ impl Table {
         }
     }
 
-    /// Takes in what the server says of somebody who joined by hand.
+    /// Adds the server's verdict on a client that connected by hand.
     pub(super) fn note_guest(&mut self, verdict: &Verdict) {
         match verdict {
             Ok(_) => self.guests.done += 1,
@@ -93,14 +93,15 @@ impl Table {
         self.guests.last = guest_line(verdict);
     }
 
-    /// How many connections there were: those that did all they should, and those that failed.
+    /// The number of successful and of failed connections.
     pub(super) fn totals(&self) -> (u64, u64) {
         self.rows.iter().fold((0, 0), |(done, failed), row| (done + row.done, failed + row.failed))
     }
 
-    /// The table in at most so many lines. If that is too few, devices in trouble come first and the rest is counted.
+    /// Returns the table in at most `most` lines. If there are more devices, failed ones come first, and the rest is
+    /// counted.
     pub(super) fn lines(&self, limit: usize) -> Vec<String> {
-        // Besides the rows: the header, the legend's three, the guests, and the count of what is left out.
+        // Beside the rows: the header, the legend's three lines, the guests, and the count of omitted devices.
         let room = limit.saturating_sub(6).max(1);
         let mut shown: Vec<_> = self.rows.iter().collect();
         if shown.len() > room {
@@ -189,14 +190,14 @@ fn aligned<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
     line.trim_end().to_owned()
 }
 
-/// A table on a terminal that is drawn again in its place.
+/// A table that is redrawn in place on a terminal.
 #[derive(Default)]
 pub(super) struct Live {
     drawn: usize,
 }
 
 impl Live {
-    /// Draws `table` over its last drawing. Lines that are too wide are cut by the terminal.
+    /// Draws `table` over its last drawing. The terminal cuts lines that are too wide.
     pub(super) fn draw(&mut self, table: &Table, out: &mut dyn Write) -> io::Result<()> {
         const DEFAULT_HEIGHT: u16 = 24;
         let height = terminal_size::terminal_size().map_or(DEFAULT_HEIGHT, |(_, height)| height.0);
@@ -205,7 +206,7 @@ impl Live {
         if self.drawn > 0 {
             let _ = write!(frame, "\x1b[{}A", self.drawn);
         }
-        // Erase what is below; no wrapping while lines are drawn, or they would not be one line each.
+        // Erase the lines below. Disable wrapping, so that each line stays one line.
         frame.push_str("\r\x1b[J\x1b[?7l");
         for line in &lines {
             frame.push_str(line);
@@ -237,7 +238,7 @@ pub(super) fn log_line(report: &Report) -> String {
     }
 }
 
-/// What the server says of somebody who joined by hand, as a line.
+/// Returns the server's verdict on a client that connected by hand, as a line.
 pub(super) fn guest_line(verdict: &Verdict) -> String {
     match verdict {
         Ok(seen) => format!("by hand: joined as {}", printable(&seen.client)),
