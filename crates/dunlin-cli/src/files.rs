@@ -107,7 +107,7 @@ pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationL
         .filter_map(|item| if let Item::RevocationList(der) = item { Some(der) } else { None })
         .collect();
     match lists.is_empty() {
-        true => Err(Error::in_file(path, &dunlin_pki::Error::Missing("revocation list"))),
+        true => Err(Error::in_file(path, &dunlin_pki::Error::Missing("CRL"))),
         false => Ok(lists),
     }
 }

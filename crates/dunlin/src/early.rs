@@ -133,7 +133,7 @@ impl core::fmt::Display for NoEarlyData {
             Self::Retry => "the server asked for another ClientHello",
             Self::NotFirst => "the session is not the first that was offered",
             Self::TicketAge => "the ticket's age is not what the client says",
-            Self::NotSingleUse => "the ticket was used before, or nobody knows",
+            Self::NotSingleUse => "the ticket was used before, or its first use is unknown",
             Self::Declined => "the peer declined",
         })
     }

@@ -50,7 +50,7 @@
 //!         ends[to].receive(now, &bytes)?;
 //!     }
 //! }
-//! let peer = server.negotiated().and_then(|n| n.peer.clone()).ok_or("nobody")?;
+//! let peer = server.negotiated().and_then(|n| n.peer.clone()).ok_or("no peer")?;
 //! assert_eq!(peer.to_string(), "PSK device-1");
 //!
 //! device.send(b"21.5 C")?;

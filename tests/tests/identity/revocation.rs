@@ -226,22 +226,22 @@ fn revocation_refuses_unusable_crls() {
     let tree = tree(KeyType::P256);
     let good = list(&tree.root, &[]);
     let none = Revocation::new(Vec::<List>::new()).unwrap_err();
-    assert_eq!(none, Misuse::Config("there is no revocation list".into()).into());
+    assert_eq!(none, Misuse::Config("there is no CRL".into()).into());
     for len in [0, 1, 31, good.len() - 1] {
         let cut = List::from(good[..len].to_vec());
         let error = Revocation::new([good.clone(), cut]).unwrap_err().to_string();
-        assert!(error.contains("revocation list 2: "), "{len} bytes: {error}");
+        assert!(error.contains("CRL 2: "), "{len} bytes: {error}");
     }
     // The second CRL of an issuer would never be used.
     let (other, newer) = (list(&tree.intermediate, &[]), list(&tree.root, &[tree.intermediate.chain()]));
     let error = Revocation::new([good.clone(), other, newer]).unwrap_err().to_string();
-    assert!(error.contains("revocation list 3: it is of the same issuer as list 1"), "{error}");
+    assert!(error.contains("CRL 3: it is of the same issuer as CRL 1"), "{error}");
     // One of the CRLs applies to every certificate, whatever the other's distribution point.
     let divided = Divided::new(false);
     let (whole, shard) = (divided.list(None, &[]), divided.list(Some("http://a"), &[]));
     for lists in [[whole.clone(), shard.clone()], [shard, whole]] {
         let error = Revocation::new(lists).unwrap_err().to_string();
-        assert!(error.contains("revocation list 2: it is of the same issuer as list 1"), "{error}");
+        assert!(error.contains("CRL 2: it is of the same issuer as CRL 1"), "{error}");
     }
     for trust in [X509Trust::Ask, X509Trust::DangerAnyone] {
         assert!(trust.with_revocation(Revocation::new([good.clone()]).unwrap()).is_err());

@@ -235,9 +235,7 @@ impl TlsOptions {
         let check = self.crl_check || self.crl_check_all;
         match (check, self.crl.is_empty()) {
             (false, true) => Ok(None),
-            (true, true) => {
-                Err(Error::usage("--crl-check", "there is no revocation list", "give it with --CRL"))
-            }
+            (true, true) => Err(Error::usage("--crl-check", "there is no CRL", "give it with --CRL")),
             (false, false) => {
                 let advice = "add --crl-check for the peer's certificate, or --crl-check-all for its chain";
                 Err(Error::usage("--CRL", "no check uses it", advice))

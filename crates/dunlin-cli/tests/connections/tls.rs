@@ -351,10 +351,10 @@ fn both_sides_refuse_revoked_certificates() {
     for (options, why) in [
         ("-crl_check -CRL pki/server-crl.pem", "its certificate is revoked"),
         // The root's CRL is missing.
-        ("-crl_check_all -CRL pki/none.pem", "there is no revocation list of an issuer"),
+        ("-crl_check_all -CRL pki/none.pem", "there is no CRL of an issuer"),
         ("-CRL pki/none.pem", "no check uses it"),
-        ("-crl_check", "there is no revocation list"),
-        ("-crl_check -CRL pki/root.pem", "no revocation list in it"),
+        ("-crl_check", "there is no CRL"),
+        ("-crl_check -CRL pki/root.pem", "no CRL in it"),
     ] {
         let output = good.client(&place, &format!("{CLIENT} {OWN} {options}"), "");
         let told = String::from_utf8_lossy(&output.stderr);

@@ -478,10 +478,10 @@ fn crl_names_the_reason_of_a_failure() {
             "another authority issued the CRL",
         ),
         (format!("pki crl {root} --revoke nothing.pem"), 1, "no such file"),
-        (format!("pki crl {root} --crl server.pem"), 1, "no revocation list in it"),
+        (format!("pki crl {root} --crl server.pem"), 1, "no CRL in it"),
         (format!("pki crl {root} --reason keyCompromise"), 2, "--revoke"),
         (format!("pki crl {root} --revoke intermediate.pem --reason boredom"), 2, "keyCompromise"),
-        ("pki verify --ca root.pem server.pem --crl server.pem".into(), 1, "no revocation list in it"),
+        ("pki verify --ca root.pem server.pem --crl server.pem".into(), 1, "no CRL in it"),
     ] {
         let told = place.dunlin_fails(&command, code);
         assert!(told.contains(why), "{command}: {told}");

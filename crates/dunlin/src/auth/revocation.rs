@@ -38,7 +38,7 @@ impl Revocation {
     pub fn new<'l>(lists: impl IntoIterator<Item = CertificateRevocationListDer<'l>>) -> Result<Self, Error> {
         let mut all = Vec::<(CertRevocationList<'_>, CertificateRevocationListDer<'_>, u64)>::new();
         for (i, der) in lists.into_iter().enumerate() {
-            let refused = |why: String| Misuse::Config(alloc::format!("revocation list {}: {why}", i + 1));
+            let refused = |why: String| Misuse::Config(alloc::format!("CRL {}: {why}", i + 1));
             let list = OwnedCertRevocationList::from_der(&der).map_err(|e| refused(e.to_string()))?;
             let list = CertRevocationList::from(list);
             // RFC 5280 §5.2.5: a CRL without a distribution point covers all certificates of its issuer.
@@ -49,17 +49,17 @@ impl Revocation {
             };
             if let Some(other) = all.iter().position(|(other, ..)| overlaps(other)) {
                 let why = alloc::format!(
-                    "it is of the same issuer as list {} and for the same certificates: keep the newer one, or only lists with a \
-                     distribution point each",
+                    "it is of the same issuer as CRL {} and covers the same certificates: keep the newer one, or only CRLs \
+                     that each have a distribution point",
                     other + 1
                 );
                 return Err(refused(why).into());
             }
-            let next_s = next_update(&der).ok_or_else(|| refused("it has no date of the next".into()))?;
+            let next_s = next_update(&der).ok_or_else(|| refused("it has no nextUpdate".into()))?;
             all.push((list, der.to_vec().into(), next_s));
         }
         if all.is_empty() {
-            return Err(Misuse::Config("there is no revocation list".into()).into());
+            return Err(Misuse::Config("there is no CRL".into()).into());
         }
         // Sorted, so that the digest of settings does not depend on the caller's order.
         all.sort_by(|(a, a_der, _), (b, b_der, _)| (a.issuer(), &**a_der).cmp(&(b.issuer(), &**b_der)));

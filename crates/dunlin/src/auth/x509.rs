@@ -66,9 +66,7 @@ impl X509Trust {
             Self::MaxDepth(depth, trust) => {
                 Ok(Self::MaxDepth(depth, Box::new(trust.with_revocation(revocation)?)))
             }
-            Self::Ask | Self::DangerAnyone => {
-                Err(Misuse::Config("revocation lists need trust anchors beside them".into()).into())
-            }
+            Self::Ask | Self::DangerAnyone => Err(Misuse::Config("CRLs need trust anchors".into()).into()),
         }
     }
 

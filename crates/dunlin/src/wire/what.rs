@@ -73,21 +73,21 @@ pub enum What {
     CacheTicketNotOffered,
     /// `handshake_cache: a ticket without CertificateRequest`
     CacheTicketWithoutRequest,
-    /// `cache: in a handshake that uses none`
+    /// `cache: in a handshake without cache`
     CacheUnused,
-    /// `cache: what was not offered`
+    /// `cache: an answer without an offer`
     CacheNotOffered,
     /// `key_share: a group twice`
     GroupTwice,
     /// `key_share after the retry`
     KeyShareAfterRetry,
-    /// `pre_shared_key: as many binders as identities are required`
+    /// `pre_shared_key: it needs one binder for each identity`
     BinderCount,
     /// `pre_shared_key: another hash`
     OtherHash,
     /// `ServerHello: a PSK without key_share`
     PskWithoutKeyShare,
-    /// `record_size_limit: max_fragment_length, too`
+    /// `record_size_limit: beside max_fragment_length`
     RecordSizeLimitToo,
     /// `cipher_suite: it changed after the retry`
     SuiteAfterRetry,
@@ -169,7 +169,7 @@ pub enum What {
     // Reasons why no credential suits the peer.
     /// `none is of the type that the server asks for`
     NoneOfType,
-    /// `no key of ours decrypts`
+    /// `no key can decrypt`
     NoneDecrypts,
     /// `the peer names no authority of its chain`
     NoneOfAuthority,
@@ -197,11 +197,11 @@ pub enum What {
     NoState,
     /// `keys that cannot be updated`
     NoUpdate,
-    /// `a renegotiation that cannot be`
+    /// `an impossible renegotiation`
     NoRenegotiation,
-    /// `the first handshake is no renegotiation`
+    /// `a renegotiation in the first handshake`
     FirstHandshake,
-    /// `a refusal of what was not asked for`
+    /// `a refusal without a request`
     RefusalNotAsked,
     /// `a message while an answer is awaited`
     MessageForAnswer,
@@ -231,7 +231,7 @@ pub enum What {
     CredentialIndex,
     /// `a key that does not decrypt`
     NoDecryption,
-    /// `a premaster secret of nothing`
+    /// `a premaster secret without content`
     NoPremaster,
     /// `a client without trust took no PSK`
     NoTrust,

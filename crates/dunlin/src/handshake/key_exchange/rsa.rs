@@ -71,25 +71,25 @@ pub(super) fn decrypt(
     random: &dyn SecureRandom,
 ) -> Result<Premaster, CryptoError> {
     // RFC 5246 §7.4.7.1: the random secret is generated always, before decryption.
-    let nobodys = secret(random)?;
+    let random_secret = secret(random)?;
     // The library rejects only a ciphertext that is too long or too large for the key. An observer sees that anyway. Zeros
     // are invalid padding, so the random secret is used.
     let block = key.decrypt(ciphertext);
     let block = block.unwrap_or_else(|_| Zeroizing::new(alloc::vec![0; key.modulus_len()]));
-    Ok(select(&block, version, &nobodys))
+    Ok(select(&block, version, &random_secret))
 }
 
-/// The secret after the padding in `block`, or `nobodys` if the padding or the version is wrong. Takes constant time for
+/// The secret after the padding in `block`, or `random_secret` if the padding or the version is wrong. Takes constant time for
 /// blocks of equal length.
-fn select(block: &[u8], version: ProtocolVersion, nobodys: &[u8]) -> Premaster {
+fn select(block: &[u8], version: ProtocolVersion, random_secret: &[u8]) -> Premaster {
     let Some((padding, secret)) = block.split_last_chunk::<SECRET_LEN>() else {
-        return Zeroizing::new(nobodys.to_vec());
+        return Zeroizing::new(random_secret.to_vec());
     };
     let version = version.0.to_be_bytes();
     let is_good = is_padding(padding)
         & secret.iter().zip(version).fold(Choice::from(1), |good, (a, b)| good & a.ct_eq(&b));
-    let choose = |(theirs, nobodys): (&u8, &u8)| u8::conditional_select(nobodys, theirs, is_good);
-    Zeroizing::new(secret.iter().zip(nobodys).map(choose).collect())
+    let choose = |(theirs, random_secret): (&u8, &u8)| u8::conditional_select(random_secret, theirs, is_good);
+    Zeroizing::new(secret.iter().zip(random_secret).map(choose).collect())
 }
 
 /// Whether `bytes` are 00 02, at least eight nonzero bytes, and 00.

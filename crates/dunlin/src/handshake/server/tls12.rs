@@ -528,10 +528,10 @@ impl AwaitAnswer for AwaitPsk {
         // RFC 4279 §2: after an unknown identity the server continues with a random key. The handshake fails as with a wrong
         // key, so the client cannot probe for identities.
         let provider = &handshake.config.profile.provider;
-        let mut nobodys = zeroize::Zeroizing::new([0; 32]);
-        provider.random.fill(&mut *nobodys)?;
-        let nobodys = Psk::new("nobody", &*nobodys)?;
-        let psk = psk.as_deref().filter(|psk| psk.is_for(ProtocolVersion::TLS1_2)).unwrap_or(&nobodys);
+        let mut random = zeroize::Zeroizing::new([0; 32]);
+        provider.random.fill(&mut *random)?;
+        let unknown = Psk::new("unknown", &*random)?;
+        let psk = psk.as_deref().filter(|psk| psk.is_for(ProtocolVersion::TLS1_2)).unwrap_or(&unknown);
         let peer = PeerIdentity::Psk(PskIdentity::new(identity, psk, provider.sha256));
         keys_agreed(cx, handshake, exchange, &share, Some((peer, psk.key())), None)
     }
