@@ -24,34 +24,34 @@ use crate::Error;
 use crate::caller::give_file;
 use crate::net::Namespace;
 
-/// The largest frame: an IP packet of 64 KiB behind an Ethernet header, and some room.
+/// The largest frame: an IP packet of 64 KiB, an Ethernet header, and reserve.
 const MAX_FRAME: usize = 1 << 17;
 
-/// How many bytes the kernel keeps for us between two looks, its own bookkeeping included.
+/// The size of the kernel's queue in bytes, including its bookkeeping.
 const KERNEL_BUFFER: usize = 64 << 20;
 
-/// A frame that passed.
+/// A captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// When, since 1970.
+    /// The time since 1970.
     pub time: Duration,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// All of it, from the Ethernet header on, without preamble and checksum.
+    /// The whole frame from the Ethernet header on, without preamble and checksum.
     pub bytes: Vec<u8>,
 }
 
-/// Which way a frame passed the device.
+/// The direction of a frame at the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It was sent by the namespace of the device.
+    /// The namespace of the device sent it.
     Sent,
-    /// It was received there.
+    /// The namespace of the device received it.
     Received,
 }
 
-/// Captures the frames of a device. The kernel queues a copy of each frame as it passes, so no frame is missed between two
-/// looks, and the last look has every frame that was sent before it.
+/// Captures the frames of a device. The kernel queues a copy of each frame, so no frame is missed between two looks, and the
+/// last look includes every frame sent before it.
 #[derive(Debug)]
 pub struct Capture {
     socket: OwnedFd,
@@ -62,10 +62,10 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts to capture at the Ethernet `device` of a namespace. Its loopback device must be up.
+    /// Starts a capture at the Ethernet `device` of a namespace, whose loopback device must be up.
     ///
     /// # Errors
-    /// Without such devices, or CAP_NET_RAW.
+    /// The devices or CAP_NET_RAW are missing.
     pub fn start(namespace: &Namespace, device: &str) -> Result<Self, Error> {
         let what = format!("capture at {device} in network namespace {}", namespace.name());
         let opened = namespace.run(|| {
@@ -83,10 +83,10 @@ impl Capture {
         Ok(Self { socket, device, frames: Vec::new(), buffer: vec![0; MAX_FRAME], control })
     }
 
-    /// The frames so far.
+    /// Returns the frames so far.
     ///
     /// # Errors
-    /// If frames were lost because too many passed between two looks.
+    /// Frames were lost because too many passed between two looks.
     pub fn look(&mut self) -> Result<&[Frame], Error> {
         while self.receive()? {}
         Ok(&self.frames)
@@ -121,14 +121,14 @@ impl Capture {
         Ok(self.frames)
     }
 
-    /// Takes a frame out of the kernel's queue. Returns whether there was one.
+    /// Takes a frame from the kernel's queue. Returns whether there was one.
     fn receive(&mut self) -> Result<bool, Error> {
         let mut into = [IoSliceMut::new(&mut self.buffer)];
         let fd = self.socket.as_raw_fd();
         let message = match recvmsg::<LinkAddr>(fd, &mut into, Some(&mut self.control), MsgFlags::empty()) {
             Ok(message) => message,
             Err(Errno::EAGAIN) => return Ok(false),
-            // The device went down; it may come back.
+            // The device went down and may come back.
             Err(Errno::EINTR | Errno::ENETDOWN) => return Ok(true),
             Err(errno) => return Err(broken(errno.desc())),
         };
@@ -143,7 +143,7 @@ impl Capture {
             }
         }
         let (len, address) = (message.bytes, message.address);
-        // The socket gets what passes any device; loopback is none of ours.
+        // The socket receives the frames of all devices; those of loopback are ignored.
         if let Some(address) = address.filter(|address| address.ifindex() == self.device) {
             let direction = match address.pkttype() {
                 PACKET_OUTGOING => Direction::Sent,
@@ -156,8 +156,8 @@ impl Capture {
     }
 }
 
-/// Waits until the kernel stamps packets as they pass. It begins some time after it was asked to, and what passed before gets
-/// the time at which it is read.
+/// Waits until the kernel stamps packets as they pass. It starts some time after the request; earlier packets get the time
+/// at which they are read.
 fn wait_for_time_stamps() -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
@@ -187,10 +187,10 @@ fn broken(why: &str) -> Error {
     Error::new("capture", why, "look more often, or send less")
 }
 
-/// Writes frames as a pcap file with times in nanoseconds, which Wireshark reads, and `dunlin explain`.
+/// Writes frames as a pcap file with times in nanoseconds, for Wireshark and `dunlin explain`.
 ///
 /// # Errors
-/// If they cannot be written.
+/// The frames cannot be written.
 pub fn write_pcap(frames: &[Frame], out: impl Write) -> Result<(), Error> {
     let failed = |error: pcap_file::PcapError| Error::new("pcap file", error, "check where it goes");
     let header = PcapHeader {
@@ -207,10 +207,10 @@ pub fn write_pcap(frames: &[Frame], out: impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes frames into a pcap file at `path`, which replaces an older one and belongs to the user who called sudo.
+/// Writes frames to a pcap file at `path`, which replaces an older file and belongs to the user who called sudo.
 ///
 /// # Errors
-/// If it cannot be written.
+/// The file cannot be written.
 pub fn save_pcap(frames: &[Frame], path: &Path) -> Result<(), Error> {
     let failed =
         |error| Error::new(path.display(), error, "name a directory that is there and can be written");

@@ -1,7 +1,7 @@
-//! Bytes by layer: what a connection cost on the link, from its first packet to its last.
+//! Counts the bytes of a connection by layer, from its first packet on the link to its last.
 //!
-//! The layers end where TLS begins: of what is inside `tls_bytes`, only the headers of records are looked at. Messages are the
-//! business of a dissector, which reads the same frames.
+//! This module stops where TLS begins: inside `tls_bytes`, it reads only record headers. A dissector can read the messages
+//! in the same frames.
 
 use std::net::SocketAddrV4;
 use std::ops::AddAssign;
@@ -10,27 +10,27 @@ use etherparse::{EtherType, Ethernet2Slice, IpNumber, Ipv4Slice, TcpHeaderSlice,
 
 use crate::capture::Frame;
 
-/// RFC 5246 §6.2.1: types of records.
+/// RFC 5246 §6.2.1: record types.
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const HANDSHAKE: u8 = 22;
 
-/// Bytes by layer. Together they are all that passed.
+/// Bytes by layer. Their sum is all bytes on the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
-    /// Frames, those that only acknowledge included, and fragments of IP packets each.
+    /// The number of frames, including pure acknowledgements and each fragment of an IP packet.
     pub packets: u64,
-    /// Ethernet headers, and padding if there is any.
+    /// Ethernet headers and padding.
     pub link_bytes: u64,
     /// IP headers.
     pub ip_bytes: u64,
-    /// TCP or UDP headers, options included.
+    /// TCP or UDP headers, including options.
     pub transport_bytes: u64,
-    /// What TCP or UDP carried: TLS or DTLS records.
+    /// The payload of TCP or UDP: TLS or DTLS records.
     pub tls_bytes: u64,
 }
 
 impl Layers {
-    /// All layers together.
+    /// The sum of all layers.
     pub fn total_bytes(&self) -> u64 {
         self.link_bytes + self.ip_bytes + self.transport_bytes + self.tls_bytes
     }
@@ -46,7 +46,7 @@ impl AddAssign for Layers {
     }
 }
 
-/// What carries TLS.
+/// The transport of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TLS.
@@ -55,55 +55,55 @@ pub enum Transport {
     Udp,
 }
 
-/// A connection over TCP, or the datagrams between two UDP ports.
+/// A TCP connection, or the datagrams between two UDP ports.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// What carries it.
+    /// The transport.
     pub transport: Transport,
-    /// Who sent the first packet.
+    /// The sender of the first packet.
     pub client: SocketAddrV4,
-    /// To whom.
+    /// The receiver of the first packet.
     pub server: SocketAddrV4,
-    /// What the client sent.
+    /// The bytes that the client sent.
     pub to_server: Layers,
-    /// What the server sent.
+    /// The bytes that the server sent.
     pub to_client: Layers,
-    /// What TCP carried in records of handshake messages and ChangeCipherSpec, with their headers: in TLS 1.2 all to the last
-    /// Finished, in TLS 1.3 only what is in the clear.
+    /// The TCP payload in records of handshake messages and ChangeCipherSpec, with their headers: in TLS 1.2 up to the last
+    /// Finished, in TLS 1.3 only the plaintext records.
     pub handshake_bytes: u64,
-    /// How many packets brought bytes that TCP had sent before. They are counted, so a figure with some is not exact.
+    /// The number of packets with bytes that TCP had sent before. They are counted, so a figure with such packets is not
+    /// exact.
     pub resent_packets: u64,
     reset: bool,
     sides: [Side; 2],
-    /// Identifications of IP packets of which the first fragment was seen, of the client and of the server.
+    /// The identifications of IP packets whose first fragment has passed, of the client and of the server.
     fragmented: [Option<u16>; 2],
 }
 
-/// What one side of a TCP connection has told.
+/// The state of one side of a TCP connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Side {
-    /// The sequence number behind all that was sent.
+    /// The sequence number after all sent data.
     next: Option<u32>,
-    /// The sequence number behind the FIN.
+    /// The sequence number after the FIN.
     end: Option<u32>,
     /// The last acknowledgement.
     acknowledged: Option<u32>,
     records: Records,
 }
 
-/// Where in a stream of records one side is.
+/// The position of one side in its stream of records.
 #[derive(Clone, Copy, Debug, Default)]
 struct Records {
     header: [u8; 5],
-    /// How much of the header has come.
+    /// The number of header bytes received.
     has: usize,
-    /// How much of the record behind it has not.
+    /// The number of bytes of the current record still missing.
     left: u16,
 }
 
 impl Records {
-    /// Takes in what follows; the bytes of the records of handshake messages and ChangeCipherSpec that begin with a header
-    /// that ends in it.
+    /// Adds the next bytes. Returns the bytes of handshake and ChangeCipherSpec records whose header ends in them.
     fn handshake_bytes(&mut self, part: &[u8]) -> u64 {
         let mut bytes = 0;
         for byte in part {
@@ -134,7 +134,8 @@ impl Connection {
         both
     }
 
-    /// Whether it has ended: TCP was closed by both sides and each knows it of the other, or it was reset. UDP never ends.
+    /// Returns whether the connection has ended: both sides have closed TCP and acknowledged it, or it was reset. UDP never
+    /// ends.
     pub fn is_closed(&self) -> bool {
         let [client, server] = &self.sides;
         let finished = |side: &Side, other: &Side| {
@@ -143,7 +144,7 @@ impl Connection {
         self.reset || finished(client, server) && finished(server, client)
     }
 
-    /// Takes in a segment.
+    /// Adds a segment.
     fn segment(&mut self, from_server: bool, header: &TcpHeaderSlice<'_>, data: &[u8]) {
         self.reset |= header.rst();
         let side = &mut self.sides[usize::from(from_server)];
@@ -151,7 +152,7 @@ impl Connection {
             side.acknowledged = Some(header.acknowledgment_number());
         }
         let first = header.sequence_number();
-        // RFC 9293 §3.4: SYN and FIN take a number of the sequence each.
+        // RFC 9293 §3.4: SYN and FIN take a sequence number each.
         let end = first.wrapping_add(data.len() as u32 + u32::from(header.syn()) + u32::from(header.fin()));
         if header.fin() {
             side.end = Some(end);
@@ -172,8 +173,7 @@ fn is_before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) > 1 << 31
 }
 
-/// The connections over IPv4 that were captured, in the order of their first packets. Frames that belong to none, such as
-/// those of ARP, are left out.
+/// Returns the captured IPv4 connections in the order of their first packets. Other frames, such as ARP, are ignored.
 pub fn connections(frames: &[Frame]) -> Vec<Connection> {
     let mut connections = Vec::new();
     for frame in frames {
@@ -203,7 +203,7 @@ fn count(connections: &mut Vec<Connection>, frame: &[u8]) -> Option<()> {
     };
     let (from, to) = (header.source_addr(), header.destination_addr());
     if header.fragments_offset().value() > 0 {
-        // A fragment that is not the first says only by its identification to which connection it belongs.
+        // A later fragment names its connection only by its identification.
         layers.tls_bytes = payload.len() as u64;
         let identification = Some(header.identification());
         let (connection, from_server) = connections.iter_mut().rev().find_map(|connection| {
@@ -239,8 +239,8 @@ fn count(connections: &mut Vec<Connection>, frame: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The connection that a packet belongs to, and whether it comes from the server. One that `begins` belongs to none that
-/// was closed between the same ports.
+/// Finds the connection of a packet, and whether the packet comes from the server. A packet that `begins` a connection never
+/// belongs to a closed one between the same ports.
 fn find(
     connections: &mut Vec<Connection>,
     transport: Transport,
@@ -300,7 +300,7 @@ mod tests {
         PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4(from, to, 64)
     }
 
-    /// A segment from one side to the other; `flags` is of the letters S, F, R and A.
+    /// A segment of one side; `flags` consists of the letters S, F, R and A.
     fn tcp(from_client: bool, flags: &str, sequence: u32, acknowledgement: u32, payload: &[u8]) -> Frame {
         let (from, to) = if from_client { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
         let mut header = TcpHeader::new(from.1, to.1, sequence, 64000);
@@ -321,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_counted_from_syn_to_the_last_acknowledgement() {
-        // The numbers of the client begin just below 2³², so that they wrap.
+    fn counts_a_connection_from_syn_to_the_last_acknowledgement() {
+        // The client's numbers begin just below 2³², so that they wrap.
         let c = u32::MAX - 2;
         let frames = [
             tcp(true, "S", c, 0, b""),
@@ -354,14 +354,14 @@ mod tests {
     }
 
     #[test]
-    fn what_tcp_sends_again_is_noticed() {
+    fn detects_retransmissions() {
         let again = tcp(true, "A", 2, 1, b"hello");
         let frames = [tcp(true, "S", 1, 0, b""), again.clone(), tcp(true, "A", 7, 1, b""), again];
         assert_eq!(connections(&frames)[0].resent_packets, 1);
     }
 
     #[test]
-    fn records_of_the_handshake_are_told_apart_wherever_segments_end() {
+    fn recognises_handshake_records_across_segments() {
         let record = |typ, len: u8| [&[typ, 3, 3, 0, len][..], &vec![HANDSHAKE; len.into()]].concat();
         let stream = [record(22, 40), record(20, 1), record(22, 0), record(23, 22), record(21, 26)].concat();
         for size in [1, 4, 5, 7, stream.len()] {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_ends_a_connection_and_the_next_one_between_the_ports_is_another() {
+    fn reset_ends_a_connection() {
         let syn = tcp(true, "S", 1, 0, b"");
         let frames = [syn.clone(), tcp(false, "RA", 0, 2, b""), syn];
         let all = connections(&frames);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_are_told_apart_by_their_ports() {
+    fn separates_datagrams_by_ports() {
         let other = (CLIENT.0, 50001);
         let frames = [udp(CLIENT, SERVER, b"one"), udp(other, SERVER, b"three"), udp(SERVER, CLIENT, b"two")];
         let all = connections(&frames);
@@ -396,12 +396,12 @@ mod tests {
     }
 
     #[test]
-    fn fragments_belong_to_their_datagram() {
+    fn assigns_fragments_to_their_datagram() {
         let mut first = udp(CLIENT, SERVER, &[0; 40]);
         let more = 0x20;
         first.bytes[14 + 4..][..4].copy_from_slice(&[0, 9, more, 0]);
         let mut rest = udp(CLIENT, SERVER, &[0; 4]);
-        // 48 bytes of the datagram, its UDP header included, came before: six units of eight.
+        // 48 bytes of the datagram, including its UDP header, precede this fragment: six units of eight.
         rest.bytes[14 + 4..][..4].copy_from_slice(&[0, 9, 0, 6]);
         let all = connections(&[first.clone(), rest.clone()]);
         let [connection] = &all[..] else { panic!("{all:?}") };
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_belongs_to_the_link() {
+    fn counts_padding_for_the_link() {
         let mut padded = udp(CLIENT, SERVER, b"x");
         padded.bytes.resize(60, 0);
         let counted = connections(&[padded])[0].to_server;
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_connection_is_left_out() {
+    fn ignores_other_frames() {
         let mut arp = vec![0; 42];
         arp[12..14].copy_from_slice(&[0x08, 0x06]);
         let whole = tcp(true, "S", 1, 0, b"").bytes;

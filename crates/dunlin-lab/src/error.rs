@@ -1,10 +1,10 @@
-//! The error of the lab: what went wrong, why, and what to do.
+//! The error of the lab: what failed, why, and what to do.
 
 use std::fmt::{self, Display};
 
 use nix::errno::Errno;
 
-/// Why something could not be set up, measured or written.
+/// The reason why something could not be set up, measured or written.
 #[derive(Debug)]
 pub struct Error {
     what: String,
@@ -13,12 +13,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// `what` did not work because of `why`; `advice` says what the user can do.
+    /// `what` failed because of `why`; `advice` tells the user what to do.
     pub fn new(what: impl Display, why: impl Display, advice: impl Display) -> Self {
         Self { what: what.to_string(), why: why.to_string(), advice: advice.to_string() }
     }
 
-    /// The kernel refused `what`: mostly because this takes privileges.
+    /// The kernel refused `what`, usually for lack of privileges.
     pub(crate) fn refused(what: impl Display, errno: Errno) -> Self {
         match errno {
             Errno::EPERM | Errno::EACCES => Self::new(
@@ -30,17 +30,17 @@ impl Error {
         }
     }
 
-    /// What did not work.
+    /// What failed.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// Why not.
+    /// Why it failed.
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// What the user can do about it.
+    /// What the user can do.
     pub fn advice(&self) -> &str {
         &self.advice
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and `kill` as something to wait for.
+//! Ctrl-C and `kill` as a descriptor that can be waited for.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,16 +7,16 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::Error;
 
-/// Readable as soon as the process was asked to end by SIGINT or SIGTERM.
+/// Becomes readable when SIGINT or SIGTERM asks the process to end.
 #[derive(Debug)]
 pub struct Ending(SignalFd);
 
 impl Ending {
-    /// Blocks the two signals, so that they make this value readable instead of ending the process. Call it before the process
-    /// starts another thread: threads inherit the blocked signals.
+    /// Blocks the two signals, so that they make this value readable instead of ending the process. Call it before the
+    /// process starts another thread: threads inherit the blocked signals.
     ///
     /// # Errors
-    /// If the kernel has no descriptor to spare.
+    /// The kernel has no descriptor left.
     pub fn watch() -> Result<Self, Error> {
         let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
         let fd = signals.thread_block().and_then(|()| SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC));

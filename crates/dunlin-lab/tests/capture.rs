@@ -1,4 +1,4 @@
-//! What a connection really costs, captured between two namespaces.
+//! The bytes of a connection, captured between two namespaces.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
@@ -15,11 +15,11 @@ use pcap_file::pcap::PcapReader;
 
 use crate::common::{PATIENCE, privileged, until};
 
-/// Headers with the options that Linux sends: a SYN has 20 bytes of them, everything else has time stamps in 12.
+/// Headers with Linux's options: 20 bytes of options in a SYN, 12 bytes of time stamps otherwise.
 const SYN: u64 = 40;
 const SEGMENT: u64 = 32;
 
-/// The client sends as much as `sent` and closes, the server answers nothing; what was captured at the client.
+/// The client sends `sent` and closes; the server answers nothing. Returns the client's capture.
 fn exchange(pair: &Pair, sent: &[u8]) -> (Vec<Frame>, Connection) {
     let mut capture = Capture::start(&pair.client, Pair::DEVICE).unwrap();
     let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0))).unwrap().unwrap();
@@ -39,7 +39,7 @@ fn exchange(pair: &Pair, sent: &[u8]) -> (Vec<Frame>, Connection) {
 }
 
 #[test]
-fn every_byte_on_the_link_is_counted_once() {
+fn counts_every_byte_on_the_link_once() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(1500).unwrap();
     let (frames, connection) = exchange(&pair, b"hello");
@@ -60,7 +60,7 @@ fn every_byte_on_the_link_is_counted_once() {
 }
 
 #[test]
-fn no_packet_is_larger_than_the_mtu() {
+fn packets_stay_within_the_mtu() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(1500).unwrap();
     for mtu in [127, 576, 1500] {
@@ -73,7 +73,7 @@ fn no_packet_is_larger_than_the_mtu() {
 }
 
 #[test]
-fn fragments_of_a_datagram_are_counted() {
+fn counts_fragments_of_a_datagram() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(127).unwrap();
     let mut capture = Capture::start(&pair.server, Pair::DEVICE).unwrap();
@@ -82,14 +82,14 @@ fn fragments_of_a_datagram_are_counted() {
     client.send_to(&[0; 300], server.local_addr().unwrap()).unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(server.recv(&mut [0; 1024]).unwrap(), 300);
-    // 308 bytes of UDP in fragments of at most 104, which is 107 rounded to units of eight.
+    // 308 bytes of UDP in fragments of at most 104, which is 107 rounded down to units of eight.
     let counted = connections(capture.look().unwrap())[0].to_server;
     let expected = Layers { packets: 3, link_bytes: 42, ip_bytes: 60, transport_bytes: 8, tls_bytes: 300 };
     assert_eq!(counted, expected);
 }
 
 #[test]
-fn frames_have_the_time_at_which_they_passed() {
+fn frames_have_the_time_of_their_passage() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(1500).unwrap();
     let mut capture = Capture::start(&pair.client, Pair::DEVICE).unwrap();
@@ -99,7 +99,7 @@ fn frames_have_the_time_at_which_they_passed() {
     client.send_to(b"hello", (Pair::SERVER, 9)).unwrap();
     let sent = |frames: &[Frame]| !connections(frames).is_empty();
     until(|| sent(capture.look().unwrap()).then_some(()));
-    // All of these pass before they are looked at.
+    // All of these frames pass before the first look.
     for _ in 0..10 {
         client.send_to(b"hello", (Pair::SERVER, 9)).unwrap();
     }
@@ -113,7 +113,7 @@ fn frames_have_the_time_at_which_they_passed() {
 }
 
 #[test]
-fn a_capture_becomes_a_pcap_file() {
+fn writes_a_capture_as_a_pcap_file() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let (frames, _) = exchange(&ground.pair(1500).unwrap(), b"hello");
     let mut file = Vec::new();
@@ -129,7 +129,7 @@ fn a_capture_becomes_a_pcap_file() {
 }
 
 #[test]
-fn waiting_for_what_does_not_come_ends() {
+fn waiting_ends_at_the_timeout() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(1500).unwrap();
     let mut capture = Capture::start(&pair.client, Pair::DEVICE).unwrap();

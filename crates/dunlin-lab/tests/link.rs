@@ -1,4 +1,4 @@
-//! The link between two namespaces: what it does with packets. How exact its times are is measured, not tested.
+//! The effects of the link between two namespaces on packets. The accuracy of its times is measured, not tested.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
@@ -54,7 +54,7 @@ impl Ends {
         }
     }
 
-    /// Nothing waits at the other end.
+    /// Checks that no datagram waits at the other end.
     fn nothing_arrived(&self) {
         self.b.set_nonblocking(true).unwrap();
         assert_eq!(self.b.recv(&mut [0; 1024]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -62,7 +62,7 @@ impl Ends {
 }
 
 #[test]
-fn datagrams_pass_both_ways_and_are_counted() {
+fn forwards_and_counts_datagrams_in_both_directions() {
     let line = Line { delay: Duration::from_millis(1), rate_kbit_per_s: Some(1000), ..Line::default() };
     let Some(ends) = Ends::new(&line) else { return };
     ends.echo(b"here and there");
@@ -72,18 +72,18 @@ fn datagrams_pass_both_ways_and_are_counted() {
 }
 
 #[test]
-fn the_mtu_is_held() {
+fn keeps_the_mtu() {
     let Some(ends) = Ends::new(&Line::default()) else { return };
     let largest = vec![7; usize::from(MTU) - HEADERS];
     ends.echo(&largest);
     assert_eq!(ends.link.counts().forwarded, 2);
-    // A byte more takes two fragments each way.
+    // One byte more takes two fragments in each direction.
     ends.echo(&[&largest[..], &[7]].concat());
     assert_eq!(ends.link.counts().forwarded, 6);
 }
 
 #[test]
-fn what_is_lost_does_not_arrive() {
+fn loses_packets() {
     let Some(ends) = Ends::new(&Line { loss_percent: 100.0, ..Line::default() }) else { return };
     ends.a.send(b"into the void").unwrap();
     until(|| (ends.link.counts().lost == 1).then_some(()));
@@ -91,7 +91,7 @@ fn what_is_lost_does_not_arrive() {
 }
 
 #[test]
-fn what_is_sent_during_a_cut_does_not_arrive() {
+fn loses_packets_during_a_cut() {
     let cut = Cut { up: PATIENCE, down: PATIENCE, phase: Duration::ZERO };
     let Some(ends) = Ends::new(&Line { cut: Some(cut), ..Line::default() }) else { return };
     ends.a.send(b"into the void").unwrap();
@@ -100,7 +100,7 @@ fn what_is_sent_during_a_cut_does_not_arrive() {
 }
 
 #[test]
-fn a_link_whose_device_is_there_already_is_refused() {
+fn refuses_an_existing_device() {
     let Some(namespace) = privileged(Namespace::new("both")) else { return };
     let end = End { namespace: &namespace, device: "line", address: None, mtu: MTU };
     let error = Link::start([end, end], &Line::default(), 1).unwrap_err();
@@ -108,7 +108,7 @@ fn a_link_whose_device_is_there_already_is_refused() {
 }
 
 #[test]
-fn a_namespace_that_is_not_there_is_named() {
+fn names_a_missing_namespace() {
     let error = Namespace::open("nobody-made-this").unwrap_err();
     assert!(error.to_string().starts_with("network namespace nobody-made-this: "), "{error}");
     let error = Namespace::open("/proc/self/exe").unwrap().enter().unwrap_err();

@@ -14,7 +14,7 @@ use dunlin_lab::net::{Ground, Pair};
 use crate::common::{privileged, until};
 
 #[test]
-fn two_namespaces_reach_each_other_and_nobody_else() {
+fn two_namespaces_reach_only_each_other() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(1500).unwrap();
     let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0))).unwrap().unwrap();
@@ -40,7 +40,7 @@ fn two_namespaces_reach_each_other_and_nobody_else() {
 }
 
 #[test]
-fn offloads_are_off() {
+fn disables_offloads() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(1500).unwrap();
     for namespace in [&pair.client, &pair.server] {
@@ -61,7 +61,7 @@ fn offloads_are_off() {
 }
 
 #[test]
-fn an_mtu_that_cannot_be_is_refused_in_one_line() {
+fn refuses_an_impossible_mtu_in_one_line() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(127).unwrap();
     pair.set_mtu(576).unwrap();
@@ -74,7 +74,7 @@ fn an_mtu_that_cannot_be_is_refused_in_one_line() {
 fn processes_run_in_their_namespace_and_end_with_their_ground() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let namespace = ground.namespace("one").unwrap();
-    // The shell starts another process, of which only the PID namespace knows.
+    // The shell starts another process, which only the PID namespace knows.
     let mut shell = Command::new("sh");
     shell.args(["-c", "readlink /proc/self/ns/net; sleep 1000 & wait"]).stdout(Stdio::piped());
     let mut process = ground.spawn(&namespace, &mut shell).unwrap();
@@ -92,7 +92,7 @@ fn processes_run_in_their_namespace_and_end_with_their_ground() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
+fn names_a_missing_program() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let namespace = ground.namespace("one").unwrap();
     let error = ground.spawn(&namespace, &mut Command::new("no-such-program")).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Other stacks: a small C program over each library, compiled when it is needed.
+//! Other stacks: a small C program for each library, compiled when needed.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -13,16 +13,16 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use crate::Error;
 use crate::net::{Ground, Namespace, Process};
 
-/// What all programs begin with.
+/// The common beginning of all programs.
 const COMMON: &str = include_str!("peer.c");
 
-/// A library, and a program over it.
+/// A library and its program.
 pub(super) struct Library {
     pub(super) name: &'static str,
-    /// What follows [`COMMON`].
+    /// The rest of the source after [`COMMON`].
     pub(super) source: &'static [&'static str],
     pub(super) link: &'static [&'static str],
-    /// What Debian calls it.
+    /// The name of Debian's package.
     pub(super) package: &'static str,
 }
 
@@ -45,7 +45,7 @@ impl MemoryFile {
         made().map_err(|error| Error::new("a file in memory", error, "free some memory"))
     }
 
-    /// Where other processes find it while this value lives.
+    /// The path of the file for other processes, valid while this value lives.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.0.as_raw_fd()))
     }
@@ -55,7 +55,7 @@ impl Library {
     /// Compiles the program.
     ///
     /// # Errors
-    /// Without a compiler or the library.
+    /// The compiler or the library is missing.
     pub(super) fn compile(&self) -> Result<Foreign, Error> {
         let advice = format!("install what it takes: apt-get install gcc libc6-dev {}", self.package);
         let failed = |why: &dyn Display| Error::new(self.name, why, &advice);
@@ -81,17 +81,17 @@ impl Library {
 }
 
 impl Foreign {
-    /// The program with these arguments, to be started.
+    /// Returns a command that runs the program with these arguments.
     pub(super) fn command(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = Command::new(self.program.path());
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    /// Starts it as a server in a namespace, and waits for the port that it prints.
+    /// Starts the program as a server in a namespace, and waits for the port that it prints.
     ///
     /// # Errors
-    /// It does not listen.
+    /// The program does not listen.
     pub(super) fn serve<'a>(
         &self,
         ground: &'a Ground,
@@ -109,7 +109,7 @@ impl Foreign {
         Ok((server, port.trim().to_owned()))
     }
 
-    /// Waits for the end; what it printed. If it failed, its reason.
+    /// Waits for the end of the program. Returns its output, or the reason of its failure.
     pub(super) fn finished(&self, mut process: Process<'_>) -> Result<String, Error> {
         let child = process.child();
         let (mut printed, mut told) = (String::new(), String::new());

@@ -1,4 +1,4 @@
-//! How exact the lab's own line is on this machine: read it before a figure that was measured over the line.
+//! The accuracy of the lab's own line on this machine, which limits all figures measured over it.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -20,13 +20,13 @@ const MTU: u16 = 1500;
 
 /// An IP header without options and a UDP header.
 const HEADERS: usize = 28;
-/// What an ordinary datagram of a bulk transfer carries.
+/// The payload of an ordinary datagram in a bulk transfer.
 const PAYLOAD: usize = 1000;
-/// What is sent at each rate: long enough for times of waking up not to matter, short enough for the socket's buffer.
+/// The volume at each rate: large enough to hide wake-up times, small enough for the socket's buffer.
 const BURST: u32 = 100;
-/// How many datagrams are sent into a line that loses some.
+/// The number of datagrams sent into a lossy line.
 const LOSSES: u64 = 2000;
-/// Longer than any delay here: a datagram that takes longer is lost.
+/// Longer than any delay here: a later datagram counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The experiment `link`.
@@ -45,7 +45,7 @@ impl Experiment for Accuracy {
     }
 
     fn about(&self) -> &'static str {
-        "how exactly the lab's own line keeps its delay, rate and loss, idle and busy"
+        "accuracy of the lab's own line: delay, rate and loss, on an idle and a busy machine"
     }
 
     fn ways(&self) -> &'static [Way] {
@@ -152,14 +152,14 @@ impl Ends {
         Ok(Self { link, a, from, to })
     }
 
-    /// Milliseconds there and back, `count` times. Both sides run in real time, as the link does: what is measured is the
-    /// link and not how the machine is shared.
+    /// Measures `count` round trips in milliseconds. Both sides run in real time like the link, so that the result is about
+    /// the link and not about the machine's scheduling.
     fn round_trips(&self, count: u32) -> Result<Vec<f64>, Error> {
         thread::scope(|scope| {
             scope.spawn(|| {
                 in_real_time();
                 let mut buffer = [0; PAYLOAD];
-                // Ends with the last one, or when nothing comes; the other side knows why.
+                // The thread ends with the last datagram or a timeout; the other side has the reason.
                 (0..count).try_for_each(|_| {
                     let len = self.to.recv(&mut buffer)?;
                     self.to.send(buffer.get(..len).unwrap_or_default()).map(|_| ())
@@ -180,7 +180,7 @@ impl Ends {
         Ok(start.elapsed().as_secs_f64() * 1e3)
     }
 
-    /// The kilobits of IP packets a second that arrive when many are sent at once.
+    /// Measures the rate of arriving IP packets, in kilobits a second, when many are sent at once.
     fn carried(&self) -> Result<f64, Error> {
         for _ in 0..BURST {
             self.from.send(&[0; PAYLOAD]).map_err(failed)?;
@@ -192,7 +192,7 @@ impl Ends {
         Ok(bits / last.duration_since(first).as_secs_f64() / 1e3)
     }
 
-    /// How many datagrams of a hundred do not arrive.
+    /// Measures the percentage of lost datagrams.
     fn lost(&self) -> Result<f64, Error> {
         self.to.set_nonblocking(true).map_err(failed)?;
         let (mut arrived, mut sent, start) = (0, 0, Instant::now());
@@ -200,7 +200,7 @@ impl Ends {
             match self.to.recv(&mut [0; PAYLOAD]) {
                 Ok(_) => arrived += 1,
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(failed(error)),
-                // All that was sent so far has come or is lost, so no buffer overflows.
+                // All datagrams so far have arrived or are lost, so no buffer overflows.
                 Err(_) if arrived + self.link.counts().lost == sent => {
                     if sent == LOSSES {
                         return Ok(100.0 * (sent - arrived) as f64 / sent as f64);

@@ -1,4 +1,4 @@
-//! The experiments, by name.
+//! The experiments by name.
 
 mod caching;
 mod foreign;
@@ -18,48 +18,48 @@ pub use caching::measured;
 use crate::Error;
 use crate::report::Row;
 
-/// Something to measure.
+/// An experiment.
 pub trait Experiment: Sync {
-    /// Its name, which scripts rely on.
+    /// The name, which scripts rely on.
     fn name(&self) -> &'static str;
 
-    /// What it measures, in a line.
+    /// The subject, in one line.
     fn about(&self) -> &'static str;
 
-    /// The paper that it repeats: authors, title and where it appeared.
+    /// The repeated paper: authors, title, and place of publication.
     fn paper(&self) -> Option<&'static str> {
         None
     }
 
-    /// The values of its parameters that need an explanation, each with it.
+    /// The parameter values that need an explanation, each with it.
     fn terms(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// How it can be run; at least one way.
+    /// The ways to run it; at least one.
     fn ways(&self) -> &'static [Way];
 
-    /// How often each case is measured by default.
+    /// The default number of measurements of each case.
     fn runs(&self) -> u32;
 
     /// Measures.
     ///
     /// # Errors
-    /// Missing privileges or programs, or a peer that failed.
+    /// Privileges or programs are missing, or a peer failed.
     fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error>;
 }
 
-/// How an experiment is run.
+/// A way to run an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Real sockets in namespaces: takes root, or CAP_SYS_ADMIN and CAP_NET_ADMIN.
+    /// Real sockets in namespaces: needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN.
     Real,
-    /// The same engine in virtual time over a modelled link: takes no privileges.
+    /// The same engine in virtual time over a modelled link: needs no privileges.
     Virtual,
 }
 
 impl Way {
-    /// As it is written.
+    /// The name in commands and rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Real => "real",
@@ -68,38 +68,38 @@ impl Way {
     }
 }
 
-/// What to run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How.
+    /// The way.
     pub way: Way,
-    /// How often to measure each case.
+    /// The number of measurements of each case.
     pub runs: u32,
-    /// Only the smallest set that holds every case with a bar.
+    /// Whether to measure only the fewest cases that cover every bar.
     pub quick: bool,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Where to put a capture of each case, as a pcap file, if the experiment captures anything.
+    /// The directory for captures of each case as pcap files, if the experiment captures.
     pub captures: Option<PathBuf>,
 }
 
 impl Plan {
-    /// The default plan of `experiment`: its first way, and its own number of runs.
+    /// The default plan of `experiment`: its first way and its number of runs.
     pub fn new(experiment: &dyn Experiment) -> Self {
         let way = experiment.ways().first().copied().unwrap_or(Way::Real);
         Self { way, runs: experiment.runs(), quick: false, seed: 1, captures: None }
     }
 }
 
-/// All experiments, in the order in which they are listed.
+/// All experiments, in the order of the list.
 pub fn all() -> &'static [&'static dyn Experiment] {
     &[&caching::Caching, &key_exchange::KeyExchange, &link::Accuracy]
 }
 
-/// The experiment of that name.
+/// Finds the experiment of that name.
 ///
 /// # Errors
-/// If there is none.
+/// No experiment has this name.
 pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
     let found = all().iter().find(|experiment| experiment.name() == name);
     found
@@ -107,25 +107,25 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
         .ok_or_else(|| Error::new("experiment", format_args!("no {name}"), "`dunlin lab list` shows all"))
 }
 
-/// Shows progress on stderr: a bar on a terminal, otherwise a line from time to time.
+/// Shows progress on stderr: a bar on a terminal, otherwise occasional lines.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
-    /// Without a terminal: when the last line was written.
+    /// The time of the last line, without a terminal.
     lines: Option<Mutex<Option<Instant>>>,
 }
 
-/// The shortest time between two lines.
+/// The minimum interval between two lines.
 const LINE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often the bar is drawn while a step takes long, so that the elapsed time moves.
+/// How often the bar is redrawn during a long step, so that the elapsed time moves.
 const TICK: Duration = Duration::from_millis(250);
 
 /// The bar, with its times labelled.
 const BAR: &str = "{wide_bar} {pos}/{len}  elapsed {elapsed}, about {eta} left  {msg}";
 
 impl Progress {
-    /// On stderr.
+    /// Shows progress on stderr.
     pub fn on_stderr() -> Self {
         let style = ProgressStyle::with_template(BAR);
         let bar = ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -136,12 +136,12 @@ impl Progress {
         Self { bar, lines }
     }
 
-    /// Nowhere.
+    /// Shows no progress.
     pub fn hidden() -> Self {
         Self { bar: ProgressBar::hidden(), lines: None }
     }
 
-    /// Sets the number of all steps.
+    /// Sets the total number of steps.
     pub fn steps(&self, steps: usize) {
         self.bar.set_length(steps as u64);
     }
@@ -151,7 +151,7 @@ impl Progress {
         self.bar.set_message(what);
     }
 
-    /// Writes a line beside the bar, on stderr.
+    /// Writes a line to stderr, above the bar.
     pub fn note(&self, line: &str) {
         // A closed stderr does not end an experiment.
         let _ = self.bar.suspend(|| writeln!(io::stderr(), "{line}"));

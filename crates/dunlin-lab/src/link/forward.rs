@@ -1,4 +1,4 @@
-//! The thread that moves packets from one device to the other.
+//! The thread that moves packets between the devices.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,19 +17,19 @@ use tun_rs::SyncDevice;
 use super::line::{Counts, Direction, Packet, State};
 use crate::Error;
 
-/// The largest IP packet there is.
+/// The size of the largest IP packet.
 const MAX_PACKET: usize = 65535;
 
-/// How many packets are read from one device before the other gets its turn, and before those that are due are sent.
+/// The number of packets read from one device before the other gets its turn, and before due packets are sent.
 const BATCH: usize = 64;
 
-/// Any real-time priority is above all programs that share the processor in time slices.
+/// Any real-time priority is above all programs with time slices.
 const PRIORITY: u8 = 10;
 
-/// How long before a packet is due the thread is awake and waits for the moment itself: the kernel wakes nobody that exactly.
+/// How long before a packet is due the thread wakes up and then spins, because the kernel's timers are less exact.
 const EARLY: Duration = Duration::from_micros(100);
 
-/// Gives the calling thread real-time priority, if that is permitted.
+/// Gives the calling thread real-time priority if permitted.
 pub(crate) fn in_real_time() -> bool {
     let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
     ThreadPriorityValue::try_from(PRIORITY).is_ok_and(|value| {
@@ -73,7 +73,7 @@ pub(super) fn run(
     }
 }
 
-/// Reads what waits at `device`.
+/// Reads the waiting packets of `device`.
 fn take(
     device: &SyncDevice,
     direction: Direction,
@@ -106,7 +106,7 @@ fn deliver(packet: &Packet, to: &SyncDevice, start: Instant, counts: &mut Counts
             counts.late += late;
             counts.latest = counts.latest.max(late);
         }
-        // A device that is down takes nothing: so it is when a cable is pulled.
+        // A device that is down drops packets, like a pulled cable.
         Err(error) if error.raw_os_error() == Some(Errno::EIO as i32) => counts.refused += 1,
         Err(error) => return Err(gone(&error)),
     }

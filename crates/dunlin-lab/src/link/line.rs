@@ -1,4 +1,4 @@
-//! What the line does to a packet, in numbers: no clock, no device.
+//! The effects of the line on packets, as numbers, without clock and devices.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,28 +11,28 @@ use crate::Error;
 /// Properties of a line, the same in both directions. The default does nothing to packets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// How long a packet travels, one way.
+    /// The delay of a packet in one direction.
     pub delay: Duration,
-    /// Each packet's delay is drawn evenly from `delay` ± `jitter`. Packets can overtake each other.
+    /// Each packet's delay is uniformly random within `delay` ± `jitter`. Packets can overtake each other.
     pub jitter: Duration,
-    /// How many packets of a hundred are lost, each one independently.
+    /// The percentage of packets lost, each independently.
     pub loss_percent: f64,
-    /// How many kilobits of IP packets it carries a second, each way.
+    /// The rate of IP packets in kilobits a second, in each direction.
     pub rate_kbit_per_s: Option<u64>,
-    /// How many packets wait for their turn where a rate is set; those that find it full are dropped.
+    /// The number of packets that can wait at that rate; further ones are dropped.
     pub queue: usize,
-    /// When it is cut.
+    /// The periodic cuts.
     pub cut: Option<Cut>,
 }
 
-/// A line that is cut again and again: whatever is sent while it is, in either direction, is lost.
+/// A line that is cut periodically. Packets sent during a cut, in either direction, are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// How long it holds between two cuts.
+    /// The time between two cuts.
     pub up: Duration,
-    /// How long a cut lasts.
+    /// The duration of a cut.
     pub down: Duration,
-    /// When the first cut begins.
+    /// The time of the first cut.
     pub phase: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Default for Line {
 
 impl Line {
     /// # Errors
-    /// Numbers that no line can have.
+    /// The numbers are impossible for a line.
     pub(super) fn check(&self) -> Result<(), Error> {
         let wrong = |why| Err(Error::new("link", why, "correct the number"));
         if !(0.0..=100.0).contains(&self.loss_percent) {
@@ -79,12 +79,12 @@ impl Cut {
     }
 }
 
-/// What was done with the packets.
+/// The counts of packets by their fate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that were handed over at the other end.
+    /// Packets delivered at the other end.
     pub forwarded: u64,
-    /// Bytes of those, IP header included.
+    /// The bytes of the delivered packets, including IP headers.
     pub forwarded_bytes: u64,
     /// Packets lost by chance.
     pub lost: u64,
@@ -92,16 +92,16 @@ pub struct Counts {
     pub overflowed: u64,
     /// Packets sent while the line was cut.
     pub cut: u64,
-    /// Packets that the device at the other end did not take, because it was down.
+    /// Packets that the device at the other end refused because it was down.
     pub refused: u64,
-    /// By how much packets were late, all together.
+    /// The sum of all delays beyond the due time.
     pub late: Duration,
-    /// By how much the latest one was late.
+    /// The longest delay beyond the due time.
     pub latest: Duration,
 }
 
 impl Counts {
-    /// By how much a packet was late on average.
+    /// The mean delay beyond the due time.
     pub fn mean_lateness(&self) -> Duration {
         self.late.div_f64(self.forwarded.max(1) as f64)
     }
@@ -114,24 +114,25 @@ pub(super) enum Direction {
     BToA,
 }
 
-/// A packet that is under way.
+/// A packet in flight.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Packet {
-    /// When it arrives.
+    /// The time of its arrival.
     pub(super) due: Duration,
-    /// Packets that are due at once arrive in the order in which they were sent.
+    /// Packets due at the same time arrive in the order of sending.
     number: u64,
     pub(super) direction: Direction,
     pub(super) bytes: Vec<u8>,
 }
 
-/// The packets that are under way, and what is to become of others. Times count from the start of the line.
+/// The packets in flight and the state of the line. Times count from the start of the line.
 #[derive(Debug)]
 pub(super) struct State {
     line: Line,
     rng: Rng,
     under_way: BinaryHeap<Reverse<Packet>>,
-    /// For each direction, when the packets are through that wait for their turn or are being sent; the last is free then.
+    /// For each direction, the times at which the waiting packets and the current one are sent completely. The direction is
+    /// free after the last.
     sending: [VecDeque<Duration>; 2],
     sent: u64,
 }
@@ -142,7 +143,7 @@ impl State {
         Self { line, rng, under_way: BinaryHeap::new(), sending: Default::default(), sent: 0 }
     }
 
-    /// Takes in a packet at time `now`.
+    /// Adds a packet at time `now`.
     pub(super) fn send(&mut self, direction: Direction, now: Duration, bytes: &[u8], counts: &mut Counts) {
         if self.line.cut.is_some_and(|cut| cut.is_down(now)) {
             counts.cut += 1;
@@ -157,18 +158,18 @@ impl State {
         }
     }
 
-    /// When the last bit of a packet of `len` bytes has left the sender; none if the queue is full.
+    /// Returns when the last bit of a packet of `len` bytes leaves the sender; `None` if the queue is full.
     fn through(&mut self, direction: Direction, now: Duration, len: usize) -> Option<Duration> {
         let Some(rate) = self.line.rate_kbit_per_s else { return Some(now) };
         let queue = &mut self.sending[direction as usize];
         while queue.front().is_some_and(|through| *through <= now) {
             queue.pop_front();
         }
-        // The packet at the front is being sent; the others wait.
+        // The first packet is being sent; the others wait.
         if queue.len() > self.line.queue {
             return None;
         }
-        // Bits over kilobits a second are milliseconds.
+        // Bits divided by kilobits a second are milliseconds.
         let time = Duration::from_nanos(len as u64 * 8 * 1_000_000 / rate);
         let through = queue.back().copied().unwrap_or(now) + time;
         queue.push_back(through);
@@ -183,12 +184,12 @@ impl State {
         }
     }
 
-    /// When the next packet arrives.
+    /// Returns when the next packet arrives.
     pub(super) fn due(&self) -> Option<Duration> {
         self.under_way.peek().map(|Reverse(packet)| packet.due)
     }
 
-    /// The next packet that has arrived by `now`.
+    /// Returns the next packet that has arrived by `now`.
     pub(super) fn arrived(&mut self, now: Duration) -> Option<Packet> {
         if self.due()? > now {
             return None;
@@ -210,14 +211,14 @@ mod tests {
         Line { delay: ms(10), ..Line::default() }
     }
 
-    /// When what was sent arrives, in order.
+    /// Returns the arrival times of packets, in order.
     fn arrivals(state: &mut State) -> Vec<(Duration, Direction, usize)> {
         let all = std::iter::from_fn(|| state.arrived(Duration::MAX));
         all.map(|packet| (packet.due, packet.direction, packet.bytes.len())).collect()
     }
 
     #[test]
-    fn a_packet_arrives_after_the_delay_and_not_before() {
+    fn packet_arrives_exactly_after_the_delay() {
         let mut state = State::new(line(), 0);
         state.send(AToB, ms(5), &[1, 2, 3], &mut Counts::default());
         assert_eq!(state.due(), Some(ms(15)));
@@ -228,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn packets_take_their_turn_at_the_rate_in_each_direction_apart() {
-        // 100 bytes are 800 bits are 80 ms at 10 kbit/s.
+    fn rate_limits_each_direction_separately() {
+        // 100 bytes are 800 bits, which take 80 ms at 10 kbit/s.
         let mut state = State::new(Line { rate_kbit_per_s: Some(10), ..line() }, 0);
         let mut counts = Counts::default();
         for direction in [AToB, AToB, BToA] {
@@ -242,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_and_one_with_room_takes() {
+    fn full_queue_drops_packets() {
         let mut state = State::new(Line { rate_kbit_per_s: Some(10), queue: 2, ..line() }, 0);
         let mut counts = Counts::default();
-        // One is being sent, two wait, one is too many; at 80 ms there is room again.
+        // One packet is being sent, two wait, and one is too many; after 80 ms there is room again.
         for now in [0, 0, 0, 0, 80] {
             state.send(AToB, ms(now), &[0; 100], &mut counts);
         }
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn all_or_nothing_is_lost() {
+    fn loss_of_0_and_100_percent_is_exact() {
         for (loss_percent, lost) in [(0.0, 0), (100.0, 1000)] {
             let (mut state, mut counts) = (State::new(Line { loss_percent, ..line() }, 7), Counts::default());
             for _ in 0..1000 {
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_what_is_lost() {
+    fn seed_determines_the_losses() {
         let lost = |seed| {
             let mut state = State::new(Line { loss_percent: 30.0, ..line() }, seed);
             (0..64).for_each(|now| state.send(AToB, ms(now), &[0], &mut Counts::default()));
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_takes_what_is_sent_meanwhile() {
+    fn packets_sent_during_a_cut_are_lost() {
         let cut = Cut { up: ms(100), down: ms(20), phase: ms(50) };
         let (mut state, mut counts) = (State::new(Line { cut: Some(cut), ..line() }, 0), Counts::default());
         let sent = [0, 49, 50, 69, 70, 169, 170, 189, 190];

@@ -1,8 +1,8 @@
 //! A line with delay, jitter, loss, a rate and cuts, between two network namespaces.
 //!
-//! Many kernels are built without netem, so the lab forwards packets itself: a TUN device in each namespace, and a thread
-//! that reads from one and writes to the other when the packet's time has come. The thread runs under `SCHED_FIFO` where
-//! that is permitted; without it a busy machine adds milliseconds.
+//! Many kernels lack netem, so the lab forwards packets itself: a TUN device in each namespace, and a thread that reads from
+//! one and writes to the other at the packet's time. The thread runs under `SCHED_FIFO` if permitted; otherwise a busy
+//! machine adds milliseconds.
 
 mod forward;
 mod line;
@@ -23,7 +23,7 @@ use crate::net::End;
 pub(crate) use forward::in_real_time;
 pub use line::{Counts, Cut, Line};
 
-/// A link that forwards, until it is dropped; its devices go with it.
+/// A link that forwards until it is dropped; its devices vanish with it.
 #[derive(Debug)]
 pub struct Link {
     stop: Arc<EventFd>,
@@ -34,11 +34,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes the devices, brings them up and forwards between them by the properties of `line`. `seed` determines which packets
-    /// are lost.
+    /// Makes the devices, brings them up and forwards between them as `line` says. `seed` determines the lost packets.
     ///
     /// # Errors
-    /// A line that cannot be, no TUN devices here, or no privileges to make one.
+    /// The line is impossible, TUN devices are missing, or the process lacks privileges.
     pub fn start(ends: [End<'_>; 2], line: &Line, seed: u64) -> Result<Self, Error> {
         line.check()?;
         let [a, b] = ends;
@@ -54,7 +53,7 @@ impl Link {
             let (stop, ended, counts) = (Arc::clone(&stop), Arc::clone(&ended), Arc::clone(&counts));
             let state = line::State::new(line.clone(), seed);
             std::thread::Builder::new().name("link".into()).spawn(move || {
-                // Neither can fail while the link exists, and afterwards the result does not matter.
+                // Neither can fail while the link exists. Afterwards the result does not matter.
                 let _ = ready.send(in_real_time());
                 let result = forward::run(&devices, stop.as_fd(), state, &counts);
                 let _ = ended.write(1);
@@ -66,7 +65,7 @@ impl Link {
         Ok(Self { stop, ended, counts, thread: Some(thread), realtime })
     }
 
-    /// Whether the thread got real-time priority: without it, delays are longer than they should be on a busy machine.
+    /// Returns whether the thread has real-time priority. Without it, delays are longer on a busy machine.
     pub fn is_real_time(&self) -> bool {
         self.realtime
     }
@@ -79,7 +78,7 @@ impl Link {
     /// Forwards until `signal` becomes readable, and returns the counts.
     ///
     /// # Errors
-    /// If the link ended before, because a device was taken away.
+    /// The link ended before, because a device was removed.
     pub fn run_until(self, signal: impl AsFd) -> Result<Counts, Error> {
         let mut polled = [signal.as_fd(), self.ended.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         while let Err(errno) = poll(&mut polled, PollTimeout::NONE) {
@@ -93,7 +92,7 @@ impl Link {
     /// Ends the link and returns the counts.
     ///
     /// # Errors
-    /// If it had ended before, because a device was taken away.
+    /// The link had ended before, because a device was removed.
     pub fn stop(mut self) -> Result<Counts, Error> {
         self.end().map(|()| self.counts())
     }
@@ -107,7 +106,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Only a caller of `stop` learns how it ended.
+        // Only a caller of `stop` learns the result.
         let _ = self.end();
     }
 }

@@ -1,4 +1,4 @@
-//! Devices in namespaces, made by the system's own tools.
+//! Devices in namespaces, made by the system's tools.
 
 use std::io::{ErrorKind, Write};
 use std::net::Ipv4Addr;
@@ -10,21 +10,21 @@ use crate::Error;
 /// One end of a line: a device in a namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {
-    /// Where the device is made.
+    /// The namespace of the device.
     pub namespace: &'a Namespace,
     /// Its name, at most 15 bytes.
     pub device: &'a str,
-    /// Its address and the length of the network's prefix; none if the caller sets the address later.
+    /// Its address and prefix length; `None` if the caller sets the address later.
     pub address: Option<(Ipv4Addr, u8)>,
-    /// The largest IP packet it takes, in bytes.
+    /// The MTU in bytes.
     pub mtu: u16,
 }
 
-/// Joins two namespaces by a pair of Ethernet devices without offloads: each packet arrives as it was sent, within the MTU and
-/// with its checksum.
+/// Joins two namespaces by a pair of Ethernet devices without offloads. Each packet arrives as it was sent, within the MTU
+/// and with its checksum.
 ///
 /// # Errors
-/// Without the tools `ip` and `ethtool`, without privileges, or if there is such a device already.
+/// A tool (`ip` or `ethtool`) or a privilege is missing, or the device exists.
 pub fn veth(ends: [End<'_>; 2]) -> Result<(), Error> {
     let [a, b] = ends;
     let (here, there, namespace) = (a.device, b.device, b.namespace.path());
@@ -38,7 +38,7 @@ pub fn veth(ends: [End<'_>; 2]) -> Result<(), Error> {
         end.namespace.ip(&[address.unwrap_or_default(), up].concat())?;
         let mut ethtool = Command::new("ethtool");
         ethtool.args(["-K", device]);
-        // With offloads on, the kernel joins segments and leaves out checksums, which no real line does.
+        // With offloads the kernel would join segments and omit checksums, unlike a real line.
         for offload in ["tso", "gso", "gro", "sg", "tx", "rx"] {
             ethtool.args([offload, "off"]);
         }
@@ -47,26 +47,26 @@ pub fn veth(ends: [End<'_>; 2]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Changes the MTU of the device of each end to the one it names.
+/// Sets the MTU of each end's device.
 ///
 /// # Errors
-/// If there is no such device, or it cannot have that MTU.
+/// The device does not exist, or refuses the MTU.
 pub fn set_mtu(ends: [End<'_>; 2]) -> Result<(), Error> {
     ends.iter().try_for_each(|end| end.namespace.ip(&format!("link set {} mtu {}\n", end.device, end.mtu)))
 }
 
 impl Namespace {
-    /// Runs lines of `ip` in the namespace; the first one that fails ends it.
+    /// Runs lines of `ip` in the namespace, up to the first failure.
     ///
     /// # Errors
-    /// Without `ip`, or with its reason.
+    /// `ip` is missing or failed.
     pub fn ip(&self, lines: &str) -> Result<(), Error> {
         let mut ip = Command::new("ip");
         ip.args(["-batch", "-"]);
         self.tool(ip, "iproute2", lines)
     }
 
-    /// Runs a tool out of Debian's `package` in the namespace, with `input` on stdin.
+    /// Runs a tool of Debian's `package` in the namespace, with `input` on stdin.
     fn tool(&self, mut command: Command, package: &str, input: &str) -> Result<(), Error> {
         let tool = command.get_program().to_string_lossy().into_owned();
         let failed = |error: std::io::Error| match error.kind() {
@@ -77,7 +77,7 @@ impl Namespace {
         };
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = self.run(|| command.spawn())?.map_err(failed)?;
-        // A tool that ends early says why on stderr.
+        // A tool that ends early gives the reason on stderr.
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
         let output = child.wait_with_output().map_err(failed)?;
         if output.status.success() {

@@ -12,8 +12,8 @@ use crate::Error;
 
 /// Starts processes in namespaces, and ends them all when it is dropped or when this process ends, even by SIGKILL.
 ///
-/// The processes have a PID namespace. Its first process only reads from a pipe that this process alone can write to. When this
-/// process is gone, the first process reads the end of the pipe and exits, and the kernel kills the others with it.
+/// The processes have a PID namespace. Its first process only reads from a pipe to which only this process can write. When
+/// this process is gone, the first process reads the end of the pipe and exits, and the kernel kills the others with it.
 #[derive(Debug)]
 pub struct Ground {
     first: Child,
@@ -30,17 +30,17 @@ pub struct Process<'a> {
 /// Two namespaces, joined by a pair of Ethernet devices.
 #[derive(Debug)]
 pub struct Pair {
-    /// Where clients run.
+    /// The clients' namespace.
     pub client: Namespace,
-    /// Where servers run.
+    /// The servers' namespace.
     pub server: Namespace,
 }
 
 impl Ground {
-    /// Prepares for processes to be started.
+    /// Prepares to start processes.
     ///
     /// # Errors
-    /// Without the privileges to do so.
+    /// The process lacks the privileges.
     pub fn new() -> Result<Self, Error> {
         let what = "PID namespace";
         let failed = |error: std::io::Error| Error::new(what, error, "check that /proc is there, and cat");
@@ -59,15 +59,15 @@ impl Ground {
         }
     }
 
-    /// A new namespace. In messages its name carries the number of this process.
+    /// Makes a namespace. Its name in messages includes the number of this process.
     ///
     /// # Errors
-    /// Without the privileges to make one.
+    /// The process lacks the privileges.
     pub fn namespace(&self, name: &str) -> Result<Namespace, Error> {
         Namespace::new(&format!("dunlin-{}-{name}", process::id()))
     }
 
-    /// Two new namespaces, joined by Ethernet.
+    /// Makes two namespaces, joined by Ethernet.
     ///
     /// # Errors
     /// Those of [`veth`].
@@ -80,7 +80,7 @@ impl Ground {
     /// Starts `command` in a network namespace.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// The command cannot be started.
     pub fn spawn(&self, namespace: &Namespace, command: &mut Command) -> Result<Process<'_>, Error> {
         let child = namespace.run(|| {
             setns(&self.pids, CloneFlags::CLONE_NEWPID)
@@ -99,7 +99,7 @@ impl Drop for Ground {
 }
 
 impl Process<'_> {
-    /// The process, to talk to or to wait for. Its number here is not the one it sees itself.
+    /// The process, to talk to or to wait for. Its number here differs from the one inside its PID namespace.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
@@ -111,7 +111,7 @@ impl Drop for Process<'_> {
     }
 }
 
-/// Kills a process, if it has not ended, and takes note of its end. Both can only fail if that was done before.
+/// Kills a process and waits for its end. Both fail only if that has happened before.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
@@ -122,14 +122,14 @@ impl Pair {
     pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
     /// The address of the server's device.
     pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-    /// The name of the device in either namespace.
+    /// The name of the device in both namespaces.
     pub const DEVICE: &str = "veth0";
     const PREFIX: u8 = 24;
 
     /// Sets the MTU on both ends.
     ///
     /// # Errors
-    /// If the devices cannot have it: IPv4 needs 68 bytes.
+    /// The devices refuse the value: IPv4 needs 68 bytes.
     pub fn set_mtu(&self, mtu: u16) -> Result<(), Error> {
         set_mtu(self.ends(mtu))
     }

@@ -1,8 +1,8 @@
-//! Networks of one's own: namespaces, what runs in them, and the devices between them.
+//! Isolated networks: namespaces, their processes, and the devices between them.
 //!
-//! Nothing has to be cleaned up after a run that was interrupted, however that happened. Namespaces have no name in the
-//! file system, so the kernel removes them and their devices with the last process that holds them; and processes are
-//! started by a [`Ground`], which the kernel ends when this process is gone.
+//! An interrupted run leaves nothing behind. Namespaces have no name in the file system, so the kernel removes them and
+//! their devices with the last process in them. A [`Ground`] starts the processes, and the kernel ends them when this
+//! process is gone.
 
 mod device;
 mod ground;

@@ -13,16 +13,16 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::Error;
 
-/// Where `ip netns` keeps the namespaces that have a name.
+/// The directory of named namespaces of `ip netns`.
 const NAMED: &str = "/run/netns";
 
-/// The namespace of the calling thread: each thread of a process can have its own.
+/// The namespace of the calling thread; each thread of a process can have its own.
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace, held open.
 ///
-/// One made by [`new`](Self::new) has no name in the file system: the kernel removes it, with its devices, when the
-/// last process, socket or descriptor in it is gone. So nothing is left of a run that was killed.
+/// A namespace made by [`new`](Self::new) has no name in the file system. The kernel removes it, with its devices, when the
+/// last process, socket or descriptor in it is gone. So even a killed run leaves nothing behind.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -30,11 +30,11 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new namespace, called `name` in messages. It has only a loopback device, which is down, and no IPv6: IPv6 would send
-    /// packets of its own, which would be counted.
+    /// Makes a namespace, called `name` in messages. It has only a loopback device, which is down, and no IPv6, which would
+    /// send packets of its own.
     ///
     /// # Errors
-    /// Without the privileges to make one.
+    /// The process lacks the privileges.
     pub fn new(name: &str) -> Result<Self, Error> {
         let what = format!("network namespace {name}");
         on_own_thread(|| {
@@ -44,10 +44,10 @@ impl Namespace {
         })
     }
 
-    /// The namespace that `ip netns` calls `name_or_path`, or the one behind a path such as `/proc/4711/ns/net`.
+    /// Opens the namespace that `ip netns` calls `name_or_path`, or the one at a path such as `/proc/4711/ns/net`.
     ///
     /// # Errors
-    /// If there is none, or it may not be opened.
+    /// The namespace does not exist, or cannot be opened.
     pub fn open(name_or_path: &str) -> Result<Self, Error> {
         let path = match name_or_path.contains('/') {
             true => PathBuf::from(name_or_path),
@@ -67,23 +67,23 @@ impl Namespace {
         Ok(Self { name: name.to_owned(), file })
     }
 
-    /// The name it was made or opened by.
+    /// The name by which it was made or opened.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A path that leads to it while this value lives: for `nsenter --net=PATH` and for `ip link … netns PATH`.
+    /// A path to the namespace, valid while this value lives: for `nsenter --net=PATH` and `ip link … netns PATH`.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd()))
     }
 
-    /// Moves the calling thread into the namespace, for good.
+    /// Moves the calling thread into the namespace permanently.
     ///
     /// # Errors
-    /// Without the privileges to do so.
+    /// The process lacks the privileges.
     pub fn enter(&self) -> Result<(), Error> {
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
-            // The path is a file, but no network namespace.
+            // The path is a file, but not a network namespace.
             Errno::EINVAL => Error::new(
                 format_args!("network namespace {}", self.name),
                 "is something else",
@@ -93,7 +93,7 @@ impl Namespace {
         })
     }
 
-    /// Does `work` on a thread in the namespace: sockets that it opens and processes that it starts belong there.
+    /// Runs `work` on a thread in the namespace, so that its sockets and processes belong there.
     ///
     /// # Errors
     /// Those of [`enter`](Self::enter).
@@ -105,7 +105,7 @@ impl Namespace {
     }
 }
 
-/// Switches IPv6 off in the namespace of the calling thread, for the devices that are there and those to come.
+/// Disables IPv6 in the namespace of the calling thread, for present and future devices.
 fn without_ipv6() -> Result<(), Error> {
     for devices in ["all", "default"] {
         let path = format!("/proc/sys/net/ipv6/conf/{devices}/disable_ipv6");
@@ -113,14 +113,14 @@ fn without_ipv6() -> Result<(), Error> {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::new(path, error, "run it where /proc/sys is writable"));
             }
-            // A kernel without IPv6 has nothing to switch off.
+            // A kernel without IPv6 has nothing to disable.
             _ => {}
         }
     }
     Ok(())
 }
 
-/// Does `work` on a thread that ends with it, so that the caller stays in its namespaces.
+/// Runs `work` on a new thread, so that the caller stays in its namespaces.
 pub(crate) fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }

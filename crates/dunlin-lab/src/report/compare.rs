@@ -1,4 +1,4 @@
-//! Our rows beside those of the rivals in the same run, and beside the paper.
+//! Compares Dunlin's rows with the rivals' of the same run and with the paper.
 
 use std::collections::HashMap;
 
@@ -6,20 +6,20 @@ use super::{PAPER, Row, shown};
 
 /// The parameter that names the implementation.
 pub(super) const STACK: &str = "stack";
-/// Its value for ours.
+/// The value for Dunlin.
 const OURS: &str = "dunlin";
 
-/// Whether the row is about Dunlin: a row without a stack is.
+/// Returns whether the row is about Dunlin; rows without a stack are.
 pub(super) fn is_ours(row: &Row) -> bool {
     row.get(STACK).is_none_or(|stack| stack == OURS)
 }
 
-/// How a figure of ours compares with all that it can be compared with.
+/// The result of comparing a figure with all references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Better than the paper and every rival.
     Better,
-    /// Worse than one of them.
+    /// Worse than one reference.
     Worse,
 }
 
@@ -31,7 +31,8 @@ enum Goal {
 }
 
 impl Goal {
-    /// The goal of the figure `name`: bytes and time should be small, rates large. A percentage can be of either kind and has none.
+    /// Returns the goal of the figure `name`: small for bytes and times, large for rates. A percentage can be either and has
+    /// none.
     fn of(name: &str) -> Option<Self> {
         match name {
             _ if name.ends_with("_percent") => None,
@@ -52,7 +53,7 @@ impl Goal {
     }
 }
 
-/// The rivals' rows, by the parameters that they share with ours.
+/// The rivals' rows, by the parameters that they share with Dunlin's.
 pub(super) struct Rivals<'a>(HashMap<String, Vec<&'a Row>>);
 
 impl<'a> Rivals<'a> {
@@ -64,20 +65,20 @@ impl<'a> Rivals<'a> {
         Self(rivals)
     }
 
-    /// The best that a rival has for the figure of our `row`.
+    /// Returns the rivals' best value for the figure of Dunlin's `row`.
     fn best(&self, row: &Row, figure: &str) -> Option<f64> {
         let goal = Goal::of(figure)?;
         let rivals = self.0.get(&case(row))?.iter();
         rivals.filter_map(|rival| rival.number(figure)).reduce(|a, b| goal.best(a, b))
     }
 
-    /// Our figure over the best of a rival.
+    /// Returns the ratio of Dunlin's figure to the best rival's.
     pub(super) fn ratio(&self, row: &Row, figure: &str) -> Option<f64> {
         let best = self.best(row, figure).filter(|best| *best != 0.0 && is_ours(row))?;
         Some(row.number(figure)? / best)
     }
 
-    /// How the figure of `row` compares, if the row is ours and there is something to compare it with.
+    /// Compares the figure of `row`, if the row is Dunlin's and has a reference.
     pub(super) fn verdict(&self, row: &Row, figure: &str) -> Option<Verdict> {
         let goal = Goal::of(figure).filter(|_| is_ours(row))?;
         let value = row.number(figure)?;
@@ -93,10 +94,10 @@ impl<'a> Rivals<'a> {
     }
 }
 
-/// The parameters of a row without its stack, as one text.
+/// The parameters of a row except its stack, as one text.
 fn case(row: &Row) -> String {
     let parameters = row.parameters().filter(|(name, _)| *name != STACK);
-    // No name has the separator in it, so two cases are equal only if all their values are.
+    // No name contains the separator, so only cases with equal values are equal.
     parameters.map(|(name, value)| format!("{name}\u{1f}{}\u{1f}", shown(value))).collect()
 }
 
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_rival_of_the_same_case_counts() {
+    fn compares_with_the_best_rival_of_the_same_case() {
         let ours = row("dunlin", 127, 50.0);
         let rows =
             [ours.clone(), row("openssl", 127, 100.0), row("wolfssl", 127, 80.0), row("wolfssl", 1500, 10.0)];
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paper_counts_as_well() {
+    fn compares_with_the_paper() {
         let rows = [row("openssl", 127, 100.0)];
         let rivals = Rivals::new(&rows);
         let ours = row("dunlin", 127, 90.0);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_is_better_if_greater() {
+    fn prefers_greater_throughput() {
         let rivals = Rivals::new(&[]);
         let fast = Row::new().figure("sealed_per_s", &[2.0]).paper("sealed_per_s", 1.0);
         assert_eq!(rivals.verdict(&fast, "sealed_per_s"), Some(Verdict::Better));

@@ -10,7 +10,7 @@ use crate::experiment;
 /// The style of the page, light and dark.
 const STYLE: &str = include_str!("page.css");
 
-/// A page of HTML about `reports`, with a section for each: its subject, its plots, its rows as a table, and the command that
+/// Returns an HTML page with a section for each report: its subject, its plots, its rows as a table, and the command that
 /// repeats it. The page has no script and fetches nothing, so it can be read from a file, mailed and archived.
 pub fn page(reports: &[Report]) -> String {
     let title = "Dunlin: what was measured";
@@ -19,7 +19,7 @@ pub fn page(reports: &[Report]) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                // A second defence after the escaping: the browser fetches and runs nothing, whatever a file contains.
+                // A second defence after escaping: the browser fetches and runs nothing, whatever a file contains.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) }
@@ -73,7 +73,7 @@ fn definitions(list: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// The command that repeats the experiment, and the machine it ran on.
+/// Writes the command that repeats the experiment, and the machine.
 fn origin(report: &Report) -> Markup {
     let machine = &report.machine;
     let threads =
@@ -93,14 +93,14 @@ fn origin(report: &Report) -> Markup {
 enum Column<'a> {
     Parameter(&'a str),
     Figure(&'a str),
-    /// Ours over the best rival's.
+    /// The ratio of Dunlin's figure to the best rival's.
     Ratio(&'a str),
-    /// By the whole name, `paper_` before it.
+    /// The paper's figure, by its full name with `paper_`.
     Paper(&'a str),
 }
 
-/// The columns: what is the same in all rows is left out, the paper stands behind ours, and the ratio behind the first
-/// figure in which there are rivals.
+/// Arranges the columns: values common to all rows are omitted, the paper's follow Dunlin's, and the ratio follows the first
+/// figure that has rivals.
 fn arranged<'a>(rows: &'a [Row], common: &[(&str, &Value)], rivals: &Rivals<'_>) -> Vec<Column<'a>> {
     let all = columns(rows);
     let of_kind = |wanted| all.iter().filter(move |(_, kind)| *kind == wanted).map(|(name, _)| *name);
@@ -123,7 +123,7 @@ fn arranged<'a>(rows: &'a [Row], common: &[(&str, &Value)], rivals: &Rivals<'_>)
     arranged
 }
 
-/// The parameters that all of several rows share.
+/// The parameters that all rows share, if there are several rows.
 fn common(rows: &[Row]) -> Vec<(&str, &Value)> {
     let [first, others @ ..] = rows else { return Vec::new() };
     let shared = |(name, value): &(&str, &Value)| others.iter().all(|row| row.get(name) == Some(value));
@@ -150,10 +150,10 @@ fn table(report: &Report) -> Markup {
             @if report.runs > 1 { "Figures are medians of " (report.runs) " runs." } @else { "Figures of one run." }
             @if !shared.is_empty() { " In all rows: " (shared.join(", ")) "." }
             @if marked(Verdict::Better) {
-                " " b.better { "Bold" } ": better than the " (paper) " and every rival in the same run."
+                " " b.better { "Bold" } ": better than the " (paper) " and every other library in the same run."
             }
             @if marked(Verdict::Worse) {
-                " " i.worse { "Underlined" } ": worse than the " (paper) " or than a rival."
+                " " i.worse { "Underlined" } ": worse than the " (paper) " or than another library."
             }
         }
         div.table tabindex="0" role="region" aria-label={ (report.experiment) ": table" } {
@@ -175,7 +175,7 @@ fn heading(column: &Column<'_>, paper: &str) -> Markup {
     let (class, (words, unit), title) = match column {
         Column::Parameter(name) => (None, names::words(name), name),
         Column::Figure(name) => (Some("n"), names::words(name), name),
-        Column::Ratio(name) => (Some("n"), ("÷ best".to_owned(), "rival"), name),
+        Column::Ratio(name) => (Some("n"), ("÷ best".to_owned(), "other"), name),
         Column::Paper(name) => {
             let (words, unit) = names::words(name.strip_prefix(PAPER).unwrap_or(name));
             (Some("n paper"), (format!("{paper}: {words}"), unit), name)
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_paper_and_the_best_rival_beside_it() {
+    fn shows_the_paper_and_the_best_rival() {
         let rows = vec![
             row("dunlin", 127, 50.0).paper("total_bytes", 60.0).figure("client_us", &[1.5]),
             row("openssl", 127, 80.0).paper("total_bytes", 60.0).figure("client_us", &[1.0]),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_a_file_is_markup() {
+    fn escapes_texts_of_files() {
         let evil = "<script>alert(1)</script>\"'&\u{1b}\u{202e}";
         let rows = vec![
             Row::new().with(evil, evil).figure(evil, &[1.0]).paper(evil, 2.0),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_without_rows_is_a_section_still() {
+    fn writes_a_section_for_a_report_without_rows() {
         let page = page(&[report("alchemy", Vec::new())]);
         assert!(page.contains("<h2>alchemy</h2>") && page.contains("<tbody></tbody>"), "{page}");
     }

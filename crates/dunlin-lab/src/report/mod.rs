@@ -1,4 +1,4 @@
-//! The results of an experiment: as a table to read, as JSON to write and read again, and as a page with plots ([`page`]).
+//! The results of an experiment: as a table, as JSON to write and read, and as a page with plots ([`page`]).
 
 mod compare;
 mod html;
@@ -17,55 +17,55 @@ use serde_json::Value;
 
 pub use html::page;
 
-/// An experiment's rows, and what is needed to repeat it.
+/// An experiment's rows, and the data to repeat it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Report {
     /// The name of the experiment.
     #[serde(deserialize_with = "read::text")]
     pub experiment: String,
-    /// Of Dunlin.
+    /// Dunlin's version.
     #[serde(deserialize_with = "read::text")]
     pub version: String,
-    /// Where it ran.
+    /// The machine of the run.
     pub machine: Machine,
-    /// What repeats it.
+    /// The command that repeats the run.
     #[serde(deserialize_with = "read::text")]
     pub command: String,
     /// The seed of all random choices.
     pub seed: u64,
-    /// How often each row was measured.
+    /// The number of measurements of each row.
     pub runs: u32,
-    /// What was found.
+    /// The results.
     #[serde(deserialize_with = "read::rows")]
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// A report of an experiment that ran on this machine.
+    /// Makes a report of an experiment on this machine.
     pub fn new(experiment: &str, command: String, seed: u64, runs: u32, rows: Vec<Row>) -> Self {
         let (experiment, version) = (experiment.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         Self { experiment, version, machine: Machine::this(), command, seed, runs, rows }
     }
 }
 
-/// The machine that an experiment ran on: figures of time mean nothing without it.
+/// The machine of a run. Times are meaningless without it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// The name of the processor.
     #[serde(deserialize_with = "read::text")]
     pub processor: String,
-    /// How many threads it runs at once.
+    /// The number of simultaneous threads.
     pub cores: usize,
-    /// The release of the kernel.
+    /// The kernel's release.
     #[serde(deserialize_with = "read::text")]
     pub kernel: String,
-    /// The name of the distribution.
+    /// The distribution's name.
     #[serde(deserialize_with = "read::text")]
     pub system: String,
 }
 
 impl Machine {
-    /// This machine; what it does not say is empty.
+    /// Describes this machine; unknown fields are empty.
     pub fn this() -> Self {
         let value = |path: &str, key: &str, separator: char| {
             let text = fs::read_to_string(path).unwrap_or_default();
@@ -85,12 +85,12 @@ impl Machine {
     }
 }
 
-/// What stands before the name of a figure that the paper has.
+/// The prefix of a paper's figure.
 const PAPER: &str = "paper_";
-/// What stands behind the name of a figure: its mean, least and greatest value.
+/// The suffixes of a figure's mean, least and greatest value.
 const STATISTICS: [&str; 3] = ["_mean", "_min", "_max"];
 
-/// Parameters and figures of one case, in the order in which they were added. Units are part of the names.
+/// The parameters and figures of one case, in their order. Names include units.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row(Vec<Entry>);
 
@@ -101,19 +101,19 @@ struct Entry {
     kind: Kind,
 }
 
-/// What an entry is to a reader of the table.
+/// The role of an entry in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A column that tells rows apart.
+    /// A column that distinguishes rows.
     Parameter,
-    /// A column with a figure: the median, or the paper's.
+    /// A column with a figure: the median, or the paper's value.
     Figure,
-    /// For scripts alone.
+    /// Only for scripts.
     Detail,
 }
 
 impl Row {
-    /// A row with nothing in it.
+    /// Makes an empty row.
     pub fn new() -> Self {
         Self::default()
     }
@@ -124,8 +124,8 @@ impl Row {
         self.entry(name.to_owned(), value.into(), Kind::Parameter)
     }
 
-    /// Adds what was measured as `name`, which ends in its unit: the median as such, and mean, least and greatest with a
-    /// suffix. Nothing if nothing was measured.
+    /// Adds the measurements of `name`, which ends in its unit: the median under that name, and mean, least and greatest
+    /// value with suffixes. Adds nothing without measurements.
     #[must_use]
     pub fn figure(self, name: &str, measured: &[f64]) -> Self {
         let mut sorted = measured.to_vec();
@@ -139,23 +139,23 @@ impl Row {
         })
     }
 
-    /// Adds what the paper has for the figure `name`.
+    /// Adds the paper's value of the figure `name`.
     #[must_use]
     pub fn paper(self, name: &str, value: f64) -> Self {
         self.entry(format!("{PAPER}{name}"), number(value), Kind::Figure)
     }
 
-    /// The value of a parameter or figure.
+    /// Returns the value of a parameter or figure.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|entry| entry.name == name).map(|entry| &entry.value)
     }
 
-    /// The value of a figure.
+    /// Returns the value of a figure.
     fn number(&self, name: &str) -> Option<f64> {
         self.get(name).and_then(Value::as_f64)
     }
 
-    /// The parameters and their values.
+    /// Returns the parameters and their values.
     fn parameters(&self) -> impl Iterator<Item = (&str, &Value)> {
         let parameters = self.0.iter().filter(|entry| entry.kind == Kind::Parameter);
         parameters.map(|entry| (entry.name.as_str(), &entry.value))
@@ -167,23 +167,23 @@ impl Row {
     }
 }
 
-/// The median of what was measured; zero of nothing.
+/// The median of measurements; zero without any.
 pub(crate) fn median_of(measured: &[f64]) -> f64 {
     let mut sorted = measured.to_vec();
     sorted.sort_by(f64::total_cmp);
     median(&sorted)
 }
 
-/// The middle one of `sorted`, or what is in the middle between two.
+/// The middle value of `sorted`, or the mean of the two middle ones.
 fn median(sorted: &[f64]) -> f64 {
     let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
     let half = sorted.len() / 2;
     if sorted.len() % 2 == 1 { at(half) } else { f64::midpoint(at(half.saturating_sub(1)), at(half)) }
 }
 
-/// Bytes and packets are whole, and look like it.
+/// Shows whole numbers, such as bytes and packets, without decimals.
 fn number(value: f64) -> Value {
-    /// Below this every whole number is an `f64`.
+    /// Below this limit an `f64` represents every whole number.
     const EXACT: f64 = (1_u64 << 53) as f64;
     if value.fract() == 0.0 && value.abs() < EXACT { Value::from(value as i64) } else { Value::from(value) }
 }
@@ -204,7 +204,7 @@ impl Display for Report {
     }
 }
 
-/// The names of all columns of the table: parameters first, and otherwise in the order in which rows have them.
+/// The names of all columns: parameters first, otherwise in the order of the rows.
 fn columns<'a>(rows: impl IntoIterator<Item = &'a Row, IntoIter: Clone>) -> Vec<(&'a str, Kind)> {
     let rows = rows.into_iter();
     let mut columns: Vec<(&str, Kind)> = Vec::new();
@@ -218,7 +218,7 @@ fn columns<'a>(rows: impl IntoIterator<Item = &'a Row, IntoIter: Clone>) -> Vec<
     columns
 }
 
-/// A value in the table: what is not whole has three places, which is a microsecond of a millisecond.
+/// Formats a value of the table with three decimals unless it is whole. For milliseconds that is a microsecond.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -227,7 +227,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A value on the page, without zeros at the end: decimal points need not be aligned there.
+/// Formats a value of the page without trailing zeros, since decimal points need not be aligned there.
 fn concise(value: &Value) -> String {
     let text = shown(value);
     match value.is_f64() {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_what_scripts_read() {
+    fn json_contains_all_rows() {
         let row = Row::new()
             .with("stack", "dunlin")
             .with("mtu", 127)
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_parameters_to_the_left() {
+    fn table_has_parameters_to_the_left() {
         let rows = vec![
             Row::new().with("stack", "dunlin").figure("total_bytes", &[4.0]).with("mtu", 1500),
             Row::new().with("stack", "wolfssl").with("mtu", 127).figure("client_us", &[0.5]),
@@ -286,7 +286,7 @@ wolfssl  127                    0.500
     }
 
     #[test]
-    fn nothing_measured_is_nothing_shown() {
+    fn shows_nothing_without_measurements() {
         assert_eq!(Row::new().figure("client_us", &[]), Row::new());
     }
 }

@@ -1,8 +1,8 @@
-//! The names of parameters and figures, which scripts read, as people read them.
+//! Readable forms of the names of parameters and figures, which scripts read.
 
 use serde_json::Value;
 
-/// What ends the name of a figure, and how it is written.
+/// The suffixes of figures, and the units they stand for.
 const UNITS: [(&str, &str); 9] = [
     ("_kbit_per_s", "kbit/s"),
     ("_per_s", "per s"),
@@ -15,10 +15,10 @@ const UNITS: [(&str, &str); 9] = [
     ("_s", "s"),
 ];
 
-/// Words that are capitals.
+/// Words in capitals.
 const ACRONYMS: [&str; 6] = ["aes", "dtls", "ip", "mtu", "nat", "tls"];
 
-/// The name without its unit, in words, and the unit, which may be empty.
+/// Returns the name without its unit, in words, and the unit, which may be empty.
 pub(super) fn words(name: &str) -> (String, &'static str) {
     let split = UNITS.iter().find_map(|(suffix, unit)| Some((name.strip_suffix(suffix)?, *unit)));
     let (name, unit) = split.filter(|(name, _)| !name.is_empty()).unwrap_or((name, ""));
@@ -26,7 +26,7 @@ pub(super) fn words(name: &str) -> (String, &'static str) {
     (name.split('_').map(word).collect::<Vec<_>>().join(" "), unit)
 }
 
-/// A parameter with its value, as short as it can be understood.
+/// Returns a parameter and its value in the shortest clear form.
 pub(super) fn parameter(name: &str, value: &Value) -> String {
     let (words, unit) = words(name);
     match value {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_told_apart() {
+    fn separates_units_from_names() {
         let names = [
             ("total_bytes", ("total", "bytes")),
             ("tls_bytes", ("TLS", "bytes")),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn values_say_what_they_are() {
+    fn names_values_clearly() {
         let cases = [
             ("mode", json!("vanilla"), "vanilla"),
             ("mtu", json!(127), "MTU 127"),

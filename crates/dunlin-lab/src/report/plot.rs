@@ -1,8 +1,8 @@
-//! A report as a plot: bars with their figures, in panels that share one scale.
+//! Draws a report as plots: bars with their figures, in panels that share one scale.
 //!
-//! Positions along the scale are percentages and all else is in pixels, so a panel is as wide as there is room for and its
-//! text stays as large as the page's. Libraries for plots draw SVG of a fixed size, which a browser scales together with its text;
-//! therefore the bars are written here.
+//! Positions along the scale are percentages; everything else is in pixels. So panels use the available width, and their
+//! text has the page's size. This module writes the bars itself, because libraries for plots draw SVG of a fixed size: a
+//! browser scales it together with its text.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::compare::{STACK, is_ours};
 use super::{Kind, PAPER, Report, Row, columns, concise, names};
 
-/// A plot with more bars is unreadable; the table has all rows.
+/// The maximum number of bars in a readable plot; the table has all rows.
 const MAX_BARS: usize = 400;
-/// Where bars begin, in pixels: right of their names.
+/// The left end of bars, in pixels, to the right of their names.
 const LABEL: usize = 88;
-/// The longest bar, in percent of the width. Its name and its figure have room beside it on a telephone.
+/// The longest bar, in percent of the width. Name and figure fit beside it on a telephone.
 const SPAN: f64 = 58.0;
 /// Heights in pixels.
 const BAR: usize = 13;
@@ -25,44 +25,45 @@ const STEP: usize = BAR + 3;
 const TITLE: usize = 18;
 const GAP: usize = 10;
 const AXIS: usize = 20;
-/// How many characters of a name are shown.
+/// The maximum number of shown characters of a name.
 const LONGEST_LABEL: usize = 11;
 const LONGEST_TITLE: usize = 44;
-/// From here on numbers are written in thousands.
+/// The smallest number written in thousands.
 const THOUSANDS: f64 = 1e5;
-/// As many colours as the style has; what a bar is divided into beyond that shares the last one.
+/// The number of colours in the style. Further parts of a bar share the last colour.
 const COLOURS: usize = 4;
 
-/// How an experiment is drawn.
+/// How to draw an experiment.
 #[derive(Clone, Copy)]
 struct View {
-    /// What is drawn, in a line; without one it is the name of the figure.
+    /// The caption, in one line; by default the name of the figure.
     caption: Option<&'static str>,
-    /// The figure that a bar is as long as; without one, the first that the rows have.
+    /// The figure of the bars' length; by default the first one of the rows.
     figure: Option<&'static str>,
-    /// Which rows are drawn.
+    /// The rows to draw.
     rows: fn(&Row) -> bool,
-    /// The figures that it is the sum of.
+    /// The figures whose sum it is.
     parts: &'static [&'static str],
-    /// The parameter that tells the bars of a group apart.
+    /// The parameter that distinguishes the bars of a group.
     bar: &'static str,
-    /// Those that tell the groups of a panel apart; without any, all but that of the bars. What is left is for panels.
+    /// The parameters that distinguish the groups of a panel; by default all but that of the bars. The remaining parameters
+    /// distinguish panels.
     group: &'static [&'static str],
-    /// What we compare with.
+    /// The reference to compare with.
     reference: Reference,
 }
 
-/// What stands beside ours.
+/// A reference beside Dunlin's figures.
 #[derive(Clone, Copy)]
 enum Reference {
-    /// The figure and its parts in a paper, by what the paper is called.
+    /// The figure and its parts in a paper, under the paper's name.
     Paper(&'static str),
-    /// Another figure of ours, by its name: what it should be.
+    /// The name of another figure of Dunlin, with the expected value.
     Figure(&'static str),
 }
 
 impl Reference {
-    /// What it is called.
+    /// The name of the reference.
     fn name(self) -> String {
         match self {
             Self::Paper(name) => name.to_owned(),
@@ -72,7 +73,7 @@ impl Reference {
 }
 
 impl View {
-    /// The view of an experiment without any of its own: the first figure of each row, by stack.
+    /// The view of an experiment that has no views: the first figure of each row, by stack.
     const PLAIN: Self = Self {
         caption: None,
         figure: None,
@@ -83,7 +84,7 @@ impl View {
         reference: Reference::Paper("paper"),
     };
 
-    /// How an experiment is drawn, plot by plot.
+    /// How to draw an experiment, plot by plot.
     fn of(experiment: &str) -> Vec<Self> {
         match experiment {
             "caching" => caching(),
@@ -100,7 +101,7 @@ impl View {
     }
 }
 
-/// The plots of `caching`. Its rows of bytes have an MTU, those of radio networks a medium.
+/// The plots of `caching`. Rows about bytes have an MTU, rows about radio networks a medium.
 fn caching() -> Vec<View> {
     fn is(row: &Row, parameter: &str, value: &str) -> bool {
         row.get(parameter).is_some_and(|of| of == value)
@@ -155,7 +156,7 @@ fn caching() -> Vec<View> {
         View {
             caption: Some("Heap of a store by the number of its entries (the paper's figure 7)"),
             figure: Some("store_bytes"),
-            // The paper draws small stores; beside a large one they would vanish.
+            // The paper draws small stores, which would vanish beside a large one.
             rows: |row| row.number("entries").is_some_and(|entries| entries <= 50.0),
             bar: "store",
             group: &["entries"],
@@ -168,10 +169,10 @@ fn caching() -> Vec<View> {
     ]
 }
 
-/// The parameter of `key-exchange` that figures 9 and 10 differ in.
+/// The parameter that distinguishes figures 9 and 10 of `key-exchange`.
 const RATE: &str = "rate_kbit_per_s";
 
-/// The plots of `key-exchange`: those of the paper, and one of the draft.
+/// The plots of `key-exchange`: the paper's, and one of the draft.
 fn key_exchange() -> Vec<View> {
     let plain = View {
         rows: |row| row.get("cipher").is_some(),
@@ -227,7 +228,7 @@ fn key_exchange() -> Vec<View> {
     ]
 }
 
-/// What an experiment is compared with.
+/// The reference of an experiment.
 pub(super) fn paper(experiment: &str) -> String {
     let mut names = Vec::new();
     for view in View::of(experiment) {
@@ -240,10 +241,10 @@ pub(super) fn paper(experiment: &str) -> String {
     names.join(" or ")
 }
 
-/// What is drawn.
+/// A plot.
 struct Plot {
     panels: Vec<Panel>,
-    /// The rows for which there was no room.
+    /// The number of rows without room.
     left_out: usize,
     has_paper: bool,
 }
@@ -257,7 +258,7 @@ struct Panel {
 struct Group {
     title: String,
     bars: Vec<Bar>,
-    /// The paper's, below ours.
+    /// The paper's bar, below Dunlin's.
     papers: Vec<Bar>,
 }
 
@@ -273,11 +274,11 @@ struct Bar {
     total: f64,
     /// The total as in the table.
     shown: String,
-    /// What it is the sum of, each with its name; or itself.
+    /// The parts of the total with their names, or the total itself.
     parts: Vec<(String, f64)>,
 }
 
-/// The plots of a report, of the figures that it has.
+/// Draws the plots of a report for the figures that it has.
 pub(super) fn plots(report: &Report) -> Markup {
     html! { @for view in View::of(&report.experiment) { (view.draw(&report.rows)) } }
 }
@@ -370,7 +371,7 @@ impl Plot {
     }
 }
 
-/// The parameters that do not have the same value in all rows.
+/// The parameters that differ between rows.
 fn varying(rows: &[&Row]) -> BTreeSet<String> {
     let Some((first, others)) = rows.split_first() else { return BTreeSet::new() };
     let parameters = rows.iter().flat_map(|row| row.parameters()).map(|(name, _)| name);
@@ -418,7 +419,7 @@ impl Bar {
         Some(Self { label, class, total, shown, parts })
     }
 
-    /// Where its parts begin and end on the scale.
+    /// The positions of the parts on the scale.
     fn spans(&self) -> impl Iterator<Item = (f64, f64)> {
         self.parts.iter().scan(0.0, |from, (_, length)| {
             let start = *from;
@@ -483,16 +484,16 @@ fn percent(place: f64) -> String {
     format!("{place:.2}%")
 }
 
-/// From figures to percent of the width; the same in all panels.
+/// Converts figures to percent of the width, alike in all panels.
 struct Scale {
     least: f64,
     greatest: f64,
-    /// Places, and what stands there.
+    /// The ticks and their labels.
     ticks: Vec<(f64, String)>,
 }
 
 impl Scale {
-    /// A scale with zero and all bars on it.
+    /// A scale that includes zero and all bars.
     fn new(plot: &Plot) -> Self {
         let ends = || plot.bars().flat_map(|bar| bar.spans().map(|(_, to)| to));
         let (least, greatest) = (ends().fold(0.0, f64::min), ends().fold(0.0, f64::max));
@@ -516,7 +517,7 @@ impl Scale {
     }
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is not below `least`.
+/// The smallest number of the form 1, 2 or 5 times a power of ten that is at least `least`.
 fn step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0]
@@ -526,7 +527,7 @@ fn step(least: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// A number in at most seven characters and a sign.
+/// Formats a number in at most seven characters and a sign.
 fn compact(number: f64) -> String {
     let scaled = |unit: f64| {
         let places = if (number / unit).abs() < 100.0 { 2 } else { 1 };
@@ -563,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_stacked_and_the_paper_stands_beside_them() {
+    fn stacks_layers_beside_the_paper() {
         let row = |stack: &str, mtu: u32, tls: f64| {
             let layers =
                 [("tls_bytes", tls), ("transport_bytes", 20.0), ("ip_bytes", 20.0), ("link_bytes", 10.0)];
@@ -589,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn the_drafts_flights_are_stacked_like_ours() {
+    fn stacks_the_drafts_flights() {
         let flights = |row: Row, bytes: [f64; 3]| {
             let names = ["flight1_bytes", "flight2_bytes", "flight3_bytes"];
             names
@@ -610,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_view_of_its_own_is_drawn_by_its_first_figure() {
+    fn draws_the_first_figure_by_default() {
         let rows = ["a", "b"]
             .map(|name| Row::new().with("kind", name).figure("sent_bytes", &[4.0]).figure("x_us", &[9.0]));
         let plot = drawn("alchemy", rows.to_vec());
@@ -621,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_below_zero_are_left_of_it() {
+    fn draws_negative_figures_to_the_left() {
         let rows =
             [-1.0, 3.0].map(|error| Row::new().with("delay_ms", 5).figure("round_trip_error_ms", &[error]));
         let plot = drawn("link", rows.to_vec());
@@ -635,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_bars() {
+    fn limits_the_number_of_bars() {
         let rows = (0..MAX_BARS + 3).map(|n| Row::new().with("n", n).figure("x_us", &[1.0])).collect();
         let plot = drawn("alchemy", rows);
         assert_eq!(count(&plot, "<rect "), MAX_BARS);
@@ -643,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn large_numbers_are_short() {
+    fn shortens_large_numbers() {
         let cases = [
             (0.0, "0"),
             (-0.25, "-0.25"),
@@ -662,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round() {
+    fn chooses_round_ticks() {
         for (least, expected) in
             [(0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (3340.0, 5000.0), (5.1, 10.0), (0.03, 0.05)]
         {

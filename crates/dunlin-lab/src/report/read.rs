@@ -1,4 +1,4 @@
-//! A report read from JSON. The file is untrusted input, so every length has a limit.
+//! Reads a report from JSON. The file is untrusted input, so every length has a limit.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -9,28 +9,28 @@ use serde_json::Value;
 use super::{Entry, Kind, PAPER, Report, Row, STATISTICS};
 use crate::Error;
 
-/// The largest experiment of the lab has some thousand rows, and no browser shows many more.
+/// The largest experiment of the lab has some thousand rows, and browsers cannot show many more.
 const MAX_ROWS: usize = 10_000;
-/// Some 20 figures with 4 entries each are usual.
+/// About 20 figures with 4 entries each are usual.
 const MAX_ENTRIES: usize = 256;
-/// Of the name of a figure, in bytes.
+/// The maximum length of a figure's name, in bytes.
 const MAX_NAME: usize = 64;
-/// Of any other text, in bytes: a command with many long paths.
+/// The maximum length of other texts, in bytes: enough for a command with many long paths.
 const MAX_TEXT: usize = 4096;
-/// No time, size or count is as large; sums and ratios of smaller numbers stay exact enough to be drawn.
+/// Larger than any time, size or count. Sums and ratios of smaller numbers stay exact enough to draw.
 const MAX_NUMBER: f64 = 1e15;
 
 impl Report {
-    /// Reads what `dunlin lab run … --json` wrote; `name` is that of the file.
+    /// Reads the output of `dunlin lab run … --json`; `name` is the file's name.
     ///
     /// # Errors
-    /// If it is no JSON, or the JSON of something else; with the place.
+    /// The file is not JSON, or not a report. The error names the place.
     pub fn read(name: impl Display, json: &[u8]) -> Result<Self, Error> {
         let failed = |why: String| Error::new(&name, why, "give a file that `dunlin lab run … --json` wrote");
         let mut reader = serde_json::Deserializer::from_slice(json);
         let report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let (path, error) = (error.path().to_string(), error.inner());
-            // What is no JSON has a line, but no place in the report.
+            // Malformed JSON has a line, but no place in the report.
             match error.is_data() && path != "." {
                 true => failed(format!("{path}: {error}")),
                 false => failed(error.to_string()),
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
-/// The row of these entries. JSON does not say what is a parameter and what a figure; the names do: a figure has a mean.
+/// Classifies entries. JSON does not distinguish parameters and figures, but their names do: a figure has a mean.
 fn classified(entries: Vec<(String, Value)>) -> Row {
     let numbers: BTreeSet<_> =
         entries.iter().filter(|(_, value)| value.is_number()).map(|(name, _)| name.clone()).collect();
@@ -128,7 +128,7 @@ fn classified(entries: Vec<(String, Value)>) -> Row {
     Row(entries.collect())
 }
 
-/// What can stand in a cell.
+/// A value of a cell.
 struct Scalar(Value);
 
 impl<'de> Deserialize<'de> for Scalar {
@@ -192,16 +192,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn reads_reports_as_written() {
         let report = report();
         let json = serde_json::to_vec_pretty(&report).unwrap();
         let read = Report::read("rows.json", &json).unwrap();
-        // Kinds as well: the table depends on them.
+        // The kinds are compared, too, because the table depends on them.
         assert_eq!(read.rows, report.rows);
         assert_eq!(serde_json::to_vec_pretty(&read).unwrap(), json);
     }
 
-    /// Why a report is refused in which `value` is at `pointer`.
+    /// Returns the error for a report with `value` at `pointer`.
     #[track_caller]
     fn refused(pointer: &str, value: Value) -> String {
         let mut json = serde_json::to_value(report()).unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn error_names_the_place_of_a_fault() {
         let long = "x".repeat(MAX_TEXT + 1);
         let wrong = [
             (
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn rejects_malformed_json() {
         let json = serde_json::to_string(&report()).unwrap();
         let twice = json.replacen("\"busy\"", "\"stack\"", 1);
         let wrong = [

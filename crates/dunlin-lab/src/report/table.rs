@@ -1,16 +1,16 @@
-//! Rows as text, for a terminal.
+//! Rows as text for a terminal.
 
 use std::fmt::{self, Formatter};
 
 use super::{Kind, Row, columns, shown};
 
-/// The widest table that is written as it is, in characters: what fits a terminal, and a page.
+/// The maximum width of a single table in characters, for a terminal and a page.
 const MAX_WIDTH: usize = 120;
 
-/// The number of a row where a table has several parts.
+/// The heading of the row numbers in a table of several parts.
 const NUMBER: &str = "#";
 
-/// A column: the lines of its name, and its cells.
+/// A column: the lines of its heading, and its cells.
 #[derive(Clone)]
 struct Column {
     name: Vec<String>,
@@ -23,7 +23,7 @@ impl Column {
         self.name.iter().chain(&self.cells).map(|text| text.chars().count()).max().unwrap_or_default()
     }
 
-    /// The value of every cell, if they are many and the same.
+    /// The value of every cell, if there are several equal ones.
     fn constant(&self) -> Option<&str> {
         let (first, rest) = self.cells.split_first()?;
         let is_one =
@@ -31,14 +31,14 @@ impl Column {
         is_one.then_some(first)
     }
 
-    /// The same with its name on as many lines as it has words.
+    /// The same column with one word of its heading on each line.
     fn narrow(self) -> Self {
         Self { name: self.name.join("_").split('_').map(str::to_owned).collect(), ..self }
     }
 }
 
-/// Writes all rows as a table, with parameters to the left and figures to the right. A table that is too wide becomes one table for
-/// each kind of row, which states once what all rows have in common, and which has parts if it is still too wide.
+/// Writes all rows as a table, with parameters to the left and figures to the right. A table that is too wide is split into
+/// one for each kind of row. Each states common values once, and is split into parts if it is still too wide.
 pub(super) fn write(rows: &[Row], f: &mut Formatter<'_>) -> fmt::Result {
     let all = columns_of(rows);
     if width(&all) <= MAX_WIDTH {
@@ -73,7 +73,7 @@ fn write_narrow(rows: &[Row], f: &mut Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The columns in as many parts as it takes for each to be narrow enough; rows have numbers if there are several.
+/// Distributes the columns to parts that are narrow enough. Rows have numbers if there are several parts.
 fn parts(columns: Vec<Column>) -> Vec<Vec<Column>> {
     if width(&columns) <= MAX_WIDTH {
         return vec![columns];
@@ -103,7 +103,7 @@ fn columns_of(rows: &[Row]) -> Vec<Column> {
     columns(rows).into_iter().map(column).collect()
 }
 
-/// What separates columns.
+/// The separator of columns.
 const GAP: &str = "  ";
 
 fn width(columns: &[Column]) -> usize {
@@ -113,7 +113,7 @@ fn width(columns: &[Column]) -> usize {
 fn write_part(columns: &[Column], f: &mut Formatter<'_>) -> fmt::Result {
     let height = columns.iter().map(|column| column.name.len()).max().unwrap_or_default();
     let rows = columns.first().map_or(0, |column| column.cells.len());
-    // Names end above their cells.
+    // Headings are aligned to the bottom.
     let name = |column: &Column, line: usize| {
         let line = (line + column.name.len()).checked_sub(height);
         line.and_then(|line| column.name.get(line)).cloned().unwrap_or_default()
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_table_says_once_what_all_rows_have() {
+    fn wide_table_states_common_values_once() {
         let row = |mtu: u32| {
             let row = Row::new().with("way", "real").with("mtu", mtu).with("cipher", "x".repeat(60));
             let row = row.figure("client_common_us", &[1.5]).figure("server_common_us", &[2.5]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_another_kind_are_another_table() {
+    fn each_kind_of_row_has_its_own_table() {
         let wide = |name: &str| Row::new().with(&"p".repeat(50), 1).figure(name, &[1.0]);
         let (a, b) = ("a".repeat(50), "b".repeat(50));
         let told = text(vec![wide(&a), wide(&b)]);
@@ -176,9 +176,9 @@ mod tests {
         assert!(told.lines().all(|line| line.chars().count() <= MAX_WIDTH), "{told}");
     }
 
-    /// Every cell is there, and its row is found by its number.
+    /// Every cell is present, and row numbers connect the parts.
     #[test]
-    fn what_is_still_too_wide_has_parts() {
+    fn splits_a_very_wide_table_into_parts() {
         let row = |stack: &str, first: i64| {
             (0..20).fold(Row::new().with("stack", stack), |row, i| {
                 row.figure(&format!("figure{i:02}"), &[(first + i) as f64])

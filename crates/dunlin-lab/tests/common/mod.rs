@@ -1,4 +1,4 @@
-//! What the tests of the lab share.
+//! Shared by the tests of the lab.
 
 #![allow(dead_code, reason = "each test binary has this module and uses its own part of it")]
 
@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use dunlin_lab::Error;
 
-/// How long something may take that takes no time, before the test says that it does not happen.
+/// A limit that no step of a test reaches unless it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What was made, or none, with the reason in the output, where this user may not make it. Root may: CI tests all of it.
+/// Returns the made value, or none if this user lacks the privileges, with the reason in the output. CI runs as root and
+/// tests everything.
 pub(crate) fn privileged<T>(made: Result<T, Error>) -> Option<T> {
     match made {
         Ok(made) => Some(made),
@@ -21,7 +22,7 @@ pub(crate) fn privileged<T>(made: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// Waits until `happened` gives something.
+/// Waits until `happened` returns a value.
 #[track_caller]
 pub(crate) fn until<T>(mut happened: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

@@ -1,8 +1,8 @@
 //! The cost of a handshake on radio networks: frames, airtime and a device's energy, over DTLS 1.3 in virtual time.
 //!
-//! No frame is lost, no device waits for a free channel, and links do not acknowledge frames: the figures compare what has to be
-//! sent. The energy is what the device's radio takes while it sends and while it receives. Listening in between depends on the
-//! network and is not in it.
+//! No frame is lost, no device waits for a free channel, and links do not acknowledge frames, so the figures compare only
+//! what is sent. The energy is that of the device's radio while it sends and receives. Listening in between depends on the
+//! network and is excluded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,37 +16,36 @@ use super::{ANSWER, QUESTION, SERVER_NAME};
 use crate::Error;
 use crate::report::Row;
 
-/// One way; it decides nothing here, as nothing is sent twice.
+/// The delay in one direction. It has no effect, because nothing is retransmitted.
 const DELAY: Duration = Duration::from_millis(10);
 
-/// A network, and the radio of a device in it.
+/// A network, and a device's radio in it.
 struct Network {
     name: &'static str,
     up: Medium,
     down: Medium,
     radio: Radio,
-    /// How much of the time a device may send, in percent.
+    /// The maximum share of time in which a device may send, in percent.
     duty_cycle_percent: Option<f64>,
 }
 
-/// What a radio takes, in milliwatts.
+/// The power of a radio, in milliwatts.
 struct Radio {
     sending_mw: f64,
     receiving_mw: f64,
 }
 
-/// Texas Instruments CC2538, at 3.0 V: 24 mA sending at 0 dBm, 20 mA receiving, its processor idle (data sheet SWRS096D, §1.1
+/// Texas Instruments CC2538 at 3.0 V: 24 mA sending at 0 dBm, 20 mA receiving, its processor idle (data sheet SWRS096D, §1.1
 /// and §5.4).
 const CC2538: Radio = Radio { sending_mw: 24.0 * 3.0, receiving_mw: 20.0 * 3.0 };
-/// Semtech SX1272, at 3.3 V: 28 mA sending at +13 dBm on RFO (data sheet), 10.8 mA receiving LoRa at 125 kHz without LnaBoost
+/// Semtech SX1272 at 3.3 V: 28 mA sending at +13 dBm on RFO (data sheet), 10.8 mA receiving LoRa at 125 kHz without LnaBoost
 /// (data sheet, revision 2, table 16).
 const SX1272: Radio = Radio { sending_mw: 28.0 * 3.3, receiving_mw: 10.8 * 3.3 };
-/// China Mobile M5311, at its typical 3.3 V: 167 mA sending at 23 dBm on one tone of 15 kHz, 54 mA receiving (as M5Stack
+/// China Mobile M5311 at its typical 3.3 V: 167 mA sending at 23 dBm on one tone of 15 kHz, 54 mA receiving (as M5Stack
 /// documents its module M028).
 const M5311: Radio = Radio { sending_mw: 167.0 * 3.3, receiving_mw: 54.0 * 3.3 };
 
-/// RP002-1.0.4 §2.4.1 and ETSI EN 300 220-2 (band M): the channels that every device in Europe has are open to each for 1 %
-/// of the time.
+/// RP002-1.0.4 §2.4.1 and ETSI EN 300 220-2 (band M): each device may use the common European channels for 1 % of the time.
 const EU868_PERCENT: f64 = 1.0;
 
 const NETWORKS: [Network; 4] = [
@@ -80,7 +79,7 @@ const NETWORKS: [Network; 4] = [
     },
 ];
 
-/// The credentials that are measured.
+/// The measured credentials.
 pub(super) fn credentials(quick: bool) -> Vec<Credential> {
     match quick {
         true => vec![Credential::RSA2048],
@@ -88,7 +87,7 @@ pub(super) fn credentials(quick: bool) -> Vec<Credential> {
     }
 }
 
-/// Rows for these keys, of every network, mode and connection.
+/// Rows for these keys: one for each network, mode and connection.
 pub(super) fn rows(keys: &Keys, runs: u32) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for mode in Mode::ALL {
@@ -105,7 +104,7 @@ pub(super) fn rows(keys: &Keys, runs: u32) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// What both sides sent, and what is in it.
+/// The bytes of both sides and their parts.
 struct Costs {
     up: Cost,
     down: Cost,
@@ -143,14 +142,14 @@ impl Network {
             .figure("dtls_bytes", &of(&|all| all.dtls_bytes as f64))
             .figure("packets", &of(&|all| (all.up.frames + all.down.frames) as f64));
         match self.duty_cycle_percent {
-            // From the start of this transmission, the device must wait this long before it may send the same again.
+            // The time from the start of this transmission until the device may send an equal one again.
             Some(percent) => row.figure("duty_cycle_s", &of(&|all| ms(&all.up) / 1e3 * 100.0 / percent)),
             None => row,
         }
     }
 }
 
-/// The datagrams of two connections, one after the other.
+/// Returns the datagrams of two connections.
 fn connections(case: &Case<'_>) -> Result<Vec<Vec<Sent>>, Error> {
     let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
     let mut now = dunlin_tokio::now();
@@ -179,11 +178,11 @@ fn connections(case: &Case<'_>) -> Result<Vec<Vec<Sent>>, Error> {
     case.mode.handshakes().into_iter().map(connect).collect()
 }
 
-/// A side that says what it has to say, and closes.
+/// A side that sends its message and closes.
 struct Talker {
     connection: DtlsConnection,
     side: Side,
-    /// The client has asked.
+    /// Whether the client has sent its message.
     asked: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is measured: two connections, one after the other, and all that is the same for both.
+//! The measured cases: two consecutive connections and their common parameters.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use crate::report::Row;
 const CHAIN_LENGTH: usize = 3;
 const ROOT: &str = "Dunlin root";
 const INTERMEDIATE: &str = "Dunlin intermediate";
-/// How long the certificates are valid, in days.
+/// The validity of certificates, in days.
 const DAYS: u32 = 30;
-/// Longer than any connection here takes, even where keys are large and the machine is busy.
+/// Longer than any connection, even with large keys on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The two connections of a case.
 pub(super) const CONNECTIONS: [&str; 2] = ["initial", "repeat"];
 
-/// What is the same for two connections.
+/// The common parameters of two connections.
 pub(super) struct Case<'a> {
     pub(super) keys: &'a Keys,
     pub(super) protocol: Protocol,
     pub(super) mode: Mode,
 }
 
-/// The version that both sides are held to.
+/// The version of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Tls12,
@@ -38,45 +38,45 @@ pub(super) enum Protocol {
     Dtls13,
 }
 
-/// The types of keys, and what brings them.
+/// The types of keys, and their form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Credential {
     /// Certificates.
     X509(KeyType),
     /// Certificates with keys of different types.
     Mixed { client: KeyType, server: KeyType },
-    /// No certificates, but the keys themselves (RFC 7250), which each side knows of the other.
+    /// Raw public keys without certificates (RFC 7250), which each side knows in advance.
     RawKey(KeyType),
 }
 
-/// How the second connection makes use of the first.
+/// How the second connection uses the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Not at all; no ticket is sent.
+    /// It does not; the server sends no ticket.
     Vanilla,
-    /// By a session: a ticket in each connection, in TLS 1.2 a session ID.
+    /// It resumes a session: a ticket in each connection, or a session ID in TLS 1.2.
     Resumption,
-    /// By the handshake cache in this mode (docs/handshake-cache.md); no session is kept.
+    /// It uses the handshake cache in this mode (docs/handshake-cache.md), without sessions.
     Cache(CacheMode),
-    /// By a session, with the handshake cache in this mode kept beside it for the time after the session.
+    /// It resumes a session, while the handshake cache in this mode is kept for later.
     ResumptionWithCache(CacheMode),
 }
 
-/// What a handshake is, as both sides see it.
+/// The kind of a handshake as both sides see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handshake {
     /// Both sides send their certificates.
     Full,
-    /// Of an earlier session.
+    /// It resumes an earlier session.
     Resumed,
-    /// As fresh and mutual as a full one, but the server leaves out its certificates.
+    /// It is as fresh and mutual as a full one, but the server omits its certificates.
     ServerCached,
-    /// As fresh and mutual as a full one, but both sides leave out their certificates.
+    /// It is as fresh and mutual as a full one, but both sides omit their certificates.
     Cached,
 }
 
 impl Handshake {
-    /// Whether it was resumed, and whether server and client have left out their certificates.
+    /// Whether it was resumed, and whether server and client omitted their certificates.
     pub(super) const fn parts(self) -> [bool; 3] {
         match self {
             Self::Full => [false; 3],
@@ -90,17 +90,17 @@ impl Handshake {
 /// The keys of both sides.
 pub(super) struct Keys {
     pub(super) credential: Credential,
-    /// Root, intermediates and leaf, the root included.
+    /// Root, intermediates and leaf, including the root.
     pub(super) chain_length: usize,
     pub(super) client: End,
     pub(super) server: End,
 }
 
-/// The credential of one side, and the trust anchor by which the peer verifies it.
+/// The credential of one side, and the trust anchor that verifies it.
 pub(super) struct End {
-    /// Its key, and below its root the certificates that it sends.
+    /// The key, and the certificates that are sent.
     pub(super) identity: Identity,
-    /// The root of its chain.
+    /// The root of the chain.
     pub(super) root: CertificateDer<'static>,
 }
 
@@ -121,7 +121,7 @@ impl Credential {
     pub(super) const RSA2048: Self = Self::X509(KeyType::Rsa2048);
     pub(super) const P256: Self = Self::X509(KeyType::P256);
     pub(super) const RAW_P256: Self = Self::RawKey(KeyType::P256);
-    /// That of a server which is to last longer than its clients; the paper has it.
+    /// The key types of a server that must outlast its clients, as in the paper.
     pub(super) const MIXED: Self = Self::Mixed { client: KeyType::Rsa2048, server: KeyType::Rsa4096 };
 
     pub(super) fn named(name: &str) -> Option<Self> {
@@ -146,7 +146,7 @@ impl Credential {
         }
     }
 
-    /// How many certificates are in its chains, the root included.
+    /// The number of certificates in the chains, including the root.
     pub(super) const fn chain_length(self) -> usize {
         match self {
             Self::X509(_) | Self::Mixed { .. } => CHAIN_LENGTH,
@@ -154,7 +154,7 @@ impl Credential {
         }
     }
 
-    /// Whether the version has signatures of these keys.
+    /// Returns whether the version supports signatures of these keys.
     pub(super) const fn suits(self, protocol: Protocol) -> bool {
         // draft-ietf-tls-mldsa §3: in TLS 1.3 only.
         !matches!((self, protocol), (Self::X509(KeyType::MlDsa44), Protocol::Tls12))
@@ -184,7 +184,7 @@ impl Mode {
         }
     }
 
-    /// What the two connections are.
+    /// Returns the kinds of the two connections.
     pub(super) const fn handshakes(self) -> [Handshake; CONNECTIONS.len()] {
         let repeat = match self {
             Self::Vanilla => Handshake::Full,
@@ -197,7 +197,7 @@ impl Mode {
 }
 
 impl Keys {
-    /// New ones.
+    /// Makes new keys.
     pub(super) fn new(credential: Credential, chain_length: usize) -> Result<Self, Error> {
         let made = || {
             let validity = Validity::from_now_days(DAYS)?;
@@ -212,7 +212,7 @@ impl Keys {
 }
 
 impl End {
-    /// A chain of so many certificates. That of one is a leaf that its own key has signed.
+    /// Makes a chain of this many certificates. A chain of one is a self-signed leaf.
     fn new(key_type: KeyType, chain_length: usize, leaf: LeafSpec) -> Result<Self, dunlin_pki::Error> {
         let ca =
             |name: &str| Ok::<_, dunlin_pki::Error>(CaSpec::new(Subject::common_name(name)?, leaf.validity));
@@ -226,7 +226,7 @@ impl End {
         let mut issuer = None;
         for number in 2..chain_length {
             let above = issuer.as_ref().unwrap_or(&root);
-            // Two of one name would be one that has issued itself, which nobody sends.
+            // Two certificates of one name would be self-issued, which no peer sends.
             let name = if number == 2 { INTERMEDIATE.to_owned() } else { format!("{INTERMEDIATE} {number}") };
             issuer = Some(above.intermediate(&ca(&name)?, KeyPair::generate(key_type)?)?);
         }
@@ -236,19 +236,19 @@ impl End {
 }
 
 impl<'a> Case<'a> {
-    /// Its names, by which [`Case::named`] finds it again.
+    /// The names by which [`Case::named`] finds the case.
     pub(super) fn words(&self) -> [&'static str; 3] {
         [self.protocol.name(), self.keys.credential.name(), self.mode.name()]
     }
 
-    /// The case of these names.
+    /// Finds the case of these names.
     pub(super) fn named(protocol: &str, mode: &str, keys: &'a Keys) -> Option<Self> {
         let protocol = Protocol::STREAMS.into_iter().find(|known| known.name() == protocol)?;
         let mode = Mode::ALL.into_iter().find(|known| known.name() == mode)?;
         Some(Self { keys, protocol, mode })
     }
 
-    /// A row about it.
+    /// Makes a row for the case.
     pub(super) fn row(&self, stack: &str) -> Row {
         let row = Row::new().with("stack", stack).with("protocol", self.protocol.name());
         let row = match self.keys.credential {
@@ -260,19 +260,19 @@ impl<'a> Case<'a> {
         row.with("chain_length", self.keys.chain_length).with("mode", self.mode.name())
     }
 
-    /// In a few words.
+    /// A short name.
     pub(super) fn name(&self) -> String {
         self.words().join(" ")
     }
 
-    /// Adds the total that the paper's saving leaves of OpenSSL's full handshake in the same run, or of the one that was
-    /// measured by the paper's method if OpenSSL is not in this run.
+    /// Adds the total that results from applying the paper's saving to OpenSSL's full handshake of this run, or without
+    /// OpenSSL to the one measured by the paper's method.
     pub(super) fn with_paper(&self, row: Row, mtu: u16, connection: usize, openssl: Option<f64>) -> Row {
         let measured = match (self.protocol, mtu) {
             (Protocol::Tls12, 1500) => Some(6026.0),
             (Protocol::Tls12, 576) => Some(6620.0),
             (Protocol::Tls12, 127) => Some(11042.0),
-            // The paper's own: see below.
+            // The paper's own figures follow below.
             (Protocol::Tls13, 1500) => Some(6043.0),
             _ => None,
         };
@@ -284,7 +284,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Adds what this mode saves of a full handshake of `full` bytes, and what the paper saves.
+    /// Adds this mode's saving against a full handshake of `full` bytes, and the paper's saving.
     pub(super) fn with_saving(
         &self,
         row: Row,
@@ -301,14 +301,14 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether the paper has bytes of these keys.
+    /// Returns whether the paper gives bytes for these keys.
     fn is_the_papers(&self) -> bool {
         self.keys.credential == Credential::RSA2048
     }
 
-    /// What the paper saves of a full handshake, in percent (section V-A). Its "decreased to between 43.25 % and 38.86 %" is what
-    /// remains: the abstract says "up to 61.1 %". In TLS 1.3 its cache saves 54.89 %; a resumption takes 452 bytes less, which are
-    /// 16.58 % of what the cache leaves.
+    /// The paper's saving against a full handshake, in percent (section V-A). Its "decreased to between 43.25 % and 38.86 %"
+    /// is the remainder: the abstract says "up to 61.1 %". In TLS 1.3 its cache saves 54.89 %; a resumption takes 452 bytes
+    /// less, which are 16.58 % of what the cache leaves.
     fn paper_saved_percent(&self, mtu: u16, connection: usize) -> Option<f64> {
         match (self.protocol, mtu, self.mode) {
             _ if connection == 0 => None,
@@ -322,7 +322,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The bytes of TLS that the paper has for different keys, data and close included.
+    /// The paper's TLS bytes for different keys, including data and close.
     pub(super) fn paper_tls(&self, connection: usize) -> Option<f64> {
         match (self.keys.credential, self.protocol, self.mode) {
             (Credential::MIXED, Protocol::Tls12, Mode::Vanilla) => Some(5667.0),

@@ -1,9 +1,8 @@
-//! What a handshake costs in memory on each side: the time of a processor, and instructions.
+//! The cost of a handshake in memory on each side: processor time and instructions.
 //!
-//! Time is the processor time of the thread, so other programs on the machine do not count. Valgrind's callgrind counts the
-//! instructions in a process of its own, which this program starts: virtual machines seldom give access to the processor's
-//! counters. The processor that valgrind shows has AES-NI and AVX2, but no SHA extensions and no AVX-512, so counts compare with
-//! counts only.
+//! The time is the processor time of the thread, so other programs do not count. Valgrind's callgrind counts instructions in
+//! a separate process, which this program starts, because virtual machines seldom give access to processor counters.
+//! Valgrind's processor has AES-NI and AVX2, but no SHA extensions and no AVX-512, so counts compare only with counts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,17 +21,17 @@ use crate::Error;
 use crate::net::on_own_thread;
 use crate::report::Row;
 
-/// Handshakes whose instructions are counted. They vary little: by the length of a number that was drawn.
+/// The number of handshakes whose instructions are counted. Counts vary little, with the length of random numbers.
 const COUNTED: usize = 3;
-/// Handshakes whose time is taken in a turn of a mode, and turns.
+/// The number of handshakes in a turn of a mode, and the number of turns.
 const TIMED: usize = 10;
 const TURNS: usize = 10;
 
-/// Both sides, with all that they remember.
+/// Both sides and their memory.
 pub(super) struct Ends {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
-    /// What the next handshake has to be.
+    /// The expected kind of the next handshake.
     pub(super) expected: Handshake,
 }
 
@@ -46,7 +45,7 @@ impl Ends {
         Ok(Self::of(client(case)?, server(case)?))
     }
 
-    /// After the first connection and one repeated connection, which warms up the processor's caches.
+    /// After the first connection and one repeated connection, which warms up the processor caches.
     fn warm(case: &Case<'_>) -> Result<Self, Error> {
         let mut ends = Self::fresh(case)?;
         for handshake in case.mode.handshakes() {
@@ -56,7 +55,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Handshakes in memory. Each step of a side is `done`, from the making of its connection on.
+    /// Runs handshakes in memory. `done` runs each step of a side, beginning with the making of its connection.
     pub(super) fn handshake(&self, mut done: impl FnMut(Side, &mut dyn FnMut())) -> Result<(), Error> {
         let now = dunlin_tokio::now();
         let (mut ours, mut theirs) = (None, None);
@@ -86,7 +85,7 @@ impl Ends {
         expect(Side::Server, theirs.negotiated(), self.expected)
     }
 
-    /// The microseconds that client and server take.
+    /// Returns the microseconds of client and server.
     fn time(&self) -> Result<[f64; 2], Error> {
         let mut spent = [Duration::ZERO; 2];
         self.handshake(|side, work| {
@@ -98,12 +97,12 @@ impl Ends {
     }
 }
 
-/// The processor time of this thread so far; zero where the kernel does not tell.
+/// The processor time of this thread so far; zero if the kernel does not report it.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Rows for the repeated connection of these keys, a mode each: time, and instructions where valgrind is there.
+/// Rows for the repeated connection with these keys, one for each mode: time, and instructions if valgrind is installed.
 pub(super) fn rows(cases: &[Case<'_>], quick: bool, counts: bool) -> Result<Vec<Row>, Error> {
     let ends = cases.iter().map(Ends::warm).collect::<Result<Vec<_>, _>>()?;
     let turns = if quick { 1 } else { TURNS };
@@ -141,8 +140,8 @@ pub(super) fn rows(cases: &[Case<'_>], quick: bool, counts: bool) -> Result<Vec<
     rows.collect()
 }
 
-/// Adds what a mode saves of the instructions of a full handshake: of each side its own, and as the paper counts it (section V-B)
-/// the saving of the client, which alone it optimised, of the duration of both sides.
+/// Adds a mode's saving of instructions against a full handshake: for each side, and as the paper counts it (section V-B),
+/// the saving of the client, which alone it optimised, relative to the duration of both sides.
 fn with_savings(row: Row, full: [f64; 2], counted: [f64; 2]) -> Row {
     let saved = [full[0] - counted[0], full[1] - counted[1]];
     row.figure("client_saved_percent", &[saved[0] / full[0] * 100.0])
@@ -150,10 +149,10 @@ fn with_savings(row: Row, full: [f64; 2], counted: [f64; 2]) -> Row {
         .figure("client_saved_of_both_percent", &[saved[0] / (full[0] + full[1]) * 100.0])
 }
 
-/// What this program does under callgrind.
+/// The task that this program runs under callgrind.
 pub(super) const TASK: &str = "instructions";
 
-/// The instructions of client and server in a repeated connection.
+/// Counts the instructions of client and server in a repeated connection.
 fn count(case: &Case<'_>) -> Result<[f64; 2], Error> {
     let directory = tempfile::tempdir().map_err(valgrind::failed)?;
     let counts = directory.path().join("counts");
@@ -221,7 +220,7 @@ mod tests {
 
     /// Chains of every length that is measured, in every mode.
     #[test]
-    fn handshakes_are_what_their_mode_says() {
+    fn handshakes_have_the_kind_of_their_mode() {
         for (credential, length) in
             (1..=4).map(|length| (Credential::P256, length)).chain([(Credential::RAW_P256, 1)])
         {
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_has_what_it_called() {
+    fn counts_include_called_functions() {
         let counts = "events: Ir\n\nfn=main\n5 9\ncfn=a::work_of_the_client\ncalls=1 7\n6 100\n\n\
                       fn=a::work_of_the_client\n7 3\nfi=other.rs\n8 2\ncfn=b\ncalls=2 9\n8 95\n\nfn=b\n9 95\n\ntotals: 109\n";
         assert_eq!(inclusive(counts, CLIENT), 100);

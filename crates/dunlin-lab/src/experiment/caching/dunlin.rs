@@ -1,4 +1,4 @@
-//! Dunlin itself, on blocking sockets.
+//! Dunlin on blocking sockets.
 
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -29,7 +29,7 @@ use super::{ANSWER, QUESTION, SERVER_NAME, Stack};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
-/// The largest TCP segment's worth of bytes, and more: read at once.
+/// More than the payload of the largest TCP segment.
 const BUFFER: usize = 1 << 16;
 
 pub(super) struct Dunlin;
@@ -127,7 +127,7 @@ fn profile(case: &Case<'_>, own: &End, peer: &End) -> Result<Profile, Error> {
     profile.build().map_err(failed)
 }
 
-/// The suite of TLS 1.2 for these keys.
+/// The TLS 1.2 suite for these keys.
 const fn suite(credential: Credential) -> &'static Tls12CipherSuite {
     match credential.key_type(Side::Server) {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => &TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -136,7 +136,7 @@ const fn suite(credential: Credential) -> &'static Tls12CipherSuite {
     }
 }
 
-/// By what handshakes and certificates are signed, and nothing else. Where the keys of the sides differ, both are of RSA.
+/// The signature schemes of handshakes and certificates. If the sides' keys differ, both are RSA keys.
 fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
     match (case.keys.credential.key_type(Side::Server), case.protocol) {
         (KeyType::P256, _) => vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
@@ -144,7 +144,7 @@ fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
         (KeyType::Ed25519, _) => vec![SignatureScheme::ED25519],
         (KeyType::MlDsa44, _) => vec![SignatureScheme::MLDSA44],
         (_, Protocol::Tls12) => vec![SignatureScheme::RSA_PKCS1_SHA256],
-        // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but no handshake.
+        // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but not handshakes.
         (_, _) => vec![SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256],
     }
 }
@@ -155,7 +155,7 @@ fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) ->
     let server = ServerAddress::parse(SERVER_NAME, address.port()).map_err(failed)?;
     let connection = TlsConnection::client(config, server, dunlin_tokio::now()).map_err(failed)?;
     let mut tls = Tls::new(tcp, connection)?;
-    // The last flight goes with the first data.
+    // The last flight is sent with the first data.
     while tls.connection.negotiated().is_none() {
         tls.flush()?;
         tls.receive()?;
@@ -168,7 +168,7 @@ fn ask(address: SocketAddr, config: &Arc<ClientConfig>, handshake: Handshake) ->
     tls.hear_end()
 }
 
-/// To this side it must have been this kind of handshake.
+/// Checks the kind of the handshake on this side.
 pub(super) fn expect(side: Side, negotiated: Option<&Negotiated>, wanted: Handshake) -> Result<(), Error> {
     let seen = negotiated.map(|all| {
         let (own, peer) = (all.is_own_cached(), all.is_peer_cached());
@@ -195,7 +195,7 @@ fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> Result<(), Error
         // RFC 5246 §7.3: the client waits for this side's Finished.
         tls.flush()?;
     }
-    // In TLS 1.3 the ticket goes with the answer.
+    // In TLS 1.3 the ticket is sent with the answer.
     tls.hear(QUESTION)?;
     tls.say(ANSWER)?;
     tls.flush()?;
@@ -203,7 +203,7 @@ fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> Result<(), Error
     tls.close()
 }
 
-/// A connection and its socket. What is to be sent waits for a flush, so that it can share a segment with what follows.
+/// A connection and its socket. Output waits for a flush, so that it can share a segment with later output.
 struct Tls {
     tcp: TcpStream,
     connection: TlsConnection,
@@ -216,7 +216,7 @@ impl Tls {
         Ok(Self { tcp, connection, buffer: vec![0; BUFFER] })
     }
 
-    /// Sends all that waits.
+    /// Sends all waiting output.
     fn flush(&mut self) -> Result<(), Error> {
         let waiting = self.connection.transmit();
         self.tcp.write_all(waiting).map_err(failed)?;
@@ -225,7 +225,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Takes in what came; false at the end of TCP.
+    /// Receives bytes; returns false at the end of TCP.
     fn receive(&mut self) -> Result<bool, Error> {
         let len = self.tcp.read(&mut self.buffer).map_err(failed)?;
         let received = self.buffer.get(..len).unwrap_or_default();
@@ -235,10 +235,10 @@ impl Tls {
         };
         match taken {
             Ok(taken) if taken == len => Ok(len > 0),
-            // It stops for what is to be read first, or for a question; neither comes up here.
+            // `receive` stops at unread data or a question; neither occurs here.
             Ok(_) => Err(failed("more came than was agreed")),
             Err(error) => {
-                // The peer learns why; if it does not, ours is the better reason.
+                // The peer gets an alert. If it does not, this side's reason is still the better one.
                 let _ = self.flush();
                 Err(failed(error))
             }

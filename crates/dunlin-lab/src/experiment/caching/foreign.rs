@@ -14,7 +14,7 @@ use super::case::{Case, Credential, End, Handshake, Keys, Mode};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
-/// The libraries that are compared.
+/// The compared libraries.
 pub(super) const LIBRARIES: [Library; 2] = [
     Library {
         name: "openssl",
@@ -30,7 +30,7 @@ pub(super) const LIBRARIES: [Library; 2] = [
     },
 ];
 
-/// What one side presents, and what it trusts, in files.
+/// The credentials and trust anchors of one side, in files.
 pub(super) struct Files([MemoryFile; 3]);
 
 impl Files {
@@ -43,7 +43,7 @@ impl Files {
         Ok(Self([file(&root)?, file(&chain)?, file(&key)?]))
     }
 
-    /// The keys that both sides have in files, the client first.
+    /// Writes the keys of both sides to files, the client's first.
     pub(super) fn read(credential: Credential, files: &[OsString; 6]) -> Result<Keys, Error> {
         let failed = |why: &dyn Display| Error::new("keys of the lab", why, "this is for the lab itself");
         let mut items = files.iter().map(|file| {
@@ -84,13 +84,13 @@ impl Files {
         words.into_iter().chain(self.paths()).collect()
     }
 
-    /// Where they are: what is trusted, the chain, the key.
+    /// The paths of the trust anchor, the chain and the key.
     pub(super) fn paths(&self) -> [OsString; 3] {
         self.0.each_ref().map(|file| file.path().into())
     }
 }
 
-/// What both libraries call the suite; in TLS 1.3 it is one for all keys, and the programs know it.
+/// The name of the suite for both libraries; in TLS 1.3 the programs use one suite for all keys.
 fn suite(case: &Case<'_>) -> &'static str {
     match case.keys.credential.key_type(Side::Server) {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => "ECDHE-RSA-AES256-GCM-SHA384",
@@ -103,7 +103,7 @@ impl Stack for Foreign {
         self.name
     }
 
-    /// The cache is ours alone, and Debian's libraries have neither raw public keys nor ML-DSA.
+    /// Only Dunlin has the cache, and Debian's libraries support neither raw public keys nor ML-DSA.
     fn has(&self, case: &Case<'_>) -> bool {
         let has_keys =
             !matches!(case.keys.credential, Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44));

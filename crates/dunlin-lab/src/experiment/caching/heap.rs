@@ -1,5 +1,6 @@
-//! The heap that the handshake cache takes: of an entry, and of a handshake at its peak. Valgrind's dhat counts it in processes of
-//! their own: all bytes that Rust and C ask for, without what the allocator adds. Each side of a handshake is a process.
+//! The heap of the handshake cache: of an entry, and of a handshake at its peak. Valgrind's dhat counts it in separate
+//! processes: all bytes that Rust and C code request, without the allocator's overhead. Each side of a handshake is a
+//! process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,27 +24,27 @@ use super::valgrind;
 use crate::Error;
 use crate::report::Row;
 
-/// More than anything else here takes: while a side holds this, the heap is at its peak.
+/// A block larger than everything else: while a side holds it, the heap is at its peak.
 const BALLAST: usize = 16 << 20;
-/// How many peers a store is filled with: the numbers of the paper's figure 7, and one at which the indexes are full.
+/// The numbers of peers in a store: those of the paper's figure 7, and one at which the indexes are full.
 const ENTRIES: [u32; 6] = [10, 20, 30, 40, 50, MANY];
-/// An entry of a large store is counted at this number of peers.
+/// The number of peers at which the entry of a large store is counted.
 const MANY: u32 = 100_000;
-/// The largest flight, and more.
+/// More than the largest flight.
 const FLIGHT: usize = 1 << 16;
 
 const BITHAC: Mode = Mode::Cache(CacheMode::Bithac);
-/// Without a cache, and the two modes that leave out the certificates of both sides.
+/// Without a cache, and the two modes that omit the certificates of both sides.
 const MODES: [Mode; 3] = [Mode::Vanilla, BITHAC, Mode::COMPACT];
 
-/// What is done under dhat by a side.
+/// A task of a side under dhat.
 #[derive(Clone, Copy)]
 pub(super) enum Task {
-    /// The given connection of the two, with the ballast in the hands of this side while it works.
+    /// One of the two connections. This side holds the ballast while it works.
     Connection(usize, Side),
-    /// The ballast alone, when the first so many connections are over.
+    /// Only the ballast, after this many connections.
     Ballast(usize, Side),
-    /// So many entries in the store of this side.
+    /// This many entries in the store of this side.
     Entries(u32, Side),
 }
 
@@ -105,21 +106,22 @@ impl Task {
     }
 }
 
-/// The modes whose connections are counted. A quick run has those with a bar.
+/// The modes whose connections are counted. A quick run has only those with a bar.
 fn modes(quick: bool) -> impl Iterator<Item = Mode> {
     MODES.into_iter().filter(move |mode| !quick || *mode != BITHAC)
 }
 
-/// How many steps [`rows`] takes.
+/// The number of steps of [`rows`].
 pub(super) fn steps(quick: bool) -> usize {
-    // The tests of the stores have the bar of an entry, so a quick run has none.
+    // The tests of the stores check the bar of an entry, so a quick run counts none.
     modes(quick).count() * CONNECTIONS.len() + if quick { 0 } else { SIDES.len() * ENTRIES.len() }
 }
 
-/// The paper's peak with a cache, over that without, in percent (section V-C): of the initial handshake and of a repeated one.
+/// The paper's peak with a cache relative to that without, in percent (section V-C): for the initial and a repeated
+/// handshake.
 const PAPER_ADDED_PERCENT: [f64; CONNECTIONS.len()] = [3.44, 1.22];
 
-/// Rows of the peak heap of each side in a connection, and of the heap that the entries of each side's store take.
+/// Rows for the peak heap of each side in a connection, and for the heap of the entries in each side's store.
 pub(super) fn rows(
     keys: &Keys,
     protocol: Protocol,
@@ -171,7 +173,7 @@ pub(super) fn rows(
     Ok(rows)
 }
 
-/// What an entry of a client takes in the paper (section V-C and figure 7), in bytes.
+/// The paper's size of a client's entry (section V-C and figure 7), in bytes.
 fn paper_entry(credential: Credential) -> Option<f64> {
     match credential {
         Credential::RSA2048 => Some(420.0),
@@ -180,18 +182,18 @@ fn paper_entry(credential: Credential) -> Option<f64> {
     }
 }
 
-/// What client and server have on the heap at its peak, each with its task.
+/// Returns the heap of client and server at its peak, each in its task.
 fn of_both(case: &Case<'_>, task: impl Fn(Side) -> Task) -> Result<[f64; 2], Error> {
     let [client, server] = valgrind::told_by_both(options, &SIDES.map(|side| task(side).name()), case)?;
     Ok([bytes("At t-gmax:", &client)?, bytes("At t-gmax:", &server)?])
 }
 
-/// Without call stacks, which dhat takes longest to resolve.
+/// No call stacks, because dhat spends most of its time on resolving them.
 fn options() -> [OsString; 3] {
     ["--tool=dhat", "--dhat-out-file=/dev/null", "--read-inline-info=no"].map(OsString::from)
 }
 
-/// The bytes in this line of what dhat says.
+/// Reads the bytes from this line of dhat's output.
 fn bytes(line: &str, told: &str) -> Result<f64, Error> {
     let bytes = told.lines().find_map(|told| Some(told.split_once(line)?.1.split_once("bytes")?.0));
     let digits = bytes.map(|bytes| bytes.replace(|c: char| !c.is_ascii_digit(), ""));
@@ -200,13 +202,13 @@ fn bytes(line: &str, told: &str) -> Result<f64, Error> {
         .ok_or_else(|| valgrind::failed("dhat does not say how large the heap was"))
 }
 
-/// One side with all that it remembers; the other one, a process like this, is at its standard input and output.
+/// One side and its memory. The other side is another process at its standard input and output.
 struct Half<'a> {
     case: &'a Case<'a>,
     config: Config,
     input: File,
     output: File,
-    /// What came, in memory that is taken before anything is counted.
+    /// The received bytes, in memory that is allocated before counting begins.
     flight: Vec<u8>,
 }
 
@@ -223,7 +225,7 @@ impl Config {
         }
     }
 
-    /// One with the same keys and without a cache.
+    /// A side with the same keys and without a cache.
     fn plain(&self) -> Result<Self, Error> {
         Ok(match self {
             Self::Client(config) => {
@@ -249,7 +251,7 @@ impl Config {
 }
 
 impl<'a> Half<'a> {
-    /// When the first so many connections are over.
+    /// The state after this many connections.
     fn after(case: &'a Case<'a>, side: Side, number: usize) -> Result<Self, Error> {
         let config = match side {
             Side::Client => Config::Client(Arc::new(client(case)?)),
@@ -259,7 +261,7 @@ impl<'a> Half<'a> {
         let output = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?.into();
         let plain = config.plain()?;
         let mut half = Self { case, config: plain, input, output, flight: vec![0; FLIGHT] };
-        // What a key takes for good with its first signature depends on numbers that are drawn then.
+        // The permanent memory of a key's first signature depends on random numbers.
         half.handshake(Handshake::Full, |work| work())?;
         half.config = config;
         for handshake in half.case.mode.handshakes().into_iter().take(number) {
@@ -268,7 +270,7 @@ impl<'a> Half<'a> {
         Ok(half)
     }
 
-    /// A handshake of this kind. Each step of this side is `done`, from the making of its connection on.
+    /// Runs a handshake of this kind. `done` runs each step of this side, beginning with the making of its connection.
     fn handshake(&mut self, wanted: Handshake, done: impl Fn(&mut dyn FnMut())) -> Result<(), Error> {
         let (now, side) = (dunlin_tokio::now(), self.config.side());
         let mut made = None;
@@ -277,7 +279,7 @@ impl<'a> Half<'a> {
         if side == Side::Client {
             self.say(&mut connection)?;
         }
-        // A side with nothing more to send sends a length of zero.
+        // A side without further output sends a length of zero.
         while let Some(len) = self.hear()? {
             let (came, mut taken) = (self.flight.get(..len).unwrap_or_default(), Ok(0));
             done(&mut || taken = connection.receive(now, came));
@@ -289,7 +291,7 @@ impl<'a> Half<'a> {
         expect(side, connection.negotiated(), wanted)
     }
 
-    /// Sends what there is, with its length before it.
+    /// Sends the output, preceded by its length.
     fn say(&mut self, connection: &mut TlsConnection) -> Result<usize, Error> {
         let flight = connection.transmit();
         let len = u32::try_from(flight.len()).map_err(failed)?;
@@ -302,7 +304,7 @@ impl<'a> Half<'a> {
         Ok(len)
     }
 
-    /// The length of what came; `None` if that is nothing.
+    /// Returns the length of the received bytes; `None` if it is zero.
     fn hear(&mut self) -> Result<Option<usize>, Error> {
         let mut len = [0; 4];
         self.input.read_exact(&mut len).map_err(failed)?;
@@ -314,7 +316,7 @@ impl<'a> Half<'a> {
     }
 }
 
-/// Keeps the one peer that it is told of.
+/// A store that keeps only the last peer.
 #[derive(Debug, Default)]
 struct Seen {
     client: Mutex<Option<CachedPeer>>,
@@ -338,19 +340,19 @@ impl ClientCache for Seen {
     }
 }
 
-/// Fills the store of a side with peers that differ in their names alone, and keeps it until the process ends.
+/// Fills a side's store with peers that differ only in their names, and keeps it until the process ends.
 fn fill(case: &Case<'_>, count: u32, side: Side) -> Result<(), Error> {
     let Mode::Cache(mode) = case.mode else { return Err(failed("no mode with a cache")) };
     let seen = Arc::new(Seen::default());
     let client = client(case)?.with_handshake_cache(mode, seen.clone(), DEFAULT_MAX_AGE);
     let server = server(case)?.with_handshake_cache(mode, seen.clone(), DEFAULT_MAX_AGE).map_err(failed)?;
     Ends::of(client, server).handshake(|_, work| work())?;
-    let nobody = || failed("nobody was kept");
+    let no_peer = || failed("no peer was stored");
     let room = usize::try_from(MANY).map_err(failed)?;
     match side {
         Side::Client => {
             let kept = seen.server.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let ((key, entry), store) = (kept.ok_or_else(nobody)?, MemoryClientCache::new(room));
+            let ((key, entry), store) = (kept.ok_or_else(no_peer)?, MemoryClientCache::new(room));
             let store = Box::leak(Box::new(store));
             for number in 0..count {
                 let key = CacheKey { name: format!("{number:06}.example"), ..key.clone() };
@@ -359,10 +361,10 @@ fn fill(case: &Case<'_>, count: u32, side: Side) -> Result<(), Error> {
         }
         Side::Server => {
             let kept = seen.client.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let (client, store) = (kept.ok_or_else(nobody)?, MemoryServerCache::new(room));
+            let (client, store) = (kept.ok_or_else(no_peer)?, MemoryServerCache::new(room));
             let store = Box::leak(Box::new(store));
             for number in 0..count {
-                // Of a client that uses two endpoints, and has a ticket for each.
+                // Each peer is a client that uses two endpoints and has a ticket for each.
                 let [older, newer] = [0, 1].map(|nth| ticket(2 * u64::from(number) + nth));
                 let client = another(&client, number)?;
                 store.put(older, client.clone(), None);
@@ -373,13 +375,13 @@ fn fill(case: &Case<'_>, count: u32, side: Side) -> Result<(), Error> {
     Ok(())
 }
 
-/// A ticket, as evenly spread as random ones.
+/// A ticket, distributed as evenly as random ones.
 const fn ticket(number: u64) -> Ticket {
     // 2^64 over the golden ratio (Knuth, The Art of Computer Programming 3, §6.4).
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// The same client with another key and fingerprint.
+/// Returns the same client with another key and fingerprint.
 fn another(client: &CachedPeer, number: u32) -> Result<CachedPeer, Error> {
     let mut bytes = client.to_bytes().map_err(failed)?;
     let own = bytes.get(CachedPeer::SHARED_LEN..).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What a handshake costs, first and again: on the link every byte from SYN to FIN, by layer; in memory the time and the
-//! instructions of both sides; on radio networks the time on the air and the energy of a device.
+//! The cost of a first and a repeated handshake: on the link every byte from SYN to FIN, by layer; in memory the time and
+//! instructions of both sides; on radio networks the airtime and a device's energy.
 //!
-//! Both sides authenticate with a chain of three, of which leaf and intermediate are sent; key share on P-256,
-//! AES-256-GCM-SHA384, no server name; one message each way, then the client closes and the server after it. TCP is as
-//! Linux has it, without offloads.
+//! Both sides authenticate with a chain of three, of which leaf and intermediate are sent. They use a key share on P-256,
+//! AES-256-GCM-SHA384 and no server name. Each side sends one message; then the client closes, and the server after it. TCP
+//! is as in Linux, without offloads.
 
 mod airtime;
 mod case;
@@ -29,13 +29,13 @@ use crate::count::{Connection, Layers, connections};
 use crate::net::{Ground, Pair};
 use crate::report::{Row, median_of};
 
-/// The client's message, which is that of wolfSSL's examples.
+/// The client's message, as in wolfSSL's examples.
 const QUESTION: &[u8] = b"hello wolfssl!";
 /// The server's answer.
 const ANSWER: &[u8] = b"I hear you fa shizzle!";
 /// The name in the server's certificate. It is checked, but not sent.
 const SERVER_NAME: &str = "localhost";
-/// How often a measurement is repeated in which TCP sent packets again.
+/// The maximum number of repetitions if TCP retransmitted packets.
 const ATTEMPTS: u32 = 10;
 /// The experiment `caching`.
 pub(super) struct Caching;
@@ -44,27 +44,27 @@ pub(super) struct Caching;
 trait Stack {
     fn name(&self) -> &'static str;
 
-    /// Whether it has the protocol with these keys in this mode.
+    /// Returns whether it supports the protocol with these keys in this mode.
     fn has(&self, case: &Case<'_>) -> bool;
 
-    /// Connects twice, one after the other, in the way of the case.
+    /// Connects twice, as the case says.
     ///
     /// # Errors
-    /// A handshake failed, or was another one than the case says.
+    /// A handshake failed, or was of another kind than the case says.
     fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error>;
 }
 
-/// What is measured: a stack in its place.
+/// A stack in its environment.
 trait Measured {
     fn name(&self) -> &'static str;
 
-    /// Whether it has the protocol with these keys in this mode.
+    /// Returns whether it supports the protocol with these keys in this mode.
     fn has(&self, case: &Case<'_>) -> bool;
 
-    /// The frames of two connections, one after the other, in the way of the case.
+    /// Returns the frames of the two connections of the case.
     ///
     /// # Errors
-    /// Those of [`Stack::connect`], and whatever is missing.
+    /// Those of [`Stack::connect`], or a missing part.
     fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error>;
 }
 
@@ -102,9 +102,9 @@ impl Cells {
         self.credentials.iter().map(|credential| self.of(*credential).len()).sum()
     }
 
-    /// What there is of each credential: the version, the MTU and the mode.
+    /// The version, MTU and mode of each cell with this credential.
     fn of(&self, credential: Credential) -> Vec<(Protocol, u16, Mode)> {
-        // What the paper has with different keys: it counts no layer below TLS.
+        // The paper's figures with different keys count no layer below TLS.
         if credential == Credential::MIXED {
             return Mode::ALL.map(|mode| (Protocol::Tls12, 1500, mode)).to_vec();
         }
@@ -114,7 +114,7 @@ impl Cells {
     }
 }
 
-/// The chains whose cost in memory is measured: of these keys, so long.
+/// The key types and lengths of the chains whose cost in memory is measured.
 fn chains(quick: bool) -> Vec<(Credential, usize)> {
     let [rsa, p256] = [Credential::RSA2048, Credential::P256];
     if quick {
@@ -133,7 +133,7 @@ impl Experiment for Caching {
     }
 
     fn about(&self) -> &'static str {
-        "what a handshake costs, first and again: bytes by layer, instructions, time on the air (BiTHaC)"
+        "cost of a first and a repeated handshake: bytes by layer, instructions, airtime (BiTHaC)"
     }
 
     fn paper(&self) -> Option<&'static str> {
@@ -153,7 +153,7 @@ impl Experiment for Caching {
             ("resumption", "a session: a ticket in TLS 1.3, a session ID in TLS 1.2; neither side signs"),
             ("resumption_compact", "a session, while both sides also keep the compact cache for later"),
             ("initial", "the first connection of the two peers"),
-            ("repeat", "the second connection, which finds what the first one left"),
+            ("repeat", "the second connection, which can use the first one's state"),
             ("real", "on sockets between network namespaces"),
             ("virtual", "the same engine in virtual time, over a TCP that sends what Linux would send"),
         ]
@@ -205,7 +205,7 @@ impl Experiment for Caching {
     }
 }
 
-/// The keys of which the heap is counted: those that the paper has.
+/// The keys whose heap is counted: the paper's.
 const fn with_heap(quick: bool) -> &'static [Credential] {
     match quick {
         true => &[Credential::RSA2048],
@@ -213,18 +213,18 @@ const fn with_heap(quick: bool) -> &'static [Credential] {
     }
 }
 
-/// What a repeated handshake with these keys costs in memory.
+/// Measures the cost in memory of a repeated handshake with these keys.
 #[derive(Clone, Copy)]
 struct InMemory {
     credential: Credential,
     chain_length: usize,
     quick: bool,
-    /// Whether valgrind is there.
+    /// Whether valgrind is installed.
     can_count: bool,
 }
 
 impl InMemory {
-    /// A quick run has the modes with a bar: compact, beside a handshake without a cache.
+    /// A quick run has only the modes with a bar: compact, and a handshake without a cache.
     const fn modes(&self) -> &'static [Mode] {
         match self.quick {
             true => &[Mode::Vanilla, Mode::COMPACT],
@@ -265,7 +265,7 @@ impl InMemory {
     }
 }
 
-/// The totals of full handshakes, by stack, protocol, MTU and connection: what a mode saves is counted from them.
+/// The totals of full handshakes by stack, protocol, MTU and connection, from which savings are computed.
 #[derive(Default)]
 struct Full(BTreeMap<(&'static str, &'static str, u16, usize), f64>);
 
@@ -276,7 +276,7 @@ impl Full {
     }
 }
 
-/// Dunlin, and those rivals that this machine has the libraries of.
+/// Dunlin, and the rivals whose libraries this machine has.
 fn on_sockets(progress: &Progress) -> Result<Vec<Box<dyn Measured>>, Error> {
     let ground = Rc::new(Ground::new()?);
     let mut stacks: Vec<Box<dyn Stack>> = vec![Box::new(dunlin::Dunlin)];
@@ -290,7 +290,7 @@ fn on_sockets(progress: &Progress) -> Result<Vec<Box<dyn Measured>>, Error> {
     Ok(stacks.into_iter().map(on_sockets).collect())
 }
 
-/// The rows of a case for all stacks, which take turns.
+/// Measures the rows of a case for all stacks in turns.
 fn measure(
     stacks: &[Box<dyn Measured>],
     case: &Case<'_>,
@@ -338,7 +338,7 @@ fn measure(
     Ok(rows.collect())
 }
 
-/// Adds what is below the total, layer by layer.
+/// Adds the parts of the total, layer by layer.
 fn with_layers(row: Row, case: &Case<'_>, connection: usize, all: &[(Layers, u64)]) -> Row {
     let figure = |of: fn(&Layers) -> u64| all.iter().map(|(layers, _)| of(layers) as f64).collect::<Vec<_>>();
     // TLS 1.3 hides where the handshake ends.
@@ -365,12 +365,12 @@ impl Measured for OnSockets {
         self.stack.has(case)
     }
 
-    /// On a busy machine TCP may take a delay for a loss and send packets again. That is not the stack's doing, so the
+    /// On a busy machine TCP may mistake a delay for a loss and retransmit. That is not the stack's fault, so the
     /// measurement is repeated.
     fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
         let failed = |why: &str| Error::new(self.name(), why, "run it again on an idle machine");
         for _ in 0..ATTEMPTS {
-            // Namespaces of its own, so that TCP remembers nothing of others.
+            // New namespaces, so that TCP remembers no other connection.
             let pair = self.ground.pair(mtu)?;
             let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
             self.stack.connect(&self.ground, &pair, case)?;
@@ -390,12 +390,12 @@ impl Measured for OnSockets {
     }
 }
 
-/// Does what the experiment `caching` measures from outside: this program starts itself under valgrind for it. `words` are the
-/// task, and protocol, credential and mode as they are in rows; `files`, of the client and then of the server, hold what it
-/// trusts, its chain and its key.
+/// Runs a task that the experiment `caching` measures from outside, when this program has started itself under valgrind.
+/// `words` are the task, and protocol, credential and mode as in rows. `files` hold trust anchor, chain and key of the
+/// client and then of the server.
 ///
 /// # Errors
-/// An unknown word, files that hold something else, or a handshake failed.
+/// A word is unknown, a file has other contents, or a handshake failed.
 pub fn measured(words: &[String; 4], files: &[OsString; 6]) -> Result<(), Error> {
     let [task, protocol, credential, mode] = words;
     let unknown = || Error::new("lab measured", "unknown words", "this is for the lab itself");

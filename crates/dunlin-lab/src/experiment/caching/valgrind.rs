@@ -1,4 +1,4 @@
-//! Parts of this program under valgrind, in processes of their own. No other program on the machine disturbs its counts.
+//! Runs parts of this program under valgrind in separate processes, whose counts no other program disturbs.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use crate::Error;
 
 const PROGRAM: &str = "valgrind";
 
-/// Whether it is there.
+/// Checks that valgrind is installed.
 pub(super) fn is_there() -> Result<(), Error> {
     let version = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     match version {
@@ -25,10 +25,10 @@ pub(super) fn failed(why: impl Display) -> Error {
     Error::new(PROGRAM, why, "install it to have instructions and heap counted: apt-get install valgrind")
 }
 
-/// A task with these options of valgrind, to be started.
+/// A prepared task with options of valgrind.
 struct Task {
     command: Command,
-    /// They vanish with this value.
+    /// Files that vanish with this value.
     _files: [Files; 2],
 }
 
@@ -44,7 +44,7 @@ impl Task {
     }
 }
 
-/// Does a task with these options of valgrind; what valgrind says of it.
+/// Runs a task with these options of valgrind. Returns valgrind's output.
 pub(super) fn told(
     options: impl IntoIterator<Item = OsString>,
     task: &str,
@@ -54,8 +54,7 @@ pub(super) fn told(
     ended(task.command.spawn().map_err(failed)?)
 }
 
-/// Does a task of the client and one of the server, each of which has the other at its standard input and output; what valgrind
-/// says of each.
+/// Runs a client's and a server's task, connected by standard input and output. Returns valgrind's output for each.
 pub(super) fn told_by_both<I: IntoIterator<Item = OsString>>(
     options: impl Fn() -> I,
     [client, server]: &[String; 2],
@@ -67,7 +66,7 @@ pub(super) fn told_by_both<I: IntoIterator<Item = OsString>>(
     let mut server = Task::new(options(), server, case)?;
     let ours = client.command.stdin(from_server).stdout(to_server).spawn().map_err(failed)?;
     let theirs = server.command.stdin(from_client).stdout(to_client).spawn().map_err(failed)?;
-    // The ends that this process still has: a side that fails must be the end of the other one, too.
+    // Close this process's ends, so that a failing side ends the other one.
     for task in [&mut client, &mut server] {
         task.command.stdin(Stdio::null()).stdout(Stdio::null());
     }
@@ -75,7 +74,7 @@ pub(super) fn told_by_both<I: IntoIterator<Item = OsString>>(
     Ok([ours?, theirs?])
 }
 
-/// What valgrind said, when it is done.
+/// Returns valgrind's output at the end of a process.
 fn ended(child: Child) -> Result<String, Error> {
     let output = child.wait_with_output().map_err(failed)?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! Dunlin in virtual time: the same engine over a TCP that sends what Linux would.
+//! Dunlin in virtual time: the same engine over a model of Linux's TCP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::{ANSWER, Measured, QUESTION, SERVER_NAME};
 use crate::Error;
 use crate::capture::{Direction, Frame};
 
-/// One way: as short as a cable.
+/// The delay in one direction, as of a short cable.
 const DELAY: Duration = Duration::from_micros(50);
-/// Between the two connections.
+/// The pause between the two connections.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The addresses of both ends, which nobody looks at, and that IPv4 follows.
+/// The addresses of both ends, which only select IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 const FIRST_PORT: u16 = 50_000;
 
@@ -48,7 +48,7 @@ impl Measured for InVirtualTime {
     }
 }
 
-/// One connection: a question, an answer, and the end.
+/// Runs one connection: a question, an answer, and the close.
 fn connect(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
@@ -80,7 +80,7 @@ fn connect(
     Ok(frames.collect())
 }
 
-/// The connection went as it should.
+/// Checks the result of the connection.
 fn ended<A: Application>(side: Side, peer: &TlsPeer<A>, handshake: Handshake) -> Result<(), Error> {
     let connection = &peer.connection;
     if let Some(error) = connection.error() {

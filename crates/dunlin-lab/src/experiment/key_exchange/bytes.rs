@@ -1,4 +1,4 @@
-//! The bytes of a handshake on real sockets, captured: every TLS byte, and every byte on the link that carried it.
+//! The bytes of a handshake on real sockets, from captures: every TLS byte, and every byte on the link that carried it.
 
 use std::fmt::Display;
 use std::io::{Read, Write};
@@ -18,21 +18,21 @@ use crate::count::{Connection, connections};
 use crate::link::in_real_time;
 use crate::net::{Ground, Namespace, Pair};
 
-/// The largest TCP segment's worth of bytes, and more: read at once.
+/// More than the payload of the largest TCP segment.
 const BUFFER: usize = 1 << 16;
-/// Longer than any handshake takes, even at the lowest rate.
+/// Longer than any handshake, even at the lowest rate.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a measurement is repeated in which TCP sent packets again.
+/// The maximum number of repetitions if TCP retransmitted packets.
 const ATTEMPTS: u32 = 10;
 
-/// Who handshakes.
+/// The stacks of a handshake.
 pub(super) enum Stack<'a> {
     Dunlin(&'a Arc<ClientConfig>, &'a Arc<ServerConfig>),
     OpenSsl(&'a OpenSsl),
 }
 
 impl Stack<'_> {
-    /// As it is called in rows.
+    /// The name in rows.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Dunlin(..) => "dunlin",
@@ -41,15 +41,15 @@ impl Stack<'_> {
     }
 }
 
-/// Two ends, and where the server listens.
+/// Two ends and the server's address.
 pub(super) struct Place<'a> {
     pub(super) client: &'a Namespace,
     pub(super) server: &'a Namespace,
     pub(super) address: Ipv4Addr,
 }
 
-/// The frames of one handshake on a connection of its own, from SYN to FIN. On a busy machine TCP may take a delay for a loss and
-/// send packets again; then the measurement is repeated.
+/// The frames of one handshake on its own connection, from SYN to FIN. On a busy machine TCP may mistake a delay for a loss
+/// and retransmit; the measurement is then repeated.
 pub(super) fn frames(
     ground: &Ground,
     pair: &Pair,
@@ -80,8 +80,8 @@ pub(super) fn frames(
 }
 
 impl Place<'_> {
-    /// Handshakes on a TCP connection that is idle before; how long it took, from the client's first step to the last step
-    /// of the side that ends later.
+    /// Runs a handshake on an idle TCP connection. Returns its duration, from the client's first step to the last step of
+    /// the later side.
     pub(super) fn handshake(
         &self,
         client: &Arc<ClientConfig>,
@@ -94,7 +94,7 @@ impl Place<'_> {
             let serving = scope.spawn(move || {
                 in_real_time();
                 let (tcp, _) = listener.accept().map_err(socket)?;
-                // A client that does not wait has failed, and says why.
+                // A client that ended early has failed and gives the reason.
                 let _ = accepted.send(());
                 let connection = TlsConnection::server(server, dunlin_tokio::now());
                 let mut end = End::new(tcp, connection)?;
@@ -105,7 +105,7 @@ impl Place<'_> {
             let connecting = self.client.run(move || {
                 in_real_time();
                 let tcp = TcpStream::connect(address).map_err(socket)?;
-                // Once TCP's own handshake is through, nothing is under way that could delay ours.
+                // After TCP's handshake no packet remains that could delay the TLS handshake.
                 is_accepted.recv().map_err(socket)?;
                 let start = Instant::now();
                 let connection =
@@ -140,7 +140,7 @@ impl End {
         Ok(Self { tcp, connection, buffer: vec![0; BUFFER] })
     }
 
-    /// Completes the handshake of this side, and returns when that was.
+    /// Completes the handshake of this side, and returns the time of its end.
     fn handshake(&mut self) -> Result<Instant, Error> {
         loop {
             let waiting = self.connection.transmit();
@@ -157,7 +157,7 @@ impl End {
         }
     }
 
-    /// Ends TCP, the client first, without close_notify: only the handshake was sent.
+    /// Closes TCP, the client first, without close_notify: only the handshake was sent.
     fn close(&mut self, is_client: bool) -> Result<(), Error> {
         if is_client {
             self.tcp.shutdown(Shutdown::Write).map_err(socket)?;

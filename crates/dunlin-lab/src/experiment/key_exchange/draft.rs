@@ -1,7 +1,7 @@
-//! The smallest handshakes, flight by flight, beside those that draft-ietf-iotops-security-protocol-comparison counts.
+//! The smallest handshakes, flight by flight, beside those of draft-ietf-iotops-security-protocol-comparison.
 //!
-//! On its assumptions: one suite, group and signature scheme; identities of one byte; no server name, ALPN, size limit,
-//! cookie or ticket; an 8-byte tag, and here the 16-byte one as well; bytes of the records, without transport.
+//! The draft's assumptions apply: one suite, group and signature scheme; identities of one byte; no server name, ALPN, size
+//! limit, cookie or ticket; an 8-byte tag (here also a 16-byte one); bytes of records, without transport.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,18 +21,18 @@ use crate::Error;
 use crate::experiment::Progress;
 use crate::report::Row;
 
-/// How both sides prove who they are, and agree on a secret.
+/// How both sides authenticate and agree on a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mechanism {
-    /// Raw public keys on both sides, (EC)DHE.
+    /// Raw public keys on both sides, with (EC)DHE.
     RawKey,
     /// A pre-shared key with (EC)DHE.
     EcdhePsk,
-    /// A pre-shared key alone.
+    /// A pre-shared key without (EC)DHE.
     Psk,
 }
 
-/// A group and the signatures that go with it.
+/// A group and its signature scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Curve {
     X25519,
@@ -46,7 +46,7 @@ enum Tag {
     Long,
 }
 
-/// What carries the handshake.
+/// The transport of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Tls13,
@@ -61,14 +61,14 @@ struct Case {
     tag: Tag,
 }
 
-/// The bytes of the three flights: ClientHello; the server's; the client's answer.
+/// The bytes of the three flights: the ClientHello, the server's flight, and the client's second flight.
 type Flights = [usize; 3];
 
 const FLIGHTS: [&str; 3] = ["flight1_bytes", "flight2_bytes", "flight3_bytes"];
 
-/// How many handshakes a row has. ECDSA signatures vary by a few bytes, and a quarter of them is longer than the median length. The
-/// median of 20 would be a byte too long once in 70 runs; that of 101 practically never is. An odd number gives a length that
-/// occurred.
+/// The number of handshakes of a row. ECDSA signatures vary by a few bytes, and a quarter of them is longer than the median.
+/// The median of 20 would be a byte too long once in 70 runs, that of 101 practically never. An odd number makes the median
+/// a length that occurred.
 const RUNS: u32 = 101;
 
 /// The rows.
@@ -82,7 +82,7 @@ pub(super) fn rows(progress: &Progress) -> Result<Vec<Row>, Error> {
     rows.collect()
 }
 
-/// How many rows there are.
+/// The number of rows.
 pub(super) fn len() -> usize {
     cases().len()
 }
@@ -131,8 +131,8 @@ impl Curve {
 }
 
 impl Case {
-    /// The table of the draft, the same in versions 06 to 09 of its source. A longer tag comes once in the second flight
-    /// and once in the third. The acknowledgement that ends a handshake of DTLS is none of the three.
+    /// The draft's table, equal in versions 06 to 09 of its source. A longer tag adds to the second and the third flight.
+    /// The acknowledgement that ends a DTLS handshake belongs to none of the three.
     const fn draft(&self) -> Flights {
         let [one, two, three] = match (self.protocol, self.mechanism, self.curve) {
             (Protocol::Tls13, Mechanism::RawKey, Curve::X25519) => [129, 307, 179],
@@ -237,9 +237,9 @@ impl Case {
     }
 }
 
-/// One side, over whatever carries it.
+/// One side over any transport.
 trait End {
-    /// Takes out what is to be sent, in pieces that stay together.
+    /// Takes the output, in pieces that stay together.
     fn flight(&mut self) -> Vec<Vec<u8>>;
     fn receive(&mut self, now: Now, piece: &[u8]) -> Result<(), dunlin::Error>;
     fn is_connected(&self) -> bool;
@@ -275,7 +275,7 @@ impl End for DtlsConnection {
     }
 }
 
-/// The flights between two sides.
+/// Returns the flights between two sides.
 fn flights<E: End>(mut client: E, mut server: E, now: Now) -> Result<Flights, Error> {
     let mut flights = [0; 3];
     for (i, flight) in flights.iter_mut().enumerate() {
@@ -295,7 +295,7 @@ fn flights<E: End>(mut client: E, mut server: E, now: Now) -> Result<Flights, Er
 mod tests {
     use super::*;
 
-    /// The bar: no flight is larger than the draft's. Signatures on P-256 vary by a few bytes, so their median counts.
+    /// The bar: no flight is larger than the draft's. P-256 signatures vary by a few bytes, so their median counts.
     #[test]
     fn no_flight_is_larger_than_in_the_draft() {
         let rows = rows(&Progress::hidden()).unwrap();

@@ -1,8 +1,8 @@
 //! The duration of a handshake over a slow link: by the paper's model, by our model, and measured.
 //!
-//! The paper adds the processing time of both sides and the transmission time of all TLS bytes at the rate. Our model counts the
-//! frames that follow each other, with the headers of TCP and IP: the flights, and the acknowledgement that TCP sends just before
-//! an answer. Frames that cross a flight do not delay it, because each direction has the rate for itself.
+//! The paper adds the processing time of both sides and the transmission time of all TLS bytes. Our model counts the frames
+//! that follow each other, with their TCP and IP headers: the flights, and the acknowledgement that TCP sends just before an
+//! answer. Frames in the opposite direction do not delay a flight, because each direction has the full rate.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,10 +20,10 @@ use crate::link::{Line, Link};
 use crate::net::{End, Ground, Namespace};
 use crate::report::Row;
 
-/// The rates of the paper, in kilobits a second.
+/// The paper's rates, in kilobits a second.
 pub(super) const RATES: [u64; 3] = [10, 100, 1000];
 
-/// How often a handshake is measured at the lowest rate, at most: most of the time passes there.
+/// The maximum number of measurements at the lowest rate, which takes most of the time.
 const SLOW_RUNS: u32 = 5;
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
@@ -32,18 +32,18 @@ const PREFIX: u8 = 24;
 const NETWORK: &str = "10.78.0.0/24";
 const DEVICE: &str = "line0";
 
-/// What a handshake is made of.
+/// The components of a handshake.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
-    /// What both sides compute, one after the other.
+    /// The processing time of both sides in sequence.
     pub(super) computed_us: f64,
-    /// Bytes of TLS.
+    /// The TLS bytes.
     pub(super) handshake_bytes: f64,
-    /// Bytes of IP that follow each other.
+    /// The IP bytes that follow each other.
     pub(super) path_bytes: f64,
 }
 
-/// A link of a rate, and who is at its ends.
+/// A link of a rate, and the stacks at its ends.
 pub(super) struct SlowLink {
     client: Namespace,
     server: Namespace,
@@ -52,7 +52,7 @@ pub(super) struct SlowLink {
 }
 
 impl SlowLink {
-    /// A link that carries `rate` kilobits a second each way, without delay.
+    /// Makes a link of `rate` kilobits a second in each direction, without delay.
     pub(super) fn new(ground: &Ground, rate: u64, seed: u64) -> Result<Self, Error> {
         let (client, server) = (ground.namespace("client")?, ground.namespace("server")?);
         let line = Line { rate_kbit_per_s: Some(rate), ..Line::default() };
@@ -69,7 +69,7 @@ impl SlowLink {
         Ok(Self { client, server, rate, _link: link })
     }
 
-    /// The row of a case at this rate, of `runs` handshakes or fewer.
+    /// The row of a case at this rate, with at most `runs` handshakes.
     pub(super) fn row(
         &self,
         case: &Case,
@@ -82,7 +82,7 @@ impl SlowLink {
         let runs = if self.rate == RATES[0] { runs.min(SLOW_RUNS) } else { runs };
         let measured = (0..runs).map(|_| Ok(place.handshake(client, server)?.as_secs_f64() * 1e3));
         let measured = measured.collect::<Result<Vec<_>, Error>>()?;
-        // Bits over kilobits a second are milliseconds.
+        // Bits divided by kilobits a second are milliseconds.
         let sent_ms = |bytes: f64| bytes * 8.0 / self.rate as f64;
         let computed_ms = parts.computed_us / 1e3;
         let model_ms = computed_ms + sent_ms(parts.path_bytes);
@@ -102,8 +102,8 @@ impl SlowLink {
     }
 }
 
-/// Raises TCP's timeouts. A segment takes longer here than TCP usually waits for an acknowledgement, so TCP would send again what is
-/// still under way.
+/// Raises TCP's timeouts. A segment takes longer here than TCP usually waits for an acknowledgement, so TCP would retransmit
+/// segments that are still in flight.
 fn patient(namespace: &Namespace, address: Ipv4Addr) -> Result<(), Error> {
     namespace.ip(&format!("route replace {NETWORK} dev {DEVICE} src {address} rto_min 30s\n"))?;
     let probes = "/proc/sys/net/ipv4/tcp_early_retrans";
@@ -112,7 +112,7 @@ fn patient(namespace: &Namespace, address: Ipv4Addr) -> Result<(), Error> {
         .map_err(|error| Error::new(probes, error, "run it where /proc/sys is writable"))
 }
 
-/// The bytes of IP, from the first byte of TLS to the last, that nothing is sent beside.
+/// The IP bytes on the critical path, from the first TLS byte to the last.
 pub(super) fn path_bytes(frames: &[Frame]) -> u64 {
     let packets: Vec<_> = frames.iter().filter_map(Packet::of).collect();
     let carries = |packet: &Packet| packet.carries_data;
@@ -133,16 +133,16 @@ pub(super) fn path_bytes(frames: &[Frame]) -> u64 {
     sum
 }
 
-/// What matters of a frame.
+/// The relevant data of a frame.
 struct Packet {
     from_client: bool,
-    /// Bytes from the IP header on.
+    /// The bytes from the IP header on.
     len: u64,
     carries_data: bool,
 }
 
 impl Packet {
-    /// Of a frame of TCP that the client's device saw.
+    /// Reads a TCP frame captured at the client's device.
     fn of(frame: &Frame) -> Option<Self> {
         let ethernet = Ethernet2Slice::from_slice_without_fcs(&frame.bytes).ok()?;
         let ip = Ipv4Slice::from_slice(ethernet.payload_slice()).ok()?;
@@ -176,18 +176,18 @@ mod tests {
         use Direction::{Received, Sent};
         let headers = 40;
         let frames = [
-            // TCP's own handshake comes before.
+            // TCP's own handshake precedes.
             frame(Sent, 0),
             frame(Sent, 100),
-            // This one delays the answer.
+            // This frame delays the answer.
             frame(Received, 0),
             frame(Received, 1000),
-            // This one crosses what the server sends.
+            // This frame crosses the server's flight.
             frame(Sent, 0),
             frame(Received, 500),
             frame(Sent, 0),
             frame(Sent, 60),
-            // And this one comes after the last byte of TLS.
+            // This frame follows the last TLS byte.
             frame(Received, 0),
         ];
         assert_eq!(path_bytes(&frames), 100 + 1000 + 500 + 60 + 4 * headers + 2 * headers);

@@ -1,4 +1,4 @@
-//! OpenSSL beside us, with the same keys.
+//! OpenSSL as the other stack, with the same keys.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -15,10 +15,10 @@ const LIBRARY: Library = Library {
     package: "libssl-dev",
 };
 
-/// Nothing, as an argument of the program.
+/// An empty argument of the program.
 const NOTHING: &str = "-";
 
-/// The program over OpenSSL.
+/// The program for OpenSSL.
 pub(super) struct OpenSsl(Foreign);
 
 /// A certificate and its key in files.
@@ -33,7 +33,7 @@ impl Files {
     }
 }
 
-/// What a case is made of, in files.
+/// The files of a case.
 struct Prepared {
     words: Vec<OsString>,
     root: Option<MemoryFile>,
@@ -48,7 +48,7 @@ impl Prepared {
             case.protocol().trim_start_matches("tls").to_owned(),
             case.openssl.unwrap_or(NOTHING).to_owned(),
             group(case, crypto),
-            // Without certificates it names a signature scheme all the same.
+            // Without certificates the program still needs the name of a signature scheme.
             case.certificates.map_or("RSA+SHA256", |certificates| certificates.openssl_scheme).to_owned(),
             if case.has_psk { "psk" } else { case.authentication() }.to_owned(),
         ];
@@ -70,7 +70,7 @@ impl Prepared {
     }
 }
 
-/// What OpenSSL calls the group; a finite field that TLS 1.2 spells out has no name, but its prime.
+/// OpenSSL's name of the group; a finite field that TLS 1.2 spells out has only its prime.
 fn group(case: &Case, crypto: &Crypto) -> String {
     let field = case.group.and_then(|name| crypto.provider.group(name)?.finite_field());
     match (case.group, field) {
@@ -86,7 +86,7 @@ impl OpenSsl {
     /// Compiles it.
     ///
     /// # Errors
-    /// Without a compiler or the library.
+    /// The compiler or the library is missing.
     pub(super) fn new() -> Result<Self, Error> {
         LIBRARY.compile().map(Self)
     }
@@ -111,7 +111,7 @@ impl OpenSsl {
         Ok(())
     }
 
-    /// What `times` handshakes in memory take client and server, in microseconds.
+    /// Returns the microseconds of client and server for `times` handshakes in memory.
     pub(super) fn times(
         &self,
         case: &Case,

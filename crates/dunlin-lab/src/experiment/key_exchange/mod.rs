@@ -1,7 +1,7 @@
-//! What each way of agreeing on a key costs: bytes, time on both sides, and how long it takes over a slow link.
+//! The cost of each key exchange: bytes, time on both sides, and the duration over a slow link.
 //!
-//! Both sides have one suite, group and signature scheme; no server name, no session IDs, no tickets. Certificates are
-//! leaves directly below the root that both trust. OpenSSL is held to the same.
+//! Both sides have one suite, group and signature scheme, and no server name, session ID or ticket. Certificates are leaves
+//! directly below the root that both trust. The same applies to OpenSSL.
 
 mod bytes;
 mod draft;
@@ -30,7 +30,7 @@ use crate::report::Row;
 
 /// The MTU of Ethernet, in bytes.
 const MTU: u16 = 1500;
-/// How many handshakes in memory are measured in a row before the other stack has its turn, and how often.
+/// The number of handshakes in a turn of a stack, and the number of turns.
 const HANDSHAKES: usize = 20;
 const TURNS: usize = 10;
 
@@ -43,7 +43,7 @@ impl Experiment for KeyExchange {
     }
 
     fn about(&self) -> &'static str {
-        "what each way of agreeing on a key costs: bytes, processing time, duration over slow links"
+        "cost of each key exchange: bytes, processing time, duration over slow links"
     }
 
     fn paper(&self) -> Option<&'static str> {
@@ -56,7 +56,7 @@ impl Experiment for KeyExchange {
 
     fn terms(&self) -> &'static [(&'static str, &'static str)] {
         &[
-            ("psk", "a pre-shared key alone"),
+            ("psk", "a plain pre-shared key"),
             (
                 "dhe_psk, ecdhe_psk",
                 "a pre-shared key, and a fresh key exchange in a finite field or on a curve",
@@ -69,7 +69,7 @@ impl Experiment for KeyExchange {
             ),
             ("dh_anon", "a fresh key exchange that neither side signs; obsolete"),
             ("raw_key", "public keys without certificates (RFC 7250)"),
-            ("server, mutual", "the server alone has a certificate, or both sides have one"),
+            ("server, mutual", "only the server has a certificate, or both sides have one"),
             ("overtake", "above this rate RSA takes less time than DHE_PSK, by the paper's equation (1)"),
         ]
     }
@@ -104,18 +104,18 @@ impl Experiment for KeyExchange {
     }
 }
 
-/// What all cases are measured with.
+/// The common parts of all measurements.
 struct Lab<'a> {
     plan: &'a Plan,
     keys: AllKeys,
     ordinary: Means,
     #[cfg(feature = "legacy-lab")]
     legacy: Means,
-    /// Real sockets, if that is the way.
+    /// Real sockets, in that way of running.
     real: Option<Real>,
 }
 
-/// Cryptography, and the same that notes what it takes.
+/// The cryptography, and a copy that records its time.
 struct Means {
     crypto: Crypto,
     watched: Crypto,
@@ -127,7 +127,7 @@ impl Means {
     }
 }
 
-/// What it takes to measure on real sockets.
+/// The parts for measurements on real sockets.
 struct Real {
     links: Vec<SlowLink>,
     openssl: Option<OpenSsl>,
@@ -162,7 +162,7 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// What the cryptography of a case is done by.
+    /// Returns the cryptography of a case.
     fn means(&self, case: &Case) -> &Means {
         match case.is_legacy {
             #[cfg(feature = "legacy-lab")]
@@ -171,7 +171,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Bytes and times of a case: our row, and OpenSSL's if it has the suite.
+    /// Returns the bytes and times of a case: Dunlin's row, and OpenSSL's if it has the suite.
     fn rows(&self, case: &Case) -> Result<Vec<Row>, Error> {
         let Some(real) = &self.real else {
             let [ours, _] = self.times(case, None)?;
@@ -194,13 +194,13 @@ impl<'a> Lab<'a> {
         case.row(stack).with("way", self.plan.way.name())
     }
 
-    /// What handshakes in memory take both stacks, which take turns.
+    /// Measures handshakes in memory for both stacks in turns.
     fn times(&self, case: &Case, openssl: Option<&OpenSsl>) -> Result<[Times; 2], Error> {
         let (client, server) = case.configs(&self.means(case).watched, &self.keys)?;
         let turns = if self.plan.quick { 1 } else { TURNS };
         time::undisturbed(|| {
             let (mut ours, mut theirs) = (Times::default(), Times::default());
-            // The first one finds nothing where it will be looked for: in no cache.
+            // The first handshake finds empty processor caches.
             time::handshake(&client, &server)?;
             for _ in 0..turns {
                 for _ in 0..HANDSHAKES {
@@ -218,7 +218,7 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// The bytes of handshakes on real sockets.
+    /// Measures the bytes of handshakes on real sockets.
     fn bytes(&self, ground: &Ground, pair: &Pair, case: &Case, stack: &Stack<'_>) -> Result<Row, Error> {
         let (mut layers, mut paths) = (Vec::new(), Vec::new());
         for run in 0..self.plan.runs {
@@ -242,7 +242,7 @@ impl<'a> Lab<'a> {
         save_pcap(frames, &directory.join(format!("{}-{}.pcap", stack.name(), case.name())))
     }
 
-    /// The bytes of handshakes in memory.
+    /// Measures the bytes of handshakes in memory.
     fn bytes_in_memory(&self, case: &Case) -> Result<Row, Error> {
         let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let sent = (0..self.plan.runs).map(|_| {
@@ -253,7 +253,7 @@ impl<'a> Lab<'a> {
         Ok(with_paper(case, self.row(case, "dunlin").figure("handshake_bytes", &sent)))
     }
 
-    /// How long a case takes at each rate; `measured` is its row of bytes and times.
+    /// Measures the duration of a case at each rate; `measured` is its row of bytes and times.
     fn durations(
         &self,
         real: &Real,
@@ -280,9 +280,9 @@ impl<'a> Lab<'a> {
 /// The name of [`Parts::path_bytes`] in rows.
 const PATH: &str = "path_bytes";
 
-/// The rates above which RSA takes less time than DHE_PSK: the paper's conclusion, for each stack and size of keys. By its
-/// equation (1) both take the same time where the bytes that DHE_PSK saves take as long as what it computes more. There is no row
-/// where DHE_PSK computes less as well.
+/// The rates above which RSA takes less time than DHE_PSK, for each stack and size of keys: the paper's conclusion. By its
+/// equation (1), both take equal time at the rate where the bytes that DHE_PSK saves take as long as its additional
+/// computation. There is no row if DHE_PSK also computes less.
 fn overtaking(rows: &[Row]) -> Vec<Row> {
     let is = |row: &Row, mechanism: &str| {
         row.get("mechanism").is_some_and(|of| of == mechanism)
@@ -296,7 +296,7 @@ fn overtaking(rows: &[Row]) -> Vec<Row> {
         let same = |row: &&Row| ["stack", "key_bits"].iter().all(|name| row.get(name) == rsa.get(name));
         let psk = rows.iter().filter(|row| is(row, "dhe_psk")).find(same)?;
         let ((psk_bytes, psk_us), (rsa_bytes, rsa_us)) = (cost(psk)?, cost(rsa)?);
-        // Bits over microseconds are megabits a second.
+        // Bits divided by microseconds are megabits a second.
         let kbit_per_s = (rsa_bytes - psk_bytes) * 8.0 / (psk_us - rsa_us) * 1e3;
         let copied = ["stack", "protocol", "authentication", "key_bits", "way"].iter();
         let row = copied.fold(Row::new().with("mechanism", "rsa"), |row, name| match rsa.get(name) {
@@ -308,7 +308,7 @@ fn overtaking(rows: &[Row]) -> Vec<Row> {
     rows.iter().filter(|row| is(row, "rsa")).filter_map(rate).collect()
 }
 
-/// Adds what the paper has.
+/// Adds the paper's figures.
 fn with_paper(case: &Case, row: Row) -> Row {
     match case.paper {
         Some(bytes) => row.paper("handshake_bytes", bytes),
@@ -336,7 +336,7 @@ mod tests {
             row("dunlin", "rsa", 2048, 1250.0, 500.0),
             row("openssl", "dhe_psk", 2048, 1000.0, 5000.0),
             row("openssl", "rsa", 2048, 1250.0, 500.0),
-            // RSA computes more: it never overtakes.
+            // RSA computes more, so it never overtakes.
             row("dunlin", "dhe_psk", 512, 400.0, 10.0),
             row("dunlin", "rsa", 512, 700.0, 20.0),
             row("dunlin", "rsa", 1024, 700.0, 20.0),
@@ -345,7 +345,7 @@ mod tests {
             .iter()
             .map(|row| (row.get("stack").cloned(), row.get("overtake_kbit_per_s").and_then(Value::as_f64)))
             .collect();
-        // 2000 bits take a millisecond at 2 Mbit/s; at 0.2222 Mbit/s they take nine.
+        // 2000 bits take one millisecond at 2 Mbit/s, and nine at 0.2222 Mbit/s.
         let expected = [(Some("dunlin".into()), 2000.0), (Some("openssl".into()), 2000.0 / 9.0)];
         assert_eq!(found.len(), expected.len());
         for ((stack, rate), (expected_stack, expected_rate)) in found.into_iter().zip(expected) {

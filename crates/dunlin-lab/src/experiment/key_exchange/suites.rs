@@ -1,4 +1,4 @@
-//! The ways of agreeing on a key that are measured: what each is called and made of, and what the paper has.
+//! The measured key exchanges: their names and parameters, and the paper's figures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use super::failed;
 use crate::Error;
 use crate::report::Row;
 
-/// The name by which both sides know the key: of 15 bytes.
+/// The name by which both sides know the key; 15 bytes.
 const IDENTITY: &str = "Client_identity";
 /// The key itself.
 const PSK: [u8; 32] = [7; 32];
 /// The name in the server's certificate. It is checked, but not sent.
 const SERVER_NAME: &str = "localhost";
-/// How long certificates are valid, in days.
+/// The validity of certificates, in days.
 const DAYS: u32 = 30;
 
-/// One way.
+/// One measured way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
-    /// How both sides agree on a secret and prove who they are.
+    /// The key exchange and authentication.
     pub(super) mechanism: &'static str,
     pub(super) suite: Suite,
     pub(super) group: Option<NamedGroup>,
-    /// Whether both sides have a key in common.
+    /// Whether both sides share a key.
     pub(super) has_psk: bool,
     pub(super) certificates: Option<Certificates>,
-    /// The bits of the longest public key in it.
+    /// The length of the longest public key, in bits.
     pub(super) key_bits: Option<u32>,
-    /// What OpenSSL calls the suite; without it, it has none.
+    /// OpenSSL's name of the suite, if it supports the suite.
     pub(super) openssl: Option<&'static str>,
-    /// What the paper has for it in its Table I, in bytes.
+    /// The paper's figure in Table I, in bytes.
     pub(super) paper: Option<f64>,
-    /// Whether it is for the laboratory alone.
+    /// Whether it needs the laboratory.
     pub(super) is_legacy: bool,
 }
 
@@ -56,18 +56,18 @@ pub(super) enum Suite {
 /// Certificates, or the raw public keys in them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Certificates {
-    /// Which of [`AllKeys`].
+    /// The selection in [`AllKeys`].
     pub(super) keys: &'static str,
-    /// By what anything is signed.
+    /// The signature scheme.
     pub(super) scheme: SignatureScheme,
-    /// What OpenSSL calls that.
+    /// OpenSSL's name of the scheme.
     pub(super) openssl_scheme: &'static str,
     pub(super) are_raw: bool,
-    /// Whether the client has one, too.
+    /// Whether the client has a certificate, too.
     pub(super) mutual: bool,
 }
 
-/// What the cryptography is done by.
+/// The cryptography of a case.
 pub(super) struct Crypto {
     pub(super) provider: Arc<CryptoProvider>,
     pub(super) rsa: &'static dyn RsaEncryption,
@@ -79,14 +79,14 @@ pub(super) struct End {
     pub(super) key: PrivateKeyDer<'static>,
 }
 
-/// What proves who both sides are: a leaf each, directly below the root that both trust.
+/// The credentials of both sides: a leaf each, directly below the root that both trust.
 pub(super) struct Keys {
     pub(super) root: CertificateDer<'static>,
     pub(super) client: End,
     pub(super) server: End,
 }
 
-/// The keys of all cases, by what they are called.
+/// The keys of all cases, by name.
 pub(super) struct AllKeys(BTreeMap<&'static str, Keys>);
 
 /// RSA with 2048 bits.
@@ -106,7 +106,7 @@ const P256: Certificates = Certificates {
     ..RSA
 };
 
-/// All that is measured, in the order of rows.
+/// All cases, in the order of rows.
 pub(super) fn cases() -> Vec<Case> {
     let cases = [psk_cases(), certificate_cases(), tls13_cases()].concat();
     #[cfg(feature = "legacy-lab")]
@@ -170,7 +170,7 @@ fn psk_cases() -> Vec<Case> {
     ]
 }
 
-/// TLS 1.2 with certificates of the server, and of both.
+/// TLS 1.2 with a server certificate, or with certificates of both sides.
 fn certificate_cases() -> Vec<Case> {
     let ecdhe_ecdsa = Case {
         mechanism: "ecdhe_ecdsa",
@@ -211,7 +211,7 @@ fn tls13_cases() -> Vec<Case> {
         has_psk: true,
         certificates: None,
         key_bits: None,
-        // OpenSSL takes a PSK alone only without a common group, and offers a group all the same.
+        // OpenSSL accepts a plain PSK only without a common group, but offers a group nevertheless.
         openssl: None,
         paper: None,
         is_legacy: false,
@@ -241,7 +241,7 @@ fn tls13_cases() -> Vec<Case> {
         Case {
             mechanism: "raw_key",
             certificates: Some(Certificates { are_raw: true, ..P256 }),
-            // OpenSSL has raw public keys from version 3.2 on.
+            // OpenSSL supports raw public keys from version 3.2 on.
             openssl: None,
             ..ecdhe_ecdsa
         }
@@ -250,7 +250,7 @@ fn tls13_cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// The same with a certificate of the client.
+    /// The same case with a client certificate.
     pub(super) fn mutual(self) -> Self {
         let certificates = self.certificates.map(|server| Certificates { mutual: true, ..server });
         Self { certificates, ..self }
@@ -263,7 +263,7 @@ impl Case {
         }
     }
 
-    /// Which sides authenticate.
+    /// The sides that authenticate.
     pub(super) fn authentication(&self) -> &'static str {
         match self.certificates {
             _ if self.has_psk => "mutual",
@@ -273,7 +273,7 @@ impl Case {
         }
     }
 
-    /// The cipher and hash of the suite, as its name ends: the mechanism says the rest.
+    /// The cipher and hash at the end of the suite's name; the mechanism implies the rest.
     fn cipher(&self) -> String {
         let name = match self.suite {
             Suite::Tls12(suite) => suite.id.to_string(),
@@ -283,14 +283,14 @@ impl Case {
         cipher.unwrap_or_else(|| name.trim_start_matches("TLS_").to_owned())
     }
 
-    /// In a few words that tell it apart.
+    /// A short distinguishing name.
     pub(super) fn name(&self) -> String {
         let bits = self.key_bits.map(|bits| format!("-{bits}")).unwrap_or_default();
         let (protocol, authentication) = (self.protocol(), self.authentication());
         format!("{protocol}-{}{bits}-{authentication}-{}", self.mechanism, self.cipher())
     }
 
-    /// A row about it.
+    /// Makes a row for the case.
     pub(super) fn row(&self, stack: &str) -> Row {
         let row = Row::new()
             .with("stack", stack)
@@ -304,12 +304,12 @@ impl Case {
         }
     }
 
-    /// The keys of its certificates.
+    /// The keys of the certificates.
     pub(super) fn keys<'a>(&self, AllKeys(all): &'a AllKeys) -> Option<&'a Keys> {
         all.get(self.certificates?.keys)
     }
 
-    /// What both sides do.
+    /// The configurations of both sides.
     pub(super) fn configs(
         &self,
         crypto: &Crypto,
@@ -351,7 +351,7 @@ impl Case {
         Ok((Arc::new(client), Arc::new(server)))
     }
 
-    /// One suite, group and signature scheme, and nothing else.
+    /// A profile with only one suite, group and signature scheme.
     fn profile(&self, Crypto { provider, rsa }: &Crypto) -> Result<ProfileBuilder, Error> {
         let profile = Profile::builder(provider.clone()).compatibility_mode(false);
         let profile = match self.suite {
@@ -391,13 +391,13 @@ impl Certificates {
     }
 }
 
-/// The server that the client connects to.
+/// The address that the client connects to.
 pub(super) fn server_address() -> Result<ServerAddress, Error> {
     ServerAddress::parse(SERVER_NAME, 0).map_err(failed)
 }
 
 impl Crypto {
-    /// That of AWS-LC, and finite fields.
+    /// AWS-LC's cryptography with finite fields.
     pub(super) fn new() -> Self {
         let provider = CryptoProvider {
             groups: vec![dunlin_awslc::X25519, dunlin_awslc::SECP256R1, dunlin_legacy::ffdhe::FFDHE2048],
@@ -409,7 +409,7 @@ impl Crypto {
 }
 
 impl AllKeys {
-    /// New ones.
+    /// Makes new keys.
     pub(super) fn new() -> Result<Self, Error> {
         let made = [(RSA.keys, Keys::new(KeyType::Rsa2048)?), (P256.keys, Keys::new(KeyType::P256)?)];
         let all = made.into_iter();

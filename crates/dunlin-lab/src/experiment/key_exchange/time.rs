@@ -1,6 +1,6 @@
 //! The processing time of a handshake on each side, divided into key exchange, signatures and the rest.
 //!
-//! The engine needs no change for it: its provider has groups and signatures that record how long they take.
+//! The engine needs no change: its provider has groups and signature algorithms that record their time.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use crate::net::on_own_thread;
 use crate::report::Row;
 
 thread_local! {
-    /// What this thread has spent since it was last asked.
+    /// The time that this thread has spent since the last call.
     static SPENT: Cell<Operations> = const { Cell::new(Operations { key: Duration::ZERO, signature: Duration::ZERO }) };
 }
 
 /// Time by operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Operations {
-    /// Making shares, and secrets of them; encrypting and decrypting secrets.
+    /// Key shares and their secrets; encryption and decryption of secrets.
     key: Duration,
     /// Signing and verifying, in the handshake and in certificates.
     signature: Duration,
@@ -59,16 +59,16 @@ fn for_signatures<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What one side did between two flights of the other.
+/// The work of one side between two flights of the other.
 pub(super) struct Turn {
     pub(super) side: Side,
-    /// What it sent at the end of it.
+    /// The flight that it sent at the end.
     pub(super) sent_bytes: usize,
     time: Duration,
     operations: Operations,
 }
 
-/// The same, over a whole handshake.
+/// The work of a whole handshake.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     total_us: f64,
@@ -113,8 +113,7 @@ pub(super) fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) 
     }
 }
 
-/// Does `work` on a thread that, where that is permitted, no other program takes the processor from. What it starts inherits
-/// that.
+/// Runs `work` on a thread that, if permitted, no other program interrupts. Processes that it starts inherit this.
 pub(super) fn undisturbed<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     on_own_thread(|| {
         in_real_time();
@@ -122,7 +121,7 @@ pub(super) fn undisturbed<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Does `work`; what it took, and how much of it for what.
+/// Runs `work`. Returns its duration, and how much of it went to each operation.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, (Duration, Operations)) {
     SPENT.set(Operations::default());
     let start = Instant::now();
@@ -131,7 +130,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, (Duration, Operations)) {
     (result, (time, SPENT.get()))
 }
 
-/// What handshakes cost, as figures.
+/// The costs of handshakes as figures.
 #[derive(Default)]
 pub(super) struct Times {
     client: Vec<Cost>,
@@ -139,7 +138,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Takes in a handshake.
+    /// Adds a handshake.
     pub(super) fn add(&mut self, turns: &[Turn]) {
         let mut costs = [Cost::default(); 2];
         for turn in turns {
@@ -154,7 +153,7 @@ impl Times {
         self.server.push(server);
     }
 
-    /// Takes in what handshakes took client and server in all, in microseconds.
+    /// Adds the total times of client and server in handshakes, in microseconds.
     pub(super) fn add_totals(&mut self, both: &[[f64; 2]]) {
         for [client, server] in both {
             self.client.push(Cost { total_us: *client, ..Cost::default() });
@@ -162,7 +161,7 @@ impl Times {
         }
     }
 
-    /// The figures of a stack that does not say what it spends its time for.
+    /// The figures of a stack that does not report its operations.
     pub(super) fn totals(&self, row: Row) -> Row {
         let of = |costs: &[Cost]| costs.iter().map(|cost| cost.total_us).collect::<Vec<_>>();
         row.figure("client_us", &of(&self.client)).figure("server_us", &of(&self.server))
@@ -184,8 +183,8 @@ impl Times {
     }
 }
 
-/// The same cryptography, which records its time, as do the keys that it loads. Parts of a provider are static, so these parts stay
-/// until the process ends; an experiment makes them once.
+/// Wraps the cryptography and the keys that it loads, so that they record their time. Parts of a provider are static, so the
+/// wrapped parts stay until the process ends; an experiment makes them once.
 pub(super) fn watched(crypto: &Crypto) -> Crypto {
     let all = &*crypto.provider;
     let group = |group: &&'static dyn KeyExchangeGroup| {
@@ -312,7 +311,7 @@ impl SigningKey for Signer {
     }
 }
 
-/// A key as one that decrypts.
+/// The interface of a key that can decrypt.
 #[derive(Debug)]
 struct Decrypter(Arc<dyn SigningKey>);
 

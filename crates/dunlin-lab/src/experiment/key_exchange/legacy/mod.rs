@@ -1,7 +1,8 @@
 //! The paper's obsolete mechanisms, for measurements only: static RSA, anonymous Diffie-Hellman, DSA, keys of 512 and 1024 bits.
 //!
-//! The paper's suites had CBC; these have AES-GCM and the same key exchange. dunlin-legacy verifies no DSA keys below 1024 bits:
-//! the rows with 512 bits have a finite field of 512 bits and DSA keys of 1024, which send and compute more.
+//! The paper's suites use CBC; these use AES-GCM with the same key exchange. dunlin-legacy verifies no DSA keys below 1024
+//! bits, so the rows with 512 bits combine a finite field of 512 bits with DSA keys of 1024 bits, which send and compute
+//! more.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use pki_types::PrivateKeyDer;
 
 use super::suites::{Case, Certificates, Crypto, End, Keys, RSA, Suite};
 
-/// Certificates and keys that are committed, because hardly any tool makes such keys any more (README.md).
+/// Committed certificates and keys, because few tools still make such keys (README.md).
 macro_rules! keys {
     ($kind:literal) => {
         (
@@ -39,7 +40,7 @@ pub(super) fn keys() -> [(&'static str, Keys); 4] {
     [keys!("rsa512"), keys!("rsa1024"), keys!("dsa1024"), keys!("dsa2048")]
 }
 
-/// Cryptography that takes them.
+/// The cryptography that accepts them.
 pub(super) fn crypto() -> Crypto {
     let groups =
         vec![dunlin_legacy::lab::LAB_512, dunlin_legacy::lab::LAB_1024, dunlin_legacy::ffdhe::FFDHE2048];
@@ -59,9 +60,9 @@ pub(super) fn cases() -> Vec<Case> {
     sizes.into_iter().zip(0..).flat_map(|((bits, group), column)| of_size(bits, group, column)).collect()
 }
 
-/// Those with keys of so many bits, which is a column of the paper's Table I.
+/// The cases with keys of this many bits, a column of the paper's Table I.
 fn of_size(bits: u32, group: NamedGroup, column: usize) -> Vec<Case> {
-    // OpenSSL takes no finite field below 1024 bits, at any security level.
+    // OpenSSL accepts no finite field below 1024 bits at any security level.
     let openssl_with_field = |suite| (bits >= 1024).then_some(suite);
     let dh_anon = Case {
         mechanism: "dh_anon",
@@ -110,7 +111,7 @@ fn of_size(bits: u32, group: NamedGroup, column: usize) -> Vec<Case> {
     let rsa_mutual = Case { paper: Some([1994.0, 2388.0, 3298.0][column]), ..rsa.mutual() };
     let dhe_dss_mutual = Case { paper: Some([2417.0, 3009.0, 4260.0][column]), ..dhe_dss.mutual() };
     let all = [dh_anon, dhe_psk, rsa, rsa_mutual, rsa_psk, dhe_dss, dhe_dss_mutual];
-    // What is good enough for 2048 bits is measured without the laboratory.
+    // Cases with 2048 bits are measured without the laboratory.
     let is_new = |case: &Case| bits < 2048 || !case.has_psk;
     all.into_iter().filter(is_new).collect()
 }
