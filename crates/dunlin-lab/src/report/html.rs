@@ -238,7 +238,7 @@ mod tests {
             "<thead><tr><th scope=\"col\" title=\"stack\">stack</th>",
             "<th scope=\"col\" title=\"mtu\">MTU</th>",
             "<th scope=\"col\" class=\"n\" title=\"total_bytes\">total <small>bytes</small></th>",
-            "<th scope=\"col\" class=\"n\" title=\"total_bytes\">÷ best <small>rival</small></th>",
+            "<th scope=\"col\" class=\"n\" title=\"total_bytes\">÷ best <small>other</small></th>",
             "<th scope=\"col\" class=\"n paper\" title=\"paper_total_bytes\">paper: total <small>bytes</small></th>",
             "<th scope=\"col\" class=\"n\" title=\"client_us\">client <small>µs</small></th></tr></thead>",
         )), "{page}");
