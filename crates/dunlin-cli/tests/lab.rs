@@ -1,4 +1,4 @@
-//! `dunlin lab`: what it needs, what it prints, and that nothing is left of it.
+//! Tests `dunlin lab`: its options, its privileges, its results, and that a run leaves nothing behind.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
@@ -16,13 +16,13 @@ use serde_json::Value;
 
 use crate::common::Place;
 
-/// How long something may take that takes no time, before the test says that it does not happen.
+/// The time after which a test fails because an expected event did not happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is in the environment of a run and of all that it starts.
+/// An environment variable that marks a run and all processes that it starts.
 const MARK: &str = "DUNLIN_LAB_TEST";
 
-/// Whether the lab can make namespaces here. As root it has to.
+/// Reports whether the lab can make namespaces here. Fails if the test runs as root but cannot.
 fn privileged() -> bool {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     if !root {
@@ -31,7 +31,7 @@ fn privileged() -> bool {
     root
 }
 
-/// The numbers of the processes that carry the mark `value`.
+/// Returns the process ids with the mark `value`.
 fn marked(value: &str) -> Vec<u32> {
     let mark = format!("{MARK}={value}");
     let has_mark = |id: &u32| {
@@ -50,8 +50,8 @@ fn links(directory: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
     entries.filter_map(|entry| fs::read_link(entry.path()).ok())
 }
 
-/// The namespaces, other than those of this test, that the processes hold open or live in. They have no other holder, so
-/// the kernel removes them with the processes; their numbers are used again at once, so none can be looked for later.
+/// Returns the namespaces, other than this test's, that the processes use or hold open. Nothing else holds them, so the
+/// kernel removes them with the processes. It reuses their numbers immediately, so the test cannot look for them later.
 fn namespaces(ids: impl IntoIterator<Item = u32>) -> BTreeSet<PathBuf> {
     let ours: BTreeSet<_> = links("/proc/self/ns").collect();
     let of_process = |id: u32| {
@@ -66,7 +66,7 @@ fn namespaces(ids: impl IntoIterator<Item = u32>) -> BTreeSet<PathBuf> {
     all.filter(of_interest).filter(|link| !ours.contains(link)).collect()
 }
 
-/// Waits until `happened`.
+/// Waits until `happened` returns true.
 #[track_caller]
 fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -76,14 +76,14 @@ fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// A run that goes on for longer than the test; its cores are kept busy by processes of its own.
+/// Starts a run that is longer than the test. Its own processes keep the cores busy.
 fn long_run(place: &Place, mark: &str) -> Child {
     let mut command = place.command("lab run link --quick --runs 1000000");
     command.env(MARK, mark).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 #[test]
-fn nothing_is_left_of_a_run_that_is_interrupted() {
+fn interrupted_run_leaves_nothing_behind() {
     if !privileged() {
         return;
     }
@@ -92,23 +92,23 @@ fn nothing_is_left_of_a_run_that_is_interrupted() {
     for round in 0..30_u64 {
         let mark = format!("{}-{round}", std::process::id());
         let mut run = long_run(&place, &mark);
-        // Any moment will do: while it makes namespaces, devices and processes, or later.
+        // The signal may come at any moment: while the run creates namespaces, devices and processes, or later.
         std::thread::sleep(Duration::from_millis(round * 7919 % 250));
         seen += namespaces(marked(&mark)).len();
         let signal = ["INT", "TERM", "KILL"][(round % 3) as usize];
         let kill = format!("kill -{signal} {}", run.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-        assert!(!run.wait().unwrap().success(), "it ended before it was killed");
+        assert!(!run.wait().unwrap().success(), "the run ended before the signal");
         until(&format!("processes after SIG{signal} in round {round}"), || marked(&mark).is_empty());
     }
-    assert!(seen > 30, "only {seen} namespaces were there to be removed");
-    // What else could hold them: a name in the file system, which is a mount.
+    assert!(seen > 30, "the runs created only {seen} namespaces");
+    // A namespace can also be held by a name in the file system, which is a mount.
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains("netns/dunlin-"), "{mounts}");
 }
 
 #[test]
-fn rows_are_written_as_json() {
+fn run_writes_rows_as_json() {
     if !privileged() {
         return;
     }
@@ -122,11 +122,11 @@ fn rows_are_written_as_json() {
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len() + 1, table.lines().count());
     let delay = rows.iter().find(|row| row["delay_ms"] == 30).unwrap();
-    // Later than it should be is a matter of the machine; earlier would be wrong.
+    // A datagram can be late because the machine is busy, but it is never early.
     assert!(delay["round_trip_ms"].as_f64() > Some(60.0), "{delay}");
 }
 
-/// The rows of `caching`, and which cell of them is meant.
+/// The rows of `caching`, and which of them this cell selects.
 #[derive(Clone, Copy)]
 struct Cell<'a> {
     rows: &'a [Value],
@@ -151,7 +151,7 @@ impl Cell<'_> {
         row[name].as_f64().unwrap()
     }
 
-    /// It has a total of at most `bar` bytes.
+    /// Asserts that the total is at most `bar` bytes.
     fn within(&self, bar: f64) {
         let total = self.figure("total_bytes", "dunlin");
         assert!(total <= bar, "{self}: {total} bytes");
@@ -165,19 +165,19 @@ impl fmt::Display for Cell<'_> {
     }
 }
 
-/// The rows about whole connections over TCP.
+/// Returns the rows about complete connections over TCP.
 fn on_links(place: &Place, file: &str) -> Vec<Value> {
     let report: Value = serde_json::from_str(&place.read(file)).unwrap();
     report["rows"].as_array().unwrap().iter().filter(|row| row["mtu"].is_u64()).cloned().collect()
 }
 
-/// Of these rows, those with the same keys on both sides, and those with different ones.
+/// Splits the rows into those with the same keys on both sides and those with different keys.
 fn by_keys(rows: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
     rows.into_iter().partition(|row| row["credential"] == "rsa2048")
 }
 
-/// The paper's bytes of TLS with a chain of RSA-4096 on the server and one of RSA-2048 on the client, data and close included:
-/// 5667, and 1494 with its cache.
+/// The paper sends 5667 bytes of TLS, and 1494 with its cache. The server's chain has RSA-4096 keys and the client's chain
+/// has RSA-2048 keys. The figures include the data and the closing alerts.
 fn different_keys_are_within_their_bars(rows: &[Value]) {
     let handshake = |mode, connection, name| {
         let cell = Cell { rows, protocol: "tls1.2", mtu: 1500, mode, connection };
@@ -202,7 +202,7 @@ fn different_keys_are_within_their_bars(rows: &[Value]) {
     }
 }
 
-/// What stands to be beaten without a cache: in total, whatever the others do today.
+/// Upper bounds without a cache, in bytes in total, whatever the other libraries need today.
 const WITHOUT_A_CACHE: [(&str, u64, &str, f64); 8] = [
     ("tls1.2", 1500, "vanilla", 6001.0),
     ("tls1.2", 1500, "resumption", 1576.0),
@@ -214,7 +214,7 @@ const WITHOUT_A_CACHE: [(&str, u64, &str, f64); 8] = [
     ("tls1.3", 127, "resumption", 3740.0),
 ];
 
-/// What stands to be beaten, on sockets and in virtual time.
+/// Checks the upper bounds of the connections, on sockets and in virtual time.
 fn connections_are_within_their_bars(rows: &[Value]) {
     let bars = [
         ("tls1.2", 1500, "rfc7924", 4300.0),
@@ -233,13 +233,13 @@ fn connections_are_within_their_bars(rows: &[Value]) {
     for (protocol, mtu) in [("tls1.2", 1500), ("tls1.2", 127), ("tls1.3", 1500), ("tls1.3", 127)] {
         let tls =
             |mode, connection| Cell { rows, protocol, mtu, mode, connection }.figure("tls_bytes", "dunlin");
-        // What the cache adds to the Hellos of a first connection.
+        // The bytes that the cache adds to the hellos of a first connection.
         for mode in ["rfc7924", "bithac", "compact"] {
             let (with, without) = (tls(mode, "initial"), tls("vanilla", "initial"));
             assert!(with <= without + 8.0, "{protocol}, MTU {mtu}, {mode}: {with} and {without} bytes");
         }
-        // The cache beside a session adds to the first connection what it adds without one, and nothing to a resumption but
-        // its offer.
+        // Beside a session, the cache adds the same bytes to the first connection as without one. To a resumption it adds
+        // only its offer.
         let beside = tls("resumption_compact", "repeat") - tls("resumption", "repeat");
         assert!((0.0..=36.0).contains(&beside), "{protocol}, MTU {mtu}: {beside} bytes");
         let compact = tls("compact", "repeat");
@@ -248,7 +248,7 @@ fn connections_are_within_their_bars(rows: &[Value]) {
 }
 
 #[test]
-fn a_handshake_costs_less_than_that_of_others() {
+fn handshake_sends_fewer_bytes_than_other_libraries() {
     if !privileged() {
         return;
     }
@@ -278,8 +278,8 @@ fn a_handshake_costs_less_than_that_of_others() {
     connections_are_within_their_bars(rows);
 }
 
-/// Real sockets and virtual time send the same bytes of TLS, and below it all but the same: when TCP acknowledges depends
-/// on the machine.
+/// Real sockets and virtual time send the same bytes of TLS. The bytes below TLS may differ slightly, because the machine
+/// decides when TCP acknowledges.
 #[test]
 fn virtual_time_agrees_with_real_sockets() {
     if !privileged() {
@@ -307,9 +307,9 @@ fn virtual_time_agrees_with_real_sockets() {
     }
 }
 
-/// Without privileges: what a repeated handshake computes, and what it pays on radio networks.
+/// Checks, without privileges, what a repeated handshake computes and what it sends on radio networks.
 #[test]
-fn a_cached_handshake_computes_and_sends_less() {
+fn cached_handshake_computes_and_sends_less() {
     let place = Place::new();
     place.dunlin("lab run caching --quick --way virtual --json rows.json");
     let (on_links, mixed) = by_keys(on_links(&place, "rows.json"));
@@ -326,8 +326,8 @@ fn a_cached_handshake_computes_and_sends_less() {
         row[name].as_f64().unwrap()
     };
     for side in ["client", "server"] {
-        // The paper saves at most 4.9 % with RSA and 8.6 % with ECC, of its clients. In an optimised build TLS 1.3 with RSA is
-        // at 0.914, too; in one for tests our own part weighs more.
+        // The paper saves its clients at most 4.9 % with RSA and 8.6 % with ECC. In an optimised build, TLS 1.3 with RSA
+        // also reaches 0.914. In a test build, our own code has a larger share of the time.
         let bars = [
             ("tls1.2", "rsa2048", 0.914),
             ("tls1.3", "rsa2048", 0.92),
@@ -367,28 +367,28 @@ fn a_cached_handshake_computes_and_sends_less() {
                 figure(name, &[("medium", medium), ("mode", mode), ("connection", connection)])
             };
             let [initial, repeat] = ["initial", "repeat"].map(|connection| of("compact", connection));
-            // A third, as over TCP with small packets; a resumption signs nothing and stays below.
+            // A third, as over TCP with small packets. A resumption has no signatures and needs less.
             assert!(repeat < 0.34 * initial, "{medium}: {repeat} after {initial} {name}");
             assert!(of("resumption", "repeat") < repeat, "{medium}: {name}");
             assert!(of("resumption_compact", "repeat") < repeat, "{medium}: {name}");
             assert_eq!(of("vanilla", "initial"), of("vanilla", "repeat"), "{medium}: {name}");
         }
     }
-    // A device may send for a hundredth of the time.
+    // A device may send during one percent of the time.
     let sf12 = [("medium", "lorawan_sf12"), ("mode", "compact"), ("connection", "repeat")];
     let (airtime, wait) = (figure("client_airtime_ms", &sf12), figure("duty_cycle_s", &sf12));
     assert!((wait - airtime / 10.0).abs() < 1e-6, "{wait} s for {airtime} ms");
 }
 
-/// What a row of `key-exchange` is about.
+/// Identifies a row of `key-exchange`.
 fn key_exchange(row: &Value) -> String {
     let parameters = ["protocol", "mechanism", "authentication", "cipher", "key_bits"];
     parameters.map(|name| row[name].to_string()).join(" ")
 }
 
-/// The bars of the paper's Table I, of OpenSSL in the same run, and of plain PSK.
+/// Compares with the paper's Table I, with OpenSSL in the same run, and with plain PSK.
 #[test]
-fn agreeing_on_a_key_costs_less_than_in_the_paper_and_with_openssl() {
+fn key_exchange_costs_less_than_in_the_paper_and_with_openssl() {
     if !privileged() {
         return;
     }
@@ -417,9 +417,9 @@ fn agreeing_on_a_key_costs_less_than_in_the_paper_and_with_openssl() {
             assert_eq!(us("_key") > 0.0, row["mechanism"] != "psk", "{row}");
             let is_one_of = |names: &[&str]| names.iter().any(|name| row["mechanism"] == *name);
             let signs = match side {
-                // It verifies that of the server's certificate, at least.
+                // The client verifies at least the signature of the server's certificate.
                 "client" => !is_one_of(&["psk", "dhe_psk", "ecdhe_psk", "dh_anon"]),
-                // With RSA as key exchange it decrypts, and verifies what the client signs.
+                // With RSA key exchange, the server decrypts, and verifies the client's signature if there is one.
                 _ if is_one_of(&["rsa"]) => row["authentication"] == "mutual",
                 _ => is_one_of(&["dhe_rsa", "ecdhe_rsa", "ecdhe_ecdsa", "raw_key", "dhe_dss"]),
             };
@@ -430,14 +430,14 @@ fn agreeing_on_a_key_costs_less_than_in_the_paper_and_with_openssl() {
         let row = ours.values().find(|row| row["mechanism"] == "psk" && row["cipher"] == cipher).unwrap();
         assert!(bytes(row) <= bar, "{row}");
     }
-    // In memory the same is sent. An ECDSA signature varies by a few bytes.
+    // In memory, both sides send the same bytes. The size of an ECDSA signature varies by a few bytes.
     let run = "lab run key-exchange --quick --way virtual --json virtual.json";
     let output = place.command(run).output().unwrap();
     let (table, told) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{told}");
-    assert!(table.lines().all(|line| line.chars().count() <= 120), "it fits a terminal:\n{table}");
-    // Where there is no terminal for a bar, lines tell how far it is, up to the last one.
+    assert!(table.lines().all(|line| line.chars().count() <= 120), "wider than a terminal:\n{table}");
+    // Without a terminal, the progress bar is replaced by lines, up to the last step.
     let (done, all) = told.lines().last().unwrap().split_once(' ').unwrap().0.split_once('/').unwrap();
     assert!(done == all && all.parse::<usize>().unwrap() > 1, "{told}");
     let report: Value = serde_json::from_str(&place.read("virtual.json")).unwrap();
@@ -446,7 +446,7 @@ fn agreeing_on_a_key_costs_less_than_in_the_paper_and_with_openssl() {
         let (real, in_memory) = (bytes(ours[&about]) as f64, bytes(row) as f64);
         assert!((in_memory / real - 1.0).abs() <= 0.02, "{about}: {real} and {in_memory} bytes");
     }
-    // A line can be as busy as it likes: what was sent over it took at least its time.
+    // However busy the link is, sending the bytes takes at least their transmission time.
     let slow: Vec<_> = rows.iter().filter(|row| row["duration_ms"].is_number()).collect();
     assert_eq!(slow.len(), ours.len() * 3);
     for row in slow {
@@ -457,7 +457,7 @@ fn agreeing_on_a_key_costs_less_than_in_the_paper_and_with_openssl() {
 }
 
 #[test]
-fn the_dissector_counts_the_same_bytes_in_the_captures() {
+fn explain_counts_the_same_bytes_in_the_captures() {
     if !privileged() {
         return;
     }
@@ -479,12 +479,12 @@ fn the_dissector_counts_the_same_bytes_in_the_captures() {
 }
 
 #[test]
-fn a_rival_that_is_not_there_is_left_out() {
+fn run_leaves_out_a_missing_library() {
     if !privileged() {
         return;
     }
     let place = Place::new();
-    // What the ground is made with, and no compiler.
+    // The directory contains the tools for namespaces, but no compiler.
     for tool in ["ip", "ethtool", "cat"] {
         let found =
             ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|directory| Path::new(directory).join(tool));
@@ -504,14 +504,14 @@ fn a_rival_that_is_not_there_is_left_out() {
     assert!(table.contains("dunlin"), "{table}");
 }
 
-/// The owner and the group of a file.
+/// Returns the owner and the group of a file.
 fn owner(path: PathBuf) -> (u32, u32) {
     let found = fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     (found.uid(), found.gid())
 }
 
 #[test]
-fn files_belong_to_the_user_who_called_sudo() {
+fn files_belong_to_the_caller_of_sudo() {
     if !privileged() {
         return;
     }
@@ -526,25 +526,25 @@ fn files_belong_to_the_user_who_called_sudo() {
     for made in ["new", "new/lab", "new/lab/rows.json", "captures", "new/pages", "new/pages/report.html"] {
         assert_eq!(owner(place.path(made)), (4711, 4712), "{made}");
     }
-    // Without sudo, and for a directory that was there, owners stay.
+    // Without sudo, or for an existing directory, owners stay the same.
     place.dunlin("lab report --in new/lab --out .");
     assert_eq!(owner(place.path("report.html")), (0, 0));
     assert_eq!(owner(place.path("")), (0, 0));
 }
 
 #[test]
-fn a_place_that_cannot_be_written_to_ends_a_run_before_it_begins() {
+fn run_with_an_unwritable_output_fails_at_the_start() {
     let place = Place::new();
     place.write("file", "");
     for arguments in ["--json file/rows.json", "--pcap file", "--json ."] {
         let line = place.dunlin_fails(&format!("lab run caching --way virtual --quick {arguments}"), 1);
         assert!(line.contains("file") || line.contains('.'), "{line}");
-        assert!(!line.contains("rsa2048"), "no step is done: {line}");
+        assert!(!line.contains("rsa2048"), "a step ran: {line}");
     }
 }
 
 #[test]
-fn the_list_says_what_needs_privileges() {
+fn list_names_experiments_that_need_privileges() {
     let place = Place::new();
     assert!(place.dunlin("lab list").contains("link          real "));
     let list: Value = serde_json::from_str(&place.dunlin("lab list --json")).unwrap();
@@ -552,11 +552,11 @@ fn the_list_says_what_needs_privileges() {
 }
 
 #[test]
-fn wrong_use_is_told_in_a_line() {
+fn wrong_options_fail_with_one_line() {
     let place = Place::new();
     let wrong = [
-        ("lab run alchemy", "no alchemy"),
-        ("lab run link --way virtual", "no virtual one"),
+        ("lab run alchemy", "alchemy does not exist"),
+        ("lab run link --way virtual", "the virtual way is not available for link"),
         ("lab run link --runs 0", "--runs"),
         ("lab link --a one --b two --mtu 67", "--mtu"),
         ("lab link --a one --b two --delay-ms 5s", "--delay-ms"),
@@ -572,9 +572,9 @@ fn wrong_use_is_told_in_a_line() {
 }
 
 #[test]
-fn whoever_may_not_is_told_what_it_takes() {
+fn run_without_privileges_names_what_it_needs() {
     let place = Place::new();
-    // Root without the capability is as good as any other user; another user has none to give up.
+    // Root without the capability is like any other user. Another user has no capability to drop.
     let dunlin = place.command("lab run link");
     let mut command = match privileged() {
         true => Command::new("setpriv"),
@@ -591,12 +591,12 @@ fn whoever_may_not_is_told_what_it_takes() {
 }
 
 #[test]
-fn a_link_forwards_until_it_is_asked_to_end() {
+fn link_forwards_until_it_is_interrupted() {
     if !privileged() {
         return;
     }
     let place = Place::new();
-    // The holders of the two namespaces: nobody else needs to be in them.
+    // The holders of the two namespaces. No other process needs to be in them.
     let hold = || Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap();
     let mut holders = [hold(), hold()];
     let path = |holder: &Child| format!("/proc/{}/ns/net", holder.id());
@@ -612,7 +612,7 @@ fn a_link_forwards_until_it_is_asked_to_end() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(link.stderr.take().unwrap()), &mut ready)
         .unwrap();
     assert!(ready.starts_with("ready"), "{ready}");
-    // A datagram to the other end, by a shell that needs no tools for it.
+    // bash sends a datagram to the other end without further tools.
     let send = "echo hello > /dev/udp/10.78.0.2/9";
     place.tool("nsenter", &format!("--net={a} bash -c '{send}'"));
     assert!(Command::new("sh").args(["-c", &format!("kill -INT {}", link.id())]).status().unwrap().success());

@@ -1,4 +1,4 @@
-//! `dunlin lab report`: the page, and what is told when there is none.
+//! Tests `dunlin lab report`: its page, and its errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::common::Place;
 
-/// Shows the page at two widths, and measures what is on it.
+/// Shows the page at two widths and measures its elements.
 const MEASURE: &str = include_str!("data/measure.html");
 
 fn write(place: &Place, name: &str, report: &Report) {
@@ -19,7 +19,7 @@ fn write(place: &Place, name: &str, report: &Report) {
     place.write(name, serde_json::to_vec_pretty(report).unwrap());
 }
 
-/// Rows as `caching` has them: they take real sockets, and privileges.
+/// Makes rows like those of `caching`, which needs real sockets and privileges.
 fn caching() -> Report {
     let row = |stack: &str, mtu: u32, tls: f64, packets: f64| {
         let layers = [("link_bytes", 14.0), ("ip_bytes", 20.0), ("transport_bytes", 32.0)];
@@ -39,7 +39,7 @@ fn caching() -> Report {
     Report::new("caching", "dunlin lab run caching --json lab/caching.json".into(), 1, 10, rows)
 }
 
-/// Rows as `link` has them.
+/// Makes rows like those of `link`.
 fn link() -> Report {
     let row = |delay: u32, busy: bool, error: f64| {
         let row = Row::new().with("delay_ms", delay).with("busy", busy);
@@ -51,7 +51,7 @@ fn link() -> Report {
     Report::new("link", "dunlin lab run link --json lab/link.json".into(), 1, 100, rows)
 }
 
-/// An experiment that nobody knows, with text that is longer than its place.
+/// Makes an unknown experiment with text that is too long for its place.
 fn alchemy() -> Report {
     let row = |stack: &str, metal: &str, gold: f64| {
         let long = "a very long way to say how it was done, longer than any plot is wide ".repeat(3);
@@ -67,20 +67,20 @@ fn count(text: &str, what: &str) -> usize {
     text.matches(what).count()
 }
 
-/// The rows of a report.
+/// Reads the rows of a report.
 fn rows(place: &Place, name: &str) -> Vec<Value> {
     let report: Value = serde_json::from_str(&place.read(name)).unwrap();
     report["rows"].as_array().unwrap().clone()
 }
 
 #[test]
-fn a_directory_becomes_a_page() {
+fn report_of_a_directory_is_one_page() {
     let place = Place::new();
     place.dunlin("lab run key-exchange --way virtual --quick --json lab/key-exchange.json");
     write(&place, "lab/link.json", &link());
     place.write("lab/notes.txt", "not of interest");
     let told = place.dunlin("lab report");
-    // With what `legacy-lab` adds.
+    // The rows include those that the feature `legacy-lab` adds.
     let rows = rows(&place, "lab/key-exchange.json").len() + 4;
     assert_eq!(told, format!("lab/report.html: experiments 2, rows {rows}\n"));
     let page = place.read("lab/report.html");
@@ -91,15 +91,15 @@ fn a_directory_becomes_a_page() {
     assert!(page.contains(
         "<code>dunlin lab run key-exchange --way virtual --quick --json lab/key-exchange.json</code>"
     ));
-    // The draft counts 615 bytes for raw public keys, and stands in the same table.
+    // The draft gives 615 bytes for raw public keys. The row is in the same table.
     assert!(page.contains("<td class=\"n paper\">615</td>"), "{page}");
-    // A second time, in place of the first, and with what lies there now.
+    // A second report replaces the first one and contains the files that exist now.
     write(&place, "lab/a.json", &caching());
     assert!(place.dunlin("lab report").contains(&format!("experiments 3, rows {}", rows + 4)));
 }
 
 #[test]
-fn files_are_taken_as_they_are_named() {
+fn report_reads_files_in_the_given_order() {
     let place = Place::new();
     write(&place, "z.json", &caching());
     write(&place, "a.json", &link());
@@ -115,7 +115,7 @@ fn files_are_taken_as_they_are_named() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_in_a_line_and_nothing_is_written() {
+fn unreadable_file_fails_with_one_line_and_writes_nothing() {
     let place = Place::new();
     let advice = "make one by `dunlin lab run caching --json lab/caching.json`";
     let line = place.dunlin_fails("lab report", 1);
@@ -142,21 +142,21 @@ fn what_cannot_be_read_is_told_in_a_line_and_nothing_is_written() {
         assert!(line.contains(told), "{line}");
     }
     let line = place.dunlin_fails(&format!("lab report {}", "good.json ".repeat(65)), 1);
-    assert!(line.contains("65 files are more than 64"), "{line}");
+    assert!(line.contains("65 files, but a page shows at most 64"), "{line}");
     place.dunlin_fails("lab report good.json --in .", 2);
     assert!(!place.path("pages").exists() && !place.path("lab/report.html").exists());
 }
 
-/// What Chromium makes of a page.
+/// The output of Chromium for a page.
 struct Shown {
-    /// What was measured, narrow and wide.
+    /// The measurements at both widths.
     pages: Vec<Value>,
-    /// What was told on the console.
+    /// The messages on the console.
     console: Vec<String>,
     screenshot: Screenshot,
 }
 
-/// Pixels, three bytes each.
+/// Pixels of three bytes each.
 struct Screenshot(Vec<u8>);
 
 impl Screenshot {
@@ -173,7 +173,7 @@ impl Screenshot {
         Self(pixels[..info.buffer_size()].chunks(samples).flat_map(|pixel| pixel[..3].to_vec()).collect())
     }
 
-    /// How many pixels have the colour, which is as in `rgb(1, 2, 3)`.
+    /// Counts the pixels of a colour, which is given like `rgb(1, 2, 3)`.
     fn count(&self, colour: &str) -> usize {
         let numbers = colour.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')).unwrap();
         let wanted: Vec<u8> = numbers.split(", ").map(|number| number.parse().unwrap()).collect();
@@ -181,14 +181,14 @@ impl Screenshot {
     }
 }
 
-/// Shows report.html, which lies in the place, in a browser that has no network and a profile of its own.
+/// Shows report.html of the place in a browser without a network and with its own profile.
 fn shown(place: &Place, scheme: &str) -> Shown {
     let browser = ["chromium", "google-chrome"].into_iter().find(|name| {
         let version =
             Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         version.is_ok_and(|status| status.success())
     });
-    let browser = browser.expect("a browser looks at the page: `tools/setup test` installs chromium");
+    let browser = browser.expect("no browser: `tools/setup test` installs chromium");
     place.write("measure.html", MEASURE);
     let output = Command::new("timeout")
         .args(["--kill-after=5", "60", browser, "--headless", "--no-sandbox", "--disable-gpu"])
@@ -212,7 +212,7 @@ fn shown(place: &Place, scheme: &str) -> Shown {
 }
 
 #[test]
-fn a_browser_shows_all_of_it_at_any_width_in_light_and_dark() {
+fn browser_shows_the_page_at_both_widths_in_light_and_dark() {
     let place = Place::new();
     place.dunlin("lab run key-exchange --way virtual --quick --json lab/key-exchange.json");
     for (name, report) in [("alchemy", alchemy()), ("caching", caching()), ("link", link())] {
@@ -223,8 +223,9 @@ fn a_browser_shows_all_of_it_at_any_width_in_light_and_dark() {
     for fetched in ["http:", "https:", "url(", "@import", "src=", "<script", "<link"] {
         assert!(!page.contains(fetched), "{fetched}");
     }
-    // Bars: each row's parts, and the paper's: a total for two rows of caching, the flights of every row of the draft. A way to
-    // agree on a key has its bytes, perhaps beside the paper's, and what either side spends its time for.
+    // The expected bars are the parts of each row and the paper's figures: a total for two rows of caching, and the flights
+    // of every row of the draft. A key exchange has a bar for its bytes, perhaps one for the paper's, and one for each part
+    // of the processing time.
     let key_exchange = rows(&place, "lab/key-exchange.json");
     let bars = |row: &Value| match row["flight1_bytes"].is_number() {
         true => 3 * 2,
@@ -244,10 +245,10 @@ fn a_browser_shows_all_of_it_at_any_width_in_light_and_dark() {
         ("key-exchange", ways, 2 + 2 + 2 + 4, bars),
         ("link", 4, 1, 3),
     ];
-    // Chromium's numbers of the preferences: 0 is dark.
+    // Chromium numbers the colour schemes: 0 is dark.
     let [dark, light] = ["0", "1"].map(|scheme| {
         let shown = shown(&place, scheme);
-        // That of the measuring page, which shows that others would be here.
+        // The only message is the one of the measuring page. It shows that messages reach the console.
         assert!(shown.console.len() == 1 && shown.console[0].contains("measured"), "{:?}", shown.console);
         let [wide, narrow] = &shown.pages[..] else { panic!("{} pages", shown.pages.len()) };
         assert_eq!((&wide["width"], &narrow["width"]), (&1400.into(), &400.into()));
@@ -265,9 +266,10 @@ fn a_browser_shows_all_of_it_at_any_width_in_light_and_dark() {
                 assert_eq!(section["cut_off"], 0, "{told}");
             }
         }
-        assert_eq!(narrow["sections"][1]["table_scrolls"], true, "in its box, not with the page");
+        assert_eq!(narrow["sections"][1]["table_scrolls"], true, "the table does not scroll in its box");
         let [ground, bar] = ["ground", "bar"].map(|what| wide[what].as_str().unwrap());
-        // Painted, and not only laid out: most of it is ground, and bars are much more than the keys of the legends.
+        // The page is painted, not only laid out: more than half is background, and the bars have far more pixels than the
+        // legends.
         let pixels = shown.screenshot.0.len() / 3;
         assert_eq!(pixels, 1400 * 2400);
         assert!(shown.screenshot.count(ground) > pixels / 2, "{ground}");

@@ -1,4 +1,4 @@
-//! Fatal alerts reach a peer that still sends: the socket is not closed, and so not reset, while input is unread.
+//! Fatal alerts reach a peer that still sends. The socket stays open until the input is read, so TCP does not reset it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -16,13 +16,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// Input behind the record that is refused, in bytes: more than the sockets of both sides hold by default.
+/// The bytes that follow the refused record: more than the sockets of both sides hold by default.
 const INPUT: usize = 3_000_000;
 
 /// A record of an unknown type.
 const BAD_RECORD: [u8; 6] = [99, 3, 3, 0, 1, 0];
 
-/// Two ends of a connection over loopback.
+/// Returns the two ends of a TCP connection over loopback.
 async fn tcp() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (one, other) =
@@ -30,19 +30,20 @@ async fn tcp() -> (TcpStream, TcpStream) {
     (one, other.0)
 }
 
-/// Sends a bad record and much behind it, before it reads anything.
+/// Sends a bad record and much data after it, before it reads anything.
 async fn misbehave(socket: &mut TcpStream) {
     send_before_reading(socket, &BAD_RECORD).await;
 }
 
-/// Sends a record and much behind it, before it reads anything.
+/// Sends a record and much data after it, before it reads anything.
 async fn send_before_reading(socket: &mut TcpStream, record: &[u8]) {
     socket.write_all(record).await.unwrap();
     socket.write_all(&vec![0; INPUT]).await.unwrap();
     socket.shutdown().await.unwrap();
 }
 
-/// What the peer of a failed handshake reads when the other side has closed its socket. The peer has sent `record` and much behind it.
+/// Returns the bytes that the peer of a failed handshake reads until the other side closes its socket. Before that, the peer
+/// sends `record` and much data after it.
 async fn last_words(
     mut peer: TcpStream,
     record: &[u8],
@@ -56,7 +57,7 @@ async fn last_words(
 }
 
 #[tokio::test]
-async fn a_fatal_alert_of_a_handshake_arrives_behind_unread_input() {
+async fn alert_of_a_handshake_arrives_despite_unread_input() {
     let alert = [21, 3, 3, 0, 2, 2, AlertDescription::UNEXPECTED_MESSAGE.0];
     let (client, server) = tcp().await;
     let acceptor = TlsAcceptor::new(Arc::new(psk_server()));
@@ -80,7 +81,7 @@ async fn the_answer_to_a_close_notify_in_a_handshake_arrives_behind_unread_input
 }
 
 #[tokio::test]
-async fn a_fatal_alert_of_a_connection_arrives_behind_unread_input() {
+async fn alert_of_a_connection_arrives_despite_unread_input() {
     for by_server in [true, false] {
         let (client, server) = tcp().await;
         let (client, server) = common::connect(client, server).await;
@@ -94,11 +95,11 @@ async fn a_fatal_alert_of_a_connection_arrives_behind_unread_input() {
         let error = bad.read_u8().await.unwrap_err();
         assert_eq!(*tls_error(&error), Error::AlertReceived(AlertDescription::UNEXPECTED_MESSAGE));
         let end = bad.get_mut().read(&mut [0]).await;
-        assert_eq!(end.unwrap(), 0, "an end, and not a reset");
+        assert_eq!(end.unwrap(), 0, "a reset instead of an end");
     }
 }
 
-/// A task that only writes leaves the transport to be ended as well as one that reads.
+/// A task that only writes also waits for the end of the transport, like one that reads.
 #[tokio::test]
 async fn both_halves_wait_for_the_end_of_the_transport() {
     let (client, server) = tcp().await;
@@ -122,16 +123,16 @@ async fn both_halves_wait_for_the_end_of_the_transport() {
     assert_eq!(tls_error(&read.unwrap()), tls_error(&write.unwrap()));
 }
 
-/// A peer that neither sends nor closes is left after two seconds.
+/// This side waits at most two seconds for a peer that neither sends nor closes.
 #[tokio::test(start_paused = true)]
-async fn a_silent_peer_is_not_waited_for_long() {
+async fn waits_briefly_for_a_silent_peer() {
     let (mut client, server) = duplex(4096);
     client.write_all(&BAD_RECORD).await.unwrap();
     let began = Instant::now();
     TlsAcceptor::new(Arc::new(psk_server())).accept(server).await.unwrap_err();
     assert_eq!(began.elapsed(), Duration::from_secs(2));
 
-    // Nor is one that does not take the alert.
+    // It waits no longer for a peer that does not read the alert.
     let (mut client, mut server) = pair(1024).await;
     client.get_mut().write_all(&BAD_RECORD).await.unwrap();
     server.get_mut().write_all(&[0; 1024]).await.unwrap();
@@ -148,9 +149,9 @@ async fn a_silent_peer_is_not_waited_for_long() {
     assert_eq!(began.elapsed(), Duration::from_secs(2));
 }
 
-/// A peer that never stops sending is left after 8 MiB.
+/// This side reads at most 8 MiB from a peer that never stops sending.
 #[tokio::test(start_paused = true)]
-async fn an_endless_peer_is_not_read_for_ever() {
+async fn stops_reading_an_endless_peer() {
     let (mut client, server) = duplex(65_536);
     let send = async {
         client.write_all(&BAD_RECORD).await.unwrap();

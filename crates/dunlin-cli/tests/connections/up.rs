@@ -152,7 +152,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn signals_end_it_orderly() {
+fn signal_ends_it_with_a_summary() {
     let place = Place::new();
     for signal in ["-INT", "-TERM"] {
         let rest = Running::start(&place, "up --devices 2").stop(signal);

@@ -104,7 +104,7 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
     let found = all().iter().find(|experiment| experiment.name() == name);
     found
         .copied()
-        .ok_or_else(|| Error::new("experiment", format_args!("no {name}"), "`dunlin lab list` shows all"))
+        .ok_or_else(|| Error::new("experiment", format_args!("{name} does not exist"), "`dunlin lab list` shows all"))
 }
 
 /// Shows progress on stderr: a bar on a terminal, otherwise occasional lines.
@@ -191,6 +191,6 @@ mod tests {
             assert_eq!(find(name).unwrap().about(), experiment.about());
             assert!(!experiment.ways().is_empty() && experiment.runs() > 0, "{name}");
         }
-        assert_eq!(find("alchemy").err().unwrap().why(), "no alchemy");
+        assert_eq!(find("alchemy").err().unwrap().why(), "alchemy does not exist");
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let files = if args.files.is_empty() { found_in(&args.directory)? } else { args.files.clone() };
     if files.len() > MAX_FILES {
-        let why = format!("{} files are more than {MAX_FILES}", files.len());
+        let why = format!("{} files, but a page shows at most {MAX_FILES}", files.len());
         return Err(Error::failed("lab report", why, "make several pages"));
     }
     let read = |path: &PathBuf| Ok(Report::read(path.display(), &files::read(path)?)?);
