@@ -199,7 +199,7 @@ texts!(PeerIncompatible "I" {
     9 Self::SignatureScheme => "no common signature scheme",
     10 Self::CertificateType { ours, theirs } => "no common certificate type: {} here, {} there" (Or(ours), Or(theirs)),
     11 Self::ApplicationProtocol => "no common application protocol",
-    12 Self::NoCredential(why), [why] => "no credential suits: {why}",
+    12 Self::NoCredential(why), [why] => "this side has no suitable credential: {why}",
     13 Self::NoPsk => "no common pre-shared key, and no other way to authenticate",
     14 Self::NoPskForHint => "the client chose no pre-shared key for this server",
     15 Self::PskMode => "no common PSK key exchange mode",
@@ -277,7 +277,7 @@ texts!(ProviderFault "F" {
     2 Self::Duplicate(what), [what] => "the provider lists a {what} twice",
     3 Self::Hash(a) => "{a:?} fails its known-answer test",
     4 Self::Aead(a) => "{a:?} fails its round trip",
-    5 Self::Group(g), [g.0] => "{g} does not agree on a secret with itself",
+    5 Self::Group(g), [g.0] => "{g} fails its self-test: its two sides compute different secrets",
     6 Self::Random => "the random source fails or repeats itself",
 });
 
@@ -372,12 +372,12 @@ texts!(What "W" {
     81 What::ChangeCipherSpecs => "ChangeCipherSpec records",
     82 What::UndecryptableRecords => "records that do not decrypt",
     // Reasons why no credential suits the peer.
-    83 What::NoneOfType => "none is of the type that the server asks for",
-    84 What::NoneDecrypts => "no key can decrypt",
-    85 What::NoneOfAuthority => "the peer names no authority of its chain",
-    86 What::NoneAtAll => "there is none",
-    87 What::NoneAndNoPsk => "there is none, and no PSK was offered",
-    114 What::NoneOfUsage => "the keyUsage of the certificate forbids it",
+    83 What::NoneOfType => "none has a certificate type that the server accepts",
+    84 What::NoneDecrypts => "none has a key that can decrypt",
+    85 What::NoneOfAuthority => "the peer did not name an authority of its chain",
+    86 What::NoneAtAll => "none is configured",
+    87 What::NoneAndNoPsk => "none is configured, and the client offered no PSK",
+    114 What::NoneOfUsage => "the keyUsage of its certificate forbids it",
     115 What::NoneWithoutSha1 => "the chain has SHA-1, which the peer does not name",
     // Calls that a connection does not support.
     88 What::ExporterWithoutEms => "an exporter without extended master secret",

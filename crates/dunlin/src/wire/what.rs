@@ -167,17 +167,17 @@ pub enum What {
     UndecryptableRecords,
 
     // Reasons why no credential suits the peer.
-    /// `none is of the type that the server asks for`
+    /// `none has a certificate type that the server accepts`
     NoneOfType,
-    /// `no key can decrypt`
+    /// `none has a key that can decrypt`
     NoneDecrypts,
-    /// `the peer names no authority of its chain`
+    /// `the peer did not name an authority of its chain`
     NoneOfAuthority,
-    /// `there is none`
+    /// `none is configured`
     NoneAtAll,
-    /// `there is none, and no PSK was offered`
+    /// `none is configured, and the client offered no PSK`
     NoneAndNoPsk,
-    /// `the keyUsage of the certificate forbids it`
+    /// `the keyUsage of its certificate forbids it`
     NoneOfUsage,
     /// `the chain has SHA-1, which the peer does not name`
     NoneWithoutSha1,
