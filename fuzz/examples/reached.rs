@@ -1,4 +1,4 @@
-//! How many inputs of a folder lead their target to what it is there for: `reached TARGET FOLDER`.
+//! Counts the inputs of a folder that reach the code of their target: `reached TARGET FOLDER`.
 
 use std::fs;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Writes the corpora to begin with into `fuzz/corpus`.
+//! Writes the initial corpora into `fuzz/corpus`.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! The target `api`: two ends that met, and every call of the interface in any order and at any time.
+//! The target `api`: two connected peers, and every call of the interface in any order and at any time.
 //!
-//! The path between them loses and disorders datagrams, and a stream's bytes come in any pieces; nothing is forged. So
-//! what arrives was sent: on a stream all of it in order, over datagrams each at most once. Neither end fails unless its
-//! caller or the other one wanted it.
+//! The path between them loses and reorders datagrams, and splits a stream anywhere, but forges nothing. So all received
+//! data were sent: on a stream in order and complete, over datagrams at most once. A connection fails only if one of the two
+//! callers made it fail.
 
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::AlertDescription;
@@ -12,24 +12,25 @@ use crate::end::Watched;
 use crate::script::Script;
 use crate::setting::{NOW, Setting, World};
 
-/// Turns in which the two talk to each other before the script begins.
+/// The turns in which the two peers exchange data before the script begins.
 const MAX_TURNS: usize = 4096;
 
-/// KeyUpdates, and renegotiations, that a peer takes in a row.
+/// The KeyUpdates and renegotiations that a peer accepts in a row.
 const MAX_UPDATES: usize = 32;
 
-/// A datagram that so many others have overtaken is lost: keys that hide nothing open it under whatever number its header
-/// could stand for, and the window would take an old one for a new one. With real keys it would not open.
+/// A datagram is lost if this many others have overtaken it. Without encryption, a datagram opens under every number that
+/// its header can stand for, and the replay window would accept an old datagram as a new one. With real keys it would not
+/// open.
 const MAX_LATE: usize = 60;
 
 struct Party {
     watched: Watched,
-    /// Packets on the way to it, each with the number that it was sent as.
+    /// Packets on the way to this peer, each with the number under which it was sent.
     incoming: Vec<(usize, Vec<u8>)>,
-    /// How many were sent to it.
+    /// The number of packets sent to this peer.
     sent: usize,
     question: Option<(QuestionId, Question)>,
-    /// Data that the other one sent and that did not arrive yet; on a stream in one piece.
+    /// Data that the other peer sent and that have not arrived yet; on a stream, in one piece.
     expected: Vec<Vec<u8>>,
 }
 
@@ -38,12 +39,12 @@ struct Table<'s> {
     kind: TransportKind,
     world: World,
     parties: [Party; 2],
-    /// Whether a caller ended a connection by force.
+    /// Whether a caller aborted a connection.
     is_forced: bool,
     updates: usize,
 }
 
-/// Whether both connected.
+/// Runs the target. Returns whether both peers connected.
 pub fn run(input: &[u8]) -> bool {
     let mut script = Script::new(input);
     let setting = Setting::read(&mut script);
@@ -58,10 +59,10 @@ pub fn run(input: &[u8]) -> bool {
     };
     let parties = [party(Side::Client), party(Side::Server)];
     let mut table = Table { script, kind: setting.kind, world, parties, is_forced: false, updates: 0 };
-    // A script may begin before the handshake, or after it.
+    // A script begins before or after the handshake.
     if table.script.u8() & 3 != 0 || table.script.is_empty() {
         table.settle();
-        assert!(table.parties.iter().all(|party| party.watched.is_connected()), "they do not meet");
+        assert!(table.parties.iter().all(|party| party.watched.is_connected()), "the peers do not connect");
     }
     while !table.script.is_empty() {
         let who = usize::from(table.script.flag());
@@ -76,7 +77,7 @@ pub fn run(input: &[u8]) -> bool {
 }
 
 impl Table<'_> {
-    /// All goes its ordinary way until nobody has anything to say.
+    /// Exchanges packets without changes until neither peer has anything to send.
     fn settle(&mut self) {
         for turn in 0.. {
             assert!(turn < MAX_TURNS, "no end after {turn} turns");
@@ -110,13 +111,13 @@ impl Table<'_> {
             }
             6 | 7 => self.send(who),
             8 => {
-                // Without data between them, so many are a flood.
+                // Without data between them, this many KeyUpdates are a flood.
                 self.updates += 1;
                 self.is_forced |= self.updates > MAX_UPDATES;
                 self.parties[who].watched.update_keys(self.script.flag());
             }
             9 => {
-                // Before the handshake is over there is no peaceful end (RFC 8446 §6.1).
+                // Before the handshake completes, closing is no orderly end (RFC 8446 §6.1).
                 self.is_forced |= self.parties.iter().any(|party| !party.watched.is_connected());
                 self.parties[who].watched.close();
             }
@@ -130,14 +131,14 @@ impl Table<'_> {
                 self.is_forced |= self.updates > MAX_UPDATES;
                 self.parties[who].watched.renegotiate(NOW);
             }
-            // A datagram is lost.
+            // Loses a datagram.
             12 if self.kind == TransportKind::Datagram => {
                 let which = self.script.below(self.parties[who].incoming.len());
                 if which < self.parties[who].incoming.len() {
                     self.parties[who].incoming.remove(which);
                 }
             }
-            // One comes twice.
+            // Duplicates a datagram.
             13 if self.kind == TransportKind::Datagram => {
                 let which = self.script.below(self.parties[who].incoming.len());
                 if let Some(packet) = self.parties[who].incoming.get(which).cloned() {
@@ -148,7 +149,7 @@ impl Table<'_> {
                 self.is_forced = true;
                 self.parties[who].watched.receive_end();
             }
-            // An answer to nothing.
+            // An answer without a question.
             15 => {
                 let Some((id, _)) = &self.parties[who].question else { return };
                 let wrong = Answer::Profile(None);
@@ -167,10 +168,10 @@ impl Table<'_> {
 
     fn judge(&self, who: usize) {
         let error = self.parties[who].watched.end().error();
-        assert!(error.is_none() || self.is_forced, "it failed by itself: {error:?}");
+        assert!(error.is_none() || self.is_forced, "it failed although no caller made it fail: {error:?}");
     }
 
-    /// Puts what one sends on its way to the other.
+    /// Puts the packets of one peer on their way to the other.
     fn transmit(&mut self, who: usize) {
         while let Some(packet) = self.parties[who].watched.transmit() {
             let to = &mut self.parties[1 - who];
@@ -182,7 +183,7 @@ impl Table<'_> {
         }
     }
 
-    /// Delivers some of what is on its way; whether there was any.
+    /// Delivers some of the packets on the way. Returns whether there were any.
     fn receive(&mut self, who: usize, which: usize, len: usize) -> bool {
         let party = &mut self.parties[who];
         if party.incoming.is_empty() {
@@ -226,7 +227,7 @@ impl Table<'_> {
         }
     }
 
-    /// Answers the open question; whether there was one.
+    /// Answers the open question. Returns whether there was one.
     fn answer(&mut self, who: usize, how: u8) -> bool {
         let Some((id, question)) = self.parties[who].question.take() else { return false };
         let answer = match how % 8 {
@@ -259,13 +260,13 @@ impl Table<'_> {
         while let Some(data) = party.watched.read(NOW) {
             match self.kind {
                 TransportKind::Stream => {
-                    let expected = party.expected.first_mut().expect("data that nobody sent");
+                    let expected = party.expected.first_mut().expect("data that were never sent");
                     assert!(expected.starts_with(&data), "data changed on the way");
                     expected.drain(..data.len());
                 }
                 TransportKind::Datagram => {
                     let found = party.expected.iter().position(|sent| *sent == data);
-                    party.expected.remove(found.expect("data that came before, or was never sent"));
+                    party.expected.remove(found.expect("data that arrived before, or were never sent"));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Changes to handshake messages that know where the lengths stand, so that what is changed deep inside still reads.
+//! Changes to handshake messages. They know the length fields, so that a message still parses after a change deep inside.
 
 use dunlin::TransportKind;
 use dunlin::crypto::Tls12KeyExchange;
@@ -7,10 +7,10 @@ use crate::script::Script;
 use crate::setting::{Setting, Way};
 use crate::traffic::Message;
 
-/// A part of a message with its length before it.
+/// A part of a message that follows its length field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Vector {
-    /// Where the length stands, and of how many bytes it is.
+    /// The position of the length field, and its size in bytes.
     at: usize,
     size: usize,
     end: usize,
@@ -23,7 +23,7 @@ impl Vector {
     }
 }
 
-/// Walks through a body and notes the vectors in it.
+/// Walks through a body and records its vectors.
 struct Walk<'a> {
     body: &'a [u8],
     at: usize,
@@ -35,7 +35,7 @@ impl Walk<'_> {
         self.at += n;
     }
 
-    /// Notes a vector and goes into it; gives its end.
+    /// Records a vector and enters it. Returns its end.
     fn enter(&mut self, size: usize, is_extension: bool) -> usize {
         let Some(length) = self.body.get(self.at..self.at + size) else {
             self.at = self.body.len();
@@ -64,7 +64,7 @@ impl Walk<'_> {
         self.at = end;
     }
 
-    /// A message that TLS 1.3 does not have, or has otherwise; whether it is one.
+    /// Walks through a message that TLS 1.3 lacks or encodes differently. Returns whether it is one.
     fn tls12(&mut self, typ: u8, psk: bool, exchange: Tls12KeyExchange) -> bool {
         match typ {
             // NewSessionTicket
@@ -124,7 +124,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Most extensions are one vector; pre_shared_key are two.
+    /// Most extensions contain one vector; pre_shared_key contains two.
     fn inside_extension(&mut self, typ: u16, end: usize) {
         const PRE_SHARED_KEY: u16 = 41;
         if typ == PRE_SHARED_KEY && end > self.at + 2 {
@@ -141,17 +141,17 @@ impl Walk<'_> {
     }
 }
 
-/// How the messages of a connection read.
+/// How the messages of a connection are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// TLS 1.3 or DTLS 1.3.
     Tls13(TransportKind),
-    /// TLS 1.2, with a PSK or not, and with this key exchange.
+    /// TLS 1.2 with this key exchange, with or without a PSK.
     Tls12 { psk: bool, exchange: Tls12KeyExchange },
 }
 
 impl Dialect {
-    /// That of a setting.
+    /// Returns the dialect of a setting.
     pub(crate) fn of(setting: &Setting) -> Self {
         match setting.tls12 {
             None => Self::Tls13(setting.kind),
@@ -230,8 +230,8 @@ fn vectors(dialect: Dialect, typ: u8, body: &[u8]) -> Vec<Vector> {
     walk.found
 }
 
-/// Replaces `remove` bytes at `at` by `insert`, and corrects the lengths of what it stands in. At the end of a vector
-/// something can be `appended` to it, or begin behind it.
+/// Replaces `remove` bytes at `at` by `insert`, and corrects the lengths of the vectors around them. At the end of a vector,
+/// `appended` decides whether the bytes belong to the vector or follow it.
 fn splice(
     dialect: Dialect,
     message: &mut Message,
@@ -253,23 +253,23 @@ fn splice(
     }
 }
 
-/// Changes a message as the script says.
+/// Changes a message as the script demands.
 pub(crate) fn edit(dialect: Dialect, message: &mut Message, script: &mut Script<'_>) {
     let len = message.body.len();
     match script.u8() % 8 {
-        // A byte.
+        // Changes one byte.
         0 => {
             let (at, value) = (script.below(len.max(1)), script.u8());
             if let Some(byte) = message.body.get_mut(at) {
                 *byte = value;
             }
         }
-        // Anywhere, with lengths that fit.
+        // Inserts or removes bytes anywhere, and corrects the lengths.
         1 => {
             let (at, remove) = (script.below(len + 1), script.u8().into());
             splice(dialect, message, (at, true), remove, script.bytes());
         }
-        // A whole vector.
+        // Changes a whole vector.
         2 => {
             let vectors = vectors(dialect, message.typ, &message.body);
             if let Some(vector) = vectors.get(script.below(vectors.len())) {
@@ -277,7 +277,7 @@ pub(crate) fn edit(dialect: Dialect, message: &mut Message, script: &mut Script<
                 splice(dialect, message, (vector.start(), true), len, script.bytes());
             }
         }
-        // A length that lies.
+        // Writes a wrong length.
         3 => {
             let vectors = vectors(dialect, message.typ, &message.body);
             if let Some(vector) = vectors.get(script.below(vectors.len())) {
@@ -286,7 +286,7 @@ pub(crate) fn edit(dialect: Dialect, message: &mut Message, script: &mut Script<
             }
         }
         4 => extension(dialect, message, script),
-        // Without lengths.
+        // Changes bytes without correcting lengths.
         5 => {
             let at = script.below(len + 1);
             let remove = usize::from(script.u8()).min(len - at);
@@ -297,7 +297,7 @@ pub(crate) fn edit(dialect: Dialect, message: &mut Message, script: &mut Script<
     }
 }
 
-/// Removes, doubles, renames, replaces or adds an extension.
+/// Removes, duplicates, renumbers, replaces or adds an extension.
 fn extension(dialect: Dialect, message: &mut Message, script: &mut Script<'_>) {
     let all = vectors(dialect, message.typ, &message.body);
     let extensions: Vec<&Vector> = all.iter().filter(|vector| vector.is_extension).collect();
@@ -321,7 +321,7 @@ fn extension(dialect: Dialect, message: &mut Message, script: &mut Script<'_>) {
     }
 }
 
-/// Removes the extension of this type from a hello, where it has one.
+/// Removes the extension of this type from a hello if it has one.
 pub(crate) fn remove_extension(dialect: Dialect, message: &mut Message, typ: u16) {
     let all = vectors(dialect, message.typ, &message.body);
     let is_it =
@@ -335,9 +335,9 @@ pub(crate) fn remove_extension(dialect: Dialect, message: &mut Message, typ: u16
 mod tests {
     use super::*;
 
-    /// EncryptedExtensions with ALPN, whose name gets longer.
+    /// EncryptedExtensions with ALPN, whose name becomes longer.
     #[test]
-    fn lengths_follow() {
+    fn edit_corrects_the_lengths_around_it() {
         let body = vec![0, 9, 0, 16, 0, 5, 0, 3, 2, b'h', b'2'];
         let mut message = Message { typ: 8, body, protection: None };
         splice(Dialect::Tls13(TransportKind::Stream), &mut message, (9, true), 1, b"abc");
@@ -349,16 +349,16 @@ mod tests {
 
     /// RFC 5246 §7.4.3 with RFC 5489 §2: identity hint, curve, point.
     #[test]
-    fn vectors_of_a_server_key_exchange() {
+    fn finds_the_vectors_of_a_server_key_exchange() {
         let body = [0, 1, b'h', 3, 0, 23, 3, 4, 1, 2];
         let dialect = Dialect::Tls12 { psk: true, exchange: Tls12KeyExchange::Ecdhe };
         let found = vectors(dialect, 12, &body);
         assert_eq!(found.iter().map(|vector| (vector.at, vector.end)).collect::<Vec<_>>(), [(0, 3), (6, 10)]);
     }
 
-    /// No script makes a change panic, whatever the message.
+    /// No script makes a change panic, for any message.
     #[test]
-    fn any_change_of_anything() {
+    fn edit_never_panics() {
         let bytes: Vec<u8> = (0..=255).collect();
         let tls12 = |exchange, psk| Dialect::Tls12 { psk, exchange };
         let dialects = [

@@ -1,4 +1,4 @@
-//! A connection over either transport, and what must always hold of one, whatever its peer does.
+//! A connection over either transport, and the rules that every connection obeys, whatever its peer does.
 
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
@@ -18,7 +18,7 @@ pub(crate) enum End {
     Dtls(Box<DtlsConnection>),
 }
 
-/// The same call on either.
+/// Makes the same call on either kind of connection.
 macro_rules! either {
     ($end:expr, $c:ident => $call:expr) => {
         match $end {
@@ -29,7 +29,7 @@ macro_rules! either {
 }
 
 impl End {
-    /// One side of a connection in this world.
+    /// Makes one side of a connection in this world.
     pub(crate) fn new(world: &World, side: Side, now: Now) -> Self {
         match (world.setting.kind, side) {
             (TransportKind::Stream, Side::Client) => {
@@ -47,7 +47,7 @@ impl End {
         }
     }
 
-    /// Takes bytes or a datagram; gives how many bytes were taken.
+    /// Receives bytes or a datagram. Returns how many bytes were consumed.
     pub(crate) fn receive(&mut self, now: Now, bytes: &[u8]) -> Result<usize, Error> {
         match self {
             Self::Tls(tls) => tls.receive(now, bytes),
@@ -55,7 +55,7 @@ impl End {
         }
     }
 
-    /// The next at most `max` bytes, or the next datagram, to be transmitted.
+    /// Returns at most `max` bytes, or the next datagram, to transmit.
     pub(crate) fn transmit(&mut self, max: usize) -> Option<Vec<u8>> {
         match self {
             Self::Tls(tls) => {
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// The next at most `max` bytes of data, or the data of the next record.
+    /// Returns at most `max` bytes of data, or the data of the next record.
     pub(crate) fn read(&mut self, now: Now, max: usize) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Tls(tls) => {
@@ -81,7 +81,7 @@ impl End {
         }
     }
 
-    /// Sends data; gives how much was taken.
+    /// Sends data. Returns how many bytes were accepted.
     pub(crate) fn send(&mut self, data: &[u8]) -> Result<usize, Error> {
         match self {
             Self::Tls(tls) => tls.send(data),
@@ -89,7 +89,7 @@ impl End {
         }
     }
 
-    /// Sends early data, where there can be any; gives how much was taken.
+    /// Sends early data if possible. Returns how many bytes were accepted.
     pub(crate) fn send_early(&mut self, data: &[u8]) -> Option<usize> {
         match self {
             Self::Tls(tls) => tls.early_data()?.send(data).ok(),
@@ -97,17 +97,17 @@ impl End {
         }
     }
 
-    /// Early data that was received.
+    /// Returns received early data.
     pub(crate) fn read_early(&mut self, now: Now) -> Option<Vec<u8>> {
         let Self::Tls(tls) = self else { return None };
         let mut early = tls.early_data()?;
         let data = early.received().to_vec();
-        // What comes after it may well end the connection.
+        // The bytes after the early data may end the connection.
         let _ = early.consume(now, data.len());
         (!data.is_empty()).then_some(data)
     }
 
-    /// The transport ended; nothing on datagrams.
+    /// Reports the end of the transport; does nothing for datagrams.
     pub(crate) fn receive_end(&mut self) -> Result<(), Error> {
         match self {
             Self::Tls(tls) => tls.receive_end(),
@@ -171,42 +171,42 @@ impl End {
     }
 }
 
-/// What a connection may hold, in bytes: 64 datagrams of output with 16 kB each; 64 kB of records, of data and of messages
-/// that came too early; the message that is due, its certificates once more in a question; four tickets and as many
+/// The memory that a connection may use, in bytes: 64 datagrams of output with 16 kB each; 64 kB each of records, of data
+/// and of early messages; the expected message, and a copy of its certificates in a question; four tickets, and as many
 /// sessions in the stores.
 const MAX_HELD: isize = 2 << 20;
 
-/// A connection that is watched: every call goes through here, and after every call the rules are checked.
+/// A connection under observation. Every call goes through it, and it checks the rules after every call.
 pub(crate) struct Watched {
     end: End,
-    /// What the calls have left allocated, in bytes.
+    /// The memory that the calls have left allocated, in bytes.
     held: isize,
-    /// What it was given, in bytes: from the peer, and to send.
+    /// The bytes that it was given: from the peer, and to send.
     given: usize,
-    /// What it has transmitted, in bytes.
+    /// The bytes that it has transmitted.
     transmitted: usize,
-    /// Of a stream: what it writes.
+    /// On a stream: its output.
     output: Stream,
-    /// Whether it exports keying material, once it is connected.
+    /// Whether it exports keying material once it is connected.
     exports: bool,
-    /// Whether it may speak TLS 1.2.
+    /// Whether it may negotiate TLS 1.2.
     has_tls12: bool,
-    /// Early data that it received, in bytes.
+    /// The early data that it received, in bytes.
     early: usize,
-    /// Whether it has sent a record under keys.
+    /// Whether it has sent a protected record.
     has_protected: bool,
     alert: Option<AlertDescription>,
     failed: Option<Error>,
-    /// Whether the end was its caller's wish.
+    /// Whether its caller ended it.
     aborted: bool,
     connected: bool,
-    /// How many handshakes there were after the first.
+    /// The number of handshakes after the first.
     renegotiated: usize,
     closed_by_peer: bool,
 }
 
 impl Watched {
-    /// Watches `side` in this world.
+    /// Observes `side` in this world.
     pub(crate) fn new(world: &World, side: Side, now: Now) -> Self {
         let end = End::new(world, side, now);
         Self {
@@ -229,22 +229,22 @@ impl Watched {
         }
     }
 
-    /// For reading.
+    /// Returns the connection for reading.
     pub(crate) const fn end(&self) -> &End {
         &self.end
     }
 
-    /// Whether it has said that it is connected.
+    /// Whether it has reported that it is connected.
     pub(crate) const fn is_connected(&self) -> bool {
         self.connected
     }
 
-    /// How often it has renegotiated.
+    /// Returns how many renegotiations it has completed.
     pub(crate) const fn renegotiations(&self) -> usize {
         self.renegotiated
     }
 
-    /// Whether it has sent a record under keys.
+    /// Whether it has sent a protected record.
     pub(crate) const fn has_protected(&self) -> bool {
         self.has_protected
     }
@@ -267,10 +267,10 @@ impl Watched {
         let was_over = self.failed.clone();
         let result = self.call(|end| end.receive(now, bytes));
         if let Some(error) = was_over {
-            assert_eq!(result, Err(error), "a connection that is over took something");
+            assert_eq!(result, Err(error), "a closed connection accepted input");
         }
         if let Err(error) = &result {
-            assert_eq!(self.failed.as_ref(), Some(error), "what is received fails for good");
+            assert_eq!(self.failed.as_ref(), Some(error), "a receive error is not permanent");
         }
         if let (End::Tls(tls), true) = (&self.end, self.closed_by_peer) {
             assert!(tls.received().is_empty(), "data after close_notify");
@@ -307,7 +307,7 @@ impl Watched {
         self.given += data.len();
         let may = self.end.negotiated().is_some() && !self.end.has_closed();
         let result = self.call(|end| end.send(data));
-        assert!(may || result.is_err(), "data before or after the time for it");
+        assert!(may || result.is_err(), "data accepted at the wrong time");
         result
     }
 
@@ -316,7 +316,7 @@ impl Watched {
         self.given += 64;
         let may = self.end.negotiated().is_some() && !self.end.has_closed();
         let result = self.call(|end| end.update_keys(both));
-        assert!(may || result.is_err(), "a KeyUpdate before or after the time for it");
+        assert!(may || result.is_err(), "a KeyUpdate accepted at the wrong time");
     }
 
     /// See [`End::renegotiate`].
@@ -324,7 +324,7 @@ impl Watched {
         self.given += 4096;
         let may = self.end.negotiated().is_some_and(|n| n.version == Some(ProtocolVersion::TLS1_2));
         let result = self.call(|end| end.renegotiate(now));
-        assert!(may || result.is_err(), "a renegotiation before or after the time for it");
+        assert!(may || result.is_err(), "a renegotiation accepted at the wrong time");
     }
 
     /// See [`End::close`].
@@ -337,7 +337,7 @@ impl Watched {
     pub(crate) fn abort(&mut self, alert: AlertDescription) {
         self.aborted |= self.failed.is_none();
         self.call(|end| end.abort(alert));
-        assert!(self.end.error().is_some(), "it goes on after an abort");
+        assert!(self.end.error().is_some(), "no error after an abort");
     }
 
     /// See [`End::receive_end`].
@@ -348,7 +348,7 @@ impl Watched {
     /// See [`End::export`].
     pub(crate) fn export(&self) {
         let mut out = [0; 16];
-        // A server that answers early data has it a little before.
+        // A server that answers early data has keying material slightly earlier.
         let is_there = self.end.export(&mut out).is_ok();
         match &self.failed {
             Some(_) => assert!(!is_there, "keying material of a connection that failed"),
@@ -367,14 +367,14 @@ impl Watched {
         result
     }
 
-    /// The questions and sessions among the events; the others are judged here.
+    /// Returns the questions and sessions among the events, and checks the other events.
     pub(crate) fn events(&mut self) -> Vec<Event> {
         let mut kept = Vec::new();
         while let Some(event) = self.call(End::poll_event) {
             match event {
                 Event::Connected => {
                     assert!(!self.connected, "connected twice");
-                    assert!(self.end.negotiated().is_some(), "connected with nothing agreed");
+                    assert!(self.end.negotiated().is_some(), "connected without negotiated parameters");
                     self.connected = true;
                 }
                 Event::Renegotiated => {
@@ -390,14 +390,14 @@ impl Watched {
         kept
     }
 
-    /// The next bytes or datagram, after a look at what is in them.
+    /// Returns the next bytes or datagram after checking its records.
     pub(crate) fn transmit(&mut self) -> Option<Vec<u8>> {
         let before = MEMORY.allocated() as isize;
         let packet = self.end.transmit(usize::MAX)?;
-        // It is the caller's now.
+        // From here on, the caller owns the bytes.
         self.held += MEMORY.allocated() as isize - before - packet.capacity() as isize;
         self.transmitted += packet.len();
-        // A flight of certificates, cut into the smallest pieces; the rest answers what came.
+        // A flight of certificates in the smallest records, and answers in proportion to the input.
         assert!(
             self.transmitted <= 32 * 1024 + 10 * self.given,
             "{} bytes of output for {} of input",
@@ -412,7 +412,7 @@ impl Watched {
         Some(packet)
     }
 
-    /// RFC 8446 §6: an alert ends its direction. RFC 5246 §7.2.2: but not this warning.
+    /// An alert ends its direction (RFC 8446 §6), except for this warning (RFC 5246 §7.2.2).
     fn judge(&mut self, record: &Record) {
         self.has_protected |= record.protection.is_some();
         assert!(self.alert.is_none(), "a record of type {} after {:?}", record.typ, self.alert);
@@ -424,18 +424,18 @@ impl Watched {
         }
     }
 
-    /// At the end, when all output is transmitted.
+    /// Checks the rules at the end, when all output is transmitted.
     pub(crate) fn finish(self) {
         assert!(self.output.is_whole(), "half a record was transmitted");
         let has_closed = self.alert == Some(AlertDescription::CLOSE_NOTIFY);
         match &self.failed {
             None => assert!(self.alert.is_none() || has_closed, "{:?} without an error", self.alert),
-            // The alert of the caller's choice.
+            // The caller chose the alert.
             Some(_) if self.aborted => assert!(self.alert.is_some(), "aborted without an alert"),
             Some(_) if has_closed => {}
             Some(error) => {
                 let alert = match error.alert() {
-                    // RFC 5246 §7.2.2: what came with TLS 1.3 is this before.
+                    // Before TLS 1.3, this alert had another name (RFC 5246 §7.2.2).
                     Some(AlertDescription::CERTIFICATE_REQUIRED | AlertDescription::MISSING_EXTENSION)
                         if self.has_tls12 && self.alert == Some(AlertDescription::HANDSHAKE_FAILURE) =>
                     {
@@ -446,11 +446,11 @@ impl Watched {
                 assert_eq!(self.alert, alert, "the alert for {error:?}");
             }
         }
-        assert!(!self.connected || self.end.negotiated().is_some(), "what was agreed is gone");
+        assert!(!self.connected || self.end.negotiated().is_some(), "negotiated parameters are lost");
     }
 }
 
-/// The answer that says no.
+/// Returns the answer that refuses.
 pub(crate) fn refusal(question: &Question) -> Answer {
     match question {
         Question::ChooseProfile(_) => Answer::Profile(None),

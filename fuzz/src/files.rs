@@ -1,18 +1,18 @@
-//! The target `files`: what is read from files that others made. The first byte chooses the reader.
+//! The target `files`: readers of files from others. The first byte chooses the reader.
 //!
-//! No file makes a reader panic. What a key, a certificate or a capture is read as can be shown, and the sums over a
+//! No file makes a reader panic. Every key, certificate and capture that was read can be displayed, and the sums of a
 //! capture are those of its packets.
 
 use dunlin_explain::{KeyLog, explain, explain_hex};
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo, RevocationListInfo, parse};
 
-/// How many readers the first byte chooses from.
+/// The number of readers that the first byte chooses from.
 pub const READERS: u8 = 4;
 
-/// The longest text that an input becomes, for each of its bytes: every one is explained in several fields.
+/// The longest text for each byte of the input: several fields explain each byte.
 const MAX_TEXT: usize = 4096;
 
-/// Whether something was read.
+/// Runs the target. Returns whether the reader accepted the file.
 pub fn run(input: &[u8]) -> bool {
     let Some((choice, bytes)) = input.split_first() else { return false };
     match choice % READERS {
@@ -43,9 +43,9 @@ fn items(file: &[u8]) -> bool {
             Item::PublicKey(der) => drop(PublicKeyInfo::from_der(der)),
             Item::RevocationList(der) => drop(RevocationListInfo::from_der(der)),
             Item::PrivateKey(key) => {
-                // What was read can be written, and is the same key.
+                // A key that was read can be written, and is the same key when read again.
                 let written = key.to_pkcs8().expect("a key that cannot be written");
-                let again = parse(&written).expect("a key that was written does not read");
+                let again = parse(&written).expect("a written key that cannot be read");
                 let [Item::PrivateKey(again)] = &again[..] else { panic!("a key became something else") };
                 assert_eq!(again.public_key(), key.public_key());
             }

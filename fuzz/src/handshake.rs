@@ -1,12 +1,12 @@
 //! The targets `client` and `server`: one side of a handshake, and a peer whose messages are changed on the way.
 //!
-//! The peer is the engine too, with keys that hide nothing, so a message that was changed is still authentic. A script
-//! says who meets whom (see [`Setting`]), then what happens to each message, record and answer; where it ends, all goes
-//! its ordinary way, and an empty one is a whole connection. What must hold is said in `Watched` and here:
+//! The peer is also the engine, with keys that do not encrypt, so a changed message is still authentic. A script chooses the
+//! configurations (see [`Setting`]), then changes to each message, record and answer. After its end nothing is changed, so
+//! an empty script is a complete connection. `Watched` and this module check the rules:
 //!
-//! * without the values that prove something, nobody is believed: a script can have them taken out of all that is
-//!   delivered, and then the handshake must not complete;
-//! * with nothing changed, it must.
+//! * Without the values that prove an identity, no handshake completes. A script can have these values removed from
+//! everything that is delivered.
+//! * Without changes, the handshake completes.
 
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
@@ -19,21 +19,21 @@ use crate::script::Script;
 use crate::setting::{NOW, Resumption, Setting, World};
 use crate::traffic::{HANDSHAKE, Joiner, Message, Protection, Record, Unit};
 
-/// More turns than a connection needs of its own accord; each byte of a script may ask for one more.
+/// More turns than an unchanged connection needs. Each byte of a script may need one more.
 const MAX_TURNS: usize = 64;
 
-/// The type of an extension (RFC 7627 §5.1).
+/// The type of the extension extended_master_secret (RFC 7627 §5.1).
 const EXTENDED_MASTER_SECRET: u16 = 23;
 
-/// What clients send early, where they can.
+/// The early data of clients.
 const EARLY: &[u8] = b"at first";
 
-/// The target `client`; whether it connected.
+/// The target `client`. Returns whether it connected.
 pub fn client(input: &[u8]) -> bool {
     run(Side::Client, input)
 }
 
-/// The target `server`; whether it connected.
+/// The target `server`. Returns whether it connected.
 pub fn server(input: &[u8]) -> bool {
     run(Side::Server, input)
 }
@@ -50,7 +50,7 @@ fn run(side: Side, input: &[u8]) -> bool {
     play.finish()
 }
 
-/// Two sides meet undisturbed, for the tickets and the certificates that they keep.
+/// Makes a connection without changes, so that both sides store tickets and certificates.
 fn rehearse(world: &mut World, tested: Side) {
     let mut ends = [tested, tested.peer()].map(|side| End::new(world, side, NOW));
     let mut is_quiet = false;
@@ -66,7 +66,7 @@ fn rehearse(world: &mut World, tested: Side) {
                 match event {
                     Event::Question(id, question) => {
                         ends[to].answer(NOW, id, world.answer(&question)).unwrap();
-                        // What waited behind the question.
+                        // Input that waited for the answer.
                         ends[to].receive(NOW, &[]).unwrap();
                     }
                     Event::NewSession(id, session) => drop(world.sessions.insert(id, session)),
@@ -75,16 +75,19 @@ fn rehearse(world: &mut World, tested: Side) {
             }
         }
     }
-    assert!(ends.iter().all(|end| end.negotiated().is_some()), "the rehearsal stands still");
+    assert!(
+        ends.iter().all(|end| end.negotiated().is_some()),
+        "the connection before the test does not complete"
+    );
 }
 
-/// What is taken out of all that the tested side gets.
+/// The values that are removed from all input of the tested side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Withheld {
     Nothing,
     /// The value of every Finished, binder and cookie.
     Mac,
-    /// The same up to the server's first protected record: the binders, but not the Finished.
+    /// Like `Mac`, but only up to the server's first protected record: binders, but not Finished.
     Binder,
     /// The tag of every record.
     Tag,
@@ -93,7 +96,7 @@ enum Withheld {
 }
 
 impl Withheld {
-    /// A byte that no such value can do without.
+    /// A byte that every such value contains.
     const fn byte(self) -> Option<u8> {
         match self {
             Self::Nothing => None,
@@ -114,26 +117,26 @@ struct Play<'s> {
     peer: End,
     now: Now,
     withheld: Withheld,
-    /// Whether anything differs from an ordinary connection.
+    /// Whether anything differs from an unchanged connection.
     is_disturbed: bool,
-    /// What the peer sends.
+    /// Joins the peer's output.
     joiner: Joiner,
-    /// Units that were held back.
+    /// Units that are delayed.
     held: Vec<Unit>,
-    /// Bytes that the tested side did not take yet.
+    /// Bytes that the tested side has not consumed yet.
     waiting: Vec<u8>,
     question: Option<(QuestionId, Question)>,
-    /// The number of the next record that is delivered, and of the next message.
+    /// The number of the next record to deliver, and of the next message.
     record: u64,
     message: u16,
-    /// How the last record of the peer was protected.
+    /// The protection of the peer's last record.
     protection: Option<Protection>,
-    /// The longest content of a record, in bytes, how many bytes come at once, and the padding.
+    /// The longest content of a record, the number of bytes delivered at once, and the padding, in bytes.
     content_limit: usize,
     chunk: usize,
     padding: usize,
     received: Vec<u8>,
-    /// Whether early data came.
+    /// Whether early data arrived.
     early: bool,
 }
 
@@ -196,7 +199,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// Carries what the peer sends, changed as the script says; whether there was something.
+    /// Carries the peer's output, changed as the script demands. Returns whether there was any.
     fn carry_from_peer(&mut self) -> bool {
         let mut any = false;
         while let Some(packet) = self.peer.transmit(usize::MAX) {
@@ -211,12 +214,12 @@ impl<'s> Play<'s> {
         any
     }
 
-    /// Carries what the tested side sends, as it is; whether there was something.
+    /// Carries the tested side's output without changes. Returns whether there was any.
     fn carry_from_tested(&mut self) -> bool {
         let mut any = false;
         while let Some(packet) = self.tested.transmit() {
             any = true;
-            // A peer that is confused by what it got before may well fail.
+            // The peer may fail because of earlier changed input.
             let _ = self.peer.receive(self.now, &packet);
             while let Some(event) = self.peer.poll_event() {
                 if let Event::Question(id, question) = event {
@@ -229,7 +232,7 @@ impl<'s> Play<'s> {
         any
     }
 
-    /// Looks at the events, and answers a question; whether there was something.
+    /// Takes the events, and answers a question. Returns whether there was any.
     fn answers(&mut self) -> bool {
         while let Some(data) = self.tested.read_early(self.now) {
             self.judge_early(&data);
@@ -258,7 +261,7 @@ impl<'s> Play<'s> {
         let answer = match what {
             1 => Answer::Failed,
             2 => refusal(&question),
-            // Of another kind: the question stays.
+            // An answer of another kind leaves the question open.
             3 => {
                 let wrong = match question {
                     Question::Sign { .. } => Answer::Psk(None),
@@ -271,7 +274,7 @@ impl<'s> Play<'s> {
                 }
                 return true;
             }
-            // Later.
+            // The answer comes later.
             4 => {
                 self.question = Some((id, question));
                 return true;
@@ -280,15 +283,15 @@ impl<'s> Play<'s> {
         };
         let is_over = self.tested.end().error().is_some();
         let result = self.tested.answer(self.now, id, answer);
-        assert!(!is_over || result.is_err(), "an answer after the end was taken");
-        // It was the only one.
+        assert!(!is_over || result.is_err(), "a closed connection accepted an answer");
+        // There was only one question.
         let again = self.tested.answer(self.now, id, Answer::Failed);
         assert!(again.is_err(), "a question was answered twice");
         self.deliver(&[]);
         true
     }
 
-    /// What the script has happen to a unit of the peer's.
+    /// Changes a unit of the peer as the script demands.
     fn unit(&mut self, unit: Unit) {
         let held = std::mem::take(&mut self.held);
         self.protection = match &unit {
@@ -347,7 +350,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// A record from nowhere.
+    /// Delivers a record that the peer did not send.
     fn stray_record(&mut self) {
         let typ = self.script.u8();
         let protection = match self.script.u8() % 4 {
@@ -359,7 +362,7 @@ impl<'s> Play<'s> {
         self.records(&[record]);
     }
 
-    /// Keys of another kind or time than the peer's.
+    /// Returns keys of another kind or time than the peer's.
     fn other_protection(&mut self, first: bool) -> Protection {
         let epoch = self.script.u8() & 3;
         match (self.world.setting.tls12, first) {
@@ -368,7 +371,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// A unit under other keys than it was sent with.
+    /// Delivers a unit under other keys than it was sent with.
     fn reprotect(&mut self, unit: &Unit) {
         let protection = match self.script.u8() % 3 {
             0 => None,
@@ -387,7 +390,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// Sends a message whose header says that it is so long.
+    /// Sends a message whose header announces this length.
     fn announced(&mut self, message: &Message, announced: usize) {
         let number = self.message;
         self.message = number.wrapping_add(1);
@@ -406,7 +409,7 @@ impl<'s> Play<'s> {
         self.records(&records);
     }
 
-    /// The fragments of a message from the last to the first, each longer than it need be.
+    /// Sends the fragments of a message from the last to the first, each overlapping the next.
     fn in_disorder(&mut self, message: &Message) {
         let number = self.message;
         self.message = number.wrapping_add(1);
@@ -427,7 +430,7 @@ impl<'s> Play<'s> {
         self.deliver(&bytes);
     }
 
-    /// Gives bytes or a datagram to the tested side, without what is withheld.
+    /// Delivers bytes or a datagram to the tested side, without the withheld values.
     fn deliver(&mut self, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         let is_past = self.withheld == Withheld::Binder && self.tested.has_protected();
@@ -452,7 +455,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// A call that the script wants.
+    /// Makes a call that the script demands.
     fn act(&mut self) {
         let what = self.script.u8() % 24;
         self.is_disturbed |= (1..=15).contains(&what);
@@ -482,12 +485,12 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// What must hold of a connection that says it is one.
+    /// Checks the rules of a completed handshake.
     fn judge(&self) {
-        let negotiated = self.tested.end().negotiated().expect("connected with nothing agreed");
+        let negotiated = self.tested.end().negotiated().expect("connected without negotiated parameters");
         match self.withheld {
             Withheld::Nothing => {}
-            // A client is shown none, and TLS 1.2 has none.
+            // A client sees no certificate types, and TLS 1.2 has none.
             Withheld::Binder => assert!(
                 self.side == Side::Client
                     || negotiated.version == Some(ProtocolVersion::TLS1_2)
@@ -503,15 +506,15 @@ impl<'s> Play<'s> {
             ),
         }
         let must_know = self.side == Side::Client || self.world.setting.client_auth == ClientAuth::Required;
-        assert!(negotiated.peer.is_some() || !must_know, "connected to nobody");
+        assert!(negotiated.peer.is_some() || !must_know, "connected without a peer identity");
         let is_psk = matches!(negotiated.peer, Some(PeerIdentity::Psk(_)));
         assert!(is_psk == self.world.setting.is_psk() || negotiated.peer.is_none(), "another way");
     }
 
-    /// Early data comes from who has the secret of a session, and as it was sent.
+    /// Checks early data: the sender has the secret of a session, and the data are as sent.
     fn judge_early(&mut self, data: &[u8]) {
         self.early = true;
-        assert!(self.world.setting.early() && self.side == Side::Server, "early data that nobody allowed");
+        assert!(self.world.setting.early() && self.side == Side::Server, "early data without permission");
         assert_ne!(self.world.setting.resumption, Resumption::None, "early data without a session");
         assert!(
             !matches!(self.withheld, Withheld::Mac | Withheld::Tag),
@@ -521,7 +524,7 @@ impl<'s> Play<'s> {
         assert!(self.is_disturbed || data == EARLY, "early data changed on the way");
     }
 
-    /// An ordinary connection carries data both ways, and ends.
+    /// Sends data both ways on an unchanged connection, and closes it.
     fn converse(&mut self) {
         let Setting { kind, resumption, .. } = self.world.setting;
         let retries = self.world.setting.retries() || self.world.setting.cookies();
@@ -529,7 +532,7 @@ impl<'s> Play<'s> {
         let has_early = self.world.setting.early() && kind == TransportKind::Stream && is_tls13 && !retries;
         let is_early = has_early && resumption != Resumption::None && self.side == Side::Server;
         assert!(self.early || !is_early, "early data is lost");
-        let negotiated = self.tested.end().negotiated().expect("connected with nothing agreed");
+        let negotiated = self.tested.end().negotiated().expect("connected without negotiated parameters");
         let is_cached = self.world.setting.is_peer_cached(self.side);
         assert!(negotiated.is_peer_cached() || !is_cached, "the cache is not used");
         if self.world.setting.tls12.is_some() && self.world.setting.renegotiates() {
@@ -546,14 +549,14 @@ impl<'s> Play<'s> {
         self.carry_from_peer();
         self.answers();
         assert_eq!(self.received, b"back");
-        assert!(self.tested.end().peer_has_closed(), "the end did not come");
+        assert!(self.tested.end().peer_has_closed(), "the tested side got no close_notify");
         self.tested.export();
         self.tested.close();
         self.carry_from_tested();
-        assert!(self.peer.peer_has_closed(), "the end did not arrive");
+        assert!(self.peer.peer_has_closed(), "the peer got no close_notify");
     }
 
-    /// Both may begin another handshake.
+    /// Lets both sides renegotiate.
     fn renegotiate(&mut self) {
         for count in 1..=2 {
             match count {
@@ -582,7 +585,7 @@ fn record(message: &Message, content: Vec<u8>) -> Record {
     Record { typ: HANDSHAKE, content, protection: message.protection }
 }
 
-/// RFC 9147 §5.2: the header of a fragment, and its piece.
+/// Returns a fragment: its header and its piece (RFC 9147 §5.2).
 fn fragment(message: &Message, announced: usize, number: u16, piece: std::ops::Range<usize>) -> Vec<u8> {
     let uint24 = |value: usize| (value as u32).to_be_bytes().into_iter().skip(1);
     let mut bytes = vec![message.typ];

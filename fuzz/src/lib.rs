@@ -1,13 +1,12 @@
-//! What is fuzzed, and what must hold. Each target is a function over bytes that panics where something does not hold.
+//! The fuzz targets and the rules that they check. Each target is a function over bytes that panics if a rule is broken.
 //!
-//! libFuzzer calls them from `fuzz/targets`, the test `replay` with the corpus and all that was ever found. The peers of a
-//! handshake use [`dunlin_null`], so what cryptography would refuse goes on, and both outcomes of every check are within
-//! reach.
+//! libFuzzer calls them from `fuzz/targets`, and the test `replay` calls them with the corpora and all findings. The peers
+//! of a handshake use [`dunlin_null`], so the fuzzer can pass and fail every cryptographic check.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a target says by panicking that something does not hold"
+    reason = "a target panics if a rule is broken"
 )]
 
 pub mod api;
@@ -26,14 +25,14 @@ use std::alloc::System;
 
 use cap::Cap;
 
-/// Counts what is allocated, for the bounds.
+/// Counts the allocated memory, for the limits.
 #[global_allocator]
 pub static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
-/// A target, by its name.
+/// A target and its name.
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
-/// All targets. Each gives whether the input led to what it is there for, which the corpora are tested by.
+/// All targets. Each returns whether the input reached the code that the target is for. The test of the corpora uses it.
 pub const TARGETS: [Target; 6] = [
     ("wire", wire::run),
     ("record", record::run),

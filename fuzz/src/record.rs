@@ -1,8 +1,8 @@
-//! The target `record`: two record layers with nothing above them, and a path between that drops, doubles, delays,
-//! damages and forges.
+//! The target `record`: two record layers without a handshake, and a path between them that drops, duplicates, delays,
+//! damages and forges records.
 //!
-//! As long as nothing was forged, what arrives is what was sent: messages in their order, over datagrams with gaps only
-//! at the end, and data each once. Whatever comes, a layer holds no more than its limits.
+//! Without forgeries, everything that arrives was sent: messages in order, over datagrams with gaps only at the end, and
+//! data at most once. Whatever arrives, a record layer stores no more than its limits allow.
 
 use dunlin::TransportKind;
 use dunlin::crypto::Tls13CipherSuite;
@@ -11,18 +11,18 @@ use dunlin::fuzzing::{Carried, RecordLayer};
 use crate::MEMORY;
 use crate::script::Script;
 
-/// What two layers may hold, in bytes: 64 kB each of records, of data and of early messages, a message of 64 kB, and what
-/// the script has given the sender: 192 kB of messages and 64 datagrams of 2 kB.
+/// The memory that the two record layers may use, in bytes: 64 kB each of records, of data and of early messages, a message
+/// of 64 kB, and what the script has given to the sender: 192 kB of messages and 64 datagrams of 2 kB.
 const MAX_HELD: isize = 1 << 20;
-/// Messages and pieces of data that a script can send.
+/// The number of messages and pieces of data that a script can send.
 const MAX_SENT: usize = 32;
-/// Datagrams on the way.
+/// The number of datagrams on the way.
 const MAX_FLYING: usize = 64;
-/// A datagram that so many records have overtaken is lost, and one that comes so many too early confuses: keys that hide
-/// nothing open it under whatever number its header could stand for, and of a number it may have eight bits
-/// (RFC 9147 §4.2.2).
+/// A datagram is lost if this many records have overtaken it, and confuses the receiver if it arrives this many records too
+/// early. Without encryption, a datagram opens under every number that its header can stand for, and a header may have only
+/// eight bits of the number (RFC 9147 §4.2.2).
 const MAX_DISORDER: usize = 100;
-/// No record is shorter: two bytes of header, the header of a fragment, its type, a tag of eight bytes.
+/// The shortest record: two bytes of header, the header of a fragment, its type, and a tag of eight bytes.
 const MIN_RECORD: usize = 23;
 
 struct Path<'s> {
@@ -31,26 +31,26 @@ struct Path<'s> {
     suite: &'static Tls13CipherSuite,
     sender: RecordLayer,
     receiver: RecordLayer,
-    /// Each with how many records there can be up to its end.
+    /// Datagrams on the way, each with the greatest number of records that can have been sent by its end.
     flying: Vec<(usize, Vec<u8>)>,
     sent: usize,
-    /// The highest of these numbers that was delivered.
+    /// The highest of these numbers among the delivered datagrams.
     delivered: usize,
     messages: Vec<Vec<u8>>,
     data: Vec<Vec<u8>>,
-    /// How many messages have arrived.
+    /// The number of messages that have arrived.
     arrived: usize,
-    /// Bytes of data that have arrived, of a stream.
+    /// The bytes of data that have arrived, on a stream.
     bytes: usize,
-    /// Whether something was delivered that the sender did not send so.
+    /// Whether a delivered packet differs from what the sender sent.
     is_forged: bool,
-    /// Whether both ends count the same keys.
+    /// Whether both ends use the same keys.
     in_step: bool,
     may_send_data: bool,
     is_over: bool,
 }
 
-/// Whether a message or data arrived.
+/// Runs the target. Returns whether a message or data arrived.
 pub fn run(input: &[u8]) -> bool {
     let before = MEMORY.allocated() as isize;
     let provider = dunlin_null::null_provider();
@@ -76,7 +76,7 @@ pub fn run(input: &[u8]) -> bool {
         may_send_data: false,
         is_over: false,
     };
-    // Data flow only under keys: a script that does not care has them.
+    // Data are sent only under keys, so most scripts begin with keys.
     if path.script.flag() {
         for application in [false, true] {
             path.keys(application);
@@ -98,7 +98,7 @@ pub fn run(input: &[u8]) -> bool {
 }
 
 impl Path<'_> {
-    /// What the script itself holds, in bytes.
+    /// The memory that the script itself uses, in bytes.
     fn own(&self) -> isize {
         let flying = self.flying.iter().map(|(_, packet)| packet);
         flying.chain(&self.messages).chain(&self.data).map(Vec::capacity).sum::<usize>() as isize
@@ -124,7 +124,7 @@ impl Path<'_> {
                 let which = self.script.below(self.flying.len());
                 self.deliver(which);
             }
-            // Again, later.
+            // Delivers a copy later.
             6 => {
                 let which = self.script.below(self.flying.len());
                 if let Some(packet) = self.flying.get(which).cloned()
@@ -133,7 +133,7 @@ impl Path<'_> {
                     self.flying.push(packet);
                 }
             }
-            // Lost; on a stream, that is a forgery.
+            // Loses a packet. On a stream, that is a forgery.
             7 => {
                 let which = self.script.below(self.flying.len());
                 if which < self.flying.len() {
@@ -164,7 +164,7 @@ impl Path<'_> {
                 let content = usize::from(self.script.u16()).clamp(63, 1 << 14);
                 self.sender.limit(content, true);
                 self.receiver.limit(content, false);
-                // What flies already may be longer.
+                // Packets that are already on the way may be longer.
                 self.is_forged |= !self.flying.is_empty() || self.kind == TransportKind::Stream;
             }
             12 => {
@@ -179,7 +179,7 @@ impl Path<'_> {
         }
     }
 
-    /// A message of any type but KeyUpdate, which belongs to a change of keys.
+    /// Sends a message of any type except KeyUpdate, which belongs to a change of keys.
     fn message(&mut self) {
         const KEY_UPDATE: u8 = 24;
         let typ = self.script.u8();
@@ -193,8 +193,8 @@ impl Path<'_> {
         }
     }
 
-    /// New keys at both ends, as the handshake sets them: between flights. Where something is on the way, the two are
-    /// not in step any more.
+    /// Sets new keys at both ends between flights, as the handshake does. If packets are on the way, the two ends do not
+    /// have the same keys any more.
     fn keys(&mut self, application: bool) {
         if self.kind == TransportKind::Datagram && !self.sender.may_change_keys() {
             return;
@@ -213,11 +213,11 @@ impl Path<'_> {
         }
         self.is_over |= self.receiver.keys(self.suite, application, false).is_err();
         self.may_send_data = application;
-        // After the first keys of the application, new ones are used once a KeyUpdate is acknowledged.
+        // After the first application keys, the sender uses new keys once the KeyUpdate is acknowledged.
         self.in_step &= self.sender.may_change_keys();
     }
 
-    /// The receiver's acknowledgements.
+    /// Sends the receiver's acknowledgements.
     fn acknowledge(&mut self) {
         while let Some(packet) = self.receiver.transmit() {
             self.sender.push(&packet);
@@ -228,7 +228,7 @@ impl Path<'_> {
         }
     }
 
-    /// What the sender sends flies.
+    /// Puts the sender's output on its way.
     fn collect(&mut self) {
         while self.flying.len() < MAX_FLYING
             && let Some(packet) = self.sender.transmit()
@@ -257,7 +257,7 @@ impl Path<'_> {
             let taken = self.receiver.push(rest);
             rest = &rest[taken..];
             self.receive();
-            assert!(taken > 0 || self.is_over, "what was received is read, and yet there is no room");
+            assert!(taken > 0 || self.is_over, "all received data are read, but there is no room");
         }
         if packet.is_empty() {
             self.receive();
@@ -279,7 +279,7 @@ impl Path<'_> {
                     None => return,
                 },
                 Err(error) => {
-                    assert!(!is_honest, "what was sent is refused: {error:?}");
+                    assert!(!is_honest, "an unchanged record is refused: {error:?}");
                     self.is_over = true;
                     return;
                 }
@@ -301,7 +301,7 @@ impl Path<'_> {
             }
             TransportKind::Datagram => {
                 let found = self.data.iter().position(|sent| sent == data);
-                assert!(found.is_some() || data.is_empty(), "data that came before, or was never sent");
+                assert!(found.is_some() || data.is_empty(), "data that arrived before, or were never sent");
                 found.map(|at| self.data.remove(at));
                 self.bytes += data.len().max(1);
             }

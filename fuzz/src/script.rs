@@ -1,12 +1,12 @@
-//! The input of a target as a script: numbers and byte strings, one after the other.
+//! The input of a target as a script: a sequence of numbers and byte strings.
 
-/// What is left of the input. At its end it gives zeros, and a zero always means: nothing special. So every prefix of a
-/// script is a script, and the empty one is an ordinary run.
+/// The rest of the input. After its end it returns zeros, and a zero always means no change. So every prefix of a script is
+/// a script, and the empty script is an unchanged run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script<'a>(&'a [u8]);
 
 impl<'a> Script<'a> {
-    /// From the whole input.
+    /// Starts at the beginning of the input.
     pub(crate) const fn new(input: &'a [u8]) -> Self {
         Self(input)
     }
@@ -16,35 +16,35 @@ impl<'a> Script<'a> {
         self.0.is_empty()
     }
 
-    /// How many bytes are left.
+    /// Returns how many bytes are left.
     pub(crate) const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// One byte.
+    /// Returns one byte.
     pub(crate) fn u8(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         *first
     }
 
-    /// A number of two bytes.
+    /// Returns a number of two bytes.
     pub(crate) fn u16(&mut self) -> u16 {
         u16::from_be_bytes([self.u8(), self.u8()])
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         let value = if n > 256 { usize::from(self.u16()) } else { usize::from(self.u8()) };
         if n == 0 { 0 } else { value % n }
     }
 
-    /// A bit.
+    /// Returns one bit.
     pub(crate) fn flag(&mut self) -> bool {
         self.u8() & 1 == 1
     }
 
-    /// Bytes with their length in one byte before them; fewer at the end.
+    /// Returns a byte string after its length in one byte; fewer bytes at the end.
     pub(crate) fn bytes(&mut self) -> &'a [u8] {
         let len = usize::from(self.u8()).min(self.0.len());
         let (bytes, rest) = self.0.split_at(len);

@@ -1,5 +1,5 @@
-//! The corpora to begin with, made of handshakes of our own. With keys that hide nothing and a random source that counts,
-//! they are the same every time; `cargo run -p dunlin-fuzz --example seeds` writes them.
+//! The initial corpora, made from handshakes of the engine with itself. Without encryption, and with a random source that
+//! counts, they are the same every time. `cargo run -p dunlin-fuzz --example seeds` writes them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ pub struct Seed {
     pub input: Vec<u8>,
 }
 
-/// All of them, but for the captures, keys and certificates of the target `files`.
+/// Returns all inputs, except for the captures, keys and certificates of the target `files`.
 pub fn all() -> BTreeSet<Seed> {
     let mut seeds = BTreeSet::new();
     let mut add = |target, input| {
@@ -32,7 +32,7 @@ pub fn all() -> BTreeSet<Seed> {
         for target in ["client", "server"] {
             add(target, setting.clone());
         }
-        // After the handshake, one end of each kind.
+        // After the handshake, each kind of end once.
         for side in [0, 1] {
             add("api", [&setting[..], &[side, 1], CONVERSATION].concat());
             if setting[0] & 1 == 1 {
@@ -43,7 +43,7 @@ pub fn all() -> BTreeSet<Seed> {
         }
         let (messages, packets) = traffic(&setting);
         messages.into_iter().for_each(|input| add("wire", input));
-        // Of each transport once: all that was sent in one direction, in hexadecimal.
+        // For each transport once: all bytes of one direction, in hexadecimal.
         if setting[1..] == [2, 0, 0] && setting[0] < 2 {
             packets.into_iter().for_each(|packet| add("files", [&[1], hex(&packet).as_bytes()].concat()));
         }
@@ -64,7 +64,7 @@ pub fn all() -> BTreeSet<Seed> {
     seeds
 }
 
-/// Calls for the target `api`: data, KeyUpdates, and the end, each delivered and read.
+/// Calls for the target `api`: data, KeyUpdates, and the ends, each delivered and read.
 const CONVERSATION: &[u8] = &[
     0, 6, 1, 0, 7, 0, 0, 1, 2, 0, 0xff, 0xff, 1, 3, // data from the client
     1, 8, 1, 1, 0, 0, 2, 0, 0xff, 0xff, 0, 4, 0, 0, 1, 2, 0, 0xff, 0xff, // a KeyUpdate of both
@@ -72,19 +72,19 @@ const CONVERSATION: &[u8] = &[
     0, 11, 0, 9, 0, 0, 1, 2, 0, 0xff, 0xff, 1, 4, 1, 9, // an exporter, and the ends
 ];
 
-/// Calls for the target `api`, over datagrams: data that comes twice, the second time after other data.
+/// Calls for the target `api`, over datagrams: data that arrive twice, the second time after other data.
 const TWICE: &[u8] = &[
     0, 6, 0, 9, 1, 0, 6, 0, 8, 2, 0, 0, 1, 13, 0, // two pieces of data, the first of them twice
     1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 0, 0, 1, 3, // delivered and read
 ];
 
-/// Calls for the target `api`, over streams: handshakes that both begin, with data between.
+/// Calls for the target `api`, over streams: renegotiations by either side, with data between.
 const HANDSHAKES: &[u8] = &[
     0, 12, 0, 6, 0, 9, 1, 1, 6, 0, 9, 2, 0, 0, 1, 2, 0, 0xff, 0xff, 1, 3, // the client's
     1, 12, 1, 6, 0, 9, 3, 1, 0, 0, 2, 0, 0xff, 0xff, 0, 3, 0, 0, 1, 12, 0, 12, // the server's, and both
 ];
 
-/// Steps for the target `record`: messages and data in disorder, acknowledgements, and new keys.
+/// Steps for the target `record`: messages and data out of order, acknowledgements, and new keys.
 const RECORDS: &[u8] = &[
     0, 11, 3, 0, 0, 20, 0, 40, 3, // two messages in a flight
     5, 1, 6, 0, 5, 0, 7, 2, // one packet before the other, one twice, one lost
@@ -94,7 +94,8 @@ const RECORDS: &[u8] = &[
     9, 3, 0x2e, 1, 2, 8, 0, 0, 1, 9, 4, 0, // forgeries
 ];
 
-/// Every way, every resumption, both transports; and what is special, one at a time and together.
+/// Returns every combination of authentication, resumption and transport, then the special features one at a time and
+/// together.
 fn settings() -> Vec<Vec<u8>> {
     let plain = (0..32).map(|first| Setting::write(first, 2, 0));
     let special = [0, 1, TLS12].into_iter().flat_map(|first| {
@@ -105,11 +106,12 @@ fn settings() -> Vec<Vec<u8>> {
     let together = (0..32).map(|first| Setting::write(first, 1, 0x1f7c));
     // A session carries early data over streams.
     let early = [8, 10, 12, 16, 24].map(|first| Setting::write(first, 0, 1 << 12));
-    // TLS 1.2 over streams: every way to resume, and every key exchange.
+    // TLS 1.2 over streams: every kind of resumption, and every key exchange.
     let resumed = (0..16).map(|way| Setting::write(TLS12 | way << 1, 2, 1 << 14));
     let exchanges = (2..8).flat_map(|exchange| (0..4).map(move |way| (exchange << 5 | way << 1, way << 2)));
     let exchanged = exchanges.map(|(first, suite)| Setting::write(first, suite | 2, 0));
-    // The handshake cache in each of its modes, and in the first one with what else decides what is left out.
+    // The handshake cache in each mode, and in the first mode with everything else that decides which certificates are
+    // omitted.
     let ways = [0, 1, 2, 3, TLS12, TLS12 | 2];
     let cached =
         ways.into_iter().flat_map(|first| (1..4).map(move |mode| Setting::write(first, mode << 4 | 2, 0)));
@@ -121,10 +123,10 @@ fn settings() -> Vec<Vec<u8>> {
     all.chain(cached).chain(beside).collect()
 }
 
-/// The second byte of a setting with the handshake cache in its mode compact.
+/// The second byte of a setting with the handshake cache in mode compact.
 const COMPACT: u8 = 1 << 4;
 
-/// What a client keeps of the one server.
+/// The client's cache entry for the one server.
 #[derive(Debug, Default)]
 struct Kept(Mutex<Option<(CacheKey, CachedServer)>>);
 
@@ -135,14 +137,15 @@ impl ClientCache for Kept {
     }
 }
 
-/// The first byte of a setting with TLS 1.2 alone, ephemeral keys on curves, and X.509.
+/// The first byte of a setting with only TLS 1.2, ECDHE, and X.509.
 const TLS12: u8 = 1 << 5;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The messages of a handshake, and what it left in the stores, as inputs of `wire`; and its packets.
+/// Returns the messages of a handshake, and the sessions and cache entries that it stored, as inputs of `wire`; and its
+/// packets.
 fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let setting = Setting::read(&mut crate::script::Script::new(setting));
     let mut world = World::new(setting, Side::Server);
@@ -181,7 +184,7 @@ fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
                         Event::NewSession(id, session) => {
                             let bytes = session.to_bytes().unwrap();
                             inputs.push(input(Codec::Session, &bytes));
-                            // A ticket of one byte before it.
+                            // With a ticket of one byte before it.
                             inputs.push(input(Codec::ClientSession, &[&[0, 1, 9], &bytes[..]].concat()));
                             // Without the settings and the peer's chain.
                             let chain_len = usize::from(bytes[33]) << 8 | usize::from(bytes[34]);
@@ -204,11 +207,11 @@ fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (inputs, packets)
 }
 
-/// What reads a message of this type.
+/// Returns the codecs that read a message of this type.
 fn codecs(setting: &Setting, typ: u8) -> Vec<Codec> {
     let kind = setting.kind;
     match typ {
-        // What TLS 1.2 has otherwise.
+        // Messages that TLS 1.2 encodes differently.
         4 | 11 | 13 if setting.tls12.is_some() => Vec::new(),
         1 => vec![Codec::ClientHello(kind)],
         2 => vec![Codec::ServerHello(kind)],
@@ -228,7 +231,7 @@ fn input(codec: Codec, bytes: &[u8]) -> Vec<u8> {
     [&[place as u8], bytes].concat()
 }
 
-/// The name of an input in a corpus: FNV-1a over 64 bits of it, in hexadecimal.
+/// Returns the name of an input in a corpus: its 64-bit FNV-1a hash in hexadecimal.
 pub fn name(input: &[u8]) -> String {
     let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

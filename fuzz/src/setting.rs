@@ -1,4 +1,4 @@
-//! Who meets whom: the two configurations of a handshake, chosen by the first bytes of a script.
+//! The two configurations of a handshake, chosen by the first bytes of a script.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -28,7 +28,7 @@ use pki_types::{
 use crate::script::Script;
 use crate::traffic::Protection;
 
-/// 2027-01-01T00:00:00Z, when the certificates of the fixtures are valid.
+/// 2027-01-01T00:00:00Z, a time at which the fixtures' certificates are valid.
 pub(crate) const NOW: Now = Now::from_unix_ms(1_798_761_600_000);
 
 const ROOT: &[u8] = include_bytes!("../fixtures/root.der");
@@ -43,15 +43,15 @@ const RSA_LEAVES: Leaves = [
     (include_bytes!("../fixtures/client-rsa.der"), include_bytes!("../fixtures/client-rsa.spki.der")),
     (include_bytes!("../fixtures/server-rsa.der"), include_bytes!("../fixtures/server-rsa.spki.der")),
 ];
-/// Of root and intermediate, with nobody on them.
+/// The CRLs of root and intermediate. They revoke no certificate.
 const REVOCATION_LISTS: [&[u8]; 2] =
     [include_bytes!("../fixtures/root.crl.der"), include_bytes!("../fixtures/intermediate.crl.der")];
-/// Nobody looks into it: the engine hands it on.
+/// The engine passes it on without reading it.
 const OCSP_RESPONSE: &[u8] = b"an OCSP response";
 const PSK_IDENTITY: &[u8] = b"device-1";
 const PSK: [u8; 32] = [7; 32];
 
-/// How the two prove who they are.
+/// How the two sides authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// By chains of certificates.
@@ -64,18 +64,18 @@ pub(crate) enum Way {
     PskAlone,
 }
 
-/// What two that meet in TLS 1.2 have.
+/// The configuration of both sides for TLS 1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tls12 {
-    /// The key exchange of the suites that are preferred, beside a PSK alone: on curves or in finite fields.
+    /// The key exchange of the preferred suites, besides plain PSK: on curves or in finite fields.
     pub(crate) exchange: Tls12KeyExchange,
-    /// Whether the keys of certificates are RSA keys.
+    /// Whether the certificates have RSA keys.
     is_rsa: bool,
-    /// Who has TLS 1.3, too.
+    /// The side that also has TLS 1.3.
     with_tls13: WithTls13,
 }
 
-/// Who has TLS 1.3 beside TLS 1.2.
+/// The side that has TLS 1.3 besides TLS 1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WithTls13 {
     Nobody,
@@ -84,7 +84,7 @@ enum WithTls13 {
 }
 
 impl Tls12 {
-    /// From three bits; zero is none.
+    /// Reads three bits; zero means no TLS 1.2.
     fn read(bits: u8) -> Option<Self> {
         let (exchange, is_rsa) = match bits {
             0 => return None,
@@ -100,7 +100,7 @@ impl Tls12 {
         Some(Self { exchange, is_rsa, with_tls13 })
     }
 
-    /// Whether this side has TLS 1.3, too.
+    /// Whether this side also has TLS 1.3.
     fn has_tls13(self, side: Side, tested: Side) -> bool {
         match self.with_tls13 {
             WithTls13::Nobody => false,
@@ -110,16 +110,16 @@ impl Tls12 {
     }
 }
 
-/// What a session is resumed by.
+/// How a session is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resumption {
-    /// There is none.
+    /// No resumption.
     None,
-    /// A ticket that carries it.
+    /// A ticket that contains the session.
     Stateless,
-    /// A ticket that names it.
+    /// A ticket that names the session in a store.
     Stateful,
-    /// A ticket that names it, in a store that answers later.
+    /// A ticket that names the session in a store that answers later.
     Ask,
 }
 
@@ -132,64 +132,64 @@ macro_rules! flags {
     };
 }
 
-/// What the two configurations are made of.
+/// The choices that make the two configurations.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// TLS or DTLS.
     pub(crate) kind: TransportKind,
-    /// How the two prove who they are.
+    /// How the two sides authenticate.
     pub(crate) way: Way,
-    /// What a session is resumed by.
+    /// How a session is resumed.
     pub(crate) resumption: Resumption,
-    /// Whether the server asks who the client is.
+    /// Whether the server requests the client's certificate.
     pub(crate) client_auth: ClientAuth,
-    /// Suites: 0 all of TLS 1.3 or those of TLS 1.2 with AES-128-GCM, 1 AES-256-GCM with SHA-384, 2 AES-128-CCM_8,
-    /// 3 ChaCha20-Poly1305.
+    /// The cipher suites: 0 all of TLS 1.3 or those of TLS 1.2 with AES-128-GCM, 1 AES-256-GCM with SHA-384, 2
+    /// AES-128-CCM_8, 3 ChaCha20-Poly1305.
     pub(crate) suites: u8,
-    /// Of the handshake cache of both sides.
+    /// The mode of the handshake cache on both sides.
     pub(crate) cache: Option<CacheMode>,
-    /// Of TLS 1.2; with nothing it is TLS 1.3.
+    /// The configuration for TLS 1.2; `None` for TLS 1.3 only.
     pub(crate) tls12: Option<Tls12>,
     flags: u16,
 }
 
 flags! {
-    /// The client has no share of the server's group.
+    /// The client sends no share of the server's group.
     retries = 0;
-    /// The server wants a cookie.
+    /// The server demands a cookie.
     cookies = 1;
     /// Certificates are compressed.
     compresses = 2;
-    /// The client asks for an OCSP response.
+    /// The client requests an OCSP response.
     ocsp = 3;
     /// The compatibility mode is off.
     is_plain = 4;
-    /// What can be asked is asked: keys, verdicts, signatures.
+    /// The engine asks its caller for everything that it can: keys, verdicts, signatures.
     asks = 5;
     /// The server asks for its configuration.
     chooses = 6;
     /// Records are small.
     is_small = 7;
-    /// Application protocols are agreed.
+    /// Both sides negotiate an application protocol.
     alpn = 8;
     /// The names of authorities are sent.
     authorities = 9;
-    /// Keys are replaced after every few records.
+    /// Keys are updated after every few records.
     updates = 10;
-    /// Datagrams of the tested side are as small as can be.
+    /// The tested side's datagrams have the smallest size.
     is_narrow = 11;
-    /// Early data goes with a session.
+    /// A session allows early data.
     early = 12;
-    /// The master secret is not bound to the handshake: in TLS 1.2, who is tested sees no extended_master_secret.
+    /// The master secret is not bound to the handshake: in TLS 1.2, the tested side sees no extended_master_secret.
     unbound = 13;
-    /// TLS 1.2 may be renegotiated.
+    /// TLS 1.2 connections may renegotiate.
     renegotiates = 14;
-    /// Revocation lists are looked at.
+    /// Both sides check CRLs.
     revokes = 15;
 }
 
 impl Setting {
-    /// From a script. Zeros are TLS with X.509, and nothing special.
+    /// Reads a setting from a script. Zeros mean TLS with X.509 and no special feature.
     pub(crate) fn read(script: &mut Script<'_>) -> Self {
         let first = script.u8();
         let second = script.u8();
@@ -206,43 +206,43 @@ impl Setting {
             tls12: Tls12::read(first >> 5),
             flags: script.u16(),
         };
-        // There is no DTLS 1.2.
+        // The engine has no DTLS 1.2.
         if setting.kind == TransportKind::Datagram {
             setting.tls12 = None;
         }
-        // A PSK says who the client is already.
+        // A PSK already identifies the client.
         if setting.is_psk() {
             setting.client_auth = ClientAuth::None;
         }
         setting
     }
 
-    /// The setting as it stands at the beginning of a script.
+    /// Writes the setting as the beginning of a script.
     pub fn write(first: u8, second: u8, flags: u16) -> Vec<u8> {
         let [a, b] = flags.to_be_bytes();
         vec![first, second, a, b]
     }
 
-    /// Whether the two have an external PSK.
+    /// Whether the two sides share an external PSK.
     pub(crate) const fn is_psk(&self) -> bool {
         matches!(self.way, Way::Psk | Way::PskAlone)
     }
 
-    /// Whether the two meet once before for what both keep of it. RFC 7627 §5.3: neither side takes its session up again where
-    /// extended_master_secret is gone, and both end there.
+    /// Whether the two sides connect once before, so that both store sessions and certificates. Without
+    /// extended_master_secret, neither side resumes its session, and both fail (RFC 7627 §5.3).
     pub(crate) fn is_rehearsed(&self) -> bool {
         (self.resumption != Resumption::None || self.cache.is_some()) && !self.is_unbound()
     }
 
-    /// Whether the peer of the tested side leaves its certificates out where nothing is changed.
+    /// Whether the tested side's peer omits its certificates if nothing is changed.
     pub(crate) fn is_peer_cached(&self, tested: Side) -> bool {
         let is_kept = match (tested, self.cache) {
             (_, None) => false,
             (Side::Client, Some(_)) => true,
-            // RFC 7924 has nothing for the certificates of clients.
+            // RFC 7924 does not cover certificates of clients.
             (Side::Server, Some(mode)) => self.client_auth != ClientAuth::None && mode != CacheMode::Rfc7924,
         };
-        // Whom somebody else has to be asked about is not kept, and a resumption shows no certificates.
+        // The cache keeps no peer about whom the engine asks its caller, and a resumption has no certificates.
         is_kept
             && self.is_rehearsed()
             && self.resumption == Resumption::None
@@ -250,12 +250,12 @@ impl Setting {
             && !self.asks()
     }
 
-    /// Whether what is agreed is not bound to the handshake.
+    /// Whether the master secret is not bound to the handshake.
     pub(crate) const fn is_unbound(&self) -> bool {
         self.tls12.is_some() && self.unbound()
     }
 
-    /// How records are protected in TLS 1.2.
+    /// Returns how records are protected in TLS 1.2.
     pub(crate) const fn tls12_protection(&self) -> Protection {
         let (tag_len, nonce_len) = match self.suites {
             2 => (8, 8),
@@ -265,7 +265,7 @@ impl Setting {
         Protection { tag_len, epoch: 0, tls12: Some(nonce_len) }
     }
 
-    /// The keys of certificates.
+    /// Returns the keys of the certificates.
     fn leaves(&self) -> Leaves {
         match self.tls12 {
             Some(Tls12 { is_rsa: true, .. }) => RSA_LEAVES,
@@ -273,32 +273,32 @@ impl Setting {
         }
     }
 
-    /// The longest content of a record that both take, in bytes.
+    /// Returns the longest content of a record that both sides accept, in bytes.
     pub(crate) const fn content_limit(&self) -> usize {
         if self.is_small() { SMALL_RECORDS as usize - 1 } else { 1 << 14 }
     }
 }
 
-/// The most early data that a server takes, in bytes.
+/// The most early data that a server accepts, in bytes.
 pub(crate) const MAX_EARLY_DATA: u32 = 1000;
 
 const SMALL_RECORDS: u16 = 100;
 
-/// The two configurations, and what the questions of both are answered from.
+/// The two configurations, and the answers to the questions of both sides.
 pub(crate) struct World {
-    /// What it was made of.
+    /// The setting that it was made from.
     pub(crate) setting: Setting,
-    /// The client's.
+    /// The client's configuration.
     pub(crate) client: Arc<ClientConfig>,
-    /// The server's.
+    /// The server's configuration.
     pub(crate) server: Arc<ServerConfig>,
     psk: Arc<Psk>,
-    /// The sessions that the tested server asked to keep.
+    /// The sessions that the tested server asked to store.
     pub(crate) sessions: HashMap<Vec<u8>, Session>,
 }
 
 impl World {
-    /// The world of this setting, in which `tested` asks its questions and the other side has none.
+    /// Makes the world of this setting. In it `tested` asks questions and the other side does not.
     pub(crate) fn new(setting: Setting, tested: Side) -> Self {
         let psk = Arc::new(Psk::new(PSK_IDENTITY, &PSK).unwrap().with_hash(match setting.suites {
             1 => HashAlgorithm::Sha384,
@@ -352,7 +352,7 @@ impl World {
         Self { setting, client, server, psk, sessions: HashMap::new() }
     }
 
-    /// The answer that lets the handshake go on.
+    /// Returns the answer that continues the handshake.
     pub(crate) fn answer(&self, question: &Question) -> Answer {
         match question {
             Question::ChooseProfile(_) => Answer::Profile(Some(self.server.clone())),
@@ -405,7 +405,7 @@ fn with_cache(client: ClientConfig, server: ServerConfig, mode: CacheMode) -> (C
     (client.with_handshake_cache(mode, servers, DEFAULT_MAX_AGE), server)
 }
 
-/// The suites of TLS 1.2, those with the preferred key exchange first.
+/// Returns the cipher suites of TLS 1.2, those with the preferred key exchange first.
 fn tls12_suites(setting: &Setting, exchange: Tls12KeyExchange) -> Vec<&'static Tls12CipherSuite> {
     let aead = match setting.suites {
         1 => AeadAlgorithm::Aes256Gcm,
@@ -489,14 +489,14 @@ fn profile(setting: &Setting, side: Side, tested: Side) -> Profile {
         .unwrap()
 }
 
-/// Read once: profiles are built for every input.
+/// Read once, because profiles are built for every input.
 fn revocation() -> Revocation {
     static LISTS: LazyLock<Revocation> =
         LazyLock::new(|| Revocation::new(REVOCATION_LISTS.map(CertificateRevocationListDer::from)).unwrap());
     LISTS.clone()
 }
 
-/// Zlib that works once for each message: profiles are built for every input, always with the same few chains.
+/// Zlib that compresses each message only once, because profiles are built for every input, always with the same few chains.
 #[derive(Debug)]
 struct Remembered;
 

@@ -1,4 +1,4 @@
-//! Records under keys that hide nothing (see [`dunlin_null`]), read and written as a peer without keys can.
+//! Records under keys that do not encrypt (see [`dunlin_null`]), read and written by a peer without keys.
 
 use dunlin::TransportKind;
 use dunlin_null::TAG;
@@ -17,29 +17,29 @@ pub(crate) const APPLICATION_DATA: u8 = 23;
 pub(crate) struct Protection {
     /// The length of the tag, in bytes.
     pub(crate) tag_len: usize,
-    /// The low two bits of the epoch (RFC 9147 §4); nothing on streams.
+    /// The low two bits of the epoch (RFC 9147 §4); unused on streams.
     pub(crate) epoch: u8,
-    /// In TLS 1.2, how much of the nonce stands in the record, in bytes; in TLS 1.3 the type is protected, too.
+    /// In TLS 1.2, the bytes of the nonce in the record. In TLS 1.3 the type is also protected.
     pub(crate) tls12: Option<usize>,
 }
 
-/// The length of Finished in TLS 1.2, in bytes, with its header.
+/// The length of a TLS 1.2 Finished with its header, in bytes.
 const TLS12_FINISHED: usize = 16;
 
-/// A record, opened.
+/// An opened record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The type of its content.
+    /// The content type.
     pub(crate) typ: u8,
-    /// Its content, without padding.
+    /// The content without padding.
     pub(crate) content: Vec<u8>,
-    /// `None` if it is in the clear.
+    /// `None` for a plaintext record.
     pub(crate) protection: Option<Protection>,
 }
 
 impl Record {
-    /// From what is under the header of a protected record: content, type, zeros, tag. No content ends with the bytes of
-    /// the tag, because a type is none of them.
+    /// Opens a protected record without its header: content, type, zeros, tag. No content ends with the bytes of the tag,
+    /// because they are not content types.
     fn open(body: &[u8], epoch: u8) -> Self {
         let tag_len = tag_len(body);
         let mut content = body[..body.len() - tag_len].to_vec();
@@ -50,7 +50,7 @@ impl Record {
         Self { typ, content, protection: Some(Protection { tag_len, epoch, tls12: None }) }
     }
 
-    /// From what is under the header of a protected record of TLS 1.2: a part of the nonce, content, tag.
+    /// Opens a protected TLS 1.2 record without its header: a part of the nonce, content, tag.
     fn open_tls12(typ: u8, body: &[u8], protection: Protection) -> Self {
         let nonce_len = protection.tls12.unwrap_or(0);
         let content = body[nonce_len..body.len() - protection.tag_len].to_vec();
@@ -85,7 +85,7 @@ impl Record {
             // 16 bits of the number, and a length.
             TransportKind::Datagram => out.extend_from_slice(&[0x2c | epoch, number[6], number[7]]),
         }
-        // RFC 9147 §4.2.3: the shortest that has a sample for its number.
+        // The shortest record that has a sample for its record number (RFC 9147 §4.2.3).
         let padding = match kind {
             TransportKind::Stream => padding,
             TransportKind::Datagram => padding.max(15usize.saturating_sub(self.content.len() + tag_len)),
@@ -99,23 +99,23 @@ impl Record {
     }
 }
 
-/// How many bytes of a tag a body ends with.
+/// Returns how many bytes of a tag a body ends with.
 fn tag_len(body: &[u8]) -> usize {
     body.iter().rev().take(TAG.len()).take_while(|byte| **byte == TAG[0]).count()
 }
 
-/// One direction of a stream that the engine writes.
+/// One direction of a stream, as the engine writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     bytes: Vec<u8>,
-    /// Whether the last record but those that are protected was a ChangeCipherSpec.
+    /// Whether the last unprotected record was a ChangeCipherSpec.
     has_changed: bool,
-    /// In TLS 1.2, how its records are protected.
+    /// In TLS 1.2, the protection of its records.
     tls12: Option<Protection>,
 }
 
 impl Stream {
-    /// The records that are whole with these bytes.
+    /// Returns the records that these bytes complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Record> {
         self.bytes.extend_from_slice(bytes);
         let mut records = Vec::new();
@@ -131,12 +131,12 @@ impl Stream {
         records
     }
 
-    /// Whether no record is half there.
+    /// Whether no record is incomplete.
     pub(crate) const fn is_whole(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Which version it is shows by the first record under keys: that of TLS 1.2 is a Finished.
+    /// The first protected record reveals the version: in TLS 1.2 it is a Finished.
     fn open(&mut self, typ: u8, body: &[u8]) -> Record {
         if self.has_changed && self.tls12.is_none() && typ != APPLICATION_DATA && tag_len(body) >= 8 {
             let tag_len = if tag_len(body) == TAG.len() { TAG.len() } else { 8 };
@@ -156,7 +156,7 @@ impl Stream {
     }
 }
 
-/// The records of a datagram that the engine wrote.
+/// Returns the records of a datagram that the engine wrote.
 pub(crate) fn records_of(datagram: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     let mut rest = datagram;
@@ -181,29 +181,29 @@ pub(crate) fn records_of(datagram: &[u8]) -> Vec<Record> {
     records
 }
 
-/// A handshake message, whole.
+/// A complete handshake message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     /// Its type.
     pub(crate) typ: u8,
-    /// What follows its header.
+    /// Its body.
     pub(crate) body: Vec<u8>,
-    /// How the records that carried it were protected.
+    /// The protection of the records that carried it.
     pub(crate) protection: Option<Protection>,
 }
 
 impl Message {
-    /// With a header of TLS. The length may be another one than that of the body.
+    /// Returns the message with a TLS header, whose length may differ from the length of the body.
     pub(crate) fn with_header(&self, announced: usize) -> Vec<u8> {
         let [_, a, b, c] = (announced as u32).to_be_bytes();
         [&[self.typ, a, b, c], &self.body[..]].concat()
     }
 }
 
-/// What a peer sends, joined again.
+/// A unit of a peer's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// A message of the handshake.
+    /// A handshake message.
     Message(Message),
     /// Another record.
     Record(Record),
@@ -218,12 +218,12 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// At the beginning of a connection.
+    /// Starts at the beginning of a connection.
     pub(crate) fn new(kind: TransportKind) -> Self {
         Self { kind, stream: Stream::default(), partial: Vec::new() }
     }
 
-    /// The units that are whole with these bytes of a stream, or with this datagram, of the engine.
+    /// Returns the units that these bytes of a stream, or this datagram of the engine, complete.
     pub(crate) fn join(&mut self, bytes: &[u8]) -> Vec<Unit> {
         let records = match self.kind {
             TransportKind::Stream => self.stream.push(bytes),
@@ -246,7 +246,7 @@ impl Joiner {
         units
     }
 
-    /// The engine sends fragments in their order.
+    /// The engine sends fragments in order.
     fn fragments(&mut self, mut content: &[u8]) {
         while let [typ, a, b, c, _, _, offset @ ..] = content {
             let len = usize::from(offset[4]) << 8 | usize::from(offset[5]);

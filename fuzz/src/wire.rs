@@ -1,11 +1,11 @@
-//! The target `wire`: every codec. The first byte chooses it, the rest is read.
+//! The target `wire`: every codec. The first byte chooses the codec, which reads the rest.
 //!
-//! What was read is written, and reads as the same again; where the writer writes all that can be read, no byte differs.
+//! A value that was read, written and read again is the same value. Codecs that keep every field also reproduce every byte.
 
 use dunlin::TransportKind::{Datagram, Stream};
 use dunlin::fuzzing::{Codec, Rewritten, announced, rewrite};
 
-/// What the first byte chooses from. New ones come last: the corpus knows them by their place.
+/// The codecs that the first byte chooses from. Add new ones at the end, because the corpus refers to positions.
 pub const CODECS: [Codec; 25] = [
     Codec::ClientHello(Stream),
     Codec::ClientHello(Datagram),
@@ -34,7 +34,7 @@ pub const CODECS: [Codec; 25] = [
     Codec::CachedServer,
 ];
 
-/// Whether something was read.
+/// Runs the target. Returns whether the codec accepted the input.
 pub fn run(input: &[u8]) -> bool {
     let Some((choice, bytes)) = input.split_first() else { return false };
     if let Ok(Some((_, len))) = announced(bytes) {

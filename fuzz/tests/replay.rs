@@ -1,6 +1,6 @@
-//! Every target over its corpus and over all that was ever found, and what the corpora must reach.
+//! Runs every target over its corpus and all findings, and checks which code the corpora reach.
 //!
-//! The bounds on memory count what the whole process allocates, so one test at a time runs.
+//! The limits on memory count the allocations of the whole process, so the tests run one at a time.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use dunlin_fuzz::{TARGETS, handshake};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The files in a folder under `fuzz`, by name; none where it is not there.
+/// Returns the files in a folder under `fuzz`, by name; none if the folder does not exist.
 fn inputs(folder: &str, target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(target);
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
@@ -26,10 +26,10 @@ fn inputs(folder: &str, target: &str) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Each target does what it is there for with two thirds of its corpus: decodes, delivers, connects. The corpus is what
-/// is in the folder, and what the program makes of handshakes as they are today.
+/// Two thirds of each corpus reach the code that the target is for: they decode, deliver or connect. The corpus is the
+/// folder's content and the seeds that the program makes from current handshakes.
 #[test]
-fn corpora() {
+fn corpora_reach_their_targets() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for (target, run) in TARGETS {
         let made = seeds::all().into_iter().filter(|seed| seed.target == target).map(|seed| seed.input);
@@ -41,7 +41,7 @@ fn corpora() {
     }
 }
 
-/// What was found stays mended. The name of a file says what it was.
+/// Findings stay fixed. The name of a file describes the fault.
 #[test]
 fn findings() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,16 +53,16 @@ fn findings() {
     }
 }
 
-/// The first bytes of settings with TLS 1.2, which is spoken over streams only.
+/// The first bytes of settings with TLS 1.2, which is available over streams only.
 fn tls12() -> impl Iterator<Item = u8> {
     (32..=255).step_by(2)
 }
 
 #[test]
-fn every_setting_connects_where_nothing_is_changed() {
+fn every_setting_connects_without_changes() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for first in (0..32).chain(tls12()) {
-        // With the handshake cache, all that decides who is known by it.
+        // With the handshake cache, and everything else that decides which certificates are omitted.
         let cached = (1..4).flat_map(|mode| [0, 1, 2].map(|auth| mode << 4 | auth));
         for second in (0..16).chain(cached) {
             for flags in (0..16).map(|bit| 1 << bit).chain([0, 0xffff, 0xdfff, 0x1fdf, 0x1ffc, 0x1fdc]) {
@@ -74,8 +74,8 @@ fn every_setting_connects_where_nothing_is_changed() {
     }
 }
 
-/// Without the values that prove something, nobody is believed, whatever the setting. That the handshake got as far as
-/// them is for the tests above to show.
+/// Without the values that prove an identity, no handshake completes, whatever the setting. The tests above show that
+/// handshakes get that far.
 #[test]
 fn no_setting_connects_without_proof() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +86,7 @@ fn no_setting_connects_without_proof() {
     // Without the handshake cache, and with each of its modes.
     let all = (0..32).chain(tls12()).flat_map(|first| [0x02, 0x12, 0x22, 0x32].map(|second| (first, second)));
     for (first, second) in all {
-        // TLS and DTLS with certificates or raw keys, and without resumption: the rest needs no signature.
+        // TLS and DTLS with certificates or raw public keys, and without resumption. The others need no signature.
         let is_signed = first & 0b11100 == 0;
         for flags in (0..16).map(|bit| 1 << bit).chain([0]) {
             for withheld in [MAC, TAG].into_iter().chain(is_signed.then_some(SIGNATURE)) {
@@ -94,7 +94,7 @@ fn no_setting_connects_without_proof() {
                 assert!(!handshake::client(&input), "client {input:?}");
                 assert!(!handshake::server(&input), "server {input:?}");
             }
-            // What a binder proves is proven to a server.
+            // A binder proves an identity to a server.
             let is_psk = first & 4 != 0 && first < 32;
             let input = [Setting::write(first, second, flags), vec![BINDER]].concat();
             assert!(!is_psk || !handshake::server(&input), "server {input:?}");

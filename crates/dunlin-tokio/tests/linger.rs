@@ -67,9 +67,9 @@ async fn alert_of_a_handshake_arrives_despite_unread_input() {
     assert!(last_words(server, &BAD_RECORD, connector.connect(client, localhost())).await.ends_with(&alert));
 }
 
-/// RFC 8446 §6.1: a close_notify ends the handshake, and is answered with one.
+/// A close_notify ends the handshake, and this side answers with a close_notify (RFC 8446 §6.1).
 #[tokio::test]
-async fn the_answer_to_a_close_notify_in_a_handshake_arrives_behind_unread_input() {
+async fn answer_to_close_notify_in_a_handshake_arrives_despite_unread_input() {
     let close_notify = [21, 3, 3, 0, 2, 1, 0];
     let (client, server) = tcp().await;
     let acceptor = TlsAcceptor::new(Arc::new(psk_server()));

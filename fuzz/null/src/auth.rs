@@ -9,21 +9,21 @@ use pki_types::{
     SubjectPublicKeyInfoDer, alg_id,
 };
 
-/// Every signature of a handshake.
+/// The signature in every handshake.
 pub const SIGNATURE: [u8; 8] = *b"unsigned";
 
-/// What verifies which signatures.
+/// The signatures that a verifier accepts.
 #[derive(Debug)]
 enum Accepts {
-    /// In certificates and revocation lists, which tests have with real signatures, anything; in the handshake, which
-    /// TLS 1.2 verifies by the same algorithms, the constant.
+    /// Any signature in certificates and CRLs, because the tests' certificates have real signatures. In the handshake, which
+    /// TLS 1.2 verifies by the same algorithms, only the constant.
     Chains,
-    /// In the handshake of TLS 1.3.
+    /// The signature in TLS 1.3 handshakes.
     TheConstant,
 }
 
-/// Whether it is a SEQUENCE and nothing else, as what is signed in certificates and revocation lists. What is signed in a
-/// handshake of TLS 1.2 begins with a random or with the type of a message.
+/// Whether the message is one SEQUENCE, like the signed part of certificates and CRLs. The signed content of a TLS 1.2
+/// handshake begins with a random value or a message type.
 const fn is_sequence(message: &[u8]) -> bool {
     match message {
         [0x30, 0x81, a, rest @ ..] => rest.len() == *a as usize,
@@ -58,7 +58,7 @@ impl SignatureVerificationAlgorithm for NullVerifier {
     }
 }
 
-/// A row of the table of schemes, and what stands for it in chains.
+/// A row of the table of schemes, and its algorithms for chains.
 macro_rules! verifier {
     ($key:ident, $signature:ident, $accepts:ident) => {
         &NullVerifier { key: alg_id::$key, signature: alg_id::$signature, accepts: Accepts::$accepts }
@@ -92,7 +92,7 @@ pub(crate) static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
     ],
 };
 
-/// Takes a SubjectPublicKeyInfo, under the name of any form of private key.
+/// Accepts a SubjectPublicKeyInfo in place of a private key of any format.
 #[derive(Debug)]
 pub(crate) struct Loader;
 

@@ -1,11 +1,11 @@
-//! Key exchange whose outcome is known.
+//! Key exchange with a known result.
 
 use dunlin::crypto::{
     ActiveKeyExchange, CryptoError, FiniteField, KeyExchangeGroup, SecureRandom, SharedSecret,
 };
 use dunlin::wire::NamedGroup;
 
-/// Every share, cut to the length of the group's. It has the form of an uncompressed point.
+/// Every share, cut to the length for the group. It has the form of an uncompressed point.
 pub const SHARE: [u8; 97] = [4; 97];
 
 pub(crate) static GROUPS: [NullGroup; 3] = [
@@ -14,8 +14,8 @@ pub(crate) static GROUPS: [NullGroup; 3] = [
     NullGroup { name: NamedGroup::SECP384R1, share_len: 97, secret_len: 48, field: None },
 ];
 
-/// A finite field by the name of ffdhe2048, for the DHE suites of TLS 1.2. Its numbers are shorter than they should be, and
-/// its prime is none.
+/// A finite field with the name of ffdhe2048, for the DHE suites of TLS 1.2. Its numbers are too short, and its modulus is
+/// not prime.
 pub static FFDHE2048: &dyn KeyExchangeGroup = &NullGroup {
     name: NamedGroup::FFDHE2048,
     share_len: 32,

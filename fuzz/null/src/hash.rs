@@ -1,4 +1,4 @@
-//! A mixing function in the place of a hash, and a constant in the place of HMAC.
+//! A mixing function instead of a hash, and a constant instead of HMAC.
 
 use dunlin::crypto::{Hash, HashAlgorithm, HashContext, HashOutput, HmacKey, MAX_HASH_LEN};
 

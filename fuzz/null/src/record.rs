@@ -1,4 +1,4 @@
-//! Records that are not protected.
+//! Records without protection.
 
 use dunlin::crypto::{
     Aead, AeadAlgorithm, AeadKey, CryptoError, HashAlgorithm, MAX_TAG_LEN, NONCE_LEN, RecordNumberKey,
@@ -8,7 +8,7 @@ use dunlin::wire::CipherSuite;
 
 use crate::hash::NullHash;
 
-/// The tag of every record, cut to the length of the algorithm's.
+/// The tag of every record, cut to the length for the algorithm.
 pub const TAG: [u8; MAX_TAG_LEN] = [0x54; MAX_TAG_LEN];
 
 pub(crate) static SUITES: [Tls13CipherSuite; 5] = [

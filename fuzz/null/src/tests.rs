@@ -5,12 +5,12 @@ use pki_types::{PrivatePkcs8KeyDer, alg_id};
 use super::*;
 
 #[test]
-fn the_engine_refuses_it() {
+fn engine_refuses_the_provider() {
     assert_eq!(null_provider().check(), Err(ProviderFault::Hash(HashAlgorithm::Sha256)));
 }
 
 #[test]
-fn hashes_keep_inputs_apart() {
+fn hashes_of_different_inputs_differ() {
     for suite in null_provider().cipher_suites {
         let hash = suite.hash;
         let len = hash.algorithm().output_len();
@@ -29,7 +29,7 @@ fn hashes_keep_inputs_apart() {
 }
 
 #[test]
-fn records_are_readable_and_need_the_tag() {
+fn records_are_plaintext_and_need_the_tag() {
     for suite in null_provider().cipher_suites {
         let algorithm = suite.aead.algorithm();
         assert!(suite.aead.key(&vec![0; algorithm.key_len() + 1]).is_err());
@@ -49,7 +49,7 @@ fn records_are_readable_and_need_the_tag() {
 }
 
 #[test]
-fn any_share_of_the_right_length_leads_to_the_same_secret() {
+fn every_share_of_the_right_length_gives_the_same_secret() {
     let provider = null_provider();
     for group in provider.groups.into_iter().chain([FFDHE2048]) {
         let start = || group.start(&*provider.random).unwrap();
@@ -62,7 +62,7 @@ fn any_share_of_the_right_length_leads_to_the_same_secret() {
 }
 
 #[test]
-fn signatures_are_the_constant() {
+fn only_the_constant_verifies_as_a_signature() {
     let provider = null_provider();
     for kind in [alg_id::ECDSA_P256, alg_id::ECDSA_P384, alg_id::ED25519, alg_id::RSA_ENCRYPTION] {
         let spki = [b"\x30\x40".as_slice(), kind.as_ref(), b"key"].concat();
@@ -85,7 +85,7 @@ fn signatures_are_the_constant() {
 }
 
 #[test]
-fn randomness_counts() {
+fn random_source_counts() {
     let bytes = |random: &dyn SecureRandom| {
         let mut bytes = [0; 12];
         random.fill(&mut bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Cipher suites of TLS 1.2, one of each form of record for each key exchange.
+//! Cipher suites of TLS 1.2: one of each record format for each key exchange.
 
 use dunlin::crypto::{AeadAlgorithm, HashAlgorithm, Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 use dunlin::wire::CipherSuite;

@@ -1,4 +1,4 @@
-//! The engine with this provider: what real cryptography would end goes on.
+//! The engine with this provider: a handshake goes on where real cryptography would end it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, though the compiler cannot see it")]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use pki_types::{PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer};
 const PUBLIC_KEY: &[u8] = include_bytes!("../../../crates/dunlin-provider-tests/fixtures/ed25519.spki.der");
 const NOW: Now = Now::from_unix_ms(1_767_225_600_000);
 
-/// Where the random of a ClientHello begins: behind the headers of record and message and the version.
+/// The position of the ClientHello's random: after the headers of record and message, and the version.
 const CLIENT_RANDOM: usize = 5 + 4 + 2;
 
 fn profile() -> Profile {
@@ -45,7 +45,7 @@ fn ends_with(profile: impl Fn() -> Profile) -> [TlsConnection; 2] {
     [client, TlsConnection::server(&Arc::new(server), NOW)]
 }
 
-/// Both ends take turns until nobody has anything to say, what the server says changed by `edit`.
+/// Lets both sides take turns until neither has anything to send. `edit` changes the server's output.
 fn run(ends: &mut [TlsConnection; 2], edit: impl Fn(Vec<u8>) -> Vec<u8>) -> Result<(), Error> {
     let [client, server] = ends;
     loop {
@@ -58,9 +58,9 @@ fn run(ends: &mut [TlsConnection; 2], edit: impl Fn(Vec<u8>) -> Vec<u8>) -> Resu
     }
 }
 
-/// Whoever has two keys stays the one that it was, and a connection that has failed still says who that is.
+/// A peer with two keys keeps its identity in a renegotiation, and a failed connection still reports that identity.
 #[test]
-fn nobody_becomes_somebody_else_by_renegotiation() {
+fn renegotiation_keeps_the_peer() {
     let other: Vec<u8> =
         PUBLIC_KEY.iter().enumerate().map(|(i, b)| b ^ u8::from(i + 1 == PUBLIC_KEY.len())).collect();
     let provider = Arc::new(dunlin_null::null_provider());
@@ -98,7 +98,7 @@ fn take(from: &mut TlsConnection) -> Vec<u8> {
 }
 
 #[test]
-fn a_mutual_handshake_survives_a_changed_transcript() {
+fn mutual_handshake_survives_a_changed_transcript() {
     let [mut client, mut server] = ends();
     let mut hello = take(&mut client);
     hello[CLIENT_RANDOM] ^= 1;
@@ -113,9 +113,9 @@ fn a_mutual_handshake_survives_a_changed_transcript() {
     assert_eq!(server.received(), b"readable");
 }
 
-/// RFC 8446 §5.4, for datagrams by RFC 9147 §4.
+/// The engine rejects an empty record (RFC 8446 §5.4; for datagrams RFC 9147 §4).
 #[test]
-fn an_empty_record_of_datagrams_is_unexpected() {
+fn empty_record_in_a_datagram_is_rejected() {
     let client_config = Arc::new(ClientConfig::new(profile()));
     let server_config = Arc::new(ServerConfig::new(profile()).unwrap());
     for typ in [ContentType::ALERT, ContentType::HANDSHAKE] {
@@ -143,13 +143,13 @@ fn an_empty_record_of_datagrams_is_unexpected() {
 }
 
 #[test]
-fn the_same_handshake_is_the_same_bytes() {
+fn same_handshake_gives_the_same_bytes() {
     let [hello, again] = [ends(), ends()].map(|[mut client, _]| take(&mut client));
     assert_eq!(hello, again);
 }
 
 #[test]
-fn a_record_without_the_tag_is_refused() {
+fn record_without_the_tag_is_rejected() {
     let [mut client, mut server] = ends();
     server.receive(NOW, &take(&mut client)).unwrap();
     let mut flight = take(&mut server);

@@ -102,9 +102,9 @@ pub fn all() -> &'static [&'static dyn Experiment] {
 /// No experiment has this name.
 pub fn find(name: &str) -> Result<&'static dyn Experiment, Error> {
     let found = all().iter().find(|experiment| experiment.name() == name);
-    found
-        .copied()
-        .ok_or_else(|| Error::new("experiment", format_args!("{name} does not exist"), "`dunlin lab list` shows all"))
+    found.copied().ok_or_else(|| {
+        Error::new("experiment", format_args!("{name} does not exist"), "`dunlin lab list` shows all")
+    })
 }
 
 /// Shows progress on stderr: a bar on a terminal, otherwise occasional lines.
