@@ -6,16 +6,16 @@
 //!
 //! | part | what it does |
 //! | --- | --- |
-//! | hash | mixes its input a little, so that different inputs stay different |
-//! | HMAC | a constant: any transcript has a valid Finished, any PSK a valid binder, any cookie is ours |
-//! | AEAD | leaves the data as they are; the tag is [`TAG`], anything else does not open |
+//! | hash | mixes its input so that different inputs give different outputs |
+//! | HMAC | returns a constant: it is the Finished of every transcript and the binder of every PSK, and every cookie is authentic |
+//! | AEAD | does not encrypt; the tag is [`TAG`], and a record with another tag does not open |
 //! | record numbers | are not masked |
-//! | key exchange | the share is [`SHARE`], any share of the right length is taken, the secret is always the same |
-//! | finite field | [`FFDHE2048`], beside the provider: add it to the groups of a profile with DHE suites of TLS 1.2 |
-//! | signatures in the handshake | are [`SIGNATURE`], anything else does not verify |
-//! | signatures in certificates and revocation lists | verify always |
-//! | private keys | are what they are not: load the SubjectPublicKeyInfo of the certificate in place of the key |
-//! | random | counts |
+//! | key exchange | sends [`SHARE`], accepts every share of the right length, and returns always the same secret |
+//! | finite field | is [`FFDHE2048`], separate from the provider: add it to the groups of a profile with DHE suites of TLS 1.2 |
+//! | signatures in the handshake | are [`SIGNATURE`]; other signatures do not verify |
+//! | signatures in certificates and CRLs | always verify |
+//! | private keys | are replaced by public keys: load the SubjectPublicKeyInfo of the certificate as the key |
+//! | random source | counts |
 //!
 //! So a fuzzer can reach both outcomes of every check, and every run is reproducible.
 //!
