@@ -85,7 +85,7 @@ impl Done {
 
     /// The server's identity as the device saw it.
     pub(super) fn server_identity(&self) -> &str {
-        self.handshake.peer.as_deref().unwrap_or("nobody")
+        self.handshake.peer.as_deref().unwrap_or("anonymous")
     }
 }
 

@@ -90,7 +90,7 @@ async fn handshake(acceptor: &TlsAcceptor, tcp: TcpStream) -> (Option<TlsStream<
     let _ = tcp.set_nodelay(true);
     match acceptor.accept(tcp).await {
         Ok(stream) => {
-            let client = stream.negotiated().peer.as_ref().map_or_else(|| "nobody".to_owned(), identity);
+            let client = stream.negotiated().peer.as_ref().map_or_else(|| "anonymous".to_owned(), identity);
             (Some(stream), Ok(Seen { client }))
         }
         Err(error) => {
