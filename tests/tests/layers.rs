@@ -33,7 +33,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn passes_the_engine_as_it_is() {
+fn passes_the_unchanged_engine() {
     let (passes, why) = check("lib.rs", "");
     assert!(passes, "{why}");
 }

@@ -101,7 +101,9 @@ impl From<dunlin_pki::Error> for Error {
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::new(Kind::Unread, "output", error, "the reader of stdout has closed it"),
+            io::ErrorKind::BrokenPipe => {
+                Self::new(Kind::Unread, "output", error, "the reader of stdout has closed it")
+            }
             _ => Self::failed("output", error, "check the destination of stdout"),
         }
     }

@@ -147,7 +147,7 @@ pub fn ccm_answers_of_nist(provider: &CryptoProvider) {
 }
 
 /// Lengths from zero to the largest TLS 1.3 record (RFC 8446 §5.2), and different lengths of additional data.
-pub fn opens_what_it_sealed_at_every_length(provider: &CryptoProvider) {
+pub fn opens_its_own_ciphertexts_at_every_length(provider: &CryptoProvider) {
     let random = Reproducible::new(1);
     for algorithm in ALL {
         let key = find(provider, algorithm).key(&random.bytes(algorithm.key_len())).unwrap();

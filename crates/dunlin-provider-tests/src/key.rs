@@ -154,7 +154,7 @@ pub fn loads_the_ed25519_keys_of_rfc_8410(provider: &CryptoProvider) {
 }
 
 /// RSA below 2048 bits, unsupported curves, keys that cannot sign, and keys labelled as another encoding.
-pub fn refuses_what_it_cannot_use(provider: &CryptoProvider) {
+pub fn refuses_unusable_keys(provider: &CryptoProvider) {
     let keys: [(Form, &[u8]); 6] = [
         (Form::Pkcs8, include_bytes!("../fixtures/rsa1024.pkcs8.der")),
         (Form::Pkcs1, include_bytes!("../fixtures/rsa1024.pkcs1.der")),

@@ -17,7 +17,7 @@ fn pairs() -> [(CryptoProvider, CryptoProvider); 2] {
 }
 
 #[test]
-fn opens_what_the_other_sealed() {
+fn opens_ciphertexts_of_the_other_provider() {
     let random = Reproducible::new(11);
     for (sealer, opener) in pairs() {
         for algorithm in aead::ALL {
@@ -88,7 +88,7 @@ fn both_derive_the_same_secret() {
 }
 
 #[test]
-fn decapsulates_what_the_other_encapsulated() {
+fn decapsulates_ciphertexts_of_the_other_provider() {
     let groups = [
         (dunlin_awslc::ML_KEM_768, dunlin_rustcrypto::ML_KEM_768),
         (dunlin_awslc::X25519MLKEM768, dunlin_rustcrypto::X25519MLKEM768),
@@ -102,7 +102,7 @@ fn decapsulates_what_the_other_encapsulated() {
 }
 
 #[test]
-fn verifies_what_the_other_signed() {
+fn verifies_signatures_of_the_other_provider() {
     let random = Reproducible::new(14);
     for (signer, verifier) in pairs() {
         for fixture in FIXTURES {
