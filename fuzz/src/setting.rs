@@ -321,8 +321,8 @@ impl World {
         if setting.resumption != Resumption::None {
             client = client.with_sessions(Arc::new(MemoryClientSessions::new(2, 4)));
         }
-        // Where PSKs are asked for, their sessions do not resume; early data would be refused then, and under keys
-        // that hide nothing it cannot be told from what opens.
+        // Where the engine asks for PSKs, sessions from PSKs do not resume. Early data would then be refused, and without
+        // encryption the engine cannot distinguish them from records that open.
         let keys = || match asks(Side::Server) && !setting.early() {
             true => PskSource::Ask,
             false => PskSource::Here(Arc::new(PskTable::from_iter([Psk::new(PSK_IDENTITY, &PSK)

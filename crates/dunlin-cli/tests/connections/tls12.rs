@@ -378,7 +378,7 @@ fn explains_suites_that_suit_no_key() {
     refused(
         &format!("{psk} {cipher} ffdhe2048"),
         &format!("{psk} {cipher} ffdhe3072"),
-        "this server finds no common finite field; compare --groups of both sides; suites with DHE need a finite field",
+        "this server finds no common finite-field group; compare --groups of both sides; suites with DHE need a finite field",
     );
 }
 

@@ -64,9 +64,9 @@ pub enum CacheOutcome {
     /// This side has no cache.
     #[default]
     Disabled,
-    /// This handshake cannot use a cache, because no certificate signs in it (docs/handshake-cache.md §5.4, §5.7). It uses a
-    /// PSK, resumes a session, renegotiates, or its cipher suite has no signature. It may also be TLS 1.2 without extended
-    /// master secret.
+    /// This handshake cannot use a cache, because no certificate signs in it (docs/handshake-cache.md §5, rules 4 and 7). It
+    /// uses a PSK, resumes a session, renegotiates, or its cipher suite has no signature. It may also be TLS 1.2 without
+    /// extended master secret.
     NotUsable,
     /// The peer has no cache, or one with another mode. A client with [`CacheMode::Rfc7924`] also sends nothing to a server
     /// that it has not cached.
@@ -307,7 +307,7 @@ pub enum Known {
     /// The client had no entry with a certificate of the server.
     #[default]
     Nothing,
-    /// The previous handshake with the server failed, so this one is full (docs/handshake-cache.md §5.5).
+    /// The previous handshake with the server failed, so this one is full (docs/handshake-cache.md §5, rule 5).
     Suspended,
     /// The entry is too old, a certificate is out of date, or the client's settings have changed.
     OutOfDate,

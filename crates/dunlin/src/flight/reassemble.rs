@@ -223,7 +223,7 @@ mod tests {
         for len in [3, 5, 0] {
             assert_eq!(reassembler.next_message().unwrap().body().len(), len);
         }
-        // Delivered messages may arrive again, even in a previous epoch; new ones may not.
+        // A delivered message may arrive again, also in an earlier epoch. A new message may not arrive in an earlier epoch.
         assert_eq!(reassembler.insert(&two, true).unwrap(), Taken::All);
         assert_eq!(reassembler.insert(&two, false).unwrap(), Taken::All);
         assert!(reassembler.insert(&fragment(3, 1, 0..1), false).is_err());

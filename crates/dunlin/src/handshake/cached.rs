@@ -12,11 +12,11 @@ use crate::wire::HandshakeType;
 /// Which cached messages a handshake can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// None: no certificate authenticates a peer by a signature (docs/handshake-cache.md §5.7).
+    /// None: no certificate authenticates a peer by a signature (docs/handshake-cache.md §5, rule 7).
     Nothing,
-    /// Those of TLS 1.2: Certificate and CertificateRequest.
+    /// The messages of TLS 1.2: Certificate and CertificateRequest.
     Tls12,
-    /// Those of TLS 1.3: Certificate.
+    /// The message of TLS 1.3: Certificate.
     Tls13,
 }
 

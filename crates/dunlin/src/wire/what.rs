@@ -37,7 +37,7 @@ pub enum What {
     Alpn,
     /// `certificate_list`
     CertificateList,
-    /// `certificate_list: one raw key only`
+    /// `certificate_list: more than one raw public key`
     CertificateListRawKey,
     /// `certificate_request_context`
     CertificateRequestContext,
@@ -63,31 +63,31 @@ pub enum What {
     RequestUpdate,
     /// `ticket_lifetime`
     TicketLifetime,
-    /// `cached_info: a type twice`
+    /// `cached_info: a type appears twice`
     CachedInfoTwice,
-    /// `certificate type: only X.509`
+    /// `certificate type: it must be X.509`
     CertificateTypeX509,
-    /// `handshake_cache: a ticket twice`
+    /// `handshake_cache: a ticket appears twice`
     CacheTicketTwice,
     /// `handshake_cache: a ticket that was not offered`
     CacheTicketNotOffered,
     /// `handshake_cache: a ticket without CertificateRequest`
     CacheTicketWithoutRequest,
-    /// `cache: in a handshake without cache`
+    /// `handshake cache: used in a handshake that does not allow it`
     CacheUnused,
-    /// `cache: an answer without an offer`
+    /// `handshake cache: an answer without an offer`
     CacheNotOffered,
-    /// `key_share: a group twice`
+    /// `key_share: a group appears twice`
     GroupTwice,
     /// `key_share after the retry`
     KeyShareAfterRetry,
     /// `pre_shared_key: it needs one binder for each identity`
     BinderCount,
-    /// `pre_shared_key: another hash`
+    /// `pre_shared_key: its hash is not the cipher suite's`
     OtherHash,
-    /// `ServerHello: a PSK without key_share`
+    /// `ServerHello: a PSK without the required key_share`
     PskWithoutKeyShare,
-    /// `record_size_limit: beside max_fragment_length`
+    /// `record_size_limit: not allowed beside max_fragment_length`
     RecordSizeLimitToo,
     /// `cipher_suite: it changed after the retry`
     SuiteAfterRetry,
@@ -101,9 +101,9 @@ pub enum What {
     SchemeOfOtherKey,
     /// `certificate: its key cannot encrypt the secret`
     KeyCannotEncrypt,
-    /// `identity: another one in a renegotiation`
+    /// `identity: it changed in a renegotiation`
     OtherIdentity,
-    /// `server_name: another one in a renegotiation`
+    /// `server_name: it changed in a renegotiation`
     OtherServerName,
 
     // Parameters that the peer chose without an offer, or that differ from the session of early data.
@@ -179,7 +179,7 @@ pub enum What {
     NoneAndNoPsk,
     /// `the keyUsage of its certificate forbids it`
     NoneOfUsage,
-    /// `the chain has SHA-1, which the peer does not name`
+    /// `its chain has a SHA-1 signature, which the peer does not accept`
     NoneWithoutSha1,
 
     // Calls that a connection does not support.

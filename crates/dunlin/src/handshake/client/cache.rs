@@ -98,7 +98,7 @@ impl Entry {
         });
     }
 
-    /// Makes the next handshake with this server a full one (docs/handshake-cache.md §5.5).
+    /// Makes the next handshake with this server a full one (docs/handshake-cache.md §5, rule 5).
     fn suspend(&self) {
         self.update(|entry| entry.suspended = true);
     }
@@ -244,7 +244,7 @@ impl Offered for CacheOffer {
         let keeps = usage != Use::Nothing && (answer.is_some() || self.mode.has_cached_info());
         if !keeps {
             self.tickets.spend(self.shown);
-            // docs/handshake-cache.md §5.7: the server must not use the cache in this handshake. A server that does not answer
+            // docs/handshake-cache.md §5, rule 7: the server must not use the cache in this handshake. A server that does not answer
             // handshake_cache may still support RFC 7924.
             return if is_used { illegal(What::CacheUnused) } else { Ok(None) };
         }

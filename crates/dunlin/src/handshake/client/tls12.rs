@@ -122,7 +122,7 @@ pub(in crate::handshake) fn server_hello(
     }
     cx.draft.cipher_suite = Some(suite.id);
     cx.draft.profile.clone_from(&terms.config.profile.name);
-    // docs/handshake-cache.md §5.7: a resumption does not use the cache, since no certificate authenticates a peer.
+    // docs/handshake-cache.md §5, rule 7: a resumption does not use the cache, since no certificate authenticates a peer.
     let cache = match resumed {
         Some(_) => Use::Nothing,
         None => Use::in_tls12(suite, extended_master_secret::is_in(extensions)),

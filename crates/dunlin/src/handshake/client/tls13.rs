@@ -61,7 +61,7 @@ pub(super) fn server_hello(
     let Offer { terms, session_id, .. } = &offer;
     let server = psk.filter(|_| by_psk).map(|psk| psk.server(cx, &terms.config));
     let (peer, authenticated_ms) = server.unwrap_or((None, cx.now.unix_ms));
-    // docs/handshake-cache.md §5.7: a handshake with a PSK uses nothing of the cache and stores nothing.
+    // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores nothing.
     let cache = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let version = cx.protocol().version();
     let negotiated = &mut cx.draft;

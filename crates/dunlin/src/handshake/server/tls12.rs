@@ -197,7 +197,7 @@ fn resume(
     // RFC 7250 §4.2: without an answer the type would be X.509, which the client may not accept.
     let own =
         credential(&config, hello, suite)?.ok().and_then(|own| config.profile.credentials.get(own.index()));
-    // docs/handshake-cache.md §5.7: a resumption does not use the cache.
+    // docs/handshake-cache.md §5, rule 7: a resumption does not use the cache.
     let sends = cache::Sends { credential: None, request: None, client_type: None };
     let cache = cache::agree(cx, &config, hello, &sends, Use::Nothing)?;
     let chosen = Choices {
@@ -269,7 +269,7 @@ fn full(
     }
     let request = client_type.map(|_| certificate_request(&config).write()).transpose()?;
     let sends = cache::Sends { credential: own.map(Own::index), request: request.as_deref(), client_type };
-    // docs/handshake-cache.md §5.7: a renegotiation does not use the cache.
+    // docs/handshake-cache.md §5, rule 7: a renegotiation does not use the cache.
     let usage = if previous.is_some() { Use::Nothing } else { Use::in_tls12(suite, extended) };
     let cache = match previous {
         None => cache::agree(cx, &config, hello, &sends, usage)?,

@@ -103,7 +103,7 @@ fn answer(
     let Authentication { own, server_type, client_type } = authentication(&config, hello, by_psk)?;
     let credential = own.as_ref().map(|own| own.choice.index);
     let sends = cache::Sends { credential, request: None, client_type };
-    // docs/handshake-cache.md §5.7: a handshake with a PSK uses nothing of the cache and stores nothing.
+    // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores nothing.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let cache = cache::agree(cx, &config, hello, &sends, usage)?;
     if config.handshake_cache.is_some() {
