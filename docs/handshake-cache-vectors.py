@@ -76,7 +76,7 @@ def certificate_list(chain):
     return len(entries).to_bytes(3, "big") + entries
 
 
-# Ed25519 (RFC 8032, section 5.1), for signatures that everybody may see: not in constant time.
+# Ed25519 (RFC 8032, section 5.1). It is not in constant time, which these public signatures do not need.
 P = 2**255 - 19
 D = -121665 * pow(121666, -1, P) % P
 ORDER = 2**252 + 27742317777372353535851937790883648493
@@ -232,7 +232,7 @@ class Connection:
             FINISHED: self.check_finished,
         }
         handle |= self.handlers()
-        # The fingerprint of what is abbreviated, if it is.
+        # The fingerprint of the message, if the message is abbreviated.
         bound = handle.get(typ, lambda side, body: None)(self.sides[name], body)
         self.transcript.append(message)
         if bound is not None:
