@@ -375,7 +375,7 @@ def main(path):
         known.connections += 1
         known.abbreviated += all(connection.abbreviated.values())
     for name, (_, known) in versions.items():
-        print(f"{name}: {known.connections} connections, {known.abbreviated} with all abbreviated that can be")
+        print(f"{name}: {known.connections} connections, {known.abbreviated} with every possible abbreviation")
 
 
 if __name__ == "__main__":

@@ -284,7 +284,7 @@ fn engine_reproduces_the_vectors_and_the_decoder_accepts_them() {
     assert_eq!(
         followed(&path),
         Ok(["TLS 1.3", "TLS 1.2"]
-            .map(|version| format!("{version}: 3 connections, 2 with all abbreviated that can be\n"))
+            .map(|version| format!("{version}: 3 connections, 2 with every possible abbreviation\n"))
             .concat())
     );
 }
