@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_whole_or_not_at_all() {
+    fn file_is_written_completely_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/deep/key");
         let error = write(&path, b"", Access::Secret, Existing::Keep).unwrap_err();

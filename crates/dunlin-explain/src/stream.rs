@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_is_available_once_all_before_it_are() {
+    fn byte_is_available_after_all_earlier_bytes() {
         let mut stream = Stream::default();
         stream.begin(0);
         stream.push(0, b"ab", 3);

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_experiment_has_a_name_of_its_own_and_a_way() {
+    fn experiments_have_unique_names_and_a_way() {
         for experiment in all() {
             let name = experiment.name();
             assert_eq!(all().iter().filter(|other| other.name() == name).count(), 1, "{name}");

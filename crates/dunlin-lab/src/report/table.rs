@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_row_has_its_own_table() {
+    fn each_kind_of_row_has_a_separate_table() {
         let wide = |name: &str| Row::new().with(&"p".repeat(50), 1).figure(name, &[1.0]);
         let (a, b) = ("a".repeat(50), "b".repeat(50));
         let told = text(vec![wide(&a), wide(&b)]);

@@ -477,7 +477,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_code_has_a_text_and_a_number_of_its_own() {
+    fn codes_have_texts_and_unique_numbers() {
         let letters: BTreeSet<_> = TABLES.iter().map(|t| t.0).collect();
         assert_eq!(letters.len(), TABLES.len());
         for (letter, rows) in TABLES {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_has_written() {
+    fn reads_its_own_output() {
         let names: [Name; 4] = [[1; 8], [2; 8], [3; 8], [4; 8]];
         for certificate in [None, Some(names[0])] {
             for certificate_request in [None, Some(names[1])] {

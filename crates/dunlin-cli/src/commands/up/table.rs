@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_and_trouble_comes_first() {
+    fn table_lists_failures_first_and_counts_hidden_devices() {
         let mut table = Table::new(&Setup::new(40).unwrap().devices);
         table.note(&failure(39, "bad"));
         table.note_guest(&Err(Refusal { why: "bad".into(), code: Code::FAILED, found_here: true }));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawing_covers_the_last_one() {
+    fn drawing_replaces_the_previous_one() {
         let table = Table::new(&Setup::new(1).unwrap().devices);
         let mut live = Live::default();
         let mut draw = || {

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn flights_and_what_delays_them_are_on_the_path() {
+    fn path_consists_of_flights_and_their_delays() {
         use Direction::{Received, Sent};
         let headers = 40;
         let frames = [
