@@ -372,7 +372,7 @@ fn explains_suites_that_suit_no_key() {
     refused(
         &psk,
         CLIENT,
-        "this server has only pre-shared keys, and the client offers no cipher suite for them; give the client one",
+        "this server has only pre-shared keys, and the client offers no cipher suite for them; give the client a key with --psk-file",
     );
     let cipher = "--cipher DHE-PSK-AES128-GCM-SHA256 --groups";
     refused(
