@@ -169,7 +169,9 @@ fn explains_why_a_certificate_is_refused() {
     let (said, _) = refused(&format!("{leaf} {future}"), root);
     assert!(said.contains("its certificate is not valid yet, but from 2090-01-01T00:00:00Z on; "), "{said}");
     let (said, _) = refused("pki ca --name localhost --cert x.pem --key x.key --force", root);
-    assert!(said.contains("a CA certificate and cannot serve as a leaf; ") && said.contains("dunlin pki leaf"));
+    assert!(
+        said.contains("a CA certificate and cannot serve as a leaf; ") && said.contains("dunlin pki leaf")
+    );
     // An authority with the same name and a key of another type.
     let (said, _) = refused(leaf, "ed/root.pem");
     assert!(said.contains("it was not issued by the CA of this name in ed/root.pem; "), "{said}");
