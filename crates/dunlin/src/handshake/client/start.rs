@@ -42,7 +42,7 @@ pub(crate) struct Offer {
     pub(in crate::handshake) cookie: Option<Cookie>,
 }
 
-/// What all states of a client share, from the first ClientHello to the last Finished, in every version.
+/// The data that all states of a client share, from the first ClientHello to the last Finished, in every version.
 pub(crate) struct Terms {
     pub(in crate::handshake) config: Arc<ClientConfig>,
     pub(in crate::handshake) server: ServerAddress,

@@ -1,4 +1,4 @@
-//! What each extension does in a handshake. ([`crate::extension`] reads and writes its bodies.)
+//! The effects of each extension on a handshake. [`crate::extension`] reads and writes the bodies of extensions.
 //!
 //! Each file has one extension, or a few that are negotiated together, with a function for each of its steps:
 //!
