@@ -75,7 +75,7 @@ pub struct Plan {
     pub way: Way,
     /// The number of measurements of each case.
     pub runs: u32,
-    /// Whether to measure only the fewest cases that cover every bar.
+    /// Whether to measure only the cases that have a target value.
     pub quick: bool,
     /// The seed of all random choices.
     pub seed: u64,

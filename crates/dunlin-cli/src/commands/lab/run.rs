@@ -42,7 +42,7 @@ pub(crate) struct Run {
     /// Write a capture of each case to a directory, for `dunlin explain` or Wireshark. The directory is created if missing.
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Run once, with the fewest cases that cover every bar: one to two minutes.
+    /// Run once, with only the cases that have a target value: one to two minutes.
     #[arg(long)]
     quick: bool,
     /// The number of measurements of each case.

@@ -106,7 +106,7 @@ impl Task {
     }
 }
 
-/// The modes whose connections are counted. A quick run has only those with a bar.
+/// The modes whose connections are counted. A quick run has only those with a target value.
 fn modes(quick: bool) -> impl Iterator<Item = Mode> {
     MODES.into_iter().filter(move |mode| !quick || *mode != BITHAC)
 }

@@ -224,7 +224,7 @@ struct InMemory {
 }
 
 impl InMemory {
-    /// A quick run has only the modes with a bar: compact, and a handshake without a cache.
+    /// A quick run has only the modes with a target value: compact, and a handshake without a cache.
     const fn modes(&self) -> &'static [Mode] {
         match self.quick {
             true => &[Mode::Vanilla, Mode::COMPACT],
