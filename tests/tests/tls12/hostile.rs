@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription as Alert, ExtensionType, HandshakeType as T, What};
+use dunlin::wire::{AlertDescription as Alert, ExtensionType, HandshakeType as T, ProtocolVersion, What};
 use dunlin::{
     ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
@@ -64,6 +64,33 @@ fn open(flight: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 fn close(messages: &[Vec<u8>], rest: &[Vec<u8>]) -> Vec<u8> {
     let clear = if messages.is_empty() { Vec::new() } else { record(22, &messages.concat()) };
     [clear, rest.concat()].concat()
+}
+
+/// RFC 8446 §D.5: this holds for every ClientHello, also if supported_versions names TLS 1.2 alone.
+#[test]
+fn rejects_the_version_of_ssl_3_in_every_client_hello() {
+    for (with_tls13, legacy_version, is_rejected) in [
+        (false, 0x0303, false),
+        (false, 0x0301, false),
+        (false, 0x0300, true),
+        (false, 0x0002, true),
+        (true, 0x0300, true),
+    ] {
+        // A client that offers both versions has supported_versions, from which the test removes TLS 1.3.
+        let mut pair = pair_with(|profile| profile.cipher_suites(awslc().cipher_suites.clone()));
+        let mut hello = take(&mut pair.client);
+        let versions = tamper::extension_at(&hello, 43).unwrap();
+        assert_eq!(hello[versions.clone()], [4, 3, 4, 3, 3]);
+        if !with_tls13 {
+            hello[versions.start + 2] = 0x7f;
+        }
+        hello[9..11].copy_from_slice(&u16::to_be_bytes(legacy_version));
+        let expected = Error::from(PeerIncompatible::Version(Some(ProtocolVersion(legacy_version))));
+        let result = pair.server.receive(NOW, &hello).map(drop);
+        assert_eq!(result, if is_rejected { Err(expected) } else { Ok(()) }, "{legacy_version:#06x}");
+        let is_alert = records(&take(&mut pair.server)).pop().is_some_and(|r| r[0] == 21);
+        assert_eq!(is_alert, is_rejected);
+    }
 }
 
 type Messages = Vec<Vec<u8>>;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{Message, decode, encode};
-use crate::error::{Error, Malformed};
+use crate::error::{Error, Malformed, PeerIncompatible};
 use crate::extension::{Context, ExtensionTable, Extensions, ExtensionsWriter, rules};
 use crate::protocol::Protocol;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, Reader, What};
@@ -48,6 +48,10 @@ impl ClientHello {
                 let fields = [session_id, legacy_cookie, compression_methods, last(r, extensions.len())];
                 Ok::<_, Error>((legacy_version, random, fields, cipher_suites, table))
             })?;
+        // RFC 8446 §D.5: the server rejects a legacy_version of SSL 3.0 or older, whichever versions the client offers.
+        if protocol.descends_from_ssl() && legacy_version.0 <= 0x0300 {
+            return Err(PeerIncompatible::Version(Some(legacy_version)).into());
+        }
         let [session_id, legacy_cookie, compression_methods, extensions] = fields;
         Ok(Self {
             legacy_version,
