@@ -3,3 +3,4 @@
 
 mod hint;
 mod validity;
+mod with_certificate;

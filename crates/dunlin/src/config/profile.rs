@@ -55,6 +55,7 @@ impl Profile {
                 request_ocsp: false,
                 stapled: Vec::new(),
                 psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
+                tls_cert_with_extern_psk: false,
                 alpn: Vec::new(),
                 record_size_limit: None,
                 max_fragment_length: None,
@@ -287,6 +288,19 @@ impl ProfileBuilder {
     /// Sets the allowed PSK key exchange modes. The default is psk_dhe_ke. Connections with psk_ke have no forward secrecy.
     pub fn psk_modes(mut self, modes: Vec<PskKeyExchangeMode>) -> Self {
         self.profile.psk_modes = modes;
+        self
+    }
+
+    /// Sets whether an external PSK and certificates work together (RFC 8773, successor RFC 9973). Certificates then authenticate
+    /// as in a handshake without PSKs, and the PSK goes into the keys. An attacker who can later break the key exchange still
+    /// cannot decrypt the recorded traffic. Off by default.
+    ///
+    /// Both sides need this setting, and the same external PSK. If the server does not know the PSK, the handshake continues with
+    /// certificates alone. If the server lacks the setting, the PSK alone authenticates both sides, so do not share one PSK among
+    /// clients. [`crate::Negotiated::external_psk_added`] has the outcome. A client with this setting and an external PSK resumes
+    /// no sessions and sends no early data. A client without a certificate stays anonymous.
+    pub fn tls_cert_with_extern_psk(mut self, on: bool) -> Self {
+        self.profile.tls_cert_with_extern_psk = on;
         self
     }
 

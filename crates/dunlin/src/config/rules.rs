@@ -52,6 +52,17 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
             "without groups only psk_ke is possible: add a group, or set the PSK modes to psk_ke".into(),
         );
     }
+    if profile.tls_cert_with_extern_psk {
+        // RFC 8773 §4, §5.1: TLS 1.3 with (EC)DHE, and certificates that authenticate.
+        if !profile.has_tls13() || !profile.allows_mode(PskKeyExchangeMode::PSK_DHE_KE) {
+            return fail(
+                "a PSK beside certificates needs a suite of TLS 1.3 and the PSK mode psk_dhe_ke".into(),
+            );
+        }
+        if profile.trust.is_empty() && profile.credentials.is_empty() {
+            return fail("a PSK beside certificates needs trust or a credential".into());
+        }
+    }
     if let Some(mode) = profile.psk_modes.iter().find(|m| m.name().is_none()) {
         return fail(format!("the PSK key exchange mode {mode} is unknown"));
     }

@@ -36,10 +36,14 @@ impl ServerConfig {
     /// A server that authenticates itself only by external PSKs, which `keys` finds. It has no tickets or cookies.
     ///
     /// # Errors
-    /// The profile has a credential, or the random source failed.
+    /// The profile has a credential or [`crate::ProfileBuilder::tls_cert_with_extern_psk`], or the random source failed.
     pub fn psk_only(profile: Profile, keys: PskSource) -> Result<Self, Error> {
         if !profile.settings.credentials.is_empty() {
             let why = "a server with PSKs alone uses no credential: leave it out, or use ServerConfig::new and with_psks";
+            return Err(rules::broken(&profile.settings, why.into()));
+        }
+        if profile.settings.tls_cert_with_extern_psk {
+            let why = "a PSK beside certificates needs a credential: add one, and use ServerConfig::new and with_psks";
             return Err(rules::broken(&profile.settings, why.into()));
         }
         Ok(Self { psks: Some(keys), ..Self::of(profile)? })

@@ -30,6 +30,7 @@ pub(crate) mod signature_algorithms;
 pub(crate) mod status_request;
 pub(crate) mod supported_groups;
 pub(crate) mod supported_versions;
+pub(crate) mod tls_cert_with_extern_psk;
 
 pub(crate) use registry::{Context, Rules, rules};
 

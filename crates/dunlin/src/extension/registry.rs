@@ -10,6 +10,7 @@ use super::{
     early_data, ec_point_formats, extended_master_secret, handshake_cache, key_share, max_fragment_length,
     pre_shared_key, psk_key_exchange_modes, record_size_limit, renegotiation_info, server_name,
     session_ticket, signature_algorithms, status_request, supported_groups, supported_versions,
+    tls_cert_with_extern_psk,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What};
@@ -123,6 +124,10 @@ const REGISTRY: &[Row] = &[
     Row { typ: E::CACHED_INFO, forms: &[form::<cached_info::Offer>(), form::<cached_info::Confirmed>()] },
     Row { typ: E::COMPRESS_CERTIFICATE, forms: &[form::<compress_certificate::CompressCertificate>()] },
     Row { typ: E::RECORD_SIZE_LIMIT, forms: &[form::<record_size_limit::RecordSizeLimit>()] },
+    Row {
+        typ: E::TLS_CERT_WITH_EXTERN_PSK,
+        forms: &[form::<tls_cert_with_extern_psk::TlsCertWithExternPsk>()],
+    },
     Row {
         typ: E::SESSION_TICKET,
         forms: &[form::<session_ticket::Ticket>(), form::<session_ticket::Promised>()],
@@ -276,6 +281,7 @@ mod tests {
         (25, "CH EE 12"),
         (27, "CH CR"),
         (28, "CH EE 12"),
+        (33, "CH SH"),
         (35, "CH 12"),
         (41, "CH SH"),
         (42, "CH EE NST"),
@@ -377,6 +383,8 @@ mod tests {
             (27, C::CertificateRequest, &[2, 0, 1]),
             (28, C::ClientHello, &[0x40, 1]),
             (28, C::EncryptedExtensions, &[0x40, 1]),
+            (33, C::ClientHello, &[]),
+            (33, C::ServerHello, &[]),
             (41, C::ServerHello, &[0, 0]),
             (42, C::ClientHello, &[]),
             (42, C::EncryptedExtensions, &[]),

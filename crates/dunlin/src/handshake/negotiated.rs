@@ -49,6 +49,9 @@ pub struct Negotiated {
     /// The server's identity by its certificate, with RSA_PSK only (RFC 4279 §4): there the pre-shared key is the peer's
     /// identity. Boxed, since few connections have it.
     pub peer_certified: Option<Box<PeerIdentity>>,
+    /// Whether an external PSK went into the keys of a handshake that certificates authenticate
+    /// ([`crate::ProfileBuilder::tls_cert_with_extern_psk`]).
+    pub external_psk_added: bool,
     /// Whether the handshake was full, cached or resumed.
     pub kind: HandshakeKind,
     /// The bytes that this side saved because the peer has its certificates in its cache. This is the length of the omitted

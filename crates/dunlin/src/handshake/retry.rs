@@ -85,8 +85,10 @@ fn truncated(hash: &HashOutput) -> [u8; TRUNCATED] {
 
 /// The digest of the parts that a second ClientHello repeats: all but the extensions that RFC 8446 §4.1.2 lets change.
 pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello) -> [u8; TRUNCATED] {
-    const CHANGING: [ExtensionType; 5] = [
+    const CHANGING: [ExtensionType; 6] = [
         ExtensionType::KEY_SHARE,
+        // It has no meaning without PSKs, of which the second ClientHello may have none.
+        ExtensionType::TLS_CERT_WITH_EXTERN_PSK,
         ExtensionType::EARLY_DATA,
         ExtensionType::COOKIE,
         ExtensionType::PRE_SHARED_KEY,

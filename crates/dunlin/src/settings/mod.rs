@@ -10,8 +10,8 @@ mod profile;
 
 pub(crate) use profile::{ProfileSettings, Tls12};
 
-/// Whether a server asks clients for a certificate or raw key. It never asks in a handshake with a PSK, which already
-/// proves the client's identity.
+/// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the client. (Beside a PSK of
+/// [`crate::ProfileBuilder::tls_cert_with_extern_psk`], certificates authenticate.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientAuth {
     /// The server does not ask.

@@ -49,6 +49,7 @@ pub(crate) struct ProfileSettings {
     /// OCSP responses, each with the index of its credential.
     pub(crate) stapled: Vec<(usize, Vec<u8>)>,
     pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
+    pub(crate) tls_cert_with_extern_psk: bool,
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) record_size_limit: Option<u16>,
     pub(crate) max_fragment_length: Option<u16>,

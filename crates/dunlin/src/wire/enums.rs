@@ -441,6 +441,8 @@ wire_enum! {
         COMPRESS_CERTIFICATE = 27 => "compress_certificate",
         /// RFC 8449
         RECORD_SIZE_LIMIT = 28 => "record_size_limit",
+        /// RFC 8773, RFC 9973
+        TLS_CERT_WITH_EXTERN_PSK = 33 => "tls_cert_with_extern_psk",
         /// RFC 5077
         SESSION_TICKET = 35 => "session_ticket",
         /// RFC 8446

@@ -60,6 +60,7 @@ pub(crate) mod session_ticket;
 mod signature_algorithms;
 mod status_request;
 pub(crate) mod supported_versions;
+pub(crate) mod tls_cert_with_extern_psk;
 
 /// A ClientHello in the making.
 #[derive(Default)]
@@ -98,6 +99,7 @@ static OFFERS: &[OfferStep] = &[
 /// The steps of a client for the extensions that only certificates and raw public keys need.
 pub(crate) struct CertificateSteps {
     offers: &'static [OfferStep],
+    selects: &'static [SelectStep],
     accepts: &'static [AcceptStep],
 }
 
@@ -108,7 +110,9 @@ pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
         status_request::offer,
         compress_certificate::offer,
         certificate_authorities::offer,
+        tls_cert_with_extern_psk::offer,
     ],
+    selects: &[tls_cert_with_extern_psk::select],
     accepts: &[certificate_type::accept, status_request::accept],
 };
 
@@ -161,7 +165,18 @@ pub(crate) struct Selection {
 
 type SelectStep = fn(&mut Cx<'_>, &mut Offer, &Extensions<'_>, &mut Selection) -> Result<(), Error>;
 
-static SELECT: &[SelectStep] = &[psk::select, key_share::select, psk::require, early_data::select];
+static SELECT: &[SelectStep] = &[
+    psk::select,
+    key_share::select,
+    |cx, offer, extensions, selection| match offer.terms.config.certificates {
+        Some(certificates) => {
+            certificates.steps.selects.iter().try_for_each(|step| step(cx, offer, extensions, selection))
+        }
+        None => Ok(()),
+    },
+    psk::require,
+    early_data::select,
+];
 
 /// Applies a TLS 1.3 ServerHello to the client's offer.
 pub(crate) fn select(
@@ -346,7 +361,8 @@ impl<'a> Choices<'a> {
 pub(crate) type AnswerStep = fn(&mut Cx<'_>, &Choices<'_>, &mut ExtensionsWriter) -> Result<(), Error>;
 
 /// The extensions of a TLS 1.3 ServerHello.
-pub(crate) static SERVER_HELLO: &[AnswerStep] = &[supported_versions::answer, key_share::answer, psk::answer];
+pub(crate) static SERVER_HELLO: &[AnswerStep] =
+    &[supported_versions::answer, key_share::answer, psk::answer, tls_cert_with_extern_psk::answer];
 
 /// EncryptedExtensions.
 pub(crate) static ENCRYPTED_EXTENSIONS: &[AnswerStep] = &[

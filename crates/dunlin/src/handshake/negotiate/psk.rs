@@ -1,6 +1,7 @@
 //! `pre_shared_key` and `psk_key_exchange_modes` (RFC 8446 §4.2.9, §4.2.11): external keys, and the sessions of TLS 1.3.
 
 use super::key_share::common_groups;
+use super::tls_cert_with_extern_psk;
 use super::{Choices, HelloDraft, Selection};
 use crate::address::ServerAddress;
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
@@ -85,11 +86,17 @@ impl OfferedPsk {
 }
 
 /// The session of this server that the client can resume, in TLS 1.3 or TLS 1.2, taken from its store.
+///
+/// A client that adds an external PSK to certificates resumes none. RFC 8773 §4 allows only external PSKs beside the extension,
+/// and a session alone would leave the client without its external PSK if the server does not resume the session.
 pub(crate) fn session(
     cx: &Cx<'_>,
     config: &ClientConfig,
     server: &ServerAddress,
 ) -> Option<Box<ClientSession>> {
+    if tls_cert_with_extern_psk::is_on(config) && !external(cx, config).is_empty() {
+        return None;
+    }
     let key = session_key(config, server, cx.protocol());
     // RFC 8446 §4.6.1: the client must not use an expired ticket, or a ticket of another server.
     let ours = |s: &ClientSession| {
@@ -117,16 +124,21 @@ pub(crate) fn session(
     session.and_then(|mut s| believed(&mut s).then_some(s))
 }
 
+/// The external PSKs that the client can offer.
+fn external(cx: &Cx<'_>, config: &ClientConfig) -> Vec<OfferedPsk> {
+    let psks = config.psks.iter().filter(|psk| psk.is_for(cx.protocol().version()));
+    let psks = psks.map(|psk| OfferedPsk::External(Arc::clone(psk)));
+    psks.filter(|psk| psk.suite(config).is_some()).collect()
+}
+
 /// The PSKs that the client offers: the session, if it has one, then its external keys.
 pub(crate) fn offered(
     cx: &Cx<'_>,
     config: &ClientConfig,
     session: Option<Box<ClientSession>>,
 ) -> Vec<OfferedPsk> {
-    let external = config.psks.iter().filter(|psk| psk.is_for(cx.protocol().version()));
-    let external = external.map(|psk| OfferedPsk::External(Arc::clone(psk)));
-    let all = session.map(OfferedPsk::Session).into_iter().chain(external);
-    all.filter(|psk| psk.suite(config).is_some()).collect()
+    let session = session.map(OfferedPsk::Session).filter(|psk| psk.suite(config).is_some());
+    session.into_iter().chain(external(cx, config)).collect()
 }
 
 /// Without these modes a server sends no tickets (RFC 8446 §4.2.9). The second ClientHello repeats them even if it offers fewer
@@ -249,7 +261,8 @@ pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<()
     Ok(())
 }
 
-fn modes(hello: &ClientHello) -> Result<Vec<PskKeyExchangeMode>, Error> {
+/// The PSK key exchange modes that the client allows.
+pub(super) fn modes(hello: &ClientHello) -> Result<Vec<PskKeyExchangeMode>, Error> {
     Ok(hello.extensions().get::<PskKeyExchangeModes>()?.map_or_else(Vec::new, |modes| modes.0))
 }
 

@@ -12,7 +12,7 @@ use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
 use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
-use crate::handshake::negotiate::{self, cookie, early_data, psk, server_name};
+use crate::handshake::negotiate::{self, cookie, early_data, psk, server_name, tls_cert_with_extern_psk};
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::retry::{self, Retry};
 use crate::handshake::setup::ServerConfig;
@@ -151,8 +151,11 @@ fn with_config(
         candidates.extend(Candidate::of(&config, index, identity.identity));
     }
     candidates.retain(|candidate| psk_possible || candidate.kind == PskKind::Resumption);
+    // RFC 8773 §4: only an external PSK accompanies certificates.
+    let with_certificate = tls_cert_with_extern_psk::accepts(&config, &hello)?;
+    candidates.retain(|candidate| !with_certificate || candidate.kind != PskKind::Resumption);
     candidates.reverse();
-    find_psk(cx, Search { config, hello, retry, candidates, missing, psk_possible, spent })
+    find_psk(cx, Search { config, hello, retry, candidates, missing, psk_possible, with_certificate, spent })
 }
 
 /// One look-up. Each identity may name a session or an external PSK, which takes two look-ups.
@@ -181,6 +184,8 @@ pub(super) struct Search {
     missing: PeerIncompatible,
     /// Whether both sides allow PSKs.
     psk_possible: bool,
+    /// Whether certificates authenticate beside an external PSK.
+    with_certificate: bool,
     /// The ticket for early data, if it was marked as used.
     pub(super) spent: Option<Spent>,
 }
@@ -335,7 +340,8 @@ impl AwaitAnswer for AwaitOrigin {
 
 fn use_psk(cx: &mut Cx<'_>, search: Search, candidate: Candidate, secret: PskSecret) -> Result<Step, Error> {
     let Candidate { index, identity, .. } = candidate;
-    choose(cx, search, Ok(FoundPsk { index, identity, secret, authenticates: true }))
+    let authenticates = !search.with_certificate;
+    choose(cx, search, Ok(FoundPsk { index, identity, secret, authenticates }))
 }
 
 /// A PSK that the client offered and the server found.

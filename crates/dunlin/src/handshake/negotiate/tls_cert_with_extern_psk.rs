@@ -1,0 +1,86 @@
+//! `tls_cert_with_extern_psk` (RFC 8773): certificates authenticate, and an external PSK goes into the key schedule as well. The
+//! traffic then stays secret even if an attacker can later break the (EC)DHE key exchange.
+
+use super::{Choices, Demands, HelloDraft, Selection, psk};
+use crate::error::{Error, PeerMisbehaved};
+use crate::extension::tls_cert_with_extern_psk::TlsCertWithExternPsk;
+use crate::extension::{Extensions, ExtensionsWriter};
+use crate::handshake::Cx;
+use crate::handshake::client::start::Offer;
+use crate::handshake::setup::{ClientConfig, ServerConfig};
+use crate::message::ClientHello;
+use crate::wire::{ExtensionType, PskKeyExchangeMode, SignatureScheme, What};
+
+/// Whether a client offers the extension if it has an external PSK to offer.
+pub(super) fn is_on(config: &ClientConfig) -> bool {
+    config.profile.tls_cert_with_extern_psk && !config.profile.trust.is_empty()
+}
+
+/// The second ClientHello omits the extension if no PSK has the hash of the suite.
+pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    if is_on(&offer.terms.config) && !offer.psks.is_empty() {
+        hello.extensions.put(&TlsCertWithExternPsk);
+    }
+}
+
+/// Accepts that the server authenticates by certificate, although it has selected a PSK.
+pub(super) fn select(
+    cx: &mut Cx<'_>,
+    _: &mut Offer,
+    extensions: &Extensions<'_>,
+    selection: &mut Selection,
+) -> Result<(), Error> {
+    if extensions.has(ExtensionType::TLS_CERT_WITH_EXTERN_PSK) {
+        // RFC 8773 §4: the answer "MUST be accompanied by the key_share and pre_shared_key extensions".
+        for typ in [ExtensionType::PRE_SHARED_KEY, ExtensionType::KEY_SHARE] {
+            if !extensions.has(typ) {
+                return Err(PeerMisbehaved::MissingExtension(typ).into());
+            }
+        }
+        selection.by_psk = false;
+        cx.draft.external_psk_added = true;
+    }
+    Ok(())
+}
+
+/// Whether the server adds an external PSK to a handshake with certificates, if the client offers one that the server knows. A
+/// server without this setting ignores the extension.
+pub(crate) fn accepts(config: &ServerConfig, hello: &ClientHello) -> Result<bool, Error> {
+    let extensions = hello.extensions();
+    if !config.profile.tls_cert_with_extern_psk || !extensions.has(ExtensionType::TLS_CERT_WITH_EXTERN_PSK) {
+        return Ok(false);
+    }
+    // RFC 8773 §4: these extensions accompany it. RFC 8446 §4.2.3: certificates require signature_algorithms.
+    for typ in [
+        ExtensionType::KEY_SHARE,
+        ExtensionType::PSK_KEY_EXCHANGE_MODES,
+        ExtensionType::PRE_SHARED_KEY,
+        ExtensionType::SIGNATURE_ALGORITHMS,
+    ] {
+        if !extensions.has(typ) {
+            return Err(PeerMisbehaved::MissingExtension(typ).into());
+        }
+    }
+    // RFC 8773 §4: it "MUST NOT be sent alongside the early_data extension".
+    if extensions.has(ExtensionType::EARLY_DATA) {
+        let early_data = What::Extension(ExtensionType::EARLY_DATA);
+        return Err(PeerMisbehaved::IllegalParameter(early_data).into());
+    }
+    // RFC 8773 §5.1: the client "MUST include psk_dhe_ke mode".
+    if !psk::modes(hello)?.contains(&PskKeyExchangeMode::PSK_DHE_KE) {
+        return Err(PeerMisbehaved::IllegalParameter(What::PskMode).into());
+    }
+    // Without a suitable certificate or group the server treats the PSKs as without the extension.
+    let has_certificate =
+        Demands::of_client(hello)?.choose(&config.profile, &SignatureScheme::signs_for_servers);
+    let mode = psk::mode(config, hello)?;
+    Ok(has_certificate.is_ok() && mode == Some(PskKeyExchangeMode::PSK_DHE_KE))
+}
+
+pub(super) fn answer(cx: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
+    if chosen.psk.is_some_and(|psk| !psk.authenticates) {
+        w.put(&TlsCertWithExternPsk);
+        cx.draft.external_psk_added = true;
+    }
+    Ok(())
+}
