@@ -18,6 +18,9 @@ const MAX_TURNS: usize = 4096;
 /// The KeyUpdates and renegotiations that a peer accepts in a row.
 const MAX_UPDATES: usize = 32;
 
+/// The timers that expire before a connection gives up.
+const MAX_TIMEOUTS: usize = 8;
+
 /// A datagram is lost if this many others have overtaken it. Without encryption, a datagram opens under every number that
 /// its header can stand for, and the replay window would accept an old datagram as a new one. With real keys it would not
 /// open.
@@ -42,6 +45,7 @@ struct Table<'s> {
     /// Whether a caller aborted a connection.
     is_forced: bool,
     updates: usize,
+    timeouts: usize,
 }
 
 /// Runs the target. Returns whether both peers connected.
@@ -58,7 +62,8 @@ pub fn run(input: &[u8]) -> bool {
         expected: Vec::new(),
     };
     let parties = [party(Side::Client), party(Side::Server)];
-    let mut table = Table { script, kind: setting.kind, world, parties, is_forced: false, updates: 0 };
+    let mut table =
+        Table { script, kind: setting.kind, world, parties, is_forced: false, updates: 0, timeouts: 0 };
     // A script begins before or after the handshake.
     if table.script.u8() & 3 != 0 || table.script.is_empty() {
         table.settle();
@@ -144,6 +149,12 @@ impl Table<'_> {
                 if let Some(packet) = self.parties[who].incoming.get(which).cloned() {
                     self.parties[who].incoming.push(packet);
                 }
+            }
+            14 if self.kind == TransportKind::Datagram => {
+                // A peer that leaves more retransmissions unanswered counts as gone.
+                self.timeouts += 1;
+                self.is_forced |= self.timeouts > MAX_TIMEOUTS;
+                self.parties[who].watched.expire();
             }
             14 => {
                 self.is_forced = true;

@@ -1,5 +1,7 @@
 //! A connection over either transport, and the rules that every connection obeys, whatever its peer does.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
@@ -7,8 +9,11 @@ use dunlin::{
 };
 
 use crate::MEMORY;
-use crate::setting::{MAX_EARLY_DATA, World, localhost};
+use crate::setting::{MAX_EARLY_DATA, NOW, World, localhost};
 use crate::traffic::{ALERT, Record, Stream, records_of};
+
+/// The address of both sides.
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4433);
 
 /// A connection over either transport.
 pub(crate) enum End {
@@ -38,11 +43,11 @@ impl End {
             (TransportKind::Stream, Side::Server) => {
                 Self::Tls(Box::new(TlsConnection::server(&world.server, now)))
             }
-            (TransportKind::Datagram, Side::Client) => {
-                Self::Dtls(Box::new(DtlsConnection::client(&world.client, localhost(), now).unwrap()))
-            }
+            (TransportKind::Datagram, Side::Client) => Self::Dtls(Box::new(
+                DtlsConnection::client(&world.client, localhost(), ADDRESS, now).unwrap(),
+            )),
             (TransportKind::Datagram, Side::Server) => {
-                Self::Dtls(Box::new(DtlsConnection::server(&world.server, now)))
+                Self::Dtls(Box::new(DtlsConnection::server(&world.server, ADDRESS, now)))
             }
         }
     }
@@ -51,7 +56,7 @@ impl End {
     pub(crate) fn receive(&mut self, now: Now, bytes: &[u8]) -> Result<usize, Error> {
         match self {
             Self::Tls(tls) => tls.receive(now, bytes),
-            Self::Dtls(dtls) => dtls.receive(now, bytes).map(|()| bytes.len()),
+            Self::Dtls(dtls) => dtls.receive(now, ADDRESS, bytes).map(|()| bytes.len()),
         }
     }
 
@@ -64,7 +69,7 @@ impl End {
                 tls.transmitted(bytes.len());
                 (!bytes.is_empty()).then_some(bytes)
             }
-            Self::Dtls(dtls) => dtls.poll_transmit(),
+            Self::Dtls(dtls) => dtls.poll_transmit(NOW).map(|transmit| transmit.datagram),
         }
     }
 
@@ -112,6 +117,15 @@ impl End {
         match self {
             Self::Tls(tls) => tls.receive_end(),
             Self::Dtls(_) => Ok(()),
+        }
+    }
+
+    /// The next timer expires.
+    pub(crate) fn expire(&mut self) {
+        let Self::Dtls(dtls) = self else { return };
+        if let Some(monotonic) = dtls.poll_timeout() {
+            // The connection keeps its error.
+            let _ = dtls.handle_timeout(Now { monotonic, ..NOW });
         }
     }
 
@@ -309,6 +323,12 @@ impl Watched {
         let result = self.call(|end| end.send(data));
         assert!(may || result.is_err(), "data accepted at the wrong time");
         result
+    }
+
+    /// See [`End::expire`].
+    pub(crate) fn expire(&mut self) {
+        self.given += 4096;
+        self.call(End::expire);
     }
 
     /// See [`End::update_keys`].

@@ -16,32 +16,50 @@ mod random;
 mod tcp;
 mod tls;
 
-use dunlin::{DtlsConnection, Now};
+use std::net::SocketAddr;
+
+use dunlin::{DtlsConnection, Instant, Now, Transmit};
 
 pub use fleet::{Fleet, Simulation};
 pub use link::{Conditions, Delay, Impaired, Link};
 pub use medium::{Cost, Headers, LoRaDataRate, Medium};
-pub use pair::{Pair, Sent, Unsettled};
+pub use pair::{CLIENT_ADDRESS, Pair, SERVER_ADDRESS, Sent, Unsettled};
 pub use random::SeededRandom;
 pub use tcp::{StreamEndpoint, TcpOptions, TcpPair};
 pub use tls::{Application, Reply, TlsPeer};
 
 /// One end of a path, which receives and sends datagrams.
 pub trait Endpoint {
-    /// Receives a datagram. The endpoint keeps errors, for the caller to ask.
-    fn receive(&mut self, now: Now, datagram: &[u8]);
+    /// Receives a datagram from this address. The endpoint keeps errors, for the caller to ask.
+    fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]);
 
     /// The next datagram to send, if there is one.
-    fn poll_transmit(&mut self, now: Now) -> Option<Vec<u8>>;
+    fn poll_transmit(&mut self, now: Now) -> Option<Transmit>;
+
+    /// The deadline of the endpoint's next timer on its monotonic clock, if it has one.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Handles the timers whose deadline has come. The endpoint keeps errors.
+    fn handle_timeout(&mut self, _now: Now) {}
 }
 
 /// The error, if any, is in [`DtlsConnection::error`].
 impl Endpoint for DtlsConnection {
-    fn receive(&mut self, now: Now, datagram: &[u8]) {
-        let _ = Self::receive(self, now, datagram);
+    fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
+        let _ = Self::receive(self, now, from, datagram);
     }
 
-    fn poll_transmit(&mut self, _: Now) -> Option<Vec<u8>> {
-        Self::poll_transmit(self)
+    fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
+        Self::poll_transmit(self, now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Self::poll_timeout(self)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        let _ = Self::handle_timeout(self, now);
     }
 }

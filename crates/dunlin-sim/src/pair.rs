@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use dunlin::{Now, Side};
+use dunlin::{Instant, Now, Side, Transmit};
 
 use crate::{Delay, Endpoint, Link, Simulation};
 
@@ -45,19 +46,19 @@ pub(crate) fn settle(simulation: &mut impl Simulation) -> Result<(), Unsettled> 
     Err(Unsettled)
 }
 
-/// The two directions between a client and a server, and the packets on their way.
-pub(crate) struct Path {
+/// The two directions between a client and a server, and the packets on their way. Each packet has an origin.
+pub(crate) struct Path<O> {
     /// The time since the beginning.
     pub(crate) clock: Duration,
     start: Now,
     to_client: Box<dyn Link>,
     to_server: Box<dyn Link>,
     /// Ordered by the time of arrival, then by the order of sending.
-    in_flight: BTreeMap<(Duration, usize), (Side, Vec<u8>)>,
+    in_flight: BTreeMap<(Duration, usize), (Side, O, Vec<u8>)>,
     carried: usize,
 }
 
-impl Path {
+impl<O: Copy> Path<O> {
     pub(crate) fn new(start: Now, to_client: Box<dyn Link>, to_server: Box<dyn Link>) -> Self {
         let clock = Duration::ZERO;
         Self { clock, start, to_client, to_server, in_flight: BTreeMap::new(), carried: 0 }
@@ -69,18 +70,23 @@ impl Path {
         Now { monotonic: self.start.monotonic + self.clock, unix_ms: self.start.unix_ms + passed }
     }
 
-    pub(crate) fn send(&mut self, by: Side, packet: Vec<u8>) {
+    /// The time from the beginning to a moment of the endpoints' monotonic clocks.
+    fn since_start(&self, at: Instant) -> Duration {
+        at.since(self.start.monotonic)
+    }
+
+    pub(crate) fn send(&mut self, by: Side, origin: O, packet: Vec<u8>) {
         let link = match by {
             Side::Client => &mut self.to_server,
             Side::Server => &mut self.to_client,
         };
         for (after, packet) in link.carry(self.clock, packet) {
-            self.launch(by.peer(), after, packet);
+            self.launch(by.peer(), origin, after, packet);
         }
     }
 
-    pub(crate) fn launch(&mut self, to: Side, after: Duration, packet: Vec<u8>) {
-        self.in_flight.insert((self.clock + after, self.carried), (to, packet));
+    pub(crate) fn launch(&mut self, to: Side, origin: O, after: Duration, packet: Vec<u8>) {
+        self.in_flight.insert((self.clock + after, self.carried), (to, origin, packet));
         self.carried += 1;
     }
 
@@ -89,13 +95,18 @@ impl Path {
         self.in_flight.keys().next().map(|(at, _)| *at)
     }
 
-    /// Advances the clock to the next arrival. Returns the packet and its receiver.
-    pub(crate) fn arrival(&mut self) -> Option<(Side, Vec<u8>)> {
+    /// Advances the clock to the next arrival. Returns the receiver of the packet, its origin and its content.
+    pub(crate) fn arrival(&mut self) -> Option<(Side, O, Vec<u8>)> {
         let ((at, _), arrival) = self.in_flight.pop_first()?;
         self.clock = at;
         Some(arrival)
     }
 }
+
+/// The first address of the client of a [`Pair`].
+pub const CLIENT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 40_000);
+/// The first address of the server of a [`Pair`].
+pub const SERVER_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 4433);
 
 /// A client and a server that exchange datagrams, joined by a link in each direction.
 pub struct Pair<C, S> {
@@ -103,11 +114,16 @@ pub struct Pair<C, S> {
     pub client: C,
     /// The server.
     pub server: S,
+    /// The client's address, [`CLIENT_ADDRESS`] at first. A change of it simulates another network or NAT. Datagrams to its
+    /// previous addresses are lost.
+    pub client_address: SocketAddr,
+    /// The server's address, [`SERVER_ADDRESS`] at first.
+    pub server_address: SocketAddr,
     /// The current time of both endpoints.
     pub now: Now,
     /// All datagrams sent so far, in order.
     pub sent: Vec<Sent>,
-    path: Path,
+    path: Path<SocketAddr>,
 }
 
 impl<C: Endpoint, S: Endpoint> Pair<C, S> {
@@ -124,15 +140,30 @@ impl<C: Endpoint, S: Endpoint> Pair<C, S> {
         to_client: Box<dyn Link>,
         to_server: Box<dyn Link>,
     ) -> Self {
-        Self { client, server, now, sent: Vec::new(), path: Path::new(now, to_client, to_server) }
+        Self {
+            client,
+            server,
+            client_address: CLIENT_ADDRESS,
+            server_address: SERVER_ADDRESS,
+            now,
+            sent: Vec::new(),
+            path: Path::new(now, to_client, to_server),
+        }
     }
 
-    /// Injects a datagram that neither endpoint sent. It arrives without delay.
+    const fn address(&self, of: Side) -> SocketAddr {
+        match of {
+            Side::Client => self.client_address,
+            Side::Server => self.server_address,
+        }
+    }
+
+    /// Injects a datagram that neither endpoint sent, with the peer's address as its sender. It arrives without delay.
     pub fn inject(&mut self, to: Side, datagram: Vec<u8>) {
-        self.path.launch(to, Duration::ZERO, datagram);
+        self.path.launch(to, self.address(to.peer()), Duration::ZERO, datagram);
     }
 
-    /// Carries datagrams until none is on its way and neither endpoint has another one.
+    /// Carries datagrams and lets timers expire, until no datagram is on its way and no timer runs.
     ///
     /// # Errors
     /// [`Unsettled`] if the endpoints keep sending.
@@ -140,29 +171,71 @@ impl<C: Endpoint, S: Endpoint> Pair<C, S> {
         settle(self)
     }
 
-    fn transmit(&mut self, by: Side, datagram: Vec<u8>) {
-        self.sent.push(Sent { after: self.path.clock, by, packet: datagram.clone() });
-        self.path.send(by, datagram);
+    /// Does the same for this time, and advances the clock to its end.
+    ///
+    /// # Errors
+    /// [`Unsettled`] if the endpoints send too much in this time.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), Unsettled> {
+        let end = self.path.clock + time;
+        for _ in 0..MAX_EVENTS {
+            if self.next().is_none_or(|at| at > end) {
+                self.path.clock = end;
+                self.now = self.path.now();
+                return Ok(());
+            }
+            self.step();
+        }
+        Err(Unsettled)
+    }
+
+    /// Hands the datagrams of one side to its link. One to an address that the peer does not have is lost.
+    fn transmit(&mut self, by: Side, transmit: Transmit) {
+        self.sent.push(Sent { after: self.path.clock, by, packet: transmit.datagram.clone() });
+        if transmit.to == self.address(by.peer()) {
+            self.path.send(by, self.address(by), transmit.datagram);
+        }
+    }
+
+    /// The time of the next timer since the beginning, and the side that it belongs to.
+    fn timer(&self) -> Option<(Duration, Side)> {
+        let of = |side, deadline: Option<Instant>| deadline.map(|at| (self.path.since_start(at), side));
+        let timers =
+            [of(Side::Client, self.client.poll_timeout()), of(Side::Server, self.server.poll_timeout())];
+        timers.into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 }
 
 impl<C: Endpoint, S: Endpoint> Simulation for Pair<C, S> {
     fn next(&mut self) -> Option<Duration> {
-        while let Some(datagram) = self.client.poll_transmit(self.now) {
-            self.transmit(Side::Client, datagram);
+        while let Some(transmit) = self.client.poll_transmit(self.now) {
+            self.transmit(Side::Client, transmit);
         }
-        while let Some(datagram) = self.server.poll_transmit(self.now) {
-            self.transmit(Side::Server, datagram);
+        while let Some(transmit) = self.server.poll_transmit(self.now) {
+            self.transmit(Side::Server, transmit);
         }
-        self.path.next()
+        let timer = self.timer().map(|(at, _)| at.max(self.path.clock));
+        self.path.next().into_iter().chain(timer).min()
     }
 
     fn step(&mut self) {
-        let Some((to, datagram)) = self.path.arrival() else { return };
-        self.now = self.path.now();
-        match to {
-            Side::Client => self.client.receive(self.now, &datagram),
-            Side::Server => self.server.receive(self.now, &datagram),
+        let arrival = self.path.next();
+        match self.timer() {
+            Some((at, side)) if arrival.is_none_or(|arrival| at < arrival) => {
+                self.path.clock = at.max(self.path.clock);
+                self.now = self.path.now();
+                match side {
+                    Side::Client => self.client.handle_timeout(self.now),
+                    Side::Server => self.server.handle_timeout(self.now),
+                }
+            }
+            _ => {
+                let Some((to, from, datagram)) = self.path.arrival() else { return };
+                self.now = self.path.now();
+                match to {
+                    Side::Client => self.client.receive(self.now, from, &datagram),
+                    Side::Server => self.server.receive(self.now, from, &datagram),
+                }
+            }
         }
     }
 }

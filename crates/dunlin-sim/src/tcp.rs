@@ -75,7 +75,7 @@ pub struct TcpPair<C, S> {
     server: Host<S>,
     /// All IP packets sent so far, in order.
     pub sent: Vec<Sent>,
-    path: Path,
+    path: Path<()>,
 }
 
 impl<C: StreamEndpoint, S: StreamEndpoint> TcpPair<C, S> {
@@ -128,7 +128,7 @@ impl<C: StreamEndpoint, S: StreamEndpoint> TcpPair<C, S> {
         let client = client.device.sent.drain(..).map(|packet| Sent { after, by: Side::Client, packet });
         let server = server.device.sent.drain(..).map(|packet| Sent { after, by: Side::Server, packet });
         for packet in client.chain(server) {
-            path.send(packet.by, packet.packet.clone());
+            path.send(packet.by, (), packet.packet.clone());
             sent.push(packet);
         }
     }
@@ -152,8 +152,8 @@ impl<C: StreamEndpoint, S: StreamEndpoint> Simulation for TcpPair<C, S> {
         // Packets of the same moment all arrive before an application is woken.
         while self.path.next() == Some(at) {
             match self.path.arrival() {
-                Some((Side::Client, packet)) => self.client.receive(at, packet),
-                Some((Side::Server, packet)) => self.server.receive(at, packet),
+                Some((Side::Client, (), packet)) => self.client.receive(at, packet),
+                Some((Side::Server, (), packet)) => self.server.receive(at, packet),
                 None => {}
             }
         }

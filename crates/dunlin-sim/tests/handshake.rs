@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{App, Configs, close, connect, events, exchange, longest, profile, sent};
+use common::{App, Configs, DELAY, close, connect, events, exchange, longest, profile, sent};
 use dunlin::auth::{Psk, PskTable};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::CryptoProvider;
@@ -25,7 +25,7 @@ use dunlin_tests::{KEY_TYPES, KeyType, NOW, awslc, localhost, providers};
 
 /// The number of one-way delays since the beginning.
 fn trips(now: Now) -> u128 {
-    now.monotonic.since(NOW.monotonic).as_millis() / common::DELAY.as_millis()
+    now.monotonic.since(NOW.monotonic).as_millis() / DELAY.as_millis()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn forgets_the_previous_ticket_once_finished_is_acknowledged() {
     configs.server =
         configs.server.with_handshake_cache(CacheMode::Compact, servers, DEFAULT_MAX_AGE).unwrap();
     connect(&mut configs.pair());
-    let hello = || configs.client().poll_transmit().unwrap().len();
+    let hello = || configs.client().poll_transmit(configs.now).unwrap().datagram.len();
     let before = hello();
     for _ in 0..3 {
         let mut pair = configs.pair();
@@ -256,12 +256,12 @@ fn continues_after_questions_are_answered() {
         ClientConfig::new(profile).with_mtu(300).unwrap()
     };
     let mut pair = configs.pair();
-    pair.run().unwrap();
+    pair.run_for(DELAY * 10).unwrap();
     let [Event::Question(id, Question::ChooseProfile(_))] = events(&mut pair.server)[..] else {
         panic!("not asked");
     };
     pair.server.answer(pair.now, id, Answer::Profile(Some(answer))).unwrap();
-    pair.run().unwrap();
+    pair.run_for(DELAY * 10).unwrap();
     let [Event::Question(id, Question::Verify { .. })] = events(&mut pair.client)[..] else {
         panic!("not asked");
     };

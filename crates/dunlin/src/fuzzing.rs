@@ -2,6 +2,7 @@
 //! invariants.
 
 use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::cache::{CachedPeer, CachedServer};
 use crate::crypto::{HashOutput, Tls13CipherSuite};
@@ -216,12 +217,15 @@ pub enum Carried {
     Acknowledgement,
 }
 
+/// The peer's address, which record layers ignore.
+const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 impl RecordLayer {
     /// A new record layer. `mtu` is the size of the largest datagram, in bytes.
     pub fn new(kind: TransportKind, mtu: usize) -> Self {
         match kind {
             TransportKind::Stream => Self::Stream(Stream::client()),
-            TransportKind::Datagram => Self::Datagram(Datagram::new(mtu)),
+            TransportKind::Datagram => Self::Datagram(Datagram::client(mtu, ANYWHERE)),
         }
     }
 

@@ -18,7 +18,9 @@
 //! Early data (0-RTT) is off unless both configurations enable it. It goes through [`Connection::early_data`]; see [`early`]
 //! for its risks.
 //!
-//! For datagrams, create a [`DtlsConnection`]. It takes and returns whole datagrams, and the data of one record at a time.
+//! For datagrams, create a [`DtlsConnection`]. It takes and returns whole datagrams with the address of the peer, and the data of
+//! one record at a time. It also has timers: call [`Connection::handle_timeout`] at the time that [`Connection::poll_timeout`]
+//! names.
 //!
 //! After an error, transmit what remains: it may include the alert that informs the peer.
 //!
@@ -98,7 +100,7 @@ pub mod wire;
 pub use address::ServerAddress;
 pub use auth::{Credential, PeerIdentity, PskIdentity, Trust};
 pub use config::{ClientConfig, MAX_PREDECESSORS, Profile, ProfileBuilder, ServerConfig};
-pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection};
+pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection, Transmit};
 pub use crypto::CryptoProvider;
 pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};
 pub use error::Error;

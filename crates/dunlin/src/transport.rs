@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::message::Message;
 use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
+use crate::time::Instant;
 use crate::wire::{AlertDescription, AlertLevel};
 
 /// The set of keys that protects a record, in the order of use. After a KeyUpdate the epoch is still `Application`; the
@@ -91,6 +92,14 @@ pub(crate) trait Transport: Emitter {
     }
     /// Whether the output has room for messages that a peer can cause at will. It stops growing if the peer does not read.
     fn has_room(&self) -> bool;
+    /// The earliest deadline of a timer. A stream has none.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+    /// Handles the timers whose deadline has come.
+    fn handle_timeout(&mut self, _now: Instant) -> Result<(), Error> {
+        Ok(())
+    }
     /// Drops unread input, because nothing after close_notify or an error counts.
     fn discard_input(&mut self);
 }

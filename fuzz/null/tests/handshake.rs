@@ -1,6 +1,7 @@
 //! The engine with this provider: a handshake goes on where real cryptography would end it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, though the compiler cannot see it")]
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use dunlin::auth::RawKeyTrust;
@@ -14,6 +15,8 @@ use pki_types::{PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer};
 
 const PUBLIC_KEY: &[u8] = include_bytes!("../../../crates/dunlin-provider-tests/fixtures/ed25519.spki.der");
 const NOW: Now = Now::from_unix_ms(1_767_225_600_000);
+/// The address of both ends.
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4433);
 
 /// The position of the ClientHello's random: after the headers of record and message, and the version.
 const CLIENT_RANDOM: usize = 5 + 4 + 2;
@@ -119,25 +122,25 @@ fn empty_record_in_a_datagram_is_rejected() {
     let client_config = Arc::new(ClientConfig::new(profile()));
     let server_config = Arc::new(ServerConfig::new(profile()).unwrap());
     for typ in [ContentType::ALERT, ContentType::HANDSHAKE] {
-        let mut client = DtlsConnection::client(&client_config, localhost(), NOW).unwrap();
-        let mut server = DtlsConnection::server(&server_config, NOW);
+        let mut client = DtlsConnection::client(&client_config, localhost(), ADDRESS, NOW).unwrap();
+        let mut server = DtlsConnection::server(&server_config, ADDRESS, NOW);
         while client.is_handshaking() || server.is_handshaking() {
-            while let Some(datagram) = client.poll_transmit() {
-                server.receive(NOW, &datagram).unwrap();
+            while let Some(sent) = client.poll_transmit(NOW) {
+                server.receive(NOW, ADDRESS, &sent.datagram).unwrap();
             }
-            while let Some(datagram) = server.poll_transmit() {
-                client.receive(NOW, &datagram).unwrap();
+            while let Some(sent) = server.poll_transmit(NOW) {
+                client.receive(NOW, ADDRESS, &sent.datagram).unwrap();
             }
         }
         client.send(b"").unwrap();
-        let mut record = client.poll_transmit().unwrap();
+        let mut record = client.poll_transmit(NOW).unwrap().datagram;
         // The type follows the content, and the tag follows the type.
         let at = record.len() - dunlin_null::TAG.len() - 1;
         assert_eq!(record[at], ContentType::APPLICATION_DATA.0);
         record[at] = typ.0;
-        assert_eq!(server.receive(NOW, &record), Err(PeerMisbehaved::EmptyRecord.into()));
-        let alerts: Vec<_> = std::iter::from_fn(|| server.poll_transmit()).collect();
-        let alert = alerts.last().unwrap().strip_suffix(&dunlin_null::TAG[..]).unwrap();
+        assert_eq!(server.receive(NOW, ADDRESS, &record), Err(PeerMisbehaved::EmptyRecord.into()));
+        let alerts: Vec<_> = std::iter::from_fn(|| server.poll_transmit(NOW)).collect();
+        let alert = alerts.last().unwrap().datagram.strip_suffix(&dunlin_null::TAG[..]).unwrap();
         assert!(alert.ends_with(&[2, AlertDescription::UNEXPECTED_MESSAGE.0, ContentType::ALERT.0]));
     }
 }

@@ -11,6 +11,7 @@ use dunlin::{
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_legacy::rsa::TLS12_RSA_PSK_CIPHER_SUITES;
+use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::tamper::{extension, message, messages, records};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry, localhost};
@@ -435,16 +436,16 @@ fn entries_serve_streams_and_datagrams() {
 }
 
 fn over_datagrams(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [bool; 2] {
-    let mut client = DtlsConnection::client(client, localhost(), NOW).unwrap();
-    let mut server = DtlsConnection::server(server, NOW);
+    let mut client = DtlsConnection::client(client, localhost(), SERVER_ADDRESS, NOW).unwrap();
+    let mut server = DtlsConnection::server(server, CLIENT_ADDRESS, NOW);
     loop {
         let mut silent = true;
-        while let Some(datagram) = client.poll_transmit() {
-            server.receive(NOW, &datagram).unwrap();
+        while let Some(sent) = client.poll_transmit(NOW) {
+            server.receive(NOW, CLIENT_ADDRESS, &sent.datagram).unwrap();
             silent = false;
         }
-        while let Some(datagram) = server.poll_transmit() {
-            client.receive(NOW, &datagram).unwrap();
+        while let Some(sent) = server.poll_transmit(NOW) {
+            client.receive(NOW, SERVER_ADDRESS, &sent.datagram).unwrap();
             silent = false;
         }
         if silent {

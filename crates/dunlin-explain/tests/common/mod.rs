@@ -13,7 +13,7 @@ use dunlin::{
     TlsConnection, Trust,
 };
 use dunlin_explain::{Bytes, Explanation, Field, KeyLog, Layer, explain};
-use dunlin_sim::Pair;
+use dunlin_sim::{CLIENT_ADDRESS, Pair, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost};
 use etherparse::PacketBuilder;
@@ -131,8 +131,8 @@ pub(crate) fn dtls(suite: &'static Tls13CipherSuite) -> Traffic {
     let log = Arc::new(Log::default());
     let (client, server) = configs(suite, &log);
     let (client, server) = (client.with_mtu(400).unwrap(), server.with_mtu(400).unwrap().with_cookies(true));
-    let client = DtlsConnection::client(&Arc::new(client), localhost(), NOW).unwrap();
-    let server = DtlsConnection::server(&Arc::new(server), NOW);
+    let client = DtlsConnection::client(&Arc::new(client), localhost(), SERVER_ADDRESS, NOW).unwrap();
+    let server = DtlsConnection::server(&Arc::new(server), CLIENT_ADDRESS, NOW);
     let mut pair = Pair::new(client, server, NOW, Duration::from_millis(5));
     pair.run().unwrap();
     pair.client.send(b"before").unwrap();

@@ -8,7 +8,7 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::{
     ClientAuth, ClientConfig, DtlsConnection, Event, Now, Profile, ProfileBuilder, ServerConfig, Side, Trust,
 };
-use dunlin_sim::{Endpoint, Link, Pair};
+use dunlin_sim::{CLIENT_ADDRESS, Endpoint, Link, Pair, SERVER_ADDRESS};
 use dunlin_tests::{KeyType, NOW, Pki, localhost};
 
 pub(crate) mod peer;
@@ -66,11 +66,11 @@ impl Configs {
     }
 
     pub(crate) fn client(&self) -> DtlsConnection {
-        DtlsConnection::client(&Arc::new(self.client.clone()), localhost(), self.now).unwrap()
+        DtlsConnection::client(&Arc::new(self.client.clone()), localhost(), SERVER_ADDRESS, self.now).unwrap()
     }
 
     pub(crate) fn server(&self) -> DtlsConnection {
-        DtlsConnection::server(&Arc::new(self.server.clone()), self.now)
+        DtlsConnection::server(&Arc::new(self.server.clone()), CLIENT_ADDRESS, self.now)
     }
 
     /// A client and a server, before the first datagram.

@@ -1,12 +1,13 @@
 //! An endpoint that runs dimpl, another implementation of DTLS 1.3.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use dimpl::{Config, Dtls, DtlsCertificate, Error, Output};
-use dunlin::{Now, Side};
-use dunlin_sim::Endpoint;
+use dunlin::{Now, Side, Transmit};
+use dunlin_sim::{CLIENT_ADDRESS, Endpoint, SERVER_ADDRESS};
 use dunlin_tests::{KeyType, NOW, Pki};
 
 use super::App;
@@ -14,6 +15,8 @@ use super::App;
 /// A dimpl endpoint, with its output so far.
 pub(crate) struct Peer {
     dtls: Dtls,
+    /// The address of its peer.
+    to: SocketAddr,
     /// The time of its clock at [`NOW`].
     start: Instant,
     output: VecDeque<Vec<u8>>,
@@ -39,6 +42,10 @@ impl Peer {
         dtls.set_active(side == Side::Client);
         Self {
             dtls,
+            to: match side {
+                Side::Client => SERVER_ADDRESS,
+                Side::Server => CLIENT_ADDRESS,
+            },
             start,
             output: VecDeque::new(),
             is_connected: false,
@@ -76,17 +83,17 @@ impl Peer {
 }
 
 impl Endpoint for Peer {
-    fn receive(&mut self, now: Now, datagram: &[u8]) {
+    fn receive(&mut self, now: Now, _: SocketAddr, datagram: &[u8]) {
         self.tell_time(now);
         let result = self.dtls.handle_packet(datagram);
         self.keep(result);
         self.poll();
     }
 
-    fn poll_transmit(&mut self, now: Now) -> Option<Vec<u8>> {
+    fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
         self.tell_time(now);
         self.poll();
-        self.output.pop_front()
+        Some(Transmit { to: self.to, datagram: self.output.pop_front()? })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use super::Connection;
 use crate::address::ServerAddress;
@@ -10,34 +11,62 @@ use crate::error::Error;
 use crate::record::datagram::{Datagram, Discarded};
 use crate::time::Now;
 
+/// A datagram to transmit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The address to send it to.
+    pub to: SocketAddr,
+    /// Its content.
+    pub datagram: Vec<u8>,
+}
+
 impl Connection<Datagram> {
-    /// Creates a client that connects to `server`. Its ClientHello is ready to transmit.
+    /// Creates a client that connects to `server` at the address `peer`. Its ClientHello is ready to transmit.
+    ///
+    /// The engine only compares addresses. A caller on a network without IP maps the network's addresses to any others, one to
+    /// one.
     ///
     /// # Errors
     /// The random source failed, or a value of the configuration does not fit its field.
-    pub fn client(config: &Arc<ClientConfig>, server: ServerAddress, now: Now) -> Result<Self, Error> {
-        Self::new_client(config, server, Datagram::new(config.mtu), now)
+    pub fn client(
+        config: &Arc<ClientConfig>,
+        server: ServerAddress,
+        peer: SocketAddr,
+        now: Now,
+    ) -> Result<Self, Error> {
+        Self::new_client(config, server, Datagram::client(config.mtu, peer), now)
     }
 
-    /// Creates a server that waits for a ClientHello.
-    pub fn server(config: &Arc<ServerConfig>, now: Now) -> Self {
-        Self::new_server(config, Datagram::new(config.mtu), now)
+    /// Creates a server that waits for a ClientHello from the address `peer`.
+    pub fn server(config: &Arc<ServerConfig>, peer: SocketAddr, now: Now) -> Self {
+        Self::new_server(config, Datagram::server(config.mtu, peer), now)
     }
 
-    /// Processes a received datagram. Discards records that are not authentic ([`Connection::discarded`]). While a question is
-    /// open, it also discards records for which it has no room; the peer sends them again.
+    /// The peer's address, which never changes.
+    pub const fn peer_address(&self) -> SocketAddr {
+        self.transport.peer()
+    }
+
+    /// Processes a datagram that was received from the address `from`. Discards records that are not authentic, and datagrams
+    /// from another address than the peer's ([`Connection::discarded`]). While a question is open, it also discards records for
+    /// which it has no room; the peer sends them again.
+    ///
+    /// A peer whose address changes must connect again. RFC 9146 §6 lets a connection follow its peer only after a check that the
+    /// peer receives at the new address, and this engine does not have that check yet.
     ///
     /// # Errors
     /// The error that ends the connection. The caller should still transmit what remains: it may include an alert.
-    pub fn receive(&mut self, now: Now, datagram: &[u8]) -> Result<(), Error> {
+    pub fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) -> Result<(), Error> {
         self.check()?;
-        self.transport.receiver().push(datagram);
+        self.transport.push(from, datagram);
         self.drive(now)
     }
 
-    /// Takes the next datagram to transmit.
-    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
-        self.transport.sender().transmit()
+    /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for [`Connection::poll_timeout`]: the
+    /// timer of a flight starts when its last datagram leaves.
+    pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
+        let datagram = self.transport.transmit(now.monotonic)?;
+        Some(Transmit { to: self.transport.peer(), datagram })
     }
 
     /// Takes the data of the next record, as the peer sent it. Records can be lost or reordered on the way.

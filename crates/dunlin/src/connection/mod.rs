@@ -19,7 +19,7 @@ use crate::protocol::Side;
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
 use crate::schedule;
-use crate::time::Now;
+use crate::time::{Instant, Now};
 use crate::transport::{Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest, What};
 
@@ -27,12 +27,31 @@ mod datagram;
 mod early;
 mod stream;
 
+pub use datagram::Transmit;
 pub use early::EarlyData;
 
 /// One TLS or DTLS connection. It does no input or output and has no clock: the caller transfers the bytes and passes the
 /// current time.
 ///
 /// The first error ends the connection. The caller should still transmit what remains, since that may include an alert.
+///
+/// # Calls
+///
+/// Streams and datagrams share the names of all calls that mean the same:
+///
+/// | purpose | over a stream | over datagrams |
+/// | --- | --- | --- |
+/// | begin | `client`, `server` | the same, with the peer's address |
+/// | take input | `receive(now, bytes)` | `receive(now, from, datagram)` |
+/// | give output | `transmit`, then `transmitted(n)` | `poll_transmit(now)` |
+/// | give data | `received`, then `consume(now, n)` | `read` |
+/// | take data | `send(data)`: as much as there is room for | `send(data)`: all or an error |
+/// | report events, ask questions | `poll_event`, `answer(now, …)` | the same |
+/// | keep time | no timers | `poll_timeout`, `handle_timeout(now)` |
+/// | replace keys, end | `update_keys`, `close`, `abort` | the same |
+///
+/// A call that begins with `poll_` takes out the next whole item: an event or a datagram. A stream has no items, and a transport may
+/// take only a part of its bytes. So it lends its buffers (`transmit`, `received`), and the caller reports what it has used.
 pub struct Connection<T> {
     side: Side,
     transport: T,
@@ -53,7 +72,7 @@ pub struct Connection<T> {
 
 /// TLS over a byte stream.
 pub type TlsConnection = Connection<Stream>;
-/// DTLS over datagrams. The engine does not retransmit handshake messages yet, so a lost message stalls the handshake.
+/// DTLS over datagrams. It retransmits lost handshake messages (RFC 9147 §5.8). Lost application data stays lost.
 pub type DtlsConnection = Connection<Datagram>;
 
 #[allow(private_bounds, reason = "the transports are ours alone")]
@@ -141,6 +160,24 @@ impl<T: Transport> Connection<T> {
             self.effects.events = VecDeque::new();
         }
         event
+    }
+
+    /// When to call [`Connection::handle_timeout`], on the monotonic clock. `None` if no timer runs. The deadline can change with
+    /// every call. A connection over a stream has no timers.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.transport.poll_timeout().filter(|_| self.error.is_none())
+    }
+
+    /// Handles the timers whose deadline has come. Then there may be more to transmit. A call before the deadline has no effect.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after too many retransmissions without an answer, or the connection has failed before.
+    pub fn handle_timeout(&mut self, now: Now) -> Result<(), Error> {
+        self.check()?;
+        match self.transport.handle_timeout(now.monotonic) {
+            Ok(()) => Ok(()),
+            Err(e) => self.fail(e),
+        }
     }
 
     /// Answers an open question and continues the handshake.

@@ -12,7 +12,7 @@ impl Error {
             Self::PeerMisbehaved(e) => Some(misbehaved(e)),
             Self::PeerIncompatible(e) => Some(incompatible(e)),
             Self::Authentication(e) => Some(authentication(e)),
-            Self::AlertReceived(_) | Self::Truncated => None,
+            Self::AlertReceived(_) | Self::Truncated | Self::TimedOut => None,
             Self::Misuse(_) | Self::Internal(_) => Some(Alert::INTERNAL_ERROR),
         }
     }

@@ -35,6 +35,8 @@ pub enum Error {
     AlertReceived(AlertDescription),
     /// The transport ended without close_notify, so data may be missing (RFC 8446 §6.1).
     Truncated,
+    /// The peer did not answer a flight, although this side retransmitted it (RFC 9147 §5.8). Over datagrams only.
+    TimedOut,
     /// The caller asked for something that is impossible now, or always.
     Misuse(Misuse),
     /// The provider, a store or the engine itself failed; the peer is not at fault.

@@ -117,6 +117,7 @@ impl Numbered for Error {
                 alert.0.code(f)
             }
             Self::Truncated => f.write_str("E2"),
+            Self::TimedOut => f.write_str("E3"),
             Self::Misuse(e) => e.code(f),
             Self::Internal(e) => e.code(f),
         }
@@ -136,6 +137,7 @@ impl fmt::Display for Error {
             Self::Authentication(e) => write!(f, "the peer is not accepted: {e}"),
             Self::AlertReceived(a) => write!(f, "the peer refused: it sent the alert {a}"),
             Self::Truncated => f.write_str("the connection ended without close_notify: data may be cut off"),
+            Self::TimedOut => f.write_str("the peer does not answer: check its address and the network"),
             Self::Misuse(e) => write!(f, "{e}"),
             Self::Internal(e) => write!(f, "{e}"),
         }

@@ -2,7 +2,9 @@
 //! (RFC 9147 §5.2, §5.5).
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
+use super::outgoing::Piece;
 use crate::error::{Error, Internal};
 use crate::message;
 use crate::wire::{ContentType, What};
@@ -33,6 +35,8 @@ pub(crate) struct Planned {
     pub(crate) epoch: u64,
     pub(crate) typ: ContentType,
     pub(crate) content: Vec<u8>,
+    /// The pieces of messages in the content.
+    pub(crate) pieces: Vec<Piece>,
 }
 
 /// Fills datagrams with records.
@@ -64,14 +68,20 @@ impl Packer {
         Ok(())
     }
 
-    /// Adds a whole message, header included, with its number. It may become several fragments, and shares records with its
-    /// neighbours of the same epoch.
-    pub(crate) fn message(&mut self, records: Records, number: u16, message: &[u8]) -> Result<(), Error> {
+    /// Adds a range of the body of a message. `message` is the whole message, header included, and `number` its number. The range
+    /// may become several fragments, and shares records with its neighbours of the same epoch.
+    pub(crate) fn message(
+        &mut self,
+        records: Records,
+        number: u16,
+        message: &[u8],
+        range: &Range<usize>,
+    ) -> Result<(), Error> {
         let (header, body) =
             message.split_at_checked(message::HEADER_LEN).ok_or(Internal::Bug(What::NoHeader))?;
-        let mut offset = 0;
+        let mut offset = range.start;
         loop {
-            let rest = body.get(offset..).unwrap_or_default();
+            let rest = body.get(offset..range.end).unwrap_or_default();
             let least = HEADER_LEN + rest.len().min(MIN_PIECE);
             let room = match self.room(records) {
                 Some(room) if room >= least => room,
@@ -83,8 +93,12 @@ impl Packer {
             self.append(&uint24(offset));
             self.append(&uint24(piece.len()));
             self.append(piece);
-            offset += piece.len();
-            if offset == body.len() {
+            let end = offset + piece.len();
+            if let Some(record) = self.datagrams.last_mut().and_then(|records| records.last_mut()) {
+                record.pieces.push(Piece { number, range: offset..end });
+            }
+            offset = end;
+            if offset >= range.end {
                 return Ok(());
             }
         }
@@ -113,7 +127,7 @@ impl Packer {
             return Err(Internal::Bug(What::NoRoom).into());
         }
         if let Some(datagram) = self.datagrams.last_mut() {
-            datagram.push(Planned { epoch: records.epoch, typ, content: Vec::new() });
+            datagram.push(Planned { epoch: records.epoch, typ, content: Vec::new(), pieces: Vec::new() });
         }
         Ok(room)
     }
@@ -149,9 +163,9 @@ mod tests {
     #[test]
     fn packs_neighbours_into_one_record_and_one_datagram() {
         let mut packer = Packer::new(1200);
-        packer.message(PLAIN, 0, &message(100)).unwrap();
-        packer.message(SEALED, 1, &message(10)).unwrap();
-        packer.message(SEALED, 2, &message(0)).unwrap();
+        packer.message(PLAIN, 0, &message(100), &(0..100)).unwrap();
+        packer.message(SEALED, 1, &message(10), &(0..10)).unwrap();
+        packer.message(SEALED, 2, &message(0), &(0..0)).unwrap();
         let [datagram] = &packer.into_datagrams()[..] else { panic!("more than one datagram") };
         let [plain, sealed] = &datagram[..] else { panic!("not two records") };
         assert_eq!((plain.epoch, plain.content.len()), (0, 112));
@@ -165,8 +179,8 @@ mod tests {
         for mtu in [64, 65, 100, 256] {
             let mut packer = Packer::new(mtu);
             let (first, second) = (message(300), message(777));
-            packer.message(PLAIN, 0, &first).unwrap();
-            packer.message(SEALED, 1, &second).unwrap();
+            packer.message(PLAIN, 0, &first, &(0..300)).unwrap();
+            packer.message(SEALED, 1, &second, &(0..777)).unwrap();
             let mut bodies = [Vec::new(), Vec::new()];
             for datagram in packer.into_datagrams() {
                 let mut len = 0;
@@ -187,7 +201,7 @@ mod tests {
     #[test]
     fn keeps_the_record_size_limit() {
         let mut packer = Packer::new(1200);
-        packer.message(Records { limit: 63, ..SEALED }, 0, &message(200)).unwrap();
+        packer.message(Records { limit: 63, ..SEALED }, 0, &message(200), &(0..200)).unwrap();
         let datagrams = packer.into_datagrams();
         assert_eq!(datagrams.len(), 1);
         assert!(datagrams[0].iter().all(|record| record.content.len() <= 63));

@@ -24,6 +24,8 @@ pub(crate) struct Reassembler {
     next: usize,
     /// The messages from `next` on; `None` for one without fragments.
     messages: VecDeque<Option<Partial>>,
+    /// The end of the message before `next` has arrived again.
+    repeated: bool,
 }
 
 struct Partial {
@@ -77,6 +79,8 @@ impl Reassembler {
                 if !self.insert_piece((typ, len), at, offset, piece)? {
                     taken = Taken::NotAll;
                 }
+            } else if number + 1 == self.next && offset + piece.len() == len {
+                self.repeated = true;
             }
             if r.is_empty() {
                 return Ok(taken);
@@ -121,6 +125,11 @@ impl Reassembler {
         let partial = self.messages.pop_front()??;
         self.next += 1;
         Some(Message::new(partial.typ, partial.bytes))
+    }
+
+    /// Whether the end of the latest delivered message has arrived again since the last call.
+    pub(crate) const fn take_repeated(&mut self) -> bool {
+        core::mem::replace(&mut self.repeated, false)
     }
 
     /// Whether there are no fragments of further messages.
@@ -226,6 +235,9 @@ mod tests {
         // A delivered message may arrive again, also in an earlier epoch. A new message may not arrive in an earlier epoch.
         assert_eq!(reassembler.insert(&two, true).unwrap(), Taken::All);
         assert_eq!(reassembler.insert(&two, false).unwrap(), Taken::All);
+        assert!(reassembler.take_repeated() && !reassembler.take_repeated());
+        assert_eq!(reassembler.insert(&fragment(1, 5, 0..5), true).unwrap(), Taken::All);
+        assert!(!reassembler.take_repeated(), "message 2 is the latest");
         assert!(reassembler.insert(&fragment(3, 1, 0..1), false).is_err());
         assert!(reassembler.next_message().is_none() && reassembler.is_empty());
     }

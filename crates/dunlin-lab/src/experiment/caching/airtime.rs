@@ -4,11 +4,12 @@
 //! what is sent. The energy is that of the device's radio while it sends and receives. Listening in between depends on the
 //! network and is excluded.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::{DtlsConnection, Now, ServerAddress, Side};
-use dunlin_sim::{Cost, Endpoint, Headers, LoRaDataRate, Medium, Pair, Sent};
+use dunlin::{DtlsConnection, Instant, Now, ServerAddress, Side, Transmit};
+use dunlin_sim::{CLIENT_ADDRESS, Cost, Endpoint, Headers, LoRaDataRate, Medium, Pair, SERVER_ADDRESS, Sent};
 
 use super::case::{CONNECTIONS, Case, Credential, Keys, Mode, Protocol};
 use super::dunlin::{client, expect, failed, server};
@@ -155,10 +156,10 @@ fn connections(case: &Case<'_>) -> Result<Vec<Vec<Sent>>, Error> {
     let mut now = dunlin_tokio::now();
     let connect = |handshake| {
         let address = ServerAddress::parse(SERVER_NAME, 0).map_err(failed)?;
-        let client = DtlsConnection::client(&client, address, now).map_err(failed)?;
+        let client = DtlsConnection::client(&client, address, SERVER_ADDRESS, now).map_err(failed)?;
         let ends = [
             Talker::new(client, Side::Client),
-            Talker::new(DtlsConnection::server(&server, now), Side::Server),
+            Talker::new(DtlsConnection::server(&server, CLIENT_ADDRESS, now), Side::Server),
         ];
         let [client, server] = ends;
         let mut pair = Pair::new(client, server, now, DELAY);
@@ -210,12 +211,20 @@ impl Talker {
 }
 
 impl Endpoint for Talker {
-    fn receive(&mut self, now: Now, datagram: &[u8]) {
+    fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
         // The connection keeps its error.
-        let _ = self.connection.receive(now, datagram).and_then(|()| self.talk());
+        let _ = self.connection.receive(now, from, datagram).and_then(|()| self.talk());
     }
 
-    fn poll_transmit(&mut self, _: Now) -> Option<Vec<u8>> {
-        self.connection.poll_transmit()
+    fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
+        self.connection.poll_transmit(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.connection.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        let _ = self.connection.handle_timeout(now);
     }
 }

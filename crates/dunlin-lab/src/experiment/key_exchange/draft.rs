@@ -3,6 +3,7 @@
 //! The draft's assumptions apply: one suite, group and signature scheme; identities of one byte; no server name, ALPN, size
 //! limit, cookie or ticket; an 8-byte tag (here also a 16-byte one); bytes of records, without transport.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -184,8 +185,8 @@ impl Case {
                 flights(client, TlsConnection::server(&server, now), now)
             }
             Protocol::Dtls13 => {
-                let client = DtlsConnection::client(&client, address, now).map_err(failed)?;
-                flights(client, DtlsConnection::server(&server, now), now)
+                let client = DtlsConnection::client(&client, address, ADDRESS, now).map_err(failed)?;
+                flights(client, DtlsConnection::server(&server, ADDRESS, now), now)
             }
         }
     }
@@ -240,13 +241,13 @@ impl Case {
 /// One side over any transport.
 trait End {
     /// Takes the output, in pieces that stay together.
-    fn flight(&mut self) -> Vec<Vec<u8>>;
+    fn flight(&mut self, now: Now) -> Vec<Vec<u8>>;
     fn receive(&mut self, now: Now, piece: &[u8]) -> Result<(), dunlin::Error>;
     fn is_connected(&self) -> bool;
 }
 
 impl End for TlsConnection {
-    fn flight(&mut self) -> Vec<Vec<u8>> {
+    fn flight(&mut self, _: Now) -> Vec<Vec<u8>> {
         let bytes = self.transmit().to_vec();
         self.transmitted(bytes.len());
         vec![bytes]
@@ -261,13 +262,16 @@ impl End for TlsConnection {
     }
 }
 
+/// The address of both sides, which never leave this process.
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4433);
+
 impl End for DtlsConnection {
-    fn flight(&mut self) -> Vec<Vec<u8>> {
-        std::iter::from_fn(|| self.poll_transmit()).collect()
+    fn flight(&mut self, now: Now) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.poll_transmit(now)).map(|transmit| transmit.datagram).collect()
     }
 
     fn receive(&mut self, now: Now, piece: &[u8]) -> Result<(), dunlin::Error> {
-        self.receive(now, piece)
+        self.receive(now, ADDRESS, piece)
     }
 
     fn is_connected(&self) -> bool {
@@ -280,7 +284,7 @@ fn flights<E: End>(mut client: E, mut server: E, now: Now) -> Result<Flights, Er
     let mut flights = [0; 3];
     for (i, flight) in flights.iter_mut().enumerate() {
         let (from, to) = if i % 2 == 0 { (&mut client, &mut server) } else { (&mut server, &mut client) };
-        for piece in from.flight() {
+        for piece in from.flight(now) {
             *flight += piece.len();
             to.receive(now, &piece).map_err(failed)?;
         }

@@ -40,6 +40,8 @@ pub(super) enum Received {
     Alert(AlertLevel, AlertDescription),
     /// An ACK of this side's records, received in this epoch.
     Ack(u64, Vec<RecordNumber>),
+    /// The end of the latest delivered message, again and in the clear.
+    Repeated,
     Nothing,
 }
 
@@ -58,6 +60,7 @@ pub(crate) struct Receiver {
     content_limit: usize,
     /// The record with the peer's close_notify.
     closed_by: Option<RecordNumber>,
+    is_authentic: bool,
     pub(super) discarded: Discarded,
 }
 
@@ -73,6 +76,7 @@ impl Default for Receiver {
             unread: 0,
             content_limit: MAX_PLAINTEXT,
             closed_by: None,
+            is_authentic: false,
             discarded: Discarded::default(),
         }
     }
@@ -144,11 +148,26 @@ impl Receiver {
         self.messages.next_message()
     }
 
-    /// Takes the numbers of the records to acknowledge, in increasing order (RFC 9147 §7).
+    /// Whether a record with messages waits for its ACK.
+    pub(super) const fn owes_ack(&self) -> bool {
+        !self.to_acknowledge.is_empty()
+    }
+
+    /// Whether the peer has sent an authentic record, so it has received a flight of this side.
+    pub(super) const fn is_authentic(&self) -> bool {
+        self.is_authentic
+    }
+
+    /// The numbers of the records to acknowledge, in increasing order (RFC 9147 §7).
+    pub(super) fn owed_acks(&mut self) -> &[RecordNumber] {
+        self.to_acknowledge.sort_unstable();
+        &self.to_acknowledge
+    }
+
+    /// Takes these numbers out.
     pub(super) fn take_to_acknowledge(&mut self) -> Vec<RecordNumber> {
-        let mut numbers = core::mem::take(&mut self.to_acknowledge);
-        numbers.sort_unstable();
-        numbers
+        self.owed_acks();
+        core::mem::take(&mut self.to_acknowledge)
     }
 
     /// The content of the next record; `None` if there are no more records.
@@ -165,14 +184,20 @@ impl Receiver {
         Ok(Some(received))
     }
 
-    /// Takes hellos from an unprotected record. It ignores unprotected alerts and ACKs, because an attacker could end or
-    /// delay the handshake with them.
+    /// Takes hellos from an unprotected record. After a change of keys, it only notices repeated ones, until the peer uses its new
+    /// keys. It ignores unprotected alerts and ACKs, because an attacker could end or delay the handshake with them.
     fn plain(&mut self, header: &plaintext::Header, record: &[u8]) -> Result<Received, Error> {
         let content = record.get(plaintext::HEADER_LEN..).unwrap_or_default();
-        if header.epoch != 0 || header.typ != ContentType::HANDSHAKE || self.present() != 0 {
+        let is_present = self.present() == 0;
+        if header.epoch != 0 || header.typ != ContentType::HANDSHAKE || self.is_authentic {
             self.discarded.misplaced += 1;
-        } else if self.messages.insert(content, true).is_err() {
-            self.discarded.malformed += 1;
+        } else if self.messages.insert(content, is_present).is_err() {
+            match is_present {
+                true => self.discarded.malformed += 1,
+                false => self.discarded.misplaced += 1,
+            }
+        } else if self.messages.take_repeated() {
+            return Ok(Received::Repeated);
         }
         Ok(Received::Nothing)
     }
@@ -197,6 +222,7 @@ impl Receiver {
                 false => Ok(None),
             };
         };
+        self.is_authentic = true;
         let number = RecordNumber { epoch: epoch.number, sequence };
         // RFC 9147 §4.5.1: check for replay only after decryption, so that timing reveals nothing about the number.
         if !epoch.window.accept(sequence) {

@@ -1,4 +1,5 @@
-//! The sender keeps messages until their flight is complete, and then packs them into as few datagrams as possible.
+//! The sender keeps messages until their flight is complete, and then packs them into as few datagrams as possible. It keeps
+//! them further until the peer has acknowledged them, to retransmit them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -6,7 +7,8 @@ use alloc::vec::Vec;
 use super::ciphertext::EpochKey;
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, plaintext};
 use crate::error::{Error, Internal, Misuse};
-use crate::flight::fragment::{Packer, Records};
+use crate::flight::fragment::{Packer, Planned, Records};
+use crate::flight::outgoing::Flight;
 use crate::flight::{RecordNumber, ack};
 use crate::record::protect::Sequence;
 use crate::schedule::keys::TrafficKeys;
@@ -22,17 +24,10 @@ struct WriteEpoch {
     sequence: Sequence,
 }
 
-/// A message that waits in the current flight.
-struct Outgoing {
-    epoch: u64,
-    number: u16,
-    message: Vec<u8>,
-}
-
 /// A KeyUpdate in flight, and the key that follows it.
 struct KeyUpdate {
-    /// Its records that the peer has not acknowledged.
-    records: Vec<RecordNumber>,
+    /// The number of the message.
+    number: u16,
     key: EpochKey,
 }
 
@@ -40,12 +35,14 @@ pub(crate) struct Sender {
     mtu: usize,
     content_limit: usize,
     present: WriteEpoch,
-    /// Earlier epochs, for messages that still wait.
+    /// Earlier epochs: for messages that wait or may have to be sent again, and for ACKs during the handshake.
     past: Vec<WriteEpoch>,
-    flight: Vec<Outgoing>,
+    handshake_complete: bool,
+    flight: Flight,
     /// The number of the next message.
     next_message: Option<u16>,
     output: VecDeque<Vec<u8>>,
+    sent_bytes: usize,
     /// RFC 9147 §8: the sender uses the new key once the peer has acknowledged the KeyUpdate.
     key_update: Option<KeyUpdate>,
     /// RFC 9147 §5.8.4: a KeyUpdate that must wait for the ACK of the previous one, and its key. There is at most one,
@@ -62,9 +59,11 @@ impl Sender {
             content_limit: MAX_PLAINTEXT,
             present: WriteEpoch { number: 0, key: None, sequence: Sequence::default() },
             past: Vec::new(),
-            flight: Vec::new(),
+            handshake_complete: false,
+            flight: Flight::default(),
             next_message: Some(0),
             output: VecDeque::new(),
+            sent_bytes: 0,
             key_update: None,
             next_update: None,
             closed: false,
@@ -79,6 +78,11 @@ impl Sender {
     /// Whether a KeyUpdate waits for the ACK of the previous one.
     pub(super) const fn has_next_update(&self) -> bool {
         self.next_update.is_some()
+    }
+
+    /// Whether the output is empty.
+    pub(super) fn is_drained(&self) -> bool {
+        self.output.is_empty()
     }
 
     /// Whether the output has room for more datagrams.
@@ -100,7 +104,7 @@ impl Sender {
         // RFC 9147 §5.2: the number must not wrap.
         let number = self.next_message.ok_or(Internal::KeyExhausted)?;
         self.next_message = number.checked_add(1);
-        self.flight.push(Outgoing { epoch: self.present.number, number, message });
+        self.flight.push(self.present.number, number, message);
         Ok(())
     }
 
@@ -111,9 +115,7 @@ impl Sender {
             return Ok(());
         }
         if self.present.number > HANDSHAKE_EPOCH {
-            let records = self.flush(&[])?;
-            self.key_update = Some(KeyUpdate { records, key });
-            return Ok(());
+            return self.begin_update(key);
         }
         let number = match epoch {
             Epoch::Early => EARLY_EPOCH,
@@ -125,23 +127,66 @@ impl Sender {
         Ok(())
     }
 
-    /// Processes an ACK. The sender uses a new key once the peer has acknowledged its KeyUpdate.
-    pub(super) fn acknowledged(&mut self, numbers: &[RecordNumber]) -> Result<(), Error> {
-        let Some(update) = &mut self.key_update else { return Ok(()) };
-        update.records.retain(|number| !numbers.contains(number));
-        if !update.records.is_empty() {
-            return Ok(());
-        }
-        if let Some(KeyUpdate { key, .. }) = self.key_update.take() {
-            let number = self.present.number + 1;
-            self.present = WriteEpoch { number, key: Some(key), sequence: Sequence::default() };
-        }
-        if let Some((message, Some(key))) = self.next_update.take() {
-            self.message(message)?;
-            let records = self.flush(&[])?;
-            self.key_update = Some(KeyUpdate { records, key });
-        }
+    /// Sends the KeyUpdate that is the latest message. `key` comes into use after its ACK.
+    fn begin_update(&mut self, key: EpochKey) -> Result<(), Error> {
+        let number = self.flight.last_number().ok_or(Internal::Bug(What::NoUpdate))?;
+        self.flush()?;
+        self.key_update = Some(KeyUpdate { number, key });
         Ok(())
+    }
+
+    /// Processes an ACK. Returns whether it acknowledged something new. The sender uses a new key once the peer has
+    /// acknowledged its KeyUpdate.
+    pub(super) fn acknowledged(&mut self, numbers: &[RecordNumber]) -> Result<bool, Error> {
+        let is_progress = self.flight.acknowledged(numbers);
+        match self.key_update.take() {
+            Some(update) if self.flight.contains(update.number) => self.key_update = Some(update),
+            Some(KeyUpdate { key, .. }) => {
+                let number = self.present.number + 1;
+                self.present = WriteEpoch { number, key: Some(key), sequence: Sequence::default() };
+                if let Some((message, Some(key))) = self.next_update.take() {
+                    self.message(message)?;
+                    self.begin_update(key)?;
+                }
+            }
+            None => {}
+        }
+        Ok(is_progress)
+    }
+
+    /// The peer has answered the flight, and has therefore received all of it. Returns whether there was one.
+    pub(super) fn answered(&mut self) -> bool {
+        self.flight.answered()
+    }
+
+    /// The peer protects its records, so it has received all messages in the clear.
+    pub(super) fn peer_has_keys(&mut self) {
+        self.flight.drop_if(|message| message.epoch == 0 && message.is_sent);
+    }
+
+    /// Whether the peer has not acknowledged a message that was sent.
+    pub(super) fn is_outstanding(&self) -> bool {
+        self.flight.is_outstanding()
+    }
+
+    /// The epochs of the messages that the peer has not acknowledged.
+    pub(super) fn outstanding_epochs(&self) -> impl Iterator<Item = u64> {
+        self.flight.outstanding_epochs()
+    }
+
+    /// How many bytes have been queued so far.
+    pub(super) const fn sent_bytes(&self) -> usize {
+        self.sent_bytes
+    }
+
+    fn queue(&mut self, datagram: Vec<u8>) {
+        self.sent_bytes = self.sent_bytes.saturating_add(datagram.len());
+        self.output.push_back(datagram);
+    }
+
+    /// Whether the sender protects its records.
+    pub(super) const fn is_protected(&self) -> bool {
+        self.present.key.is_some()
     }
 
     /// Whether the peer has not acknowledged a KeyUpdate yet.
@@ -158,40 +203,92 @@ impl Sender {
         self.key_update.is_none() && self.present.sequence.used() >= limit
     }
 
-    /// Sends an ACK of `to_acknowledge`, then the queued messages; returns the numbers of the records with messages.
-    pub(super) fn flush(&mut self, to_acknowledge: &[RecordNumber]) -> Result<Vec<RecordNumber>, Error> {
-        let flight = core::mem::take(&mut self.flight);
-        if self.closed {
-            return Ok(Vec::new());
-        }
+    pub(super) const fn complete_handshake(&mut self) {
+        self.handshake_complete = true;
+    }
+
+    /// Sends an ACK alone.
+    pub(super) fn acknowledge(&mut self, numbers: &[RecordNumber]) -> Result<(), Error> {
         let mut packer = Packer::new(self.mtu);
-        // RFC 9147 §7: an ACK uses the latest keys.
-        let records = self.records(&self.present);
+        self.pack_acks(&mut packer, numbers)?;
+        self.seal(packer.into_datagrams(), usize::MAX).map(drop)
+    }
+
+    /// Packs an ACK. RFC 9147 §7: its epoch is at least that of the records. During the handshake it uses the handshake keys. A
+    /// record under application keys would tell a client that the server has accepted its Finished (docs/handshake-cache.md §3.4).
+    fn pack_acks(&self, packer: &mut Packer, numbers: &[RecordNumber]) -> Result<(), Error> {
+        let handshake = self.past.iter().find(|e| e.number == HANDSHAKE_EPOCH && !self.handshake_complete);
+        let records = self.records(handshake.unwrap_or(&self.present));
         let room = records.limit.min(self.mtu.saturating_sub(records.overhead));
         let per_ack = room.saturating_sub(ack::EMPTY_LEN) / ack::NUMBER_LEN;
-        for numbers in to_acknowledge.chunks(per_ack.max(1)) {
+        for numbers in numbers.chunks(per_ack.max(1)) {
             packer.record(records, ContentType::ACK, ack::write(numbers)?)?;
         }
-        for Outgoing { epoch, number, message } in &flight {
-            let epoch = self.past.iter().find(|e| e.number == *epoch).unwrap_or(&self.present);
-            packer.message(self.records(epoch), *number, message)?;
+        Ok(())
+    }
+
+    /// Sends the messages that were not sent yet.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        self.flush_after(&[])
+    }
+
+    /// Sends an ACK of `to_acknowledge`, then the messages that were not sent yet.
+    pub(super) fn flush_after(&mut self, to_acknowledge: &[RecordNumber]) -> Result<(), Error> {
+        if self.closed {
+            self.flight.drop_if(|message| !message.is_sent);
+            return Ok(());
         }
-        let mut sent = Vec::new();
-        for datagram in packer.into_datagrams() {
+        let mut packer = Packer::new(self.mtu);
+        self.pack_acks(&mut packer, to_acknowledge)?;
+        self.pack_messages(&mut packer, false)?;
+        self.seal(packer.into_datagrams(), usize::MAX).map(drop)
+    }
+
+    /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns their number.
+    pub(super) fn retransmit(&mut self, budget: usize) -> Result<usize, Error> {
+        let mut packer = Packer::new(self.mtu);
+        self.pack_messages(&mut packer, true)?;
+        self.seal(packer.into_datagrams(), budget)
+    }
+
+    fn pack_messages(&mut self, packer: &mut Packer, again: bool) -> Result<(), Error> {
+        let mut flight = core::mem::take(&mut self.flight);
+        for outgoing in flight.messages().filter(|outgoing| outgoing.is_sent == again) {
+            let epoch = self.past.iter().find(|e| e.number == outgoing.epoch).unwrap_or(&self.present);
+            for range in &outgoing.missing {
+                packer.message(self.records(epoch), outgoing.number, &outgoing.message, range)?;
+            }
+            outgoing.is_sent = true;
+        }
+        self.flight = flight;
+        Ok(())
+    }
+
+    /// Seals and queues datagrams up to `budget` bytes. Returns their number of bytes.
+    fn seal(&mut self, datagrams: Vec<Vec<Planned>>, budget: usize) -> Result<usize, Error> {
+        let mut total = 0;
+        for datagram in datagrams {
             let mut bytes = Vec::new();
+            let mut sent = Vec::new();
             let last = datagram.len().saturating_sub(1);
-            for (i, record) in datagram.iter().enumerate() {
+            for (i, record) in datagram.into_iter().enumerate() {
                 let epoch = self.past.iter_mut().find(|e| e.number == record.epoch);
                 let epoch = epoch.unwrap_or(&mut self.present);
                 let sequence = epoch.seal(record.typ, &record.content, i == last, &mut bytes)?;
-                if record.typ == ContentType::HANDSHAKE {
-                    sent.push(RecordNumber { epoch: record.epoch, sequence });
-                }
+                sent.push((RecordNumber { epoch: record.epoch, sequence }, record.pieces));
             }
-            self.output.push_back(bytes);
+            total += bytes.len();
+            if total > budget {
+                return Ok(total - bytes.len());
+            }
+            for (number, pieces) in sent.into_iter().filter(|(_, pieces)| !pieces.is_empty()) {
+                self.flight.sent(number, pieces);
+            }
+            self.queue(bytes);
         }
-        self.past.clear();
-        Ok(sent)
+        let for_acks = |epoch: &WriteEpoch| epoch.number == HANDSHAKE_EPOCH && !self.handshake_complete;
+        self.past.retain(|epoch| self.flight.needs_epoch(epoch.number) || for_acks(epoch));
+        Ok(total)
     }
 
     fn records(&self, epoch: &WriteEpoch) -> Records {
@@ -203,8 +300,10 @@ impl Sender {
 
     /// Sends an alert. It is the last record that this side sends.
     pub(super) fn alert(&mut self, content: [u8; 2]) -> Result<(), Error> {
-        self.flush(&[])?;
+        self.flush()?;
         self.closed = true;
+        // The peer ignores what follows an alert, but it may still need the handshake (RFC 9147 §5.10).
+        self.flight.drop_if(|message| message.epoch > HANDSHAKE_EPOCH);
         self.single(ContentType::ALERT, &content)
     }
 
@@ -232,7 +331,7 @@ impl Sender {
     fn single(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
         let mut bytes = Vec::new();
         self.present.seal(typ, content, true, &mut bytes)?;
-        self.output.push_back(bytes);
+        self.queue(bytes);
         Ok(())
     }
 }
