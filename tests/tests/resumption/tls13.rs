@@ -211,14 +211,23 @@ fn server_sends_the_configured_number_of_tickets() {
     }
 }
 
+/// RFC 8446 §4.6.1: a lifetime of zero means that the ticket is unusable at once. So a lifetime excludes its end.
 #[test]
-fn tickets_expire() {
-    let hour = Duration::from_secs(3600);
+fn tickets_expire_at_the_end_of_their_lifetime() {
+    let (hour, moment) = (Duration::from_secs(3600), Duration::from_millis(1));
     for tickets in [stateless().lifetime(hour), stateful().lifetime(hour)] {
+        for (age, resumes) in [(hour - moment, true), (hour, false)] {
+            let (client, server) = (client(), server(&tickets));
+            connect(&client, &server, NOW);
+            assert_eq!(connect(&client, &server, later(age)).0, resumes, "{age:?}");
+        }
+        // The server does not rely on the client's clock.
         let (client, server) = (client(), server(&tickets));
         connect(&client, &server, NOW);
-        assert!(connect(&client, &server, later(hour - Duration::from_secs(1))).0);
-        assert!(!connect(&client, &server, later(hour * 2)).0);
+        let mut pair = Pair::at(&client, &server, later(hour - moment));
+        pair.now = later(hour);
+        pair.connect().unwrap();
+        assert!(!pair.server.negotiated().unwrap().is_resumed());
     }
 }
 
@@ -235,16 +244,15 @@ fn renewed_tickets_expire_a_week_after_authentication() {
     }
 }
 
+/// RFC 5280 §4.1.2.5: the validity includes notAfter, here the first second of 2035.
 #[test]
 fn resumption_ends_with_the_certificate() {
-    // The test certificates expire at the end of 2034.
-    let end = Now::from_unix_ms(2_051_222_400_000);
-    let (before, after) = (Now::from_unix_ms(end.unix_ms - 60_000), Now::from_unix_ms(end.unix_ms + 60_000));
+    let end = |offset_ms: i64| Now::from_unix_ms(2_051_222_400_000u64.saturating_add_signed(offset_ms));
     for tickets in [stateless(), stateful()] {
         let (client, server) = (client(), server(&tickets));
-        connect(&client, &server, before);
-        assert!(connect(&client, &server, before).0);
-        let mut pair = Pair::at(&client, &server, after);
+        connect(&client, &server, end(-60_000));
+        assert!(connect(&client, &server, end(999)).0);
+        let mut pair = Pair::at(&client, &server, end(1000));
         use dunlin::error::AuthenticationFailure::Expired;
         assert!(matches!(pair.run(), Err(dunlin::Error::Authentication(Expired(_)))));
     }
