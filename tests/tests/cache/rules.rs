@@ -17,7 +17,7 @@ use dunlin_tests::tamper::{Secrets, extension, rewrite};
 use dunlin_tests::{ForeignKey, KeyType, NOW, Pair, Pki, awslc, carry};
 
 use crate::tickets::shown;
-use crate::{Ends, connect, lengths, of_version, setups};
+use crate::{Ends, cached, connect, lengths, of_version, setups};
 
 #[test]
 fn second_handshake_omits_the_certificates() {
@@ -127,6 +127,37 @@ fn entry_ages_from_the_last_full_verification() {
     }
 }
 
+/// Rule 2: thirty days.
+#[test]
+fn entry_is_usable_for_thirty_days_by_default() {
+    const MAX_AGE_MS: u64 = 30 * 24 * 3_600_000;
+    for setup in setups() {
+        for (age_ms, is_cached) in [(MAX_AGE_MS - 1, true), (MAX_AGE_MS, false)] {
+            let (client, server, _) = setup.ends(KeyType::P256);
+            connect(&client, &server);
+            let mut pair = Pair::at(&client, &server, Now::from_unix_ms(NOW.unix_ms + age_ms));
+            pair.connect().unwrap();
+            assert_eq!(cached(&pair), [is_cached; 2], "{setup:?}, {age_ms}");
+        }
+    }
+}
+
+/// Stores use the issuer to keep the peers of one issuer from evicting those of another.
+#[test]
+fn entries_differ_by_issuer() {
+    for setup in setups() {
+        let issuer = |typ| {
+            let (client, server, store) = setup.ends(typ);
+            connect(&client, &server);
+            let tickets = shown(Pair::new(&client, &server).client.transmit());
+            *store.find(&tickets[0]).unwrap().issuer()
+        };
+        let [one, other] = [KeyType::P256, KeyType::P384].map(issuer);
+        assert_eq!(one, issuer(KeyType::P256));
+        assert_ne!(one, other);
+    }
+}
+
 /// Rule 2: a peer verified under other settings is verified anew, from its full certificates.
 #[test]
 fn changed_settings_require_a_new_verification() {
@@ -181,31 +212,45 @@ fn entry_serves_every_profile_of_equal_trust() {
     }
 }
 
-/// Rule 2: a certificate that expires between ClientHello and Certificate is refused, as in a full handshake.
+/// Rule 2: both dates are checked again when the peer authenticates, because the clock may leave the validity after the
+/// ClientHello. RFC 5280 §4.1.2.5: the validity includes notBefore and notAfter.
 #[test]
-fn refuses_a_certificate_that_expires_during_the_handshake() {
+fn checks_both_dates_of_a_cached_certificate_during_the_handshake() {
+    // The validity of the test certificates, in milliseconds: from 2025 to the first second of 2035.
+    let (begin, end) = (1_735_689_600_000, 2_051_222_400_000);
     for setup in setups() {
-        for is_client_late in [true, false] {
-            let (client, server, _) = setup.ends(KeyType::P256);
-            // The certificates of the tests expire at the end of 2034.
-            let [day, second] = [24 * 3_600_000, 1000];
-            let end = 2_051_222_400_000;
-            let [before, after] = [end - day, end + second].map(Now::from_unix_ms);
-            let mut pair = Pair::at(&client, &server, before);
-            pair.connect().unwrap();
-            pair.echo(b"hello").unwrap();
-            let mut pair = Pair::at(&client, &server, before);
-            carry(&mut pair.client, &mut pair.server, before).1.unwrap();
-            let (_, result) =
-                carry(&mut pair.server, &mut pair.client, if is_client_late { after } else { before });
-            let result = match is_client_late {
-                true => result,
-                false => result.and_then(|()| carry(&mut pair.client, &mut pair.server, after).1),
-            };
-            let refused = matches!(result, Err(Error::Authentication(AuthenticationFailure::Expired(_))));
-            assert!(refused, "{setup:?}: {result:?}");
-            let side = if is_client_late { &pair.client } else { &pair.server };
-            assert!(side.negotiated().is_none(), "{setup:?}");
+        for (start, late, verdict) in [
+            (begin, begin - 1, "not valid yet"),
+            (begin + 1000, begin, "valid"),
+            (end, end + 999, "valid"),
+            (end, end + 1000, "expired"),
+        ] {
+            for is_client_late in [true, false] {
+                let (client, server, _) = setup.ends(KeyType::P256);
+                let [start, late] = [start, late].map(Now::from_unix_ms);
+                let mut pair = Pair::at(&client, &server, start);
+                pair.connect().unwrap();
+                pair.echo(b"hello").unwrap();
+                let mut pair = Pair::at(&client, &server, start);
+                let [of_client, of_server] = if is_client_late { [late, start] } else { [start, late] };
+                carry(&mut pair.client, &mut pair.server, start).1.unwrap();
+                let result = carry(&mut pair.server, &mut pair.client, of_client).1;
+                let result = result.and_then(|()| carry(&mut pair.client, &mut pair.server, of_server).1);
+                let actual = match result {
+                    Ok(()) => "valid",
+                    Err(Error::Authentication(AuthenticationFailure::NotValidYet(_))) => "not valid yet",
+                    Err(Error::Authentication(AuthenticationFailure::Expired(_))) => "expired",
+                    Err(error) => panic!("{setup:?}: {error}"),
+                };
+                assert_eq!(actual, verdict, "{setup:?}, {late:?}, client: {is_client_late}");
+                if verdict == "valid" {
+                    pair.run().unwrap();
+                    assert_eq!(cached(&pair), [true; 2]);
+                } else {
+                    let side = if is_client_late { &pair.client } else { &pair.server };
+                    assert!(side.negotiated().is_none(), "{setup:?}");
+                }
+            }
         }
     }
 }
