@@ -206,6 +206,21 @@ fn caches_are_unused_without_extended_master_secret() {
     for setup in setups().filter(|setup| setup.is_tls12()) {
         let error = to_client(setup, false, |m| set_extension(&mut m[0], EXTENDED_MASTER_SECRET, None));
         assert!(is_illegal(&error), "{setup:?}: {error:?}");
+        // Each part of an answer alone: certificate, request or ticket by name, and a fingerprint of cached_info.
+        let answers: [(&[u8], Option<&[u8]>); 4] =
+            [(&[1, 0xff], None), (&[2, 0xff], None), (&[0, 0], None), (&[], Some(&[0, 1, 1]))];
+        for (cache, info) in answers {
+            if info.is_some() && setup.mode == CacheMode::Compact {
+                continue;
+            }
+            let error = to_client(setup, false, |m| {
+                set_extension(&mut m[0], EXTENDED_MASTER_SECRET, None);
+                set_extension(&mut m[0], HANDSHAKE_CACHE, Some(cache));
+                set_extension(&mut m[0], CACHED_INFO, info);
+            });
+            let unused = PeerMisbehaved::IllegalParameter(What::CacheUnused).into();
+            assert_eq!(error, unused, "{setup:?} {cache:?} {info:?}");
+        }
         // The server answers that it uses no cache entry.
         let profile = |is_client| setup.profile(P256, is_client).extended_master_secret_required(false);
         let client = setup.client(profile(true));
