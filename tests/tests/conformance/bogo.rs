@@ -17,9 +17,10 @@ use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ProfileBuilder, PskIdentity,
     PskSource, Question, ServerConfig, TransportKind, Trust,
 };
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
-use dunlin_tests::tamper::{Keys, Secrets, extension, records};
-use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc};
+use dunlin_tests::tamper::{Keys, Secrets, extension, extension_at, records, suites_at};
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry};
 use rcgen::{CertificateParams, KeyPair, KeyUsagePurpose};
 
 fn trust() -> Trust {
@@ -105,6 +106,22 @@ fn rejects_excess_data_around_a_retry() {
     pair.server.receive(NOW, &hello).unwrap();
     let retry = with_more(pair.server.transmit());
     assert_eq!(pair.client.receive(NOW, &retry), Err(error));
+}
+
+/// RFC 8446 §D.4: in compatibility mode, each side sends one ChangeCipherSpec, here before the client's second flight.
+#[test]
+fn change_cipher_spec_precedes_the_second_client_hello_in_compatibility_mode() {
+    for is_compatible in [true, false] {
+        let profile = client_profile().compatibility_mode(is_compatible);
+        let client = client(profile).with_key_shares(vec![]).unwrap();
+        let mut pair = pair(client, server(server_profile()));
+        carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
+        carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
+        let types: Vec<_> = records(pair.client.transmit()).iter().map(|record| record[0]).collect();
+        assert_eq!(types, if is_compatible { &[20, 22][..] } else { &[22] });
+        pair.connect().unwrap();
+        assert_eq!(pair.client.error(), None);
+    }
 }
 
 #[test]
@@ -389,7 +406,7 @@ fn only_clients_sign_with_rsa_pkcs1_on_request() {
 fn records_keep_the_configured_maximum() {
     const TYPE_AND_TAG: usize = 17;
     let tls12 = |profile: ProfileBuilder| {
-        let suites = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
+        let suites = TLS12_CIPHER_SUITES.to_vec();
         profile.cipher_suites(vec![]).tls12_cipher_suites(suites)
     };
     for older in [&(|p| p) as &dyn Fn(ProfileBuilder) -> ProfileBuilder, &tls12] {
@@ -414,4 +431,55 @@ fn rejects_an_unknown_alert_level() {
     let mut pair = pair(client(client_profile()), server(server_profile()));
     let wrong = pair.client.receive(NOW, &[21, 3, 3, 0, 2, 3, 40]).map(drop);
     assert_eq!(wrong, Err(PeerMisbehaved::IllegalParameter(What::AlertLevel).into()));
+}
+
+/// The first flights of an honest client and server.
+fn first_flights(client: ClientConfig, server: ServerConfig) -> (Pair, Vec<u8>) {
+    let mut pair = pair(client, server);
+    carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
+    let flight = pair.server.transmit().to_vec();
+    (pair, flight)
+}
+
+/// RFC 8446 §4.2.1: the client rejects versions that it did not offer, and versions before TLS 1.3 in this extension.
+#[test]
+fn client_rejects_a_selected_version_that_it_did_not_offer() {
+    let not_offered = Err(PeerMisbehaved::NotOffered(What::Version).into());
+    for version in [[3, 3], [3, 5], [0xfe, 0xfc]] {
+        let (mut pair, mut flight) = first_flights(client(client_profile()), server(server_profile()));
+        let at = extension_at(&flight, 43).unwrap();
+        flight[at].copy_from_slice(&version);
+        assert_eq!(pair.client.receive(NOW, &flight).map(drop), not_offered);
+    }
+    // TLS 1.3 itself, for a client with TLS 1.2 alone.
+    let (_, flight) = first_flights(client(client_profile()), server(server_profile()));
+    let older = client_profile().cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
+    let mut older = pair(client(older), server(server_profile())).client;
+    assert_eq!(older.receive(NOW, &flight).map(drop), not_offered);
+}
+
+/// RFC 8446 §4.2.11, §9.2: a certificate or psk_dhe_ke requires a key share. The two errors have different alerts.
+#[test]
+fn client_rejects_a_server_hello_without_key_share() {
+    let psk = || Psk::new("device-1", &[7; 32]).unwrap();
+    for (has_psk, error) in [
+        (false, PeerMisbehaved::MissingExtension(ExtensionType::KEY_SHARE)),
+        (true, PeerMisbehaved::IllegalParameter(What::PskWithoutKeyShare)),
+    ] {
+        let (mut client, mut server) = (client(client_profile()), server(server_profile()));
+        if has_psk {
+            client = client.with_psks(vec![Arc::new(psk())]);
+            server = server.with_psks(PskSource::Here(Arc::new(PskTable::from_iter([psk()]))));
+        }
+        let (mut pair, mut flight) = first_flights(client, server);
+        let body = extension_at(&flight, 51).unwrap();
+        let removed = body.start - 4..body.end;
+        // The lengths of the record, the message (without its first byte), and the extensions.
+        for at in [3, 7, suites_at(&flight).end + 1] {
+            let len = u16::from_be_bytes([flight[at], flight[at + 1]]) - removed.len() as u16;
+            flight[at..at + 2].copy_from_slice(&len.to_be_bytes());
+        }
+        flight.drain(removed);
+        assert_eq!(pair.client.receive(NOW, &flight).map(drop), Err(error.into()));
+    }
 }
