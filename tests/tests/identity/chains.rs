@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin::auth::X509Trust;
-use dunlin::error::AuthenticationFailure as Failure;
+use dunlin::error::{AuthenticationFailure as Failure, Misuse};
 use dunlin::pki_types::CertificateDer;
 use dunlin::wire::AlertDescription as Alert;
 use dunlin::{ClientAuth, ClientConfig, Error, Profile, ServerConfig, Side, Trust};
@@ -63,6 +63,18 @@ fn self_issued_authority_is_not_reported_as_a_bad_signature() {
     }
 }
 
+/// The search for the reason verifies only few signatures, so it tries no key under another name.
+#[test]
+fn unrelated_certificates_do_not_hide_the_reason_for_a_refusal() {
+    let (trust, [leaf, second, first]) = with_two_keys(BasicConstraints::Constrained(0), false);
+    let unrelated = |i| {
+        let params = authority(&format!("Other {i}"), BasicConstraints::Unconstrained);
+        params.self_signed(&key()).unwrap().der().clone()
+    };
+    let chain: Vec<_> = [leaf].into_iter().chain((0..12).map(unrelated)).chain([second, first]).collect();
+    assert_eq!(verify(&trust, &chain), Err(Failure::ConstraintViolated));
+}
+
 #[test]
 fn maximum_depth_counts_intermediate_authorities() {
     let pki = Pki::shared(KeyType::P256);
@@ -98,4 +110,34 @@ fn both_sides_refuse_chains_above_the_maximum_depth() {
         let other = if of_client { &pair.server } else { &pair.client };
         assert_eq!(other.error(), Some(&Error::AlertReceived(Alert::UNKNOWN_CA)));
     }
+}
+
+/// The leaf names the trust anchor as its issuer, but another key has signed it. RSA with 2048 bits is not too short.
+#[test]
+fn forged_leaf_is_reported_as_a_bad_signature() {
+    for algorithm in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_RSA_SHA256] {
+        let [root, thief] = [(); 2].map(|()| KeyPair::generate_for(algorithm).unwrap());
+        let root_params = authority("Root", BasicConstraints::Unconstrained);
+        let trust = X509Trust::anchors([root_params.self_signed(&root).unwrap().der().clone()]).unwrap();
+        for (signer, result) in [(root, Ok(())), (thief, Err(Failure::BadChainSignature))] {
+            let issuer = Issuer::new(root_params.clone(), signer);
+            let leaf = params("localhost").signed_by(&key(), &issuer).unwrap().der().clone();
+            assert_eq!(verify(&trust, &[leaf]), result, "{algorithm:?}");
+        }
+    }
+}
+
+#[test]
+fn profile_refuses_trust_without_anchors() {
+    let build = |x509| {
+        let trust = Trust { x509: Some(x509), raw_key: None };
+        Profile::builder(awslc()).trust(trust).build()
+    };
+    let none = || X509Trust::Anchors(Vec::new());
+    for trust in
+        [none(), X509Trust::MaxDepth(1, none().into()), X509Trust::MaxDepth(1, X509Trust::Ask.into())]
+    {
+        assert!(matches!(build(trust).unwrap_err(), Error::Misuse(Misuse::Config(_))));
+    }
+    build(X509Trust::Ask).unwrap();
 }
