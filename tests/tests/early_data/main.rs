@@ -466,6 +466,36 @@ fn server_accepts_early_data_once_for_each_ticket() {
     }
 }
 
+/// A register that no connection may use.
+#[derive(Debug)]
+struct Untouched;
+
+impl UseOnce for Untouched {
+    fn first_use(&self, _: Now, _: &[u8; 32], _: u64) -> bool {
+        panic!("the client offered no early data");
+    }
+}
+
+/// The client offers no early data, or resumes after a HelloRetryRequest a session that allows none.
+#[test]
+fn resumption_without_early_data_leaves_the_register_alone() {
+    for is_retried in [false, true] {
+        let site = Site::stateless(Untouched);
+        let client =
+            || ClientConfig::new(site.profile(true).build().unwrap()).with_sessions(site.store.clone());
+        let (issuer, client) = match is_retried {
+            true => (Arc::new(site.plain_server(|p| p)), client().with_key_shares(vec![]).unwrap()),
+            false => (site.server(), client()),
+        };
+        let client = Arc::new(client);
+        Pair::new(&client, &issuer).connect().unwrap();
+        let mut pair = Pair::new(&client, &site.server());
+        pair.connect().unwrap();
+        let outcome = pair.server.negotiated().unwrap();
+        assert!(outcome.is_resumed() && outcome.retried == is_retried);
+    }
+}
+
 #[test]
 fn server_refuses_early_data_with_stateless_tickets_and_no_register() {
     let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
