@@ -273,6 +273,32 @@ fn rejects_changed_bytes_of_every_message() {
     });
 }
 
+/// RFC 5246 §7.4.3, §7.4.8: the receiver offered the scheme of a signature, and TLS 1.2 uses it with a key of this kind.
+#[test]
+fn rejects_signature_schemes_that_were_not_offered_or_do_not_fit() {
+    use dunlin::wire::SignatureScheme as S;
+    let offered = vec![S::ECDSA_SECP256R1_SHA256, S::RSA_PSS_RSAE_SHA256, S::MLDSA44];
+    let pair = || pair_with(|profile| profile.signature_schemes(offered.clone()));
+    // Only in the server's first flight has a cipher suite already chosen between ECDSA and RSA.
+    for (of_server, other) in [(true, S::RSA_PSS_RSAE_SHA256), (false, S::MLDSA44)] {
+        for (scheme, is_usable) in
+            [(S::ECDSA_SECP256R1_SHA256, true), (S::ECDSA_SECP384R1_SHA384, false), (other, false)]
+        {
+            let (result, alert) = edited(pair(), of_server, &|messages, _| {
+                let typ = if of_server { T::SERVER_KEY_EXCHANGE } else { T::CERTIFICATE_VERIFY };
+                let signed = messages.iter_mut().find(|message| message[0] == typ.0).unwrap();
+                // In ServerKeyExchange, a curve with its type and a public key with its length precede the scheme.
+                let at = if of_server { 4 + 3 + 1 + usize::from(signed[7]) } else { 4 };
+                signed[at..at + 2].copy_from_slice(&scheme.0.to_be_bytes());
+            });
+            let not_offered = PeerMisbehaved::NotOffered(What::SignatureScheme).into();
+            let expected =
+                if is_usable { (Ok(()), None) } else { (Err(not_offered), Some(Alert::ILLEGAL_PARAMETER)) };
+            assert_eq!((result, alert), expected, "{scheme:?}, server: {of_server}");
+        }
+    }
+}
+
 /// Without extended master secret the keys do not depend on the Hellos' extensions, but Finished does.
 #[test]
 fn wrong_finished_gets_decrypt_error() {
