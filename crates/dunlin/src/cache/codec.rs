@@ -429,6 +429,19 @@ mod tests {
         CachedPeer::from_bytes(&long, &SETTINGS).unwrap_err();
     }
 
+    /// A key without a form and seven long names: every field has its maximum length.
+    #[test]
+    fn encodes_peers_up_to_the_maximum_length() {
+        let of = |len: usize| {
+            let (short, long) = ("n".repeat(200), "n".repeat(len));
+            let names = [&[&*short; 6][..], &[&*long]].concat();
+            x509(vec![0x30; 200], &names, None).to_bytes()
+        };
+        let longest = (MAX_PEER_LEN / 2..MAX_PEER_LEN).map_while(|len| of(len).ok()).last().unwrap();
+        assert_eq!(longest.len(), MAX_PEER_LEN);
+        CachedPeer::from_bytes(&longest, &SETTINGS).unwrap();
+    }
+
     /// Truncated or longer bytes are an error. A flipped bit gives an error or another entry, which is why stores seal them.
     #[test]
     fn never_decodes_damaged_bytes_as_the_same_entry() {
