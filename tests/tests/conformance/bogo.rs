@@ -19,7 +19,7 @@ use dunlin::{
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
-use dunlin_tests::tamper::{Keys, Secrets, extension, extension_at, records, suites_at};
+use dunlin_tests::tamper::{Keys, Secrets, extension, extension_at, message, records, rewrite, suites_at};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, carry};
 use rcgen::{CertificateParams, KeyPair, KeyUsagePurpose};
 
@@ -59,23 +59,52 @@ fn credential(usage: &[KeyUsagePurpose]) -> Credential {
     Credential::x509(vec![certificate.der().clone()], awslc().key_loader.load(&der).unwrap())
 }
 
+/// Returns the error of a side whose peer sends this certificate instead of its own.
+fn error_after(certificate: &Credential, of_server: bool) -> Error {
+    let secrets = Arc::new(Secrets::default());
+    let profile = || {
+        let anyone = Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None };
+        let own = credential(&[KeyUsagePurpose::DigitalSignature]);
+        Profile::builder(awslc()).trust(anyone).credentials(vec![own]).key_log(Some(secrets.clone()))
+    };
+    let server = server(profile()).with_client_auth(ClientAuth::Required).unwrap();
+    let mut pair = pair(client(profile()), server);
+    carry(&mut pair.client, &mut pair.server, NOW).1.unwrap();
+    let (from, to, secret) = match of_server {
+        true => (&mut pair.server, &mut pair.client, "SERVER_HANDSHAKE_TRAFFIC_SECRET"),
+        false => {
+            carry(&mut pair.server, &mut pair.client, NOW).1.unwrap();
+            (&mut pair.client, &mut pair.server, "CLIENT_HANDSHAKE_TRAFFIC_SECRET")
+        }
+    };
+    let Credential::X509 { chain, .. } = certificate else { panic!("X.509") };
+    let suite = awslc().cipher_suites[0].id;
+    let flight = rewrite(&awslc(), suite, &secrets.get(secret), from.transmit(), |mut messages| {
+        let old = messages.iter_mut().find(|m| m[0] == HandshakeType::CERTIFICATE.0).unwrap();
+        let len = |bytes: &[u8]| (bytes.len() as u32).to_be_bytes()[1..].to_vec();
+        let entry = [&len(&chain[0])[..], &chain[0], &[0, 0]].concat();
+        *old = message(HandshakeType::CERTIFICATE.0, &[&[0][..], &len(&entry), &entry].concat());
+        messages
+    });
+    to.receive(NOW, &flight).unwrap_err()
+}
+
+/// RFC 8446 §4.4.2.2. A side with such a certificate does not send it, so the peer is hostile: it lacks the key, too.
 #[test]
 fn refuses_a_certificate_whose_key_may_not_sign() {
-    let anyone = || Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None };
-    for (usage, allowed) in [
+    for (usage, may_sign) in [
         (&[][..], true),
         (&[KeyUsagePurpose::DigitalSignature], true),
         (&[KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyAgreement], true),
         (&[KeyUsagePurpose::KeyAgreement], false),
     ] {
-        let profile = || Profile::builder(awslc()).trust(anyone()).credentials(vec![credential(usage)]);
-        let expected = match allowed {
-            true => Ok(()),
-            false => Err(AuthenticationFailure::WrongKeyUsage.into()),
+        let expected: Error = match may_sign {
+            true => PeerMisbehaved::BadSignature.into(),
+            false => AuthenticationFailure::WrongKeyUsage.into(),
         };
-        assert_eq!(pair(client(client_profile().trust(anyone())), server(profile())).run(), expected);
-        let asks = server(server_profile().trust(anyone())).with_client_auth(ClientAuth::Required).unwrap();
-        assert_eq!(pair(client(profile()), asks).run(), expected);
+        for of_server in [true, false] {
+            assert_eq!(error_after(&credential(usage), of_server), expected, "{usage:?}");
+        }
     }
 }
 
