@@ -457,15 +457,23 @@ impl SignatureAlgorithms {
         self.schemes.iter().find(|(s, _)| *s == scheme).map_or(&[], |(_, algorithms)| algorithms)
     }
 
-    /// The algorithms that `schemes` allow in a chain. A certificate's signature names its hash but not its issuer's
-    /// curve (RFC 5758 §3.2). ecdsa_secp256r1_sha256 therefore allows SHA-256 with every curve, as in TLS 1.2.
+    /// The algorithms that `schemes` allow in a chain. A certificate's ECDSA signature names its hash but not its issuer's
+    /// curve (RFC 5758 §3.2), so ecdsa_secp256r1_sha256 allows SHA-256 with every curve, as in TLS 1.2. Other schemes also
+    /// bind the type of the key: rsa_pss_rsae_sha256 and rsa_pss_pss_sha256 make equal signatures (RFC 8446 §4.2.3).
     pub(crate) fn for_chains(
         &self,
         schemes: &[SignatureScheme],
     ) -> Vec<&'static dyn SignatureVerificationAlgorithm> {
-        let ours = self.schemes.iter().filter(|(scheme, _)| schemes.contains(scheme));
-        let identifiers: Vec<_> =
-            ours.flat_map(|(_, algorithms)| *algorithms).map(|a| a.signature_alg_id()).collect();
-        self.all.iter().copied().filter(|a| identifiers.contains(&a.signature_alg_id())).collect()
+        let is_allowed = |a: &&'static dyn SignatureVerificationAlgorithm| {
+            let mut ours = self.schemes.iter().filter(|(scheme, _)| schemes.contains(scheme));
+            ours.any(|(scheme, algorithms)| {
+                algorithms.iter().any(|of_scheme| {
+                    a.signature_alg_id() == of_scheme.signature_alg_id()
+                        && (scheme.curve().is_some()
+                            || a.public_key_alg_id() == of_scheme.public_key_alg_id())
+                })
+            })
+        };
+        self.all.iter().copied().filter(is_allowed).collect()
     }
 }

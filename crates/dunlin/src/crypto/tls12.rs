@@ -31,7 +31,7 @@ impl Tls12CipherSuite {
     /// Whether a server whose key signs with `schemes` can use that key in this suite. Call it for suites with a certificate.
     pub fn takes_key(&self, schemes: &[SignatureScheme]) -> bool {
         schemes.iter().any(|scheme| match self.key_exchange {
-            Tls12KeyExchange::Rsa => scheme.is_rsa(),
+            Tls12KeyExchange::Rsa => scheme.has_decrypting_key(),
             _ => self.authentication.allows(*scheme),
         })
     }
@@ -113,15 +113,8 @@ pub enum Tls12Authentication {
 impl Tls12Authentication {
     /// Whether the server may sign with `scheme` in such a suite.
     pub(crate) fn allows(self, scheme: SignatureScheme) -> bool {
-        use SignatureScheme as S;
         match self {
-            Self::Ecdsa => matches!(
-                scheme,
-                S::ECDSA_SECP256R1_SHA256
-                    | S::ECDSA_SECP384R1_SHA384
-                    | S::ECDSA_SECP521R1_SHA512
-                    | S::ED25519
-            ),
+            Self::Ecdsa => scheme.is_ecdsa_or_eddsa(),
             Self::Rsa => scheme.is_rsa(),
             Self::Dss => scheme == SignatureScheme::DSA_SHA256,
             Self::Psk | Self::Anonymous => false,

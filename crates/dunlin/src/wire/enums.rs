@@ -490,8 +490,28 @@ impl NamedGroup {
 }
 
 impl SignatureScheme {
+    /// The curve of the keys that sign with it, for ECDSA (RFC 8446 §4.2.3).
+    pub(crate) const fn curve(self) -> Option<NamedGroup> {
+        match self {
+            Self::ECDSA_SECP256R1_SHA256 => Some(NamedGroup::SECP256R1),
+            Self::ECDSA_SECP384R1_SHA384 => Some(NamedGroup::SECP384R1),
+            Self::ECDSA_SECP521R1_SHA512 => Some(NamedGroup::SECP521R1),
+            _ => None,
+        }
+    }
+
+    /// Whether a TLS 1.2 server may sign with it in a suite for ECDSA, which includes EdDSA (RFC 8422 §2.1).
+    pub(crate) fn is_ecdsa_or_eddsa(self) -> bool {
+        self.curve().is_some() || self == Self::ED25519
+    }
+
     /// Whether it signs with an RSA key.
     pub(crate) fn is_rsa(self) -> bool {
+        self.has_decrypting_key()
+    }
+
+    /// Whether it signs with an RSA key of the type rsaEncryption, which can also decrypt.
+    pub(crate) fn has_decrypting_key(self) -> bool {
         let pss = [Self::RSA_PSS_RSAE_SHA256, Self::RSA_PSS_RSAE_SHA384, Self::RSA_PSS_RSAE_SHA512];
         pss.contains(&self) || self.is_rsa_pkcs1()
     }

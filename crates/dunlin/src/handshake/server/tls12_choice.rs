@@ -9,7 +9,7 @@ use crate::handshake::negotiate::{Demands, key_share};
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::settings::ClientAuth;
-use crate::wire::{NamedGroup, SignatureScheme};
+use crate::wire::SignatureScheme;
 
 /// The server's choice for this client.
 pub(super) struct Choice {
@@ -90,8 +90,8 @@ pub(super) fn credential(
     let groups = key_share::groups(hello)?;
     let demands = Demands::of_tls12_client(hello)?;
     // RFC 8422 §5.1: the client's supported_groups also apply to the curve of the server's key.
-    let has_curve = |scheme| {
-        curve_of(scheme).is_none_or(|curve| groups.as_ref().is_none_or(|groups| groups.contains(&curve)))
+    let has_curve = |scheme: SignatureScheme| {
+        scheme.curve().is_none_or(|curve| groups.as_ref().is_none_or(|groups| groups.contains(&curve)))
     };
     let allows = |scheme| suite.authentication.allows(scheme) && has_curve(scheme);
     let profile = &config.profile;
@@ -103,17 +103,7 @@ pub(super) fn credential(
     // If only the client's list of curves excludes the credential, the error names the curve.
     Ok(demands.choose(profile, &allows).map(Own::Signs).map_err(|why| {
         let otherwise = demands.choose(profile, &|scheme| suite.authentication.allows(scheme));
-        let curve = otherwise.ok().and_then(|choice| curve_of(choice.scheme));
+        let curve = otherwise.ok().and_then(|choice| choice.scheme.curve());
         curve.map_or(why, PeerIncompatible::CurveOfKey)
     }))
-}
-
-/// The curve of the keys that sign with this scheme.
-const fn curve_of(scheme: SignatureScheme) -> Option<NamedGroup> {
-    match scheme {
-        SignatureScheme::ECDSA_SECP256R1_SHA256 => Some(NamedGroup::SECP256R1),
-        SignatureScheme::ECDSA_SECP384R1_SHA384 => Some(NamedGroup::SECP384R1),
-        SignatureScheme::ECDSA_SECP521R1_SHA512 => Some(NamedGroup::SECP521R1),
-        _ => None,
-    }
 }
