@@ -16,6 +16,11 @@ pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     curve: crate::X25519,
 };
 
+/// ML-KEM-512 (FIPS 203) alone (draft-ietf-tls-mlkem), for slow links: the client's share has 800 bytes, the server's 768.
+/// No default list has it. A combination with a curve would be safe as long as one of the two is unbroken.
+pub static ML_KEM_512: &dyn KeyExchangeGroup =
+    &MlKem { name: NamedGroup::MLKEM512, algorithm: &kem::ML_KEM_512 };
+
 /// ML-KEM-768 (FIPS 203) alone (draft-ietf-tls-mlkem). AWS-LC uses its own random generator for it.
 pub static ML_KEM_768: &dyn KeyExchangeGroup =
     &MlKem { name: NamedGroup::MLKEM768, algorithm: &kem::ML_KEM_768 };

@@ -6,17 +6,70 @@ use dunlin::wire::NamedGroup;
 use crate::group::find;
 use crate::random::{Broken, Reproducible};
 
-/// Lengths for ML-KEM-768 (FIPS 203 table 3) and X25519, in bytes.
-const ENCAPSULATION_KEY: usize = 1184;
-const CIPHERTEXT: usize = 1088;
-const SECRET: usize = 32;
-const POINT: usize = 32;
+/// A group with a KEM. Lengths are in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Kem {
+    /// Its number.
+    pub name: NamedGroup,
+    /// The parameter k of ML-KEM: the number of polynomials in a key (FIPS 203 table 2).
+    k: usize,
+    /// The length of the encapsulation key (FIPS 203 table 3).
+    encapsulation_key: usize,
+    /// The length of the ciphertext.
+    ciphertext: usize,
+    /// The curve of a hybrid.
+    curve: Option<Curve>,
+}
 
-/// Every group with a KEM, with the lengths of both shares and of the secret.
-pub const ALL: [(NamedGroup, [usize; 3]); 2] = [
-    (NamedGroup::MLKEM768, [ENCAPSULATION_KEY, CIPHERTEXT, SECRET]),
-    (NamedGroup::X25519MLKEM768, [ENCAPSULATION_KEY + POINT, CIPHERTEXT + POINT, SECRET + 32]),
-];
+/// The curve's part of a hybrid group.
+#[derive(Clone, Copy, Debug)]
+struct Curve {
+    name: NamedGroup,
+    point: usize,
+    secret: usize,
+    /// Whether its part stands before the KEM's (draft-ietf-tls-ecdhe-mlkem §4).
+    is_first: bool,
+}
+
+/// The length of the KEM's secret.
+const SECRET: usize = 32;
+
+impl Kem {
+    const fn pure(name: NamedGroup, k: usize, encapsulation_key: usize, ciphertext: usize) -> Self {
+        Self { name, k, encapsulation_key, ciphertext, curve: None }
+    }
+
+    const fn with(self, name: NamedGroup, curve: Curve) -> Self {
+        Self { name, curve: Some(curve), ..self }
+    }
+
+    /// The lengths of both shares and of the secret.
+    fn lengths(&self) -> [usize; 3] {
+        let (point, secret) = self.curve.map_or((0, 0), |curve| (curve.point, curve.secret));
+        [self.encapsulation_key + point, self.ciphertext + point, SECRET + secret]
+    }
+
+    /// Where the KEM's part of a share begins.
+    fn start(&self) -> usize {
+        self.curve.filter(|curve| curve.is_first).map_or(0, |curve| curve.point)
+    }
+
+    /// The KEM's part of the secret.
+    fn secret<'a>(&self, secret: &'a [u8]) -> &'a [u8] {
+        let start = self.curve.filter(|curve| curve.is_first).map_or(0, |curve| curve.secret);
+        &secret[start..start + SECRET]
+    }
+}
+
+const ML_KEM_512: Kem = Kem::pure(NamedGroup::MLKEM512, 2, 800, 768);
+const ML_KEM_768: Kem = Kem::pure(NamedGroup::MLKEM768, 3, 1184, 1088);
+const HYBRIDS: [Kem; 1] = [ML_KEM_768.with(
+    NamedGroup::X25519MLKEM768,
+    Curve { name: NamedGroup::X25519, point: 32, secret: 32, is_first: false },
+)];
+
+/// Every group with a KEM that all providers have.
+pub const ALL: [Kem; 3] = [ML_KEM_512, ML_KEM_768, HYBRIDS[0]];
 
 /// Runs a key exchange between two providers' groups: both shares and the secret.
 pub fn agree(a: &dyn KeyExchangeGroup, b: &dyn KeyExchangeGroup, seed: u64) -> [Vec<u8>; 3] {
@@ -30,45 +83,53 @@ pub fn agree(a: &dyn KeyExchangeGroup, b: &dyn KeyExchangeGroup, seed: u64) -> [
 
 /// Both sides derive the same secret, a new one each time. Shares and secret have the right lengths.
 pub fn both_sides_agree(provider: &CryptoProvider) {
-    for (name, lengths) in ALL {
-        let group = find(provider, name);
+    for kem in ALL {
+        let group = find(provider, kem.name);
         let all: Vec<_> = (0..20).map(|seed| agree(group, group, seed)).collect();
-        assert!(all.iter().all(|parts| parts.each_ref().map(Vec::len) == lengths), "{name}");
+        let lengths = kem.lengths();
+        assert!(all.iter().all(|parts| parts.each_ref().map(Vec::len) == lengths), "{}", kem.name);
         for (i, one) in all.iter().enumerate() {
-            assert!(all[..i].iter().all(|other| other[2] != one[2]), "{name}: a secret repeats");
+            assert!(all[..i].iter().all(|other| other[2] != one[2]), "{}: a secret repeats", kem.name);
         }
     }
 }
 
-/// The KEM's part comes first in shares and secret (draft-ietf-tls-ecdhe-mlkem §4). The curve's part works on its own.
-pub fn the_curve_is_the_last_part(provider: &CryptoProvider) {
-    let hybrid = find(provider, NamedGroup::X25519MLKEM768);
-    let x25519 = find(provider, NamedGroup::X25519);
-    let initiator = hybrid.start(&Reproducible::new(1)).unwrap();
-    let (name, point) = initiator.component().unwrap();
-    assert_eq!((name, point), (NamedGroup::X25519, &initiator.share()[ENCAPSULATION_KEY..]));
-    let (answer, secret) = hybrid.respond(&Reproducible::new(2), initiator.share()).unwrap();
-    let curve = initiator.complete_component(&answer[CIPHERTEXT..]).unwrap();
-    assert_eq!(curve.as_bytes(), &secret.as_bytes()[SECRET..]);
-    // A peer that supports only the curve can use its part.
-    let initiator = hybrid.start(&Reproducible::new(3)).unwrap();
-    let (_, point) = initiator.component().unwrap();
-    let (answer, secret) = x25519.respond(&Reproducible::new(4), point).unwrap();
-    assert_eq!(initiator.complete_component(&answer).unwrap().as_bytes(), secret.as_bytes());
-    // A plain group has no such part.
-    let plain = x25519.start(&Reproducible::new(5)).unwrap();
-    assert!(plain.component().is_none() && plain.complete_component(&answer).is_err());
+/// The order of the two parts in shares and secrets (draft-ietf-tls-ecdhe-mlkem §4). The curve's part works on its own.
+pub fn the_parts_of_a_hybrid_are_in_order(provider: &CryptoProvider) {
+    for kem in HYBRIDS {
+        let curve = kem.curve.unwrap();
+        let part = |share: &[u8]| match curve.is_first {
+            true => share[..curve.point].to_vec(),
+            false => share[share.len() - curve.point..].to_vec(),
+        };
+        let (hybrid, plain) = (find(provider, kem.name), find(provider, curve.name));
+        let initiator = hybrid.start(&Reproducible::new(1)).unwrap();
+        assert_eq!(initiator.component(), Some((curve.name, &part(initiator.share())[..])), "{}", kem.name);
+        let (answer, secret) = hybrid.respond(&Reproducible::new(2), initiator.share()).unwrap();
+        let alone = initiator.complete_component(&part(&answer)).unwrap();
+        let at = if curve.is_first { 0 } else { SECRET };
+        assert_eq!(alone.as_bytes(), &secret.as_bytes()[at..at + curve.secret], "{}", kem.name);
+        // A peer that supports only the curve can use its part.
+        let initiator = hybrid.start(&Reproducible::new(3)).unwrap();
+        let (_, point) = initiator.component().unwrap();
+        let (answer, secret) = plain.respond(&Reproducible::new(4), point).unwrap();
+        assert_eq!(initiator.complete_component(&answer).unwrap().as_bytes(), secret.as_bytes());
+        // A plain group has no such part.
+        let plain = plain.start(&Reproducible::new(5)).unwrap();
+        assert!(plain.component().is_none() && plain.complete_component(&answer).is_err());
+    }
 }
 
 /// Encapsulation keys and ciphertexts of wrong lengths (FIPS 203 §7.2, §7.3).
 pub fn refuses_other_lengths(provider: &CryptoProvider) {
-    for (name, _) in ALL {
-        let group = find(provider, name);
+    for kem in ALL {
+        let (name, group) = (kem.name, find(provider, kem.name));
         let random = Reproducible::new(6);
         let start = || group.start(&random).unwrap();
         let share = start().share().to_vec();
         let (answer, _) = group.respond(&random, &share).unwrap();
-        for cut in [0, 1, POINT, CIPHERTEXT - 1, CIPHERTEXT, share.len() - POINT, share.len() - 1] {
+        let point = kem.curve.map_or(SECRET, |curve| curve.point);
+        for cut in [0, 1, point, kem.ciphertext - 1, kem.ciphertext, share.len() - point, share.len() - 1] {
             if cut < share.len() {
                 assert!(group.respond(&random, &share[..cut]).is_err(), "{name}: {cut} bytes");
             }
@@ -77,19 +138,21 @@ pub fn refuses_other_lengths(provider: &CryptoProvider) {
             }
         }
         assert!(group.respond(&random, &[&share[..], &[0]].concat()).is_err());
+        assert!(group.respond(&random, &[&[0], &share[..]].concat()).is_err());
         assert!(start().complete(&[&answer[..], &[0]].concat()).is_err());
+        assert!(start().complete(&[&[0], &answer[..]].concat()).is_err());
     }
 }
 
 /// The modulus check of FIPS 203 §7.2: every coefficient must be below 3329.
 pub fn refuses_keys_with_coefficients_out_of_range(provider: &CryptoProvider) {
-    /// 768 coefficients of 12 bits each; the rest of the key is a seed.
-    const COEFFICIENTS: usize = 768 * 12 / 8;
-    for (name, _) in ALL {
-        let group = find(provider, name);
+    for kem in ALL {
+        let (name, group) = (kem.name, find(provider, kem.name));
         let random = Reproducible::new(7);
         let share = group.start(&random).unwrap().share().to_vec();
-        for at in (0..COEFFICIENTS).step_by(3 * 16) {
+        // Each polynomial has 256 coefficients of 12 bits; the rest of the key is a seed.
+        let coefficients = kem.k * 256 * 12 / 8;
+        for at in (kem.start()..kem.start() + coefficients).step_by(3 * 16) {
             // Replace a pair of coefficients by (3329, 0) or (0, 3329): 3329 is the smallest invalid value.
             for pair in [[0x01, 0x0d, 0x00], [0x00, 0x10, 0xd0]] {
                 let mut bad = share.clone();
@@ -105,35 +168,45 @@ pub fn refuses_keys_with_coefficients_out_of_range(provider: &CryptoProvider) {
 
 /// Implicit rejection: a damaged ciphertext gives a different secret (FIPS 203 §6.3).
 pub fn a_damaged_ciphertext_gives_another_secret(provider: &CryptoProvider) {
-    for (name, _) in ALL {
-        let group = find(provider, name);
-        for at in (0..CIPHERTEXT).step_by(64) {
+    for kem in ALL {
+        let group = find(provider, kem.name);
+        for at in (kem.start()..kem.start() + kem.ciphertext).step_by(64) {
             let initiator = group.start(&Reproducible::new(8)).unwrap();
             let (mut answer, secret) = group.respond(&Reproducible::new(9), initiator.share()).unwrap();
             answer[at] ^= 1;
             let other = initiator.complete(&answer).unwrap();
-            assert_ne!(other.as_bytes()[..SECRET], secret.as_bytes()[..SECRET], "{name}, byte {at}");
+            let parts = [&other, &secret].map(|secret| kem.secret(secret.as_bytes()));
+            assert_ne!(parts[0], parts[1], "{}, byte {at}", kem.name);
         }
     }
 }
 
-/// Both sides check the curve's part as strictly as in a plain group (RFC 8446 §7.4.2).
-pub fn a_hybrid_refuses_points_of_small_order(provider: &CryptoProvider) {
-    let group = find(provider, NamedGroup::X25519MLKEM768);
-    let random = Reproducible::new(10);
-    let initiator = group.start(&random).unwrap();
-    let (mut answer, _) = group.respond(&random, initiator.share()).unwrap();
-    let mut share = initiator.share().to_vec();
-    share[ENCAPSULATION_KEY..].fill(0);
-    assert!(group.respond(&random, &share).is_err());
-    answer[CIPHERTEXT..].fill(0);
-    assert!(initiator.complete(&answer).is_err());
+/// Both sides check the curve's part as strictly as in a plain group (RFC 8446 §7.4.2): zeros are no point of a NIST curve,
+/// and a point of small order on X25519.
+pub fn a_hybrid_refuses_bad_points(provider: &CryptoProvider) {
+    for kem in HYBRIDS {
+        let curve = kem.curve.unwrap();
+        let zeroed = |share: &[u8]| {
+            let mut share = share.to_vec();
+            let start = if curve.is_first { 0 } else { share.len() - curve.point };
+            share[start..start + curve.point].fill(0);
+            share
+        };
+        let group = find(provider, kem.name);
+        let random = Reproducible::new(10);
+        let initiator = group.start(&random).unwrap();
+        let (answer, _) = group.respond(&random, initiator.share()).unwrap();
+        assert!(group.respond(&random, &zeroed(initiator.share())).is_err(), "{}", kem.name);
+        assert!(initiator.complete(&zeroed(&answer)).is_err(), "{}", kem.name);
+    }
 }
 
 /// No hybrid key is made if the random source fails, because the curve's key comes from it.
 pub fn a_hybrid_fails_with_its_random_source(provider: &CryptoProvider) {
-    let group = find(provider, NamedGroup::X25519MLKEM768);
-    let share = group.start(&Reproducible::new(11)).unwrap().share().to_vec();
-    assert!(group.start(&Broken).is_err());
-    assert!(group.respond(&Broken, &share).is_err());
+    for kem in HYBRIDS {
+        let group = find(provider, kem.name);
+        let share = group.start(&Reproducible::new(11)).unwrap().share().to_vec();
+        assert!(group.start(&Broken).is_err());
+        assert!(group.respond(&Broken, &share).is_err());
+    }
 }

@@ -62,11 +62,11 @@ macro_rules! suite {
         $crate::suite! {
             @module $provider, kem,
             both_sides_agree,
-            the_curve_is_the_last_part,
+            the_parts_of_a_hybrid_are_in_order,
             refuses_other_lengths,
             refuses_keys_with_coefficients_out_of_range,
             a_damaged_ciphertext_gives_another_secret,
-            a_hybrid_refuses_points_of_small_order,
+            a_hybrid_refuses_bad_points,
             a_hybrid_fails_with_its_random_source,
         }
         $crate::suite! {

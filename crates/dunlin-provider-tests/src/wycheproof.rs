@@ -212,16 +212,21 @@ pub fn ml_dsa(provider: &CryptoProvider) {
     tally.end(20);
 }
 
-/// Which encapsulation keys of ML-KEM-768 are accepted (FIPS 203 §7.2).
+/// Which encapsulation keys of ML-KEM are accepted (FIPS 203 §7.2).
 pub fn ml_kem(provider: &CryptoProvider) {
-    let group = group::find(provider, NamedGroup::MLKEM768);
-    let mut tally = Tally::new("ML-KEM-768");
-    let tests = mlkem::TestSet::load(mlkem::TestName::MlKem768Encaps).unwrap().test_groups;
-    for test in tests.into_iter().flat_map(|g| g.tests) {
-        let Some(key) = &test.encaps_key else { continue };
-        tally.check(test.tc_id, test.result, group.respond(&Reproducible::new(1), key).is_ok());
+    for (name, group) in [
+        (mlkem::TestName::MlKem512Encaps, NamedGroup::MLKEM512),
+        (mlkem::TestName::MlKem768Encaps, NamedGroup::MLKEM768),
+    ] {
+        let group = group::find(provider, group);
+        let mut tally = Tally::new(format!("{name:?}"));
+        let tests = mlkem::TestSet::load(name).unwrap().test_groups;
+        for test in tests.into_iter().flat_map(|g| g.tests) {
+            let Some(key) = &test.encaps_key else { continue };
+            tally.check(test.tc_id, test.result, group.respond(&Reproducible::new(1), key).is_ok());
+        }
+        tally.end(20);
     }
-    tally.end(20);
 }
 
 /// HMAC, and HKDF over it.

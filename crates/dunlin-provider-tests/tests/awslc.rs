@@ -7,7 +7,11 @@ dunlin_provider_tests::suite!(everything());
 fn everything() -> CryptoProvider {
     let mut provider = dunlin_awslc::provider();
     provider.cipher_suites.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
-    provider.groups.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_768]);
+    provider.groups.extend([
+        dunlin_awslc::X25519MLKEM768,
+        dunlin_awslc::ML_KEM_512,
+        dunlin_awslc::ML_KEM_768,
+    ]);
     provider
 }
 

@@ -90,6 +90,7 @@ fn both_derive_the_same_secret() {
 #[test]
 fn decapsulates_ciphertexts_of_the_other_provider() {
     let groups = [
+        (dunlin_awslc::ML_KEM_512, dunlin_rustcrypto::ML_KEM_512),
         (dunlin_awslc::ML_KEM_768, dunlin_rustcrypto::ML_KEM_768),
         (dunlin_awslc::X25519MLKEM768, dunlin_rustcrypto::X25519MLKEM768),
     ];

@@ -7,7 +7,6 @@ use dunlin::crypto::{
     ActiveKeyExchange, CryptoError, HybridGroup, KeyExchangeGroup, SecureRandom, SharedSecret,
 };
 use dunlin::wire::NamedGroup;
-use ml_kem::ml_kem_768::{Ciphertext, DecapsulationKey, EncapsulationKey};
 use ml_kem::{B32, Decapsulate, KeyExport, Seed};
 use zeroize::Zeroizing;
 
@@ -21,57 +20,79 @@ pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     curve: crate::X25519,
 };
 
-/// ML-KEM-768 (FIPS 203) alone (draft-ietf-tls-mlkem).
-pub static ML_KEM_768: &dyn KeyExchangeGroup = &MlKem768;
+/// Declares ML-KEM with one set of parameters. A macro, because the library's traits leave out what this needs: keys from a
+/// seed, and encapsulation with given randomness.
+macro_rules! ml_kem {
+    ($(#[$doc:meta])* $group:ident: $name:ident, $module:ident) => {
+        $(#[$doc])*
+        pub static $group: &dyn KeyExchangeGroup = &$module::Group;
 
-#[derive(Debug)]
-struct MlKem768;
+        mod $module {
+            use super::*;
+            use ml_kem::$module::{Ciphertext, DecapsulationKey, EncapsulationKey};
 
-impl KeyExchangeGroup for MlKem768 {
-    fn name(&self) -> NamedGroup {
-        NamedGroup::MLKEM768
-    }
+            #[derive(Debug)]
+            pub(super) struct Group;
 
-    fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
-        let mut seed = Zeroizing::new(Seed::default());
-        random.fill(&mut seed)?;
-        let key = DecapsulationKey::from_seed(*seed);
-        let share = key.encapsulation_key().to_bytes().to_vec();
-        Ok(Box::new(Exchange { key, share }))
-    }
+            impl KeyExchangeGroup for Group {
+                fn name(&self) -> NamedGroup {
+                    NamedGroup::$name
+                }
 
-    fn respond(
-        &self,
-        random: &dyn SecureRandom,
-        peer: &[u8],
-    ) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
-        let peer = peer.try_into().map_err(|_| CryptoError)?;
-        // This checks the modulus (FIPS 203 §7.2).
-        let key = EncapsulationKey::new(peer).map_err(|_| CryptoError)?;
-        let mut message = Zeroizing::new(B32::default());
-        random.fill(&mut message)?;
-        let (ciphertext, secret) = key.encapsulate_deterministic(&message);
-        let secret = Zeroizing::new(secret);
-        Ok((ciphertext.to_vec(), SharedSecret::new(secret.to_vec())))
-    }
+                fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
+                    let mut seed = Zeroizing::new(Seed::default());
+                    random.fill(&mut seed)?;
+                    let key = DecapsulationKey::from_seed(*seed);
+                    let share = key.encapsulation_key().to_bytes().to_vec();
+                    Ok(Box::new(Exchange { key, share }))
+                }
+
+                fn respond(
+                    &self,
+                    random: &dyn SecureRandom,
+                    peer: &[u8],
+                ) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
+                    let peer = peer.try_into().map_err(|_| CryptoError)?;
+                    // This checks the modulus (FIPS 203 §7.2).
+                    let key = EncapsulationKey::new(peer).map_err(|_| CryptoError)?;
+                    let mut message = Zeroizing::new(B32::default());
+                    random.fill(&mut message)?;
+                    let (ciphertext, secret) = key.encapsulate_deterministic(&message);
+                    let secret = Zeroizing::new(secret);
+                    Ok((ciphertext.to_vec(), SharedSecret::new(secret.to_vec())))
+                }
+            }
+
+            /// The key wipes itself on drop.
+            struct Exchange {
+                key: DecapsulationKey,
+                share: Vec<u8>,
+            }
+
+            impl ActiveKeyExchange for Exchange {
+                fn share(&self) -> &[u8] {
+                    &self.share
+                }
+
+                fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+                    // The conversion checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an
+                    // unrelated secret (§6.3).
+                    let ciphertext: &Ciphertext = peer.try_into().map_err(|_| CryptoError)?;
+                    let secret = Zeroizing::new(self.key.decapsulate(ciphertext));
+                    Ok(SharedSecret::new(secret.to_vec()))
+                }
+            }
+        }
+    };
 }
 
-/// The key wipes itself on drop.
-struct Exchange {
-    key: DecapsulationKey,
-    share: Vec<u8>,
+ml_kem! {
+    /// ML-KEM-512 (FIPS 203) alone (draft-ietf-tls-mlkem), for slow links: the client's share has 800 bytes, the server's
+    /// 768. No default list has it. A combination with a curve would be safe as long as one of the two is unbroken.
+    ML_KEM_512: MLKEM512, ml_kem_512
 }
 
-impl ActiveKeyExchange for Exchange {
-    fn share(&self) -> &[u8] {
-        &self.share
-    }
-
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
-        // The conversion checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an unrelated secret
-        // (§6.3).
-        let ciphertext: &Ciphertext = peer.try_into().map_err(|_| CryptoError)?;
-        let secret = Zeroizing::new(self.key.decapsulate(ciphertext));
-        Ok(SharedSecret::new(secret.to_vec()))
-    }
+ml_kem! {
+    /// ML-KEM-768 (FIPS 203) alone (draft-ietf-tls-mlkem).
+    ML_KEM_768: MLKEM768, ml_kem_768
 }

@@ -38,7 +38,7 @@ pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_PO
 pub use group::{SECP256R1, SECP384R1, X25519};
 pub use hash::{SHA256, SHA384};
 #[cfg(feature = "ml-kem")]
-pub use kem::{ML_KEM_768, X25519MLKEM768};
+pub use kem::{ML_KEM_512, ML_KEM_768, X25519MLKEM768};
 #[cfg(feature = "getrandom")]
 pub use random::OsRandom;
 pub use sign::{KEY_LOADER, NO_KEY_LOADER, P256_KEY_LOADER};

@@ -244,8 +244,19 @@ fn rejects_invalid_shares_of_a_hybrid() {
 
 #[test]
 fn supports_pure_key_encapsulation() {
-    let groups = || vec![dunlin_awslc::ML_KEM_768];
-    let mut pair = with_groups((awslc(), groups(), None), (awslc(), groups()));
-    pair.connect().unwrap();
-    assert_eq!(pair.server.negotiated().unwrap().group, Some(NamedGroup::MLKEM768));
+    let [awslc, rustcrypto] = providers();
+    let all = [
+        [(&awslc, dunlin_awslc::ML_KEM_512), (&rustcrypto, dunlin_rustcrypto::ML_KEM_512)],
+        [(&awslc, dunlin_awslc::ML_KEM_768), (&rustcrypto, dunlin_rustcrypto::ML_KEM_768)],
+    ];
+    for same in all {
+        for (client, ours) in same {
+            for (server, theirs) in same {
+                let mut pair =
+                    with_groups((client.clone(), vec![ours], None), (server.clone(), vec![theirs]));
+                pair.connect().unwrap();
+                assert_eq!(pair.server.negotiated().unwrap().group, Some(ours.name()));
+            }
+        }
+    }
 }

@@ -133,7 +133,7 @@ pub(crate) const FINITE_FIELDS: [&dyn KeyExchangeGroup; 3] =
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
     let mut known = provider().groups;
     // Supported, but only by name, because they add some 2 kB.
-    known.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_768]);
+    known.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_512, dunlin_awslc::ML_KEM_768]);
     // Also only by name, because they are slow.
     known.extend(FINITE_FIELDS);
     #[cfg(feature = "legacy-lab")]
@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn error_lists_the_known_names() {
         let error = groups("x25519:P-521").err().unwrap();
-        let known = "x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM768, ffdhe2048, ffdhe3072, ffdhe4096";
+        let known = "x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM512, MLKEM768, \
+                     ffdhe2048, ffdhe3072, ffdhe4096";
         let of_lab = match cfg!(feature = "legacy-lab") {
             true => ", ffdhe_private_use_0, ffdhe_private_use_1, ffdhe_private_use_2",
             false => "",

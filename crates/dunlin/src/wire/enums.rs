@@ -246,6 +246,8 @@ wire_enum! {
         FFDHE_PRIVATE_USE_2 = 0x01fe => "ffdhe_private_use_2",
         /// A fourth private finite field
         FFDHE_PRIVATE_USE_3 = 0x01ff => "ffdhe_private_use_3",
+        /// ML-KEM-512 alone (draft-ietf-tls-mlkem)
+        MLKEM512 = 0x0200 => "MLKEM512",
         /// ML-KEM-768 alone (draft-ietf-tls-mlkem)
         MLKEM768 = 0x0201 => "MLKEM768",
         /// ML-KEM-1024 alone (draft-ietf-tls-mlkem)
