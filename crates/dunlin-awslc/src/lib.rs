@@ -30,7 +30,7 @@ mod verify;
 pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 pub use group::{SECP256R1, SECP384R1, SECP521R1, X25519};
 pub use hash::{SHA256, SHA384};
-pub use kem::{ML_KEM_512, ML_KEM_768, ML_KEM_1024, X25519MLKEM768};
+pub use kem::{ML_KEM_512, ML_KEM_768, ML_KEM_1024, SECP256R1MLKEM768, X25519MLKEM768};
 pub use sign::KEY_LOADER;
 pub use verify::{SIGNATURES, SIGNATURES_WITH_P521};
 
@@ -58,9 +58,9 @@ pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
-/// The default algorithms, in the order of preference for a server or PC. Three have to be added by name:
-/// `TLS_AES_128_CCM_8_SHA256`, [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's, and P-521
-/// ([`SECP521R1`], [`SIGNATURES_WITH_P521`]). P-521 private keys can be loaded, and sign for peers that verify them.
+/// The default algorithms, in the order of preference for a server or PC. Others have to be added by name:
+/// `TLS_AES_128_CCM_8_SHA256`, post-quantum groups such as [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's, and
+/// P-521 ([`SECP521R1`], [`SIGNATURES_WITH_P521`]). P-521 private keys can be loaded, and sign for peers that verify them.
 pub fn provider() -> CryptoProvider {
     CryptoProvider {
         name: NAME,

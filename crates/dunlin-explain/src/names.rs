@@ -75,7 +75,6 @@ const GROUPS: &[(u16, &str)] = &[
     (0x001e, "x448"),
     (0x0103, "ffdhe6144"),
     (0x0104, "ffdhe8192"),
-    (0x11eb, "SecP256r1MLKEM768"),
     (0x11ed, "SecP384r1MLKEM1024"),
 ];
 

@@ -63,13 +63,19 @@ impl Kem {
 
 const ML_KEM_512: Kem = Kem::pure(NamedGroup::MLKEM512, 2, 800, 768);
 const ML_KEM_768: Kem = Kem::pure(NamedGroup::MLKEM768, 3, 1184, 1088);
-const HYBRIDS: [Kem; 1] = [ML_KEM_768.with(
-    NamedGroup::X25519MLKEM768,
-    Curve { name: NamedGroup::X25519, point: 32, secret: 32, is_first: false },
-)];
+const HYBRIDS: [Kem; 2] = [
+    ML_KEM_768.with(
+        NamedGroup::X25519MLKEM768,
+        Curve { name: NamedGroup::X25519, point: 32, secret: 32, is_first: false },
+    ),
+    ML_KEM_768.with(
+        NamedGroup::SECP256R1MLKEM768,
+        Curve { name: NamedGroup::SECP256R1, point: 65, secret: 32, is_first: true },
+    ),
+];
 
 /// Every group with a KEM that all providers have.
-pub const ALL: [Kem; 3] = [ML_KEM_512, ML_KEM_768, HYBRIDS[0]];
+pub const ALL: [Kem; 4] = [ML_KEM_512, ML_KEM_768, HYBRIDS[0], HYBRIDS[1]];
 
 /// Runs a key exchange between two providers' groups: both shares and the secret.
 pub fn agree(a: &dyn KeyExchangeGroup, b: &dyn KeyExchangeGroup, seed: u64) -> [Vec<u8>; 3] {

@@ -9,6 +9,7 @@ fn everything() -> CryptoProvider {
     provider.cipher_suites.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
     provider.groups.extend([
         dunlin_awslc::X25519MLKEM768,
+        dunlin_awslc::SECP256R1MLKEM768,
         dunlin_awslc::ML_KEM_512,
         dunlin_awslc::ML_KEM_768,
     ]);

@@ -92,6 +92,7 @@ fn decapsulates_ciphertexts_of_the_other_provider() {
     let groups = [
         (dunlin_awslc::ML_KEM_512, dunlin_rustcrypto::ML_KEM_512),
         (dunlin_awslc::ML_KEM_768, dunlin_rustcrypto::ML_KEM_768),
+        (dunlin_awslc::SECP256R1MLKEM768, dunlin_rustcrypto::SECP256R1MLKEM768),
         (dunlin_awslc::X25519MLKEM768, dunlin_rustcrypto::X25519MLKEM768),
     ];
     for (a, b) in groups {

@@ -10,7 +10,7 @@ use dunlin_provider_tests::key::FIXTURES;
 use dunlin_provider_tests::random::{Broken, Reproducible};
 use dunlin_provider_tests::verify::verifies;
 use dunlin_rustcrypto::{
-    ML_KEM_512, ML_KEM_768, OsRandom, TLS13_AES_128_CCM_8_SHA256, X25519MLKEM768, provider,
+    ML_KEM_512, ML_KEM_768, OsRandom, SECP256R1MLKEM768, TLS13_AES_128_CCM_8_SHA256, X25519MLKEM768, provider,
 };
 
 dunlin_provider_tests::suite!(everything());
@@ -18,14 +18,14 @@ dunlin_provider_tests::suite!(everything());
 fn everything() -> CryptoProvider {
     let mut provider = provider(Arc::new(OsRandom));
     provider.cipher_suites.push(&TLS13_AES_128_CCM_8_SHA256);
-    provider.groups.extend([X25519MLKEM768, ML_KEM_512, ML_KEM_768]);
+    provider.groups.extend([X25519MLKEM768, SECP256R1MLKEM768, ML_KEM_512, ML_KEM_768]);
     provider
 }
 
 /// Unlike AWS-LC, this provider takes the randomness for ML-KEM from the caller.
 #[test]
 fn key_encapsulation_is_reproducible() {
-    for group in [ML_KEM_512, ML_KEM_768, X25519MLKEM768] {
+    for group in [ML_KEM_512, ML_KEM_768, SECP256R1MLKEM768, X25519MLKEM768] {
         assert_eq!(agree(group, group, 1), agree(group, group, 1));
         assert!(group.start(&Broken).is_err());
         let share = group.start(&Reproducible::new(1)).unwrap().share().to_vec();

@@ -1,10 +1,10 @@
-//! ML-KEM, alone and combined with X25519.
+//! ML-KEM, alone and combined with a curve.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use dunlin::crypto::{
-    ActiveKeyExchange, CryptoError, HybridGroup, KeyExchangeGroup, SecureRandom, SharedSecret,
+    ActiveKeyExchange, CryptoError, HybridGroup, HybridOrder, KeyExchangeGroup, SecureRandom, SharedSecret,
 };
 use dunlin::wire::NamedGroup;
 use ml_kem::{B32, Decapsulate, KeyExport, Seed};
@@ -14,10 +14,22 @@ use zeroize::Zeroizing;
 /// client's share has 1216 bytes, the server's 1120.
 pub static X25519MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
     name: NamedGroup::X25519MLKEM768,
+    order: HybridOrder::KemFirst,
     kem: ML_KEM_768,
     encapsulation_key_len: 1184,
     ciphertext_len: 1088,
     curve: crate::X25519,
+};
+
+/// P-256 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem): post-quantum, at least as strong as P-256, and made of
+/// algorithms that FIPS approves. The client's share has 1249 bytes, the server's 1153.
+pub static SECP256R1MLKEM768: &dyn KeyExchangeGroup = &HybridGroup {
+    name: NamedGroup::SECP256R1MLKEM768,
+    order: HybridOrder::CurveFirst,
+    kem: ML_KEM_768,
+    encapsulation_key_len: 1184,
+    ciphertext_len: 1088,
+    curve: crate::SECP256R1,
 };
 
 /// Declares ML-KEM with one set of parameters. A macro, because the library's traits leave out what this needs: keys from a

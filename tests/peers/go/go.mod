@@ -1,3 +1,3 @@
 module dunlin/peer
 
-go 1.24
+go 1.26

@@ -16,10 +16,11 @@ import (
 
 // groups by the names of their RFCs.
 var groups = map[string]tls.CurveID{
-	"x25519":         tls.X25519,
-	"secp256r1":      tls.CurveP256,
-	"secp384r1":      tls.CurveP384,
-	"X25519MLKEM768": tls.X25519MLKEM768,
+	"x25519":            tls.X25519,
+	"secp256r1":         tls.CurveP256,
+	"secp384r1":         tls.CurveP384,
+	"X25519MLKEM768":    tls.X25519MLKEM768,
+	"SecP256r1MLKEM768": tls.SecP256r1MLKEM768,
 }
 
 func main() {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dunlin::crypto::{
-    ActiveKeyExchange, CryptoError, CryptoProvider, HybridGroup, KeyExchangeGroup, ProviderFault,
-    SecureRandom,
+    ActiveKeyExchange, CryptoError, CryptoProvider, HybridGroup, HybridOrder, KeyExchangeGroup,
+    ProviderFault, SecureRandom,
 };
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{AlertDescription as Alert, NamedGroup, SignatureScheme};
@@ -111,10 +111,21 @@ fn profile_refuses_unusable_schemes_for_chains() {
     }
 }
 
-/// Each provider with its hybrid group.
-fn hybrids() -> [(Arc<CryptoProvider>, &'static dyn KeyExchangeGroup); 2] {
+/// The hybrid groups, each with the curve in it.
+const HYBRIDS: [(NamedGroup, NamedGroup); 2] = [
+    (NamedGroup::X25519MLKEM768, NamedGroup::X25519),
+    (NamedGroup::SECP256R1MLKEM768, NamedGroup::SECP256R1),
+];
+
+/// Each provider with its hybrid group of this name.
+fn hybrids(name: NamedGroup) -> [(Arc<CryptoProvider>, &'static dyn KeyExchangeGroup); 2] {
     let [awslc, rustcrypto] = providers();
-    [(awslc, dunlin_awslc::X25519MLKEM768), (rustcrypto, dunlin_rustcrypto::X25519MLKEM768)]
+    match name {
+        NamedGroup::SECP256R1MLKEM768 => {
+            [(awslc, dunlin_awslc::SECP256R1MLKEM768), (rustcrypto, dunlin_rustcrypto::SECP256R1MLKEM768)]
+        }
+        _ => [(awslc, dunlin_awslc::X25519MLKEM768), (rustcrypto, dunlin_rustcrypto::X25519MLKEM768)],
+    }
 }
 
 /// A client and a server with these groups and key shares, over P-256 certificates.
@@ -135,20 +146,21 @@ fn with_groups(
 }
 
 #[test]
-fn hybrid_works_between_all_providers_and_after_a_retry() {
-    for (client, ours) in hybrids() {
-        for (server, theirs) in hybrids() {
-            for shares in [None, Some(vec![]), Some(vec![NamedGroup::X25519])] {
-                let retried = shares.is_some();
-                let x25519 = client.group(NamedGroup::X25519).unwrap();
-                let mut pair =
-                    with_groups((client.clone(), vec![ours, x25519], shares), (server.clone(), vec![theirs]));
-                pair.connect().unwrap_or_else(|e| panic!("{} to {}: {e}", client.name, server.name));
-                pair.echo(b"hello").unwrap();
-                for side in [&pair.client, &pair.server] {
-                    let negotiated = side.negotiated().unwrap();
-                    assert_eq!(negotiated.group, Some(NamedGroup::X25519MLKEM768));
-                    assert_eq!(negotiated.retried, retried);
+fn hybrids_work_between_all_providers_and_after_a_retry() {
+    for (name, curve) in HYBRIDS {
+        for (client, ours) in hybrids(name) {
+            for (server, theirs) in hybrids(name) {
+                for shares in [None, Some(vec![]), Some(vec![curve])] {
+                    let retried = shares.is_some();
+                    let groups = vec![ours, client.group(curve).unwrap()];
+                    let mut pair =
+                        with_groups((client.clone(), groups, shares), (server.clone(), vec![theirs]));
+                    pair.connect().unwrap_or_else(|e| panic!("{} to {}: {e}", client.name, server.name));
+                    pair.echo(b"hello").unwrap();
+                    for side in [&pair.client, &pair.server] {
+                        let negotiated = side.negotiated().unwrap();
+                        assert_eq!((negotiated.group, negotiated.retried), (Some(name), retried));
+                    }
                 }
             }
         }
@@ -158,16 +170,16 @@ fn hybrid_works_between_all_providers_and_after_a_retry() {
 /// A server without the hybrid uses the share of its curve, which costs the client no extra key and no round trip.
 #[test]
 fn client_offers_the_curve_of_a_hybrid_separately() {
-    for (client, hybrid) in hybrids() {
-        let x25519 = client.group(NamedGroup::X25519).unwrap();
-        let old = || (awslc(), vec![awslc().group(NamedGroup::X25519).unwrap()]);
-        for order in [[hybrid, x25519], [x25519, hybrid]] {
-            let shares = Some(vec![NamedGroup::X25519MLKEM768]);
+    for ((name, curve), (client, hybrid)) in HYBRIDS.into_iter().flat_map(|h| hybrids(h.0).map(|p| (h, p))) {
+        let plain = client.group(curve).unwrap();
+        let old = || (awslc(), vec![awslc().group(curve).unwrap()]);
+        for order in [[hybrid, plain], [plain, hybrid]] {
+            let shares = Some(vec![name]);
             let mut pair = with_groups((client.clone(), order.to_vec(), shares), old());
             pair.connect().unwrap();
             pair.echo(b"hello").unwrap();
             let negotiated = pair.client.negotiated().unwrap();
-            assert_eq!((negotiated.group, negotiated.retried), (Some(NamedGroup::X25519), false));
+            assert_eq!((negotiated.group, negotiated.retried), (Some(curve), false));
         }
         // A profile without the curve does not offer it.
         let mut pair = with_groups((client.clone(), vec![hybrid], None), old());
@@ -193,6 +205,7 @@ impl KeyExchangeGroup for Misnamed {
 fn profile_refuses_hybrids_with_wrong_parts() {
     let hybrid = |curve, encapsulation_key_len, ciphertext_len| HybridGroup {
         name: NamedGroup::X25519MLKEM768,
+        order: HybridOrder::KemFirst,
         kem: dunlin_awslc::ML_KEM_768,
         encapsulation_key_len,
         ciphertext_len,

@@ -149,11 +149,15 @@ fn connects_with_every_group_and_after_a_retry() {
 fn connects_with_the_hybrid_or_its_curve() {
     let typ = KeyType::P256;
     let (x25519, hybrid) = (dunlin_awslc::X25519, dunlin_awslc::X25519MLKEM768);
+    let (p256, nist) = (dunlin_awslc::SECP256R1, dunlin_awslc::SECP256R1MLKEM768);
     for (ours, theirs, group) in [
         (vec![hybrid, x25519], "X25519MLKEM768,x25519", NamedGroup::X25519MLKEM768),
         (vec![hybrid], "X25519MLKEM768", NamedGroup::X25519MLKEM768),
         (vec![hybrid, x25519], "x25519", NamedGroup::X25519),
         (vec![x25519], "X25519MLKEM768,x25519", NamedGroup::X25519),
+        (vec![nist, p256], "SecP256r1MLKEM768,secp256r1", NamedGroup::SECP256R1MLKEM768),
+        (vec![nist], "SecP256r1MLKEM768", NamedGroup::SECP256R1MLKEM768),
+        (vec![nist, p256], "secp256r1", NamedGroup::SECP256R1),
     ] {
         let connected = |mut go: Go, ours| {
             let (link, _) = go.converse(ours, b"data");

@@ -311,11 +311,16 @@ fn connects_with_post_quantum_signatures() {
 fn connects_with_the_hybrid_or_its_curve() {
     let typ = KeyType::P256;
     let (x25519, hybrid) = (dunlin_awslc::X25519, dunlin_awslc::X25519MLKEM768);
+    let (p256, nist) = (dunlin_awslc::SECP256R1, dunlin_awslc::SECP256R1MLKEM768);
     let their_hybrid: &[&dyn SupportedKxGroup] = &[kx_group::X25519MLKEM768, kx_group::X25519];
+    let their_nist: &[&dyn SupportedKxGroup] = &[kx_group::SECP256R1MLKEM768, kx_group::SECP256R1];
     for (ours, theirs, group) in [
         (vec![hybrid, x25519], their_hybrid, NamedGroup::X25519MLKEM768),
         (vec![hybrid, x25519], &[kx_group::X25519], NamedGroup::X25519),
         (vec![x25519], their_hybrid, NamedGroup::X25519),
+        (vec![nist, p256], their_nist, NamedGroup::SECP256R1MLKEM768),
+        (vec![nist, p256], &[kx_group::SECP256R1], NamedGroup::SECP256R1),
+        (vec![p256], their_nist, NamedGroup::SECP256R1),
     ] {
         let client = client_with(client_profile(typ).groups(ours.clone()), |c| c);
         let server = server_config_with(server_profile(typ).groups(ours), |s| s);

@@ -129,11 +129,18 @@ fn openssl_name(suite: CipherSuite) -> String {
 pub(crate) const FINITE_FIELDS: [&dyn KeyExchangeGroup; 3] =
     [dunlin_legacy::ffdhe::FFDHE2048, dunlin_legacy::ffdhe::FFDHE3072, dunlin_legacy::ffdhe::FFDHE4096];
 
+/// The groups that this program offers by name only: post-quantum shares take up to 2 kB more.
+const BY_NAME: [&dyn KeyExchangeGroup; 4] = [
+    dunlin_awslc::X25519MLKEM768,
+    dunlin_awslc::SECP256R1MLKEM768,
+    dunlin_awslc::ML_KEM_512,
+    dunlin_awslc::ML_KEM_768,
+];
+
 /// Reads a list of groups.
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
     let mut known = provider().groups;
-    // Supported, but only by name, because they add some 2 kB.
-    known.extend([dunlin_awslc::X25519MLKEM768, dunlin_awslc::ML_KEM_512, dunlin_awslc::ML_KEM_768]);
+    known.extend(BY_NAME);
     // Also only by name, because they are slow.
     known.extend(FINITE_FIELDS);
     #[cfg(feature = "legacy-lab")]
@@ -235,7 +242,7 @@ mod tests {
     #[test]
     fn error_lists_the_known_names() {
         let error = groups("x25519:P-521").err().unwrap();
-        let known = "x25519, secp256r1, secp384r1, X25519MLKEM768, MLKEM512, MLKEM768, \
+        let known = "x25519, secp256r1, secp384r1, X25519MLKEM768, SecP256r1MLKEM768, MLKEM512, MLKEM768, \
                      ffdhe2048, ffdhe3072, ffdhe4096";
         let of_lab = match cfg!(feature = "legacy-lab") {
             true => ", ffdhe_private_use_0, ffdhe_private_use_1, ffdhe_private_use_2",

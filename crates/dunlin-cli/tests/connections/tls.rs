@@ -407,10 +407,14 @@ fn reads_a_new_crl_between_two_connections() {
 #[test]
 fn accepts_post_quantum_groups_by_name() {
     let place = place();
-    let server = Server::new(&place, &format!("{SERVER} -groups X25519MLKEM768:MLKEM768:MLKEM512:x25519"));
+    let server = Server::new(
+        &place,
+        &format!("{SERVER} -groups X25519MLKEM768:SecP256r1MLKEM768:MLKEM768:MLKEM512:x25519"),
+    );
     let client = "--CAfile pki/root.pem --json -groups";
     for (groups, group) in [
         ("x25519mlkem768:x25519", "X25519MLKEM768"),
+        ("secp256r1mlkem768", "SecP256r1MLKEM768"),
         ("MLKEM768", "MLKEM768"),
         ("MLKEM512", "MLKEM512"),
         ("x25519:X25519MLKEM768", "x25519"),

@@ -22,7 +22,7 @@ mod hybrid;
 mod tls12;
 
 pub use check::ProviderFault;
-pub use hybrid::HybridGroup;
+pub use hybrid::{HybridGroup, HybridOrder};
 pub use tls12::{Tls12Authentication, Tls12CipherSuite, Tls12KeyExchange};
 
 /// The largest hash output that a handshake uses, in bytes (SHA-384 needs 48; 64 leaves room for SHA-512).

@@ -252,6 +252,8 @@ wire_enum! {
         MLKEM768 = 0x0201 => "MLKEM768",
         /// ML-KEM-1024 alone (draft-ietf-tls-mlkem)
         MLKEM1024 = 0x0202 => "MLKEM1024",
+        /// P-256 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem)
+        SECP256R1MLKEM768 = 0x11eb => "SecP256r1MLKEM768",
         /// X25519 and ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem)
         X25519MLKEM768 = 0x11ec => "X25519MLKEM768",
     }
