@@ -237,7 +237,7 @@ fn provider() -> CryptoProvider {
     provider.groups.insert(0, dunlin_awslc::X25519MLKEM768);
     provider.groups.extend([dunlin_awslc::SECP521R1, dunlin_awslc::ML_KEM_1024]);
     provider.key_loader = dunlin_legacy::lab::KEY_LOADER;
-    provider.signatures = signatures(dunlin_awslc::SIGNATURES_WITH_P521);
+    provider.signatures = signatures(dunlin_awslc::ALL_SIGNATURES);
     provider
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::peer::now;
-use crate::{KeyType, Leaf, Pki, awslc, localhost};
+use crate::{KeyType, Leaf, OTHER_KEY_TYPES, Pki, awslc, full_awslc, localhost};
 use dunlin::auth::{Psk, PskTable, RawKeyTrust};
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::PskKeyExchangeMode;
@@ -25,7 +25,7 @@ fn psk() -> Psk {
 }
 
 fn x509_profile(typ: KeyType, own: &Leaf) -> ProfileBuilder {
-    let provider = awslc();
+    let provider = if OTHER_KEY_TYPES.contains(&typ) { full_awslc() } else { awslc() };
     Profile::builder(provider.clone())
         .trust(Trust { x509: Some(Pki::shared(typ).trust()), raw_key: None })
         .credentials(vec![own.x509(&provider)])

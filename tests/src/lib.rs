@@ -44,11 +44,16 @@ pub enum KeyType {
     Ed25519,
     /// ML-DSA-44.
     MlDsa44,
+    /// ML-DSA-65.
+    MlDsa65,
 }
 
-/// Every kind of key.
+/// Every kind of key that the providers verify by default.
 pub const KEY_TYPES: [KeyType; 5] =
     [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::MlDsa44];
+
+/// The kinds of key for [`full_providers`] only.
+pub const OTHER_KEY_TYPES: [KeyType; 1] = [KeyType::MlDsa65];
 
 /// A chain of three with leaves for a server and a client.
 #[derive(Debug)]
@@ -79,6 +84,7 @@ fn key_pair(typ: KeyType) -> KeyPair {
         KeyType::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
         KeyType::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
         KeyType::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
+        KeyType::MlDsa65 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_65),
     }
     .expect("key generation")
 }
@@ -234,6 +240,18 @@ impl SigningKey for ForeignKey {
 /// The providers under test.
 pub fn providers() -> [Arc<CryptoProvider>; 2] {
     [awslc(), Arc::new(dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom)))]
+}
+
+/// Both providers, with every signature algorithm that they have.
+pub fn full_providers() -> [Arc<CryptoProvider>; 2] {
+    let rustcrypto = dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom));
+    let rustcrypto = CryptoProvider { signatures: dunlin_rustcrypto::ALL_SIGNATURES, ..rustcrypto };
+    [full_awslc(), Arc::new(rustcrypto)]
+}
+
+/// The first of [`full_providers`].
+pub fn full_awslc() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider { signatures: dunlin_awslc::ALL_SIGNATURES, ..dunlin_awslc::provider() })
 }
 
 /// The provider for tests that need only one.

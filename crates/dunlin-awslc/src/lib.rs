@@ -32,7 +32,7 @@ pub use group::{SECP256R1, SECP384R1, SECP521R1, X25519};
 pub use hash::{SHA256, SHA384};
 pub use kem::{ML_KEM_512, ML_KEM_768, ML_KEM_1024, SECP256R1MLKEM768, X25519MLKEM768};
 pub use sign::KEY_LOADER;
-pub use verify::{SIGNATURES, SIGNATURES_WITH_P521};
+pub use verify::{ALL_SIGNATURES, SIGNATURES};
 
 /// The library's name, as in [`CryptoProvider::name`].
 pub const NAME: &str = "AWS-LC";
@@ -59,8 +59,9 @@ pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
 /// The default algorithms, in the order of preference for a server or PC. Others have to be added by name:
-/// `TLS_AES_128_CCM_8_SHA256`, post-quantum groups such as [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's, and
-/// P-521 ([`SECP521R1`], [`SIGNATURES_WITH_P521`]). P-521 private keys can be loaded, and sign for peers that verify them.
+/// `TLS_AES_128_CCM_8_SHA256`, post-quantum groups such as [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's, the group
+/// [`SECP521R1`], and the verification of P-521 and ML-DSA-65 ([`ALL_SIGNATURES`]). Their private keys can be loaded, and sign
+/// for peers that verify them.
 pub fn provider() -> CryptoProvider {
     CryptoProvider {
         name: NAME,

@@ -8,15 +8,15 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
-    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, ML_DSA_44_SIGNING, PqdsaKeyPair,
-    RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
-    RsaEncoding,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, ML_DSA_44_SIGNING, ML_DSA_65_SIGNING,
+    PqdsaKeyPair, PqdsaSigningAlgorithm, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512,
+    RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
 };
 use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey};
 use dunlin::wire::SignatureScheme;
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 
-/// Loads RSA (2048 to 8192 bits), P-256, P-384, P-521, Ed25519 and ML-DSA-44 keys.
+/// Loads RSA (2048 to 8192 bits), P-256, P-384, P-521, Ed25519, ML-DSA-44 and ML-DSA-65 keys.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl KeyLoader for Loader {
             PrivateKeyDer::Sec1(_) => Key::ecdsa(bytes),
             PrivateKeyDer::Pkcs8(_) => Key::ecdsa(bytes)
                 .or_else(|_| Key::ed25519(bytes))
-                .or_else(|_| Key::mldsa44(bytes))
+                .or_else(|_| Key::mldsa(bytes))
                 .or_else(|_| Key::rsa(rsa::KeyPair::from_pkcs8(bytes).map_err(|_| CryptoError)?)),
             _ => Err(CryptoError),
         }?;
@@ -60,7 +60,7 @@ enum Pair {
     Rsa(rsa::KeyPair),
     Ecdsa(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
-    MlDsa44(PqdsaKeyPair),
+    MlDsa(PqdsaKeyPair),
 }
 
 struct Key {
@@ -106,10 +106,18 @@ impl Key {
     }
 
     /// Takes the seed, the expanded key or both (RFC 9881 §6).
-    fn mldsa44(pkcs8: &[u8]) -> Result<Self, CryptoError> {
-        let pair = PqdsaKeyPair::from_pkcs8(&ML_DSA_44_SIGNING, pkcs8).map_err(|_| CryptoError)?;
-        let public = spki(pair.public_key())?;
-        Ok(Self { pair: Pair::MlDsa44(pair), schemes: &[SignatureScheme::MLDSA44], public })
+    fn mldsa(pkcs8: &[u8]) -> Result<Self, CryptoError> {
+        const LEVELS: [(&PqdsaSigningAlgorithm, &[SignatureScheme]); 2] = [
+            (&ML_DSA_44_SIGNING, &[SignatureScheme::MLDSA44]),
+            (&ML_DSA_65_SIGNING, &[SignatureScheme::MLDSA65]),
+        ];
+        for (level, schemes) in LEVELS {
+            if let Ok(pair) = PqdsaKeyPair::from_pkcs8(level, pkcs8) {
+                let public = spki(pair.public_key())?;
+                return Ok(Self { pair: Pair::MlDsa(pair), schemes, public });
+            }
+        }
+        Err(CryptoError)
     }
 }
 
@@ -163,7 +171,7 @@ impl SigningKey for Key {
                 let signature = pair.try_sign(message).map_err(|_| CryptoError)?;
                 Ok(signature.as_ref().to_vec())
             }
-            Pair::MlDsa44(pair) => {
+            Pair::MlDsa(pair) => {
                 // Pure ML-DSA with an empty context (draft-ietf-tls-mldsa §3).
                 let mut signature = vec![0; pair.algorithm().signature_len()];
                 pair.sign(message, &mut signature).map_err(|_| CryptoError)?;

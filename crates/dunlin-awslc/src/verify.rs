@@ -4,7 +4,7 @@ use dunlin::crypto::SignatureAlgorithms;
 use dunlin::wire::SignatureScheme;
 use webpki::aws_lc_rs::{
     ECDSA_P256_SHA256, ECDSA_P256_SHA384, ECDSA_P384_SHA256, ECDSA_P384_SHA384, ECDSA_P521_SHA256,
-    ECDSA_P521_SHA384, ECDSA_P521_SHA512, ED25519, ML_DSA_44, RSA_PKCS1_2048_8192_SHA256,
+    ECDSA_P521_SHA384, ECDSA_P521_SHA512, ED25519, ML_DSA_44, ML_DSA_65, RSA_PKCS1_2048_8192_SHA256,
     RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256_LEGACY_KEY,
     RSA_PSS_2048_8192_SHA384_LEGACY_KEY, RSA_PSS_2048_8192_SHA512_LEGACY_KEY,
 };
@@ -47,8 +47,12 @@ macro_rules! signatures {
 /// The default algorithms. RSA keys must have 2048 to 8192 bits.
 pub static SIGNATURES: SignatureAlgorithms = signatures!([], []);
 
-/// [`SIGNATURES`] and ECDSA on P-521. Few certificates have P-521 keys, but offering it makes every ClientHello longer.
-pub static SIGNATURES_WITH_P521: SignatureAlgorithms = signatures!(
-    [ECDSA_P521_SHA256, ECDSA_P521_SHA384, ECDSA_P521_SHA512],
-    [(SignatureScheme::ECDSA_SECP521R1_SHA512, &[ECDSA_P521_SHA512])]
+/// Every algorithm: [`SIGNATURES`], and ECDSA on P-521 and ML-DSA-65. Few certificates have such keys, but offering a scheme
+/// makes every ClientHello longer. A profile can choose among the schemes.
+pub static ALL_SIGNATURES: SignatureAlgorithms = signatures!(
+    [ECDSA_P521_SHA256, ECDSA_P521_SHA384, ECDSA_P521_SHA512, ML_DSA_65],
+    [
+        (SignatureScheme::ECDSA_SECP521R1_SHA512, &[ECDSA_P521_SHA512]),
+        (SignatureScheme::MLDSA65, &[ML_DSA_65])
+    ]
 );

@@ -90,7 +90,6 @@ const SIGNATURE_SCHEMES: &[(u16, &str)] = &[
     (0x081a, "ecdsa_brainpoolP256r1tls13_sha256"),
     (0x081b, "ecdsa_brainpoolP384r1tls13_sha384"),
     (0x081c, "ecdsa_brainpoolP512r1tls13_sha512"),
-    (0x0905, "mldsa65"),
     (0x0906, "mldsa87"),
 ];
 

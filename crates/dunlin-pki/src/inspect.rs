@@ -229,6 +229,7 @@ fn algorithm(spki: &[u8]) -> der::Result<String> {
     Ok(match oid {
         rfc8410::ID_ED_25519 => "Ed25519".into(),
         fips204::ID_ML_DSA_44 => "ML-DSA-44".into(),
+        fips204::ID_ML_DSA_65 => "ML-DSA-65".into(),
         other => oid_name(&other),
     })
 }

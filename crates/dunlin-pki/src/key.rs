@@ -9,7 +9,8 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
-    Ed25519KeyPair, KeyPair as _, ML_DSA_44_SIGNING, PqdsaKeyPair, RSA_PKCS1_SHA256,
+    Ed25519KeyPair, KeyPair as _, ML_DSA_44_SIGNING, ML_DSA_65_SIGNING, PqdsaKeyPair, PqdsaSigningAlgorithm,
+    RSA_PKCS1_SHA256,
 };
 use const_oid::db::{fips204, rfc5912, rfc8410};
 use der::asn1::{Any, SequenceRef};
@@ -37,12 +38,22 @@ pub enum KeyType {
     Ed25519,
     /// ML-DSA-44 (FIPS 204), a post-quantum signature. The file holds the private key's seed (RFC 9881 §6).
     MlDsa44,
+    /// ML-DSA-65 (FIPS 204), of a higher security category, in the same form.
+    MlDsa65,
 }
 
 impl KeyType {
     /// All key types.
-    pub const ALL: [Self; 7] =
-        [Self::Rsa2048, Self::Rsa3072, Self::Rsa4096, Self::P256, Self::P384, Self::Ed25519, Self::MlDsa44];
+    pub const ALL: [Self; 8] = [
+        Self::Rsa2048,
+        Self::Rsa3072,
+        Self::Rsa4096,
+        Self::P256,
+        Self::P384,
+        Self::Ed25519,
+        Self::MlDsa44,
+        Self::MlDsa65,
+    ];
 
     /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -54,6 +65,7 @@ impl KeyType {
             Self::P384 => "p384",
             Self::Ed25519 => "ed25519",
             Self::MlDsa44 => "mldsa44",
+            Self::MlDsa65 => "mldsa65",
         }
     }
 
@@ -79,6 +91,7 @@ impl KeyType {
             Self::P384 => (rfc5912::ECDSA_WITH_SHA_384, None),
             Self::Ed25519 => (rfc8410::ID_ED_25519, None),
             Self::MlDsa44 => (fips204::ID_ML_DSA_44, None),
+            Self::MlDsa65 => (fips204::ID_ML_DSA_65, None),
         };
         AlgorithmIdentifierOwned { oid, parameters }
     }
@@ -110,12 +123,16 @@ enum Pair {
     Rsa(rsa::KeyPair),
     Ecdsa(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
-    MlDsa44(PqdsaKeyPair),
+    MlDsa(PqdsaKeyPair),
 }
 
 /// The ECDSA curves, each with the hash that TLS 1.3 binds to it (RFC 8446 §4.2.3).
 const CURVES: [(KeyType, &EcdsaSigningAlgorithm); 2] =
     [(KeyType::P256, &ECDSA_P256_SHA256_ASN1_SIGNING), (KeyType::P384, &ECDSA_P384_SHA384_ASN1_SIGNING)];
+
+/// The levels of ML-DSA.
+const LEVELS: [(KeyType, &PqdsaSigningAlgorithm); 2] =
+    [(KeyType::MlDsa44, &ML_DSA_44_SIGNING), (KeyType::MlDsa65, &ML_DSA_65_SIGNING)];
 
 impl KeyPair {
     /// Generates a key from the system's random source.
@@ -132,7 +149,8 @@ impl KeyPair {
             KeyType::P256 => ecdsa(&ECDSA_P256_SHA256_ASN1_SIGNING),
             KeyType::P384 => ecdsa(&ECDSA_P384_SHA384_ASN1_SIGNING),
             KeyType::Ed25519 => Ed25519KeyPair::generate().map(Pair::Ed25519),
-            KeyType::MlDsa44 => PqdsaKeyPair::generate(&ML_DSA_44_SIGNING).map(Pair::MlDsa44),
+            KeyType::MlDsa44 => PqdsaKeyPair::generate(&ML_DSA_44_SIGNING).map(Pair::MlDsa),
+            KeyType::MlDsa65 => PqdsaKeyPair::generate(&ML_DSA_65_SIGNING).map(Pair::MlDsa),
         };
         Self::new(typ, pair.map_err(|_| Error::Crypto)?)
     }
@@ -154,8 +172,10 @@ impl KeyPair {
         if let Ok(pair) = Ed25519KeyPair::from_pkcs8(der) {
             return Self::new(KeyType::Ed25519, Pair::Ed25519(pair));
         }
-        if let Ok(pair) = PqdsaKeyPair::from_pkcs8(&ML_DSA_44_SIGNING, der) {
-            return Self::new(KeyType::MlDsa44, Pair::MlDsa44(pair));
+        for (typ, level) in LEVELS {
+            if let Ok(pair) = PqdsaKeyPair::from_pkcs8(level, der) {
+                return Self::new(typ, Pair::MlDsa(pair));
+            }
         }
         // The text of the error is all that AWS-LC tells of it.
         let reason =
@@ -178,7 +198,7 @@ impl KeyPair {
             Pair::Rsa(pair) => spki(pair.public_key()),
             Pair::Ecdsa(pair) => spki(pair.public_key()),
             Pair::Ed25519(pair) => spki(pair.public_key()),
-            Pair::MlDsa44(pair) => spki(pair.public_key()),
+            Pair::MlDsa(pair) => spki(pair.public_key()),
         }?;
         Ok(Self { typ, pair, public })
     }
@@ -211,7 +231,7 @@ impl KeyPair {
             Pair::Rsa(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map(|der| copy(der.as_ref())),
             Pair::Ecdsa(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
             Pair::Ed25519(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map(|der| copy(der.as_ref())),
-            Pair::MlDsa44(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
+            Pair::MlDsa(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
         }
         .map_err(|_| Error::Crypto)
     }
@@ -238,7 +258,7 @@ impl KeyPair {
             }
             Pair::Ecdsa(pair) => pair.sign(&random, message).map(|signature| signature.as_ref().to_vec()),
             Pair::Ed25519(pair) => pair.try_sign(message).map(|signature| signature.as_ref().to_vec()),
-            Pair::MlDsa44(pair) => {
+            Pair::MlDsa(pair) => {
                 let mut signature = vec![0; pair.algorithm().signature_len()];
                 pair.sign(message, &mut signature).map(|_| signature)
             }

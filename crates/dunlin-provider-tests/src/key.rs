@@ -45,8 +45,8 @@ pub struct Fixture {
     pub schemes: &'static [SignatureScheme],
 }
 
-/// Every key type in every encoding. OpenSSL made the keys, with one exception.
-pub const FIXTURES: [Fixture; 8] = [
+/// Every key type in every encoding. OpenSSL made the keys, with two exceptions.
+pub const FIXTURES: [Fixture; 9] = [
     Fixture {
         form: Form::Pkcs8,
         private: include_bytes!("../fixtures/rsa2048.pkcs8.der"),
@@ -89,12 +89,18 @@ pub const FIXTURES: [Fixture; 8] = [
         public: include_bytes!("../fixtures/ed25519.spki.der"),
         schemes: &[SignatureScheme::ED25519],
     },
-    // The example of RFC 9881 appendix C.
+    // The examples of RFC 9881 appendix C.
     Fixture {
         form: Form::Pkcs8,
         private: include_bytes!("../fixtures/mldsa44.pkcs8.der"),
         public: include_bytes!("../fixtures/mldsa44.spki.der"),
         schemes: &[SignatureScheme::MLDSA44],
+    },
+    Fixture {
+        form: Form::Pkcs8,
+        private: include_bytes!("../fixtures/mldsa65.pkcs8.der"),
+        public: include_bytes!("../fixtures/mldsa65.spki.der"),
+        schemes: &[SignatureScheme::MLDSA65],
     },
 ];
 
@@ -199,7 +205,8 @@ pub fn never_loads_an_inconsistent_key(provider: &CryptoProvider) {
             };
             let scheme = key.schemes()[0];
             let public = key.public_key().as_ref();
-            let is_seed = [SignatureScheme::ED25519, SignatureScheme::MLDSA44].contains(&scheme);
+            let is_seed = [SignatureScheme::ED25519, SignatureScheme::MLDSA44, SignatureScheme::MLDSA65]
+                .contains(&scheme);
             assert!(public == fixture.public || is_seed, "byte {i}");
             let signature = key.sign(scheme, b"message", &Reproducible::new(1)).unwrap();
             assert!(verifies(provider, scheme, public, b"message", &signature), "byte {i}");

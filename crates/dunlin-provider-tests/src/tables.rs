@@ -25,31 +25,45 @@ pub fn default_lists(provider: &CryptoProvider) {
     );
     let groups: Vec<_> = provider.groups.iter().map(|group| group.name()).collect();
     assert_eq!(groups, [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1]);
+    let schemes: Vec<_> = provider.signatures.schemes.iter().map(|(scheme, _)| *scheme).collect();
+    assert_eq!(schemes, DEFAULT_SCHEMES.map(|(scheme, ..)| scheme));
 }
 
-/// Every scheme has exactly one algorithm, because TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3). The order is the
-/// order of signature_algorithms that the engine offers.
+const RSA: AlgorithmIdentifier = alg_id::RSA_ENCRYPTION;
+
+/// The default schemes with the algorithms of key and signature. The order is the order of signature_algorithms that the
+/// engine offers.
+const DEFAULT_SCHEMES: [(SignatureScheme, AlgorithmIdentifier, AlgorithmIdentifier); 10] = [
+    (SignatureScheme::ECDSA_SECP256R1_SHA256, alg_id::ECDSA_P256, alg_id::ECDSA_SHA256),
+    (SignatureScheme::ECDSA_SECP384R1_SHA384, alg_id::ECDSA_P384, alg_id::ECDSA_SHA384),
+    (SignatureScheme::ED25519, alg_id::ED25519, alg_id::ED25519),
+    (SignatureScheme::RSA_PSS_RSAE_SHA256, RSA, alg_id::RSA_PSS_SHA256),
+    (SignatureScheme::RSA_PSS_RSAE_SHA384, RSA, alg_id::RSA_PSS_SHA384),
+    (SignatureScheme::RSA_PSS_RSAE_SHA512, RSA, alg_id::RSA_PSS_SHA512),
+    (SignatureScheme::RSA_PKCS1_SHA256, RSA, alg_id::RSA_PKCS1_SHA256),
+    (SignatureScheme::RSA_PKCS1_SHA384, RSA, alg_id::RSA_PKCS1_SHA384),
+    (SignatureScheme::RSA_PKCS1_SHA512, RSA, alg_id::RSA_PKCS1_SHA512),
+    (SignatureScheme::MLDSA44, alg_id::ML_DSA_44, alg_id::ML_DSA_44),
+];
+
+/// The schemes that have to be added by name.
+const OTHER_SCHEMES: [(SignatureScheme, AlgorithmIdentifier, AlgorithmIdentifier); 1] =
+    [(SignatureScheme::MLDSA65, alg_id::ML_DSA_65, alg_id::ML_DSA_65)];
+
+/// Every scheme has exactly one algorithm, because TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3).
 pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
     let schemes: Vec<_> = provider
         .signatures
         .schemes
         .iter()
+        // Not every provider has P-521.
+        .filter(|(scheme, _)| *scheme != SignatureScheme::ECDSA_SECP521R1_SHA512)
         .map(|(scheme, algorithms)| (*scheme, identifiers(algorithms)))
         .collect();
-    let rsa = alg_id::RSA_ENCRYPTION;
-    let expected = [
-        (SignatureScheme::ECDSA_SECP256R1_SHA256, alg_id::ECDSA_P256, alg_id::ECDSA_SHA256),
-        (SignatureScheme::ECDSA_SECP384R1_SHA384, alg_id::ECDSA_P384, alg_id::ECDSA_SHA384),
-        (SignatureScheme::ED25519, alg_id::ED25519, alg_id::ED25519),
-        (SignatureScheme::RSA_PSS_RSAE_SHA256, rsa, alg_id::RSA_PSS_SHA256),
-        (SignatureScheme::RSA_PSS_RSAE_SHA384, rsa, alg_id::RSA_PSS_SHA384),
-        (SignatureScheme::RSA_PSS_RSAE_SHA512, rsa, alg_id::RSA_PSS_SHA512),
-        (SignatureScheme::RSA_PKCS1_SHA256, rsa, alg_id::RSA_PKCS1_SHA256),
-        (SignatureScheme::RSA_PKCS1_SHA384, rsa, alg_id::RSA_PKCS1_SHA384),
-        (SignatureScheme::RSA_PKCS1_SHA512, rsa, alg_id::RSA_PKCS1_SHA512),
-        (SignatureScheme::MLDSA44, alg_id::ML_DSA_44, alg_id::ML_DSA_44),
-    ];
-    assert_eq!(schemes, expected.map(|(scheme, key, signature)| (scheme, vec![(key, signature)])));
+    let expected = DEFAULT_SCHEMES.into_iter().chain(OTHER_SCHEMES);
+    let expected: Vec<_> =
+        expected.map(|(scheme, key, signature)| (scheme, vec![(key, signature)])).collect();
+    assert_eq!(schemes, expected);
 }
 
 /// The algorithms for chains: those of the schemes, and each NIST curve with the other's hash.
@@ -59,6 +73,10 @@ pub fn chain_algorithms(provider: &CryptoProvider) {
         provider.signatures.schemes.iter().flat_map(|(_, algorithms)| identifiers(algorithms)).collect();
     expected.push((alg_id::ECDSA_P256, alg_id::ECDSA_SHA384));
     expected.push((alg_id::ECDSA_P384, alg_id::ECDSA_SHA256));
+    if expected.contains(&(alg_id::ECDSA_P521, alg_id::ECDSA_SHA512)) {
+        expected.push((alg_id::ECDSA_P521, alg_id::ECDSA_SHA256));
+        expected.push((alg_id::ECDSA_P521, alg_id::ECDSA_SHA384));
+    }
     assert_eq!(all.len(), expected.len(), "an algorithm is missing or repeats");
     for algorithm in expected {
         assert!(all.contains(&algorithm), "{algorithm:?}");

@@ -240,23 +240,27 @@ pub fn refuses_every_damaged_byte(provider: &CryptoProvider) {
 pub fn refuses_damaged_ml_dsa(provider: &CryptoProvider) {
     /// The length of `SubjectPublicKeyInfo` before the key.
     const HEADER: usize = 22;
-    let scheme = SignatureScheme::MLDSA44;
-    let fixture = FIXTURES.into_iter().find(|f| f.schemes == [scheme]).unwrap();
-    let signature = fixture.load(provider).sign(scheme, MESSAGE, &Reproducible::new(1)).unwrap();
-    assert_eq!((signature.len(), fixture.public.len()), (2420, HEADER + 1312));
-    assert!(verifies(provider, scheme, fixture.public, MESSAGE, &signature));
-    assert!(!verifies(provider, scheme, fixture.public, b"tent", &signature));
-    let refused = |signature: &[u8]| !verifies(provider, scheme, fixture.public, MESSAGE, signature);
-    for i in (0..signature.len()).step_by(11) {
-        let mut bad = signature.clone();
-        bad[i] ^= 0x10;
-        assert!(refused(&bad), "byte {i} of the signature");
+    // The lengths of signature and key (FIPS 204 table 2).
+    for (scheme, len, key_len) in
+        [(SignatureScheme::MLDSA44, 2420, 1312), (SignatureScheme::MLDSA65, 3309, 1952)]
+    {
+        let fixture = FIXTURES.into_iter().find(|f| f.schemes == [scheme]).unwrap();
+        let signature = fixture.load(provider).sign(scheme, MESSAGE, &Reproducible::new(1)).unwrap();
+        assert_eq!((signature.len(), fixture.public.len()), (len, HEADER + key_len));
+        assert!(verifies(provider, scheme, fixture.public, MESSAGE, &signature));
+        assert!(!verifies(provider, scheme, fixture.public, b"tent", &signature));
+        let refused = |signature: &[u8]| !verifies(provider, scheme, fixture.public, MESSAGE, signature);
+        for i in (0..signature.len()).step_by(11) {
+            let mut bad = signature.clone();
+            bad[i] ^= 0x10;
+            assert!(refused(&bad), "byte {i} of the signature");
+        }
+        for i in (HEADER..fixture.public.len()).step_by(11) {
+            let mut bad = fixture.public.to_vec();
+            bad[i] ^= 0x10;
+            assert!(!verifies(provider, scheme, &bad, MESSAGE, &signature), "byte {i} of the key");
+        }
+        assert!(refused(&[]) && refused(&signature[1..]) && refused(&signature[..len - 1]));
+        assert!(refused(&[&signature[..], &[0]].concat()));
     }
-    for i in (HEADER..fixture.public.len()).step_by(11) {
-        let mut bad = fixture.public.to_vec();
-        bad[i] ^= 0x10;
-        assert!(!verifies(provider, scheme, &bad, MESSAGE, &signature), "byte {i} of the key");
-    }
-    assert!(refused(&[]) && refused(&signature[1..]) && refused(&signature[..2419]));
-    assert!(refused(&[&signature[..], &[0]].concat()));
 }

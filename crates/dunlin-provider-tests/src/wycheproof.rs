@@ -196,20 +196,26 @@ pub fn rsa(provider: &CryptoProvider) {
     }
 }
 
-/// ML-DSA-44 with the empty context, as in TLS (draft-ietf-tls-mldsa §3).
+/// ML-DSA with the empty context, as in TLS (draft-ietf-tls-mldsa §3).
 pub fn ml_dsa(provider: &CryptoProvider) {
-    let mut tally = Tally::new("ML-DSA-44");
-    for group in mldsa_verify::TestSet::load(mldsa_verify::TestName::MlDsa44Verify).unwrap().test_groups {
-        // A key of another length cannot be encoded as a SubjectPublicKeyInfo.
-        if group.pubkey.len() != 1312 {
-            continue;
+    use mldsa_verify::TestName;
+    for (name, scheme, key_len) in [
+        (TestName::MlDsa44Verify, SignatureScheme::MLDSA44, 1312),
+        (TestName::MlDsa65Verify, SignatureScheme::MLDSA65, 1952),
+    ] {
+        let mut tally = Tally::new(format!("{name:?}"));
+        for group in mldsa_verify::TestSet::load(name).unwrap().test_groups {
+            // A key of another length cannot be encoded as a SubjectPublicKeyInfo.
+            if group.pubkey.len() != key_len {
+                continue;
+            }
+            for test in group.tests.iter().filter(|test| test.ctx.as_ref().is_none_or(|ctx| ctx.is_empty())) {
+                let accepted = verifies(provider, scheme, &group.der, &test.msg, &test.sig);
+                tally.check(test.tc_id, test.result, accepted);
+            }
         }
-        for test in group.tests.iter().filter(|test| test.ctx.as_ref().is_none_or(|ctx| ctx.is_empty())) {
-            let accepted = verifies(provider, SignatureScheme::MLDSA44, &group.der, &test.msg, &test.sig);
-            tally.check(test.tc_id, test.result, accepted);
-        }
+        tally.end(20);
     }
-    tally.end(20);
 }
 
 /// Which encapsulation keys of ML-KEM are accepted (FIPS 203 §7.2).

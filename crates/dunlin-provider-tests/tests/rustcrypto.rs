@@ -10,7 +10,8 @@ use dunlin_provider_tests::key::FIXTURES;
 use dunlin_provider_tests::random::{Broken, Reproducible};
 use dunlin_provider_tests::verify::verifies;
 use dunlin_rustcrypto::{
-    ML_KEM_512, ML_KEM_768, OsRandom, SECP256R1MLKEM768, TLS13_AES_128_CCM_8_SHA256, X25519MLKEM768, provider,
+    ALL_SIGNATURES, ML_KEM_512, ML_KEM_768, OsRandom, SECP256R1MLKEM768, TLS13_AES_128_CCM_8_SHA256,
+    X25519MLKEM768, provider,
 };
 
 dunlin_provider_tests::suite!(everything());
@@ -19,6 +20,7 @@ fn everything() -> CryptoProvider {
     let mut provider = provider(Arc::new(OsRandom));
     provider.cipher_suites.push(&TLS13_AES_128_CCM_8_SHA256);
     provider.groups.extend([X25519MLKEM768, SECP256R1MLKEM768, ML_KEM_512, ML_KEM_768]);
+    provider.signatures = ALL_SIGNATURES;
     provider
 }
 

@@ -42,7 +42,7 @@ pub use kem::{ML_KEM_512, ML_KEM_768, SECP256R1MLKEM768, X25519MLKEM768};
 #[cfg(feature = "getrandom")]
 pub use random::OsRandom;
 pub use sign::{KEY_LOADER, NO_KEY_LOADER, P256_KEY_LOADER};
-pub use verify::{NO_SIGNATURES, P256_SIGNATURES, SIGNATURES};
+pub use verify::{ALL_SIGNATURES, NO_SIGNATURES, P256_SIGNATURES, SIGNATURES};
 
 /// The library's name, as in [`CryptoProvider::name`].
 pub const NAME: &str = "RustCrypto";
@@ -68,8 +68,9 @@ pub static TLS13_AES_128_CCM_SHA256: Tls13CipherSuite =
 pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
-/// The default algorithms, in the order of preference. Others have to be added by name: `TLS_AES_128_CCM_8_SHA256`, and
-/// post-quantum groups such as `X25519MLKEM768` (feature `ml-kem`), whose shares are 2 kB longer than X25519's.
+/// The default algorithms, in the order of preference. Others have to be added by name: `TLS_AES_128_CCM_8_SHA256`,
+/// post-quantum groups such as `X25519MLKEM768` (feature `ml-kem`), whose shares are 2 kB longer than X25519's, and the
+/// signatures that [`ALL_SIGNATURES`] adds.
 ///
 /// Every secret comes from `random`, so it must be well seeded before the first handshake.
 pub fn provider(random: Arc<dyn SecureRandom>) -> CryptoProvider {

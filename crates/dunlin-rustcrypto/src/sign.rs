@@ -9,6 +9,8 @@ use dunlin::wire::SignatureScheme;
 use ed25519_dalek::Signer;
 use p256::ecdsa::signature::RandomizedSigner;
 use p256::pkcs8::{DecodePrivateKey, EncodePublicKey};
+#[cfg(feature = "ml-dsa")]
+use p256::pkcs8::{der::AnyRef, spki::AssociatedAlgorithmIdentifier};
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 #[cfg(feature = "rsa")]
 use rsa::{RsaPrivateKey, pkcs1::DecodeRsaPrivateKey};
@@ -20,13 +22,15 @@ use crate::random::Rng;
 use crate::rsa::{is_long_enough, pkcs1_sign, pss_sign};
 
 /// Loads P-256, P-384 and Ed25519 keys. The feature `rsa` adds RSA keys of 2048 to 8192 bits, the feature `ml-dsa` seeds of
-/// ML-DSA-44.
+/// ML-DSA-44 and ML-DSA-65.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
     load::<p256::ecdsa::SigningKey>,
     load::<p384::ecdsa::SigningKey>,
     load::<ed25519_dalek::SigningKey>,
     #[cfg(feature = "ml-dsa")]
     load::<ml_dsa::SigningKey<ml_dsa::MlDsa44>>,
+    #[cfg(feature = "ml-dsa")]
+    load::<ml_dsa::SigningKey<ml_dsa::MlDsa65>>,
     #[cfg(feature = "rsa")]
     load::<RsaPrivateKey>,
 ]);
@@ -155,9 +159,25 @@ impl Pair for ed25519_dalek::SigningKey {
     }
 }
 
+/// A set of parameters of ML-DSA and its scheme.
 #[cfg(feature = "ml-dsa")]
-impl Pair for ml_dsa::SigningKey<ml_dsa::MlDsa44> {
+trait MlDsa: ml_dsa::MlDsaParams + AssociatedAlgorithmIdentifier<Params = AnyRef<'static>> + 'static {
+    const SCHEMES: &'static [SignatureScheme];
+}
+
+#[cfg(feature = "ml-dsa")]
+impl MlDsa for ml_dsa::MlDsa44 {
     const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::MLDSA44];
+}
+
+#[cfg(feature = "ml-dsa")]
+impl MlDsa for ml_dsa::MlDsa65 {
+    const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::MLDSA65];
+}
+
+#[cfg(feature = "ml-dsa")]
+impl<P: MlDsa> Pair for ml_dsa::SigningKey<P> {
+    const SCHEMES: &'static [SignatureScheme] = P::SCHEMES;
 
     fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
         let PrivateKeyDer::Pkcs8(der) = der else { return None };

@@ -12,8 +12,9 @@ use crate::rsa::{
     RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
 };
 
-/// Every algorithm of this provider. RSA keys must have 2048 to 8192 bits.
-pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
+/// The algorithms of every list, and the additional ones that are given: first for chains, then for signature schemes.
+macro_rules! signatures {
+    ([$($chains:tt)*], [$($schemes:tt)*]) => { SignatureAlgorithms {
     all: &[
         ECDSA_P256_SHA256,
         ECDSA_P256_SHA384,
@@ -34,6 +35,7 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         RSA_PKCS1_SHA512,
         #[cfg(feature = "ml-dsa")]
         ML_DSA_44,
+        $($chains)*
     ],
     // TLS 1.3 binds the curve to the hash, so every scheme has one algorithm (RFC 8446 §4.2.3).
     schemes: &[
@@ -54,8 +56,26 @@ pub static SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
         (SignatureScheme::RSA_PKCS1_SHA512, &[RSA_PKCS1_SHA512]),
         #[cfg(feature = "ml-dsa")]
         (SignatureScheme::MLDSA44, &[ML_DSA_44]),
+        $($schemes)*
     ],
-};
+    } };
+}
+
+/// The default algorithms. RSA keys must have 2048 to 8192 bits.
+pub static SIGNATURES: SignatureAlgorithms = signatures!([], []);
+
+/// Every algorithm: [`SIGNATURES`], and with the feature `ml-dsa` ML-DSA-65. Few certificates have such keys, but offering a
+/// scheme makes every ClientHello longer. A profile can choose among the schemes.
+pub static ALL_SIGNATURES: SignatureAlgorithms = signatures!(
+    [
+        #[cfg(feature = "ml-dsa")]
+        ML_DSA_65,
+    ],
+    [
+        #[cfg(feature = "ml-dsa")]
+        (SignatureScheme::MLDSA65, &[ML_DSA_65]),
+    ]
+);
 
 /// ECDSA on P-256 with SHA-256 only, so that other algorithms are not linked.
 pub static P256_SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
@@ -82,8 +102,18 @@ static ED25519: &dyn SignatureVerificationAlgorithm =
     &Algorithm { key: alg_id::ED25519, signature: alg_id::ED25519, verify: ed25519_verify };
 
 #[cfg(feature = "ml-dsa")]
-static ML_DSA_44: &dyn SignatureVerificationAlgorithm =
-    &Algorithm { key: alg_id::ML_DSA_44, signature: alg_id::ML_DSA_44, verify: mldsa44_verify };
+static ML_DSA_44: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::ML_DSA_44,
+    signature: alg_id::ML_DSA_44,
+    verify: mldsa_verify::<ml_dsa::MlDsa44>,
+};
+
+#[cfg(feature = "ml-dsa")]
+static ML_DSA_65: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::ML_DSA_65,
+    signature: alg_id::ML_DSA_65,
+    verify: mldsa_verify::<ml_dsa::MlDsa65>,
+};
 
 /// An algorithm that webpki selects by the identifiers in a certificate.
 #[derive(Debug)]
@@ -135,10 +165,14 @@ fn ed25519_verify(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), Cr
 }
 
 #[cfg(feature = "ml-dsa")]
-fn mldsa44_verify(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+fn mldsa_verify<P: ml_dsa::MlDsaParams>(
+    key: &[u8],
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), CryptoError> {
     let key = key.try_into().map_err(|_| CryptoError)?;
-    let key = ml_dsa::VerifyingKey::<ml_dsa::MlDsa44>::decode(key);
-    let signature = ml_dsa::Signature::try_from(signature).map_err(|_| CryptoError)?;
+    let key = ml_dsa::VerifyingKey::<P>::decode(key);
+    let signature = ml_dsa::Signature::<P>::try_from(signature).map_err(|_| CryptoError)?;
     // Pure ML-DSA with an empty context (RFC 9881 §3, draft-ietf-tls-mldsa §3).
     if key.verify_with_context(message, &[], &signature) { Ok(()) } else { Err(CryptoError) }
 }

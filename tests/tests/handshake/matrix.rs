@@ -12,7 +12,8 @@ use dunlin::{
     ServerConfig, Trust,
 };
 use dunlin_tests::{
-    ForeignKey, KEY_TYPES, KeyType, Leaf, Pair, Pki, awslc, check_client_authentication, providers,
+    ForeignKey, KEY_TYPES, KeyType, Leaf, OTHER_KEY_TYPES, Pair, Pki, awslc, check_client_authentication, full_awslc,
+    full_providers, providers,
 };
 
 fn x509(pki: &Pki) -> Trust {
@@ -54,9 +55,9 @@ fn psk_pair(client: &Profile, server: &Profile, keys: [&[u8]; 2]) -> Pair {
 
 #[test]
 fn connects_by_mutual_x509_with_every_key_and_pair_of_providers() {
-    for client in providers() {
-        for server in providers() {
-            for typ in KEY_TYPES {
+    for client in full_providers() {
+        for server in full_providers() {
+            for typ in KEY_TYPES.into_iter().chain(OTHER_KEY_TYPES) {
                 let pki = Pki::shared(typ);
                 let mut pair = mutual(client_profile(&client, pki), server_profile(&server, pki));
                 pair.connect().unwrap_or_else(|e| panic!("{typ:?}, {} to {}: {e}", client.name, server.name));
@@ -66,6 +67,18 @@ fn connects_by_mutual_x509_with_every_key_and_pair_of_providers() {
                 let peer = pair.client.negotiated().unwrap().peer.clone().unwrap();
                 assert_eq!(peer.to_string(), "X.509 localhost");
             }
+        }
+    }
+}
+
+/// A key that no default list has is refused by a side that does not verify its scheme.
+#[test]
+fn refuses_keys_whose_schemes_are_not_offered() {
+    for typ in OTHER_KEY_TYPES {
+        let pki = Pki::shared(typ);
+        for (client, server) in providers().into_iter().zip(full_providers()) {
+            let mut pair = mutual(client_profile(&client, pki), server_profile(&server, pki));
+            assert_eq!(pair.run(), Err(PeerIncompatible::SignatureScheme.into()), "{typ:?}, {}", client.name);
         }
     }
 }
@@ -131,8 +144,8 @@ fn server_prefers_an_offered_share_to_a_retry() {
 
 #[test]
 fn raw_keys_work_in_each_direction_separately() {
-    let provider = awslc();
-    for typ in KEY_TYPES {
+    let provider = full_awslc();
+    for typ in KEY_TYPES.into_iter().chain(OTHER_KEY_TYPES) {
         let pki = Pki::shared(typ);
         for (client_raw, server_raw) in [(true, true), (true, false), (false, true)] {
             let credential = |leaf: &Leaf, is_raw: bool| match is_raw {

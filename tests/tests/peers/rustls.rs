@@ -297,12 +297,16 @@ fn connects_with_every_group_and_after_a_retry() {
 
 #[test]
 fn connects_with_post_quantum_signatures() {
-    for pair in both(KeyType::MlDsa44) {
-        let mut pair = pair.connect();
-        let negotiated = pair.ours.negotiated().unwrap();
-        let signatures = [negotiated.own_signature, negotiated.peer_signature];
-        assert_eq!(signatures, [Some(dunlin::wire::SignatureScheme::MLDSA44); 2]);
-        pair.exchange(b"data");
+    use dunlin::wire::SignatureScheme;
+    for (typ, scheme) in
+        [(KeyType::MlDsa44, SignatureScheme::MLDSA44), (KeyType::MlDsa65, SignatureScheme::MLDSA65)]
+    {
+        for pair in both(typ) {
+            let mut pair = pair.connect();
+            let negotiated = pair.ours.negotiated().unwrap();
+            assert_eq!([negotiated.own_signature, negotiated.peer_signature], [Some(scheme); 2]);
+            pair.exchange(b"data");
+        }
     }
 }
 

@@ -3,13 +3,25 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
+use dunlin::crypto::{
+    CryptoProvider, KeyExchangeGroup, SignatureAlgorithms, Tls12CipherSuite, Tls13CipherSuite,
+};
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 use dunlin_awslc::tls12;
 
 /// Everything that this program supports, with the library's defaults. Its RSA keys can also decrypt.
 pub(crate) fn provider() -> CryptoProvider {
-    CryptoProvider { key_loader: dunlin_legacy::rsa::KEY_LOADER, ..dunlin_awslc::provider() }
+    CryptoProvider {
+        key_loader: dunlin_legacy::rsa::KEY_LOADER,
+        signatures: dunlin_awslc::ALL_SIGNATURES,
+        ..dunlin_awslc::provider()
+    }
+}
+
+/// Whether the library's default list leaves the scheme out, because few certificates have such keys.
+pub(crate) fn is_by_name_only(scheme: SignatureScheme) -> bool {
+    let is_in = |all: SignatureAlgorithms| all.schemes.iter().any(|(s, _)| *s == scheme);
+    is_in(dunlin_awslc::ALL_SIGNATURES) && !is_in(dunlin_awslc::SIGNATURES)
 }
 
 /// Reads a positive number of seconds.

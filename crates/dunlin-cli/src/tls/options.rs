@@ -113,7 +113,8 @@ pub(crate) struct TlsOptions {
     #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups,
           help_heading = "Parameters")]
     pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
-    /// Accepted signature schemes, in order of preference.
+    /// Signature schemes to verify, in order of preference. Without this option, mldsa65 is among them only if --CAfile
+    /// or --rpk-file contains such a key.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
     /// Accepted signature schemes in certificate chains, if they differ from those in handshakes.
@@ -441,6 +442,8 @@ impl TlsOptions {
         builder = builder.groups(self.own_groups(side, provider)?);
         if let Some(List(schemes)) = &self.sigalgs {
             builder = builder.signature_schemes(schemes.clone());
+        } else if !self.lean {
+            builder = builder.signature_schemes(self.default_schemes(provider)?);
         }
         if let Some(List(schemes)) = &self.sigalgs_cert {
             builder = builder.certificate_signature_schemes(Some(schemes.clone()));
@@ -552,26 +555,48 @@ impl TlsOptions {
         Ok(lean.signature_schemes(schemes))
     }
 
-    /// The signature schemes of the first trusted key. RSA signs handshakes and certificates in two ways (RFC 8446 §4.2.3).
+    /// The scheme of what is to be verified: by the first key that is trusted.
     fn lean_schemes(&self) -> Result<Vec<SignatureScheme>, Error> {
-        use SignatureScheme as S;
         let Some(path) = self.ca_file.as_ref().or(self.rpk_file.as_ref()) else {
-            return Ok(vec![S::ECDSA_SECP256R1_SHA256]);
+            return Ok(vec![SignatureScheme::ECDSA_SECP256R1_SHA256]);
         };
-        let key = match files::items(path)?.first() {
-            Some(Item::Certificate(der)) => CertificateInfo::from_der(der).map(|c| c.public_key),
-            Some(Item::PublicKey(der)) => PublicKeyInfo::from_der(der),
-            Some(Item::PrivateKey(pair)) => PublicKeyInfo::from_der(pair.public_key()),
-            _ => Err(dunlin_pki::Error::Missing("certificate or key")),
-        };
-        let key = key.map_err(|e| Error::in_file(path, &e))?;
-        Ok(match key.algorithm.as_str() {
-            "P-384" => vec![S::ECDSA_SECP384R1_SHA384],
-            "Ed25519" => vec![S::ED25519],
-            "ML-DSA-44" => vec![S::MLDSA44],
-            rsa if rsa.starts_with("RSA ") => vec![S::RSA_PSS_RSAE_SHA256, S::RSA_PKCS1_SHA256],
-            _ => vec![S::ECDSA_SECP256R1_SHA256],
-        })
+        let missing = || Err(dunlin_pki::Error::Missing("certificate or key"));
+        let key = files::items(path)?.first().map_or_else(missing, public_key);
+        Ok(schemes_of(&key.map_err(|e| Error::in_file(path, &e))?))
+    }
+
+    /// The schemes that this side verifies without `--sigalgs`: those of the library's default list, and those of the keys
+    /// that it trusts.
+    fn default_schemes(&self, provider: &CryptoProvider) -> Result<Vec<SignatureScheme>, Error> {
+        let mut trusted = Vec::new();
+        for path in self.ca_file.iter().chain(&self.rpk_file) {
+            trusted.extend(files::items(path)?.iter().filter_map(|item| public_key(item).ok()));
+        }
+        let trusted: Vec<_> = trusted.iter().flat_map(schemes_of).collect();
+        let schemes = provider.signatures.schemes.iter().map(|(scheme, _)| *scheme);
+        Ok(schemes.filter(|s| !lists::is_by_name_only(*s) || trusted.contains(s)).collect())
+    }
+}
+
+fn public_key(item: &Item) -> Result<PublicKeyInfo, dunlin_pki::Error> {
+    match item {
+        Item::Certificate(der) => CertificateInfo::from_der(der).map(|c| c.public_key),
+        Item::PublicKey(der) => PublicKeyInfo::from_der(der),
+        Item::PrivateKey(pair) => PublicKeyInfo::from_der(pair.public_key()),
+        _ => Err(dunlin_pki::Error::Missing("certificate or key")),
+    }
+}
+
+/// The schemes by which a key signs. RSA signs handshakes and certificates in two ways (RFC 8446 §4.2.3).
+fn schemes_of(key: &PublicKeyInfo) -> Vec<SignatureScheme> {
+    use SignatureScheme as S;
+    match key.algorithm.as_str() {
+        "P-384" => vec![S::ECDSA_SECP384R1_SHA384],
+        "Ed25519" => vec![S::ED25519],
+        "ML-DSA-44" => vec![S::MLDSA44],
+        "ML-DSA-65" => vec![S::MLDSA65],
+        rsa if rsa.starts_with("RSA ") => vec![S::RSA_PSS_RSAE_SHA256, S::RSA_PKCS1_SHA256],
+        _ => vec![S::ECDSA_SECP256R1_SHA256],
     }
 }
 

@@ -319,7 +319,7 @@ fn compresses_certificates_if_both_sides_allow_it() {
 #[test]
 fn chooses_the_suitable_credential() {
     let place = Place::new();
-    let types = ["rsa2048", "p256", "ed25519", "mldsa44"];
+    let types = ["rsa2048", "p256", "ed25519", "mldsa44", "mldsa65"];
     for typ in types {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
     }
@@ -331,9 +331,30 @@ fn chooses_the_suitable_credential() {
         ("p256", "ecdsa_secp256r1_sha256", "ecdsa_secp256r1_sha256"),
         ("ed25519", "ed25519", "ed25519"),
         ("mldsa44", "MLDSA44", "mldsa44"),
+        ("mldsa65", "mldsa65", "mldsa65"),
     ] {
         let told = server.echo(&place, &format!("--CAfile {typ}/root.pem --sigalgs {schemes} --json"), "");
         assert_eq!(json(told.lines().next().unwrap())["peer_signature"], signature);
+    }
+}
+
+/// These schemes are on no default list, so that no ClientHello pays for them without need.
+#[test]
+fn offers_the_schemes_of_the_keys_that_it_trusts() {
+    let place = Place::new();
+    for (typ, signature) in [("mldsa65", "mldsa65")] {
+        place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
+        let side =
+            |name: &str| format!("--CAfile {typ}/root.pem --cert {typ}/{name}.pem --key {typ}/{name}.key");
+        let server = Server::new(&place, &format!("{} --Verify --echo", side("server")));
+        let told = server.echo(&place, &format!("{} --json", side("client")), "");
+        let connected = json(told.lines().next().unwrap());
+        assert_eq!(
+            (&connected["peer_signature"], &connected["own_signature"]),
+            (&signature.into(), &signature.into())
+        );
+        let (_, log) = server.refused(&place, "--insecure");
+        assert!(log.contains(&format!("no signature scheme of the client for {typ}/server.key")), "{log}");
     }
 }
 
@@ -440,7 +461,7 @@ fn signature_algorithms_cert_selects_the_credential() {
 #[test]
 fn lean_sides_can_verify_trusted_keys() {
     let place = Place::new();
-    for typ in ["ed25519", "p384", "rsa2048", "mldsa44"] {
+    for typ in ["ed25519", "p384", "rsa2048", "mldsa44", "mldsa65"] {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ} --lean"));
         let side = |name: &str| {
             format!("--lean --CAfile {typ}/root.pem --cert {typ}/{name}.pem --key {typ}/{name}.key")

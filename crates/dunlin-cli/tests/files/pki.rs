@@ -159,13 +159,15 @@ fn lean_chains_stay_within_their_size_limits() {
 /// OpenSSL 3.0 and GnuTLS 3.7 do not support ML-DSA, so only `dunlin pki verify` checks these trees.
 #[test]
 fn pki_verify_accepts_ml_dsa_trees() {
-    let place = Place::new();
-    place.dunlin("pki demo --out . --key-type mldsa44");
-    place.dunlin("pki verify --ca root.pem server.pem --server --name localhost");
-    place.dunlin("pki verify --ca root.pem client.pem --client");
-    let shown = show(&place, "server.pem");
-    assert_eq!((&shown[0]["public_key"]["algorithm"], shown.len()), (&"ML-DSA-44".into(), 2));
-    assert_eq!(show(&place, "server.key")[0]["key_type"], "mldsa44");
+    for (key_type, algorithm) in [("mldsa44", "ML-DSA-44"), ("mldsa65", "ML-DSA-65")] {
+        let place = Place::new();
+        place.dunlin(&format!("pki demo --out . --key-type {key_type}"));
+        place.dunlin("pki verify --ca root.pem server.pem --server --name localhost");
+        place.dunlin("pki verify --ca root.pem client.pem --client");
+        let shown = show(&place, "server.pem");
+        assert_eq!((&shown[0]["public_key"]["algorithm"], shown.len()), (&algorithm.into(), 2));
+        assert_eq!(show(&place, "server.key")[0]["key_type"], key_type);
+    }
 }
 
 #[test]
@@ -325,7 +327,11 @@ fn bad_input_gets_an_error_of_one_line() {
         ("pki", 2, "requires a subcommand"),
         ("frobnicate", 2, "unrecognized subcommand"),
         ("pki ca", 2, "--name"),
-        ("pki ca --name x --key-type dsa", 2, "rsa2048, rsa3072, rsa4096, p256, p384, ed25519, mldsa44"),
+        (
+            "pki ca --name x --key-type dsa",
+            2,
+            "rsa2048, rsa3072, rsa4096, p256, p384, ed25519, mldsa44, mldsa65",
+        ),
         ("pki ca --name x --leen", 2, "--lean"),
         ("pki ca --name ''", 2, "bad subject"),
         ("pki ca --name 'CN=a,nonsense'", 2, "bad subject"),

@@ -289,6 +289,8 @@ wire_enum! {
         ED25519 = 0x0807 => "ed25519",
         /// ML-DSA-44 (draft-ietf-tls-mldsa)
         MLDSA44 = 0x0904 => "mldsa44",
+        /// ML-DSA-65 (draft-ietf-tls-mldsa)
+        MLDSA65 = 0x0905 => "mldsa65",
     }
 }
 

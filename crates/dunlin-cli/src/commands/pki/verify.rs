@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use dunlin::auth::X509Trust;
 use dunlin::error::AuthenticationFailure;
 use dunlin::{Now, Side};
-use dunlin_awslc::SIGNATURES;
+use dunlin_awslc::ALL_SIGNATURES;
 use dunlin_pki::{CertificateInfo, format_time, parse_time};
 use pki_types::{CertificateDer, ServerName, UnixTime};
 use webpki::{
@@ -114,7 +114,7 @@ fn verify(
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (leaf, intermediates) = chain.split_first().ok_or(webpki::Error::UnknownIssuer)?;
     EndEntityCert::try_from(leaf)?.verify_for_usage(
-        SIGNATURES.all,
+        ALL_SIGNATURES.all,
         &anchors,
         intermediates,
         UnixTime::since_unix_epoch(since_epoch),
@@ -134,7 +134,7 @@ fn are_signed(trusted: &[CertificateDer<'_>], chain: &[CertificateDer<'_>], time
     let Ok(trust) = X509Trust::anchors(trusted.iter().cloned()) else { return false };
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let now = Now::from_unix_ms(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX));
-    let verdict = trust.verify_chain(SIGNATURES.all, chain, Side::Server, None, now);
+    let verdict = trust.verify_chain(ALL_SIGNATURES.all, chain, Side::Server, None, now);
     verdict == Some(Err(AuthenticationFailure::ConstraintViolated))
 }
 

@@ -157,7 +157,7 @@ impl Credential {
     /// Returns whether the version supports signatures of these keys.
     pub(super) const fn suits(self, protocol: Protocol) -> bool {
         // draft-ietf-tls-mldsa §3: in TLS 1.3 only.
-        !matches!((self, protocol), (Self::X509(KeyType::MlDsa44), Protocol::Tls12))
+        !matches!((self, protocol), (Self::X509(KeyType::MlDsa44 | KeyType::MlDsa65), Protocol::Tls12))
     }
 }
 

@@ -105,8 +105,10 @@ impl Stack for Foreign {
 
     /// Only Dunlin has the cache, and Debian's libraries support neither raw public keys nor ML-DSA.
     fn has(&self, case: &Case<'_>) -> bool {
-        let has_keys =
-            !matches!(case.keys.credential, Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44));
+        let has_keys = !matches!(
+            case.keys.credential,
+            Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44 | KeyType::MlDsa65)
+        );
         matches!(case.mode, Mode::Vanilla | Mode::Resumption) && has_keys
     }
 
