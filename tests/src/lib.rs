@@ -40,6 +40,8 @@ pub enum KeyType {
     P256,
     /// ECDSA on P-384.
     P384,
+    /// ECDSA on P-521.
+    P521,
     /// Ed25519.
     Ed25519,
     /// ML-DSA-44.
@@ -53,7 +55,7 @@ pub const KEY_TYPES: [KeyType; 5] =
     [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::MlDsa44];
 
 /// The kinds of key for [`full_providers`] only.
-pub const OTHER_KEY_TYPES: [KeyType; 1] = [KeyType::MlDsa65];
+pub const OTHER_KEY_TYPES: [KeyType; 2] = [KeyType::P521, KeyType::MlDsa65];
 
 /// A chain of three with leaves for a server and a client.
 #[derive(Debug)]
@@ -82,6 +84,7 @@ fn key_pair(typ: KeyType) -> KeyPair {
         KeyType::Rsa2048 => KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256),
         KeyType::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
         KeyType::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+        KeyType::P521 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512),
         KeyType::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
         KeyType::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
         KeyType::MlDsa65 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_65),
@@ -242,16 +245,20 @@ pub fn providers() -> [Arc<CryptoProvider>; 2] {
     [awslc(), Arc::new(dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom)))]
 }
 
-/// Both providers, with every signature algorithm that they have.
+/// Both providers, with every signature algorithm that they have, and with P-521.
 pub fn full_providers() -> [Arc<CryptoProvider>; 2] {
     let rustcrypto = dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom));
-    let rustcrypto = CryptoProvider { signatures: dunlin_rustcrypto::ALL_SIGNATURES, ..rustcrypto };
+    let mut rustcrypto = CryptoProvider { signatures: dunlin_rustcrypto::ALL_SIGNATURES, ..rustcrypto };
+    rustcrypto.groups.push(dunlin_rustcrypto::SECP521R1);
     [full_awslc(), Arc::new(rustcrypto)]
 }
 
 /// The first of [`full_providers`].
 pub fn full_awslc() -> Arc<CryptoProvider> {
-    Arc::new(CryptoProvider { signatures: dunlin_awslc::ALL_SIGNATURES, ..dunlin_awslc::provider() })
+    let mut provider = dunlin_awslc::provider();
+    provider.signatures = dunlin_awslc::ALL_SIGNATURES;
+    provider.groups.push(dunlin_awslc::SECP521R1);
+    Arc::new(provider)
 }
 
 /// The provider for tests that need only one.

@@ -221,6 +221,7 @@ fn algorithm(spki: &[u8]) -> der::Result<String> {
         return Ok(match spki.algorithm.parameters_oid() {
             Ok(rfc5912::SECP_256_R_1) => "P-256".into(),
             Ok(rfc5912::SECP_384_R_1) => "P-384".into(),
+            Ok(rfc5912::SECP_521_R_1) => "P-521".into(),
             Ok(other) => oid_name(&other),
             // Certificates must not have explicit curve parameters (RFC 5480 §2.1.1).
             Err(_) => "EC without a named curve".into(),

@@ -8,9 +8,9 @@ use aws_lc_rs::error::KeyRejected;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
-    Ed25519KeyPair, KeyPair as _, ML_DSA_44_SIGNING, ML_DSA_65_SIGNING, PqdsaKeyPair, PqdsaSigningAlgorithm,
-    RSA_PKCS1_SHA256,
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, ML_DSA_44_SIGNING, ML_DSA_65_SIGNING,
+    PqdsaKeyPair, PqdsaSigningAlgorithm, RSA_PKCS1_SHA256,
 };
 use const_oid::db::{fips204, rfc5912, rfc8410};
 use der::asn1::{Any, SequenceRef};
@@ -34,6 +34,8 @@ pub enum KeyType {
     P256,
     /// ECDSA on the curve secp384r1.
     P384,
+    /// ECDSA on the curve secp521r1.
+    P521,
     /// Ed25519 (RFC 8032).
     Ed25519,
     /// ML-DSA-44 (FIPS 204), a post-quantum signature. The file holds the private key's seed (RFC 9881 §6).
@@ -44,12 +46,13 @@ pub enum KeyType {
 
 impl KeyType {
     /// All key types.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Rsa2048,
         Self::Rsa3072,
         Self::Rsa4096,
         Self::P256,
         Self::P384,
+        Self::P521,
         Self::Ed25519,
         Self::MlDsa44,
         Self::MlDsa65,
@@ -63,6 +66,7 @@ impl KeyType {
             Self::Rsa4096 => "rsa4096",
             Self::P256 => "p256",
             Self::P384 => "p384",
+            Self::P521 => "p521",
             Self::Ed25519 => "ed25519",
             Self::MlDsa44 => "mldsa44",
             Self::MlDsa65 => "mldsa65",
@@ -89,6 +93,7 @@ impl KeyType {
             }
             Self::P256 => (rfc5912::ECDSA_WITH_SHA_256, None),
             Self::P384 => (rfc5912::ECDSA_WITH_SHA_384, None),
+            Self::P521 => (rfc5912::ECDSA_WITH_SHA_512, None),
             Self::Ed25519 => (rfc8410::ID_ED_25519, None),
             Self::MlDsa44 => (fips204::ID_ML_DSA_44, None),
             Self::MlDsa65 => (fips204::ID_ML_DSA_65, None),
@@ -127,8 +132,11 @@ enum Pair {
 }
 
 /// The ECDSA curves, each with the hash that TLS 1.3 binds to it (RFC 8446 §4.2.3).
-const CURVES: [(KeyType, &EcdsaSigningAlgorithm); 2] =
-    [(KeyType::P256, &ECDSA_P256_SHA256_ASN1_SIGNING), (KeyType::P384, &ECDSA_P384_SHA384_ASN1_SIGNING)];
+const CURVES: [(KeyType, &EcdsaSigningAlgorithm); 3] = [
+    (KeyType::P256, &ECDSA_P256_SHA256_ASN1_SIGNING),
+    (KeyType::P384, &ECDSA_P384_SHA384_ASN1_SIGNING),
+    (KeyType::P521, &ECDSA_P521_SHA512_ASN1_SIGNING),
+];
 
 /// The levels of ML-DSA.
 const LEVELS: [(KeyType, &PqdsaSigningAlgorithm); 2] =
@@ -148,6 +156,7 @@ impl KeyPair {
             KeyType::Rsa4096 => rsa(rsa::KeySize::Rsa4096),
             KeyType::P256 => ecdsa(&ECDSA_P256_SHA256_ASN1_SIGNING),
             KeyType::P384 => ecdsa(&ECDSA_P384_SHA384_ASN1_SIGNING),
+            KeyType::P521 => ecdsa(&ECDSA_P521_SHA512_ASN1_SIGNING),
             KeyType::Ed25519 => Ed25519KeyPair::generate().map(Pair::Ed25519),
             KeyType::MlDsa44 => PqdsaKeyPair::generate(&ML_DSA_44_SIGNING).map(Pair::MlDsa),
             KeyType::MlDsa65 => PqdsaKeyPair::generate(&ML_DSA_65_SIGNING).map(Pair::MlDsa),

@@ -12,7 +12,8 @@ pub fn find(provider: &CryptoProvider, name: NamedGroup) -> &'static dyn KeyExch
 }
 
 /// Every group.
-pub const ALL: [NamedGroup; 3] = [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
+pub const ALL: [NamedGroup; 4] =
+    [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1, NamedGroup::SECP521R1];
 
 /// The shared secret of the private key `private` and the peer's share `peer`.
 fn agree(group: &dyn KeyExchangeGroup, private: &[u8], peer: &[u8]) -> Option<Vec<u8>> {

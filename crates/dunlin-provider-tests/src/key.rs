@@ -46,7 +46,7 @@ pub struct Fixture {
 }
 
 /// Every key type in every encoding. OpenSSL made the keys, with two exceptions.
-pub const FIXTURES: [Fixture; 9] = [
+pub const FIXTURES: [Fixture; 11] = [
     Fixture {
         form: Form::Pkcs8,
         private: include_bytes!("../fixtures/rsa2048.pkcs8.der"),
@@ -82,6 +82,18 @@ pub const FIXTURES: [Fixture; 9] = [
         private: include_bytes!("../fixtures/p384.sec1.der"),
         public: include_bytes!("../fixtures/p384.spki.der"),
         schemes: &[SignatureScheme::ECDSA_SECP384R1_SHA384],
+    },
+    Fixture {
+        form: Form::Pkcs8,
+        private: include_bytes!("../fixtures/p521.pkcs8.der"),
+        public: include_bytes!("../fixtures/p521.spki.der"),
+        schemes: &[SignatureScheme::ECDSA_SECP521R1_SHA512],
+    },
+    Fixture {
+        form: Form::Sec1,
+        private: include_bytes!("../fixtures/p521.sec1.der"),
+        public: include_bytes!("../fixtures/p521.spki.der"),
+        schemes: &[SignatureScheme::ECDSA_SECP521R1_SHA512],
     },
     Fixture {
         form: Form::Pkcs8,

@@ -81,6 +81,11 @@ macro_rules! suite {
             shows_no_secret,
         }
         $crate::suite! {
+            @module $provider, p521,
+            answers_of_rfc_5903,
+            refuses_bad_shares,
+        }
+        $crate::suite! {
             @module $provider, record_number,
             answers_of_rfc_9001,
             answers_of_fips_197,

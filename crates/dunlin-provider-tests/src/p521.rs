@@ -1,41 +1,15 @@
-//! P-521, which not every provider supports.
+//! P-521, whose order does not fill whole bytes.
 
 use dunlin::crypto::CryptoProvider;
-use dunlin::wire::{NamedGroup, SignatureScheme};
-use pki_types::PrivatePkcs8KeyDer;
+use dunlin::wire::NamedGroup;
 
 use crate::random::{Reproducible, Script};
-use crate::verify::verifies;
 use crate::{group, hex};
 
-const PRIVATE: &[u8] = include_bytes!("../fixtures/p521.pkcs8.der");
 const PUBLIC: &[u8] = include_bytes!("../fixtures/p521.spki.der");
-const SCHEME: SignatureScheme = SignatureScheme::ECDSA_SECP521R1_SHA512;
 
 /// The length of a coordinate, in bytes.
 const LEN: usize = 66;
-
-/// A provider without P-521 refuses to load the key.
-pub fn refuses_the_key(provider: &CryptoProvider) {
-    assert!(provider.key_loader.load(&PrivatePkcs8KeyDer::from(PRIVATE).into()).is_err());
-}
-
-/// The public key verifies the key's signatures, and nothing else.
-pub fn signatures_verify_with_the_public_key(provider: &CryptoProvider) {
-    let key = provider.key_loader.load(&PrivatePkcs8KeyDer::from(PRIVATE).into()).unwrap();
-    assert_eq!((key.schemes(), key.public_key().as_ref()), (&[SCHEME][..], PUBLIC));
-    for len in 0..PRIVATE.len() {
-        assert!(provider.key_loader.load(&PrivatePkcs8KeyDer::from(&PRIVATE[..len]).into()).is_err());
-    }
-    for &scheme in SignatureScheme::ALL.iter().filter(|scheme| **scheme != SCHEME) {
-        assert!(key.sign(scheme, b"message", &Reproducible::new(1)).is_err(), "{scheme}");
-    }
-    let signature = key.sign(SCHEME, b"message", &Reproducible::new(1)).unwrap();
-    assert!(verifies(provider, SCHEME, PUBLIC, b"message", &signature));
-    assert!(!verifies(provider, SCHEME, PUBLIC, b"massage", &signature));
-    let p384 = include_bytes!("../fixtures/p384.spki.der");
-    assert!(!verifies(provider, SCHEME, p384, b"message", &signature));
-}
 
 /// RFC 5903 §8.3. The RFC's shares lack the leading byte.
 pub fn answers_of_rfc_5903(provider: &CryptoProvider) {

@@ -101,10 +101,6 @@ pub fn x25519(provider: &CryptoProvider) {
 pub fn ecdh(provider: &CryptoProvider) {
     ecdh_on(provider, ecdh::TestName::EcdhSecp256r1Ecpoint, NamedGroup::SECP256R1, 32);
     ecdh_on(provider, ecdh::TestName::EcdhSecp384r1Ecpoint, NamedGroup::SECP384R1, 48);
-}
-
-/// ECDH on P-521.
-pub fn ecdh_p521(provider: &CryptoProvider) {
     ecdh_on(provider, ecdh::TestName::EcdhSecp521r1Ecpoint, NamedGroup::SECP521R1, 66);
 }
 
@@ -129,11 +125,7 @@ pub fn ecdsa(provider: &CryptoProvider) {
     use ecdsa::TestName;
     ecdsa_with(provider, TestName::EcdsaSecp256r1Sha256, SignatureScheme::ECDSA_SECP256R1_SHA256);
     ecdsa_with(provider, TestName::EcdsaSecp384r1Sha384, SignatureScheme::ECDSA_SECP384R1_SHA384);
-}
-
-/// ECDSA on P-521.
-pub fn ecdsa_p521(provider: &CryptoProvider) {
-    ecdsa_with(provider, ecdsa::TestName::EcdsaSecp521r1Sha512, SignatureScheme::ECDSA_SECP521R1_SHA512);
+    ecdsa_with(provider, TestName::EcdsaSecp521r1Sha512, SignatureScheme::ECDSA_SECP521R1_SHA512);
 }
 
 fn ecdsa_with(provider: &CryptoProvider, name: ecdsa::TestName, scheme: SignatureScheme) {

@@ -8,6 +8,7 @@ fn everything() -> CryptoProvider {
     let mut provider = dunlin_awslc::provider();
     provider.cipher_suites.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
     provider.groups.extend([
+        dunlin_awslc::SECP521R1,
         dunlin_awslc::X25519MLKEM768,
         dunlin_awslc::SECP256R1MLKEM768,
         dunlin_awslc::ML_KEM_512,
@@ -15,19 +16,6 @@ fn everything() -> CryptoProvider {
     ]);
     provider.signatures = dunlin_awslc::ALL_SIGNATURES;
     provider
-}
-
-#[test]
-fn supports_p521() {
-    use dunlin_provider_tests::{p521, wycheproof};
-    let mut provider = everything();
-    provider.groups.push(dunlin_awslc::SECP521R1);
-    assert_eq!(provider.check(), Ok(()));
-    p521::signatures_verify_with_the_public_key(&provider);
-    p521::answers_of_rfc_5903(&provider);
-    p521::refuses_bad_shares(&provider);
-    wycheproof::ecdh_p521(&provider);
-    wycheproof::ecdsa_p521(&provider);
 }
 
 #[test]

@@ -11,9 +11,11 @@ use dunlin_provider_tests::{aead, group, hash, kem, verify};
 fn pairs() -> [(CryptoProvider, CryptoProvider); 2] {
     let mut awslc = dunlin_awslc::provider();
     awslc.cipher_suites.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
+    awslc.groups.push(dunlin_awslc::SECP521R1);
     awslc.signatures = dunlin_awslc::ALL_SIGNATURES;
     let mut rustcrypto = dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom));
     rustcrypto.cipher_suites.push(&dunlin_rustcrypto::TLS13_AES_128_CCM_8_SHA256);
+    rustcrypto.groups.push(dunlin_rustcrypto::SECP521R1);
     rustcrypto.signatures = dunlin_rustcrypto::ALL_SIGNATURES;
     [(awslc.clone(), rustcrypto.clone()), (rustcrypto, awslc)]
 }

@@ -10,8 +10,8 @@ use dunlin_provider_tests::key::FIXTURES;
 use dunlin_provider_tests::random::{Broken, Reproducible};
 use dunlin_provider_tests::verify::verifies;
 use dunlin_rustcrypto::{
-    ALL_SIGNATURES, ML_KEM_512, ML_KEM_768, OsRandom, SECP256R1MLKEM768, TLS13_AES_128_CCM_8_SHA256,
-    X25519MLKEM768, provider,
+    ALL_SIGNATURES, ML_KEM_512, ML_KEM_768, OsRandom, SECP256R1MLKEM768, SECP521R1,
+    TLS13_AES_128_CCM_8_SHA256, X25519MLKEM768, provider,
 };
 
 dunlin_provider_tests::suite!(everything());
@@ -19,7 +19,7 @@ dunlin_provider_tests::suite!(everything());
 fn everything() -> CryptoProvider {
     let mut provider = provider(Arc::new(OsRandom));
     provider.cipher_suites.push(&TLS13_AES_128_CCM_8_SHA256);
-    provider.groups.extend([X25519MLKEM768, SECP256R1MLKEM768, ML_KEM_512, ML_KEM_768]);
+    provider.groups.extend([SECP521R1, X25519MLKEM768, SECP256R1MLKEM768, ML_KEM_512, ML_KEM_768]);
     provider.signatures = ALL_SIGNATURES;
     provider
 }
@@ -33,11 +33,6 @@ fn key_encapsulation_is_reproducible() {
         let share = group.start(&Reproducible::new(1)).unwrap().share().to_vec();
         assert!(group.respond(&Broken, &share).is_err());
     }
-}
-
-#[test]
-fn refuses_p521_keys() {
-    dunlin_provider_tests::p521::refuses_the_key(&everything());
 }
 
 #[test]

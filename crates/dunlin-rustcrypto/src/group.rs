@@ -17,10 +17,17 @@ use zeroize::Zeroizing;
 pub static X25519: &dyn KeyExchangeGroup = &Curve25519;
 
 /// ECDHE on P-256 (NIST SP 800-186 §3.2.1.3).
-pub static SECP256R1: &dyn KeyExchangeGroup = &NistCurve::<NistP256>(NamedGroup::SECP256R1, PhantomData);
+pub static SECP256R1: &dyn KeyExchangeGroup =
+    &NistCurve::<NistP256, 0xff>(NamedGroup::SECP256R1, PhantomData);
 
 /// ECDHE on P-384 (NIST SP 800-186 §3.2.1.4).
-pub static SECP384R1: &dyn KeyExchangeGroup = &NistCurve::<NistP384>(NamedGroup::SECP384R1, PhantomData);
+pub static SECP384R1: &dyn KeyExchangeGroup =
+    &NistCurve::<NistP384, 0xff>(NamedGroup::SECP384R1, PhantomData);
+
+/// ECDHE on P-521 (NIST SP 800-186 §3.2.1.5). [`crate::provider`] leaves it out; add it by name.
+#[cfg(feature = "p521")]
+pub static SECP521R1: &dyn KeyExchangeGroup =
+    &NistCurve::<p521::NistP521, 0x01>(NamedGroup::SECP521R1, PhantomData);
 
 #[derive(Debug)]
 struct Curve25519;
@@ -64,15 +71,16 @@ impl ActiveKeyExchange for X25519Exchange {
 /// (P-256), so a random source that fails this often is broken.
 const MAX_DRAWS: usize = 4;
 
-struct NistCurve<C>(NamedGroup, PhantomData<fn() -> C>);
+/// A curve. `FIRST_BITS` is the mask for the first byte of a private key: the order of P-521 does not fill whole bytes.
+struct NistCurve<C, const FIRST_BITS: u8>(NamedGroup, PhantomData<fn() -> C>);
 
-impl<C> fmt::Debug for NistCurve<C> {
+impl<C, const FIRST_BITS: u8> fmt::Debug for NistCurve<C, FIRST_BITS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<C> KeyExchangeGroup for NistCurve<C>
+impl<C, const FIRST_BITS: u8> KeyExchangeGroup for NistCurve<C, FIRST_BITS>
 where
     C: CurveArithmetic,
     AffinePoint<C>: FromSec1Point<C> + ToSec1Point<C>,
@@ -86,6 +94,9 @@ where
         let mut bytes = Zeroizing::new(FieldBytes::<C>::default());
         for _ in 0..MAX_DRAWS {
             random.fill(&mut bytes)?;
+            if let Some(first) = bytes.first_mut() {
+                *first &= FIRST_BITS;
+            }
             if let Ok(private) = SecretKey::<C>::from_bytes(&bytes) {
                 let share = private.public_key().to_sec1_point(false);
                 return Ok(Box::new(NistExchange { private, share }));

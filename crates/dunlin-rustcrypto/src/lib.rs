@@ -6,7 +6,8 @@
 //! Every algorithm is a `static`, so a program that builds its own [`CryptoProvider`] links only the algorithms that it
 //! names. [`P256_SIGNATURES`] and [`P256_KEY_LOADER`] limit signatures to P-256; [`NO_SIGNATURES`] and [`NO_KEY_LOADER`]
 //! suit devices with pre-shared keys only. RSA is large and slow on such devices: it needs the feature `rsa` (on by
-//! default). ML-DSA takes about 100 kB of stack: it needs the feature `ml-dsa` (off by default).
+//! default). ML-DSA-44 takes about 100 kB of stack: ML-DSA needs the feature `ml-dsa` (off by default), and P-521 the feature
+//! `p521` (off by default).
 //!
 //! All randomness comes from the caller's source: ephemeral keys, salts and blinding of RSA, and the hedging of ML-DSA and
 //! ECDSA, whose nonces also depend on key and message (RFC 6979 §3.6). So equal random bytes give equal handshakes.
@@ -35,6 +36,8 @@ pub mod tls12;
 mod verify;
 
 pub use aead::{AES_128_CCM, AES_128_CCM_8, AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
+#[cfg(feature = "p521")]
+pub use group::SECP521R1;
 pub use group::{SECP256R1, SECP384R1, X25519};
 pub use hash::{SHA256, SHA384};
 #[cfg(feature = "ml-kem")]
@@ -69,8 +72,8 @@ pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
     Tls13CipherSuite { id: CipherSuite::TLS_AES_128_CCM_8_SHA256, hash: SHA256, aead: AES_128_CCM_8 };
 
 /// The default algorithms, in the order of preference. Others have to be added by name: `TLS_AES_128_CCM_8_SHA256`,
-/// post-quantum groups such as `X25519MLKEM768` (feature `ml-kem`), whose shares are 2 kB longer than X25519's, and the
-/// signatures that [`ALL_SIGNATURES`] adds.
+/// post-quantum groups such as `X25519MLKEM768` (feature `ml-kem`), whose shares are 2 kB longer than X25519's, `SECP521R1`
+/// (feature `p521`), and the signatures that [`ALL_SIGNATURES`] adds.
 ///
 /// Every secret comes from `random`, so it must be well seeded before the first handshake.
 pub fn provider(random: Arc<dyn SecureRandom>) -> CryptoProvider {

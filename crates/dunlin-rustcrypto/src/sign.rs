@@ -22,10 +22,12 @@ use crate::random::Rng;
 use crate::rsa::{is_long_enough, pkcs1_sign, pss_sign};
 
 /// Loads P-256, P-384 and Ed25519 keys. The feature `rsa` adds RSA keys of 2048 to 8192 bits, the feature `ml-dsa` seeds of
-/// ML-DSA-44 and ML-DSA-65.
+/// ML-DSA-44 and ML-DSA-65, the feature `p521` P-521 keys.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
     load::<p256::ecdsa::SigningKey>,
     load::<p384::ecdsa::SigningKey>,
+    #[cfg(feature = "p521")]
+    load::<p521::ecdsa::SigningKey>,
     load::<ed25519_dalek::SigningKey>,
     #[cfg(feature = "ml-dsa")]
     load::<ml_dsa::SigningKey<ml_dsa::MlDsa44>>,
@@ -85,61 +87,47 @@ fn spki(key: &impl EncodePublicKey) -> Option<SubjectPublicKeyInfoDer<'static>> 
     key.to_public_key_der().ok().map(|der| der.into_vec().into())
 }
 
-impl Pair for p256::ecdsa::SigningKey {
-    const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::ECDSA_SECP256R1_SHA256];
+/// ECDSA on one curve, for which the library has a module.
+macro_rules! ecdsa {
+    ($curve:ident, $scheme:ident) => {
+        impl Pair for $curve::ecdsa::SigningKey {
+            const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::$scheme];
 
-    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
-        let key = match der {
-            PrivateKeyDer::Pkcs8(der) => p256::SecretKey::from_pkcs8_der(der.secret_pkcs8_der()).ok()?,
-            PrivateKeyDer::Sec1(der) => p256::SecretKey::from_sec1_der(der.secret_sec1_der()).ok()?,
-            _ => return None,
-        };
-        Some(key.into())
-    }
+            fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
+                let key = match der {
+                    PrivateKeyDer::Pkcs8(der) => {
+                        $curve::SecretKey::from_pkcs8_der(der.secret_pkcs8_der()).ok()?
+                    }
+                    PrivateKeyDer::Sec1(der) => {
+                        $curve::SecretKey::from_sec1_der(der.secret_sec1_der()).ok()?
+                    }
+                    _ => return None,
+                };
+                Some(key.into())
+            }
 
-    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
-        spki(self.verifying_key())
-    }
+            fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
+                spki(self.verifying_key())
+            }
 
-    fn sign(
-        &self,
-        _: SignatureScheme,
-        message: &[u8],
-        random: &dyn SecureRandom,
-    ) -> Result<Vec<u8>, CryptoError> {
-        let signature: p256::ecdsa::DerSignature =
-            self.try_sign_with_rng(&mut Rng(random), message).map_err(|_| CryptoError)?;
-        Ok(signature.as_bytes().to_vec())
-    }
+            fn sign(
+                &self,
+                _: SignatureScheme,
+                message: &[u8],
+                random: &dyn SecureRandom,
+            ) -> Result<Vec<u8>, CryptoError> {
+                let signature: $curve::ecdsa::DerSignature =
+                    self.try_sign_with_rng(&mut Rng(random), message).map_err(|_| CryptoError)?;
+                Ok(signature.as_bytes().to_vec())
+            }
+        }
+    };
 }
 
-impl Pair for p384::ecdsa::SigningKey {
-    const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::ECDSA_SECP384R1_SHA384];
-
-    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
-        let key = match der {
-            PrivateKeyDer::Pkcs8(der) => p384::SecretKey::from_pkcs8_der(der.secret_pkcs8_der()).ok()?,
-            PrivateKeyDer::Sec1(der) => p384::SecretKey::from_sec1_der(der.secret_sec1_der()).ok()?,
-            _ => return None,
-        };
-        Some(key.into())
-    }
-
-    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
-        spki(self.verifying_key())
-    }
-
-    fn sign(
-        &self,
-        _: SignatureScheme,
-        message: &[u8],
-        random: &dyn SecureRandom,
-    ) -> Result<Vec<u8>, CryptoError> {
-        let signature: p384::ecdsa::DerSignature =
-            self.try_sign_with_rng(&mut Rng(random), message).map_err(|_| CryptoError)?;
-        Ok(signature.as_bytes().to_vec())
-    }
-}
+ecdsa!(p256, ECDSA_SECP256R1_SHA256);
+ecdsa!(p384, ECDSA_SECP384R1_SHA384);
+#[cfg(feature = "p521")]
+ecdsa!(p521, ECDSA_SECP521R1_SHA512);
 
 impl Pair for ed25519_dalek::SigningKey {
     const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::ED25519];

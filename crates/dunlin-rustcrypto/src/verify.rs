@@ -64,14 +64,22 @@ macro_rules! signatures {
 /// The default algorithms. RSA keys must have 2048 to 8192 bits.
 pub static SIGNATURES: SignatureAlgorithms = signatures!([], []);
 
-/// Every algorithm: [`SIGNATURES`], and with the feature `ml-dsa` ML-DSA-65. Few certificates have such keys, but offering a
+/// Every algorithm: [`SIGNATURES`], and with the features `p521` and `ml-dsa` ECDSA on P-521 and ML-DSA-65. Few certificates have such keys, but offering a
 /// scheme makes every ClientHello longer. A profile can choose among the schemes.
 pub static ALL_SIGNATURES: SignatureAlgorithms = signatures!(
     [
+        #[cfg(feature = "p521")]
+        ECDSA_P521_SHA256,
+        #[cfg(feature = "p521")]
+        ECDSA_P521_SHA384,
+        #[cfg(feature = "p521")]
+        ECDSA_P521_SHA512,
         #[cfg(feature = "ml-dsa")]
         ML_DSA_65,
     ],
     [
+        #[cfg(feature = "p521")]
+        (SignatureScheme::ECDSA_SECP521R1_SHA512, &[ECDSA_P521_SHA512]),
         #[cfg(feature = "ml-dsa")]
         (SignatureScheme::MLDSA65, &[ML_DSA_65]),
     ]
@@ -97,6 +105,21 @@ static ECDSA_P384_SHA256: &dyn SignatureVerificationAlgorithm =
 
 static ECDSA_P384_SHA384: &dyn SignatureVerificationAlgorithm =
     &Algorithm { key: alg_id::ECDSA_P384, signature: alg_id::ECDSA_SHA384, verify: p384_verify::<Sha384> };
+
+#[cfg(feature = "p521")]
+static ECDSA_P521_SHA256: &dyn SignatureVerificationAlgorithm =
+    &Algorithm { key: alg_id::ECDSA_P521, signature: alg_id::ECDSA_SHA256, verify: p521_verify::<Sha256> };
+
+#[cfg(feature = "p521")]
+static ECDSA_P521_SHA384: &dyn SignatureVerificationAlgorithm =
+    &Algorithm { key: alg_id::ECDSA_P521, signature: alg_id::ECDSA_SHA384, verify: p521_verify::<Sha384> };
+
+#[cfg(feature = "p521")]
+static ECDSA_P521_SHA512: &dyn SignatureVerificationAlgorithm = &Algorithm {
+    key: alg_id::ECDSA_P521,
+    signature: alg_id::ECDSA_SHA512,
+    verify: p521_verify::<sha2::Sha512>,
+};
 
 static ED25519: &dyn SignatureVerificationAlgorithm =
     &Algorithm { key: alg_id::ED25519, signature: alg_id::ED25519, verify: ed25519_verify };
@@ -145,17 +168,21 @@ impl SignatureVerificationAlgorithm for Algorithm {
     }
 }
 
-fn p256_verify<D: Digest>(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
-    let key = p256::ecdsa::VerifyingKey::from_sec1_bytes(key).map_err(|_| CryptoError)?;
-    let signature = p256::ecdsa::Signature::from_der(signature).map_err(|_| CryptoError)?;
-    key.verify_prehash(&D::digest(message), &signature).map_err(|_| CryptoError)
+/// ECDSA on one curve, for which the library has a module.
+macro_rules! ecdsa {
+    ($verify:ident, $curve:ident) => {
+        fn $verify<D: Digest>(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+            let key = $curve::ecdsa::VerifyingKey::from_sec1_bytes(key).map_err(|_| CryptoError)?;
+            let signature = $curve::ecdsa::Signature::from_der(signature).map_err(|_| CryptoError)?;
+            key.verify_prehash(&D::digest(message), &signature).map_err(|_| CryptoError)
+        }
+    };
 }
 
-fn p384_verify<D: Digest>(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
-    let key = p384::ecdsa::VerifyingKey::from_sec1_bytes(key).map_err(|_| CryptoError)?;
-    let signature = p384::ecdsa::Signature::from_der(signature).map_err(|_| CryptoError)?;
-    key.verify_prehash(&D::digest(message), &signature).map_err(|_| CryptoError)
-}
+ecdsa!(p256_verify, p256);
+ecdsa!(p384_verify, p384);
+#[cfg(feature = "p521")]
+ecdsa!(p521_verify, p521);
 
 fn ed25519_verify(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
     let key = VerifyingKey::try_from(key).map_err(|_| CryptoError)?;

@@ -112,7 +112,7 @@ fn ccm_8_is_off_by_default() {
 
 #[test]
 fn connects_with_every_group_and_after_a_retry() {
-    for provider in providers() {
+    for provider in full_providers() {
         for group in provider.groups.clone() {
             for retry in [false, true] {
                 let pki = Pki::shared(KeyType::P256);

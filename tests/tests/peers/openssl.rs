@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use dunlin::wire::NamedGroup;
-use dunlin::{ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Event, SingleUse};
+use dunlin::{ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Event, SingleUse, TlsConnection};
 use dunlin_store::MemoryUseOnce;
-use dunlin_tests::ends::{KEYS, MIB, PSK, client, psk_client, psk_server, server, with_sessions};
-use dunlin_tests::peer::{Files, Link, Process, Server, listen, text};
-use dunlin_tests::{KeyType, Pki, ends};
+use dunlin_tests::ends::{
+    KEYS, MIB, PSK, client, client_profile, client_with, psk_client, psk_server, server, server_config_with,
+    server_profile, with_sessions,
+};
+use dunlin_tests::peer::{Files, Link, Process, Server, listen, now, text};
+use dunlin_tests::{KeyType, Pki, ends, full_awslc};
 
 /// A server with X.509 of this kind that requires a client certificate.
 fn s_server(typ: KeyType, more: &[&str]) -> Server {
@@ -47,7 +50,7 @@ fn s_client(typ: KeyType, port: &str, more: &[&str]) -> (Process, Files) {
 
 #[test]
 fn exchanges_a_mebibyte_with_its_server_under_mutual_x509() {
-    for typ in KEYS {
+    for typ in KEYS.into_iter().chain([KeyType::P521]) {
         let mut peer = s_server(typ, &["-quiet"]);
         let mut link = Link::to_server(client(typ, |c| c), &peer);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e}"));
@@ -62,7 +65,7 @@ fn exchanges_a_mebibyte_with_its_server_under_mutual_x509() {
 
 #[test]
 fn exchanges_a_mebibyte_with_its_client_under_mutual_x509() {
-    for typ in KEYS {
+    for typ in KEYS.into_iter().chain([KeyType::P521]) {
         let (listener, port) = listen();
         let (mut peer, _files) = s_client(typ, &port, &["-quiet"]);
         let mut link = Link::accept(server(typ, |s| s), &listener);
@@ -81,17 +84,25 @@ fn exchanges_a_mebibyte_with_its_client_under_mutual_x509() {
 
 #[test]
 fn connects_with_every_group_in_both_roles() {
-    let groups =
-        [("X25519", NamedGroup::X25519), ("P-256", NamedGroup::SECP256R1), ("P-384", NamedGroup::SECP384R1)];
+    let groups = [
+        ("X25519", NamedGroup::X25519),
+        ("P-256", NamedGroup::SECP256R1),
+        ("P-384", NamedGroup::SECP384R1),
+        ("P-521", NamedGroup::SECP521R1),
+    ];
     for (name, group) in groups {
-        let shares = |c: ClientConfig| c.with_key_shares(vec![group]).unwrap();
+        let all = || full_awslc().groups.clone();
         let peer = s_server(KeyType::P384, &["-quiet", "-groups", name]);
-        let mut ours = Link::to_server(client(KeyType::P384, shares), &peer);
+        let ours = client_with(client_profile(KeyType::P384).groups(all()), |c| {
+            c.with_key_shares(vec![group]).unwrap()
+        });
+        let mut ours = Link::to_server(ours, &peer);
         ours.handshake().unwrap_or_else(|e| panic!("{name}: {e}"));
 
         let (listener, port) = listen();
         let (peer, _files) = s_client(KeyType::P384, &port, &["-quiet", "-groups", name]);
-        let mut theirs = Link::accept(server(KeyType::P384, |s| s), &listener);
+        let config = server_config_with(server_profile(KeyType::P384).groups(all()), |s| s);
+        let mut theirs = Link::accept(TlsConnection::server(&config, now()), &listener);
         theirs.handshake().unwrap_or_else(|e| panic!("{name}: {e} / {}", peer.errors()));
 
         for link in [ours, theirs] {
@@ -159,7 +170,7 @@ fn resumes_with_its_client() {
         for resumed in [false, true] {
             let file = if resumed { "-sess_in" } else { "-sess_out" };
             let (mut peer, _files) = s_client(KeyType::P256, &port, &[file, &session]);
-            let connection = dunlin::TlsConnection::server(&config, dunlin_tests::peer::now());
+            let connection = TlsConnection::server(&config, now());
             let mut link = Link::accept(connection, &listener);
             link.handshake().unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
             assert_eq!(link.connection.negotiated().unwrap().is_resumed(), resumed);
@@ -221,7 +232,7 @@ fn accepts_early_data_of_its_client() {
                 Some(_) => vec!["-sess_in", &session, "-early_data", &early],
             };
             let (mut peer, _files) = s_client(KeyType::P256, &port, &more);
-            let connection = dunlin::TlsConnection::server(&config, dunlin_tests::peer::now());
+            let connection = TlsConnection::server(&config, now());
             let mut link = Link::accept(connection, &listener);
             if outcome == Some(true) {
                 assert_eq!(link.receive_early(13).unwrap(), b"early request");

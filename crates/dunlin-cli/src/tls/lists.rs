@@ -141,8 +141,9 @@ fn openssl_name(suite: CipherSuite) -> String {
 pub(crate) const FINITE_FIELDS: [&dyn KeyExchangeGroup; 3] =
     [dunlin_legacy::ffdhe::FFDHE2048, dunlin_legacy::ffdhe::FFDHE3072, dunlin_legacy::ffdhe::FFDHE4096];
 
-/// The groups that this program offers by name only: post-quantum shares take up to 2 kB more.
-const BY_NAME: [&dyn KeyExchangeGroup; 4] = [
+/// The groups that this program offers by name only: few servers need P-521, and post-quantum shares take up to 2 kB more.
+const BY_NAME: [&dyn KeyExchangeGroup; 5] = [
+    dunlin_awslc::SECP521R1,
     dunlin_awslc::X25519MLKEM768,
     dunlin_awslc::SECP256R1MLKEM768,
     dunlin_awslc::ML_KEM_512,
@@ -179,6 +180,7 @@ fn group(name: &str) -> Option<NamedGroup> {
     match name {
         "P-256" | "prime256v1" => Some(NamedGroup::SECP256R1),
         "P-384" => Some(NamedGroup::SECP384R1),
+        "P-521" => Some(NamedGroup::SECP521R1),
         name => NamedGroup::from_name(name),
     }
 }
@@ -213,8 +215,8 @@ mod tests {
         let suites = cipher_suites("TLS_AES_128_CCM_8_SHA256:tls_aes_256_gcm_sha384").unwrap().0;
         let suites: Vec<_> = suites.iter().map(|s| s.id).collect();
         assert_eq!(suites, [CipherSuite::TLS_AES_128_CCM_8_SHA256, CipherSuite::TLS_AES_256_GCM_SHA384]);
-        let groups: Vec<_> = groups("P-256,X25519").unwrap().0.iter().map(|g| g.name()).collect();
-        assert_eq!(groups, [NamedGroup::SECP256R1, NamedGroup::X25519]);
+        let groups: Vec<_> = groups("P-256,X25519,P-521").unwrap().0.iter().map(|g| g.name()).collect();
+        assert_eq!(groups, [NamedGroup::SECP256R1, NamedGroup::X25519, NamedGroup::SECP521R1]);
         assert_eq!(signature_schemes("ed25519").unwrap().0, [SignatureScheme::ED25519]);
         assert_eq!(protocols("h2,http/1.1").unwrap().0, [b"h2".to_vec(), b"http/1.1".to_vec()]);
     }
@@ -253,14 +255,14 @@ mod tests {
 
     #[test]
     fn error_lists_the_known_names() {
-        let error = groups("x25519:P-521").err().unwrap();
-        let known = "x25519, secp256r1, secp384r1, X25519MLKEM768, SecP256r1MLKEM768, MLKEM512, MLKEM768, \
+        let error = groups("x25519:P-224").err().unwrap();
+        let known = "x25519, secp256r1, secp384r1, secp521r1, X25519MLKEM768, SecP256r1MLKEM768, MLKEM512, MLKEM768, \
                      ffdhe2048, ffdhe3072, ffdhe4096";
         let of_lab = match cfg!(feature = "legacy-lab") {
             true => ", ffdhe_private_use_0, ffdhe_private_use_1, ffdhe_private_use_2",
             false => "",
         };
-        assert_eq!(error, format!("\"P-521\" is not one of {known}{of_lab}"));
+        assert_eq!(error, format!("\"P-224\" is not one of {known}{of_lab}"));
         assert!(cipher_suites("").is_err());
         assert!(protocols("h2,").is_err());
     }

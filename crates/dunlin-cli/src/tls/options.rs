@@ -113,8 +113,8 @@ pub(crate) struct TlsOptions {
     #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups,
           help_heading = "Parameters")]
     pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
-    /// Signature schemes to verify, in order of preference. Without this option, mldsa65 is among them only if --CAfile
-    /// or --rpk-file contains such a key.
+    /// Signature schemes to verify, in order of preference. Without this option, ecdsa_secp521r1_sha512 and mldsa65
+    /// are among them only if --CAfile or --rpk-file contains such a key.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
     /// Accepted signature schemes in certificate chains, if they differ from those in handshakes.
@@ -530,9 +530,14 @@ impl TlsOptions {
             let curves = self.lean_schemes()?.into_iter().filter_map(|scheme| match scheme {
                 SignatureScheme::ECDSA_SECP256R1_SHA256 => provider.group(NamedGroup::SECP256R1),
                 SignatureScheme::ECDSA_SECP384R1_SHA384 => provider.group(NamedGroup::SECP384R1),
+                SignatureScheme::ECDSA_SECP521R1_SHA512 => Some(dunlin_awslc::SECP521R1),
                 _ => None,
             });
             groups.extend(curves);
+        } else if self.tls1_2
+            && self.default_schemes(provider)?.contains(&SignatureScheme::ECDSA_SECP521R1_SHA512)
+        {
+            groups.push(dunlin_awslc::SECP521R1);
         }
         if with_field.is_some() {
             groups.extend(lists::FINITE_FIELDS);
@@ -592,6 +597,7 @@ fn schemes_of(key: &PublicKeyInfo) -> Vec<SignatureScheme> {
     use SignatureScheme as S;
     match key.algorithm.as_str() {
         "P-384" => vec![S::ECDSA_SECP384R1_SHA384],
+        "P-521" => vec![S::ECDSA_SECP521R1_SHA512],
         "Ed25519" => vec![S::ED25519],
         "ML-DSA-44" => vec![S::MLDSA44],
         "ML-DSA-65" => vec![S::MLDSA65],

@@ -342,7 +342,7 @@ fn chooses_the_suitable_credential() {
 #[test]
 fn offers_the_schemes_of_the_keys_that_it_trusts() {
     let place = Place::new();
-    for (typ, signature) in [("mldsa65", "mldsa65")] {
+    for (typ, signature) in [("p521", "ecdsa_secp521r1_sha512"), ("mldsa65", "mldsa65")] {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
         let side =
             |name: &str| format!("--CAfile {typ}/root.pem --cert {typ}/{name}.pem --key {typ}/{name}.key");
@@ -426,17 +426,18 @@ fn reads_a_new_crl_between_two_connections() {
 }
 
 #[test]
-fn accepts_post_quantum_groups_by_name() {
+fn accepts_groups_by_name() {
     let place = place();
     let server = Server::new(
         &place,
-        &format!("{SERVER} -groups X25519MLKEM768:SecP256r1MLKEM768:MLKEM768:MLKEM512:x25519"),
+        &format!("{SERVER} -groups X25519MLKEM768:P-521:SecP256r1MLKEM768:MLKEM768:MLKEM512:x25519"),
     );
     let client = "--CAfile pki/root.pem --json -groups";
     for (groups, group) in [
         ("x25519mlkem768:x25519", "X25519MLKEM768"),
         ("secp256r1mlkem768", "SecP256r1MLKEM768"),
         ("MLKEM768", "MLKEM768"),
+        ("P-521", "secp521r1"),
         ("MLKEM512", "MLKEM512"),
         ("x25519:X25519MLKEM768", "x25519"),
     ] {
@@ -461,7 +462,7 @@ fn signature_algorithms_cert_selects_the_credential() {
 #[test]
 fn lean_sides_can_verify_trusted_keys() {
     let place = Place::new();
-    for typ in ["ed25519", "p384", "rsa2048", "mldsa44", "mldsa65"] {
+    for typ in ["ed25519", "p384", "p521", "rsa2048", "mldsa44", "mldsa65"] {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ} --lean"));
         let side = |name: &str| {
             format!("--lean --CAfile {typ}/root.pem --cert {typ}/{name}.pem --key {typ}/{name}.key")

@@ -141,6 +141,7 @@ fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
     match (case.keys.credential.key_type(Side::Server), case.protocol) {
         (KeyType::P256, _) => vec![SignatureScheme::ECDSA_SECP256R1_SHA256],
         (KeyType::P384, _) => vec![SignatureScheme::ECDSA_SECP384R1_SHA384],
+        (KeyType::P521, _) => vec![SignatureScheme::ECDSA_SECP521R1_SHA512],
         (KeyType::Ed25519, _) => vec![SignatureScheme::ED25519],
         (KeyType::MlDsa44, _) => vec![SignatureScheme::MLDSA44],
         (KeyType::MlDsa65, _) => vec![SignatureScheme::MLDSA65],
